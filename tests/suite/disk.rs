@@ -1,9 +1,12 @@
 //! A disk that fills up and gets room again: appends are refused by name, reads go on,
 //! and nothing has to be restarted.
 
+use std::path::Path;
 use std::process::Command;
 
-use memoird_proto::v1::{GetContextRequest, GetStatsRequest, ListSessionsRequest};
+use memoird_proto::v1::{
+    EndSessionRequest, GetContextRequest, GetStatsRequest, ListSessionsRequest,
+};
 use tonic::{Code, Status};
 
 use crate::harness::{
@@ -104,21 +107,30 @@ async fn works_again(daemon: &Daemon, taken: usize) -> usize {
     taken + 5
 }
 
-#[tokio::test]
-async fn a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again() {
+/// A disk of its own for the data, 6 MiB large, of which a file that can be removed takes 2.
+/// `None` where this test may not mount: there the limit on file sizes stands for the full
+/// disk, below.
+fn on_a_small_disk(setup: Setup, test: &str) -> Option<Setup> {
     let mount = "mkdir -p HOME/data && mount -t tmpfs -o size=6m tmpfs HOME/data";
     let dir = tempfile::tempdir().expect("a directory");
     let probe = mount.replace("HOME", &dir.path().display().to_string());
-    // Where it may not mount, the limit on file sizes stands for the full disk, below.
-    let test = "disk::a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again";
     if !Namespace::Mount.allows(&probe, test) {
-        return;
+        return None;
     }
     let script = format!("{mount} && head -c 2097152 /dev/zero > HOME/data/ballast && exec \"$@\"");
+    Some(setup.wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"]))
+}
+
+#[tokio::test]
+async fn a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again() {
+    let test = "disk::a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again";
     let setup = Setup::default()
         .section(ROOMY)
         .section("compaction: { enabled: false }");
-    let daemon = Daemon::with(setup.wrapper(&["unshare", "-m", "sh", "-c", &script, "sh"])).await;
+    let Some(setup) = on_a_small_disk(setup, test) else {
+        return;
+    };
+    let daemon = Daemon::with(setup).await;
     let mut client = daemon.sessions();
 
     let (taken, status) = fill(&mut client, 0).await;
@@ -138,6 +150,50 @@ async fn a_full_disk_is_told_by_name_and_forgotten_when_it_has_room_again() {
     let (taken_in_all, status) = fill(&mut client, taken).await;
     assert_eq!(refused_code(&status), "JOURNAL_FULL", "and fills up again");
     reads_go_on(&daemon, taken_in_all).await;
+}
+
+/// Moves what the daemon has on its own disk to where it is found without that disk, as a
+/// crash leaves it.
+async fn crash_and_keep_the_disk(daemon: &mut Daemon) {
+    daemon.signal("-STOP");
+    let inside = daemon.path("data");
+    let root = format!("/proc/{}/root", daemon.pid());
+    let outside = Path::new("/").join(inside.strip_prefix(root).expect("its own disk"));
+    let copied = Command::new("cp")
+        .arg("-a")
+        .args([inside.join("."), outside])
+        .status();
+    assert!(copied.expect("cp runs").success());
+    daemon.kill9().await;
+}
+
+#[tokio::test]
+async fn with_interval_what_was_acknowledged_on_a_full_disk_is_there_once_it_has_room() {
+    let test = "disk::with_interval_what_was_acknowledged_on_a_full_disk_is_there_once_it_has_room";
+    let setup = Setup::default()
+        .section(ROOMY)
+        .section("compaction: { enabled: false }")
+        .section("journal: { durability: interval, flush_interval: 1ms }");
+    let Some(on_small_disk) = on_a_small_disk(setup.clone(), test) else {
+        return;
+    };
+    let mut daemon = Daemon::with(on_small_disk).await;
+    let mut client = daemon.sessions();
+    let (taken, status) = fill(&mut client, 0).await;
+    assert!(taken > 10, "{taken} turns found room");
+    assert_eq!(refused_code(&status), "JOURNAL_FULL", "{status:?}");
+    assert_eq!(live(&mut client, "chat").await.len(), taken);
+    let ended = EndSessionRequest {
+        session_id: "chat".into(),
+    };
+    let status = client.end_session(ended).await.expect_err("it is full");
+    assert_eq!(refused_code(&status), "JOURNAL_FULL");
+
+    std::fs::remove_file(daemon.path("data/ballast")).expect("it was there");
+    let taken = works_again(&daemon, taken).await;
+    crash_and_keep_the_disk(&mut daemon).await;
+    daemon.restart_with(setup).await;
+    reads_go_on(&daemon, taken).await;
 }
 
 #[tokio::test]

@@ -214,6 +214,11 @@ impl Change {
         matches!(&self.kind, ChangeKind::End { owed, .. } if !owed.is_empty())
     }
 
+    /// True when an idempotency key is kept with it.
+    pub fn has_idempotency_key(&self) -> bool {
+        matches!(&self.kind, ChangeKind::Append(appended) if appended.idempotency.is_some())
+    }
+
     fn weight_bytes(&self) -> usize {
         const ROW: usize = 256;
         let content = match &self.kind {

@@ -8,16 +8,16 @@ use crate::blocking::Blocking;
 /// A call that is ready to run gets nine tenths of a core that it shares with such a thread.
 const NICENESS: i32 = 10;
 
-/// Computes on a thread of its own, called `name` and of low priority; with
-/// [`Blocking::Inline`] on the calling thread. `None` when the computation panicked, or
-/// there was no thread to have.
+/// Computes on a thread of its own, called `name` and of low priority; without
+/// [`Blocking::Threads`] where other blocking calls run. `None` when the computation panicked,
+/// or there was no thread to have.
 pub async fn run_in_background<T: Send + 'static>(
     blocking: Blocking,
     name: &'static str,
     compute: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if blocking == Blocking::Inline {
-        return Some(compute());
+    if blocking != Blocking::Threads {
+        return blocking.run(compute).await.ok();
     }
     let (sender, answer) = oneshot::channel();
     let spawned = std::thread::Builder::new()

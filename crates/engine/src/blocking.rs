@@ -1,15 +1,25 @@
-//! Where calls of a store run, which may block.
+//! Where blocking calls run: those of a store, and long computations.
+
+mod fair_queue;
+mod fair_threads;
 
 use std::sync::Arc;
 
-use memoird_store::{Store, StoreError};
+use memoird_core::ids::TenantId;
+use memoird_store::{READERS_MAX, Store, StoreError};
 
 use crate::error::EngineError;
+use fair_threads::FairThreads;
 
 /// Where blocking calls run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Blocking {
-    /// On tokio's pool of threads for such calls.
+    /// On threads of the engine's own, a bounded number for each kind of call, so that no kind
+    /// starves another one: commits, reads of the journal, counting. All else runs on tokio's
+    /// pool.
+    Threads,
+    /// On tokio's pool of threads for such calls. For tests: a paused clock stands still while
+    /// one of these threads works, and does not know of any other thread.
     Pool,
     /// On the calling thread: a simulation with a seed then repeats exactly.
     Inline,
@@ -35,21 +45,76 @@ impl Blocking {
     }
 }
 
+/// Where blocking calls of one kind run: at most so many at once, and tenants in turn.
+#[derive(Clone, Debug)]
+pub(crate) enum Executor {
+    /// On threads of their own.
+    Own(Arc<FairThreads>),
+    /// Wherever others run.
+    Shared(Blocking),
+}
+
+impl Executor {
+    /// Up to `threads_max` threads of this name, where calls run on threads at all.
+    pub(crate) fn new(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
+        match blocking {
+            Blocking::Threads => Self::Own(Arc::new(FairThreads::new(name, threads_max))),
+            Blocking::Pool | Blocking::Inline => Self::Shared(blocking),
+        }
+    }
+
+    /// Runs a blocking call for a tenant, or for nobody in particular.
+    ///
+    /// # Errors
+    /// When too many calls wait, or the call panicked.
+    pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        tenant: Option<&TenantId>,
+        action: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        match self {
+            Self::Own(threads) => threads.run(tenant, action).await,
+            Self::Shared(blocking) => blocking.run(action).await,
+        }
+    }
+}
+
 /// A store, and where its calls run.
 #[derive(Clone)]
 pub(crate) struct StoreAccess {
-    pub(crate) store: Arc<dyn Store>,
-    pub(crate) blocking: Blocking,
+    store: Arc<dyn Store>,
+    /// One thread: no read ever takes it from a commit.
+    committer: Executor,
+    readers: Executor,
 }
 
 impl StoreAccess {
-    /// Calls the store, off the executor's threads.
+    pub(crate) fn new(store: Arc<dyn Store>, blocking: Blocking) -> Self {
+        Self {
+            store,
+            committer: Executor::new(blocking, "committer", 1),
+            readers: Executor::new(blocking, "reader", READERS_MAX),
+        }
+    }
+
+    /// Calls the store, off the runtime's threads, for a tenant or for nobody in particular.
     pub(crate) async fn run<T: Send + 'static>(
+        &self,
+        tenant: Option<&TenantId>,
+        action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let store = Arc::clone(&self.store);
+        let outcome = self.readers.run(tenant, move || action(&*store)).await?;
+        outcome.map_err(|error| EngineError::from(&error))
+    }
+
+    /// The same for the one caller that commits.
+    pub(crate) async fn commit<T: Send + 'static>(
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
         let store = Arc::clone(&self.store);
-        let outcome = self.blocking.run(move || action(&*store)).await?;
+        let outcome = self.committer.run(None, move || action(&*store)).await?;
         outcome.map_err(|error| EngineError::from(&error))
     }
 }

@@ -20,6 +20,8 @@ use crate::models::ModelRegistry;
 use crate::sessions::{SessionPage, SessionRef, SessionView, Sessions};
 use crate::tenants::Tenant;
 
+use context::TokenCounting;
+
 pub use append::AppendOutcome;
 pub use context::{ContextOutcome, ContextRequest};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
@@ -36,7 +38,7 @@ struct Shared {
     compaction_queue: Arc<CompactionQueue>,
     models: Arc<ModelRegistry>,
     window_settings: ArcSwap<WindowSettings>,
-    blocking: Blocking,
+    counting: TokenCounting,
 }
 
 impl Commands {
@@ -52,7 +54,7 @@ impl Commands {
             compaction_queue,
             models,
             window_settings: ArcSwap::from_pointee(window_settings),
-            blocking,
+            counting: TokenCounting::new(blocking),
         };
         Self {
             shared: Arc::new(shared),

@@ -329,19 +329,28 @@ impl Compaction {
         session: &SessionId,
     ) -> Result<SessionDetail, EngineError> {
         let session = SessionRef::new(tenant, session);
-        let read = self.sessions().view(&session, |session, view| {
-            let through_seq = session.compaction().through_seq;
-            let turns = session.history().turns_after(through_seq);
+        let options = UpdateOptions::optional();
+        let seen = self.sessions().update(&session, options, |update| {
+            let looked_at = &*update.session;
+            let notes = looked_at.notes();
+            let noted_seq = notes.through_seq.max(looked_at.compaction().through_seq);
+            let turns = looked_at.history().turns_after(noted_seq);
             let turns: Vec<_> = turns
                 .map(|turn| (turn.seq, Arc::clone(&turn.content)))
                 .collect();
-            (view, session.summary().cloned(), turns)
+            let detail = SessionDetail {
+                session: update.view(),
+                summary: looked_at.summary().cloned(),
+                notes,
+            };
+            let seen = (detail, turns, update.version);
+            Ok::<_, EngineError>(Decision::unused(seen, None))
         });
-        let (session, summary, turns) = read.await?;
-        let mut notes = summary
-            .as_ref()
-            .map(|summary| summary.notes.clone())
-            .unwrap_or_default();
+        let (mut detail, turns, version) = seen.await?;
+        if turns.is_empty() {
+            return Ok(detail);
+        }
+        let mut notes = detail.notes;
         let fold = move || {
             for (seq, content) in turns {
                 if let Some(turn) = encoding::open(&content) {
@@ -350,10 +359,11 @@ impl Compaction {
             }
             notes
         };
-        Ok(SessionDetail {
-            session,
-            summary,
-            notes: self.shared.blocking.run(fold).await?,
-        })
+        detail.notes = self.shared.blocking.run(fold).await?;
+        // The next look begins where this one ended.
+        let kept = detail.notes.clone();
+        self.sessions()
+            .annotate(&session, version, |session| session.keep_notes(kept));
+        Ok(detail)
     }
 }

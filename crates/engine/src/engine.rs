@@ -83,7 +83,7 @@ impl Engine {
     ) -> Self {
         let is_kept = config.journal.durability != Durability::Off;
         let access = journal.filter(|_| is_kept);
-        let access = access.map(|store| StoreAccess { store, blocking });
+        let access = access.map(|store| StoreAccess::new(store, blocking));
         let tenants = Arc::new(Tenants::new(config.tenants()));
         let stats = Arc::<Stats>::default();
         let models = Arc::new(ModelRegistry::new(&config.context));
@@ -96,6 +96,7 @@ impl Engine {
                 journal: Journal::new(&config.journal, access),
                 end_listener: Arc::clone(&outbox) as _,
                 event_signal: Arc::clone(&event_signal),
+                idempotency_ms: config.limits.idempotency_ms,
             },
             config.sessions.max_sessions,
         );

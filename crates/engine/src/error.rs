@@ -35,7 +35,7 @@ pub enum EngineError {
     #[error("there is no journal (durability: off); only the live history can be read")]
     JournalOff,
     /// Too much waits for the disk.
-    #[error("too many changes wait for the journal; try again")]
+    #[error("too much waits for the journal; try again")]
     JournalBusy,
     /// The disk is full.
     #[error("no room is left for the journal; nothing was changed")]

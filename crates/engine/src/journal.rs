@@ -3,6 +3,10 @@
 //! A change set is submitted under the lock of the session that it changes, so the queue has
 //! the order of the decisions. One worker, the [`Committer`], takes all that waits and writes
 //! it as one transaction: group commit.
+//!
+//! With [`Durability::Interval`] a change is acknowledged before it is written. So it is never
+//! given up as long as the process lives: while commits fail, what waits stays in the queue, in
+//! its order, and nothing more is accepted.
 
 mod committer;
 
@@ -13,6 +17,7 @@ use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::config::{AsText, Problems, Size, Span};
+use memoird_core::ids::TenantId;
 use memoird_store::{Store, StoreError};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot, watch};
@@ -34,7 +39,8 @@ const BATCH_BYTES: usize = 8 << 20;
 pub enum Durability {
     /// Once the disk has it: what was acknowledged survives a crash of the machine.
     Sync,
-    /// At once; the disk has it within `flush_interval`.
+    /// At once; the disk has it within `flush_interval`. While the disk cannot be written,
+    /// nothing more is accepted.
     Interval,
     /// At once; there is no journal, and nothing survives the process.
     Off,
@@ -84,10 +90,20 @@ struct Backend<C> {
     arrived: Notify,
     /// The committer is not to wait for more.
     flush: Notify,
-    /// All sets up to this ticket are written, or were refused.
-    processed: watch::Sender<u64>,
+    progress: watch::Sender<Progress>,
     /// True from a commit that failed to the next one that does not.
     is_failing: AtomicBool,
+}
+
+/// How far the committer is.
+#[derive(Clone, Debug, Default)]
+struct Progress {
+    /// All sets up to this ticket are written, or were refused.
+    processed: u64,
+    /// Commits that failed and whose sets wait for the next try.
+    failed_tries: u64,
+    /// Why the last commit failed; `None` when it did not.
+    failure: Option<EngineError>,
 }
 
 struct Queue<C> {
@@ -157,7 +173,7 @@ impl Submitted {
 impl<C> std::fmt::Debug for Backend<C> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Backend")
-            .field("processed", &*self.processed.borrow())
+            .field("progress", &*self.progress.borrow())
             .finish_non_exhaustive()
     }
 }
@@ -178,7 +194,7 @@ impl<C> Journal<C> {
             }),
             arrived: Notify::new(),
             flush: Notify::new(),
-            processed: watch::Sender::new(0),
+            progress: watch::Sender::default(),
             is_failing: AtomicBool::new(false),
         });
         let journal = Self {
@@ -214,14 +230,30 @@ impl<C> Journal<C> {
     /// submitted then: a change that fails discards what memory has of its session.
     pub(crate) fn is_failing(&self) -> bool {
         let backend = self.backend.as_ref();
-        backend.is_some_and(|backend| backend.is_failing.load(Ordering::Relaxed))
+        backend.is_some_and(Backend::is_failing)
+    }
+
+    /// Why no change is accepted: it would be acknowledged at once, and commits fail.
+    fn refusal(&self) -> Option<EngineError> {
+        let backend = self.backend.as_ref()?;
+        let is_refusing = self.retries_commits() && backend.is_failing();
+        is_refusing.then(|| backend.failure())
+    }
+
+    /// True where a commit that failed is tried again: its changes are acknowledged already.
+    fn retries_commits(&self) -> bool {
+        self.durability == Durability::Interval
     }
 
     /// Waits for room in the queue.
     ///
     /// # Errors
-    /// [`EngineError::JournalBusy`] when there is none within the configured time.
+    /// [`EngineError::JournalBusy`] when there is none within the configured time. With
+    /// [`Durability::Interval`], while commits fail, what they fail with.
     pub(crate) async fn permit(&self, bytes: usize) -> Result<Permit, EngineError> {
+        if let Some(refusal) = self.refusal() {
+            return Err(refusal);
+        }
         // Nearly always there is room: then no timer is set up.
         if let Some(permit) = self.try_permit(bytes) {
             return Ok(permit);
@@ -236,7 +268,7 @@ impl<C> Journal<C> {
         match tokio::time::timeout(wait, room).await {
             Ok(Ok(room)) => Ok(Permit { _room: Some(room) }),
             Ok(Err(_)) => Err(EngineError::Stopping),
-            Err(_) => Err(EngineError::JournalBusy),
+            Err(_) => Err(self.refusal().unwrap_or(EngineError::JournalBusy)),
         }
     }
 
@@ -303,39 +335,64 @@ impl<C> Journal<C> {
     /// changes are final at once there is nothing to wait for.
     pub(crate) async fn wait_durable(&self, ticket: u64) {
         if self.is_sync() {
-            self.wait_processed(ticket).await;
+            // It fails only where a commit is tried again, which is not so here.
+            let _ = self.wait_processed(ticket).await;
         }
     }
 
     /// Waits until every set up to this ticket is written or refused.
-    pub(crate) async fn wait_processed(&self, ticket: u64) {
-        let Some(backend) = &self.backend else { return };
-        if *backend.processed.borrow() < ticket {
-            backend.flush.notify_one();
-            let mut processed = backend.processed.subscribe();
-            // The sender is part of the journal itself: it does not go away.
-            let _ = processed.wait_for(|processed| *processed >= ticket).await;
+    ///
+    /// # Errors
+    /// With [`Durability::Interval`], what the next try to write them fails with.
+    pub(crate) async fn wait_processed(&self, ticket: u64) -> Result<(), EngineError> {
+        let Some(backend) = &self.backend else {
+            return Ok(());
+        };
+        let tries_before = {
+            let progress = backend.progress.borrow();
+            if progress.processed >= ticket {
+                return Ok(());
+            }
+            progress.failed_tries
+        };
+        backend.flush.notify_one();
+        let is_over = |progress: &Progress| {
+            progress.processed >= ticket || progress.failed_tries > tries_before
+        };
+        let mut progress = backend.progress.subscribe();
+        // The sender is part of the journal itself: it does not go away.
+        let Ok(progress) = progress.wait_for(is_over).await else {
+            return Err(EngineError::Stopping);
+        };
+        match (&progress.failure, progress.processed >= ticket) {
+            (Some(failure), false) => Err(failure.clone()),
+            _ => Ok(()),
         }
     }
 
     /// Waits until every set that was submitted so far is written or refused.
-    pub(crate) async fn wait_all_processed(&self) {
-        if let Some(backend) = &self.backend {
-            let last = backend.queue().last_ticket;
-            self.wait_processed(last).await;
-        }
+    ///
+    /// # Errors
+    /// As [`Self::wait_processed`].
+    pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
+        let Some(backend) = &self.backend else {
+            return Ok(());
+        };
+        let last = backend.queue().last_ticket;
+        self.wait_processed(last).await
     }
 
-    /// Reads the store, off the executor's threads.
+    /// Reads the store, off the runtime's threads, for a tenant or for nobody in particular.
     ///
     /// # Errors
     /// [`EngineError::JournalOff`] without a store, or what the store answers.
     pub(crate) async fn with_store<T: Send + 'static>(
         &self,
+        tenant: Option<&TenantId>,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
         let backend = self.backend.as_ref().ok_or(EngineError::JournalOff)?;
-        backend.access.run(action).await
+        backend.access.run(tenant, action).await
     }
 }
 
@@ -347,6 +404,17 @@ impl<C> Backend<C> {
 
     fn queue(&self) -> MutexGuard<'_, Queue<C>> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why commits fail.
+    fn failure(&self) -> EngineError {
+        let failure = self.progress.borrow().failure.clone();
+        // Asked for while commits fail; they may just have stopped to.
+        failure.unwrap_or(EngineError::JournalBusy)
+    }
+
+    fn is_failing(&self) -> bool {
+        self.is_failing.load(Ordering::Relaxed)
     }
 
     /// Waits until the queue has this many sets.
@@ -378,10 +446,29 @@ impl<C> Backend<C> {
         batch
     }
 
+    /// Puts sets back to where they were taken from, to be written first.
+    fn put_back(&self, batch: Vec<Submission<C>>) {
+        let mut queue = self.queue();
+        for submission in batch.into_iter().rev() {
+            queue.waiting.push_front(submission);
+        }
+    }
+
     /// Closes the queue if it is empty; true when it is closed.
     fn close(&self) -> bool {
         let mut queue = self.queue();
         queue.is_closed = queue.waiting.is_empty();
         queue.is_closed
+    }
+
+    /// Closes the queue, whatever it holds; gives how many sets that were, and the last
+    /// ticket.
+    fn close_and_drop(&self) -> (usize, u64) {
+        let (waiting, last_ticket) = {
+            let mut queue = self.queue();
+            queue.is_closed = true;
+            (std::mem::take(&mut queue.waiting), queue.last_ticket)
+        };
+        (waiting.len(), last_ticket)
     }
 }

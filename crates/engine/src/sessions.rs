@@ -11,6 +11,7 @@ mod end;
 mod evict;
 mod expiry;
 mod idle_list;
+mod keyed_ids;
 mod load;
 mod recover;
 mod single_flight;
@@ -39,13 +40,14 @@ use census::{Census, ReservedPlace};
 use commit::{SubmittedChange, Tally};
 use end::EndedKeys;
 use expiry::Sweeper;
+use keyed_ids::{KeyedIds, KeyedIdsReader};
 use load::{ReloadQueue, ReloadWorker};
-use single_flight::SingleFlight;
 use slot::{Slot, SlotInner};
 use table::Table;
 
 pub use end::EndedSession;
 pub(crate) use end::{EndListener, Ending};
+pub(crate) use single_flight::{Flight, SingleFlight};
 pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
 pub use view::{SessionPage, SessionView};
@@ -67,11 +69,14 @@ struct Shared {
     ids: Ids,
     journal: Arc<Journal<SubmittedChange>>,
     table: Table,
-    single_flight: SingleFlight,
+    single_flight: SingleFlight<SessionKey>,
     census: Arc<Census>,
     reload_queue: ReloadQueue,
     /// Held while a session above a cap is chosen and ended.
     enforcing_caps: Mutex<()>,
+    keyed_ids: KeyedIds,
+    /// Whose sessions wait to start, because a cap is reached.
+    starters: SingleFlight<TenantId>,
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
     event_signal: Arc<EventSignal>,
@@ -84,6 +89,8 @@ pub(crate) struct SessionParts {
     pub(crate) journal: Journal<SubmittedChange>,
     pub(crate) end_listener: Arc<dyn EndListener>,
     pub(crate) event_signal: Arc<EventSignal>,
+    /// How long idempotency keys count, in milliseconds.
+    pub(crate) idempotency_ms: u64,
 }
 
 /// Which session: a tenant's, by the bot's own id of it.
@@ -143,6 +150,8 @@ impl Sessions {
             census: Arc::new(Census::new(max_sessions)),
             reload_queue: ReloadQueue::default(),
             enforcing_caps: Mutex::default(),
+            keyed_ids: KeyedIds::new(parts.idempotency_ms),
+            starters: SingleFlight::default(),
             ended_keys: EndedKeys::default(),
             end_listener: parts.end_listener,
             event_signal: parts.event_signal,
@@ -162,6 +171,7 @@ impl Sessions {
                 Arc::clone(&shared.machine),
                 Arc::clone(stats),
             ));
+            supervisor.run(KeyedIdsReader::new(self.clone()));
         }
         supervisor.run(ReloadWorker::new(self.clone()));
         supervisor.run(Sweeper::new(self.clone()));
@@ -219,8 +229,11 @@ impl Sessions {
     }
 
     /// Waits until every change that was submitted so far is written or refused.
-    pub(crate) async fn wait_all_processed(&self) {
-        self.shared.journal.wait_all_processed().await;
+    ///
+    /// # Errors
+    /// When they cannot be written now, and are tried again later.
+    pub(crate) async fn wait_all_processed(&self) -> Result<(), EngineError> {
+        self.shared.journal.wait_all_processed().await
     }
 
     /// Wakes those who watch events.
@@ -266,15 +279,15 @@ impl Sessions {
         } = submission;
         let shared = &self.shared;
         let tally = Tally::of(&set, dropped_turns);
-        let is_final = !shared.journal.is_sync();
-        if is_final {
+        if !shared.journal.is_on() {
             tally.publish(slot, self.now().wall);
             shared.event_signal.notify();
+        } else if set.changes.iter().any(Change::has_idempotency_key) {
+            shared.keyed_ids.insert(&slot.key, self.now().steady);
         }
         let change = SubmittedChange {
             slot: Arc::clone(slot),
             tally,
-            is_published: is_final,
             owes_hooks: set.changes.iter().any(Change::owes),
             successor,
         };

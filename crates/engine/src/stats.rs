@@ -21,7 +21,8 @@ pub struct Stats {
     pub commits: AtomicU64,
     /// Change sets in them.
     pub commit_sets: AtomicU64,
-    /// Change sets that were not written.
+    /// Change sets that a commit did not write; with [`crate::Durability::Interval`] a later
+    /// one does.
     pub commit_failures: AtomicU64,
     /// How long a transaction takes.
     pub commit_seconds: Histogram,

@@ -88,7 +88,7 @@ impl App {
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
-        let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await;
+        let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Threads).await;
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());

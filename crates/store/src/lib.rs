@@ -150,6 +150,24 @@ pub struct PruneBefore {
     pub keys: Steady,
 }
 
+/// How much of one pruning is done at once.
+#[derive(Clone, Copy, Debug)]
+pub struct PruneBounds {
+    /// About so many rows are forgotten.
+    pub rows_max: usize,
+    /// At most so many pages (4 KiB) are given back to the disk.
+    pub pages_max: usize,
+}
+
+/// What a pruning left to be done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unpruned {
+    /// There is more to forget.
+    pub rows: bool,
+    /// There may be more space to give back to the disk.
+    pub pages: bool,
+}
+
 /// The journal. Every method may block.
 pub trait Store: Send + Sync + 'static {
     /// Writes all sets in one transaction, each whole or not at all, in their order.
@@ -191,6 +209,17 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store cannot be read.
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError>;
+
+    /// The sessions that have idempotency keys of any age and that stand after this one, in
+    /// the order of their ids, at most so many.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn keyed_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        max: usize,
+    ) -> Result<Vec<SessionKey>, StoreError>;
 
     /// Turns of a generation of this session, ended or not; without a generation, of
     /// the newest. `None` when the session has no such generation.
@@ -258,13 +287,17 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError>;
 
-    /// Forgets what is old enough, at most about `rows_max` rows; not what a delivery
-    /// that is pending or dead still needs. True when there is more to forget.
+    /// Forgets what is old enough, within `bounds`; not what a delivery that is pending or
+    /// dead still needs. Gives what is left to be done.
     ///
     /// # Errors
     /// When the store cannot be written; what was forgotten stays so.
-    fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError>;
+    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError>;
 }
+
+/// Reads at once that a store is made for: more of them wait for each other in vain, and each
+/// costs a connection with a cache of its own.
+pub const READERS_MAX: usize = 8;
 
 /// The newest idempotency keys that are read back for one session.
 const KEYS_MAX: usize = 1_024;

@@ -18,7 +18,8 @@ use tables::{Row, Tables};
 
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError, encoding, summaries,
+    JournalPage, JournalRange, PruneBefore, PruneBounds, Refused, Store, StoreError, Unpruned,
+    encoding, summaries,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -179,6 +180,17 @@ impl Store for MemoryStore {
         Ok(self.tables().keys_of(key, since))
     }
 
+    fn keyed_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        max: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        let tables = self.tables();
+        let keyed = tables.keys.keys();
+        let keyed = keyed.filter(|key| after.is_none_or(|after| *key > after));
+        Ok(keyed.take(max).cloned().collect())
+    }
+
     fn journal(
         &self,
         key: &SessionKey,
@@ -188,11 +200,13 @@ impl Store for MemoryStore {
         let tables = self.tables();
         let newest = || {
             let of_session = tables.generations.iter().filter(|(_, row)| row.key == *key);
+            let ended_at = |row: &Row| row.ended.map(|(at, _)| at.steady);
+            let last = of_session.max_by_key(|(name, row)| (ended_at(row), **name));
             tables
                 .live
                 .get(key)
                 .copied()
-                .or(of_session.map(|(name, _)| *name).next_back())
+                .or(last.map(|(name, _)| *name))
         };
         let generation = generation.or_else(newest);
         let row = generation.and_then(|name| tables.generations.get(&name));
@@ -286,14 +300,14 @@ impl Store for MemoryStore {
         Ok(records)
     }
 
-    fn prune(&self, before: PruneBefore, _rows_max: usize) -> Result<bool, StoreError> {
+    fn prune(&self, before: PruneBefore, _: PruneBounds) -> Result<Unpruned, StoreError> {
         let mut tables = self.tables();
         tables.forget(before.ended);
         for keys in tables.keys.values_mut() {
             keys.retain(|_, record| record.at >= before.keys);
         }
         tables.keys.retain(|_, keys| !keys.is_empty());
-        Ok(false)
+        Ok(Unpruned::default())
     }
 }
 

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::breaker::BreakerState;
+use crate::compaction::notes::Notes;
 use crate::compaction::{
     CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose, is_apart, is_waiting,
 };
@@ -26,6 +27,8 @@ pub(super) struct Compacting {
     wanted_since: Option<Steady>,
     /// What the last window was built for.
     target: Option<WindowTokens>,
+    /// What was noted when somebody last looked, so that each turn is noted once.
+    notes: Option<Box<Notes>>,
 }
 
 impl Compacting {
@@ -90,6 +93,23 @@ impl Session {
     /// What stands for its oldest turns.
     pub fn summary(&self) -> Option<&Arc<Summary>> {
         self.compacting.as_ref()?.summary.as_ref()
+    }
+
+    /// What was noted so far: when somebody last looked, or for its summary.
+    pub fn notes(&self) -> Notes {
+        let noted = self
+            .compacting
+            .as_ref()
+            .and_then(|kept| kept.notes.as_deref());
+        let of_summary = self.summary().map(|summary| &summary.notes);
+        let newest = noted.into_iter().chain(of_summary);
+        let newest = newest.max_by_key(|notes| notes.through_seq);
+        newest.cloned().unwrap_or_default()
+    }
+
+    /// Keeps what was noted, in memory only.
+    pub fn keep_notes(&mut self, notes: Notes) {
+        self.compacting.get_or_insert_default().notes = Some(Box::new(notes));
     }
 
     /// What its last window was built for.

@@ -1,6 +1,7 @@
 //! Building a window: what the next model call sees.
 
 mod compaction;
+mod counting;
 mod request;
 
 use std::sync::Arc;
@@ -11,9 +12,9 @@ use memoird_core::budget::Budget;
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::session::Session;
-use memoird_core::turn::{Turn, estimate_tokens};
+use memoird_core::turn::Turn;
 use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
-use memoird_formats::tokens::{Calibration, Scale};
+use memoird_formats::tokens::Calibration;
 use memoird_store::encoding;
 
 use super::Commands;
@@ -25,10 +26,11 @@ use crate::sessions::{
 use crate::tenants::Tenant;
 use crate::window_memories::{MemoryBlock, RecalledMemories, SessionPoint, WindowRoom};
 
+use counting::{count_turns, is_short};
+
+pub(super) use counting::TokenCounting;
 pub use request::{ContextOutcome, ContextRequest};
 
-/// Bytes that are counted on the calling thread; counting more takes longer than a hand-over.
-const INLINE_BYTES_MAX: usize = 32 << 10;
 /// How far ahead a session's last access is written, at most: 10 minutes.
 const GRAIN_MS_MAX: u64 = 600_000;
 /// More tokens than any model takes, and few enough that no sum of them overflows.
@@ -158,8 +160,16 @@ impl Commands {
         let is_counted = model.counter.is_some() && !request.peek;
         let counted_by_provider =
             is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
-        let prompts = self.prompt_tokens(&model, request.system, request.tools_json, fixed_digest);
-        let prompt_tokens = prompts.await?;
+        let prompt_tokens = match models.prompts.get(model.scale_id, fixed_digest) {
+            Some(known) => known,
+            None => {
+                let counted =
+                    self.count_prompts(tenant, &model, request.system, request.tools_json);
+                let tokens = counted.await?;
+                models.prompts.put(model.scale_id, fixed_digest, tokens);
+                tokens
+            }
+        };
         Ok(Plan {
             policy: request.policy.unwrap_or(settings.policy()),
             settings: compaction::window_settings(settings, &compaction_policy),
@@ -180,47 +190,36 @@ impl Commands {
     }
 
     /// Tokens of the system prompt, the tool schemas, and what every request costs.
-    async fn prompt_tokens(
+    async fn count_prompts(
         &self,
-        model: &Arc<Model>,
+        tenant: &Tenant,
+        model: &Model,
         system: String,
         tools_json: String,
-        digest: u64,
     ) -> Result<u64, EngineError> {
-        let prompts = &self.shared.models.prompts;
-        if let Some(known) = prompts.get(model.scale_id, digest) {
-            return Ok(known);
-        }
         let bytes = system.len() + tools_json.len();
         let scale = model.scale.clone();
         let count = move || scale.request() + scale.system(&system) + scale.tools(&tools_json);
-        let tokens = self.count(bytes, count).await?;
-        prompts.put(model.scale_id, digest, tokens);
-        Ok(tokens)
-    }
-
-    /// Counts tokens, and not on a thread of the executor when that takes long.
-    async fn count<T: Send + 'static>(
-        &self,
-        bytes: usize,
-        count: impl FnOnce() -> T + Send + 'static,
-    ) -> Result<T, EngineError> {
-        match bytes <= INLINE_BYTES_MAX {
-            true => Ok(count()),
-            false => self.shared.blocking.run(count).await,
-        }
+        self.shared.counting.count(tenant, bytes, count).await
     }
 
     async fn window(&self, session: &SessionRef, plan: &Plan) -> Result<Built, EngineError> {
+        let counting = &self.shared.counting;
+        let mut turn = None;
         for _ in 0..COUNTING_ROUNDS_MAX {
             match self.look(session, plan).await? {
                 Look::Built(built) => return Ok(*built),
                 Look::Refused(refusal) => return Err(refusal.into()),
                 Look::Uncounted(turns, version) => {
                     let bytes = turns.iter().map(|(_, turn)| turn.len()).sum();
+                    if turn.is_none() && !is_short(bytes) {
+                        // Somebody else may just be counting them: after that it looks again.
+                        turn = Some(counting.turn_of(session).await);
+                        continue;
+                    }
                     let scale = plan.model.scale.clone();
-                    let counts = self.count(bytes, move || count_turns(&scale, turns));
-                    let counts = counts.await?;
+                    let count = move || count_turns(&scale, turns);
+                    let counts = counting.count(&session.tenant, bytes, count).await?;
                     // It may have been reset, or discarded, while its turns were counted.
                     self.shared.sessions.annotate(session, version, |session| {
                         if let Some(windows) = session.windows_mut() {
@@ -361,18 +360,6 @@ impl Plan {
 fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64) -> u64 {
     let input_max = (input as f64 + headroom as f64) / (1.0 + margin);
     ((input_max.min(input as f64) / factor) as u64).min(BUDGET_MAX)
-}
-
-fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {
-    let count = |(seq, content): (u64, Arc<[u8]>)| {
-        let tokens = match encoding::open(&content) {
-            Some(turn) => scale.turn(&turn),
-            // One that is damaged is not small.
-            None => u64::from(estimate_tokens(content.len())),
-        };
-        (seq, tokens)
-    };
-    turns.into_iter().map(count).collect()
 }
 
 #[cfg(test)]

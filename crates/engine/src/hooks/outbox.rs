@@ -42,10 +42,8 @@ impl Outbox {
             Some(access) => (access, None),
             None => {
                 let memory = Arc::<MemoryStore>::default();
-                let access = StoreAccess {
-                    store: Arc::clone(&memory) as Arc<dyn Store>,
-                    blocking: Blocking::Inline,
-                };
+                let store = Arc::clone(&memory) as Arc<dyn Store>;
+                let access = StoreAccess::new(store, Blocking::Inline);
                 (access, Some(memory))
             }
         };
@@ -78,12 +76,12 @@ impl Outbox {
         self.changed.notified().await;
     }
 
-    /// Calls the store that has the outbox, off the executor's threads where it is a disk.
+    /// Calls the store that has the outbox, off the runtime's threads where it is a disk.
     pub(super) async fn with_store<T: Send + 'static>(
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.access.run(action).await
+        self.access.run(None, action).await
     }
 
     /// The content of these deliveries, as many as one delivery may hold.

@@ -1,12 +1,14 @@
 //! Retention: turns of ended generations are deleted once it is over and no hook is owed them,
 //! and idempotency keys after their day.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memoird_core::time::Steady;
-use memoird_store::PruneBefore;
+use memoird_store::{PruneBefore, PruneBounds};
 
 use super::Hooks;
+use crate::machine::Stopwatch;
 use crate::tenants::ms;
 use crate::worker::{WorkError, Worker};
 
@@ -14,6 +16,12 @@ use crate::worker::{WorkError, Worker};
 const ROWS_MAX: usize = 1_000;
 const PAUSE_BETWEEN_STEPS: Duration = Duration::from_millis(50);
 const PAUSE_BETWEEN_RUNS: Duration = Duration::from_secs(60);
+/// Pages of 4 KiB that one step gives back to the disk: a commit may wait for it, and for more
+/// of it where there are hardly any.
+const PAGES_MAX: usize = 256;
+const PAGES_MAX_WHEN_IDLE: usize = 2_048;
+/// Fewer commits than that a second, and one in a moment, are none that matter.
+const IDLE_COMMITS_PER_SECOND: f64 = 2.0;
 /// Without a journal, how long a delivery that was made can still be looked at.
 const KEPT_WITHOUT_JOURNAL_MS: u64 = 60_000;
 
@@ -41,6 +49,10 @@ impl RetentionConfig {
 pub(super) struct RetentionWorker {
     hooks: Hooks,
     has_more: bool,
+    /// Since the last step.
+    watch: Stopwatch,
+    /// Commits up to the last step.
+    commits: u64,
 }
 
 impl RetentionWorker {
@@ -48,7 +60,17 @@ impl RetentionWorker {
         Self {
             hooks,
             has_more: true,
+            watch: Stopwatch::start(),
+            commits: 0,
         }
+    }
+
+    /// True when there were hardly any commits since it was last asked.
+    fn is_idle(&mut self) -> bool {
+        let commits = self.hooks.shared.stats.commits.load(Ordering::Relaxed);
+        let since = commits - std::mem::replace(&mut self.commits, commits);
+        let seconds = std::mem::replace(&mut self.watch, Stopwatch::start()).seconds();
+        since as f64 <= 1.0 + seconds * IDLE_COMMITS_PER_SECOND
     }
 }
 
@@ -66,6 +88,7 @@ impl Worker for RetentionWorker {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
+        let is_idle = self.is_idle();
         let shared = &self.hooks.shared;
         let now_ms = shared.sessions.now().steady.0;
         let config = shared.retention.load();
@@ -77,10 +100,18 @@ impl Worker for RetentionWorker {
             ended: Steady(now_ms.saturating_sub(turns_ms)),
             keys: Steady(now_ms.saturating_sub(config.idempotency_keys_ms)),
         };
+        let bounds = PruneBounds {
+            rows_max: ROWS_MAX,
+            pages_max: match is_idle {
+                true => PAGES_MAX_WHEN_IDLE,
+                false => PAGES_MAX,
+            },
+        };
         let pruned = shared
             .outbox
-            .with_store(move |store| store.prune(before, ROWS_MAX));
-        self.has_more = pruned.await.map_err(|error| WorkError(error.to_string()))?;
+            .with_store(move |store| store.prune(before, bounds));
+        let left = pruned.await.map_err(|error| WorkError(error.to_string()))?;
+        self.has_more = left.rows || (left.pages && is_idle);
         Ok(())
     }
 }

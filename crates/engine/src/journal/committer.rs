@@ -1,5 +1,6 @@
 //! The worker that writes: all that waits becomes one transaction, and every waiter in it is
-//! answered.
+//! answered. Where the callers were answered before, a transaction that failed is tried again
+//! until it does not.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -8,7 +9,7 @@ use std::time::Duration;
 use memoird_core::change::ChangeSet;
 use memoird_core::time::Timestamp;
 use memoird_store::Refused;
-use tracing::{error, info};
+use tracing::{debug, error, info};
 
 use super::{Backend, Durability, Journal, Submission};
 use crate::error::EngineError;
@@ -22,6 +23,11 @@ const GATHER_FROM_SETS: usize = 8;
 const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// After a commit that failed, the pause before an empty commit is tried.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
+/// The pause before a commit is tried again; it doubles with each try, up to the second.
+const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
+const RETRY_PAUSE_MAX: Duration = Duration::from_secs(5);
+/// How often a commit that fails is tried again when the daemon stops: some three seconds.
+const LAST_RETRIES_MAX: u32 = 5;
 
 /// Handles a change set that is written or refused, before its caller is answered.
 pub(crate) trait CommitHandler<C>: Send + 'static {
@@ -41,6 +47,17 @@ pub(crate) struct Committer<C, H> {
     stats: Arc<Stats>,
     /// Sets of the last transaction.
     last_batch_sets: usize,
+    /// How often the oldest sets were tried in vain.
+    retries: u32,
+}
+
+/// What became of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum BatchOutcome {
+    /// So many sets were written, or refused.
+    Finished(usize),
+    /// It could not be written, and waits for the next try.
+    PutBack,
 }
 
 impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
@@ -56,63 +73,137 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             machine,
             stats,
             last_batch_sets: 0,
+            retries: 0,
         }
     }
 
-    /// Writes what waits, up to the size of a batch; gives the number of sets.
-    async fn commit_batch(&self, backend: &Backend<C>) -> usize {
+    /// Writes what waits, up to the size of a batch.
+    async fn commit_batch(&mut self, backend: &Backend<C>) -> BatchOutcome {
         let mut batch = backend.take_batch(self.journal.batch_sets_max);
         let count = batch.len();
         if batch.is_empty() {
-            return 0;
+            return BatchOutcome::Finished(0);
         }
-        let sets: Vec<ChangeSet> = batch
-            .iter_mut()
-            .map(|submission| std::mem::take(&mut submission.set))
-            .collect();
+        let sets = batch.iter_mut();
+        let sets = sets.map(|submission| std::mem::take(&mut submission.set));
+        let sets: Arc<Vec<ChangeSet>> = Arc::new(sets.collect());
         let watch = Stopwatch::start();
-        let outcome = self.commit(backend, sets).await;
+        let outcome = self.commit(backend, &sets).await;
         self.stats.commit_seconds.observe(watch.seconds());
         self.stats.commit_batch.observe(count as f64);
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
-        self.stats
-            .commit_sets
-            .fetch_add(count as u64, Ordering::Relaxed);
-        // Before any waiter is answered.
-        backend
-            .is_failing
-            .store(outcome.is_err(), Ordering::Relaxed);
         match outcome {
             Ok(answers) => {
+                self.note_success(backend);
+                self.count_sets(count);
                 let outcomes = answers.into_iter().map(|answer| answer.map_err(Into::into));
                 self.finish_batch(backend, batch, outcomes);
             }
+            Err(failure) if self.journal.retries_commits() => {
+                for (submission, set) in batch.iter_mut().zip(Arc::unwrap_or_clone(sets)) {
+                    submission.set = set;
+                }
+                backend.put_back(batch);
+                self.note_failure(backend, &failure, count);
+                self.stats
+                    .commit_failures
+                    .fetch_add(count as u64, Ordering::Relaxed);
+                self.retries += 1;
+                backend
+                    .progress
+                    .send_modify(|progress| progress.failed_tries += 1);
+                return BatchOutcome::PutBack;
+            }
             Err(failure) => {
-                error!(%failure, detail = ?failure, sets = count, "a commit failed");
+                self.note_failure(backend, &failure, count);
+                self.count_sets(count);
                 let outcomes = std::iter::repeat_with(|| Err(failure.clone()));
                 self.finish_batch(backend, batch, outcomes);
             }
         }
-        count
+        BatchOutcome::Finished(count)
+    }
+
+    fn count_sets(&self, count: usize) {
+        self.stats
+            .commit_sets
+            .fetch_add(count as u64, Ordering::Relaxed);
+    }
+
+    /// A commit did not fail. Called before any waiter is answered.
+    fn note_success(&mut self, backend: &Backend<C>) {
+        self.retries = 0;
+        if backend.is_failing.swap(false, Ordering::Relaxed) {
+            backend
+                .progress
+                .send_modify(|progress| progress.failure = None);
+            info!("the journal can be written again");
+        }
+    }
+
+    /// A commit failed. Called before any waiter is answered.
+    fn note_failure(&self, backend: &Backend<C>, failure: &EngineError, sets: usize) {
+        let is_first = self.retries == 0;
+        backend
+            .progress
+            .send_modify(|progress| progress.failure = Some(failure.clone()));
+        backend.is_failing.store(true, Ordering::Relaxed);
+        match is_first {
+            true => error!(%failure, detail = ?failure, sets, "a commit failed"),
+            false => debug!(%failure, detail = ?failure, sets, "a commit failed again"),
+        }
     }
 
     async fn commit(
         &self,
         backend: &Backend<C>,
-        sets: Vec<ChangeSet>,
+        sets: &Arc<Vec<ChangeSet>>,
     ) -> Result<Vec<Result<(), Refused>>, EngineError> {
-        let clock = self.machine.anchor();
-        let write = backend.access.run(move |store| store.commit(&clock, &sets));
+        let (clock, sets) = (self.machine.anchor(), Arc::clone(sets));
+        let access = &backend.access;
+        let write = access.commit(move |store| store.commit(&clock, &sets));
         write.await
     }
 
     /// Finds out whether the store can be written again. Nothing but the clock is in this
     /// commit.
-    async fn probe(&self, backend: &Backend<C>) {
-        if self.commit(backend, Vec::new()).await.is_ok() {
-            backend.is_failing.store(false, Ordering::Relaxed);
-            info!("the journal can be written again");
+    async fn probe(&mut self, backend: &Backend<C>) {
+        if self.commit(backend, &Arc::default()).await.is_ok() {
+            self.note_success(backend);
         }
+    }
+
+    /// Writes what waits when the daemon stops, as far as that is possible.
+    async fn commit_rest(&mut self, backend: &Backend<C>) {
+        self.retries = 0;
+        loop {
+            match self.commit_batch(backend).await {
+                BatchOutcome::Finished(0) if backend.close() => return,
+                BatchOutcome::Finished(_) => {}
+                BatchOutcome::PutBack if self.retries <= LAST_RETRIES_MAX => {
+                    tokio::time::sleep(self.retry_pause()).await;
+                }
+                BatchOutcome::PutBack => return self.give_up(backend),
+            }
+        }
+    }
+
+    /// Forgets what could not be written: the daemon stops.
+    fn give_up(&self, backend: &Backend<C>) {
+        let (lost, last_ticket) = backend.close_and_drop();
+        error!(
+            sets = lost,
+            failure = %backend.failure(),
+            "the journal could not be written; acknowledged change sets are lost"
+        );
+        backend
+            .progress
+            .send_modify(|progress| progress.processed = last_ticket);
+    }
+
+    fn retry_pause(&self) -> Duration {
+        let doublings = self.retries.saturating_sub(1).min(16);
+        (RETRY_PAUSE_MIN * 2_u32.pow(doublings)).min(RETRY_PAUSE_MAX)
     }
 
     /// First the handler learns what became of each set, then those who wait do.
@@ -138,7 +229,9 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             replies.push((submission.reply, outcome));
         }
         self.handler.batch_done();
-        backend.processed.send_replace(last_ticket);
+        backend
+            .progress
+            .send_modify(|progress| progress.processed = last_ticket);
         for (reply, outcome) in replies {
             if let Some(reply) = reply {
                 // The caller may have hung up.
@@ -157,7 +250,13 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
         let Some(backend) = &self.journal.backend else {
             return std::future::pending().await;
         };
-        if backend.is_failing.load(Ordering::Relaxed) {
+        if self.retries > 0 {
+            // Whoever waits for what is in the queue asks for the next try at once.
+            let asked = backend.flush.notified();
+            let _ = tokio::time::timeout(self.retry_pause(), asked).await;
+            return;
+        }
+        if backend.is_failing() {
             // Changes that would do no harm if lost are not submitted meanwhile.
             let _ = tokio::time::timeout(PROBE_PAUSE, backend.wait_for_sets(1)).await;
         } else {
@@ -182,9 +281,18 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             return Ok(());
         };
         let last_ticket = backend.queue().last_ticket;
-        self.last_batch_sets = self.commit_batch(backend).await;
-        while *backend.processed.borrow() < last_ticket && self.commit_batch(backend).await > 0 {}
-        if self.last_batch_sets == 0 && backend.is_failing.load(Ordering::Relaxed) {
+        let first = self.commit_batch(backend).await;
+        self.last_batch_sets = match first {
+            BatchOutcome::Finished(sets) => sets,
+            BatchOutcome::PutBack => return Ok(()),
+        };
+        while backend.progress.borrow().processed < last_ticket {
+            match self.commit_batch(backend).await {
+                BatchOutcome::Finished(1..) => {}
+                BatchOutcome::Finished(0) | BatchOutcome::PutBack => break,
+            }
+        }
+        if self.last_batch_sets == 0 && backend.is_failing() {
             self.probe(backend).await;
         }
         Ok(())
@@ -196,6 +304,6 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             return;
         };
         backend.permits.close();
-        while self.commit_batch(backend).await > 0 || !backend.close() {}
+        self.commit_rest(backend).await;
     }
 }

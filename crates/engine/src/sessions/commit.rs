@@ -18,8 +18,6 @@ use crate::journal::CommitHandler;
 pub(crate) struct SubmittedChange {
     pub(super) slot: Arc<Slot>,
     pub(super) tally: Tally,
-    /// True when it was counted and published at the submission.
-    pub(super) is_published: bool,
     /// True when hooks are owed a delivery once it is written.
     pub(super) owes_hooks: bool,
     /// Of an eviction: the place that it frees.
@@ -96,9 +94,7 @@ impl Tally {
 
 impl CommitHandler<SubmittedChange> for Sessions {
     fn committed(&self, ticket: u64, change: SubmittedChange, at: Timestamp) {
-        if !change.is_published {
-            change.tally.publish(&change.slot, at);
-        }
+        change.tally.publish(&change.slot, at);
         if change.owes_hooks {
             self.shared.end_listener.deliveries_owed();
         }

@@ -217,8 +217,8 @@ impl Sessions {
             (false, None) => {}
         }
         slot.idle.remove(slot);
-        // Callers find it until its end is written, and wait for that.
-        if !self.shared.journal.is_sync() {
+        // Callers find it until its end is written, and wait for that where they have to.
+        if !self.shared.journal.is_on() {
             self.shared.table.remove(slot);
         }
         inner.set_state(&slot.tenant, SlotState::Ended)

@@ -1,4 +1,5 @@
-//! Making room: the longest idle session ends, so that another one may start.
+//! Making room: the longest idle session ends, so that another one may start. Where more want
+//! to start than there are places, they have their turns in their order.
 
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
@@ -7,44 +8,86 @@ use memoird_core::change::EndReason;
 
 use super::Sessions;
 use super::census::{Reservation, ReservedPlace};
-use super::end::{EndAttempt, EndCondition, EndRequest};
+use super::end::{EndAttempt, EndCondition, EndRequest, EndedSlot};
 use super::expiry::{BATCH_SESSIONS, wait_for_ends};
 use super::slot::Slot;
 use crate::error::EngineError;
 use crate::journal::Permit;
 use crate::tenants::Tenant;
 
-/// How long a session that starts waits for a place.
+/// How long a session whose turn it is waits for a place.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// A place for a session that is to start.
+enum Place {
+    /// It was free.
+    Free(ReservedPlace),
+    /// It is this session's, whose end is not written yet.
+    Freed(EndedSlot),
+}
 
 impl Sessions {
     /// Counts one more session of a tenant. Where a cap is reached, the longest idle session
     /// ends first; its end is a change set of its own, and is written when this returns.
     ///
     /// # Errors
-    /// [`EngineError::NoRoomForSession`] when no session could be evicted within
-    /// [`ROOM_WAIT_MAX`], or a journal that cannot be written.
+    /// [`EngineError::NoRoomForSession`] when it was the caller's turn and no session could be
+    /// evicted within [`ROOM_WAIT_MAX`], or a journal that cannot be written.
     pub(super) async fn reserve(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
-        let census = &self.shared.census;
-        if census.reserve(tenant) == Reservation::Taken {
-            return Ok(ReservedPlace::new(census, &tenant.id));
+        loop {
+            let ended = match self.take_place(tenant).await? {
+                Place::Free(place) => return Ok(place),
+                Place::Freed(ended) => ended,
+            };
+            match ended.submitted.written().await {
+                Ok(()) => {
+                    if let Some(place) = ended.successor_place {
+                        return Ok(place);
+                    }
+                }
+                // The victim lives on; another one is looked for.
+                Err(EngineError::SessionReloaded) => {}
+                Err(error) => return Err(error),
+            }
         }
-        let evicted = tokio::time::timeout(ROOM_WAIT_MAX, self.evict_for(tenant));
-        evicted.await.unwrap_or(Err(EngineError::NoRoomForSession))
     }
 
-    async fn evict_for(&self, tenant: &Tenant) -> Result<ReservedPlace, EngineError> {
+    async fn take_place(&self, tenant: &Tenant) -> Result<Place, EngineError> {
+        let starters = &self.shared.starters;
+        // Nearly always there is a place, or a session to evict, for everybody at once.
+        if !starters.is_busy(&tenant.id)
+            && let Some(place) = self.try_take_place(tenant).await?
+        {
+            return Ok(place);
+        }
+        let _turn = starters.enter(&tenant.id).await;
+        let taken = async {
+            loop {
+                let changed = self.shared.census.changed.notified();
+                if let Some(place) = self.try_take_place(tenant).await? {
+                    return Ok(place);
+                }
+                changed.await;
+            }
+        };
+        let taken = tokio::time::timeout(ROOM_WAIT_MAX, taken).await;
+        taken.unwrap_or(Err(EngineError::NoRoomForSession))
+    }
+
+    /// Takes a place, and ends a session where it has to; `None` when every place is taken by a
+    /// session that is about to start.
+    async fn try_take_place(&self, tenant: &Tenant) -> Result<Option<Place>, EngineError> {
         let census = &self.shared.census;
         loop {
-            let changed = census.changed.notified();
             let victims = match census.reserve(tenant) {
-                Reservation::Taken => return Ok(ReservedPlace::new(census, &tenant.id)),
+                Reservation::Taken => {
+                    let place = ReservedPlace::new(census, &tenant.id);
+                    return Ok(Some(Place::Free(place)));
+                }
                 Reservation::EvictFrom(victim) => census.idle_list(&victim),
             };
             let Some(oldest) = victims.oldest() else {
-                // Every place is taken by a session that is about to start.
-                changed.await;
-                continue;
+                return Ok(None);
             };
             let request = EndRequest {
                 reason: EndReason::Evicted,
@@ -54,16 +97,7 @@ impl Sessions {
             };
             let permit = self.shared.journal.permit(0).await?;
             match self.end_slot(&oldest.slot, request, permit) {
-                EndAttempt::Ended(ended) => match ended.submitted.written().await {
-                    Ok(()) => {
-                        if let Some(place) = ended.successor_place {
-                            return Ok(place);
-                        }
-                    }
-                    // The victim lives on; another one is looked for.
-                    Err(EngineError::SessionReloaded) => {}
-                    Err(error) => return Err(error),
-                },
+                EndAttempt::Ended(ended) => return Ok(Some(Place::Freed(ended))),
                 EndAttempt::NotEnded => correct_list(&oldest.slot),
                 EndAttempt::NeedsLoad => self.reload(&oldest.slot).await?,
             }
@@ -107,10 +141,10 @@ impl Sessions {
     }
 }
 
-/// A session at the front of its list was used since, and belongs elsewhere.
+/// A session at the front of its list may have been used since, and belongs elsewhere then.
 pub(super) fn correct_list(slot: &Arc<Slot>) {
-    let last_access = slot.lock().head().map(|head| head.last_access);
-    if let Some(last_access) = last_access {
-        slot.idle.touch(slot, last_access);
+    let inner = slot.lock();
+    if let Some(head) = inner.head() {
+        slot.idle.reorder(slot, head.last_access);
     }
 }

@@ -19,8 +19,7 @@ pub(super) struct IdleList {
     list: Mutex<LinkedHashMap<SessionId, Entry>>,
 }
 
-/// A session in the list. The time may lag behind the session's own for the moment in
-/// which a call has let go of the session and not yet moved it.
+/// A session in the list, with the time of its last use. Both change under the session's lock.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) slot: Arc<Slot>,
@@ -37,9 +36,16 @@ impl IdleList {
         self.lock().insert(slot.key.session.clone(), entry);
     }
 
-    /// Moves a session to the back, if it is still in the list.
+    /// Moves a session that was just used to the back, if it is still in the list. One that
+    /// was used a moment later may be there already.
     pub(super) fn touch(&self, slot: &Arc<Slot>, last_access: Steady) {
-        if let Some(entry) = self.lock().to_back(&slot.key.session) {
+        let mut list = self.lock();
+        let is_newest = list
+            .back()
+            .is_none_or(|(_, entry)| entry.last_access <= last_access);
+        if !is_newest && list.contains_key(&slot.key.session) {
+            insert_in_order(&mut list, slot, last_access);
+        } else if let Some(entry) = list.to_back(&slot.key.session) {
             entry.last_access = last_access;
         }
     }
@@ -199,5 +205,32 @@ mod tests {
             expected.sort_unstable();
             assert_eq!(order, expected);
         }
+    }
+
+    #[test]
+    fn who_is_touched_late_stands_before_those_used_later() {
+        let id = TenantId::parse("t").unwrap();
+        let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
+        let tenant = Arc::new(Tenant::new(id.clone(), policy));
+        let list = Arc::new(IdleList::default());
+        let [a, b] = ["a", "b"].map(|session| {
+            let key = SessionKey {
+                tenant: id.clone(),
+                session: SessionId::parse(session).unwrap(),
+            };
+            let (tenant, list) = (Arc::clone(&tenant), Arc::clone(&list));
+            Arc::new(Slot::new(key, tenant, list, SlotState::Ended))
+        });
+        list.push(&a, Steady(1));
+        list.push(&b, Steady(2));
+        list.touch(&b, Steady(5));
+        list.touch(&a, Steady(4));
+        let times: Vec<u64> = list
+            .page(None, 10)
+            .iter()
+            .map(|entry| entry.last_access.0)
+            .collect();
+        assert_eq!(times, [5, 4]);
+        assert!(Arc::ptr_eq(&list.oldest().unwrap().slot, &a));
     }
 }

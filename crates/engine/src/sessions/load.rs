@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
+use memoird_store::Store;
 use tokio::sync::Notify;
 
 use super::slot::{Slot, SlotState};
@@ -61,7 +62,7 @@ impl Sessions {
             }
             (inner.ticket, inner.epoch)
         };
-        self.shared.journal.wait_processed(ticket).await;
+        self.shared.journal.wait_processed(ticket).await?;
         let saved = match self.shared.journal.is_on() {
             true => self.read_session(&slot.key, &slot.tenant).await?,
             // A session that a panic left half changed, and no journal to ask.
@@ -94,15 +95,16 @@ impl Sessions {
         let keys_since = self.keys_since(tenant);
         let policy = tenant.policy();
         let key = key.clone();
-        let load = self.shared.journal.with_store(move |store| {
+        let load = move |store: &dyn Store| {
             let saved = store.load(&key, keys_since)?;
             Ok(saved.map(|saved| {
                 let mut session = Session::restore(saved);
                 session.trim(&policy.limits);
                 session
             }))
-        });
-        load.await
+        };
+        let journal = &self.shared.journal;
+        journal.with_store(Some(&tenant.id), load).await
     }
 
     /// The idempotency keys of a session id that has no live session.
@@ -110,14 +112,26 @@ impl Sessions {
         if !self.shared.journal.is_on() {
             return Ok(self.shared.ended_keys.get(&session.key));
         }
-        self.shared.journal.wait_all_processed().await;
+        if !self.shared.keyed_ids.may_have(&session.key) {
+            return Ok(Keys::default());
+        }
+        self.wait_session_processed(&session.key).await?;
         let since = self.keys_since(&session.tenant);
         let key = session.key.clone();
-        let read = self
-            .shared
-            .journal
-            .with_store(move |store| store.keys(&key, since));
-        read.await
+        let read = move |store: &dyn Store| store.keys(&key, since);
+        let journal = &self.shared.journal;
+        journal.with_store(Some(&session.tenant.id), read).await
+    }
+
+    /// Waits until every change of a session id that was submitted so far is written or
+    /// refused. As long as one is not, the table has the slot that it was made in, or a newer
+    /// one of the same id.
+    pub(super) async fn wait_session_processed(&self, key: &SessionKey) -> Result<(), EngineError> {
+        let Some(slot) = self.shared.table.get(key) else {
+            return Ok(());
+        };
+        let ticket = slot.lock().ticket;
+        self.shared.journal.wait_processed(ticket).await
     }
 
     /// Gives a live session the idempotency keys of its id. It was started by an append

@@ -1,29 +1,42 @@
-//! One at a time per session, where a call has to wait while it works: a session is started
-//! once and loaded once, however many calls want it.
+//! One at a time for each key, where a call has to wait while it works: a session is started
+//! once and loaded once, however many calls want it. Calls have their turns in their order.
 
+use std::hash::Hash;
 use std::sync::Arc;
 
 use dashmap::DashMap;
-use memoird_core::ids::SessionKey;
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
-/// Who is starting or loading which session.
-#[derive(Debug, Default)]
-pub(super) struct SingleFlight {
-    locks: DashMap<SessionKey, Arc<Mutex<()>>>,
+/// For which keys somebody works.
+#[derive(Debug)]
+pub(crate) struct SingleFlight<K: Eq + Hash> {
+    locks: DashMap<K, Arc<Mutex<()>>>,
 }
 
-/// The right to start or load one session, until it is dropped.
+/// The right to be the only one that works for a key, until it is dropped.
 #[derive(Debug)]
-pub(super) struct Flight<'a> {
-    single_flight: &'a SingleFlight,
-    key: SessionKey,
+pub(crate) struct Flight<'a, K: Eq + Hash> {
+    single_flight: &'a SingleFlight<K>,
+    key: K,
     guard: Option<OwnedMutexGuard<()>>,
 }
 
-impl SingleFlight {
-    /// Waits until no other call starts or loads this session.
-    pub(super) async fn enter(&self, key: &SessionKey) -> Flight<'_> {
+impl<K: Eq + Hash> Default for SingleFlight<K> {
+    fn default() -> Self {
+        Self {
+            locks: DashMap::new(),
+        }
+    }
+}
+
+impl<K: Clone + Eq + Hash> SingleFlight<K> {
+    /// True when somebody works for this key, or waits to.
+    pub(crate) fn is_busy(&self, key: &K) -> bool {
+        self.locks.contains_key(key)
+    }
+
+    /// Waits until no other call works for this key.
+    pub(crate) async fn enter(&self, key: &K) -> Flight<'_, K> {
         let lock = Arc::clone(&self.locks.entry(key.clone()).or_default());
         // Made before the wait, so that a call that is cancelled in it cleans up as well.
         let mut flight = Flight {
@@ -36,7 +49,7 @@ impl SingleFlight {
     }
 }
 
-impl Drop for Flight<'_> {
+impl<K: Eq + Hash> Drop for Flight<'_, K> {
     fn drop(&mut self) {
         self.guard = None;
         // The map's own reference is the last one when no call waits.

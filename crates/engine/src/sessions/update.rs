@@ -217,7 +217,8 @@ impl Sessions {
                 }
                 (obstacle, slot) => {
                     let slot = slot.ok_or_else(|| session.not_found())?;
-                    self.remove_obstacle(session, &slot, &obstacle).await?;
+                    self.remove_obstacle(session, &slot, &obstacle, options.when_absent)
+                        .await?;
                     continue;
                 }
             };
@@ -247,7 +248,10 @@ impl Sessions {
                         return Ok(decided.outcome);
                     }
                 }
-                obstacle => self.remove_obstacle(session, &slot, &obstacle).await?,
+                obstacle => {
+                    self.remove_obstacle(session, &slot, &obstacle, WhenAbsent::Fail)
+                        .await?;
+                }
             }
         }
         Err(EngineError::RetriesExhausted)
@@ -301,12 +305,17 @@ impl Sessions {
         session: &SessionRef,
         slot: &Arc<Slot>,
         obstacle: &Attempt<T>,
+        when_absent: WhenAbsent,
     ) -> Result<(), EngineError> {
         match obstacle {
             Attempt::HasEnded if self.has_durably_ended(slot).await => Err(session.not_found()),
             Attempt::HasEnded | Attempt::NeedsLoad => self.load(slot).await,
             Attempt::NeedsKeys => self.load_keys(session, slot).await,
-            Attempt::IsExpired => self.end_if_expired(slot).await.map(drop),
+            Attempt::IsExpired => match self.end_if_expired(slot).await {
+                // It is dead whether its end can be written now or not.
+                Err(_) if when_absent == WhenAbsent::Fail => Err(session.not_found()),
+                ended => ended.map(drop),
+            },
             Attempt::Decided(_) => Ok(()),
         }
     }
@@ -400,10 +409,10 @@ impl Sessions {
             },
             _ => WaitFor::Nothing,
         };
-        drop(inner);
-        if decision.is_use {
-            slot.idle.touch(slot, now.steady);
+        if let (true, Some(head)) = (decision.is_use, inner.head()) {
+            slot.idle.touch(slot, head.last_access);
         }
+        drop(inner);
         Ok(Attempt::Decided(Decided {
             outcome: decision.outcome,
             wait,

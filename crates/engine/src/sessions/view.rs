@@ -7,7 +7,7 @@ use memoird_core::breaker::BreakerState;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
-use memoird_store::{JournalPage, JournalRange};
+use memoird_store::{JournalPage, JournalRange, Store};
 
 use super::slot::{SlotInner, SlotState};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
@@ -102,8 +102,10 @@ impl Sessions {
         for _ in 0..ATTEMPTS_MAX {
             let slot = self.find(session).await?;
             let slot = slot.ok_or_else(|| session.not_found())?;
-            if self.end_if_expired(&slot).await? {
-                return Err(session.not_found());
+            match self.end_if_expired(&slot).await {
+                Ok(false) => {}
+                // It is dead whether its end can be written now or not.
+                Ok(true) | Err(_) => return Err(session.not_found()),
             }
             let (seen, ticket, epoch, has_ended) = {
                 let inner = slot.lock();
@@ -117,9 +119,8 @@ impl Sessions {
                         return Ok(seen);
                     }
                 }
-                // It is about to be taken out of the table, where it still is there.
                 None if has_ended && self.has_durably_ended(&slot).await => {
-                    tokio::task::yield_now().await;
+                    return Err(session.not_found());
                 }
                 None => self.load(&slot).await?,
             }
@@ -180,9 +181,9 @@ impl Sessions {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, EngineError> {
         let journal = &self.shared.journal;
-        journal.wait_all_processed().await;
+        self.wait_session_processed(&session.key).await?;
         let key = session.key.clone();
-        let read = journal.with_store(move |store| store.journal(&key, generation, range));
-        read.await
+        let read = move |store: &dyn Store| store.journal(&key, generation, range);
+        journal.with_store(Some(&session.tenant.id), read).await
     }
 }

@@ -203,3 +203,34 @@ async fn a_lowered_cap_that_is_enforced_twice_at_once_ends_no_session_too_many()
         engine.close().await;
     }
 }
+
+/// The disk takes 150 ms for each commit, and each start takes two of them.
+#[tokio::test(start_paused = true)]
+async fn with_one_place_those_who_start_have_it_in_turn() {
+    let world = World::with_pool(unswept_with_cap(1));
+    let engine = world.open().await;
+    world.store.hold_commits();
+    let mut calls = JoinSet::new();
+    for call in 0..32 {
+        let bot = Bot::acme(&engine);
+        calls.spawn(async move { bot.say(&format!("s{call}"), "hello").await });
+    }
+    let mut commits = 0;
+    let mut done = 0;
+    while done < 32 {
+        tokio::select! {
+            () = world.store.commit_begun(commits + 1) => {
+                commits += 1;
+                tokio::time::advance(Duration::from_millis(150)).await;
+                world.store.let_one_commit_go();
+            }
+            Some(answer) = calls.join_next() => {
+                answer.unwrap().unwrap();
+                done += 1;
+            }
+        }
+    }
+    world.store.let_commits_go();
+    assert!(commits >= 32, "{commits} commits: a place at a time");
+    assert_eq!(Bot::acme(&engine).stats().sessions_created, 32);
+}

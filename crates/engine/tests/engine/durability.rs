@@ -1,8 +1,10 @@
 //! When an answer is given, how much may wait, and what a close leaves.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_engine::{Blocking, Durability, Engine, EngineConfig, EngineError};
+use memoird_store::{SqliteOptions, SqliteStore};
 use tokio::task::JoinSet;
 use tokio::time::{advance, sleep};
 
@@ -27,9 +29,9 @@ async fn with_interval_an_answer_comes_at_once_and_the_disk_follows_in_time() {
     let said = begun(&mut Box::pin(bot.say("a", "hello"))).await;
     assert!(said.is_some_and(|said| said.is_ok()));
     assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
-    assert_eq!((world.store.commits(), bot.stats().turns_appended), (0, 1));
+    assert_eq!((world.store.commits(), bot.stats().turns_appended), (0, 0));
     sleep(SECOND + Duration::from_millis(1)).await;
-    assert_eq!(world.store.commits(), 1);
+    assert_eq!((world.store.commits(), bot.stats().turns_appended), (1, 1));
     assert_eq!(world.store.record().live.len(), 1);
 }
 
@@ -93,20 +95,87 @@ async fn with_interval_many_small_changes_do_not_wait_for_room() {
     );
 }
 
+fn is_full<T>(answer: &Result<T, EngineError>) -> bool {
+    matches!(answer, Err(EngineError::JournalFull))
+}
+
 #[tokio::test(start_paused = true)]
-async fn with_interval_a_change_that_could_not_be_written_is_forgotten() {
+async fn with_interval_what_was_acknowledged_is_written_once_the_disk_has_room() {
+    let world = World::new(interval(SECOND));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "ended"] {
+        bot.say(id, "one").await.unwrap();
+    }
+    sleep(2 * SECOND).await;
+    world.store.fail_all_commits();
+    bot.say("a", "two").await.unwrap();
+    bot.end("ended").await.unwrap();
+    bot.append("new", named("key", &["one"])).await.unwrap();
+    sleep(2 * SECOND).await;
+
+    assert!(is_full(&bot.say("a", "refused").await));
+    assert!(is_full(&bot.say("another", "refused").await));
+    assert!(is_full(&bot.patch("a", "{}", None).await));
+    assert!(is_full(&bot.end("a").await));
+    assert_eq!(bot.live("a").await.unwrap(), ["one", "two"]);
+    assert_eq!(bot.live("new").await.unwrap(), ["one"]);
+    assert!(bot.view("ended").await.is_err());
+    assert!(is_full(&soon(bot.journal("a", None)).await));
+    assert_eq!(bot.stats().ended, 0, "an end is announced once it is true");
+    sleep(60 * SECOND).await;
+    let commits = world.store.commits();
+    assert!(commits < 40, "{commits} commits were tried");
+
+    world.store.forgive();
+    sleep(6 * SECOND).await;
+    assert_eq!(bot.journal("a", None).await.unwrap(), ["one", "two"]);
+    assert_eq!(bot.stats().ended, 1);
+    bot.say("a", "three").await.unwrap();
+    assert!(
+        bot.append("new", named("key", &["one"]))
+            .await
+            .unwrap()
+            .duplicate
+    );
+    bot.recount().await;
+    soon(engine.close()).await;
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    assert_eq!(bot.live("a").await.unwrap(), ["one", "two", "three"]);
+    assert_eq!(bot.live("new").await.unwrap(), ["one"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_who_needs_the_disk_has_the_next_commit_tried_at_once() {
+    let world = World::new(interval(1_000 * SECOND));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    world.store.fail_commits(8);
+    for _ in 0..8 {
+        assert!(is_full(&bot.journal("a", None).await));
+    }
+    let before = world.machine_now();
+    assert_eq!(bot.journal("a", None).await.unwrap(), ["hello"]);
+    assert_eq!(world.machine_now(), before, "without a pause");
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_a_close_does_not_wait_for_a_disk_that_stays_full() {
     let world = World::new(interval(SECOND));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     bot.say("a", "hello").await.unwrap();
-    sleep(2 * SECOND).await;
-    world.store.fail_commits(1);
-    bot.say("a", "lost").await.unwrap();
-    bot.say("n", "lost").await.unwrap();
-    sleep(2 * SECOND).await;
-    assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
-    assert_eq!(bot.list().await, ["a"]);
-    bot.recount().await;
+    world.store.fail_all_commits();
+    let before = world.machine_now();
+    soon(engine.close()).await;
+    let waited_ms = world.machine_now().since(before);
+    assert!(waited_ms < 5_000, "{waited_ms} ms");
+    assert!(matches!(
+        soon(bot.say("a", "late")).await,
+        Err(EngineError::Stopping | EngineError::JournalFull)
+    ));
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,4 +334,28 @@ async fn with_durability_off_all_works_but_the_journal() {
     );
     assert_eq!(engine.stats().commits, 0);
     engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_daemon_with_nothing_to_do_gives_freed_space_back_soon() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = Arc::new(SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap());
+    let mut config = unswept();
+    config.journal.retention = SECOND;
+    let machine = World::new(config.clone()).machine;
+    let engine = Engine::open(config, Some(store), machine, Blocking::Inline)
+        .await
+        .unwrap();
+    let bot = Bot::acme(&engine);
+    let text = "x".repeat(500_000);
+    for _ in 0..40 {
+        bot.say("a", &text).await.unwrap();
+    }
+    bot.end("a").await.unwrap();
+    // Three looks of the pruner: in the first one it sees the commits.
+    sleep(185 * SECOND).await;
+    engine.close().await;
+    drop((bot, engine));
+    let size = std::fs::metadata(dir.path().join("journal.db")).unwrap();
+    assert!(size.len() < 2 << 20, "{} bytes", size.len());
 }

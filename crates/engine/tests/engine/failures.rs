@@ -129,7 +129,7 @@ async fn a_session_whose_end_failed_while_it_was_started_anew_is_still_whole() {
             let world = World::new(config);
             let engine = world.open().await;
             let bot = Bot::acme(&engine);
-            let said = bot.say("a", "old").await.unwrap();
+            let said = bot.append("a", named("earlier", &["old"])).await.unwrap();
             world.store.fail_commits(1);
             let command = if named_start {
                 named("key", &["x"])
@@ -331,4 +331,26 @@ async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
             .iter()
             .all(|view| view.head.last_access > Steady(0))
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_expired_session_is_not_there_although_its_end_cannot_be_written() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    sleep(TTL).await;
+    world.store.fail_all_commits();
+    let is_absent = |error: EngineError| matches!(error, EngineError::SessionNotFound { .. });
+    assert!(is_absent(bot.view("a").await.unwrap_err()));
+    assert!(is_absent(bot.live("a").await.unwrap_err()));
+    assert!(is_absent(bot.patch("a", "{}", None).await.unwrap_err()));
+    assert!(is_absent(bot.end("a").await.unwrap_err()));
+    assert!(matches!(
+        bot.say("a", "new").await,
+        Err(EngineError::JournalFull)
+    ));
+    world.store.forgive();
+    assert_eq!(bot.say("a", "new").await.unwrap().record.first_seq, 1);
+    assert_eq!(bot.stats().expired, 1);
 }

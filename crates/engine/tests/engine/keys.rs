@@ -5,11 +5,11 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
-use memoird_engine::{Durability, EngineConfig, EngineError};
+use memoird_engine::{Durability, EngineConfig, EngineError, JournalConfig};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named, saying};
-use crate::kit::{TTL, World, begun, soon, unswept};
+use crate::kit::{TTL, World, begun, settle, soon, unswept};
 
 const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
@@ -49,6 +49,7 @@ async fn a_repetition_gets_the_first_answer_and_adds_nothing() {
             bot.live("a").await.unwrap(),
             ["x", "y", "between", "x", "y", "between"]
         );
+        sleep(JournalConfig::default().flush_interval * 2).await;
         assert_eq!(bot.stats().turns_appended, 6);
         bot.recount().await;
     }
@@ -305,4 +306,40 @@ async fn a_repetition_while_commits_fail_is_as_true_as_the_first_one() {
         assert_eq!(bot.journal("a", None).await.unwrap(), ["x", "y"]);
         bot.recount().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_keyed_append_asks_the_journal_only_where_there_may_be_keys() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    settle().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b", "c"] {
+        bot.append(id, named("key", &["x"])).await.unwrap();
+        bot.end(id).await.unwrap();
+    }
+    bot.say("without", "hello").await.unwrap();
+    bot.append("without", named("key", &["x"])).await.unwrap();
+    assert_eq!(world.store.key_reads(), 0);
+    assert!(
+        bot.append("a", named("key", &["x"]))
+            .await
+            .unwrap()
+            .duplicate
+    );
+    assert_eq!(world.store.key_reads(), 1);
+
+    engine.close().await;
+    let engine = world.open().await;
+    settle().await;
+    let bot = Bot::acme(&engine);
+    assert!(
+        bot.append("b", named("key", &["x"]))
+            .await
+            .unwrap()
+            .duplicate
+    );
+    assert_eq!(world.store.key_reads(), 2);
+    bot.append("new", named("key", &["x"])).await.unwrap();
+    assert_eq!(world.store.key_reads(), 2);
 }

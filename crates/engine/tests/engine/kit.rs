@@ -114,6 +114,14 @@ impl World {
         }
     }
 
+    /// As in a daemon: for tests whose clock is not paused.
+    pub(crate) fn with_threads(config: EngineConfig) -> Self {
+        Self {
+            blocking: Blocking::Threads,
+            ..Self::new(config)
+        }
+    }
+
     /// The moment on the steady clock.
     pub(crate) fn machine_now(&self) -> Steady {
         self.machine.now().steady

@@ -21,6 +21,7 @@ mod keys;
 mod kit;
 mod listing;
 mod lives;
+mod readers;
 mod reconfigure;
 mod record;
 mod restart;

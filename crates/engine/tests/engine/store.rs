@@ -2,19 +2,20 @@
 //! was given.
 
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet, SummaryChange};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, MemoryStore, PruneBefore, Refused, Store, StoreError,
+    JournalPage, JournalRange, MemoryStore, PruneBefore, PruneBounds, Refused, Store, StoreError,
+    Unpruned,
 };
 use tokio::sync::watch;
 
@@ -25,15 +26,22 @@ use crate::record::Record;
 pub(crate) struct FaultyStore {
     inner: MemoryStore,
     record: Mutex<Record>,
-    /// What becomes of the next commits; all later ones succeed.
+    /// What becomes of the next commits.
     fates: Mutex<VecDeque<Fate>>,
+    /// True while every commit finds the disk full.
+    is_full: AtomicBool,
     commits: Gate,
     loads: Gate,
+    journals: Gate,
+    /// For which tenants the journal was read, in the order in which the reads began.
+    journal_reads: Mutex<Vec<TenantId>>,
     loads_to_fail: AtomicU64,
     outcomes_to_fail: AtomicU64,
     summaries_to_fail: AtomicU64,
     /// Times that somebody asked what is due.
     looks: AtomicU64,
+    /// Times that the idempotency keys of a session were read.
+    key_reads: AtomicU64,
 }
 
 /// What becomes of a commit.
@@ -114,6 +122,11 @@ impl FaultyStore {
         self.fate(std::iter::repeat_n(Fate::Full, count));
     }
 
+    /// All commits find the disk full, until [`Self::forgive`].
+    pub(crate) fn fail_all_commits(&self) {
+        self.is_full.store(true, Ordering::Relaxed);
+    }
+
     /// What becomes of the next commits, in order.
     pub(crate) fn fate(&self, fates: impl IntoIterator<Item = Fate>) {
         self.fates.lock().unwrap().extend(fates);
@@ -122,6 +135,7 @@ impl FaultyStore {
     /// From now on all that is written succeeds.
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
+        self.is_full.store(false, Ordering::Relaxed);
         self.fail_outcomes(0);
         self.fail_summaries(0);
     }
@@ -158,6 +172,29 @@ impl FaultyStore {
         self.loads.set_closed(false);
     }
 
+    /// Reads of the journal wait, until they are let go on.
+    pub(crate) fn hold_journals(&self) {
+        self.journals.set_closed(true);
+    }
+
+    pub(crate) fn let_journals_go(&self) {
+        self.journals.set_closed(false);
+    }
+
+    pub(crate) fn let_one_journal_go(&self) {
+        self.journals.let_one_pass();
+    }
+
+    /// Waits until so many reads of the journal have at least begun.
+    pub(crate) async fn journal_begun(&self, count: u64) {
+        self.journals.when_came(count).await;
+    }
+
+    /// For which tenants the journal was read, in the order in which the reads began.
+    pub(crate) fn journal_reads(&self) -> Vec<TenantId> {
+        self.journal_reads.lock().unwrap().clone()
+    }
+
     /// The next `count` reads of a session fail.
     pub(crate) fn fail_loads(&self, count: u64) {
         self.loads_to_fail.fetch_add(count, Ordering::Relaxed);
@@ -176,6 +213,11 @@ impl FaultyStore {
     /// Times that somebody asked what is due.
     pub(crate) fn looks(&self) -> u64 {
         self.looks.load(Ordering::Relaxed)
+    }
+
+    /// Times that the idempotency keys of a session were read.
+    pub(crate) fn key_reads(&self) -> u64 {
+        self.key_reads.load(Ordering::Relaxed)
     }
 
     /// Reads of a session that have at least begun.
@@ -205,7 +247,8 @@ impl Store for FaultyStore {
             )
         };
         let has_summary = sets.iter().flat_map(|set| &set.changes).any(is_summary);
-        let is_full = self.fates.lock().unwrap().pop_front() == Some(Fate::Full);
+        let fate = self.fates.lock().unwrap().pop_front();
+        let is_full = fate == Some(Fate::Full) || self.is_full.load(Ordering::Relaxed);
         if is_full || (has_summary && take_one(&self.summaries_to_fail)) {
             self.record().note_full();
             return Err(StoreError::Full);
@@ -245,7 +288,16 @@ impl Store for FaultyStore {
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
+        self.key_reads.fetch_add(1, Ordering::Relaxed);
         self.inner.keys(key, since)
+    }
+
+    fn keyed_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        max: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        self.inner.keyed_sessions(after, max)
     }
 
     fn journal(
@@ -254,6 +306,8 @@ impl Store for FaultyStore {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
+        self.journal_reads.lock().unwrap().push(key.tenant.clone());
+        self.journals.pass();
         self.inner.journal(key, generation, range)
     }
 
@@ -298,7 +352,7 @@ impl Store for FaultyStore {
         self.inner.ended(wanted, bytes_max)
     }
 
-    fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {
-        self.inner.prune(before, rows_max)
+    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
+        self.inner.prune(before, bounds)
     }
 }

@@ -78,7 +78,7 @@ impl GitHook {
         let guard = self.busy_of(&tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
         let (_waiting, stop) = Stop::on_drop();
-        let work = run_in_background(Blocking::Pool, "git hook", move || {
+        let work = run_in_background(Blocking::Threads, "git hook", move || {
             // The thread holds the lock, so that a delivery that was given up keeps it until
             // the thread has ended.
             let _guard = guard;

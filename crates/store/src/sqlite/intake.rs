@@ -6,17 +6,23 @@
 
 use std::collections::HashMap;
 
-use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use memoird_core::ids::{Generation, SessionKey};
 
 use super::row::{COLUMNS, GenerationRow, PLACES, select_from};
-use crate::StoreError;
+use crate::{KEYS_MAX, StoreError};
 
 /// What the end of a generation costs a fold, in changes of other kinds: it is a row that
 /// nobody has touched for long, and it moves from one index to two others. Counted as one,
 /// a sweep would make the pauses of its folds many times longer.
 const END_WEIGHT: usize = 12;
+
+/// A session with so many more idempotency keys than before is cut to the newest
+/// [`KEYS_MAX`] at a fold: seldom enough that it costs little for each key.
+const KEYS_BETWEEN_CUTS: usize = 128;
+/// Once the keys of so many sessions are counted, the counting begins anew.
+const COUNTED_SESSIONS_MAX: usize = 100_000;
 
 /// The newest state of every generation that changed since the last fold.
 #[derive(Debug, Default)]
@@ -27,6 +33,8 @@ pub(super) struct Intake {
     /// The ids of turns that have no place yet, ascending.
     turns: HashMap<Generation, Vec<i64>>,
     changes: usize,
+    /// How many keys each session got since its keys were cut, folds included.
+    keys: HashMap<SessionKey, usize>,
 }
 
 impl Intake {
@@ -65,6 +73,11 @@ impl Intake {
         self.turns.entry(generation).or_default().push(id);
     }
 
+    /// Notes that a session got an idempotency key.
+    pub(super) fn count_key(&mut self, key: &SessionKey) {
+        *self.keys.entry(key.clone()).or_default() += 1;
+    }
+
     /// The ids of a generation's turns that have no place yet, ascending.
     pub(super) fn turns(&self, generation: Generation) -> &[i64] {
         self.turns.get(&generation).map_or(&[], Vec::as_slice)
@@ -76,6 +89,9 @@ impl Intake {
         self.live.extend(newer.live);
         for (generation, ids) in newer.turns {
             self.turns.entry(generation).or_default().extend(ids);
+        }
+        for (key, count) in newer.keys {
+            *self.keys.entry(key).or_default() += count;
         }
         self.changes += newer.changes;
     }
@@ -134,10 +150,36 @@ impl Intake {
             row.write(&mut insert)?;
         }
         drop(insert);
+        let is_due = |count: usize| count >= KEYS_BETWEEN_CUTS;
+        let due = self.keys.iter().filter(|(_, count)| is_due(**count));
+        for (key, _) in due {
+            cut_keys(&transaction, key)?;
+        }
         transaction.commit()?;
-        *self = Self::default();
+        let mut keys = std::mem::take(&mut self.keys);
+        keys.retain(|_, count| !is_due(*count));
+        if keys.len() >= COUNTED_SESSIONS_MAX {
+            keys.clear();
+        }
+        *self = Self {
+            keys,
+            ..Self::default()
+        };
         Ok(())
     }
+}
+
+/// Forgets all idempotency keys of a session but the newest, which alone are read back.
+fn cut_keys(transaction: &Transaction<'_>, key: &SessionKey) -> Result<(), StoreError> {
+    let (tenant, session) = (key.tenant.as_str(), key.session.as_str());
+    transaction
+        .prepare_cached(
+            "DELETE FROM idempotency WHERE tenant = ?1 AND session = ?2 AND key IN
+                 (SELECT key FROM idempotency WHERE tenant = ?1 AND session = ?2
+                  ORDER BY at DESC, generation DESC, last_seq DESC LIMIT -1 OFFSET ?3)",
+        )?
+        .execute(params![tenant, session, KEYS_MAX as i64])?;
+    Ok(())
 }
 
 /// The row of a generation, where it is found once it was folded.

@@ -31,7 +31,8 @@ use write::Writer;
 use crate::lock::DirLock;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError,
+    JournalPage, JournalRange, PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError,
+    Unpruned,
 };
 
 /// How the journal is kept.
@@ -62,7 +63,7 @@ impl Default for SqliteOptions {
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
-    /// Taken and given back by reads; grows to as many as read at once. Closed before the
+    /// Taken and given back by reads; up to [`READERS_MAX`] are kept. Closed before the
     /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
@@ -73,9 +74,6 @@ pub struct SqliteStore {
     /// Last, so that the connections are closed first.
     _lock: DirLock,
 }
-
-/// Connections that are kept open between reads.
-const READERS_KEPT: usize = 4;
 
 impl SqliteStore {
     /// Opens the journal of `dir`, or makes an empty one, and takes the directory for
@@ -129,7 +127,7 @@ impl SqliteStore {
         };
         let outcome = action(&connection);
         let mut readers = relock(&self.readers);
-        if readers.len() < READERS_KEPT {
+        if readers.len() < READERS_MAX {
             readers.push(connection);
         }
         outcome
@@ -186,6 +184,14 @@ impl Store for SqliteStore {
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
         let reach = self.reach(key);
         self.read(|connection| read::keys(connection, reach, key, since))
+    }
+
+    fn keyed_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        max: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        self.read(|connection| read::keyed_sessions(connection, after, max))
     }
 
     fn journal(
@@ -247,9 +253,9 @@ impl Store for SqliteStore {
         self.read(|connection| ended::ended(connection, wanted, bytes_max))
     }
 
-    fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {
+    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
         let mut writer = self.writer();
         self.fold(&mut writer)?;
-        writer.prune(before, rows_max)
+        writer.prune(before, bounds)
     }
 }

@@ -18,6 +18,10 @@ const JOURNAL: SqliteFile = SqliteFile {
     statements_kept: 64,
 };
 
+/// The page cache of a connection that reads, in KiB: there are several, and what they read
+/// is mostly not read again.
+const READER_CACHE_KIB: i64 = 4 << 10;
+
 /// Opens the one connection that writes; makes the file where it is missing.
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let schema = look(path, options.check_bytes_max)?;
@@ -31,7 +35,9 @@ pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, 
 
 /// Opens a connection that reads while the writer writes.
 pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
-    JOURNAL.reader(path)
+    let connection = JOURNAL.reader(path)?;
+    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+    Ok(connection)
 }
 
 /// Looks at an existing file without changing it; gives its schema's version.

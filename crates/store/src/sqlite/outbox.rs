@@ -153,15 +153,33 @@ pub(super) fn record_outcomes(
             outcome.last_error,
             whole(outcome.due.0),
         ])?;
+        if outcome.state == DeliveryState::Done {
+            release(&transaction, outcome.id.generation)?;
+        }
     }
     drop(update);
     Ok(transaction.commit()?)
 }
 
-pub(super) fn drop_delivery(connection: &Connection, id: &DeliveryId) -> Result<bool, StoreError> {
-    let sql = "DELETE FROM outbox WHERE generation = ? AND hook = ?";
-    let mut delete = connection.prepare_cached(sql)?;
-    Ok(delete.execute(params![id.generation.to_bytes(), id.hook.as_str()])? > 0)
+pub(super) fn drop_delivery(
+    connection: &mut Connection,
+    id: &DeliveryId,
+) -> Result<bool, StoreError> {
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let dropped = transaction
+        .prepare_cached("DELETE FROM outbox WHERE generation = ? AND hook = ?")?
+        .execute(params![id.generation.to_bytes(), id.hook.as_str()])?;
+    release(&transaction, id.generation)?;
+    transaction.commit()?;
+    Ok(dropped > 0)
+}
+
+/// Has the pruner look again at a generation of which less is owed.
+fn release(transaction: &Transaction<'_>, generation: Generation) -> rusqlite::Result<()> {
+    transaction
+        .prepare_cached("UPDATE generations SET held = 0 WHERE generation = ? AND held = 1")?
+        .execute([generation.to_bytes()])?;
+    Ok(())
 }
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Delivery> {

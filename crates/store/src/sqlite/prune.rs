@@ -5,15 +5,16 @@ use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::compaction;
 use super::row::whole;
-use crate::{PruneBefore, StoreError};
+use crate::{PruneBefore, PruneBounds, StoreError, Unpruned};
 
 /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
 /// generation goes once its turns are gone.
 pub(super) fn prune(
     connection: &mut Connection,
     before: PruneBefore,
-    rows_max: usize,
-) -> Result<bool, StoreError> {
+    bounds: PruneBounds,
+) -> Result<Unpruned, StoreError> {
+    let rows_max = bounds.rows_max;
     let rows_max_sql = Value::Integer(rows_max as i64);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
     let keys = transaction.execute(
@@ -22,21 +23,27 @@ pub(super) fn prune(
         params![whole(before.keys.0), rows_max_sql],
     )?;
     let mut oldest = transaction.prepare_cached(
-        "SELECT generation FROM generations WHERE ended_at < ?
-             AND NOT EXISTS (SELECT 1 FROM outbox AS owed
-                 WHERE owed.generation = generations.generation AND owed.state <> 'done')
-         ORDER BY ended_at LIMIT ?",
+        "SELECT generation, EXISTS (SELECT 1 FROM outbox AS owed
+             WHERE owed.generation = generations.generation AND owed.state <> 'done')
+         FROM generations WHERE ended_at < ? AND held = 0 ORDER BY ended_at LIMIT ?",
     )?;
     let generations = oldest
         .query_map(params![whole(before.ended.0), rows_max_sql], |row| {
-            row.get::<_, [u8; 16]>(0)
+            Ok((row.get::<_, [u8; 16]>(0)?, row.get::<_, bool>(1)?))
         })?
         .collect::<Result<Vec<_>, _>>()?;
     drop(oldest);
     let mut rows = keys;
-    for generation in generations {
+    for (generation, is_owed) in generations {
         if rows >= rows_max {
             break;
+        }
+        if is_owed {
+            transaction
+                .prepare_cached("UPDATE generations SET held = 1 WHERE generation = ?")?
+                .execute([generation])?;
+            rows += 1;
+            continue;
         }
         let turns = transaction
             .prepare_cached(
@@ -62,8 +69,16 @@ pub(super) fn prune(
     }
     transaction.commit()?;
     // Each row of the answer is one page that was given back.
-    let mut vacuum = connection.prepare_cached("PRAGMA incremental_vacuum(256)")?;
-    let mut pages = vacuum.query([])?;
-    while pages.next()?.is_some() {}
-    Ok(rows >= rows_max)
+    let pages_max = bounds.pages_max;
+    let mut vacuum =
+        connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages_max})"))?;
+    let mut given_back = vacuum.query([])?;
+    let mut pages = 0;
+    while given_back.next()?.is_some() {
+        pages += 1;
+    }
+    Ok(Unpruned {
+        rows: rows >= rows_max,
+        pages: pages >= pages_max,
+    })
 }

@@ -1,19 +1,20 @@
 //! Reading the journal back: from where things are found, and, for a session with
 //! something in the intake, from there as well. Every read sees one moment.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use memoird_core::change::LiveSet;
 use memoird_core::idempotency::{KeyRecord, Keys};
-use memoird_core::ids::{Generation, SessionKey, Subject};
+use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::{SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 
 use super::compaction;
-use super::row::{GenerationRow, count, select_from, whole};
+use super::row::{GenerationRow, count, id, select_from, whole};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Where a session's rows have to be looked for. The intake is small, but has no order
@@ -130,6 +131,44 @@ pub(super) fn keys(
     Ok(Keys::restore(newest_first.into_iter().rev()))
 }
 
+/// The sessions with idempotency keys behind this one, ordered. Costs a look-up for each, and
+/// not what they have.
+pub(super) fn keyed_sessions(
+    connection: &Connection,
+    after: Option<&SessionKey>,
+    max: usize,
+) -> Result<Vec<SessionKey>, StoreError> {
+    let view = connection.unchecked_transaction()?;
+    let read_key = |row: &Row<'_>| {
+        Ok(SessionKey {
+            tenant: id(row, 0, TenantId::parse)?,
+            session: id(row, 1, SessionId::parse)?,
+        })
+    };
+    let place = |key: Option<&SessionKey>| match key {
+        Some(key) => [
+            key.tenant.as_str().to_owned(),
+            key.session.as_str().to_owned(),
+        ],
+        None => Default::default(),
+    };
+    let sql = "SELECT DISTINCT tenant, session FROM intake_keys WHERE (tenant, session) > (?, ?)";
+    let mut keys = view
+        .prepare_cached(sql)?
+        .query_map(place(after), read_key)?
+        .collect::<Result<BTreeSet<_>, _>>()?;
+    let sql = "SELECT tenant, session FROM idempotency WHERE (tenant, session) > (?, ?)
+               ORDER BY tenant, session LIMIT 1";
+    let mut next = view.prepare_cached(sql)?;
+    let mut last = after.cloned();
+    for _ in 0..max {
+        last = next.query_row(place(last.as_ref()), read_key).optional()?;
+        let Some(key) = &last else { break };
+        keys.insert(key.clone());
+    }
+    Ok(keys.into_iter().take(max).collect())
+}
+
 pub(super) fn journal(
     connection: &Connection,
     reach: Reach,
@@ -231,7 +270,7 @@ fn live_row(
 }
 
 /// The generation, if it is one of this session; without one, the live one or else the
-/// one that started last.
+/// one that ended last.
 fn find_generation(
     connection: &Connection,
     reach: Reach,
@@ -252,13 +291,14 @@ fn find_generation(
     if let Some(live) = live_row(connection, reach, key)? {
         return Ok(Some(live.head.generation));
     }
-    let folded = "SELECT generation FROM generations
+    let folded = "SELECT ended_at, generation FROM generations
                   WHERE tenant = ?1 AND session = ?2 AND ended_at IS NOT NULL";
-    let intake = "SELECT generation FROM intake_heads WHERE tenant = ?1 AND session = ?2";
-    let sql = both(reach, folded, intake, "ORDER BY 1 DESC LIMIT 1");
+    let intake = "SELECT ended_at, generation FROM intake_heads
+                  WHERE tenant = ?1 AND session = ?2 AND ended_at IS NOT NULL";
+    let sql = both(reach, folded, intake, "ORDER BY 1 DESC, 2 DESC LIMIT 1");
     let newest = connection
         .prepare_cached(&sql)?
-        .query_row(session, |row| row.get(0));
+        .query_row(session, |row| row.get(1));
     Ok(newest.optional()?.map(Generation::from_bytes))
 }
 

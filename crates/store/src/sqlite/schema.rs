@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 3] = [V1, V2, V3];
+pub(super) const MIGRATIONS: [&str; 4] = [V1, V2, V3, V4];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -153,6 +153,20 @@ CREATE TABLE compactions (
     generation BLOB PRIMARY KEY,
     status     BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+/// `held` is 1 once the pruner found that a hook is still owed the generation, and 0 again when
+/// a delivery of it is done or dropped: what is held is not looked at in each of its passes.
+/// The last ended generation of a session is that which ended last on the steady time line;
+/// names follow the wall clock.
+const V4: &str = "
+ALTER TABLE generations ADD COLUMN held INTEGER NOT NULL DEFAULT 0;
+DROP INDEX generations_age;
+CREATE INDEX generations_age ON generations (ended_at)
+    WHERE ended_at IS NOT NULL AND held = 0;
+DROP INDEX generations_ended;
+CREATE INDEX generations_ended ON generations (tenant, session, ended_at)
+    WHERE ended_at IS NOT NULL;
 ";
 
 /// `outbox` holds what hooks are owed, written with the end that owes it. The first journals

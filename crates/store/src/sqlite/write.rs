@@ -15,7 +15,9 @@ use super::intake::{Intake, folded_live, folded_row};
 use super::outbox;
 use super::prune::prune;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
-use crate::{ClockAnchor, PruneBefore, Refused, StoreError, summaries, windows};
+use crate::{
+    ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, Unpruned, summaries, windows,
+};
 
 /// The writing end of the journal.
 #[derive(Debug)]
@@ -143,9 +145,9 @@ impl Writer {
     pub(super) fn prune(
         &mut self,
         before: PruneBefore,
-        rows_max: usize,
-    ) -> Result<bool, StoreError> {
-        prune(&mut self.connection, before, rows_max)
+        bounds: PruneBounds,
+    ) -> Result<Unpruned, StoreError> {
+        prune(&mut self.connection, before, bounds)
     }
 }
 
@@ -341,6 +343,7 @@ fn write_turns(
     let Some((key, record)) = &appended.idempotency else {
         return Ok(());
     };
+    taken.count_key(&appended.key);
     transaction
         .prepare_cached(
             "INSERT INTO intake_keys

@@ -305,7 +305,7 @@ fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
                 ended: Steady(9),
                 keys: Steady(9),
             },
-            9,
+            crate::prune::rows(9),
         )
         .unwrap();
     assert_eq!(

@@ -13,6 +13,7 @@ for_every_store!(
     a_range_at_the_edge_gives_an_empty_page,
     a_foreign_generation_is_none,
     without_a_generation_the_newest_is_read,
+    the_newest_is_the_one_that_ended_last_whatever_the_wall_clock_said,
 );
 
 /// The journal of a chat with ten turns.
@@ -147,5 +148,16 @@ fn without_a_generation_the_newest_is_read(store: &dyn Store) {
     );
     for (generation, turns) in chats {
         assert_eq!(seqs(store, &key, Some(generation)), lengths(turns));
+    }
+}
+
+fn the_newest_is_the_one_that_ended_last_whatever_the_wall_clock_said(store: &dyn Store) {
+    let key = key("t", "s");
+    for (wall, at) in [(900, 10), (100, 20), (500, 30)] {
+        let (mut chat, begin) = Chat::begin(&key, Generation::new(wall, 0), at);
+        must_write(store, [begin, chat.append("u", at)]);
+        must_write(store, [chat.end(at + 5)]);
+        let newest = page(store, &key, None, ALL).unwrap().generation;
+        assert_eq!(newest, Some(chat.generation()), "ended at {}", at + 5);
     }
 }

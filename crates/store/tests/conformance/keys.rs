@@ -17,6 +17,7 @@ for_every_store!(
     a_key_that_is_used_anew_stands_for_the_new_append,
     the_newest_1024_keys_are_read_back,
     keys_of_one_moment_are_in_the_order_of_their_turns,
+    the_sessions_with_keys_are_told_page_by_page,
 );
 
 fn find(keys: &Keys, name: u64) -> Option<KeyRecord> {
@@ -155,4 +156,41 @@ fn keys_of_one_moment_are_in_the_order_of_their_turns(store: &dyn Store) {
         must_write(store, [change]);
     }
     assert_eq!(all(store, &second), expected);
+}
+
+fn the_sessions_with_keys_are_told_page_by_page(store: &dyn Store) {
+    let mut expected = Vec::new();
+    for (number, (tenant, session)) in (1..).zip([
+        ("u", "a"),
+        ("t", "a"),
+        ("t", "c"),
+        ("t", "without"),
+        ("t", "b"),
+        ("tt", "z"),
+    ]) {
+        let key = key(tenant, session);
+        let (mut chat, begin) = Chat::begin(&key, Generation::new(1, number), 1);
+        must_write(store, [begin]);
+        if session == "without" {
+            must_write(store, [chat.append("u", 2)]);
+            continue;
+        }
+        for name in 0..3 {
+            must_write(store, [chat.append_command(&named("u", name, 1), 2)]);
+        }
+        expected.push(key);
+    }
+    expected.sort();
+    for page_size in [1, 2, 5, 100] {
+        let mut found = Vec::new();
+        loop {
+            let page = store.keyed_sessions(found.last(), page_size).unwrap();
+            if page.is_empty() {
+                break;
+            }
+            assert!(page.len() <= page_size);
+            found.extend(page);
+        }
+        assert_eq!(found, expected, "{page_size} at a time");
+    }
 }

@@ -2,7 +2,7 @@
 
 use memoird_core::ids::Generation;
 use memoird_core::time::Steady;
-use memoird_store::{PruneBefore, Store};
+use memoird_store::{PruneBefore, PruneBounds, Store};
 
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
@@ -20,10 +20,18 @@ const NOTHING: PruneBefore = PruneBefore {
     keys: Steady(0),
 };
 
+/// Up to so many rows, and a little space.
+pub(crate) fn rows(rows_max: usize) -> PruneBounds {
+    PruneBounds {
+        rows_max,
+        pages_max: 256,
+    }
+}
+
 /// Prunes until nothing is left to do; gives the number of steps.
 pub(crate) fn prune_all(store: &dyn Store, before: PruneBefore, rows_max: usize) -> usize {
     for step in 1..10_000 {
-        if !store.prune(before, rows_max).unwrap() {
+        if !store.prune(before, rows(rows_max)).unwrap().rows {
             return step;
         }
     }
@@ -50,7 +58,7 @@ fn generations_are_forgotten_by_the_moment_of_their_end(store: &dyn Store) {
             .each_ref()
             .map(|chat| page(store, &chat.key, None, ALL).is_some())
     };
-    assert!(!store.prune(NOTHING, 100).unwrap());
+    assert!(!store.prune(NOTHING, rows(100)).unwrap().rows);
     assert_eq!(left(), [true; 3]);
     prune_all(
         store,
@@ -147,7 +155,7 @@ fn small_steps_forget_the_same_and_come_to_an_end(store: &dyn Store) {
         };
         prune_all(store, before, rows_max);
         assert!(
-            !store.prune(before, rows_max).unwrap(),
+            !store.prune(before, rows(rows_max)).unwrap().rows,
             "nothing is left at {rows_max}"
         );
         let left = chats.iter().map(|chat| seqs(store, &chat.key, None));

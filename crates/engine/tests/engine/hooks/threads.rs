@@ -34,7 +34,7 @@ async fn every_end_of_many_at_once_is_delivered_once_and_whole() {
     config.sessions.session_ttl = NEVER;
     config.limits.max_history_turns = 1;
     let machine = Arc::new(SystemMachine::resume(None));
-    let engine = Engine::open(config, Some(store), machine, Blocking::Pool)
+    let engine = Engine::open(config, Some(store), machine, Blocking::Threads)
         .await
         .unwrap();
     let mut calls = JoinSet::new();

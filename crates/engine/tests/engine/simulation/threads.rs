@@ -39,7 +39,7 @@ async fn what_was_acknowledged_holds_on_many_threads() {
     let batches = [1, 2, 1_024].into_iter();
     let times = usize::try_from(3 * seeds_factor()).unwrap();
     for batch_sets in batches.cycle().take(times) {
-        let mut world = World::with_pool(config());
+        let mut world = World::with_threads(config());
         world.config.journal.batch_sets = batch_sets;
         let engine = world.open().await;
         let model: Arc<Mutex<Model>> = Arc::default();

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use memoird_engine::ContextRequest;
+use tokio::task::JoinSet;
 
 use super::{Abacus, asking, charged, model, peeking, with_models};
 use crate::bot::Bot;
@@ -157,4 +158,23 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
         assert!(report.blocks.total() <= tokens);
         assert_eq!(report.degraded, is_excerpt, "{report:?}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn windows_that_are_asked_for_at_once_count_a_long_history_once() {
+    let abacus = Arc::<Abacus>::default();
+    let config = with_models(unswept(), vec![model("m", 500_000, &abacus)]);
+    let engine = World::with_pool(config).open().await;
+    let bot = Bot::acme(&engine);
+    let text = "x".repeat(100_000);
+    bot.say("a", &text).await.unwrap();
+    let mut windows = JoinSet::new();
+    for _ in 0..16 {
+        let bot = bot.clone();
+        windows.spawn(async move { bot.context("a", asking("m", 400_000)).await });
+    }
+    while let Some(window) = windows.join_next().await {
+        assert_eq!(window.unwrap().unwrap().turns.len(), 1);
+    }
+    assert_eq!(abacus.times(&format!("[[{text}]]")), 1);
 }

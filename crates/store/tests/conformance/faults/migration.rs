@@ -5,17 +5,26 @@ use crate::compaction::{compact, made, status_of, summary_of};
 use crate::cuts::{cuts_of, with_cuts};
 use crate::outbox::{id, owing};
 
-/// What each version added, from the newest down.
-const ADDED: [(i64, &[&str]); 2] = [(3, &["summaries", "compactions"]), (2, &["windows"])];
+/// What takes away again what each version added, from the newest down.
+const UNDO: [(i64, &str); 3] = [
+    (
+        4,
+        "DROP INDEX generations_age;
+         DROP INDEX generations_ended;
+         ALTER TABLE generations DROP COLUMN held;
+         CREATE INDEX generations_ended ON generations (tenant, session, generation)
+             WHERE ended_at IS NOT NULL;
+         CREATE INDEX generations_age ON generations (ended_at) WHERE ended_at IS NOT NULL",
+    ),
+    (3, "DROP TABLE summaries; DROP TABLE compactions"),
+    (2, "DROP TABLE windows"),
+];
 
 /// What newer versions added is taken away again.
 fn back_to_version(version: i64, dir: &Path) {
     let journal = raw(dir);
-    let newer = ADDED.iter().filter(|(added_by, _)| *added_by > version);
-    for table in newer.flat_map(|(_, tables)| *tables) {
-        journal
-            .execute_batch(&format!("DROP TABLE {table}"))
-            .unwrap();
+    for (_, undo) in UNDO.iter().filter(|(added_by, _)| *added_by > version) {
+        journal.execute_batch(undo).unwrap();
     }
     journal
         .pragma_update(None, "user_version", version)
@@ -24,7 +33,7 @@ fn back_to_version(version: i64, dir: &Path) {
 
 #[test]
 fn a_journal_of_an_older_version_is_taken_over_whole() {
-    for (version, is_crashed) in [(1, false), (1, true), (2, false), (2, true)] {
+    for (version, is_crashed) in (1..=3).flat_map(|version| [(version, false), (version, true)]) {
         let dir = tempfile::tempdir().unwrap();
         match is_crashed {
             true => after_a_crash(dir.path()),
@@ -54,7 +63,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
         must_write(&store, [compact(&chat, status_of(1), made(1))]);
         must_work(&store);
         drop(store);
-        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 3);
+        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 4);
         let known = known(&open(dir.path()), &key).unwrap();
         assert_eq!(known.cuts, cuts_of(3));
         assert_eq!(known.summary.as_deref(), Some(&summary_of(1)));
@@ -65,7 +74,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
 /// The first journals had none, and were of version 1 as those that had one.
 #[test]
 fn a_journal_without_an_outbox_gets_one() {
-    for version in 1..=3 {
+    for version in 1..=4 {
         let dir = tempfile::tempdir().unwrap();
         at_rest(dir.path());
         back_to_version(version, dir.path());

@@ -1,11 +1,14 @@
 //! What is forgotten leaves the tables in steps of the asked size, and then the disk.
 
+use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
-use memoird_store::PruneBefore;
+use memoird_store::{DeliveryOutcome, PruneBefore};
 
 use super::*;
 use crate::chat::{command, large, named};
+use crate::outbox::{id, owing};
+use crate::prune::{self, prune_all};
 
 const TABLES: [&str; 4] = ["generations", "turns", "states", "idempotency"];
 const EVERYTHING: PruneBefore = PruneBefore {
@@ -38,7 +41,7 @@ fn a_step_forgets_about_the_rows_it_was_given() {
     let mut left = rows(dir.path());
     assert_eq!(left, 3 * (1 + 20 + 1 + 10));
     loop {
-        let more = store.prune(EVERYTHING, 7).unwrap();
+        let more = store.prune(EVERYTHING, prune::rows(7)).unwrap().rows;
         let now = rows(dir.path());
         // A generation takes its state along.
         assert!((0..=9).contains(&(left - now)), "{left} to {now}");
@@ -66,7 +69,7 @@ fn what_was_forgotten_leaves_the_disk() {
     assert!(full - empty > 500, "{empty} to {full} pages");
     // Little by little, so that no step holds the writer up for long.
     for _ in 0..4 {
-        store.prune(EVERYTHING, 100).unwrap();
+        store.prune(EVERYTHING, prune::rows(100)).unwrap();
     }
     let after = number(&raw(dir.path()), "PRAGMA page_count");
     assert!(after < empty + 10, "{empty} to {full} to {after} pages");
@@ -86,12 +89,20 @@ fn no_frequent_question_reads_a_whole_table() {
     let of_session = "FROM generations WHERE tenant = 'a' AND session = 'b'";
     for sql in [
         format!("SELECT kept {of_session} AND ended_at IS NULL"),
-        format!("SELECT generation {of_session} AND ended_at IS NOT NULL ORDER BY generation DESC"),
+        format!(
+            "SELECT generation {of_session} AND ended_at IS NOT NULL
+             ORDER BY ended_at DESC, generation DESC"
+        ),
+        "SELECT tenant, session FROM idempotency WHERE (tenant, session) > ('a', 'b')
+             ORDER BY tenant, session LIMIT 1"
+            .into(),
         "SELECT place.seq, turns.content
              FROM turn_places AS place JOIN turns ON turns.id = place.id
              WHERE place.generation = x'' AND place.seq >= 1 ORDER BY 1"
             .into(),
-        "SELECT generation FROM generations WHERE ended_at < 1 ORDER BY ended_at LIMIT 5".into(),
+        "SELECT generation FROM generations WHERE ended_at < 1 AND held = 0
+             ORDER BY ended_at LIMIT 5"
+            .into(),
         "SELECT tenant FROM generations WHERE ended_at IS NULL".into(),
         "SELECT key FROM idempotency WHERE tenant = 'a' AND session = 'b' AND at >= 1".into(),
         "DELETE FROM idempotency WHERE (tenant, session, key) IN
@@ -105,4 +116,68 @@ fn no_frequent_question_reads_a_whole_table() {
             assert!(!reads_all && !step.contains("TEMP B-TREE"), "{step}: {sql}");
         }
     }
+}
+
+/// Dead deliveries may be many, and stay for long.
+#[test]
+fn what_a_hook_is_still_owed_is_looked_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let chats: Vec<_> = (1..=20)
+        .map(|at| owing(&store, &format!("s{at}"), at, &["git"]))
+        .collect();
+    let later = owing(&store, "later", 50, &[]);
+    let held = || {
+        number(
+            &raw(dir.path()),
+            "SELECT count(*) FROM generations WHERE held = 1",
+        )
+    };
+    assert_eq!(prune_all(&store, EVERYTHING, 5), 5, "in steps, as all else");
+    assert_eq!(held(), 20);
+    assert!(page(&store, &later.key, None, ALL).is_none());
+
+    let done = DeliveryOutcome {
+        id: id(chats[0].generation(), "git"),
+        state: DeliveryState::Done,
+        tries: 1,
+        last_error: String::new(),
+        due: Steady(60),
+    };
+    store.record_outcomes(&[done]).unwrap();
+    store
+        .drop_delivery(&id(chats[1].generation(), "git"))
+        .unwrap();
+    assert_eq!(held(), 18);
+    prune_all(&store, EVERYTHING, 5);
+    assert_eq!(
+        number(&raw(dir.path()), "SELECT count(*) FROM generations"),
+        18
+    );
+}
+
+#[test]
+fn of_a_session_with_many_keys_the_newest_stay() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SqliteOptions {
+        intake_changes: 300,
+        ..SqliteOptions::default()
+    };
+    let store = SqliteStore::open(dir.path(), options).unwrap();
+    let mut chat = begun(&store, "s", 1);
+    let mut other = begun(&store, "other", 2);
+    must_write(&store, [other.append_command(&named("u", 1, 1), 2)]);
+    for name in 0..3_000 {
+        must_write(
+            &store,
+            [chat.append_command(&named("u", name, 1), 10 + name)],
+        );
+    }
+    let stored = number(&raw(dir.path()), "SELECT count(*) FROM idempotency");
+    assert!((1_024..1_700).contains(&stored), "{stored} keys are kept");
+    assert_eq!(
+        Some(&store.keys(&chat.key, Steady(0)).unwrap()),
+        chat.session.keys()
+    );
+    assert_eq!(store.keys(&other.key, Steady(0)).unwrap().len(), 1);
 }

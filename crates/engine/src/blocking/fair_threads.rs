@@ -1,0 +1,200 @@
+//! A bounded number of threads for blocking calls, whose queue serves tenants in turn.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use memoird_core::ids::TenantId;
+use tokio::sync::oneshot;
+
+use super::fair_queue::FairQueue;
+use crate::error::EngineError;
+
+/// Calls of one tenant that may wait: more than a daemon has in flight.
+const CALLS_WAITING_MAX: usize = 16_384;
+
+/// The threads. They start when they are first needed, and end when this is dropped.
+#[derive(Debug)]
+pub(crate) struct FairThreads {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    name: &'static str,
+    threads_max: usize,
+    state: Mutex<State>,
+    /// A call arrived, or the threads are to end.
+    changed: Condvar,
+}
+
+struct State {
+    /// Calls that wait; what is for no tenant counts as one tenant's.
+    calls: FairQueue<Option<TenantId>, Call>,
+    threads: usize,
+    /// Threads that wait for a call.
+    idle: usize,
+    is_closed: bool,
+}
+
+type Call = Box<dyn FnOnce() + Send>;
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("State")
+            .field("calls", &self.calls.len())
+            .field("threads", &self.threads)
+            .finish_non_exhaustive()
+    }
+}
+
+impl FairThreads {
+    /// At most `threads_max` threads of this name.
+    pub(super) fn new(name: &'static str, threads_max: usize) -> Self {
+        let state = State {
+            calls: FairQueue::new(CALLS_WAITING_MAX),
+            threads: 0,
+            idle: 0,
+            is_closed: false,
+        };
+        let shared = Shared {
+            name,
+            threads_max: threads_max.max(1),
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Runs a call for a tenant, or for nobody in particular. One whose caller hung up while
+    /// it waited is not run.
+    ///
+    /// # Errors
+    /// When too many calls wait, the call panicked, or no thread could be started.
+    pub(super) async fn run<T: Send + 'static>(
+        &self,
+        tenant: Option<&TenantId>,
+        action: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, EngineError> {
+        let (reply, answer) = oneshot::channel();
+        let call = move || {
+            if !reply.is_closed() {
+                let outcome = catch_unwind(AssertUnwindSafe(action));
+                // The caller may have hung up.
+                let _ = reply.send(outcome);
+            }
+        };
+        self.push(tenant.cloned(), Box::new(call))?;
+        match answer.await {
+            Ok(Ok(outcome)) => Ok(outcome),
+            Ok(Err(_)) => Err(failed("a blocking call panicked".to_owned())),
+            Err(_) => Err(EngineError::Stopping),
+        }
+    }
+
+    fn push(&self, tenant: Option<TenantId>, call: Call) -> Result<(), EngineError> {
+        let mut state = self.shared.lock();
+        if !state.calls.push(tenant, call) {
+            return Err(EngineError::JournalBusy);
+        }
+        let needs_thread = state.calls.len() > state.idle;
+        if needs_thread && state.threads < self.shared.threads_max {
+            state.threads += 1;
+            drop(state);
+            return self.start_thread();
+        }
+        drop(state);
+        self.shared.changed.notify_one();
+        Ok(())
+    }
+
+    /// Where no more can be started, those that run have to do.
+    fn start_thread(&self) -> Result<(), EngineError> {
+        let shared = Arc::clone(&self.shared);
+        let started: io::Result<_> = thread::Builder::new()
+            .name(shared.name.to_owned())
+            .spawn(move || shared.run_calls());
+        let Err(error) = started else {
+            return Ok(());
+        };
+        let mut state = self.shared.lock();
+        state.threads -= 1;
+        match state.threads {
+            0 => Err(failed(format!("no thread can be started: {error}"))),
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Drop for FairThreads {
+    fn drop(&mut self) {
+        self.shared.lock().is_closed = true;
+        self.shared.changed.notify_all();
+    }
+}
+
+impl Shared {
+    /// The life of one thread.
+    fn run_calls(&self) {
+        while let Some(call) = self.next_call() {
+            call();
+        }
+    }
+
+    /// Waits for a call; `None` when there will be none any more.
+    fn next_call(&self) -> Option<Call> {
+        let mut state = self.lock();
+        loop {
+            if let Some(call) = state.calls.pop() {
+                return Some(call);
+            }
+            if state.is_closed {
+                return None;
+            }
+            state.idle += 1;
+            let waited = self.changed.wait(state);
+            state = waited.unwrap_or_else(PoisonError::into_inner);
+            state.idle -= 1;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failed(detail: String) -> EngineError {
+    EngineError::JournalFailed { detail }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn calls_run_at_once_up_to_the_limit_and_a_panic_ends_no_thread() {
+        let threads = FairThreads::new("test", 2);
+        let panicked = threads.run(None, || std::panic::resume_unwind(Box::new("a test's")));
+        let panicked: Result<(), _> = panicked.await;
+        assert!(matches!(panicked, Err(EngineError::JournalFailed { .. })));
+        // Each of the two waits for the other one.
+        let meeting = Arc::new(Barrier::new(2));
+        let meet = |meeting: &Arc<Barrier>| {
+            let meeting = Arc::clone(meeting);
+            move || drop(meeting.wait())
+        };
+        let (one, other) = tokio::join!(
+            threads.run(None, meet(&meeting)),
+            threads.run(None, meet(&meeting))
+        );
+        assert!(one.is_ok() && other.is_ok());
+        let name = threads.run(None, || thread::current().name().map(str::to_owned));
+        assert_eq!(name.await.unwrap().as_deref(), Some("test"));
+        assert!(threads.shared.lock().threads <= 2);
+    }
+}

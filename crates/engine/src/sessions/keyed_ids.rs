@@ -1,0 +1,197 @@
+//! Which session ids may have idempotency keys in the journal. A keyed append that starts a
+//! session of any other id need not ask.
+
+use std::collections::HashSet;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use memoird_core::ids::SessionKey;
+use memoird_core::time::Steady;
+use memoird_store::Store;
+use tracing::debug;
+
+use super::Sessions;
+use crate::worker::{WorkError, Worker};
+
+/// Ids of one period: a table of so many takes 19 MB.
+const IDS_MAX: usize = 7 << 18;
+/// Ids that are read from the journal in one step.
+const IDS_OF_STEP: usize = 4_096;
+
+/// A filter: what it does not know has no keys; what it knows may have some.
+///
+/// A key counts for a limited time. So there are two sets of ids, that of this period and that
+/// of the one before, and a period is as long as a key counts.
+#[derive(Debug)]
+pub(super) struct KeyedIds {
+    hasher: RandomState,
+    /// How long a key counts, in milliseconds.
+    period_ms: u64,
+    ids: Mutex<Ids>,
+}
+
+#[derive(Debug, Default)]
+struct Ids {
+    /// Since when the current set is filled.
+    since: Steady,
+    current: IdSet,
+    before: IdSet,
+    /// False until all that the journal had at the start is known.
+    is_complete: bool,
+}
+
+/// Hashes of session ids; once there are too many, it stands for every id.
+#[derive(Debug, Default)]
+struct IdSet {
+    hashes: HashSet<u64>,
+    is_every_id: bool,
+}
+
+impl IdSet {
+    fn insert(&mut self, hash: u64) {
+        if self.hashes.len() < IDS_MAX {
+            self.hashes.insert(hash);
+        } else {
+            *self = Self {
+                hashes: HashSet::new(),
+                is_every_id: true,
+            };
+        }
+    }
+
+    fn may_have(&self, hash: u64) -> bool {
+        self.is_every_id || self.hashes.contains(&hash)
+    }
+}
+
+impl KeyedIds {
+    /// Knows nothing yet, of keys that count for so long.
+    pub(super) fn new(period_ms: u64) -> Self {
+        Self {
+            hasher: RandomState::new(),
+            period_ms,
+            ids: Mutex::default(),
+        }
+    }
+
+    /// Notes an id with a key, when the key is submitted: before anybody can look for it.
+    pub(super) fn insert(&self, key: &SessionKey, now: Steady) {
+        let hash = self.hasher.hash_one(key);
+        let mut ids = self.lock();
+        if now.since(ids.since) >= self.period_ms {
+            ids.since = now;
+            ids.before = std::mem::take(&mut ids.current);
+        }
+        ids.current.insert(hash);
+    }
+
+    /// Notes that the ids of all keys in the journal are known.
+    fn complete(&self) {
+        self.lock().is_complete = true;
+    }
+
+    /// False when this id has no keys for sure.
+    pub(super) fn may_have(&self, key: &SessionKey) -> bool {
+        let hash = self.hasher.hash_one(key);
+        let ids = self.lock();
+        !ids.is_complete || ids.current.may_have(hash) || ids.before.may_have(hash)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ids> {
+        self.ids.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The worker that reads, once, which ids have keys in the journal. Calls do not wait for it:
+/// until it is done they ask the journal.
+pub(super) struct KeyedIdsReader {
+    sessions: Sessions,
+    last: Option<SessionKey>,
+    count: usize,
+    is_done: bool,
+}
+
+impl KeyedIdsReader {
+    pub(super) fn new(sessions: Sessions) -> Self {
+        Self {
+            sessions,
+            last: None,
+            count: 0,
+            is_done: false,
+        }
+    }
+}
+
+impl Worker for KeyedIdsReader {
+    fn name(&self) -> &'static str {
+        "keyed-ids"
+    }
+
+    async fn wait(&mut self) {
+        if self.is_done {
+            std::future::pending().await
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let shared = &self.sessions.shared;
+        let after = self.last.clone();
+        let read = move |store: &dyn Store| store.keyed_sessions(after.as_ref(), IDS_OF_STEP);
+        let page = shared.journal.with_store(None, read).await;
+        let page = page.map_err(|error| WorkError(error.to_string()))?;
+        let now = self.sessions.now().steady;
+        for key in &page {
+            shared.keyed_ids.insert(key, now);
+        }
+        self.count += page.len();
+        self.is_done = page.len() < IDS_OF_STEP;
+        if self.is_done {
+            shared.keyed_ids.complete();
+            debug!(
+                sessions = self.count,
+                "all idempotency keys are known by session"
+            );
+        }
+        self.last = page.into_iter().next_back();
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_core::ids::{SessionId, TenantId};
+
+    use super::*;
+
+    fn key(session: &str) -> SessionKey {
+        SessionKey {
+            tenant: TenantId::parse("t").unwrap(),
+            session: SessionId::parse(session).unwrap(),
+        }
+    }
+
+    #[test]
+    fn an_id_is_known_as_long_as_a_key_of_it_counts() {
+        let ids = KeyedIds::new(100);
+        assert!(ids.may_have(&key("any")), "as long as not all is read");
+        ids.complete();
+        assert!(!ids.may_have(&key("any")));
+        ids.insert(&key("a"), Steady(99));
+        ids.insert(&key("b"), Steady(100));
+        ids.insert(&key("c"), Steady(198));
+        assert!(ids.may_have(&key("a")) && ids.may_have(&key("b")));
+        ids.insert(&key("d"), Steady(200));
+        assert!(!ids.may_have(&key("a")));
+        assert!(ids.may_have(&key("b")) && ids.may_have(&key("c")));
+    }
+
+    #[test]
+    fn a_full_set_stands_for_every_id() {
+        let mut set = IdSet::default();
+        (0..IDS_MAX as u64).for_each(|hash| set.insert(hash));
+        assert!(!set.may_have(u64::MAX));
+        set.insert(u64::MAX);
+        assert!(set.may_have(1) && set.hashes.capacity() == 0);
+    }
+}
