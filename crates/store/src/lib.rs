@@ -3,6 +3,7 @@
 //! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`]
 //! and [`MemoryStore`] pass one conformance suite.
 
+mod checksum;
 pub mod encoding;
 mod error;
 mod lock;
@@ -23,6 +24,7 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 
+pub use checksum::{DAMAGED_TEXT, TurnCounts};
 pub use error::StoreError;
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
@@ -264,6 +266,11 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store cannot be written; what was forgotten stays so.
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError>;
+
+    /// How many turns that were read had no checksum, or did not fit it.
+    fn turn_counts(&self) -> TurnCounts {
+        TurnCounts::default()
+    }
 }
 
 /// The newest idempotency keys that are read back for one session.

@@ -15,6 +15,7 @@ use super::intake::{Intake, folded_live, folded_row};
 use super::outbox;
 use super::prune::prune;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
+use crate::checksum::{Protection, TurnPlace, protect};
 use crate::{ClockAnchor, PruneBefore, Refused, StoreError, summaries, windows};
 
 /// The writing end of the journal.
@@ -345,11 +346,24 @@ fn write_turns(
     next_turn: &mut i64,
     taken: &mut Intake,
 ) -> Result<(), StoreError> {
-    let generation = appended.generation.to_bytes();
-    let mut insert = transaction
-        .prepare_cached("INSERT INTO turns (id, generation, seq, content) VALUES (?, ?, ?, ?)")?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO turns (id, generation, seq, content, header, checksum)
+         VALUES (?, ?, ?, ?, ?, ?)",
+    )?;
     for (seq, content) in &appended.turns {
-        insert.execute(params![*next_turn, generation, whole(*seq), &**content])?;
+        let place = TurnPlace {
+            generation: appended.generation,
+            seq: *seq,
+        };
+        let Protection { header, checksum } = protect(place, content);
+        insert.execute(params![
+            *next_turn,
+            appended.generation.to_bytes(),
+            whole(*seq),
+            &**content,
+            header,
+            checksum,
+        ])?;
         taken.put_turn(appended.generation, *next_turn);
         *next_turn += 1;
     }

@@ -11,6 +11,11 @@ const ADDED: [(i64, &[&str]); 2] = [(3, &["summaries", "compactions"]), (2, &["w
 /// What newer versions added is taken away again.
 fn back_to_version(version: i64, dir: &Path) {
     let journal = raw(dir);
+    for column in ["header", "checksum"] {
+        journal
+            .execute_batch(&format!("ALTER TABLE turns DROP COLUMN {column}"))
+            .unwrap();
+    }
     let newer = ADDED.iter().filter(|(added_by, _)| *added_by > version);
     for table in newer.flat_map(|(_, tables)| *tables) {
         journal
@@ -24,7 +29,7 @@ fn back_to_version(version: i64, dir: &Path) {
 
 #[test]
 fn a_journal_of_an_older_version_is_taken_over_whole() {
-    for (version, is_crashed) in [(1, false), (1, true), (2, false), (2, true)] {
+    for (version, is_crashed) in [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)] {
         let dir = tempfile::tempdir().unwrap();
         match is_crashed {
             true => after_a_crash(dir.path()),
@@ -54,7 +59,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
         must_write(&store, [compact(&chat, status_of(1), made(1))]);
         must_work(&store);
         drop(store);
-        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 3);
+        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 4);
         let known = known(&open(dir.path()), &key).unwrap();
         assert_eq!(known.cuts, cuts_of(3));
         assert_eq!(known.summary.as_deref(), Some(&summary_of(1)));
@@ -120,4 +125,20 @@ fn a_damaged_row_of_cuts_is_as_good_as_none() {
     assert_eq!(known(&store, &chat.key).unwrap().cuts, []);
     must_write(&store, [with_cuts(chat.touch(3), Some(cuts_of(1)))]);
     assert_eq!(known(&store, &chat.key).unwrap().cuts, cuts_of(1));
+}
+
+#[test]
+fn turns_of_older_versions_have_no_checksum_and_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut chat = begun(&open(dir.path()), "s", 1);
+    must_write(&open(dir.path()), [chat.append("u a u", 2)]);
+    back_to_version(3, dir.path());
+    let store = open(dir.path());
+    must_write(&store, [chat.append("a", 3)]);
+    assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2, 3, 4]));
+    let expected = memoird_store::TurnCounts {
+        unchecked: 3,
+        damaged: 0,
+    };
+    assert_eq!(store.turn_counts(), expected);
 }
