@@ -11,6 +11,7 @@ mod memory;
 mod sqlite;
 pub mod sqlite_file;
 mod summaries;
+pub mod verify;
 mod windows;
 
 use std::sync::Arc;

@@ -8,6 +8,7 @@ mod full;
 mod migration;
 mod opening;
 mod space;
+mod verify;
 
 use std::fs;
 use std::path::Path;
