@@ -25,7 +25,7 @@ mod vectors;
 mod writer;
 
 pub use commands::{Embedding, ForgetProgress, Hit, Imported, RecallEvent, RememberCommand};
-pub use directory::MemoryFiles;
+pub use directory::{MemoryFiles, tenant_files};
 pub use reader::MemoryReader;
 pub use requests::{Due, ExtractionCursor, Lease, ManifestRows, RecallLists, Search};
 pub use tenant::{TenantFile, WriteJob};

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,18 +29,22 @@ use crate::admin::Admin;
 use crate::auth::Keyring;
 use crate::auth_layer::AuthLayer;
 use crate::config::{Config, ServerConfig};
+use crate::data_files::DataFiles;
 use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
 use crate::reload::{self, Reloader};
-use crate::services::{AdminApi, MemoryApi, SessionApi, Watching};
+use crate::services::{AdminApi, Maintenance, MemoryApi, SessionApi, Watching};
 
 /// How long the admin port may take to finish its pages when the daemon stops.
 const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 /// How often, and with which pause, it is looked whether only watchers are left.
 const WATCHERS_LOOKS: u32 = 10;
 const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
+
+/// A caller of `Backup` sends the hashes of the files it has: of 256 GiB so many bytes.
+const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 
 /// Why the daemon did not start.
 #[derive(Debug, Error)]
@@ -64,6 +68,15 @@ pub(crate) enum StartError {
     /// The contract's descriptors do not load.
     #[error("reflection: {0}")]
     Reflection(#[from] tonic_reflection::server::Error),
+    /// The data directory is that of a restore which was cut off.
+    #[error(
+        "data_dir {} holds a restore that was not finished; run `memoird restore` again",
+        dir.display()
+    )]
+    Restoring {
+        /// The directory.
+        dir: PathBuf,
+    },
     /// A key names a tenant that the engine does not have.
     #[error("a key belongs to a tenant that is not configured")]
     KeyWithoutTenant,
@@ -75,6 +88,7 @@ pub(crate) struct App {
     engine: Engine,
     memories: Memories,
     reloader: Arc<Reloader>,
+    maintenance: Maintenance,
     watching: Watching,
     stop: CancellationToken,
     auth_layer: AuthLayer,
@@ -83,7 +97,7 @@ pub(crate) struct App {
     http: TcpListener,
     grpc_addr: SocketAddr,
     admin_addr: SocketAddr,
-    endpoints: std::path::PathBuf,
+    endpoints: PathBuf,
 }
 
 /// A daemon that serves.
@@ -100,7 +114,7 @@ pub(crate) struct Running {
     abort: CancellationToken,
     calls: TaskTracker,
     pages: TaskTracker,
-    endpoints: std::path::PathBuf,
+    endpoints: PathBuf,
 }
 
 impl App {
@@ -113,12 +127,23 @@ impl App {
     ) -> Result<Self, StartError> {
         // Now: while a large journal is opened the file may change, and that is noticed.
         let seen = reload::fingerprint(file, &config.secret_files);
+        let data_files = DataFiles {
+            data_dir: config.data_dir.clone(),
+            memories_dir: config.long_term.dir.clone(),
+            config: file.map(Path::to_owned),
+        };
+        if data_files.is_restoring() {
+            return Err(StartError::Restoring {
+                dir: data_files.data_dir,
+            });
+        }
         let (journal, machine) = open_journal(&config)?;
+        data_files.remove_copies();
         let files = Arc::new(open_memories(&config)?);
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
-        let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await?;
+        let engine = Engine::open(engine, journal.clone(), Arc::new(machine), Blocking::Pool).await?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
@@ -139,6 +164,7 @@ impl App {
         let calls = CallMetrics::new();
         let sources = Sources {
             engine: engine.clone(),
+            journal,
             memories: memories.clone(),
             calls: calls.clone(),
             watching: watching.clone(),
@@ -153,6 +179,7 @@ impl App {
             engine,
             memories,
             reloader,
+            maintenance: Maintenance::new(data_files),
             watching,
             stop,
             auth_layer,
@@ -202,6 +229,7 @@ impl App {
             self.engine.clone(),
             self.memories,
             reloader,
+            self.maintenance,
             process::wall_clock(),
         );
         let grpc = Server::builder()
@@ -210,7 +238,10 @@ impl App {
             .layer(self.auth_layer.clone())
             .add_service(sessions)
             .add_service(memories)
-            .add_service(AdminServiceServer::new(admin_api))
+            .add_service(
+                AdminServiceServer::new(admin_api)
+                    .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX),
+            )
             .add_service(health_service)
             .add_service(reflection)
             .add_service(reflection_old)

@@ -3,6 +3,7 @@
 //! `serve` and `config` are the daemon's own; everything else is a client that
 //! knows the daemon by its contract only.
 
+mod backup;
 mod checkpoints;
 mod choice;
 mod clock;
@@ -26,6 +27,7 @@ mod replay;
 mod sessions;
 mod stats;
 mod transcript;
+mod verify;
 mod watch;
 mod window;
 
@@ -39,6 +41,7 @@ use clap_complete::Shell;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
+use backup::{BackupArgs, RestoreArgs};
 use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use demo::DemoArgs;
@@ -48,6 +51,7 @@ use memory::MemoryCommand;
 use replay::ReplayArgs;
 use sessions::SessionsCommand;
 use stats::StatsArgs;
+use verify::VerifyArgs;
 use watch::WatchArgs;
 use window::WindowArgs;
 
@@ -115,6 +119,12 @@ enum Command {
     Stats(StatsArgs),
     /// Let the daemon read its configuration file again (role admin)
     Reload,
+    /// Check journal and memories: turns by their checksums, files page by page
+    Verify(VerifyArgs),
+    /// Copy all that the running daemon keeps into a directory (role admin)
+    Backup(BackupArgs),
+    /// Make a data directory of a backup, and check it
+    Restore(RestoreArgs),
     /// Ask whether the daemon takes calls; needs no key, and fails unless it does
     Health,
     /// Print the completions of a shell
@@ -173,6 +183,10 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Hooks(command) => block_on(hooks::run(&client, command)),
         Command::Stats(args) => block_on(stats::run(&client, args)),
         Command::Reload => block_on(reload::run(&client)),
+        Command::Verify(VerifyArgs { dir: Some(dir) }) => verify::directory(&dir, client.json),
+        Command::Verify(VerifyArgs { dir: None }) => block_on(verify::daemon(&client)),
+        Command::Backup(args) => block_on(backup::backup(&client, args)),
+        Command::Restore(args) => backup::restore(&args, client.json),
         Command::Health => block_on(health::run(&client)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),

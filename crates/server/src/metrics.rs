@@ -14,6 +14,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_engine::{Engine, TenantSnapshot};
 use memoird_memories::Memories;
 use memoird_proto::{DESCRIPTORS, PACKAGE};
+use memoird_store::Store;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -134,6 +135,8 @@ pub(crate) fn registry(sources: Sources) -> Registry {
 pub(crate) struct Sources {
     /// Sessions, commits, hooks, workers.
     pub(crate) engine: Engine,
+    /// Turns that could not be trusted when they were read.
+    pub(crate) journal: Option<Arc<dyn Store>>,
     /// Memories.
     pub(crate) memories: Memories,
     /// Calls.
@@ -257,6 +260,12 @@ impl Collector for Sources {
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
         let help = "Change sets not written";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
+        let turns = self.journal.as_ref().map(|journal| journal.turn_counts());
+        let turns = turns.unwrap_or_default();
+        let help = "Turns read from the journal whose content was damaged";
+        counter(encoder, "journal_turns_damaged", help, turns.damaged)?;
+        let help = "Turns read from the journal without a checksum, as older versions wrote them";
+        counter(encoder, "journal_turns_unchecked", help, turns.unchecked)?;
         self.encode_by_name(encoder)?;
         self.encode_hooks(encoder)?;
         let watchers = self.watching.count() as u64;

@@ -1,6 +1,8 @@
 //! The services of the contract: each call is read, done by the engine, answered.
 
 mod admin;
+mod backup;
+mod maintenance;
 mod memory;
 mod session;
 mod watch;
@@ -15,6 +17,7 @@ use crate::auth::Caller;
 use crate::wire::status;
 
 pub(crate) use admin::AdminApi;
+pub(crate) use maintenance::{Maintenance, MaintenanceError};
 pub(crate) use memory::MemoryApi;
 pub(crate) use session::SessionApi;
 pub(crate) use watch::Watching;
@@ -36,6 +39,12 @@ impl Refusal for EngineError {
 impl Refusal for MemoryError {
     fn status(&self) -> Status {
         status::memory(self)
+    }
+}
+
+impl Refusal for MaintenanceError {
+    fn status(&self) -> Status {
+        status::maintenance(self)
     }
 }
 

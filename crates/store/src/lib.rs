@@ -8,6 +8,7 @@ pub mod encoding;
 mod error;
 mod lock;
 mod memory;
+pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
 mod summaries;

@@ -11,7 +11,8 @@ use memoird_proto::v1;
 use memoird_store::DeliveryCount;
 use tonic::{Request, Response, Status, async_trait};
 
-use super::{Answer, answer};
+use super::maintenance::BackupStream;
+use super::{Answer, Maintenance, answer};
 use crate::process;
 use crate::reload::{Reloaded, Reloader};
 use crate::wire::{from, memory, status, to};
@@ -22,6 +23,7 @@ pub(crate) struct AdminApi {
     engine: Engine,
     memories: Memories,
     reloader: Arc<Reloader>,
+    maintenance: Maintenance,
     started_at: Timestamp,
 }
 
@@ -30,12 +32,14 @@ impl AdminApi {
         engine: Engine,
         memories: Memories,
         reloader: Arc<Reloader>,
+        maintenance: Maintenance,
         started_at: Timestamp,
     ) -> Self {
         Self {
             engine,
             memories,
             reloader,
+            maintenance,
             started_at,
         }
     }
@@ -137,5 +141,16 @@ impl AdminService for AdminApi {
             .await;
         let Reloaded { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
+    }
+
+    async fn verify(&self, _: Request<v1::VerifyRequest>) -> Answer<v1::VerifyResponse> {
+        answer(self.maintenance.verify().await, |reply| reply)
+    }
+
+    type BackupStream = BackupStream;
+
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> Answer<BackupStream> {
+        let steps = self.maintenance.backup(request.into_inner().have);
+        answer(steps, |steps| steps)
     }
 }

@@ -7,6 +7,7 @@ mod damage;
 mod full;
 mod migration;
 mod opening;
+mod snapshot;
 mod space;
 mod verify;
 
