@@ -4,6 +4,7 @@
 mod harness;
 
 mod admin;
+mod backup;
 mod cli_hooks;
 mod clock;
 mod command_line;
@@ -34,5 +35,6 @@ mod start;
 mod state;
 mod tenants;
 mod tidiness;
+mod verify;
 mod watch;
 mod windows;

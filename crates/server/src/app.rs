@@ -143,7 +143,8 @@ impl App {
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
-        let engine = Engine::open(engine, journal.clone(), Arc::new(machine), Blocking::Pool).await?;
+        let engine =
+            Engine::open(engine, journal.clone(), Arc::new(machine), Blocking::Pool).await?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;

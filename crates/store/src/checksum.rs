@@ -125,7 +125,9 @@ fn checksum(place: TurnPlace, header: &[u8], content: &[u8]) -> i64 {
 }
 
 fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {
-    let mut turn = v1::Turn::decode(header).ok().filter(|turn| turn.role != 0)?;
+    let mut turn = v1::Turn::decode(header)
+        .ok()
+        .filter(|turn| turn.role != 0)?;
     turn.seq = seq;
     let mut is_marked = false;
     for part in &mut turn.parts {
@@ -217,7 +219,11 @@ mod tests {
         let mut turn = Turn::new(role, parts.into_iter().map(Into::into).collect());
         turn.pinned = true;
         let turn: NewTurn = encode(turn);
-        seal(&turn, place().seq, memoird_core::time::Timestamp::from_ms(5))
+        seal(
+            &turn,
+            place().seq,
+            memoird_core::time::Timestamp::from_ms(5),
+        )
     }
 
     fn verdict(place: TurnPlace, content: &[u8], protection: &Protection) -> Verdict {
@@ -271,13 +277,19 @@ mod tests {
                 assert_eq!((seq, turn.role, turn.pinned), (place().seq, role, true));
                 assert_eq!(turn.timestamp, whole.timestamp);
                 let (links, expected) = (turn.links(), whole.links());
-                assert_eq!((links.uses, links.results), (expected.uses, expected.results));
+                assert_eq!(
+                    (links.uses, links.results),
+                    (expected.uses, expected.results)
+                );
                 let said = format!("{:?}", turn.parts);
                 assert!(said.contains(DAMAGED_TEXT), "{said}");
                 for lost in ["hello", "secret", "found", "rich"] {
                     assert!(!said.contains(lost), "{said}");
                 }
-                assert!(turn.check(0, &memoird_core::limits::Limits::default()).is_ok());
+                assert!(
+                    turn.check(0, &memoird_core::limits::Limits::default())
+                        .is_ok()
+                );
             }
         }
     }

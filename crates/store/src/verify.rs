@@ -85,7 +85,8 @@ fn check(
 impl FileCheck {
     /// What SQLite itself finds.
     fn pages(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let mut statement = connection.prepare(&format!("PRAGMA integrity_check({DAMAGES_MAX})"))?;
+        let mut statement =
+            connection.prepare(&format!("PRAGMA integrity_check({DAMAGES_MAX})"))?;
         let mut rows = statement.query([])?;
         while let Some(row) = rows.next()? {
             match row.get::<_, String>(0)? {
@@ -97,15 +98,15 @@ impl FileCheck {
     }
 
     fn turns(&mut self, connection: &Connection) -> rusqlite::Result<()> {
-        let version: i64 =
-            connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
         let columns = match version >= CHECKSUMS_SINCE {
             true => "header, checksum",
             false => "NULL, NULL",
         };
         let select = format!("SELECT id, generation, seq, content, {columns} FROM turns");
-        let mut batch =
-            connection.prepare(&format!("{select} WHERE id >= ? ORDER BY id LIMIT {BATCH_TURNS}"))?;
+        let mut batch = connection.prepare(&format!(
+            "{select} WHERE id >= ? ORDER BY id LIMIT {BATCH_TURNS}"
+        ))?;
         let mut one = connection.prepare(&format!("{select} WHERE id = ?"))?;
         let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
         let last = match number("SELECT ifnull(max(id), 0) FROM turns") {

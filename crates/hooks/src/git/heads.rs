@@ -11,7 +11,7 @@ use super::error::{Doing, GitError};
 /// The tip of the branch of one repository.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Head {
-    /// The directory of the repository.
+    /// The directory of the repository, as an absolute path.
     pub repository: PathBuf,
     /// The branch.
     pub branch: String,
@@ -25,13 +25,14 @@ pub struct Head {
 /// # Errors
 /// When the folder of the repositories cannot be read.
 pub fn heads(config: &GitConfig) -> Result<Vec<Head>, GitError> {
-    let entries = match std::fs::read_dir(&config.dir) {
+    let dir = std::path::absolute(&config.dir).doing("find", &config.dir)?;
+    let entries = match std::fs::read_dir(&dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
-        entries => entries.doing("list", &config.dir)?,
+        entries => entries.doing("list", &dir)?,
     };
     let mut heads = Vec::new();
     for entry in entries {
-        let path = entry.doing("list", &config.dir)?.path();
+        let path = entry.doing("list", &dir)?.path();
         heads.extend(head(&path, &config.branch));
     }
     heads.sort_by(|left, right| left.repository.cmp(&right.repository));

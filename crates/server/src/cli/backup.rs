@@ -85,7 +85,12 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     let progress = Progress::new(Some(bytes));
     for file in &manifest.files {
         let from = archive::place(&args.src, &file.path)?;
-        copy(&from, &archive::place(&staged, &file.path)?, file, &progress)?;
+        copy(
+            &from,
+            &archive::place(&staged, &file.path)?,
+            file,
+            &progress,
+        )?;
     }
     drop(progress);
     sync_dir(&staged.join(MEMORIES))?;

@@ -81,7 +81,14 @@ fn described(reply: &VerifyResponse) -> String {
 }
 
 fn table(files: &[VerifiedFile]) -> Table {
-    let header = ["FILE", "SIZE", "TURNS", "UNCHECKED", "DAMAGED TURNS", "DAMAGES"];
+    let header = [
+        "FILE",
+        "SIZE",
+        "TURNS",
+        "UNCHECKED",
+        "DAMAGED TURNS",
+        "DAMAGES",
+    ];
     let row = |file: &VerifiedFile| {
         let turns = file.turns_whole + file.turns_unchecked + file.turns_damaged;
         [
@@ -121,11 +128,17 @@ mod tests {
         };
         let text = described(&reply);
         let lines: Vec<&str> = text.lines().collect();
-        assert!(lines[1].contains("2.0 KiB") && lines[1].contains("2,000"), "{text}");
+        assert!(
+            lines[1].contains("2.0 KiB") && lines[1].contains("2,000"),
+            "{text}"
+        );
         assert_eq!(lines[3], "b.db: turn 3 of generation X");
         assert_eq!(lines[4], "b.db: and 4 more");
         let error = report(&reply, true).expect_err("damage");
-        assert_eq!((error.exit(), &*error.to_string()), (Exit::Data, "damaged: b.db"));
+        assert_eq!(
+            (error.exit(), &*error.to_string()),
+            (Exit::Data, "damaged: b.db")
+        );
         let whole = VerifyResponse { files: vec![whole] };
         assert!(report(&whole, true).is_ok());
     }

@@ -11,9 +11,7 @@ use std::path::{Path, PathBuf};
 
 use memoird_hooks::git::heads;
 use memoird_proto::v1::backup_response::Step;
-use memoird_proto::v1::{
-    BackupBlock, BackupFile, BackupManifest, BackupResponse, CheckpointHead,
-};
+use memoird_proto::v1::{BackupBlock, BackupFile, BackupManifest, BackupResponse, CheckpointHead};
 use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::{private, snapshot};
 use tokio::sync::mpsc::Sender;

@@ -28,7 +28,8 @@ pub(super) enum Reach {
 }
 
 /// The turns of a generation from a seq on, where they are found.
-pub(super) const FOLDED_TURNS: &str = "SELECT place.seq, turns.content, turns.header, turns.checksum
+pub(super) const FOLDED_TURNS: &str =
+    "SELECT place.seq, turns.content, turns.header, turns.checksum
      FROM turn_places AS place JOIN turns ON turns.id = place.id
      WHERE place.generation = ?1 AND place.seq >= ?2";
 const INTAKE_TURNS: &str = "SELECT seq, content, header, checksum FROM turns

@@ -108,7 +108,10 @@ impl Archive {
 
 impl Incoming<'_> {
     /// Adds a step. With the manifest the backup is whole, and takes the place of the last.
-    pub(crate) fn put(&mut self, step: &BackupResponse) -> Result<Option<BackupManifest>, CliError> {
+    pub(crate) fn put(
+        &mut self,
+        step: &BackupResponse,
+    ) -> Result<Option<BackupManifest>, CliError> {
         let dir = &self.archive.dir;
         let incoming = dir.join(INCOMING);
         let written = write_step(&mut self.file, step);
@@ -422,7 +425,10 @@ mod tests {
             fs::write(dir.path().join(CHANGES), &collected).expect("written");
             let half = &new_journal[..(written * 100_000).min(new_journal.len())];
             let journal = File::options().write(true).open(dir.path().join(JOURNAL));
-            journal.expect("open").write_all_at(half, 0).expect("written");
+            journal
+                .expect("open")
+                .write_all_at(half, 0)
+                .expect("written");
             assert_eq!(content(dir.path()), owned(new));
             assert!(!dir.path().join("memories/gone.db").exists());
             assert!(!dir.path().join(CHANGES).exists());

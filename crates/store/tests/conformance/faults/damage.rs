@@ -177,14 +177,18 @@ fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
         must_write(&store, [chat.touch(4)]);
         let before = known(&store, &chat.key).unwrap();
         for seq in [2, 3] {
-            damage(dir.path(), &chat, seq, "content = CAST(x'ff' || content AS BLOB)");
+            damage(
+                dir.path(),
+                &chat,
+                seq,
+                "content = CAST(x'ff' || content AS BLOB)",
+            );
         }
         let after = known(&store, &chat.key).unwrap();
         let shape = |known: &Known| {
             let turns = known.turns.iter();
-            let turns = turns.map(|(seq, _, role, _, pinned, results)| {
-                (*seq, *role, *pinned, results.clone())
-            });
+            let turns = turns
+                .map(|(seq, _, role, _, pinned, results)| (*seq, *role, *pinned, results.clone()));
             turns.collect::<Vec<_>>()
         };
         assert_eq!(shape(&after), shape(&before));

@@ -29,7 +29,14 @@ fn back_to_version(version: i64, dir: &Path) {
 
 #[test]
 fn a_journal_of_an_older_version_is_taken_over_whole() {
-    for (version, is_crashed) in [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)] {
+    for (version, is_crashed) in [
+        (1, false),
+        (1, true),
+        (2, false),
+        (2, true),
+        (3, false),
+        (3, true),
+    ] {
         let dir = tempfile::tempdir().unwrap();
         match is_crashed {
             true => after_a_crash(dir.path()),

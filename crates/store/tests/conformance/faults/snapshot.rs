@@ -26,9 +26,16 @@ fn a_copy_is_the_journal_of_one_moment_whatever_is_written_meanwhile() {
     let check = check_journal(&copied).unwrap();
     assert_eq!(check.damages_total, 0, "{check:?}");
     let copy = open(to.path());
-    assert_eq!(live_heads(&copy), before, "nothing of what was written since");
+    assert_eq!(
+        live_heads(&copy),
+        before,
+        "nothing of what was written since"
+    );
     must_work(&copy);
-    assert_eq!(seqs(&store, &chat.key, None).unwrap().len() as u64, 2 * heads_during.get());
+    assert_eq!(
+        seqs(&store, &chat.key, None).unwrap().len() as u64,
+        2 * heads_during.get()
+    );
 }
 
 #[test]
