@@ -12,8 +12,10 @@ mod connect;
 mod demo;
 mod events;
 pub(crate) mod exit;
+mod export;
 mod health;
 mod hooks;
+mod import;
 mod json;
 mod lines;
 mod manual;
@@ -46,7 +48,9 @@ use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use demo::DemoArgs;
 use exit::CliError;
+use export::ExportArgs;
 use hooks::HooksCommand;
+use import::ImportArgs;
 use memory::MemoryCommand;
 use replay::ReplayArgs;
 use sessions::SessionsCommand;
@@ -119,6 +123,10 @@ enum Command {
     Stats(StatsArgs),
     /// Let the daemon read its configuration file again (role admin)
     Reload,
+    /// Print live sessions with their turns and state as JSON lines, to be imported elsewhere
+    Export(ExportArgs),
+    /// Import what `memoird export` printed; what is there already is left alone
+    Import(ImportArgs),
     /// Check journal and memories: turns by their checksums, files page by page
     Verify(VerifyArgs),
     /// Copy all that the running daemon keeps into a directory (role admin)
@@ -183,6 +191,8 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Hooks(command) => block_on(hooks::run(&client, command)),
         Command::Stats(args) => block_on(stats::run(&client, args)),
         Command::Reload => block_on(reload::run(&client)),
+        Command::Export(args) => block_on(export::run(&client, args)),
+        Command::Import(args) => block_on(import::run(&client, args)),
         Command::Verify(VerifyArgs { dir: Some(dir) }) => verify::directory(&dir, client.json),
         Command::Verify(VerifyArgs { dir: None }) => block_on(verify::daemon(&client)),
         Command::Backup(args) => block_on(backup::backup(&client, args)),

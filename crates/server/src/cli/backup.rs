@@ -41,8 +41,15 @@ pub(crate) struct RestoreArgs {
 /// Copies all that the daemon keeps.
 pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
-    let archive = Archive::open(&args.dest)?;
-    let have = archive.have()?;
+    // A large backup is read for minutes, and Ctrl-C ends that.
+    let opened = tokio::task::spawn_blocking(move || {
+        let archive = Archive::open(&args.dest)?;
+        let have = archive.have()?;
+        Ok::<_, CliError>((archive, have))
+    });
+    let opened = opened.await;
+    let (archive, have) =
+        opened.map_err(|error| CliError::failed(Exit::Internal, error.to_string()))??;
     let request = BackupRequest { have };
     let admin = target.admin().max_decoding_message_size(REPLY_BYTES_MAX);
     let mut steps = target.done({ admin }.backup(request).await)?;
