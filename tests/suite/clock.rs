@@ -10,6 +10,7 @@ const DAY: i64 = 86_400;
 async fn look(client: &mut Sessions) -> Option<SessionInfo> {
     let request = GetSessionRequest {
         session_id: "chat".into(),
+        ..Default::default()
     };
     match client.get_session(request).await {
         Ok(answer) => answer.into_inner().session,

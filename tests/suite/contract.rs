@@ -295,6 +295,7 @@ async fn an_append_is_said_about_the_session_that_it_made() {
     assert_eq!(made.generation.len(), 26, "a ULID");
     let seen = GetSessionRequest {
         session_id: "chat".into(),
+        ..Default::default()
     };
     let seen = client
         .get_session(seen)

@@ -51,6 +51,7 @@ async fn exactly_the_acknowledged_are_there(daemon: &Daemon, answers: &[(usize, 
     for session in 0..10 {
         let request = memoird_proto::v1::GetSessionRequest {
             session_id: format!("s{session}"),
+            ..Default::default()
         };
         if client.get_session(request).await.is_ok() {
             let turns = live(&mut client, &format!("s{session}")).await;

@@ -43,6 +43,7 @@ async fn any_characters_make_an_id_in_every_call() {
         assert_eq!((&*made.session_id, &*made.subject), (id, id));
         let look = GetSessionRequest {
             session_id: id.into(),
+            ..Default::default()
         };
         let seen = client
             .get_session(look)
@@ -121,7 +122,10 @@ async fn an_id_of_no_bytes_or_of_too_many_is_refused_by_every_call() {
             said.contains("session_id") && said.contains(&bad.len().to_string()),
             "{said}"
         );
-        let look = GetSessionRequest { session_id: id() };
+        let look = GetSessionRequest {
+            session_id: id(),
+            ..Default::default()
+        };
         refused(client.get_session(look).await, code, reason);
         let read = GetHistoryRequest {
             session_id: id(),

@@ -20,6 +20,7 @@ async fn stats(admin: &mut Admin) -> GetStatsResponse {
 async fn generation(client: &mut Sessions, session: &str) -> Option<String> {
     let request = GetSessionRequest {
         session_id: session.to_owned(),
+        ..Default::default()
     };
     match client.get_session(request).await {
         Ok(answer) => Some(answer.into_inner().session.expect("a session").generation),

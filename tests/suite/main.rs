@@ -4,6 +4,7 @@
 mod harness;
 
 mod admin;
+mod backup;
 mod cli_hooks;
 mod clock;
 mod command_line;
@@ -13,6 +14,7 @@ mod demo;
 mod deploy;
 mod disk;
 mod durability;
+mod export;
 mod flood;
 mod histories;
 mod hooks;
@@ -34,5 +36,6 @@ mod start;
 mod state;
 mod tenants;
 mod tidiness;
+mod verify;
 mod watch;
 mod windows;

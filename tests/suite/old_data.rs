@@ -477,6 +477,7 @@ async fn compactions_go_on(daemon: &Daemon) {
     assert!(answer.into_inner().restored_turns > 0);
     let request = GetSessionRequest {
         session_id: "compacted".into(),
+        ..Default::default()
     };
     let session = client.get_session(request).await.expect("a session");
     let summary = session.into_inner().summary.expect("the one before");

@@ -78,6 +78,7 @@ async fn a_shortened_ttl_ends_what_is_older_at_once_also_by_sighup() {
     assert_eq!(stats(&mut admin).await.sessions_live, 1);
     let info = client.get_session(GetSessionRequest {
         session_id: "a".into(),
+        ..Default::default()
     });
     let info = info
         .await

@@ -14,6 +14,7 @@ use crate::harness::{
 async fn look(client: &mut Sessions, session: &str) -> SessionInfo {
     let request = GetSessionRequest {
         session_id: session.into(),
+        ..Default::default()
     };
     let answer = client
         .get_session(request)
@@ -122,6 +123,7 @@ async fn what_ended_before_a_restart_stays_ended() {
     let mut client = daemon.sessions();
     let request = GetSessionRequest {
         session_id: "ended".into(),
+        ..Default::default()
     };
     refused(
         client.get_session(request).await,
@@ -173,6 +175,7 @@ async fn the_order_of_last_use_survives_so_the_right_one_is_evicted() {
     say(&mut client, "d", "hi").await;
     let gone = GetSessionRequest {
         session_id: "b".into(),
+        ..Default::default()
     };
     refused(
         client.get_session(gone).await,
@@ -213,6 +216,7 @@ async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_star
     );
     let gone = GetSessionRequest {
         session_id: "chat".into(),
+        ..Default::default()
     };
     refused(
         client.get_session(gone).await,

@@ -62,6 +62,7 @@ async fn state_is_changed_by_merge_patches_with_versions() {
     }
     let seen = GetSessionRequest {
         session_id: "chat".into(),
+        ..Default::default()
     };
     let seen = client
         .get_session(seen)
@@ -162,6 +163,7 @@ async fn an_end_is_final_and_its_turns_stay_readable_by_generation() {
     );
     let look = GetSessionRequest {
         session_id: "chat".into(),
+        ..Default::default()
     };
     refused(
         client.get_session(look).await,

@@ -23,7 +23,10 @@ async fn texts(client: &mut Sessions, session: &str) -> Vec<String> {
 async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) {
     let id = || session.to_owned();
     let (code, reason) = (Code::NotFound, "SESSION_NOT_FOUND");
-    let look = GetSessionRequest { session_id: id() };
+    let look = GetSessionRequest {
+        session_id: id(),
+        ..Default::default()
+    };
     refused(stranger.get_session(look).await, code, reason);
     for (scope, named, reason) in [
         (HistoryScope::Live, "", "SESSION_NOT_FOUND"),

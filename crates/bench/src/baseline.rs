@@ -275,6 +275,16 @@ impl AdminService for Bare {
         unknown()
     }
 
+    async fn verify(&self, _: Request<VerifyRequest>) -> Answer<VerifyResponse> {
+        unknown()
+    }
+
+    type BackupStream = Empty<Result<BackupResponse, Status>>;
+
+    async fn backup(&self, _: Request<BackupRequest>) -> Answer<Self::BackupStream> {
+        unknown()
+    }
+
     async fn reload_config(&self, _: Request<ReloadConfigRequest>) -> Answer<ReloadConfigResponse> {
         unknown()
     }

@@ -20,7 +20,7 @@ mod update;
 mod vectors;
 mod writer;
 
-pub use directory::MemoryFiles;
+pub use directory::{MemoryFiles, tenant_files};
 pub use index::Touch;
 pub use reader::MemoryReader;
 pub use requests::{

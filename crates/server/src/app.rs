@@ -28,18 +28,22 @@ use crate::admin::Admin;
 use crate::auth::{AuthLayer, Keyring};
 use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ServerConfig};
+use crate::data_files::DataFiles;
 use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
 use crate::reload::{self, ReloadCounts, Reloader};
-use crate::services::{Api, Watching};
+use crate::services::{Api, Maintenance, Watching};
 
 /// How long the admin port may take to finish its pages when the daemon stops.
 const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 /// Calls are over when only watchers were left in this many looks in a row.
 const WATCHERS_LOOKS: u32 = 10;
 const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
+
+/// A caller of `Backup` sends the hashes of the files it has: of 256 GiB so many bytes.
+const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 
 /// Sockets bound, sessions back, nothing running.
 pub(crate) struct App {
@@ -82,13 +86,26 @@ impl App {
     ) -> Result<Self, CliError> {
         // Taken first, so that a change of the file while a large journal is opened is noticed.
         let seen = reload::fingerprint(file, &config.secret_files);
+        let data_files = DataFiles {
+            data_dir: config.data_dir.clone(),
+            memories_dir: config.long_term.dir.clone(),
+            config: file.map(Path::to_owned),
+        };
+        if data_files.is_restoring() {
+            return Err(unavailable(format!(
+                "data_dir {} holds a restore that was not finished; run `memoird restore` again",
+                data_files.data_dir.display()
+            )));
+        }
         let (journal, machine) = open_journal(&config)?;
+        data_files.remove_copies();
         let files = &config.long_term;
         let files = Arc::new(MemoryFiles::open(&files.dir, &files.options)?);
         let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
-        let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Threads).await;
+        let machine = Arc::new(machine);
+        let engine = Engine::open(engine, journal.clone(), machine, Blocking::Threads).await;
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
@@ -116,12 +133,14 @@ impl App {
                 tasks: TaskTracker::new(),
             }),
             watching: Watching::new(engine.clone(), stop.clone()),
+            maintenance: Maintenance::new(data_files),
             started_at: process::wall_clock(),
         };
         let calls = CallMetrics::new();
         let auth_layer = AuthLayer::new(keyring, server.max_calls_in_flight, calls.clone());
         let registry = metrics::registry(Sources {
             api: api.clone(),
+            journal,
             calls,
         });
         let admin = Admin::new(engine, registry);
@@ -161,7 +180,10 @@ impl App {
             .layer(self.auth_layer.clone())
             .add_service(sessions)
             .add_service(memories)
-            .add_service(AdminServiceServer::new(self.api.clone()))
+            .add_service(
+                AdminServiceServer::new(self.api.clone())
+                    .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX),
+            )
             .add_service(health_service)
             .add_service(reflection().build_v1().map_err(no_reflection)?)
             .add_service(reflection().build_v1alpha().map_err(no_reflection)?)

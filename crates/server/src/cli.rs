@@ -3,6 +3,7 @@
 //! `serve` and `config` are the daemon's own; everything else is a client that
 //! knows the daemon by its contract only.
 
+mod backup;
 mod checkpoints;
 mod choice;
 mod clock;
@@ -11,7 +12,9 @@ mod connect;
 mod daemon;
 mod demo;
 pub(crate) mod exit;
+mod export;
 mod hooks;
+mod import;
 mod json;
 mod lines;
 mod manual;
@@ -23,6 +26,7 @@ mod progress;
 mod replay;
 mod sessions;
 mod transcript;
+mod verify;
 mod watch;
 mod window;
 
@@ -36,15 +40,19 @@ use clap_complete::Shell;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
+use backup::{BackupArgs, RestoreArgs};
 use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use daemon::StatsArgs;
 use demo::DemoArgs;
 use exit::{CliError, Exit};
+use export::ExportArgs;
 use hooks::HooksCommand;
+use import::ImportArgs;
 use memory::MemoryCommand;
 use replay::ReplayArgs;
 use sessions::SessionsCommand;
+use verify::VerifyArgs;
 use watch::WatchArgs;
 use window::WindowArgs;
 
@@ -112,6 +120,16 @@ enum Command {
     Stats(StatsArgs),
     /// Let the daemon read its configuration file again (role admin)
     Reload,
+    /// Print live sessions with their turns and state as JSON lines, to be imported elsewhere
+    Export(ExportArgs),
+    /// Import what `memoird export` printed; what is there already is left alone
+    Import(ImportArgs),
+    /// Check journal and memories: turns by their checksums, files page by page
+    Verify(VerifyArgs),
+    /// Copy all that the running daemon keeps into a directory (role admin)
+    Backup(BackupArgs),
+    /// Make a data directory of a backup, and check it
+    Restore(RestoreArgs),
     /// Ask whether the daemon takes calls; needs no key, and fails unless it does
     Health,
     /// Print the completions of a shell
@@ -170,6 +188,12 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Hooks(command) => block_on(hooks::run(&client, command)),
         Command::Stats(args) => block_on(daemon::stats(&client, args)),
         Command::Reload => block_on(daemon::reload(&client)),
+        Command::Export(args) => block_on(export::run(&client, args)),
+        Command::Import(args) => block_on(import::run(&client, args)),
+        Command::Verify(VerifyArgs { dir: Some(dir) }) => verify::directory(&dir, client.json),
+        Command::Verify(VerifyArgs { dir: None }) => block_on(verify::daemon(&client)),
+        Command::Backup(args) => block_on(backup::backup(&client, args)),
+        Command::Restore(args) => backup::restore(&args, client.json),
         Command::Health => block_on(daemon::health(&client)),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),

@@ -38,7 +38,7 @@ pub(crate) use settings::Settings;
 pub(crate) const DEFAULT_YAML: &str = include_str!("../../../config/memoird.yaml");
 
 /// Where `long_term.dir: auto` is, in the data directory.
-const MEMORIES_DIR: &str = "memories";
+const MEMORIES_DIR: &str = crate::data_files::MEMORIES;
 
 /// The configuration of the daemon.
 #[derive(Debug)]
@@ -146,8 +146,13 @@ pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
 /// Where the first git hook of a configuration file writes. Needs none of the secrets that
 /// the file names, which the user who reads checkpoints may not be allowed to read.
 pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
+    git_hooks(path).map(|hooks| hooks.into_iter().next())
+}
+
+/// The same for all of them.
+pub(crate) fn git_hooks(path: &Path) -> Result<Vec<GitConfig>, CliError> {
     let file = read(path, File::parse)?;
-    Ok(file.hooks.into_iter().find_map(|hook| hook.git))
+    Ok(file.hooks.into_iter().filter_map(|hook| hook.git).collect())
 }
 
 /// Says everything that is wrong with a configuration file.

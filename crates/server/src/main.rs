@@ -3,8 +3,10 @@
 mod admin;
 mod app;
 mod auth;
+mod blocks;
 mod cli;
 mod config;
+mod data_files;
 mod listener;
 mod logging;
 mod metrics;

@@ -12,6 +12,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_engine::{CompactionSnapshot, TenantSnapshot};
 use memoird_memories::MemorySnapshot;
 use memoird_proto::DESCRIPTOR_POOL;
+use memoird_store::Store;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -124,12 +125,19 @@ pub(crate) fn registry(sources: Sources) -> Registry {
 }
 
 /// The sources of the metrics, which are read for each page.
-#[derive(Debug)]
 pub(crate) struct Sources {
     /// Sessions, memories, hooks, workers, watchers, reloads.
     pub(crate) api: Api,
+    /// Turns that could not be trusted when they were read.
+    pub(crate) journal: Option<Arc<dyn Store>>,
     /// Calls.
     pub(crate) calls: CallMetrics,
+}
+
+impl fmt::Debug for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sources").finish_non_exhaustive()
+    }
 }
 
 /// A metric that every tenant has.
@@ -296,6 +304,12 @@ impl Collector for Sources {
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
         let help = "Change sets not written";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
+        let turns = self.journal.as_ref().map(|journal| journal.turn_counts());
+        let turns = turns.unwrap_or_default();
+        let help = "Turns read from the journal whose content was damaged";
+        counter(encoder, "journal_turns_damaged", help, turns.damaged)?;
+        let help = "Turns read from the journal without a checksum, as older versions wrote them";
+        counter(encoder, "journal_turns_unchecked", help, turns.unchecked)?;
         self.encode_by_name(encoder)?;
         self.encode_hooks(encoder)?;
         let watchers = self.api.watching.count() as u64;

@@ -2,6 +2,8 @@
 //! memories, and writes the reply with `wire`.
 
 mod admin;
+mod backup;
+mod maintenance;
 mod memory;
 mod session;
 mod watch;
@@ -17,6 +19,7 @@ use crate::auth::Caller;
 use crate::reload::Reloader;
 use crate::wire::status;
 
+pub(crate) use maintenance::{Maintenance, MaintenanceError};
 pub(crate) use watch::Watching;
 
 /// The implementation of all three services.
@@ -26,6 +29,7 @@ pub(crate) struct Api {
     pub(crate) memories: Memories,
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) watching: Watching,
+    pub(crate) maintenance: Maintenance,
     /// When the daemon started.
     pub(crate) started_at: Timestamp,
 }

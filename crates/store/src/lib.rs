@@ -3,13 +3,16 @@
 //! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`]
 //! and [`MemoryStore`] pass one conformance suite.
 
+mod checksum;
 pub mod encoding;
 mod error;
 mod lock;
 mod memory;
+pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
 mod summaries;
+pub mod verify;
 mod windows;
 
 use std::sync::Arc;
@@ -23,6 +26,7 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 
+pub use checksum::{DAMAGED_TEXT, TurnCounts};
 pub use error::StoreError;
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
@@ -293,6 +297,11 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store cannot be written; what was forgotten stays so.
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError>;
+
+    /// How many turns that were read had no checksum, or did not fit it.
+    fn turn_counts(&self) -> TurnCounts {
+        TurnCounts::default()
+    }
 }
 
 /// Reads at once that a store is made for: more of them wait for each other in vain, and each

@@ -179,6 +179,7 @@ impl Bot {
     pub(super) async fn look(&mut self) -> GetSessionResponse {
         let request = GetSessionRequest {
             session_id: self.session.clone(),
+            ..Default::default()
         };
         self.client
             .get_session(request)

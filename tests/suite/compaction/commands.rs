@@ -481,6 +481,7 @@ async fn a_session_in_use_by_many_stays_whole() {
                         client
                             .get_session(memoird_proto::v1::GetSessionRequest {
                                 session_id: "chat".into(),
+                                ..Default::default()
                             })
                             .await
                             .expect("a session"),

@@ -77,6 +77,7 @@ fn of<'a>(all: &'a [Value], generation: &str) -> &'a Value {
 async fn generation(client: &mut Sessions, session: &str) -> String {
     let request = GetSessionRequest {
         session_id: session.to_owned(),
+        ..Default::default()
     };
     let found = client
         .get_session(request)

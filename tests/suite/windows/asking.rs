@@ -89,7 +89,12 @@ async fn a_refused_window_appends_nothing() {
             reason,
         );
         for session_id in ["chat".to_owned(), "other".to_owned()] {
-            let none = client.get_session(GetSessionRequest { session_id }).await;
+            let none = client
+                .get_session(GetSessionRequest {
+                    session_id,
+                    ..Default::default()
+                })
+                .await;
             refused(none, Code::NotFound, "SESSION_NOT_FOUND");
         }
     }

@@ -17,6 +17,7 @@ fn peek() -> GetContextRequest {
 async fn info(client: &mut Sessions) -> SessionInfo {
     let request = GetSessionRequest {
         session_id: "chat".into(),
+        ..Default::default()
     };
     let answer = client.get_session(request).await.expect("a session");
     answer.into_inner().session.expect("a session")
@@ -154,6 +155,7 @@ async fn a_session_that_is_only_asked_for_windows_stays_alive_also_across_a_cras
     eventually("and in the end it goes", async || {
         let request = GetSessionRequest {
             session_id: "chat".into(),
+            ..Default::default()
         };
         client.get_session(request).await.is_err().then_some(())
     })

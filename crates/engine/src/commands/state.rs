@@ -11,6 +11,20 @@ use crate::sessions::{Decision, Effect, SessionRef, UpdateOptions};
 use crate::tenants::Tenant;
 
 impl Commands {
+    /// Reads the JSON of a live session.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`].
+    pub async fn state(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+    ) -> Result<State, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        let sessions = &self.shared.sessions;
+        sessions.view(&session, |session, _| session.state()).await
+    }
+
     /// Changes the JSON of a live session by an RFC 7396 merge patch.
     ///
     /// # Errors

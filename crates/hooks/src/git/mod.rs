@@ -9,6 +9,7 @@ mod deliver;
 mod delta;
 mod error;
 mod existing;
+mod heads;
 mod jsonl;
 mod lock;
 mod log;
@@ -32,6 +33,7 @@ use memoird_engine::{
 
 pub use config::GitConfig;
 pub use error::GitError;
+pub use heads::{Head, heads};
 use lock::Stop;
 pub use log::LogEntry;
 pub use read::{CheckpointEntry, Checkpoints};

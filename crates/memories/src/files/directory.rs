@@ -183,6 +183,26 @@ fn is_file_name(name: &str) -> bool {
     name.ends_with(EXTENSION)
 }
 
+/// The files of all tenants in a directory of memories, in order; none where there is no such
+/// directory.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn tenant_files(dir: &Path) -> std::io::Result<Vec<PathBuf>> {
+    let mut files = match std::fs::read_dir(dir) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        entries => entries?
+            .map(|entry| Ok(entry?.path()))
+            .collect::<std::io::Result<Vec<_>>>()?,
+    };
+    files.retain(|path| {
+        let name = path.file_name().and_then(|name| name.to_str());
+        name.is_some_and(is_file_name)
+    });
+    files.sort();
+    Ok(files)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

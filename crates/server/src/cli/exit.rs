@@ -70,6 +70,8 @@ pub(crate) struct CliError {
     problem: String,
     /// What to try, if anything.
     hint: Option<&'static str>,
+    /// The daemon's stable reason, where it refused a call with one.
+    reason: Option<String>,
 }
 
 impl CliError {
@@ -84,9 +86,11 @@ impl CliError {
             "" => code.description(),
             message => message,
         };
-        let reason = reason.map_or_else(String::new, |reason| format!(" ({reason})"));
-        let problem = format!("{message}{reason}");
-        match code {
+        let problem = match &reason {
+            Some(reason) => format!("{message} ({reason})"),
+            None => message.to_owned(),
+        };
+        let error = match code {
             Code::Unauthenticated | Code::PermissionDenied => Self {
                 hint: Some(
                     "give a key in MEMOIRD_KEY or --key-file; what `memoird --help` says so of \
@@ -95,7 +99,13 @@ impl CliError {
                 ..Self::failed(Exit::NoPermission, problem)
             },
             _ => Self::failed(Exit::Refused, problem),
-        }
+        };
+        Self { reason, ..error }
+    }
+
+    /// True when the daemon refused a call for this reason.
+    pub(crate) fn is_because(&self, reason: &str) -> bool {
+        self.reason.as_deref() == Some(reason)
     }
 
     /// No daemon answered.
@@ -124,6 +134,7 @@ impl CliError {
             exit,
             problem: problem.into(),
             hint: None,
+            reason: None,
         }
     }
 

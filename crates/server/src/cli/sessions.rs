@@ -114,6 +114,7 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
     let journal = args.journal || args.generation.is_some();
     let request = GetSessionRequest {
         session_id: args.id.clone(),
+        ..Default::default()
     };
     let detail = match target.sessions().get_session(request).await {
         Ok(reply) => Some(reply.into_inner()),

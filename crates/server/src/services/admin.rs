@@ -7,6 +7,7 @@ use memoird_proto::spliced::admin_service_server::AdminService;
 use memoird_proto::v1;
 use tonic::{Request, Response, Status, async_trait};
 
+use super::maintenance::BackupStream;
 use super::{Answer, Api, answer};
 use crate::process;
 use crate::reload::Reloaded;
@@ -109,5 +110,21 @@ impl AdminService for Api {
             .await;
         let Reloaded { applied, refused } = reloaded.map_err(|error| status::reload(&error))?;
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
+    }
+
+    async fn verify(&self, _: Request<v1::VerifyRequest>) -> Answer<v1::VerifyResponse> {
+        let checked = self.maintenance.verify().await;
+        checked
+            .map(Response::new)
+            .map_err(|error| status::maintenance(&error))
+    }
+
+    type BackupStream = BackupStream;
+
+    async fn backup(&self, request: Request<v1::BackupRequest>) -> Answer<BackupStream> {
+        let steps = self.maintenance.backup(request.into_inner().have);
+        steps
+            .map(Response::new)
+            .map_err(|error| status::maintenance(&error))
     }
 }

@@ -71,7 +71,14 @@ impl SessionService for Api {
             .compaction
             .session_detail(&tenant, &session)
             .await;
-        answer(detail, compaction::detail)
+        let detail = detail.map_err(|error| status::engine(&error))?;
+        let mut reply = compaction::detail(detail);
+        if request.include_state {
+            let state = self.engine.commands.state(&tenant, &session).await;
+            let state = state.map_err(|error| status::engine(&error))?;
+            reply.state_json = state.json.to_string();
+        }
+        Ok(Response::new(reply))
     }
 
     async fn list_sessions(

@@ -69,6 +69,7 @@ pub(crate) fn detail(detail: SessionDetail) -> v1::GetSessionResponse {
         summary: summary.map(summary_info),
         summary_text: text_or_empty(summary.map(|summary| &summary.text)),
         notes: Some(notes(detail.notes)),
+        state_json: String::new(),
     }
 }
 

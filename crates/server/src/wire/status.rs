@@ -7,6 +7,7 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_engine::EngineError;
 use memoird_memories::MemoryError;
+use memoird_store::StoreError;
 use tonic::Code::{
     Aborted, AlreadyExists, DataLoss, FailedPrecondition, Internal, InvalidArgument, NotFound,
     OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented,
@@ -17,6 +18,7 @@ use tracing::{error, warn};
 
 use crate::auth::Denied;
 use crate::reload::ReloadError;
+use crate::services::MaintenanceError;
 
 const DOMAIN: &str = "memoird";
 /// When to try again what a moment of load refused.
@@ -184,6 +186,23 @@ pub(crate) fn reload(error: &ReloadError) -> Status {
         ReloadError::Invalid { .. } => (FailedPrecondition, "CONFIG_INVALID"),
     };
     status(code, reason, error.to_string(), None)
+}
+
+/// Files that were not checked, or not sent to a backup.
+pub(crate) fn maintenance(error: &MaintenanceError) -> Status {
+    let (code, reason, retry) = match error {
+        MaintenanceError::Running => (Aborted, "MAINTENANCE_RUNNING", LATER),
+        MaintenanceError::NoRoom { .. } | MaintenanceError::Store(StoreError::Full) => {
+            (ResourceExhausted, "BACKUP_NO_ROOM", None)
+        }
+        MaintenanceError::Config { .. } => (FailedPrecondition, "CONFIG_INVALID", None),
+        MaintenanceError::Stopped => return stopping(),
+        MaintenanceError::Store(_)
+        | MaintenanceError::Io(_)
+        | MaintenanceError::Checkpoints(_)
+        | MaintenanceError::BrokenOff => (Unavailable, "MAINTENANCE_FAILED", None),
+    };
+    status(code, reason, error.to_string(), retry)
 }
 
 /// More watchers at once than there are places for.

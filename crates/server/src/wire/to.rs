@@ -16,6 +16,7 @@ use memoird_engine::{
 use memoird_proto::{spliced, v1};
 use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
+use memoird_store::verify::FileCheck;
 use serde_json::{Value, json};
 
 use super::{compaction, text_or_empty};
@@ -59,6 +60,22 @@ pub(crate) fn appended(session_id: String, outcome: &AppendOutcome) -> v1::Appen
         last_seq: record.last_seq,
         dropped_turns: record.dropped_turns,
         duplicate: outcome.duplicate,
+    }
+}
+
+/// What a check of files found.
+pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
+    let file = |check: &FileCheck| v1::VerifiedFile {
+        path: check.path.display().to_string(),
+        bytes: check.bytes,
+        turns_whole: check.turns.whole,
+        turns_unchecked: check.turns.unchecked,
+        turns_damaged: check.turns.damaged,
+        damages: check.damages.clone(),
+        damages_total: check.damages_total,
+    };
+    v1::VerifyResponse {
+        files: checks.iter().map(file).collect(),
     }
 }
 

@@ -10,8 +10,9 @@ use memoird_core::state::State;
 
 use super::compaction;
 use super::intake::folded_row;
-use super::read::{FOLDED_TURNS, turn};
+use super::read::{FOLDED_TURNS, TurnReader};
 use super::row::GenerationRow;
+use crate::checksum::TurnCounters;
 use crate::{EndedRecord, StoreError};
 
 /// Seqs with encoded turns.
@@ -31,6 +32,7 @@ pub(super) fn ended(
     connection: &Connection,
     wanted: Vec<Wanted>,
     bytes_max: usize,
+    counters: &TurnCounters,
 ) -> Result<Vec<EndedRecord>, StoreError> {
     let view = connection.unchecked_transaction()?;
     let (mut records, mut bytes) = (Vec::new(), 0);
@@ -56,7 +58,11 @@ pub(super) fn ended(
         else {
             continue;
         };
-        let turns = newest_turns(&view, generation, &turns, bytes_max)?;
+        let reader = TurnReader {
+            generation,
+            counters,
+        };
+        let turns = newest_turns(&view, reader, &turns, bytes_max)?;
         bytes += turns
             .iter()
             .map(|(_, content)| content.len())
@@ -87,7 +93,7 @@ pub(super) fn ended(
 /// are, or as many of the last ones as `bytes_max` allows, but at least one.
 fn newest_turns(
     connection: &Connection,
-    generation: Generation,
+    reader: TurnReader<'_>,
     unplaced: &[i64],
     bytes_max: usize,
 ) -> Result<Turns, StoreError> {
@@ -102,9 +108,12 @@ fn newest_turns(
     };
     let mut oldest = u64::MAX;
     let mut has_room = true;
-    let mut by_id = connection.prepare_cached("SELECT seq, content FROM turns WHERE id = ?")?;
+    let sql = "SELECT seq, content, header, checksum FROM turns WHERE id = ?";
+    let mut by_id = connection.prepare_cached(sql)?;
     for id in unplaced.iter().rev() {
-        let (seq, content) = by_id.query_row([id], turn)?;
+        let mut rows = by_id.query([id])?;
+        let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        let (seq, content) = reader.read(row)?;
         oldest = seq;
         has_room = take(seq, content);
         if !has_room {
@@ -113,9 +122,9 @@ fn newest_turns(
     }
     let sql = format!("{FOLDED_TURNS} ORDER BY 1 DESC");
     let mut placed = connection.prepare_cached(&sql)?;
-    let mut rows = placed.query(params![generation.to_bytes(), 0])?;
+    let mut rows = placed.query(params![reader.generation.to_bytes(), 0])?;
     while has_room && let Some(row) = rows.next()? {
-        let (seq, content) = turn(row)?;
+        let (seq, content) = reader.read(row)?;
         if seq < oldest {
             has_room = take(seq, content);
         }

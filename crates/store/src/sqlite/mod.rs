@@ -28,11 +28,12 @@ use read::Reach;
 use row::GenerationRow;
 use write::Writer;
 
+use crate::checksum::TurnCounters;
 use crate::lock::DirLock;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     JournalPage, JournalRange, PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError,
-    Unpruned,
+    TurnCounts, Unpruned,
 };
 
 /// How the journal is kept.
@@ -68,6 +69,7 @@ pub struct SqliteStore {
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
     intake_changes: usize,
+    counters: TurnCounters,
     /// The sessions with something in the intake, or about to have: only they have to be
     /// looked for there.
     unfolded: Mutex<HashSet<SessionKey>>,
@@ -91,6 +93,7 @@ impl SqliteStore {
             path,
             writer: Mutex::new(writer),
             intake_changes: options.intake_changes,
+            counters: TurnCounters::default(),
             unfolded: Mutex::new(unfolded),
             readers: Mutex::default(),
             _lock: lock,
@@ -178,7 +181,7 @@ impl Store for SqliteStore {
         keys_since: Steady,
     ) -> Result<Option<SavedSession>, StoreError> {
         let reach = self.reach(key);
-        self.read(|connection| read::load(connection, reach, key, keys_since))
+        self.read(|connection| read::load(connection, reach, key, keys_since, &self.counters))
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
@@ -201,7 +204,8 @@ impl Store for SqliteStore {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
         let reach = self.reach(key);
-        self.read(|connection| read::journal(connection, reach, key, generation, range))
+        let counters = &self.counters;
+        self.read(|connection| read::journal(connection, reach, key, generation, range, counters))
     }
 
     fn deliveries(
@@ -250,12 +254,16 @@ impl Store for SqliteStore {
             });
             wanted.collect::<Vec<_>>()
         };
-        self.read(|connection| ended::ended(connection, wanted, bytes_max))
+        self.read(|connection| ended::ended(connection, wanted, bytes_max, &self.counters))
     }
 
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
         let mut writer = self.writer();
         self.fold(&mut writer)?;
         writer.prune(before, bounds)
+    }
+
+    fn turn_counts(&self) -> TurnCounts {
+        self.counters.counts()
     }
 }

@@ -15,6 +15,7 @@ use memoird_core::time::{Steady, Timestamp};
 
 use super::compaction;
 use super::row::{GenerationRow, count, id, select_from, whole};
+use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, Verdict, examine};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Where a session's rows have to be looked for. The intake is small, but has no order
@@ -28,10 +29,11 @@ pub(super) enum Reach {
 }
 
 /// The turns of a generation from a seq on, where they are found.
-pub(super) const FOLDED_TURNS: &str = "SELECT place.seq, turns.content
+pub(super) const FOLDED_TURNS: &str =
+    "SELECT place.seq, turns.content, turns.header, turns.checksum
      FROM turn_places AS place JOIN turns ON turns.id = place.id
      WHERE place.generation = ?1 AND place.seq >= ?2";
-const INTAKE_TURNS: &str = "SELECT seq, content FROM turns
+const INTAKE_TURNS: &str = "SELECT seq, content, header, checksum FROM turns
      WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq >= ?2";
 
 const FOLDED_KEYS: &str = "SELECT key, content, generation, first_seq, last_seq, dropped, at
@@ -71,6 +73,7 @@ pub(super) fn load(
     reach: Reach,
     key: &SessionKey,
     keys_since: Steady,
+    counters: &TurnCounters,
 ) -> Result<Option<SavedSession>, StoreError> {
     let view = connection.unchecked_transaction()?;
     let Some(GenerationRow { head, kept, .. }) = live_row(&view, reach, key)? else {
@@ -84,13 +87,17 @@ pub(super) fn load(
         .prepare_cached("SELECT cuts FROM windows WHERE generation = ?")?
         .query_row([head.generation.to_bytes()], |row| row.get::<_, Vec<u8>>(0))
         .optional()?;
+    let reader = TurnReader {
+        generation: head.generation,
+        counters,
+    };
     Ok(Some(SavedSession {
         summary: compaction::newest(&view, head.generation)?,
         // Without them the next window is decided anew.
         cuts: cuts
             .and_then(|row| windows::decode(&row))
             .unwrap_or_default(),
-        turns: kept_turns(&view, reach, head.generation, &kept)?,
+        turns: kept_turns(&view, reach, reader, &kept)?,
         state: state.map(|json| State {
             json: json.into(),
             version: head.state_version,
@@ -175,10 +182,15 @@ pub(super) fn journal(
     key: &SessionKey,
     generation: Option<Generation>,
     range: JournalRange,
+    counters: &TurnCounters,
 ) -> Result<Option<JournalPage>, StoreError> {
     let view = connection.unchecked_transaction()?;
     let Some(generation) = find_generation(&view, reach, key, generation)? else {
         return Ok(None);
+    };
+    let reader = TurnReader {
+        generation,
+        counters,
     };
     let sql = both(reach, FOLDED_TURNS, INTAKE_TURNS, "ORDER BY 1");
     let mut statement = view.prepare_cached(&sql)?;
@@ -196,7 +208,7 @@ pub(super) fn journal(
             page.more = true;
             break;
         }
-        let (seq, content) = turn(row)?;
+        let (seq, content) = reader.read(row)?;
         bytes += content.len();
         page.turns.push((seq, content));
     }
@@ -206,13 +218,11 @@ pub(super) fn journal(
 fn kept_turns(
     connection: &Connection,
     reach: Reach,
-    generation: Generation,
+    reader: TurnReader<'_>,
     kept: &LiveSet,
 ) -> Result<Vec<SavedTurn>, StoreError> {
-    let damaged = |seq| StoreError::TurnDamaged {
-        generation: generation.to_string(),
-        seq,
-    };
+    let generation = reader.generation;
+    let damaged = |seq| reader.damaged(seq);
     let sql = both(reach, FOLDED_TURNS, INTAKE_TURNS, "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = Vec::new();
@@ -221,7 +231,7 @@ fn kept_turns(
         let mut rows = statement.query(params![generation.to_bytes(), whole(seq)])?;
         let found = rows
             .next()?
-            .map(turn)
+            .map(|row| reader.read(row))
             .transpose()?
             .filter(|(found, _)| *found == seq);
         let (seq, content) = found.ok_or_else(|| damaged(seq))?;
@@ -229,7 +239,7 @@ fn kept_turns(
     }
     let mut rows = statement.query(params![generation.to_bytes(), whole(kept.floor)])?;
     while let Some(row) = rows.next()? {
-        let (seq, content) = turn(row)?;
+        let (seq, content) = reader.read(row)?;
         if kept.holes.binary_search(&seq).is_err() {
             turns.push(encoding::read_back(seq, content).ok_or_else(|| damaged(seq))?);
         }
@@ -327,10 +337,44 @@ fn both(reach: Reach, folded: &str, intake: &str, rest: &str) -> String {
     }
 }
 
-pub(super) fn turn(row: &Row<'_>) -> rusqlite::Result<(u64, Arc<[u8]>)> {
-    Ok((count(row, 0)?, blob(row, 1)?))
+/// Reads and checks turns of a generation.
+#[derive(Clone, Copy)]
+pub(super) struct TurnReader<'a> {
+    pub(super) generation: Generation,
+    pub(super) counters: &'a TurnCounters,
 }
 
-pub(super) fn blob(row: &Row<'_>, column: usize) -> rusqlite::Result<Arc<[u8]>> {
-    Ok(row.get_ref(column)?.as_blob()?.into())
+impl TurnReader<'_> {
+    /// Reads seq, content, header and checksum. Where the content is damaged, something stands
+    /// in for it.
+    pub(super) fn read(self, row: &Row<'_>) -> Result<(u64, Arc<[u8]>), StoreError> {
+        let seq = count(row, 0)?;
+        let stored = StoredTurn {
+            content: row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,
+            header: row
+                .get_ref(2)?
+                .as_blob_or_null()
+                .map_err(rusqlite::Error::from)?,
+            checksum: row.get(3)?,
+        };
+        let place = TurnPlace {
+            generation: self.generation,
+            seq,
+        };
+        let verdict = examine(place, &stored);
+        self.counters.count(&verdict);
+        let content = match verdict {
+            Verdict::Whole | Verdict::Unchecked => stored.content.into(),
+            Verdict::Damaged { stand_in } => stand_in.ok_or_else(|| self.damaged(seq))?,
+        };
+        Ok((seq, content))
+    }
+
+    /// What is said of a turn that nothing can stand in for.
+    pub(super) fn damaged(self, seq: u64) -> StoreError {
+        StoreError::TurnDamaged {
+            generation: self.generation.to_string(),
+            seq,
+        }
+    }
 }

@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 4] = [V1, V2, V3, V4];
+pub(super) const MIGRATIONS: [&str; 5] = [V1, V2, V3, V4, V5];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -167,6 +167,13 @@ CREATE INDEX generations_age ON generations (ended_at)
 DROP INDEX generations_ended;
 CREATE INDEX generations_ended ON generations (tenant, session, ended_at)
     WHERE ended_at IS NOT NULL;
+";
+
+/// What it takes to notice that the content of a turn was damaged, and to answer for the turn
+/// without it: see `checksum.rs`. Turns that were there before have neither.
+const V5: &str = "
+ALTER TABLE turns ADD COLUMN header BLOB;
+ALTER TABLE turns ADD COLUMN checksum INTEGER;
 ";
 
 /// `outbox` holds what hooks are owed, written with the end that owes it. The first journals

@@ -15,6 +15,7 @@ use super::intake::{Intake, folded_live, folded_row};
 use super::outbox;
 use super::prune::prune;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
+use crate::checksum::{Protection, TurnPlace, protect};
 use crate::{
     ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, Unpruned, summaries, windows,
 };
@@ -333,10 +334,24 @@ fn write_turns(
     taken: &mut Intake,
 ) -> Result<(), StoreError> {
     let id_bytes = generation.to_bytes();
-    let mut insert = transaction
-        .prepare_cached("INSERT INTO turns (id, generation, seq, content) VALUES (?, ?, ?, ?)")?;
+    let mut insert = transaction.prepare_cached(
+        "INSERT INTO turns (id, generation, seq, content, header, checksum)
+         VALUES (?, ?, ?, ?, ?, ?)",
+    )?;
     for (seq, content) in &appended.turns {
-        insert.execute(params![*next_turn, id_bytes, whole(*seq), &**content])?;
+        let place = TurnPlace {
+            generation,
+            seq: *seq,
+        };
+        let Protection { header, checksum } = protect(place, content);
+        insert.execute(params![
+            *next_turn,
+            id_bytes,
+            whole(*seq),
+            &**content,
+            header,
+            checksum,
+        ])?;
         taken.put_turn(generation, *next_turn);
         *next_turn += 1;
     }

@@ -7,7 +7,9 @@ mod damage;
 mod full;
 mod migration;
 mod opening;
+mod snapshot;
 mod space;
+mod verify;
 
 use std::fs;
 use std::path::Path;

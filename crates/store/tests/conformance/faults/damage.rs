@@ -1,8 +1,9 @@
 //! Damage: found when the journal is opened, told, and not made worse.
 
 use std::fs;
+use std::sync::Arc;
 
-use memoird_store::StoreError;
+use memoird_store::{DAMAGED_TEXT, StoreError};
 
 use super::*;
 
@@ -142,26 +143,108 @@ fn overwritten_pages_are_damage_also_when_a_log_goes_with_them() {
     is_corrupt(dir.path());
 }
 
+/// Changes a turn's row past the store.
+fn damage(dir: &Path, chat: &Chat, seq: u64, assignment: &str) {
+    let sql = format!("UPDATE turns SET {assignment} WHERE generation = ? AND seq = {seq}");
+    let changed = raw(dir).execute(&sql, [chat.generation().to_bytes()]);
+    assert_eq!(changed, Ok(1));
+}
+
+/// The whole history of a chat: of each turn its seq, and whether it says that it is damaged.
+fn marks(turns: &[(u64, Arc<[u8]>)]) -> Vec<(u64, bool)> {
+    let is_marked = |content: &[u8]| {
+        let turn = memoird_store::encoding::open(content).unwrap();
+        format!("{turn:?}").contains(DAMAGED_TEXT)
+    };
+    let turns = turns.iter();
+    turns
+        .map(|(seq, content)| (*seq, is_marked(content)))
+        .collect()
+}
+
 #[test]
-fn a_turn_that_does_not_decode_is_named_and_the_rest_is_read() {
+fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
+    // In the intake, and in its place.
+    for intake_changes in [1_000, 1] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = SqliteOptions {
+            intake_changes,
+            ..SqliteOptions::default()
+        };
+        let store = SqliteStore::open(dir.path(), options).unwrap();
+        let mut chat = begun(&store, "s", 1);
+        must_write(&store, [chat.append("u a+x t-x a", 3)]);
+        must_write(&store, [chat.touch(4)]);
+        let before = known(&store, &chat.key).unwrap();
+        for seq in [2, 3] {
+            damage(
+                dir.path(),
+                &chat,
+                seq,
+                "content = CAST(x'ff' || content AS BLOB)",
+            );
+        }
+        let after = known(&store, &chat.key).unwrap();
+        let shape = |known: &Known| {
+            let turns = known.turns.iter();
+            let turns = turns
+                .map(|(seq, _, role, _, pinned, results)| (*seq, *role, *pinned, results.clone()));
+            turns.collect::<Vec<_>>()
+        };
+        assert_eq!(shape(&after), shape(&before));
+        let expected = [(1, false), (2, true), (3, true), (4, false)];
+        let loaded: Vec<_> = after
+            .turns
+            .iter()
+            .map(|(seq, content, ..)| (*seq, Arc::clone(content)))
+            .collect();
+        assert_eq!(marks(&loaded), expected);
+        let page = page(&store, &chat.key, None, ALL).unwrap();
+        assert_eq!(marks(&page.turns), expected);
+        must_write(&store, [chat.end(5)]);
+        let wanted = [(chat.key.clone(), chat.generation())];
+        let ended = store.ended(&wanted, usize::MAX).unwrap();
+        assert_eq!(marks(&ended[0].turns), expected);
+        let expected = memoird_store::TurnCounts {
+            unchecked: 0,
+            damaged: 6,
+        };
+        assert_eq!(store.turn_counts(), expected);
+    }
+}
+
+/// Without header or checksum there is nothing that could stand in for it.
+#[test]
+fn a_turn_that_cannot_be_replaced_is_named_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
-    let [mut hurt, mut well] = [("hurt", 1), ("well", 2)].map(|(name, at)| begun(&store, name, at));
-    must_write(&store, [hurt.append("u a u", 3), well.append("u a u", 3)]);
-    let sql = "UPDATE turns SET content = x'ff' WHERE generation = ? AND seq = 2";
-    raw(dir.path())
-        .execute(sql, [hurt.generation().to_bytes()])
-        .unwrap();
-    let error = store
-        .load(&hurt.key, memoird_core::time::Steady(0))
-        .unwrap_err();
-    assert!(
-        matches!(error, StoreError::TurnDamaged { seq: 2, .. }),
-        "{error}"
+    let [mut old, mut hurt, mut well] =
+        [("old", 1), ("hurt", 2), ("well", 3)].map(|(name, at)| begun(&store, name, at));
+    must_write(
+        &store,
+        [
+            old.append("u a u", 4),
+            hurt.append("u a u", 4),
+            well.append("u a u", 4),
+        ],
     );
+    damage(
+        dir.path(),
+        &old,
+        2,
+        "content = x'ff', header = NULL, checksum = NULL",
+    );
+    damage(dir.path(), &hurt, 2, "content = x'ff', header = x'ff'");
+    for chat in [&old, &hurt] {
+        let error = store
+            .load(&chat.key, memoird_core::time::Steady(0))
+            .unwrap_err();
+        let is_named = matches!(error, StoreError::TurnDamaged { seq: 2, .. });
+        assert!(is_named, "{error}");
+    }
     assert!(known(&store, &well.key).is_some());
     assert_eq!(
-        seqs(&store, &hurt.key, None),
+        seqs(&store, &old.key, None),
         Some(vec![1, 2, 3]),
         "the bytes are given as is"
     );

@@ -6,7 +6,11 @@ use crate::cuts::{cuts_of, with_cuts};
 use crate::outbox::{id, owing};
 
 /// What takes away again what each version added, from the newest down.
-const UNDO: [(i64, &str); 3] = [
+const UNDO: [(i64, &str); 4] = [
+    (
+        5,
+        "ALTER TABLE turns DROP COLUMN header; ALTER TABLE turns DROP COLUMN checksum",
+    ),
     (
         4,
         "DROP INDEX generations_age;
@@ -33,7 +37,7 @@ fn back_to_version(version: i64, dir: &Path) {
 
 #[test]
 fn a_journal_of_an_older_version_is_taken_over_whole() {
-    for (version, is_crashed) in (1..=3).flat_map(|version| [(version, false), (version, true)]) {
+    for (version, is_crashed) in (1..=4).flat_map(|version| [(version, false), (version, true)]) {
         let dir = tempfile::tempdir().unwrap();
         match is_crashed {
             true => after_a_crash(dir.path()),
@@ -129,4 +133,20 @@ fn a_damaged_row_of_cuts_is_as_good_as_none() {
     assert_eq!(known(&store, &chat.key).unwrap().cuts, []);
     must_write(&store, [with_cuts(chat.touch(3), Some(cuts_of(1)))]);
     assert_eq!(known(&store, &chat.key).unwrap().cuts, cuts_of(1));
+}
+
+#[test]
+fn turns_of_older_versions_have_no_checksum_and_are_counted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut chat = begun(&open(dir.path()), "s", 1);
+    must_write(&open(dir.path()), [chat.append("u a u", 2)]);
+    back_to_version(3, dir.path());
+    let store = open(dir.path());
+    must_write(&store, [chat.append("a", 3)]);
+    assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2, 3, 4]));
+    let expected = memoird_store::TurnCounts {
+        unchecked: 3,
+        damaged: 0,
+    };
+    assert_eq!(store.turn_counts(), expected);
 }

@@ -1,0 +1,211 @@
+//! `memoird backup` and `memoird restore`: all that a daemon keeps, into a directory and back.
+
+pub(crate) mod archive;
+
+use std::fs::{self, File};
+use std::io::{ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use memoird_proto::v1::{BackupFile, BackupManifest, BackupRequest};
+use memoird_store::{DirLock, private};
+use serde_json::json;
+
+use self::archive::{Archive, bad, failed, is_empty, sync_dir};
+use super::exit::{CliError, Exit};
+use super::progress::Progress;
+use super::{ClientArgs, clock, output, verify};
+use crate::blocks::{self, HASH_BYTES};
+use crate::data_files::{CONFIG, JOURNAL, MEMORIES, RESTORING};
+
+/// A manifest with the hashes of 1 TiB has so many bytes.
+const REPLY_BYTES_MAX: usize = 64 << 20;
+
+/// Where to.
+#[derive(Args)]
+pub(crate) struct BackupArgs {
+    /// A directory that is empty, or has an earlier backup: then only what changed is copied
+    dest: PathBuf,
+}
+
+/// From where, and where to.
+#[derive(Args)]
+pub(crate) struct RestoreArgs {
+    /// What `memoird backup` wrote
+    src: PathBuf,
+    /// The data directory to make; must be empty, or not there
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+}
+
+/// Copies all that the daemon keeps.
+pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    // A large backup is read for minutes, and Ctrl-C ends that.
+    let opened = tokio::task::spawn_blocking(move || {
+        let archive = Archive::open(&args.dest)?;
+        let have = archive.have()?;
+        Ok::<_, CliError>((archive, have))
+    });
+    let opened = opened.await;
+    let (archive, have) =
+        opened.map_err(|error| CliError::failed(Exit::Internal, error.to_string()))??;
+    let request = BackupRequest { have };
+    let admin = target.admin().max_decoding_message_size(REPLY_BYTES_MAX);
+    let mut steps = target.done({ admin }.backup(request).await)?;
+    let progress = Progress::new(None);
+    let mut incoming = archive.receive()?;
+    let manifest = loop {
+        let step = steps.message().await;
+        let Some(step) = step.map_err(|status| target.explain(status))? else {
+            let problem = "the daemon ended before the backup was whole; nothing was changed";
+            return Err(CliError::failed(Exit::Unavailable, problem));
+        };
+        if let Some(manifest) = incoming.put(&step)? {
+            break manifest;
+        }
+        let bytes = incoming.bytes;
+        progress.show(|| format!("{} copied", output::size(bytes)));
+    };
+    drop(progress);
+    let bytes: u64 = manifest.files.iter().map(|file| file.bytes).sum();
+    if client.json {
+        return output::print_json(&json!({
+            "files": manifest.files.len(),
+            "bytes": bytes,
+            "bytes_copied": incoming.bytes,
+            "checkpoint_heads": heads(&manifest),
+        }));
+    }
+    let files = output::count(manifest.files.len() as u64);
+    let (bytes, copied) = (output::size(bytes), output::size(incoming.bytes));
+    output::print(&format!("{files} files, {bytes}; copied {copied}"))
+}
+
+/// Makes a data directory of a backup, and checks it.
+pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
+    let manifest = archive::whole(&args.src)?;
+    let lock = begin(&args.data)?;
+    let staged = args.data.join(RESTORING);
+    private::dirs(&staged.join(MEMORIES)).map_err(failed(&staged))?;
+    let bytes = manifest.files.iter().map(|file| file.bytes).sum();
+    let progress = Progress::new(Some(bytes));
+    for file in &manifest.files {
+        let from = archive::place(&args.src, &file.path)?;
+        copy(
+            &from,
+            &archive::place(&staged, &file.path)?,
+            file,
+            &progress,
+        )?;
+    }
+    drop(progress);
+    sync_dir(&staged.join(MEMORIES))?;
+    sync_dir(&staged)?;
+    // As long as the directory of the copies is there no daemon starts.
+    for name in [MEMORIES, CONFIG, JOURNAL] {
+        let (from, to) = (staged.join(name), args.data.join(name));
+        match fs::rename(&from, &to) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            moved => moved.map_err(failed(&to))?,
+        }
+    }
+    sync_dir(&args.data)?;
+    fs::remove_dir(&staged).map_err(failed(&staged))?;
+    sync_dir(&args.data)?;
+    drop(lock);
+    for head in &manifest.checkpoint_heads {
+        output::note(&format!(
+            "{} was at {} on branch {}",
+            head.repository, head.commit, head.branch
+        ));
+    }
+    if let Some(at) = &manifest.created_at {
+        let at = clock::written(Some(at), super::transcript::TO_THE_SECOND);
+        output::note(&format!("restored as of {at} UTC"));
+    }
+    match manifest.files.iter().any(|file| file.path != CONFIG) {
+        true => verify::report(&verify::check(&args.data)?, json),
+        // Of a daemon without a journal and without memories.
+        false => Ok(()),
+    }
+}
+
+/// Takes a directory that holds nothing, or a restore that was cut off, which is removed.
+fn begin(dir: &Path) -> Result<DirLock, CliError> {
+    let lock =
+        DirLock::take(dir).map_err(|error| CliError::failed(Exit::CannotCreate, error.to_string()));
+    let lock = lock?;
+    let staged = dir.join(RESTORING);
+    if staged.exists() {
+        for name in [CONFIG, JOURNAL] {
+            remove(&dir.join(name), fs::remove_file(dir.join(name)))?;
+        }
+        for path in [dir.join(MEMORIES), staged] {
+            remove(&path, fs::remove_dir_all(&path))?;
+        }
+    }
+    if is_empty(dir).map_err(failed(dir))? {
+        return Ok(lock);
+    }
+    let problem = format!("{} is not empty; name another directory", dir.display());
+    Err(CliError::failed(Exit::CannotCreate, problem))
+}
+
+fn remove(path: &Path, removed: std::io::Result<()>) -> Result<(), CliError> {
+    match removed {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed.map_err(failed(path)),
+    }
+}
+
+/// Copies a file whose blocks must be those of the manifest.
+fn copy(from: &Path, to: &Path, file: &BackupFile, progress: &Progress) -> Result<(), CliError> {
+    let damaged = || {
+        bad(
+            from,
+            "it is not what was backed up; run `memoird backup` again, or take another backup",
+        )
+    };
+    let mut copy: File = private::file_options()
+        .create_new(true)
+        .write(true)
+        .open(to)
+        .map_err(failed(to))?;
+    let mut expected = file.block_hashes.chunks(HASH_BYTES);
+    let mut bytes = 0;
+    blocks::each(from, |block| {
+        if expected.next() != Some(&block.hash) {
+            return Err(Broken::Damaged);
+        }
+        bytes += block.data.len() as u64;
+        progress.add(block.data.len() as u64);
+        progress.show(|| output::printable(&file.path));
+        copy.write_all(block.data)?;
+        Ok(())
+    })
+    .map_err(|broken| match broken {
+        Broken::Damaged => damaged(),
+        Broken::Io(error) => failed(from)(error),
+    })?;
+    if bytes != file.bytes || expected.next().is_some() {
+        return Err(damaged());
+    }
+    copy.sync_all().map_err(failed(to))
+}
+
+/// Why a file was not copied.
+enum Broken {
+    Damaged,
+    Io(std::io::Error),
+}
+
+impl From<std::io::Error> for Broken {
+    fn from(error: std::io::Error) -> Self {
+        Self::Io(error)
+    }
+}
+
+fn heads(manifest: &BackupManifest) -> serde_json::Value {
+    super::json::all(&manifest.checkpoint_heads)
+}

@@ -1,0 +1,471 @@
+//! A backup in a directory: plain files as a data directory has them, and a manifest that says
+//! what they must be. What comes in is collected in a file of its own. Once that is whole it is
+//! renamed, and then its blocks are written to their places; if that is cut off, the next
+//! command does it again. So the directory holds the last whole backup at any time.
+
+use std::collections::HashMap;
+use std::fs::{self, File};
+use std::io::{self, BufReader, BufWriter, ErrorKind, Read, Write};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use memoird_proto::v1::backup_response::Step;
+use memoird_proto::v1::{BackupFile, BackupManifest, BackupResponse};
+use memoird_store::{DirLock, private};
+use prost::Message;
+
+use crate::blocks;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::json;
+use crate::data_files::{CONFIG, JOURNAL, MEMORIES};
+
+/// Says what the backup consists of.
+const MANIFEST: &str = "backup.json";
+/// Steps that come in.
+const INCOMING: &str = "incoming";
+/// All steps of a backup, which are to be written to their places.
+const CHANGES: &str = "changes";
+/// The version of the manifest that is known.
+const FORMAT: u32 = 1;
+/// A step is a block, or a manifest: of 16 TiB that has so many bytes.
+const STEP_BYTES_MAX: u32 = 1 << 30;
+
+/// A directory that takes backups, for as long as this lives.
+pub(crate) struct Archive {
+    dir: PathBuf,
+    _lock: DirLock,
+}
+
+/// Steps of a backup that is not whole yet. It is removed with this value.
+pub(crate) struct Incoming<'a> {
+    archive: &'a Archive,
+    file: BufWriter<File>,
+    /// Bytes of the blocks so far.
+    pub(crate) bytes: u64,
+}
+
+impl Archive {
+    /// Takes a directory, which is made where it is missing.
+    pub(crate) fn open(dir: &Path) -> Result<Self, CliError> {
+        private::dirs(dir).map_err(CliError::cannot_create(dir))?;
+        if !is_backup(dir) && !is_empty(dir).map_err(failed(dir))? {
+            let problem = format!(
+                "{} is neither empty nor a backup; name another directory",
+                dir.display()
+            );
+            return Err(CliError::failed(Exit::CannotCreate, problem));
+        }
+        let lock = DirLock::take(dir)
+            .map_err(|error| CliError::failed(Exit::CannotCreate, error.to_string()))?;
+        finish(dir)?;
+        Ok(Self {
+            dir: dir.to_owned(),
+            _lock: lock,
+        })
+    }
+
+    /// The hashes of the files that are there. They are read, so that what was damaged here is
+    /// sent again.
+    pub(crate) fn have(&self) -> Result<Vec<BackupFile>, CliError> {
+        let manifest = manifest(&self.dir)?.unwrap_or_default();
+        let mut have = Vec::new();
+        for BackupFile { path, .. } in manifest.files {
+            let place = place(&self.dir, &path)?;
+            if !place.exists() {
+                continue;
+            }
+            let (mut bytes, mut block_hashes) = (0, Vec::new());
+            let read = blocks::each(&place, |block| {
+                bytes += block.data.len() as u64;
+                block_hashes.extend_from_slice(&block.hash);
+                Ok::<_, io::Error>(())
+            });
+            read.map_err(failed(&place))?;
+            have.push(BackupFile {
+                path,
+                bytes,
+                block_hashes: block_hashes.into(),
+            });
+        }
+        Ok(have)
+    }
+
+    /// Begins to collect a backup.
+    pub(crate) fn receive(&self) -> Result<Incoming<'_>, CliError> {
+        let path = self.dir.join(INCOMING);
+        let file = private::file_options()
+            .create(true)
+            .truncate(true)
+            .write(true)
+            .open(&path);
+        Ok(Incoming {
+            archive: self,
+            file: BufWriter::new(file.map_err(failed(&path))?),
+            bytes: 0,
+        })
+    }
+}
+
+impl Incoming<'_> {
+    /// Adds a step. With the manifest the backup is whole, and takes the place of the last.
+    pub(crate) fn put(
+        &mut self,
+        step: &BackupResponse,
+    ) -> Result<Option<BackupManifest>, CliError> {
+        let dir = &self.archive.dir;
+        let incoming = dir.join(INCOMING);
+        let written = write_step(&mut self.file, step);
+        written.map_err(failed(&incoming))?;
+        let manifest = match &step.step {
+            Some(Step::Manifest(manifest)) => manifest,
+            Some(Step::Block(block)) => {
+                self.bytes += block.data.len() as u64;
+                return Ok(None);
+            }
+            None => return Ok(None),
+        };
+        if manifest.format != FORMAT {
+            return Err(bad(dir, "the daemon sends a backup of another format"));
+        }
+        for file in &manifest.files {
+            place(dir, &file.path)?;
+        }
+        self.file.flush().map_err(failed(&incoming))?;
+        self.file.get_ref().sync_all().map_err(failed(&incoming))?;
+        fs::rename(&incoming, dir.join(CHANGES)).map_err(failed(&incoming))?;
+        sync_dir(dir)?;
+        finish(dir)?;
+        Ok(Some(manifest.clone()))
+    }
+}
+
+impl Drop for Incoming<'_> {
+    fn drop(&mut self) {
+        // It is not there any more where the backup is whole.
+        let _ = fs::remove_file(self.archive.dir.join(INCOMING));
+    }
+}
+
+/// The manifest of the backup in a directory, after what was cut off was finished.
+pub(crate) fn whole(dir: &Path) -> Result<BackupManifest, CliError> {
+    finish(dir)?;
+    manifest(dir)?.ok_or_else(|| {
+        let problem = format!("{} holds no whole backup", dir.display());
+        CliError::failed(Exit::NoInput, problem)
+    })
+}
+
+/// Where a file of a backup stands below a directory. Nothing is written anywhere else, whatever
+/// a daemon sends.
+pub(crate) fn place(dir: &Path, path: &str) -> Result<PathBuf, CliError> {
+    let is_memories = |name: &str| {
+        name.ends_with(".db") && !name.starts_with('.') && !name.contains(['/', '\\', '\0'])
+    };
+    let is_known = path == JOURNAL
+        || path == CONFIG
+        || path
+            .split_once('/')
+            .is_some_and(|(parent, name)| parent == MEMORIES && is_memories(name));
+    match is_known {
+        true => Ok(dir.join(path)),
+        false => Err(bad(dir, &format!("{path:?} is no file of a backup"))),
+    }
+}
+
+/// Writes blocks to their places that a command before did not come to.
+fn finish(dir: &Path) -> Result<(), CliError> {
+    let changes = dir.join(CHANGES);
+    let steps = match File::open(&changes) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        steps => steps.map_err(failed(&changes))?,
+    };
+    private::dirs(&dir.join(MEMORIES)).map_err(failed(dir))?;
+    let (mut steps, mut files, mut manifest) = (BufReader::new(steps), HashMap::new(), None);
+    while let Some(step) = read_step(&mut steps).map_err(failed(&changes))? {
+        match step.step {
+            Some(Step::Block(block)) => {
+                let place = place(dir, &block.path)?;
+                let file = opened(&mut files, &place)?;
+                let written = file.write_all_at(&block.data, block.offset);
+                written.map_err(failed(&place))?;
+            }
+            Some(Step::Manifest(read)) => manifest = Some(read),
+            None => {}
+        }
+    }
+    let manifest = manifest.ok_or_else(|| bad(&changes, "its end is missing"))?;
+    for BackupFile { path, bytes, .. } in &manifest.files {
+        let place = place(dir, path)?;
+        let file = opened(&mut files, &place)?;
+        file.set_len(*bytes).map_err(failed(&place))?;
+        file.sync_all().map_err(failed(&place))?;
+    }
+    remove_others(dir, &manifest).map_err(failed(dir))?;
+    sync_dir(&dir.join(MEMORIES))?;
+    write_manifest(dir, &manifest)?;
+    fs::remove_file(&changes).map_err(failed(&changes))?;
+    sync_dir(dir)
+}
+
+fn opened<'a>(
+    files: &'a mut HashMap<PathBuf, File>,
+    path: &Path,
+) -> Result<&'a mut File, CliError> {
+    // Those of a thousand tenants would be too many; their blocks come file by file.
+    if !files.contains_key(path) {
+        for (path, file) in files.drain() {
+            file.sync_all().map_err(failed(&path))?;
+        }
+        let file = private::file_options()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path);
+        files.insert(path.to_owned(), file.map_err(failed(path))?);
+    }
+    files
+        .get_mut(path)
+        .ok_or_else(|| bad(path, "it cannot be opened"))
+}
+
+/// Removes files of tenants that are gone, and what SQLite left of a look at the backup.
+fn remove_others(dir: &Path, manifest: &BackupManifest) -> io::Result<()> {
+    let is_wanted = |path: &str| manifest.files.iter().any(|file| file.path == path);
+    for (parent, prefix) in [(dir.to_owned(), ""), (dir.join(MEMORIES), "memories/")] {
+        for entry in fs::read_dir(parent)? {
+            let path = entry?.path();
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            let is_file = name.ends_with(".db") && !is_wanted(&format!("{prefix}{name}"));
+            if is_file || name.ends_with(".db-wal") || name.ends_with(".db-shm") {
+                fs::remove_file(path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn write_manifest(dir: &Path, manifest: &BackupManifest) -> Result<(), CliError> {
+    let (new, path) = (dir.join("backup.json.new"), dir.join(MANIFEST));
+    let text = format!("{:#}\n", json::of(manifest));
+    let written = private::file_options()
+        .create(true)
+        .truncate(true)
+        .write(true)
+        .open(&new)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+    written.map_err(failed(&new))?;
+    fs::rename(&new, &path).map_err(failed(&path))?;
+    sync_dir(dir)
+}
+
+fn manifest(dir: &Path) -> Result<Option<BackupManifest>, CliError> {
+    let path = dir.join(MANIFEST);
+    let text = match fs::read(&path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        text => text.map_err(failed(&path))?,
+    };
+    let manifest: BackupManifest =
+        json::read(&text, &["format", "files"]).map_err(|error| bad(&path, &error.to_string()))?;
+    match manifest.format {
+        FORMAT => Ok(Some(manifest)),
+        other => Err(bad(&path, &format!("its format {other} is not known"))),
+    }
+}
+
+fn write_step(file: &mut impl Write, step: &BackupResponse) -> io::Result<()> {
+    let step = step.encode_to_vec();
+    let length = u32::try_from(step.len()).map_err(io::Error::other)?;
+    file.write_all(&length.to_le_bytes())?;
+    file.write_all(&step)
+}
+
+fn read_step(file: &mut impl Read) -> io::Result<Option<BackupResponse>> {
+    let mut length = [0; 4];
+    match file.read_exact(&mut length) {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => return Ok(None),
+        read => read?,
+    }
+    let length = u32::from_le_bytes(length);
+    if length > STEP_BYTES_MAX {
+        return Err(io::Error::other("a step is too long"));
+    }
+    let mut step = vec![0; length as usize];
+    file.read_exact(&mut step)?;
+    let step = BackupResponse::decode(&*step).map_err(io::Error::other)?;
+    Ok(Some(step))
+}
+
+fn is_backup(dir: &Path) -> bool {
+    [MANIFEST, CHANGES, INCOMING]
+        .iter()
+        .any(|name| dir.join(name).exists())
+}
+
+/// True when nothing is in a directory but what a file system or a lock needs.
+pub(crate) fn is_empty(dir: &Path) -> io::Result<bool> {
+    for entry in fs::read_dir(dir)? {
+        let name = entry?.file_name();
+        if name != "lock" && name != "lost+found" {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+pub(crate) fn sync_dir(dir: &Path) -> Result<(), CliError> {
+    let synced = File::open(dir).and_then(|dir| dir.sync_all());
+    synced.map_err(failed(dir))
+}
+
+pub(crate) fn failed(path: &Path) -> impl Fn(io::Error) -> CliError {
+    CliError::io(format!("cannot read or write {}", path.display()))
+}
+
+pub(crate) fn bad(path: &Path, problem: &str) -> CliError {
+    CliError::failed(Exit::Data, format!("{}: {problem}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_proto::v1::BackupBlock;
+    use sha2::{Digest, Sha256};
+
+    use super::*;
+    use crate::blocks::{BLOCK_BYTES, HASH_BYTES};
+
+    fn hashes(content: &[u8]) -> Vec<u8> {
+        let blocks = content.chunks(BLOCK_BYTES);
+        blocks
+            .flat_map(|block| Sha256::digest(block)[..HASH_BYTES].to_vec())
+            .collect()
+    }
+
+    fn step(step: Step) -> BackupResponse {
+        BackupResponse { step: Some(step) }
+    }
+
+    /// All steps of a backup of these files, as a daemon sends them to whoever has nothing.
+    fn steps(files: &[(&str, &[u8])]) -> Vec<BackupResponse> {
+        let mut steps = Vec::new();
+        for (path, content) in files {
+            for (number, data) in content.chunks(BLOCK_BYTES).enumerate() {
+                steps.push(step(Step::Block(BackupBlock {
+                    path: (*path).to_owned(),
+                    offset: (number * BLOCK_BYTES) as u64,
+                    data: data.to_vec().into(),
+                })));
+            }
+        }
+        let file = |(path, content): &(&str, &[u8])| BackupFile {
+            path: (*path).to_owned(),
+            bytes: content.len() as u64,
+            block_hashes: hashes(content).into(),
+        };
+        steps.push(step(Step::Manifest(BackupManifest {
+            format: FORMAT,
+            files: files.iter().map(file).collect(),
+            ..BackupManifest::default()
+        })));
+        steps
+    }
+
+    fn take(dir: &Path, steps: &[BackupResponse]) {
+        let archive = Archive::open(dir).expect("an archive");
+        let mut incoming = archive.receive().expect("room");
+        for step in steps {
+            incoming.put(step).expect("taken");
+        }
+    }
+
+    /// The files as the directory has them, which must fit the manifest.
+    fn content(dir: &Path) -> Vec<(String, Vec<u8>)> {
+        let manifest = whole(dir).expect("a whole backup");
+        let read = |file: BackupFile| {
+            let content = fs::read(dir.join(&file.path)).expect("a file");
+            assert_eq!(*file.block_hashes, *hashes(&content), "{}", file.path);
+            (file.path, content)
+        };
+        manifest.files.into_iter().map(read).collect()
+    }
+
+    #[test]
+    fn whatever_a_kill_leaves_is_the_old_backup_or_the_new_one() {
+        let old_journal = vec![1; 3 * BLOCK_BYTES + 17];
+        let new_journal = vec![2; 2 * BLOCK_BYTES + 5];
+        let old: &[(&str, &[u8])] = &[("journal.db", &old_journal), ("memories/gone.db", b"gone")];
+        let new: &[(&str, &[u8])] = &[("journal.db", &new_journal), ("memories/new.db", b"new")];
+        let owned = |files: &[(&str, &[u8])]| {
+            let files = files.iter();
+            files
+                .map(|(path, content)| ((*path).to_owned(), content.to_vec()))
+                .collect::<Vec<_>>()
+        };
+        let new_steps = steps(new);
+        let mut collected = Vec::new();
+        for step in &new_steps {
+            write_step(&mut collected, step).expect("written");
+        }
+        // While the steps come in: the old one stays.
+        for length in [0, 1, 1_000, collected.len() - 1] {
+            let dir = tempfile::tempdir().expect("a directory");
+            take(dir.path(), &steps(old));
+            fs::write(dir.path().join(INCOMING), &collected[..length]).expect("written");
+            assert_eq!(content(dir.path()), owned(old));
+            // And the next backup is taken.
+            take(dir.path(), &new_steps);
+            assert_eq!(content(dir.path()), owned(new));
+        }
+        // While the steps are written to their places: the new one is made whole.
+        for written in 0..4 {
+            let dir = tempfile::tempdir().expect("a directory");
+            take(dir.path(), &steps(old));
+            fs::write(dir.path().join(CHANGES), &collected).expect("written");
+            let half = &new_journal[..(written * 100_000).min(new_journal.len())];
+            let journal = File::options().write(true).open(dir.path().join(JOURNAL));
+            journal
+                .expect("open")
+                .write_all_at(half, 0)
+                .expect("written");
+            assert_eq!(content(dir.path()), owned(new));
+            assert!(!dir.path().join("memories/gone.db").exists());
+            assert!(!dir.path().join(CHANGES).exists());
+        }
+        // The first backup, cut off: there is none.
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join(INCOMING), &collected[..1_000]).expect("written");
+        let error = whole(dir.path()).expect_err("no backup");
+        assert!(error.to_string().contains("no whole backup"), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_written_outside_of_the_directory() {
+        let dir = Path::new("/backup");
+        for path in [
+            "/etc/passwd",
+            "../journal.db",
+            "memories/../journal.db",
+            "memories/a/b.db",
+            "memories/.db",
+            "memories",
+            "backup.json",
+            "memories/x",
+            "",
+        ] {
+            assert!(place(dir, path).is_err(), "{path}");
+        }
+        for path in ["journal.db", "memoird.yaml", "memories/a%2Fb.db"] {
+            assert_eq!(place(dir, path).expect("known"), dir.join(path));
+        }
+    }
+
+    #[test]
+    fn a_directory_with_something_else_is_left_alone() {
+        let dir = tempfile::tempdir().expect("a directory");
+        fs::write(dir.path().join("letter.txt"), "dear").expect("written");
+        let error = Archive::open(dir.path()).err().expect("refused");
+        assert!(error.to_string().contains("neither empty nor a backup"));
+    }
+}

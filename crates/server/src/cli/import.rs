@@ -1,0 +1,299 @@
+//! `memoird import`: the lines of an export. A session that is there already is compared turn by
+//! turn, and only what is missing at its end is added: so an import can be repeated.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use memoird_proto::v1::{AppendRequest, GetHistoryRequest, PatchStateRequest, SessionInfo, Turn};
+use prost::Message;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use super::connect::Target;
+use super::exit::{CliError, Exit};
+use super::lines::{Line, Lines};
+use super::{ClientArgs, export, json, output};
+
+/// A line longer than this is no turn: those of a daemon are 1 MiB unless configured, and JSON
+/// writes bytes with more.
+const LINE_BYTES_MAX: u64 = 64 << 20;
+/// Turns of one call, and encoded bytes after which it has enough.
+const BATCH_TURNS: usize = 256;
+const BATCH_BYTES: usize = 1 << 20;
+/// Lines that wait while others are imported.
+const WAITING_MAX: usize = 64;
+
+/// What to import.
+#[derive(Args)]
+pub(crate) struct ImportArgs {
+    /// JSON lines that `memoird export` printed; `-` reads stdin
+    file: PathBuf,
+}
+
+/// A line as it stands in the file.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawLine<'a> {
+    #[serde(borrow)]
+    session: Option<&'a RawValue>,
+    #[serde(borrow)]
+    state: Option<&'a RawValue>,
+    session_id: Option<String>,
+    #[serde(borrow)]
+    turn: Option<&'a RawValue>,
+}
+
+/// What a line says.
+enum Item {
+    Session {
+        info: SessionInfo,
+        state: Option<String>,
+    },
+    Turn {
+        session_id: String,
+        turn: Turn,
+    },
+}
+
+/// An item, and the bytes of its line.
+type ReadItem = (Item, u64);
+
+/// The session whose turns are being read.
+struct Current {
+    info: SessionInfo,
+    state: Option<String>,
+    /// Turns that the daemon has of it.
+    turns: u64,
+    batch: Vec<Turn>,
+    batch_bytes: usize,
+}
+
+struct Importer<'a> {
+    target: &'a Target,
+    current: Option<Current>,
+    sessions: u64,
+    imported: u64,
+    there: u64,
+}
+
+pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    let lines = Lines::open(&args.file, LINE_BYTES_MAX)?;
+    let (name, progress) = (lines.name().to_owned(), lines.progress());
+    let (to, mut items) = mpsc::channel(WAITING_MAX);
+    // Not awaited: it may wait for a line of stdin that nobody needs any more.
+    drop(tokio::task::spawn_blocking(move || lines.each(&to, read)));
+    let mut importer = Importer {
+        target: &target,
+        current: None,
+        sessions: 0,
+        imported: 0,
+        there: 0,
+    };
+    while let Some(item) = items.recv().await.transpose()? {
+        let (item, text_bytes): ReadItem = item;
+        let taken = importer.take(item).await;
+        taken.map_err(|error| error.at(&name))?;
+        progress.add(text_bytes);
+        progress.show(|| format!("{} turns imported", importer.imported));
+    }
+    importer
+        .finish_session()
+        .await
+        .map_err(|error| error.at(&name))?;
+    drop(progress);
+    let Importer {
+        sessions,
+        imported,
+        there,
+        ..
+    } = importer;
+    if client.json {
+        let counts =
+            json!({ "sessions": sessions, "turns_imported": imported, "turns_there": there });
+        return output::print_json(&counts);
+    }
+    let [sessions, imported, there] = [sessions, imported, there].map(output::count);
+    output::print(&format!(
+        "{sessions} sessions: {imported} turns imported, {there} there already"
+    ))
+}
+
+fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadItem, CliError> {
+    let bad = |error: &serde_json::Error| lines.no_json(line.number, error);
+    let raw: RawLine<'_> = serde_json::from_slice(line.text).map_err(|error| bad(&error))?;
+    let bytes = line.text.len() as u64;
+    let item = match raw {
+        RawLine {
+            session: Some(session),
+            state,
+            session_id: None,
+            turn: None,
+        } => Item::Session {
+            info: json::read(session.get().as_bytes(), &["session_id"])
+                .map_err(|error| bad(&error))?,
+            state: state
+                .map(|state| state.get().to_owned())
+                .filter(|state| state != "null"),
+        },
+        RawLine {
+            session: None,
+            state: None,
+            session_id: Some(session_id),
+            turn: Some(turn),
+        } => Item::Turn {
+            session_id,
+            turn: json::read(turn.get().as_bytes(), &["role", "parts"])
+                .map_err(|error| bad(&error))?,
+        },
+        _ => {
+            let problem = "a line has session and state, or session_id and turn";
+            return Err(lines.bad(line.number, problem));
+        }
+    };
+    Ok((item, bytes))
+}
+
+impl Importer<'_> {
+    async fn take(&mut self, item: Item) -> Result<(), CliError> {
+        match item {
+            Item::Session { info, state } => {
+                self.finish_session().await?;
+                self.current = Some(Current {
+                    info,
+                    state,
+                    turns: 0,
+                    batch: Vec::new(),
+                    batch_bytes: 0,
+                });
+                Ok(())
+            }
+            Item::Turn {
+                session_id,
+                mut turn,
+            } => {
+                let current = self.current.as_mut();
+                let current = current.filter(|current| current.info.session_id == session_id);
+                let current = current.ok_or_else(|| {
+                    let problem = format!("a turn of {session_id} stands before its session");
+                    CliError::failed(Exit::Data, problem)
+                })?;
+                turn.seq = 0;
+                let bytes = turn.encoded_len();
+                let is_full =
+                    current.batch.len() >= BATCH_TURNS || current.batch_bytes + bytes > BATCH_BYTES;
+                if is_full {
+                    self.flush().await?;
+                }
+                if let Some(current) = &mut self.current {
+                    current.batch_bytes += bytes;
+                    current.batch.push(turn);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// Adds the turns that were read to the session, but for those it has.
+    async fn flush(&mut self) -> Result<(), CliError> {
+        let Some(current) = &mut self.current else {
+            return Ok(());
+        };
+        if current.batch.is_empty() {
+            return Ok(());
+        }
+        let appended = append(self.target, current).await;
+        let turns = match appended {
+            Err(error) if is_stale(&error) => {
+                let there = skip_what_is_there(self.target, current).await?;
+                self.there += there;
+                match current.batch.len() {
+                    0 => 0,
+                    _ => append(self.target, current).await?,
+                }
+            }
+            appended => appended?,
+        };
+        self.imported += turns;
+        current.batch.clear();
+        current.batch_bytes = 0;
+        Ok(())
+    }
+
+    async fn finish_session(&mut self) -> Result<(), CliError> {
+        self.flush().await?;
+        let Some(current) = self.current.take().filter(|current| current.turns > 0) else {
+            return Ok(());
+        };
+        self.sessions += 1;
+        let Some(state) = current.state else {
+            return Ok(());
+        };
+        let session_id = current.info.session_id;
+        let there = export::session(self.target, session_id.clone()).await?;
+        let value = |text: &str| serde_json::from_str::<Value>(text).ok();
+        if value(&there.state_json) == value(&state) {
+            return Ok(());
+        }
+        let request = PatchStateRequest {
+            session_id,
+            merge_patch_json: state,
+            expected_version: None,
+        };
+        let patched = self.target.sessions().patch_state(request).await;
+        self.target.done(patched).map(drop)
+    }
+}
+
+/// Appends the batch where the session has just the turns before it; says how many.
+async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError> {
+    let request = AppendRequest {
+        session_id: current.info.session_id.clone(),
+        turns: current.batch.clone(),
+        subject: current.info.subject.clone(),
+        expected_seq: Some(current.turns),
+        ..AppendRequest::default()
+    };
+    target.done(target.sessions().append(request).await)?;
+    let turns = current.batch.len() as u64;
+    current.turns += turns;
+    Ok(turns)
+}
+
+/// Takes the turns from the batch that the session has already; says how many. Where it has
+/// others, it is another conversation.
+async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u64, CliError> {
+    let mut there = 0;
+    while !current.batch.is_empty() {
+        let request = GetHistoryRequest {
+            session_id: current.info.session_id.clone(),
+            after_seq: current.turns,
+            limit: u32::try_from(current.batch.len()).unwrap_or(u32::MAX),
+            ..GetHistoryRequest::default()
+        };
+        let (turns, _) = export::history(target, request).await?;
+        if turns.is_empty() {
+            break;
+        }
+        for mut turn in turns {
+            let seq = std::mem::take(&mut turn.seq);
+            if current.batch.first() != Some(&turn) {
+                let problem = format!(
+                    "session {} has other turns from seq {seq} on; end it first",
+                    current.info.session_id
+                );
+                return Err(CliError::failed(Exit::Data, problem));
+            }
+            current.batch.remove(0);
+            current.turns += 1;
+            there += 1;
+        }
+    }
+    Ok(there)
+}
+
+fn is_stale(error: &CliError) -> bool {
+    error.is_because("STALE_SEQ")
+}

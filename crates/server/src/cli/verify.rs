@@ -1,0 +1,144 @@
+//! `memoird verify`: are the files of a daemon whole? Asks a daemon that runs, or reads a
+//! directory.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use memoird_proto::v1::{VerifiedFile, VerifyRequest, VerifyResponse};
+
+use super::exit::{CliError, Exit};
+use super::{ClientArgs, output};
+use crate::data_files::DataFiles;
+use crate::wire::to;
+
+/// What to check.
+#[derive(Args)]
+pub(crate) struct VerifyArgs {
+    /// A data directory, or a backup; without it, the running daemon checks its own (role admin)
+    pub(super) dir: Option<PathBuf>,
+}
+
+/// Reads a directory. A daemon may use it meanwhile.
+pub(super) fn directory(dir: &Path, json: bool) -> Result<(), CliError> {
+    report(&check(dir)?, json)
+}
+
+/// Asks the daemon.
+pub(super) async fn daemon(client: &ClientArgs) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    let reply = target.done(target.admin().verify(VerifyRequest {}).await)?;
+    report(&reply, client.json)
+}
+
+/// Checks the journal and the memories in a directory.
+pub(super) fn check(dir: &Path) -> Result<VerifyResponse, CliError> {
+    let files = DataFiles::of_dir(dir);
+    if files.is_restoring() {
+        let problem = format!(
+            "{} holds a restore that was not finished; run `memoird restore` again",
+            dir.display()
+        );
+        return Err(CliError::failed(Exit::Data, problem));
+    }
+    let checks = files
+        .verify()
+        .map_err(|error| CliError::failed(Exit::Io, error.to_string()))?;
+    if checks.is_empty() {
+        let problem = format!("{} holds neither a journal nor memories", dir.display());
+        return Err(CliError::failed(Exit::NoInput, problem));
+    }
+    Ok(to::verified(&checks))
+}
+
+/// Prints what was found. Damage is a failure.
+pub(super) fn report(reply: &VerifyResponse, json: bool) -> Result<(), CliError> {
+    output::show(json, reply, described)?;
+    let damaged = reply.files.iter().filter(|file| file.damages_total > 0);
+    let paths: Vec<&str> = damaged.map(|file| &*file.path).collect();
+    if paths.is_empty() {
+        return Ok(());
+    }
+    let problem = format!("damaged: {}", paths.join(", "));
+    Err(CliError::failed(Exit::Data, problem))
+}
+
+/// The table of all files, and a line for each damage.
+fn described(reply: &VerifyResponse) -> String {
+    let mut text = table(&reply.files);
+    for file in &reply.files {
+        for damage in &file.damages {
+            let (path, damage) = (output::printable(&file.path), output::flat(damage, 1_000));
+            text.push_str(&format!("\n{path}: {damage}"));
+        }
+        let more = file.damages_total - file.damages.len() as u64;
+        if more > 0 {
+            let (path, more) = (output::printable(&file.path), output::count(more));
+            text.push_str(&format!("\n{path}: and {more} more"));
+        }
+    }
+    text
+}
+
+fn table(files: &[VerifiedFile]) -> String {
+    let header = [
+        "FILE",
+        "SIZE",
+        "TURNS",
+        "UNCHECKED",
+        "DAMAGED TURNS",
+        "DAMAGES",
+    ];
+    let row = |file: &VerifiedFile| {
+        let turns = file.turns_whole + file.turns_unchecked + file.turns_damaged;
+        [
+            output::printable(&file.path),
+            output::size(file.bytes),
+            output::count(turns),
+            output::count(file.turns_unchecked),
+            output::count(file.turns_damaged),
+            output::count(file.damages_total),
+        ]
+    };
+    output::number_table(header, files.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_is_listed_below_the_table_and_fails() {
+        let whole = VerifiedFile {
+            path: "a/journal.db".into(),
+            bytes: 2_048,
+            turns_whole: 1_998,
+            turns_unchecked: 2,
+            ..VerifiedFile::default()
+        };
+        let damaged = VerifiedFile {
+            turns_damaged: 1,
+            damages: vec!["turn 3 of generation\nX".into()],
+            damages_total: 5,
+            path: "b.db".into(),
+            ..VerifiedFile::default()
+        };
+        let reply = VerifyResponse {
+            files: vec![whole.clone(), damaged],
+        };
+        let text = described(&reply);
+        let lines: Vec<&str> = text.lines().collect();
+        assert!(
+            lines[1].contains("2.0 KiB") && lines[1].contains("2,000"),
+            "{text}"
+        );
+        assert_eq!(lines[3], "b.db: turn 3 of generation X");
+        assert_eq!(lines[4], "b.db: and 4 more");
+        let error = report(&reply, true).expect_err("damage");
+        assert_eq!(
+            (error.exit, &*error.to_string()),
+            (Exit::Data, "damaged: b.db")
+        );
+        let whole = VerifyResponse { files: vec![whole] };
+        assert!(report(&whole, true).is_ok());
+    }
+}

@@ -1,0 +1,88 @@
+//! The files of a daemon: where they are, whether they are whole, and what a command that was
+//! cut off left among them.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use memoird_memories::files::tenant_files;
+use memoird_store::StoreError;
+use memoird_store::verify::{FileCheck, check_file, check_journal};
+
+/// The journal in a data directory and in a backup.
+pub(crate) const JOURNAL: &str = "journal.db";
+/// The files of memories there.
+pub(crate) const MEMORIES: &str = "memories";
+/// The configuration in a backup.
+pub(crate) const CONFIG: &str = "memoird.yaml";
+/// What a restore has copied so far. As long as it is there, the directory is not whole.
+pub(crate) const RESTORING: &str = "restoring";
+/// Copies that are sent to a backup.
+const COPIES: &str = "backup.tmp";
+
+/// Where the files of a daemon are.
+#[derive(Clone, Debug)]
+pub(crate) struct DataFiles {
+    /// The directory of the journal.
+    pub(crate) data_dir: PathBuf,
+    /// The directory with a file for each tenant's memories.
+    pub(crate) memories_dir: PathBuf,
+    /// The configuration, where there is a file of it.
+    pub(crate) config: Option<PathBuf>,
+}
+
+impl DataFiles {
+    /// Those of a data directory, or of a backup.
+    pub(crate) fn of_dir(dir: &Path) -> Self {
+        Self {
+            data_dir: dir.to_owned(),
+            memories_dir: dir.join(MEMORIES),
+            config: None,
+        }
+    }
+
+    /// The journal, where there is one.
+    pub(crate) fn journal(&self) -> Option<PathBuf> {
+        Some(self.data_dir.join(JOURNAL)).filter(|path| path.exists())
+    }
+
+    /// The files of memories, in order.
+    ///
+    /// # Errors
+    /// When their directory cannot be read.
+    pub(crate) fn memories(&self) -> io::Result<Vec<PathBuf>> {
+        tenant_files(&self.memories_dir)
+    }
+
+    /// Where copies for a backup are made.
+    pub(crate) fn copies_dir(&self) -> PathBuf {
+        self.data_dir.join(COPIES)
+    }
+
+    /// True while a restore is not finished.
+    pub(crate) fn is_restoring(&self) -> bool {
+        self.data_dir.join(RESTORING).exists()
+    }
+
+    /// Removes the copies of a backup that was cut off.
+    pub(crate) fn remove_copies(&self) {
+        // Without them there is nothing to remove.
+        let _ = fs::remove_dir_all(self.copies_dir());
+    }
+
+    /// Checks every file: the journal first. Reads all of them.
+    ///
+    /// # Errors
+    /// When one cannot be read for another reason than that it is damaged.
+    pub(crate) fn verify(&self) -> Result<Vec<FileCheck>, StoreError> {
+        let unusable = |source| StoreError::DirUnusable {
+            dir: self.memories_dir.clone(),
+            source,
+        };
+        let journal = self.journal();
+        let journal = journal.iter().map(|path| check_journal(path));
+        let memories = self.memories().map_err(unusable)?;
+        let memories = memories.iter().map(|path| check_file(path));
+        journal.chain(memories).collect()
+    }
+}

@@ -1,0 +1,184 @@
+//! The daemon's side of a backup: copies of all files as they are at one moment each, and of
+//! these the blocks that the caller does not have.
+//!
+//! Nothing that is copied names something that is only in what was copied before it: memories
+//! name turns, and the journal names checkpoints. So memories come first, then the journal, and
+//! the heads of checkpoint repositories last.
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use memoird_hooks::git::heads;
+use memoird_proto::v1::backup_response::Step;
+use memoird_proto::v1::{BackupBlock, BackupFile, BackupManifest, BackupResponse, CheckpointHead};
+use memoird_store::encoding::timestamp_to_proto;
+use memoird_store::{private, snapshot};
+use tokio::sync::mpsc::Sender;
+use tonic::Status;
+
+use super::maintenance::MaintenanceError;
+use crate::blocks::{self, HASH_BYTES};
+use crate::config;
+use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES};
+use crate::process;
+
+/// The version of the manifest.
+const FORMAT: u32 = 1;
+/// What is left free for the daemon itself while there are copies.
+const ROOM_LEFT_BYTES: u64 = 64 << 20;
+
+/// Where the steps go.
+type Steps = Sender<Result<BackupResponse, Status>>;
+
+/// A file of the backup: its path there, and the copy of it.
+type Copied = (String, PathBuf);
+
+/// Copies that are removed when this value goes.
+struct Copies<'a> {
+    files: &'a DataFiles,
+    dir: PathBuf,
+}
+
+impl Drop for Copies<'_> {
+    fn drop(&mut self) {
+        self.files.remove_copies();
+    }
+}
+
+/// Sends all blocks that are not in `have`, and the manifest. Blocks.
+pub(super) fn send(
+    files: &DataFiles,
+    have: &[BackupFile],
+    to: &Steps,
+) -> Result<(), MaintenanceError> {
+    let created_at = process::wall_clock();
+    let copies = Copies::begin(files)?;
+    let copied = copies.make(to)?;
+    let checkpoint_heads = checkpoint_heads(files.config.as_deref())?;
+    let have: HashMap<&str, &[u8]> = have
+        .iter()
+        .map(|file| (&*file.path, &*file.block_hashes))
+        .collect();
+    let mut sent = Vec::with_capacity(copied.len());
+    for (path, copy) in copied {
+        let known = have.get(&*path).copied().unwrap_or_default();
+        sent.push(send_file(path, &copy, known, to)?);
+        // The daemon needs the room more.
+        fs::remove_file(&copy)?;
+    }
+    let manifest = BackupManifest {
+        format: FORMAT,
+        created_at: Some(timestamp_to_proto(created_at)),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        files: sent,
+        checkpoint_heads,
+    };
+    send_step(Step::Manifest(manifest), to)
+}
+
+impl<'a> Copies<'a> {
+    /// Makes room for copies, where there is enough.
+    fn begin(files: &'a DataFiles) -> Result<Self, MaintenanceError> {
+        let with_log = |path: &Path| {
+            let bytes = |path: &Path| fs::metadata(path).map_or(0, |data| data.len());
+            bytes(path) + bytes(&path.with_extension("db-wal"))
+        };
+        let all = files.memories()?.into_iter().chain(files.journal());
+        let needed_bytes = all.map(|path| with_log(&path)).sum::<u64>() + ROOM_LEFT_BYTES;
+        files.remove_copies();
+        let room = rustix::fs::statvfs(&files.data_dir).map_err(std::io::Error::from)?;
+        let available_bytes = room.f_bavail.saturating_mul(room.f_frsize);
+        if available_bytes < needed_bytes {
+            return Err(MaintenanceError::NoRoom {
+                needed_bytes,
+                available_bytes,
+            });
+        }
+        let dir = files.copies_dir();
+        private::dirs(&dir.join(MEMORIES))?;
+        Ok(Self { files, dir })
+    }
+
+    /// Copies all files.
+    fn make(&self, to: &Steps) -> Result<Vec<Copied>, MaintenanceError> {
+        let mut copied = Vec::new();
+        for source in self.files.memories()? {
+            let Some(name) = source.file_name().and_then(|name| name.to_str()) else {
+                continue;
+            };
+            copied.push(self.copy(&source, format!("{MEMORIES}/{name}"), to)?);
+        }
+        if let Some(journal) = self.files.journal() {
+            copied.push(self.copy(&journal, JOURNAL.to_owned(), to)?);
+        }
+        if let Some(config) = &self.files.config {
+            let copy = self.dir.join(CONFIG);
+            fs::copy(config, &copy)?;
+            copied.push((CONFIG.to_owned(), copy));
+        }
+        Ok(copied)
+    }
+
+    fn copy(&self, source: &Path, path: String, to: &Steps) -> Result<Copied, MaintenanceError> {
+        let copy = self.dir.join(&path);
+        match snapshot::copy(source, &copy, || to.is_closed())? {
+            true => Ok((path, copy)),
+            false => Err(MaintenanceError::Stopped),
+        }
+    }
+}
+
+/// Sends the blocks of a file whose hashes are not the `known` ones.
+fn send_file(
+    path: String,
+    copy: &Path,
+    known: &[u8],
+    to: &Steps,
+) -> Result<BackupFile, MaintenanceError> {
+    let mut known = known.chunks(HASH_BYTES);
+    let (mut bytes, mut block_hashes) = (0, Vec::new());
+    blocks::each(copy, |block| {
+        bytes += block.data.len() as u64;
+        block_hashes.extend_from_slice(&block.hash);
+        if known.next() == Some(&block.hash) {
+            return Ok(());
+        }
+        let block = BackupBlock {
+            path: path.clone(),
+            offset: block.offset,
+            data: block.data.to_vec().into(),
+        };
+        send_step(Step::Block(block), to)
+    })?;
+    Ok(BackupFile {
+        path,
+        bytes,
+        block_hashes: block_hashes.into(),
+    })
+}
+
+fn send_step(step: Step, to: &Steps) -> Result<(), MaintenanceError> {
+    let step = BackupResponse { step: Some(step) };
+    let sent = to.blocking_send(Ok(step));
+    sent.map_err(|_| MaintenanceError::Stopped)
+}
+
+fn checkpoint_heads(config: Option<&Path>) -> Result<Vec<CheckpointHead>, MaintenanceError> {
+    let Some(config) = config else {
+        // The embedded default has no hook.
+        return Ok(Vec::new());
+    };
+    let hooks = config::git_hooks(config).map_err(|error| MaintenanceError::Config {
+        problem: error.to_string(),
+    })?;
+    let mut all = Vec::new();
+    for hook in &hooks {
+        all.extend(heads(hook)?.into_iter().map(|head| CheckpointHead {
+            repository: head.repository.display().to_string(),
+            branch: head.branch,
+            commit: head.commit,
+        }));
+    }
+    Ok(all)
+}

@@ -1,0 +1,138 @@
+//! What an operator asks of a daemon's files: `Verify` and `Backup`, one of them at a time.
+
+use std::io;
+use std::sync::Arc;
+
+use memoird_hooks::git::GitError;
+use memoird_proto::v1::{BackupFile, BackupResponse, VerifyResponse};
+use memoird_store::StoreError;
+use thiserror::Error;
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tracing::{info, warn};
+
+use super::backup;
+use crate::data_files::DataFiles;
+use crate::wire::{status, to};
+
+/// Blocks that wait for the caller of `Backup`.
+const BLOCKS_WAITING: usize = 4;
+/// Behind the threads that answer bots.
+#[cfg(target_os = "linux")]
+const NICENESS: i32 = 10;
+
+/// Why files could not be checked or sent.
+#[derive(Debug, Error)]
+pub(crate) enum MaintenanceError {
+    /// Another one runs.
+    #[error("another Verify or Backup runs; wait for its end")]
+    Running,
+    /// The data directory has no room for copies.
+    #[error(
+        "a backup copies the files first, and data_dir has room for {available_bytes} bytes \
+         where that needs {needed_bytes}; free some"
+    )]
+    NoRoom {
+        /// What the copies take, and what is left for the daemon.
+        needed_bytes: u64,
+        /// What there is.
+        available_bytes: u64,
+    },
+    /// A SQLite file cannot be read or copied.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// Another file cannot be read or written.
+    #[error("a file cannot be read or copied: {0}")]
+    Io(#[from] io::Error),
+    /// The configuration file cannot be read now.
+    #[error("{problem}")]
+    Config {
+        /// What is wrong with it.
+        problem: String,
+    },
+    /// The heads of checkpoint repositories cannot be read.
+    #[error("checkpoint repositories: {0}")]
+    Checkpoints(#[from] GitError),
+    /// The thread did not start, or panicked.
+    #[error("it was broken off; see the daemon's log")]
+    BrokenOff,
+    /// The caller has gone, or the daemon stops.
+    #[error("nobody waits for it any more")]
+    Stopped,
+}
+
+/// The files of a running daemon.
+#[derive(Clone, Debug)]
+pub(crate) struct Maintenance {
+    files: Arc<DataFiles>,
+    busy: Arc<Mutex<()>>,
+}
+
+/// The steps of a backup.
+pub(crate) type BackupStream = ReceiverStream<Result<BackupResponse, Status>>;
+
+impl Maintenance {
+    pub(crate) fn new(files: DataFiles) -> Self {
+        Self {
+            files: Arc::new(files),
+            busy: Arc::default(),
+        }
+    }
+
+    /// Checks all files.
+    pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
+        let (answer, checked) = oneshot::channel();
+        let files = Arc::clone(&self.files);
+        aside(self.turn()?, move || {
+            // Whoever asked may have gone.
+            let _ = answer.send(files.verify());
+        })?;
+        let checks = checked.await.map_err(|_| MaintenanceError::BrokenOff)??;
+        let damages: u64 = checks.iter().map(|check| check.damages_total).sum();
+        match damages {
+            0 => info!(files = checks.len(), "all files were checked"),
+            _ => warn!(damages, "the files were checked, and are damaged"),
+        }
+        Ok(to::verified(&checks))
+    }
+
+    /// Sends all that is not in `have`.
+    pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<BackupStream, MaintenanceError> {
+        let (sender, steps) = mpsc::channel(BLOCKS_WAITING);
+        let files = Arc::clone(&self.files);
+        aside(self.turn()?, move || {
+            match backup::send(&files, &have, &sender) {
+                Ok(()) => info!("a backup was sent"),
+                Err(error) => {
+                    warn!(%error, "a backup was not sent");
+                    // The caller may have gone.
+                    let _ = sender.blocking_send(Err(status::maintenance(&error)));
+                }
+            }
+        })?;
+        Ok(ReceiverStream::new(steps))
+    }
+
+    fn turn(&self) -> Result<OwnedMutexGuard<()>, MaintenanceError> {
+        let busy = Arc::clone(&self.busy).try_lock_owned();
+        busy.map_err(|_| MaintenanceError::Running)
+    }
+}
+
+/// Does it on a thread of its own: it takes minutes, gives way to others, and does not hold up
+/// the end of the process.
+fn aside(
+    turn: OwnedMutexGuard<()>,
+    work: impl FnOnce() + Send + 'static,
+) -> Result<(), MaintenanceError> {
+    let named = std::thread::Builder::new().name("maintenance".to_owned());
+    let spawned = named.spawn(move || {
+        let _turn = turn;
+        // Of this thread only, on Linux; where it is refused, the work is done all the same.
+        #[cfg(target_os = "linux")]
+        let _ = rustix::process::nice(NICENESS);
+        work();
+    });
+    spawned.map(drop).map_err(MaintenanceError::Io)
+}

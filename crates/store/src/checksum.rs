@@ -1,0 +1,325 @@
+//! Detects damage of stored turns. Beside each turn's content the journal keeps a header (the
+//! turn without what it says) and a checksum of both, so that a content that was damaged on
+//! disk is noticed, and costs that content only.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crc32fast::Hasher;
+use memoird_core::ids::Generation;
+use memoird_proto::v1;
+use prost::Message;
+
+/// What a damaged turn says instead of its content.
+pub const DAMAGED_TEXT: &str =
+    "[memoird: the content of this turn was damaged on disk and cannot be read]";
+
+/// How many turns that were read could not be trusted, since the store was opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnCounts {
+    /// They have no checksum, because an older memoird wrote them.
+    pub unchecked: u64,
+    /// Their content does not fit their checksum.
+    pub damaged: u64,
+}
+
+/// The same, while it is counted.
+#[derive(Debug, Default)]
+pub(crate) struct TurnCounters {
+    unchecked: AtomicU64,
+    damaged: AtomicU64,
+}
+
+/// What is stored beside the content of a turn.
+pub(crate) struct Protection {
+    /// An encoded [`Header`]; empty where the content is no turn.
+    pub(crate) header: Vec<u8>,
+    /// The checksum of the header in its upper half, that of the content in its lower half.
+    pub(crate) checksum: i64,
+}
+
+/// Which turn it is. It goes into the checksums, so that a content in the wrong place is
+/// damage as well.
+#[derive(Clone, Copy)]
+pub(crate) struct TurnPlace {
+    pub(crate) generation: Generation,
+    pub(crate) seq: u64,
+}
+
+/// A turn as it was read. An older memoird stored neither header nor checksum.
+pub(crate) struct StoredTurn<'a> {
+    pub(crate) content: &'a [u8],
+    pub(crate) header: Option<&'a [u8]>,
+    pub(crate) checksum: Option<i64>,
+}
+
+/// What became of a stored turn.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// It is as it was written.
+    Whole,
+    /// It has no checksum.
+    Unchecked,
+    /// Its content is damaged. The header, where that is whole, still says whose turn it is.
+    Damaged {
+        /// A turn of the same role with the same calls, which says [`DAMAGED_TEXT`].
+        stand_in: Option<Arc<[u8]>>,
+    },
+}
+
+impl TurnCounters {
+    pub(crate) fn counts(&self) -> TurnCounts {
+        TurnCounts {
+            unchecked: self.unchecked.load(Ordering::Relaxed),
+            damaged: self.damaged.load(Ordering::Relaxed),
+        }
+    }
+
+    pub(crate) fn count(&self, verdict: &Verdict) {
+        match verdict {
+            Verdict::Whole => {}
+            Verdict::Unchecked => drop(self.unchecked.fetch_add(1, Ordering::Relaxed)),
+            Verdict::Damaged { .. } => drop(self.damaged.fetch_add(1, Ordering::Relaxed)),
+        }
+    }
+}
+
+/// What to store beside the content of a turn.
+pub(crate) fn protect(place: TurnPlace, content: &[u8]) -> Protection {
+    let header = Header::of(content).map_or_else(Vec::new, |header| header.encode_to_vec());
+    let checksum = checksum(place, &header, content);
+    Protection { header, checksum }
+}
+
+/// Compares a turn with what was stored beside it.
+pub(crate) fn examine(place: TurnPlace, stored: &StoredTurn<'_>) -> Verdict {
+    let Some(expected) = stored.checksum else {
+        return Verdict::Unchecked;
+    };
+    let header = stored.header.unwrap_or_default();
+    let difference = expected ^ checksum(place, header, stored.content);
+    // The content is what counts: a header that alone is damaged is not needed.
+    if difference & CONTENT_MASK == 0 {
+        return Verdict::Whole;
+    }
+    let is_header_whole = difference & !CONTENT_MASK == 0;
+    Verdict::Damaged {
+        stand_in: is_header_whole
+            .then(|| stand_in(header, place.seq))
+            .flatten(),
+    }
+}
+
+const CONTENT_MASK: i64 = 0xffff_ffff;
+
+fn checksum(place: TurnPlace, header: &[u8], content: &[u8]) -> i64 {
+    let mut hasher = Hasher::new();
+    hasher.update(&place.generation.to_bytes());
+    hasher.update(&place.seq.to_le_bytes());
+    let of = |bytes| {
+        let mut hasher = hasher.clone();
+        hasher.update(bytes);
+        i64::from(hasher.finalize())
+    };
+    of(header) << 32 | of(content)
+}
+
+fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {
+    let mut turn = v1::Turn::decode(header)
+        .ok()
+        .filter(|turn| turn.role != 0)?;
+    turn.seq = seq;
+    let mut is_marked = false;
+    for part in &mut turn.parts {
+        match &mut part.part {
+            Some(v1::part::Part::ToolUse(call)) => call.input_json = "{}".to_owned(),
+            Some(v1::part::Part::ToolResult(result)) => {
+                result.content = DAMAGED_TEXT.to_owned();
+                result.is_error = true;
+                is_marked = true;
+            }
+            _ => {}
+        }
+    }
+    if !is_marked {
+        let text = v1::part::Part::Text(DAMAGED_TEXT.to_owned());
+        let part = v1::Part {
+            part: Some(text),
+            extra_json: String::new(),
+        };
+        turn.parts.insert(0, part);
+    }
+    Some(turn.encode_to_vec().into())
+}
+
+/// A `memoird.v1.Turn` without what it says. Fields that are not here are skipped when a turn
+/// is read as a header, so that costs little.
+#[derive(Clone, PartialEq, Message)]
+struct Header {
+    #[prost(int32, tag = "1")]
+    role: i32,
+    #[prost(message, repeated, tag = "2")]
+    parts: Vec<HeaderPart>,
+    #[prost(message, optional, tag = "3")]
+    timestamp: Option<prost_types::Timestamp>,
+    #[prost(float, optional, tag = "5")]
+    salience: Option<f32>,
+    #[prost(bool, tag = "6")]
+    pinned: bool,
+}
+
+/// A `memoird.v1.Part` that is a call or a result.
+#[derive(Clone, PartialEq, Message)]
+struct HeaderPart {
+    #[prost(message, optional, tag = "2")]
+    tool_use: Option<HeaderCall>,
+    #[prost(message, optional, tag = "3")]
+    tool_result: Option<HeaderResult>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct HeaderCall {
+    #[prost(string, tag = "1")]
+    id: String,
+    #[prost(string, tag = "2")]
+    name: String,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct HeaderResult {
+    #[prost(string, tag = "1")]
+    tool_use_id: String,
+}
+
+impl Header {
+    fn of(content: &[u8]) -> Option<Self> {
+        let mut header = Self::decode(content).ok()?;
+        header
+            .parts
+            .retain(|part| part.tool_use.is_some() || part.tool_result.is_some());
+        Some(header)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
+
+    use super::*;
+    use crate::encoding::{encode, open_placed, seal};
+
+    fn place() -> TurnPlace {
+        TurnPlace {
+            generation: Generation::new(7, 7),
+            seq: 9,
+        }
+    }
+
+    fn sealed(role: Role, parts: Vec<PartKind>) -> Arc<[u8]> {
+        let mut turn = Turn::new(role, parts.into_iter().map(Into::into).collect());
+        turn.pinned = true;
+        let turn: NewTurn = encode(turn);
+        seal(
+            &turn,
+            place().seq,
+            memoird_core::time::Timestamp::from_ms(5),
+        )
+    }
+
+    fn verdict(place: TurnPlace, content: &[u8], protection: &Protection) -> Verdict {
+        let stored = StoredTurn {
+            content,
+            header: Some(&protection.header),
+            checksum: Some(protection.checksum),
+        };
+        examine(place, &stored)
+    }
+
+    fn call() -> PartKind {
+        PartKind::ToolUse {
+            id: "x".into(),
+            name: "look".into(),
+            input_json: r#"{"secret":1}"#.into(),
+        }
+    }
+
+    fn result() -> PartKind {
+        PartKind::ToolResult {
+            tool_use_id: "x".into(),
+            content: "found".into(),
+            parts: vec![PartKind::Text("rich".into()).into()],
+            is_error: false,
+        }
+    }
+
+    #[test]
+    fn every_flip_of_a_content_costs_the_content_only() {
+        let text = PartKind::Text("hello".into());
+        for (role, parts) in [
+            (Role::User, vec![text.clone()]),
+            (Role::Assistant, vec![text, call()]),
+            (Role::Tool, vec![result()]),
+        ] {
+            let content = sealed(role, parts);
+            let protection = protect(place(), &content);
+            assert_eq!(verdict(place(), &content, &protection), Verdict::Whole);
+            let (_, whole) = open_placed(&content).expect("a turn");
+            for bit in 0..content.len() * 8 {
+                let mut flipped = content.to_vec();
+                flipped[bit / 8] ^= 1 << (bit % 8);
+                let Verdict::Damaged {
+                    stand_in: Some(stand_in),
+                } = verdict(place(), &flipped, &protection)
+                else {
+                    panic!("bit {bit} of a turn of {role:?} was not noticed");
+                };
+                let (seq, turn) = open_placed(&stand_in).expect("a turn");
+                assert_eq!((seq, turn.role, turn.pinned), (place().seq, role, true));
+                assert_eq!(turn.timestamp, whole.timestamp);
+                let (links, expected) = (turn.links(), whole.links());
+                assert_eq!(
+                    (links.uses, links.results),
+                    (expected.uses, expected.results)
+                );
+                let said = format!("{:?}", turn.parts);
+                assert!(said.contains(DAMAGED_TEXT), "{said}");
+                for lost in ["hello", "secret", "found", "rich"] {
+                    assert!(!said.contains(lost), "{said}");
+                }
+                assert!(
+                    turn.check(0, &memoird_core::limits::Limits::default())
+                        .is_ok()
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn a_content_in_the_wrong_place_is_damage() {
+        let content = sealed(Role::Tool, vec![result()]);
+        let protection = protect(place(), &content);
+        let moved = TurnPlace { seq: 8, ..place() };
+        let none = Verdict::Damaged { stand_in: None };
+        assert_eq!(verdict(moved, &content, &protection), none);
+    }
+
+    #[test]
+    fn a_damaged_header_costs_nothing_unless_the_content_is_damaged_as_well() {
+        let content = sealed(Role::User, vec![PartKind::Text("hello".into())]);
+        let mut protection = protect(place(), &content);
+        protection.header[0] ^= 1;
+        assert_eq!(verdict(place(), &content, &protection), Verdict::Whole);
+        let none = Verdict::Damaged { stand_in: None };
+        assert_eq!(verdict(place(), &content[1..], &protection), none);
+    }
+
+    #[test]
+    fn what_an_older_memoird_wrote_is_unchecked() {
+        let stored = StoredTurn {
+            content: b"anything",
+            header: None,
+            checksum: None,
+        };
+        assert_eq!(examine(place(), &stored), Verdict::Unchecked);
+    }
+}

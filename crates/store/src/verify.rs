@@ -1,0 +1,229 @@
+//! Checks SQLite files whole, and the turns of a journal by their checksums. Nothing is
+//! changed, and a daemon may use the files meanwhile.
+
+use std::path::{Path, PathBuf};
+
+use memoird_core::ids::Generation;
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
+
+use crate::StoreError;
+use crate::checksum::{StoredTurn, TurnPlace, Verdict, examine};
+use crate::sqlite_file::look_only;
+
+/// Damages of one file that are described; more are counted.
+const DAMAGES_MAX: usize = 100;
+/// Turns that are read at once: so long the log of the journal cannot be cut.
+const BATCH_TURNS: i64 = 1_000;
+/// The first schema with checksums.
+const CHECKSUMS_SINCE: i64 = 4;
+
+/// What was found in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileCheck {
+    /// The file.
+    pub path: PathBuf,
+    /// Its bytes, without its log.
+    pub bytes: u64,
+    /// Its turns; zeros unless it is a journal.
+    pub turns: TurnCheck,
+    /// What is damaged, in words; the first 100.
+    pub damages: Vec<String>,
+    /// How much is damaged.
+    pub damages_total: u64,
+}
+
+/// Turns of a journal by what their checksums say.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TurnCheck {
+    /// They are as they were written.
+    pub whole: u64,
+    /// They have no checksum, because an older memoird wrote them.
+    pub unchecked: u64,
+    /// They do not fit their checksum, or cannot be read.
+    pub damaged: u64,
+}
+
+/// Checks the journal of a data directory.
+///
+/// # Errors
+/// When the file cannot be opened or read for another reason than that it is damaged.
+pub fn check_journal(path: &Path) -> Result<FileCheck, StoreError> {
+    check(path, |connection, check| check.turns(connection))
+}
+
+/// Checks another SQLite file.
+///
+/// # Errors
+/// As of [`check_journal`].
+pub fn check_file(path: &Path) -> Result<FileCheck, StoreError> {
+    check(path, |_, _| Ok(()))
+}
+
+fn check(
+    path: &Path,
+    more: impl FnOnce(&Connection, &mut FileCheck) -> rusqlite::Result<()>,
+) -> Result<FileCheck, StoreError> {
+    let bytes = std::fs::metadata(path).map_err(|source| StoreError::DirUnusable {
+        dir: path.to_owned(),
+        source,
+    })?;
+    let mut check = FileCheck {
+        path: path.to_owned(),
+        bytes: bytes.len(),
+        ..FileCheck::default()
+    };
+    let connection = look_only(path)?;
+    for step in [check.pages(&connection), more(&connection, &mut check)] {
+        match step {
+            Err(error) if is_damage(&error) => check.add(error.to_string()),
+            other => other?,
+        }
+    }
+    Ok(check)
+}
+
+impl FileCheck {
+    /// What SQLite itself finds.
+    fn pages(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let mut statement =
+            connection.prepare(&format!("PRAGMA integrity_check({DAMAGES_MAX})"))?;
+        let mut rows = statement.query([])?;
+        while let Some(row) = rows.next()? {
+            match row.get::<_, String>(0)? {
+                fine if fine == "ok" => {}
+                damage => self.add(damage),
+            }
+        }
+        Ok(())
+    }
+
+    fn turns(&mut self, connection: &Connection) -> rusqlite::Result<()> {
+        let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0))?;
+        let columns = match version >= CHECKSUMS_SINCE {
+            true => "header, checksum",
+            false => "NULL, NULL",
+        };
+        let select = format!("SELECT id, generation, seq, content, {columns} FROM turns");
+        let mut batch = connection.prepare(&format!(
+            "{select} WHERE id >= ? ORDER BY id LIMIT {BATCH_TURNS}"
+        ))?;
+        let mut one = connection.prepare(&format!("{select} WHERE id = ?"))?;
+        let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+        let last = match number("SELECT ifnull(max(id), 0) FROM turns") {
+            // The page of the newest turns is damaged; most turns are older.
+            Err(error) if is_damage(&error) => {
+                self.add(format!("the newest turns cannot be read: {error}"));
+                number("SELECT placed FROM progress")?
+            }
+            last => last?,
+        };
+        let mut next = 0;
+        while next <= last {
+            let first = next;
+            let mut rows = batch.query([first])?;
+            let end = loop {
+                match rows.next() {
+                    Ok(Some(row)) => {
+                        next = row.get::<_, i64>(0)? + 1;
+                        self.turn(connection, row);
+                    }
+                    Ok(None) => break Ok(()),
+                    Err(error) => break Err(error),
+                }
+            };
+            drop(rows);
+            match end {
+                Ok(()) if next == first => return Ok(()),
+                Ok(()) => {}
+                // What stands on a damaged page cannot be told from another; each is asked for.
+                Err(error) if is_damage(&error) => {
+                    let until = next.saturating_add(BATCH_TURNS).min(last + 1);
+                    for id in next..until {
+                        let mut rows = one.query([id])?;
+                        match rows.next() {
+                            Ok(Some(row)) => self.turn(connection, row),
+                            Ok(None) => {}
+                            Err(error) if is_damage(&error) => {
+                                self.turns.damaged += 1;
+                                self.add(format!("the turn in row {id} cannot be read: {error}"));
+                            }
+                            Err(error) => return Err(error),
+                        }
+                    }
+                    next = until;
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, connection: &Connection, row: &Row<'_>) {
+        match examine_row(row) {
+            Ok((_, Verdict::Whole)) => self.turns.whole += 1,
+            Ok((_, Verdict::Unchecked)) => self.turns.unchecked += 1,
+            Ok((place, Verdict::Damaged { .. })) => {
+                self.turns.damaged += 1;
+                self.add(format!(
+                    "turn {} of generation {}{} does not fit its checksum",
+                    place.seq,
+                    place.generation,
+                    session_of(connection, place.generation)
+                ));
+            }
+            Err(error) => {
+                self.turns.damaged += 1;
+                self.add(format!("a turn cannot be read: {error}"));
+            }
+        }
+    }
+
+    fn add(&mut self, damage: String) {
+        self.damages_total += 1;
+        if self.damages.len() < DAMAGES_MAX {
+            self.damages.push(damage);
+        }
+    }
+}
+
+fn examine_row(row: &Row<'_>) -> rusqlite::Result<(TurnPlace, Verdict)> {
+    let place = TurnPlace {
+        generation: Generation::from_bytes(row.get(1)?),
+        seq: row.get::<_, i64>(2)?.unsigned_abs(),
+    };
+    let turn = StoredTurn {
+        content: row.get_ref(3)?.as_blob()?,
+        header: row.get_ref(4)?.as_blob_or_null()?,
+        checksum: row.get(5)?,
+    };
+    Ok((place, examine(place, &turn)))
+}
+
+/// Whose session it is, where that can still be told.
+fn session_of(connection: &Connection, generation: Generation) -> String {
+    let sql = "SELECT tenant, session FROM generations WHERE generation = ?1
+               UNION ALL SELECT tenant, session FROM intake_heads WHERE generation = ?1 LIMIT 1";
+    let named = connection.query_row(sql, params![generation.to_bytes()], |row| {
+        let (tenant, session): (String, String) = (row.get(0)?, row.get(1)?);
+        Ok(format!(" (tenant {tenant}, session {session})"))
+    });
+    named.optional().ok().flatten().unwrap_or_default()
+}
+
+/// True when the file is to blame, or the disk under it.
+fn is_damage(error: &rusqlite::Error) -> bool {
+    match error {
+        rusqlite::Error::FromSqlConversionFailure(..)
+        | rusqlite::Error::InvalidColumnType(..)
+        | rusqlite::Error::Utf8Error(..) => true,
+        other => matches!(
+            other.sqlite_error_code(),
+            Some(
+                ErrorCode::DatabaseCorrupt
+                    | ErrorCode::NotADatabase
+                    | ErrorCode::SystemIoFailure
+                    | ErrorCode::Unknown
+            )
+        ),
+    }
+}

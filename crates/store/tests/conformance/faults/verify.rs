@@ -1,0 +1,128 @@
+//! Checking a journal whole: what is damaged is named, and nothing is changed.
+
+use memoird_core::session::AppendCommand;
+use memoird_core::turn::{PartKind, Role, Turn};
+use memoird_store::verify::{FileCheck, TurnCheck, check_journal};
+use memoird_store::{DAMAGED_TEXT, encoding};
+
+use super::*;
+
+const PAGE: usize = 4_096;
+const SAID: &str = "a sentence that stands in the file once";
+
+fn check(dir: &Path) -> FileCheck {
+    let before = bytes(dir);
+    let check = check_journal(&dir.join("journal.db")).unwrap();
+    assert!(bytes(dir) == before, "a check changed the journal");
+    check
+}
+
+/// A journal at rest with many turns, one of which says [`SAID`].
+fn journal(dir: &Path) -> Chat {
+    at_rest(dir);
+    let store = open(dir);
+    let mut chat = begun(&store, "said", 60);
+    must_write(&store, [chat.append("u a", 61)]);
+    let text = PartKind::Text(SAID.to_owned());
+    let turn = encoding::encode(Turn::new(Role::User, vec![text.into()]));
+    let command = AppendCommand {
+        turns: vec![turn],
+        ..AppendCommand::default()
+    };
+    must_write(&store, [chat.append_command(&command, 62)]);
+    chat
+}
+
+#[test]
+fn a_whole_journal_has_no_damage_in_use_after_a_crash_and_at_rest() {
+    let dir = tempfile::tempdir().unwrap();
+    let chat = journal(dir.path());
+    let check_one = |dir: &Path| {
+        let check = check(dir);
+        assert_eq!((check.damages, check.damages_total), (vec![], 0));
+        assert!(check.bytes > 10 * PAGE as u64);
+        check.turns
+    };
+    let at_rest = check_one(dir.path());
+    assert!(at_rest.whole > 1_000, "more than one batch: {at_rest:?}");
+    assert_eq!((at_rest.unchecked, at_rest.damaged), (0, 0));
+    let store = open(dir.path());
+    must_write(&store, [chat.reloaded(&store).append("a", 70)]);
+    let in_use = check_one(dir.path());
+    assert_eq!(in_use.whole, at_rest.whole + 1);
+    let crashed = tempfile::tempdir().unwrap();
+    copy(dir.path(), crashed.path());
+    assert_eq!(check_one(crashed.path()), in_use);
+}
+
+#[test]
+fn a_flip_in_a_content_is_named_and_costs_that_content_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let chat = journal(dir.path());
+    let whole = check(dir.path()).turns;
+    let path = dir.path().join("journal.db");
+    let mut file = fs::read(&path).unwrap();
+    let place = file
+        .windows(SAID.len())
+        .position(|bytes| bytes == SAID.as_bytes())
+        .unwrap();
+    file[place + 7] ^= 0x10;
+    fs::write(&path, file).unwrap();
+    let check = check(dir.path());
+    let expected = format!(
+        "turn 3 of generation {} (tenant t, session said) does not fit its checksum",
+        chat.generation()
+    );
+    assert_eq!(check.damages, [expected]);
+    let turns = TurnCheck {
+        whole: whole.whole - 1,
+        damaged: 1,
+        unchecked: 0,
+    };
+    assert_eq!(check.turns, turns);
+    // The daemon starts with it, and shows what is left.
+    let store = open(dir.path());
+    let turns = known(&store, &chat.key).unwrap().turns;
+    let shown: Vec<_> = turns
+        .iter()
+        .map(|(seq, content, role, ..)| {
+            let text = format!("{:?}", encoding::open(content).unwrap());
+            (*seq, *role, text.contains(DAMAGED_TEXT))
+        })
+        .collect();
+    let expected = [
+        (1, Role::User, false),
+        (2, Role::Assistant, false),
+        (3, Role::User, true),
+    ];
+    assert_eq!(shown, expected);
+    must_work(&store);
+}
+
+#[test]
+fn a_page_that_is_damaged_is_named_and_the_other_turns_are_checked() {
+    let dir = tempfile::tempdir().unwrap();
+    journal(dir.path());
+    let whole = check(dir.path()).turns.whole;
+    let path = dir.path().join("journal.db");
+    let file = fs::read(&path).unwrap();
+    let (mut turns_lost, mut all_lost) = (0, 0);
+    for page in (2..file.len() / PAGE).step_by(7) {
+        let mut damaged = file.clone();
+        // Where the header of a page of the tree stands.
+        damaged[page * PAGE..page * PAGE + 12].fill(0xa5);
+        fs::write(&path, damaged).unwrap();
+        let check = check(dir.path());
+        assert!(check.damages_total > 0, "page {page}");
+        assert!(
+            check.damages.iter().any(|damage| damage.contains("age")),
+            "{:?}",
+            check.damages
+        );
+        turns_lost += check.turns.damaged;
+        assert!(check.turns.whole <= whole);
+        all_lost += usize::from(check.turns.whole == 0);
+    }
+    assert!(turns_lost > 0, "no page had turns");
+    assert!(all_lost <= 1, "only by the root: {all_lost} times");
+}

@@ -1,0 +1,274 @@
+//! `memoird backup` and `memoird restore`: all that was acknowledged before is in it, also with
+//! load going on, and a backup that was killed is never taken for a whole one.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+use memoird_proto::v1::ListSessionsRequest;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::harness::{
+    Daemon, Sessions, Setup, all_delivered, append, ask_as, binary, contents, end, eventually,
+    fact, fails, git, journal, memories_of, remember, run, say, text_of, user,
+};
+
+const CHECKPOINTS: &str =
+    "hooks: [ { name: checkpoint, git: { dir: ./checkpoints, batch_wait: 10ms } } ]";
+
+/// A directory that is not there yet.
+fn vacant() -> (TempDir, String) {
+    let home = tempfile::tempdir().expect("a directory");
+    let dir = home.path().join("data").display().to_string();
+    (home, dir)
+}
+
+async fn backup(daemon: &Daemon, dest: &str) -> Value {
+    ask_as(daemon, &["backup", dest, "--json"], "").await.json()
+}
+
+async fn restore(src: &str, data: &str) {
+    let outcome = run(&["restore", src, "--data", data, "--json"], &[]).await;
+    let found = outcome.json();
+    let damages = found["files"].as_array().expect("files").iter();
+    let damages: u64 = damages
+        .map(|file| file["damages_total"].as_u64().expect("a number"))
+        .sum();
+    assert_eq!(damages, 0, "{found}");
+}
+
+/// What was said in every session.
+async fn said(client: &mut Sessions) -> HashMap<String, Vec<String>> {
+    let list = client.list_sessions(ListSessionsRequest::default()).await;
+    let mut said = HashMap::new();
+    for session in list.expect("a list").into_inner().sessions {
+        let turns = journal(client, &session.session_id, "").await;
+        let texts = turns.iter().map(|turn| text_of(turn).to_owned());
+        said.insert(session.session_id, texts.collect());
+    }
+    said
+}
+
+/// Adds a few megabytes to the journal.
+async fn fill(client: &mut Sessions, name: &str) {
+    for number in 0..24 {
+        let text = format!("{name}{number} {}", number.to_string().repeat(250_000));
+        let request = append(&format!("{name}{}", number % 4), [user(&text)]);
+        client.append(request).await.expect("done");
+    }
+}
+
+#[tokio::test]
+async fn all_of_a_daemon_comes_back_and_a_second_backup_copies_what_changed() {
+    let setup = Setup::default().section(CHECKPOINTS);
+    let daemon = Daemon::with(setup.clone()).await;
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "hello").await;
+    fill(&mut client, "large").await;
+    say(&mut client, "gone", "bye").await;
+    end(&mut client, "gone").await;
+    all_delivered(&mut daemon.admin()).await;
+    remember(&mut daemon.memories(), fact("ann", "likes tea")).await;
+    let dest = daemon.path("backup").display().to_string();
+
+    let first = backup(&daemon, &dest).await;
+    assert_eq!(
+        first["files"], 3,
+        "memories, journal, configuration: {first}"
+    );
+    assert_eq!(first["bytes_copied"], first["bytes"], "{first}");
+    let repository = daemon.path("checkpoints/default.git");
+    let tip = git(&repository, &["rev-parse", "main"]);
+    assert_eq!(
+        first["checkpoint_heads"][0]["commit"],
+        tip.trim(),
+        "{first}"
+    );
+
+    say(&mut client, "chat", "again").await;
+    let second = backup(&daemon, &dest).await;
+    let number = |reply: &Value, name: &str| reply[name].as_u64().expect("a number");
+    let copied = number(&second, "bytes_copied");
+    assert!(
+        copied > 0 && copied < number(&second, "bytes") / 2,
+        "{second}"
+    );
+    let third = backup(&daemon, &dest).await;
+    assert_eq!(third["bytes_copied"], 0, "{third}");
+    assert!(!daemon.path("data/backup.tmp").exists());
+
+    // What was damaged in the backup is noticed by a restore, and mended by the next backup.
+    let kept = Path::new(&dest).join("journal.db");
+    let mut bytes = std::fs::read(&kept).expect("the journal");
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&kept, bytes).expect("written");
+    let (home, data) = vacant();
+    let damaged = run(&["restore", &dest, "--data", &data], &[]).await;
+    fails(&damaged, 65, "not what was backed up");
+    let refused = Daemon::refused(&Setup::default().data_dir(&data)).await;
+    assert!(refused.stderr.contains("memoird restore"), "{refused:?}");
+    let mended = backup(&daemon, &dest).await;
+    assert!(number(&mended, "bytes_copied") > 0, "{mended}");
+
+    restore(&dest, &data).await;
+    let again = run(&["restore", &dest, "--data", &data], &[]).await;
+    fails(&again, 73, "is not empty");
+    let restored = Daemon::in_home(home, Setup::default()).await;
+    assert_eq!(
+        said(&mut restored.sessions()).await,
+        said(&mut client).await
+    );
+    let facts = memories_of(&mut restored.memories(), "ann").await;
+    assert_eq!(contents(&facts), ["likes tea"]);
+    let config = restored.path("data/memoird.yaml");
+    let config = std::fs::read_to_string(config).expect("the configuration");
+    assert!(config.contains("checkpoint"), "{config}");
+}
+
+#[tokio::test]
+async fn under_load_a_backup_has_all_that_was_acknowledged_before_it() {
+    let daemon = Daemon::start().await;
+    let (stop, acknowledged) = (
+        Arc::new(AtomicBool::new(false)),
+        Arc::new(AtomicUsize::new(0)),
+    );
+    let writers = (0..4).map(|writer| {
+        let (mut client, stop) = (daemon.sessions(), Arc::clone(&stop));
+        let acknowledged = Arc::clone(&acknowledged);
+        tokio::spawn(async move {
+            let mut number = 0;
+            while !stop.load(Ordering::Relaxed) {
+                say(&mut client, &format!("s{writer}"), &number.to_string()).await;
+                number += 1;
+                acknowledged.fetch_add(1, Ordering::SeqCst);
+            }
+        })
+    });
+    let writers: Vec<_> = writers.collect();
+    let dest = daemon.path("backup").display().to_string();
+    for round in 1..=3 {
+        eventually("there is load", async || {
+            (acknowledged.load(Ordering::SeqCst) > round * 200).then_some(())
+        })
+        .await;
+        let before = acknowledged.load(Ordering::SeqCst);
+        backup(&daemon, &dest).await;
+        let (home, data) = vacant();
+        restore(&dest, &data).await;
+        let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
+        let restored = Daemon::in_home(home, roomy).await;
+        let said = said(&mut restored.sessions()).await;
+        assert_eq!(said.len(), 4);
+        for texts in said.values() {
+            let expected: Vec<String> = (0..texts.len()).map(|number| number.to_string()).collect();
+            assert_eq!(*texts, expected, "in order, without a gap");
+        }
+        let all: usize = said.values().map(Vec::len).sum();
+        assert!(all >= before, "{all} of {before}");
+    }
+    stop.store(true, Ordering::Relaxed);
+    for writer in writers {
+        writer.await.expect("no append failed");
+    }
+}
+
+fn spawn_backup(daemon: &Daemon, dest: &str) -> Child {
+    let child = Command::new(binary())
+        .args(["--addr", daemon.grpc_addr(), "backup", dest])
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn();
+    child.expect("memoird runs")
+}
+
+/// Waits until so many bytes have come in, or the backup has ended before.
+async fn until_incoming(child: &mut Child, dest: &str, bytes: u64) {
+    let incoming = Path::new(dest).join("incoming");
+    eventually("the backup is in the middle", async || {
+        let size = std::fs::metadata(&incoming).map(|data| data.len());
+        let is_far = size.is_ok_and(|size| size >= bytes);
+        let has_ended = child.try_wait().expect("a child").is_some();
+        (is_far || has_ended).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_backup_that_was_killed_is_never_taken_for_a_whole_one() {
+    let mut daemon = Daemon::start().await;
+    fill(&mut daemon.sessions(), "first").await;
+    let dest = daemon.path("backup").display().to_string();
+    // The first one, cut off at its start: there is nothing to restore.
+    let mut child = spawn_backup(&daemon, &dest);
+    until_incoming(&mut child, &dest, 0).await;
+    let is_killed = child.try_wait().expect("a child").is_none();
+    child.kill().expect("killed");
+    child.wait().expect("ended");
+    let has_manifest = Path::new(&dest).join("backup.json").exists();
+    if is_killed && !has_manifest && !Path::new(&dest).join("changes").exists() {
+        let (_home, data) = vacant();
+        let outcome = run(&["restore", &dest, "--data", &data], &[]).await;
+        fails(&outcome, 66, "no whole backup");
+    }
+    eventually("the daemon has noticed", async || {
+        let outcome = ask_as(&daemon, &["backup", &dest], "").await;
+        (outcome.code == Some(0)).then_some(())
+    })
+    .await;
+    let old = said(&mut daemon.sessions()).await;
+
+    for (round, bytes) in [0, 2 << 20, 5 << 20].into_iter().enumerate() {
+        fill(&mut daemon.sessions(), &format!("more{round}-")).await;
+        let mut child = spawn_backup(&daemon, &dest);
+        until_incoming(&mut child, &dest, bytes).await;
+        match round {
+            2 => daemon.kill9().await,
+            _ => child.kill().expect("killed"),
+        }
+        child.wait().expect("ended");
+        if round == 2 {
+            daemon.restart().await;
+            assert!(
+                !daemon.path("data/backup.tmp").exists(),
+                "it is cleared away"
+            );
+        }
+        let (home, data) = vacant();
+        restore(&dest, &data).await;
+        let restored = Daemon::in_home(home, Setup::default()).await;
+        let said = said(&mut restored.sessions()).await;
+        for (session, texts) in &old {
+            assert_eq!(said.get(session), Some(texts), "{session}");
+        }
+    }
+    eventually("the last one is whole", async || {
+        let outcome = ask_as(&daemon, &["backup", &dest], "").await;
+        (outcome.code == Some(0)).then_some(())
+    })
+    .await;
+    let (home, data) = vacant();
+    restore(&dest, &data).await;
+    let restored = Daemon::in_home(home, Setup::default()).await;
+    let (all, expected) = (
+        said(&mut restored.sessions()).await,
+        said(&mut daemon.sessions()).await,
+    );
+    assert!(all == expected, "all of it came back");
+}
+
+#[tokio::test]
+async fn a_backup_needs_an_operator_and_a_directory_of_its_own() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let dest = daemon.path("backup").display().to_string();
+    let outcome = ask_as(&daemon, &["backup", &dest], Setup::ALPHA).await;
+    fails(&outcome, 77, "ROLE_REQUIRED");
+    let data = daemon.path("data").display().to_string();
+    let outcome = ask_as(&daemon, &["backup", &data], Setup::ADMIN).await;
+    fails(&outcome, 73, "neither empty nor a backup");
+    let outcome = run(&["restore", &data, "--data", &dest], &[]).await;
+    fails(&outcome, 66, "no whole backup");
+}

@@ -1,0 +1,170 @@
+//! `memoird export` and `memoird import`: sessions from one daemon to another, as often as one
+//! likes.
+
+use memoird_proto::v1::{GetSessionRequest, GetSessionResponse, PatchStateRequest, Turn};
+
+use crate::harness::{
+    Daemon, Sessions, Setup, append, ask_as, assistant, end, fails, journal, live, say,
+    tool_results, tool_uses, user,
+};
+
+const ROOMY: &str = "short_term: { max_history_turns: 5 }";
+
+fn conversation(name: &str) -> Vec<Turn> {
+    let mut first = user(name);
+    first.salience = Some(0.3);
+    first.metadata.insert("a".into(), "b".into());
+    first.extra_json = r#"{"name": "n"}"#.into();
+    vec![
+        first,
+        tool_uses(&["x", "y"]),
+        tool_results(&["x", "y"]),
+        assistant("☃ \"quoted\"\n"),
+    ]
+}
+
+async fn detail(client: &mut Sessions, session: &str) -> GetSessionResponse {
+    let request = GetSessionRequest {
+        session_id: session.into(),
+        include_state: true,
+    };
+    let reply = client.get_session(request).await.expect("a session");
+    reply.into_inner()
+}
+
+#[tokio::test]
+async fn a_tenant_moves_to_another_daemon_and_a_repetition_adds_nothing() {
+    let from = Daemon::with(Setup::default().section(ROOMY)).await;
+    let mut client = from.sessions();
+    for name in ["one", "two"] {
+        for round in 0..3 {
+            let mut request = append(name, conversation(&format!("{name} {round}")));
+            request.subject = "ann".into();
+            client.append(request).await.expect("done");
+        }
+    }
+    for number in 0..600 {
+        say(&mut client, "long", &number.to_string()).await;
+    }
+    let patch = PatchStateRequest {
+        session_id: "one".into(),
+        merge_patch_json: r#"{"mood": {"now": "fine"}, "price": 0.10}"#.into(),
+        expected_version: None,
+    };
+    client.patch_state(patch).await.expect("patched");
+    let exported = ask_as(&from, &["export"], "").await;
+    assert_eq!(exported.code, Some(0), "{exported:?}");
+    assert!(
+        exported.stderr.contains("3 sessions, 624 turns"),
+        "{exported:?}"
+    );
+    let file = from.path("export.jsonl");
+    let path = file.to_str().expect("a path");
+
+    let to = Daemon::with(Setup::default().section(ROOMY)).await;
+    let mut there = to.sessions();
+    // Cut off in the middle of a session; then whole, and once more.
+    let lines: Vec<&str> = exported.stdout.lines().collect();
+    let half = format!("{}\n", lines[..300].join("\n"));
+    let mut known = 0;
+    for (text, turns) in [(&half, 0), (&exported.stdout, 624), (&exported.stdout, 624)] {
+        std::fs::write(&file, text).expect("written");
+        let counts = ask_as(&to, &["import", path, "--json"], "").await.json();
+        let number = |name: &str| counts[name].as_u64().expect("a number");
+        assert_eq!(number("turns_there"), known, "{counts}");
+        known += number("turns_imported");
+        assert!(turns == 0 || known == turns, "{counts}");
+    }
+    for session in ["one", "two", "long"] {
+        let expected = journal(&mut client, session, "").await;
+        assert_eq!(
+            journal(&mut there, session, "").await,
+            expected,
+            "{session}"
+        );
+        assert_eq!(
+            live(&mut there, session).await,
+            live(&mut client, session).await
+        );
+        let (here, there) = (
+            detail(&mut client, session).await,
+            detail(&mut there, session).await,
+        );
+        assert_eq!(there.state_json, here.state_json);
+        let subject = |detail: GetSessionResponse| detail.session.expect("it").subject;
+        assert_eq!(subject(there), subject(here));
+    }
+    let state = detail(&mut there, "one").await;
+    let version = state.session.expect("it").state_version;
+    assert_eq!(version, 1, "patched once: {}", state.state_json);
+
+    // A session that went on is left alone, another conversation is refused.
+    say(&mut there, "two", "later").await;
+    let counts = ask_as(&to, &["import", path, "--json"], "").await.json();
+    assert_eq!(
+        (&counts["turns_imported"], &counts["turns_there"]),
+        (&0.into(), &624.into())
+    );
+    end(&mut there, "two").await;
+    say(&mut there, "two", "something else").await;
+    let outcome = ask_as(&to, &["import", path], "").await;
+    fails(&outcome, 65, "session two has other turns from seq 1 on");
+}
+
+#[tokio::test]
+async fn one_session_one_generation_and_bad_lines() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "first life").await;
+    let generation = end(&mut client, "chat").await;
+    say(&mut client, "chat", "second life").await;
+    say(&mut client, "other", "x").await;
+    let exported = ask_as(&daemon, &["export", "chat"], "").await;
+    assert_eq!(exported.stdout.lines().count(), 2, "{exported:?}");
+    assert!(exported.stdout.contains("second life"), "{exported:?}");
+    let args = ["export", "chat", "--generation", &generation];
+    let exported = ask_as(&daemon, &args, "").await;
+    assert_eq!(exported.stdout.lines().count(), 2, "{exported:?}");
+    assert!(exported.stdout.contains("first life"), "{exported:?}");
+    fails(
+        &ask_as(&daemon, &["export", "nobody"], "").await,
+        1,
+        "SESSION_NOT_FOUND",
+    );
+
+    let file = daemon.path("lines.jsonl");
+    let path = file.to_str().expect("a path");
+    for (text, problem) in [
+        ("{}", "line 1: a line has session and state"),
+        ("{\"session\": {}}", "missing field `session_id`"),
+        ("nonsense", "line 1: "),
+        (
+            r#"{"session_id": "a", "turn": {"role": "ROLE_USER", "parts": [{"text": "a"}]}}"#,
+            "stands before its session",
+        ),
+    ] {
+        std::fs::write(&file, text).expect("written");
+        fails(&ask_as(&daemon, &["import", path], "").await, 65, problem);
+    }
+}
+
+#[tokio::test]
+async fn without_a_journal_what_is_kept_is_exported() {
+    let off = "journal: { durability: off }";
+    let from = Daemon::with(Setup::default().section(off)).await;
+    say(&mut from.sessions(), "chat", "hello").await;
+    let exported = ask_as(&from, &["export"], "").await;
+    assert_eq!(exported.stdout.lines().count(), 2, "{exported:?}");
+    let file = from.path("export.jsonl");
+    std::fs::write(&file, &exported.stdout).expect("written");
+    let to = Daemon::start().await;
+    let path = file.to_str().expect("a path");
+    for (imported, there) in [(1, 0), (0, 1)] {
+        let counts = ask_as(&to, &["import", path, "--json"], "").await.json();
+        let expected = (&imported.into(), &there.into());
+        assert_eq!(
+            (&counts["turns_imported"], &counts["turns_there"]),
+            expected
+        );
+    }
+}

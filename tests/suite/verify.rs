@@ -1,0 +1,97 @@
+//! `memoird verify`: of a daemon that runs, and of a directory.
+
+use std::path::Path;
+
+use memoird_proto::v1::{GetContextRequest, VerifyRequest};
+
+use crate::harness::{
+    Daemon, Setup, ask_as, fact, fails, http_get, journal, live, remember, run, say, text_of,
+};
+
+const MARK: &str = "[memoird: the content of this turn was damaged on disk and cannot be read]";
+
+/// Flips a bit of this text in a file.
+fn flip(path: &Path, text: &str) {
+    let mut file = std::fs::read(path).expect("a file");
+    let mut places = file.windows(text.len());
+    let place = places.position(|bytes| bytes == text.as_bytes());
+    file[place.expect("the text") + 2] ^= 4;
+    std::fs::write(path, file).expect("written");
+}
+
+#[tokio::test]
+async fn a_flip_in_a_turn_costs_that_turn_only_and_is_named() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    for text in ["one", "two: a text to be found", "three"] {
+        say(&mut client, "chat", text).await;
+    }
+    remember(&mut daemon.memories(), fact("ann", "likes tea")).await;
+    let whole = ask_as(&daemon, &["verify", "--json"], "").await.json();
+    assert_eq!(whole["files"].as_array().map(Vec::len), Some(2), "{whole}");
+    assert_eq!(whole["files"][0]["turns_whole"], 3, "{whole}");
+    daemon.stop().await;
+    let data = daemon.path("data");
+    let data = data.to_str().expect("a path");
+    let outcome = run(&["verify", data], &[]).await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("memories/default.db"),
+        "{outcome:?}"
+    );
+
+    flip(&daemon.path("data/journal.db"), "two: a text to be found");
+    let outcome = run(&["verify", data], &[]).await;
+    assert_eq!(outcome.code, Some(65), "{outcome:?}");
+    assert!(
+        outcome.stdout.contains("turn 2 of generation"),
+        "{outcome:?}"
+    );
+    assert!(outcome.stderr.contains("journal.db"), "{outcome:?}");
+
+    daemon.restart().await;
+    let mut client = daemon.sessions();
+    for turns in [
+        live(&mut client, "chat").await,
+        journal(&mut client, "chat", "").await,
+    ] {
+        let texts: Vec<&str> = turns.iter().map(text_of).collect();
+        assert_eq!(texts, ["one", MARK, "three"]);
+        assert_eq!(turns[1].seq, 2);
+    }
+    let request = GetContextRequest {
+        session_id: "chat".into(),
+        ..GetContextRequest::default()
+    };
+    let window = client.get_context(request).await.expect("a window");
+    assert_eq!(text_of(&window.into_inner().turns[1]), MARK);
+    say(&mut client, "chat", "four").await;
+    let (_, metrics) = http_get(daemon.admin_addr(), "/metrics").await;
+    assert!(
+        metrics.contains("memoird_journal_turns_damaged_total 2\n"),
+        "one load and one page: {metrics}"
+    );
+    let outcome = ask_as(&daemon, &["verify"], "").await;
+    assert_eq!(outcome.code, Some(65), "{outcome:?}");
+    assert!(outcome.stdout.contains("session chat"), "{outcome:?}");
+}
+
+#[tokio::test]
+async fn a_check_needs_an_operator_and_something_to_check() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    fails(
+        &ask_as(&daemon, &["verify"], Setup::ALPHA).await,
+        77,
+        "ROLE_REQUIRED",
+    );
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    let reply = admin.verify(VerifyRequest {}).await.expect("a check");
+    assert_eq!(reply.into_inner().files.len(), 1, "the journal");
+    let nothing = daemon.path("nothing");
+    let nothing = nothing.to_str().expect("a path");
+    fails(
+        &run(&["verify", nothing], &[]).await,
+        66,
+        "neither a journal",
+    );
+}
