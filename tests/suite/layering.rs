@@ -236,11 +236,12 @@ fn every_crate_takes_its_lints_and_its_version_from_the_workspace() {
 
 /// The components of the engine, and which of them each may use. What is not listed here
 /// (clocks, errors, events, tenants and the like) lies below all of them and uses none.
-const COMPONENTS: [(&str, &[&str]); 6] = [
+const COMPONENTS: [(&str, &[&str]); 7] = [
     ("journal", &[]),
     ("sessions", &["journal"]),
     ("compaction", &["sessions"]),
     ("hooks", &["sessions"]),
+    ("transcripts", &["sessions"]),
     ("commands", &["sessions", "compaction"]),
     // Composes them.
     (
@@ -250,6 +251,7 @@ const COMPONENTS: [(&str, &[&str]); 6] = [
             "sessions",
             "compaction",
             "hooks",
+            "transcripts",
             "commands",
             "config",
         ],

@@ -318,6 +318,18 @@ impl<C> Journal<C> {
         }
     }
 
+    /// Waits until a set after this ticket is written or refused; gives the last such ticket.
+    /// Without a store there is none.
+    pub(crate) async fn wait_processed_beyond(&self, ticket: u64) -> u64 {
+        let Some(backend) = &self.backend else {
+            return std::future::pending().await;
+        };
+        let mut processed = backend.processed.subscribe();
+        let later = processed.wait_for(|processed| *processed > ticket).await;
+        // The sender is part of the journal itself: it does not go away.
+        later.map_or(ticket, |processed| *processed)
+    }
+
     /// Waits until every set that was submitted so far is written or refused.
     pub(crate) async fn wait_all_processed(&self) {
         if let Some(backend) = &self.backend {

@@ -14,7 +14,8 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, MemoryStore, PruneBefore, Refused, Store, StoreError,
+    GenerationOwner, JournalPage, JournalRange, MemoryStore, PruneBefore, Refused, Store,
+    StoreError, WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -255,6 +256,23 @@ impl Store for FaultyStore {
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError> {
         self.inner.journal(key, generation, range)
+    }
+
+    fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, StoreError> {
+        self.inner.written_after(number, turns_max, bytes_max)
+    }
+
+    fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
+        self.inner.written_at(numbers)
+    }
+
+    fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
+        self.inner.owners(generations)
     }
 
     fn deliveries(

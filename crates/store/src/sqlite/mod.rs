@@ -10,6 +10,7 @@ mod read;
 mod row;
 mod schema;
 mod write;
+mod written;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -31,7 +32,8 @@ use write::Writer;
 use crate::lock::DirLock;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError,
+    GenerationOwner, JournalPage, JournalRange, PruneBefore, Refused, Store, StoreError,
+    WrittenTurn, WrittenTurns,
 };
 
 /// How the journal is kept.
@@ -196,6 +198,31 @@ impl Store for SqliteStore {
     ) -> Result<Option<JournalPage>, StoreError> {
         let reach = self.reach(key);
         self.read(|connection| read::journal(connection, reach, key, generation, range))
+    }
+
+    fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, StoreError> {
+        self.read(|connection| written::after(connection, number, turns_max, bytes_max))
+    }
+
+    fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
+        self.read(|connection| written::at(connection, numbers))
+    }
+
+    fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
+        // First the intake: what is folded meanwhile is then found in its place.
+        let newer = {
+            let writer = self.writer();
+            let rows = generations
+                .iter()
+                .filter_map(|name| writer.in_intake(*name).0);
+            rows.map(GenerationRow::into_owner).collect()
+        };
+        self.read(|connection| written::owners(connection, generations, newer))
     }
 
     fn deliveries(
