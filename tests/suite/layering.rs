@@ -31,7 +31,7 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 12] = [
+const LAYERS: [Layer; 13] = [
     Layer {
         name: "memoird-core",
         ours: &[],
@@ -68,7 +68,7 @@ const LAYERS: [Layer; 12] = [
         banned: WIRES,
         only: None,
     },
-    // SQL stands in the store and in here.
+    // SQL stands in the store, in memories and in search.
     Layer {
         name: "memoird-memories",
         ours: &[
@@ -84,6 +84,20 @@ const LAYERS: [Layer; 12] = [
             "reqwest",
             "serde_yaml",
             "serde-saphyr",
+        ],
+        only: None,
+    },
+    Layer {
+        name: "memoird-search",
+        ours: &["memoird-core", "memoird-store", "memoird-engine"],
+        banned: &[
+            "tonic",
+            "axum",
+            "hyper",
+            "reqwest",
+            "serde_yaml",
+            "serde-saphyr",
+            "sqlite-vec",
         ],
         only: None,
     },
@@ -126,6 +140,7 @@ const LAYERS: [Layer; 12] = [
             "memoird-store",
             "memoird-engine",
             "memoird-memories",
+            "memoird-search",
             "memoird-hooks",
             "memoird-models",
             "memoird-proto",

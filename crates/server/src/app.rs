@@ -16,6 +16,7 @@ use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::AdminServiceServer;
 use memoird_proto::spliced::memory_service_server::MemoryServiceServer;
 use memoird_proto::spliced::session_service_server::SessionServiceServer;
+use memoird_search::Search;
 use memoird_store::{SqliteOptions, SqliteStore, Store, StoreError};
 use thiserror::Error;
 use tokio::net::TcpListener;
@@ -74,6 +75,7 @@ pub(crate) struct App {
     server: ServerConfig,
     engine: Engine,
     memories: Memories,
+    search: Search,
     reloader: Arc<Reloader>,
     watching: Watching,
     stop: CancellationToken,
@@ -120,6 +122,7 @@ impl App {
         let engine = config.engine.clone();
         let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
+        let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
@@ -140,6 +143,7 @@ impl App {
         let sources = Sources {
             engine: engine.clone(),
             memories: memories.clone(),
+            search: search.clone(),
             calls: calls.clone(),
             watching: watching.clone(),
             reloader: Arc::clone(&reloader),
@@ -152,6 +156,7 @@ impl App {
             server: config.server,
             engine,
             memories,
+            search,
             reloader,
             watching,
             stop,
@@ -195,7 +200,7 @@ impl App {
         );
         let sessions = SessionServiceServer::new(sessions)
             .max_decoding_message_size(self.server.max_request_bytes);
-        let memories = MemoryServiceServer::new(MemoryApi::new(self.memories.clone()))
+        let memories = MemoryServiceServer::new(MemoryApi::new(self.memories.clone(), self.search))
             .max_decoding_message_size(self.server.max_request_bytes);
         let reloader = Arc::clone(&self.reloader);
         let admin_api = AdminApi::new(

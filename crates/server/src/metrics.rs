@@ -14,6 +14,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_engine::{Engine, TenantSnapshot};
 use memoird_memories::Memories;
 use memoird_proto::{DESCRIPTORS, PACKAGE};
+use memoird_search::Search;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -123,6 +124,8 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     registry.register("hook_seconds", help, commits.hooks.seconds.clone());
     let help = "How long a recall takes, with the embedding of its query";
     registry.register("recall_seconds", help, sources.memories.recall_seconds());
+    let help = "How long a search of transcripts takes";
+    registry.register("search_seconds", help, sources.search.seconds());
     let help = "How long a summary takes, from the snapshot to the answer";
     let summaries = commits.compaction_seconds.clone();
     registry.register("compaction_seconds", help, summaries);
@@ -136,6 +139,8 @@ pub(crate) struct Sources {
     pub(crate) engine: Engine,
     /// Memories.
     pub(crate) memories: Memories,
+    /// The index of what was said.
+    pub(crate) search: Search,
     /// Calls.
     pub(crate) calls: CallMetrics,
     /// Streams of events.
@@ -252,6 +257,7 @@ impl Collector for Sources {
         compactions::encode(encoder, &stats.tenants, summarizer)?;
         let tenants = stats.tenants.iter().map(|tenant| &tenant.id);
         memories::encode(encoder, &self.memories, tenants)?;
+        self.encode_search(encoder)?;
         counter(encoder, "commits", "Journal transactions", stats.commits)?;
         let help = "Change sets in them";
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
@@ -274,6 +280,20 @@ impl Collector for Sources {
 }
 
 impl Sources {
+    fn encode_search(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.search.counts();
+        let help = "Turns taken into the index of transcripts";
+        counter(encoder, "search_turns_indexed", help, counts.indexed)?;
+        let help = "Turns taken out of it, past their retention";
+        counter(encoder, "search_turns_forgotten", help, counts.forgotten)?;
+        let help = "How often it was begun anew";
+        counter(encoder, "search_rebuilds", help, counts.rebuilds)?;
+        let help = "Turns of the journal that are not in it yet";
+        gauge(encoder, "search_turns_behind", help, counts.behind)?;
+        let help = "Bytes of its file";
+        gauge(encoder, "search_file_bytes", help, counts.file_bytes)
+    }
+
     /// As they were counted for this page.
     fn encode_hooks(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let counts = self.engine.hooks.last_delivery_counts();

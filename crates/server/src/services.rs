@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use memoird_engine::{EngineError, Tenant};
 use memoird_memories::MemoryError;
+use memoird_search::SearchError;
 use tonic::{Request, Response, Status};
 
 use crate::auth::Caller;
@@ -36,6 +37,12 @@ impl Refusal for EngineError {
 impl Refusal for MemoryError {
     fn status(&self) -> Status {
         status::memory(self)
+    }
+}
+
+impl Refusal for SearchError {
+    fn status(&self) -> Status {
+        status::search(self)
     }
 }
 

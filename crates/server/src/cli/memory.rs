@@ -8,7 +8,7 @@ mod list;
 mod manifest;
 mod recall;
 mod reindex;
-mod words;
+pub(super) mod words;
 
 use clap::Subcommand;
 

@@ -1,23 +1,25 @@
-//! MemoryService: what outlives a session.
+//! MemoryService: what outlives a session, and what was said in it.
 
 use memoird_memories::Memories;
 use memoird_proto::spliced::memory_service_server::MemoryService;
 use memoird_proto::{spliced, v1};
+use memoird_search::Search;
 use tonic::{Request, async_trait};
 
 use super::{Answer, answer, split};
 use crate::wire::memory::{from, to};
-use crate::wire::status;
+use crate::wire::search;
 
 /// The memories as bots see them.
 #[derive(Clone, Debug)]
 pub(crate) struct MemoryApi {
     memories: Memories,
+    search: Search,
 }
 
 impl MemoryApi {
-    pub(crate) fn new(memories: Memories) -> Self {
-        Self { memories }
+    pub(crate) fn new(memories: Memories, search: Search) -> Self {
+        Self { memories, search }
     }
 }
 
@@ -142,8 +144,10 @@ impl MemoryService for MemoryApi {
 
     async fn search_transcripts(
         &self,
-        _: Request<v1::SearchTranscriptsRequest>,
-    ) -> Answer<v1::SearchTranscriptsResponse> {
-        Err(status::unimplemented("SearchTranscripts"))
+        request: Request<v1::SearchTranscriptsRequest>,
+    ) -> Answer<spliced::SearchTranscriptsResponse> {
+        let (tenant, request) = split(request)?;
+        let found = self.search.search(&tenant, search::request(request)?).await;
+        answer(found, search::found)
     }
 }

@@ -58,7 +58,7 @@ pub(super) fn kinds(kinds: Vec<MemoryKind>) -> Vec<i32> {
 }
 
 /// A moment as people write it: a day, or RFC 3339.
-pub(super) fn moment(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     text.parse()
         .map_err(|_| "takes a day or a time such as 2026-01-31T12:00:00Z".to_owned())
 }

@@ -11,7 +11,8 @@ use memoird_proto::v1;
 use prost::Message;
 use tonic::Status;
 
-use super::whole::{kind, memory_id, polarity, taken, time, visibility};
+pub(crate) use super::whole::time;
+use super::whole::{kind, memory_id, polarity, taken, visibility};
 use crate::wire::from::{self, optional, refused, unknown};
 use crate::wire::status;
 

@@ -130,7 +130,7 @@ pub(super) fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
 }
 
 /// A moment of this field; `None` where there is none.
-pub(super) fn time(
+pub(crate) fn time(
     field: &'static str,
     time: Option<prost_types::Timestamp>,
 ) -> Result<Option<Timestamp>, Status> {
