@@ -23,11 +23,13 @@ const FILES: [&str; 4] = [
     "memoird/v1/admin.proto",
 ];
 
-/// Replies whose `turns` are spliced.
-const SPLICED: [&str; 3] = [
+/// Replies whose `turns` are spliced, and what these stand in.
+const SPLICED: [&str; 5] = [
     "GetHistoryResponse",
     "GetContextResponse",
     "LeaseExtractionResponse",
+    "SearchTranscriptsResponse",
+    "TranscriptHit",
 ];
 
 /// A build script is told by the environment where to read and write: now, and not when it

@@ -105,14 +105,6 @@ async fn tenants_are_listed_with_the_limits_that_apply() {
 }
 
 #[tokio::test]
-async fn what_a_later_version_brings_is_unimplemented() {
-    let daemon = Daemon::start().await;
-    let search = v1::SearchTranscriptsRequest::default();
-    let answer = daemon.memories().search_transcripts(search).await;
-    refused(answer, Code::Unimplemented, "UNIMPLEMENTED");
-}
-
-#[tokio::test]
 async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let mut health = HealthClient::new(channel(daemon.grpc_addr()));

@@ -31,7 +31,7 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 12] = [
+const LAYERS: [Layer; 13] = [
     Layer {
         name: "memoird-core",
         ours: &[],
@@ -68,7 +68,7 @@ const LAYERS: [Layer; 12] = [
         banned: WIRES,
         only: None,
     },
-    // SQL stands in the store and in here.
+    // SQL stands in the store, in memories and in search.
     Layer {
         name: "memoird-memories",
         ours: &[
@@ -84,6 +84,20 @@ const LAYERS: [Layer; 12] = [
             "reqwest",
             "serde_yaml",
             "serde-saphyr",
+        ],
+        only: None,
+    },
+    Layer {
+        name: "memoird-search",
+        ours: &["memoird-core", "memoird-store", "memoird-engine"],
+        banned: &[
+            "tonic",
+            "axum",
+            "hyper",
+            "reqwest",
+            "serde_yaml",
+            "serde-saphyr",
+            "sqlite-vec",
         ],
         only: None,
     },
@@ -126,6 +140,7 @@ const LAYERS: [Layer; 12] = [
             "memoird-store",
             "memoird-engine",
             "memoird-memories",
+            "memoird-search",
             "memoird-hooks",
             "memoird-models",
             "memoird-proto",
@@ -236,11 +251,12 @@ fn every_crate_takes_its_lints_and_its_version_from_the_workspace() {
 
 /// The components of the engine, and which of them each may use. What is not listed here
 /// (clocks, errors, events, tenants and the like) lies below all of them and uses none.
-const COMPONENTS: [(&str, &[&str]); 6] = [
+const COMPONENTS: [(&str, &[&str]); 7] = [
     ("journal", &[]),
     ("sessions", &["journal"]),
     ("compaction", &["sessions"]),
     ("hooks", &["sessions"]),
+    ("transcripts", &["sessions"]),
     ("commands", &["sessions", "compaction"]),
     // Composes them.
     (
@@ -250,6 +266,7 @@ const COMPONENTS: [(&str, &[&str]); 6] = [
             "sessions",
             "compaction",
             "hooks",
+            "transcripts",
             "commands",
             "config",
         ],

@@ -32,6 +32,7 @@ mod reload_keys;
 mod reload_traffic;
 mod replay;
 mod restart;
+mod search;
 mod start;
 mod state;
 mod tenants;

@@ -22,6 +22,7 @@ use crate::models::ModelRegistry;
 use crate::sessions::{SessionParts, Sessions};
 use crate::stats::{Stats, StatsSnapshot};
 use crate::tenants::Tenants;
+use crate::transcripts::Transcripts;
 use crate::watch::Events;
 use crate::worker::{Supervisor, Worker, WorkerStatus};
 
@@ -39,6 +40,8 @@ pub struct Engine {
     pub compaction: Compaction,
     /// Hooks and their deliveries.
     pub hooks: Hooks,
+    /// What was said, for an index that follows the journal.
+    pub transcripts: Transcripts,
     /// What happens to sessions.
     pub events: Events,
     /// The clocks and the randomness.
@@ -128,6 +131,7 @@ impl Engine {
         Self {
             events: Events::new(Arc::clone(&tenants), event_signal),
             tenants,
+            transcripts: Transcripts::new(sessions.clone()),
             sessions,
             commands,
             compaction,

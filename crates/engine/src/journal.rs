@@ -370,6 +370,18 @@ impl<C> Journal<C> {
         }
     }
 
+    /// Waits until a set after this ticket is written or refused; gives the last such ticket.
+    /// Without a store there is none.
+    pub(crate) async fn wait_processed_beyond(&self, ticket: u64) -> u64 {
+        let Some(backend) = &self.backend else {
+            return std::future::pending().await;
+        };
+        let mut progress = backend.progress.subscribe();
+        let later = progress.wait_for(|progress| progress.processed > ticket);
+        // The sender is part of the journal itself: it does not go away.
+        later.await.map_or(ticket, |progress| progress.processed)
+    }
+
     /// Waits until every set that was submitted so far is written or refused.
     ///
     /// # Errors

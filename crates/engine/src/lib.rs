@@ -26,6 +26,7 @@ mod sessions;
 mod stats;
 mod tenants;
 mod token_counter;
+mod transcripts;
 mod watch;
 mod window_memories;
 mod worker;
@@ -60,6 +61,7 @@ pub use stats::{
 };
 pub use tenants::{Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants};
 pub use token_counter::{CountFuture, CountRequest, TokenCounter};
+pub use transcripts::Transcripts;
 pub use watch::{Events, WatchItem, WatchScope, Watcher};
 pub use window_memories::{
     MemoryBlock, Recalled, RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom,

@@ -14,6 +14,7 @@ use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::{self, AdminServiceServer};
 use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
 use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
+use memoird_search::Search;
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tokio::net::TcpListener;
 use tokio::sync::Mutex;
@@ -109,6 +110,7 @@ impl App {
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
+        let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
         let keyring = Keyring::new(&config.keys, &engine).ok_or_else(|| {
             unavailable("a key belongs to a tenant that is not configured".to_owned())
         })?;
@@ -119,6 +121,7 @@ impl App {
         let api = Api {
             engine: engine.clone(),
             memories: memories.clone(),
+            search,
             reloader: Arc::new(Reloader {
                 path: file.map(Path::to_owned),
                 listen: server.listen,

@@ -24,6 +24,7 @@ mod pages;
 mod private;
 mod progress;
 mod replay;
+mod search;
 mod sessions;
 mod transcript;
 mod verify;
@@ -51,6 +52,7 @@ use hooks::HooksCommand;
 use import::ImportArgs;
 use memory::MemoryCommand;
 use replay::ReplayArgs;
+use search::SearchArgs;
 use sessions::SessionsCommand;
 use verify::VerifyArgs;
 use watch::WatchArgs;
@@ -106,6 +108,8 @@ enum Command {
     /// Look at memories, add, find and forget them, and move them between daemons
     #[command(subcommand)]
     Memory(MemoryCommand),
+    /// Find what was said, in sessions that live and in those that ended
+    Search(Box<SearchArgs>),
     /// Draw what a model would see of a session now, and say what it would not, and why
     Window(WindowArgs),
     /// Print what happens to sessions, as it happens
@@ -182,6 +186,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Replay(args) => block_on(replay::run(&client, args)),
         Command::Sessions(command) => block_on(sessions::run(&client, command)),
         Command::Memory(command) => block_on(memory::run(&client, command)),
+        Command::Search(args) => block_on(search::run(&client, *args)),
         Command::Window(args) => block_on(window::run(&client, args)),
         Command::Watch(args) => block_on(watch::run(&client, args)),
         Command::Checkpoints(command) => checkpoints::run(client.json, command),

@@ -22,6 +22,7 @@ use memoird_hooks::HookSpec;
 use memoird_hooks::git::GitConfig;
 use memoird_memories::MemoriesConfig;
 use memoird_memories::files::FilesOptions;
+use memoird_search::SearchConfig;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
@@ -55,6 +56,8 @@ pub(crate) struct Config {
     pub(crate) memories: MemoriesConfig,
     /// Where memories are kept, and how.
     pub(crate) long_term: LongTerm,
+    /// How what was said is indexed.
+    pub(crate) search: SearchConfig,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
     /// Warnings for the operator.
@@ -219,6 +222,7 @@ fn check(file: File) -> Result<Config, String> {
     }
     let memories = problems.within("long_term", |problems| memories(&file, problems));
     let long_term = long_term_files(&file, &mut problems);
+    problems.within("search", |problems| file.search.check(problems));
     problems.or(Config {
         memories,
         data_dir: file.data_dir,
@@ -226,6 +230,7 @@ fn check(file: File) -> Result<Config, String> {
         log: file.log,
         engine,
         long_term,
+        search: file.search,
         keys,
         warnings,
         settings,

@@ -117,6 +117,8 @@ pub(crate) fn registry(sources: Sources) -> Registry {
     let help = "How long a recall takes, with the embedding of its query";
     let recalls = sources.api.memories.recall_seconds();
     registry.register("recall_seconds", help, recalls);
+    let help = "How long a search of transcripts takes";
+    registry.register("search_seconds", help, sources.api.search.seconds());
     let help = "How long a summary takes, from the snapshot to the answer";
     let summaries = commits.compaction_seconds.clone();
     registry.register("compaction_seconds", help, summaries);
@@ -299,6 +301,7 @@ impl Collector for Sources {
         encode_by_tenant(encoder, &SESSIONS, &tenants)?;
         self.encode_compactions(encoder, &stats.tenants)?;
         self.encode_memories(encoder, &stats.tenants)?;
+        self.encode_search(encoder)?;
         counter(encoder, "commits", "Journal transactions", stats.commits)?;
         let help = "Change sets in them";
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
@@ -392,6 +395,20 @@ impl Sources {
         let help = "Recalls by how they searched";
         family(encoder, kind, "recalls", help, recalls)?;
         encode_by_tenant(encoder, &MEMORIES, &tenants)
+    }
+
+    fn encode_search(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let counts = self.api.search.counts();
+        let help = "Turns taken into the index of transcripts";
+        counter(encoder, "search_turns_indexed", help, counts.indexed)?;
+        let help = "Turns taken out of it, past their retention";
+        counter(encoder, "search_turns_forgotten", help, counts.forgotten)?;
+        let help = "How often it was begun anew";
+        counter(encoder, "search_rebuilds", help, counts.rebuilds)?;
+        let help = "Turns of the journal that are not in it yet";
+        gauge(encoder, "search_turns_behind", help, counts.behind)?;
+        let help = "Bytes of its file";
+        gauge(encoder, "search_file_bytes", help, counts.file_bytes)
     }
 
     /// As they were counted for this page.

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use memoird_core::time::Timestamp;
 use memoird_engine::{Engine, Tenant};
 use memoird_memories::{Memories, MemoryError};
+use memoird_search::Search;
 use tonic::{Request, Response, Status};
 
 use crate::auth::Caller;
@@ -27,6 +28,7 @@ pub(crate) use watch::Watching;
 pub(crate) struct Api {
     pub(crate) engine: Engine,
     pub(crate) memories: Memories,
+    pub(crate) search: Search,
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) watching: Watching,
     pub(crate) maintenance: Maintenance,

@@ -78,6 +78,40 @@ pub struct JournalRange {
     pub bytes_max: usize,
 }
 
+/// A turn, with its number in the order in which the journal took it.
+#[derive(Clone, Debug)]
+pub struct WrittenTurn {
+    /// Counts the turns of all sessions, from 1. No number is given twice, also not after its
+    /// turn was forgotten.
+    pub number: u64,
+    /// Whose turn it is.
+    pub generation: Generation,
+    /// Its place in the generation.
+    pub seq: u64,
+    /// Encoded.
+    pub content: Arc<[u8]>,
+}
+
+/// Turns of all sessions, in the order in which the journal took them.
+#[derive(Clone, Debug, Default)]
+pub struct WrittenTurns {
+    /// The turns, by ascending numbers.
+    pub turns: Vec<WrittenTurn>,
+    /// The highest number that was given so far; 0 before the first turn.
+    pub last_number: u64,
+}
+
+/// Whose a generation is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GenerationOwner {
+    /// Which one.
+    pub generation: Generation,
+    /// The session that it is a life of.
+    pub key: SessionKey,
+    /// Whose memories its facts become, where it knows.
+    pub subject: Option<Subject>,
+}
+
 /// Which deliveries to look at.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryFilter {
@@ -236,6 +270,30 @@ pub trait Store: Send + Sync + 'static {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError>;
+
+    /// Turns of all sessions with numbers above `number`, until so many turns or so many bytes
+    /// were read; at least one, where there is one. For whoever follows the journal.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, StoreError>;
+
+    /// The turns with these numbers, in their order. One that is forgotten is left out.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError>;
+
+    /// Whose these generations are, in their order. One that is forgotten is left out.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError>;
 
     /// At most `max` deliveries after this one that pass the filter, ordered by id.
     ///

@@ -18,8 +18,8 @@ use tables::{Row, Tables};
 
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, PruneBefore, PruneBounds, Refused, Store, StoreError, Unpruned,
-    encoding, summaries,
+    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, Refused, Store,
+    StoreError, Unpruned, WrittenTurn, WrittenTurns, encoding, summaries,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -229,6 +229,47 @@ impl Store for MemoryStore {
             page.turns.push((*seq, Arc::clone(content)));
         }
         Ok(Some(page))
+    }
+
+    fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, StoreError> {
+        let tables = self.tables();
+        let later = tables.written.range(number.saturating_add(1)..);
+        let (mut turns, mut bytes) = (Vec::new(), 0);
+        for turn in later.filter_map(|(number, _)| tables.written_turn(*number)) {
+            if turns.len() >= turns_max.max(1) || bytes >= bytes_max.max(1) {
+                break;
+            }
+            bytes += turn.content.len();
+            turns.push(turn);
+        }
+        let last_number = tables.last_number;
+        Ok(WrittenTurns { turns, last_number })
+    }
+
+    fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
+        let tables = self.tables();
+        let turns = numbers
+            .iter()
+            .filter_map(|number| tables.written_turn(*number));
+        Ok(turns.collect())
+    }
+
+    fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
+        let tables = self.tables();
+        let rows = generations
+            .iter()
+            .filter_map(|name| tables.generations.get(name));
+        let owner = |row: &Row| GenerationOwner {
+            generation: row.head.generation,
+            key: row.key.clone(),
+            subject: row.head.subject.clone(),
+        };
+        Ok(rows.map(owner).collect())
     }
 
     fn deliveries(

@@ -183,15 +183,18 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
         .await
         .expect("reindexed");
     assert_eq!(reindexed.into_inner().queued, 0);
-    let search = SearchTranscriptsRequest {
-        query: "launch".into(),
-        ..Default::default()
-    };
-    refused(
-        beta.search_transcripts(search).await,
-        Code::Unimplemented,
-        "UNIMPLEMENTED",
-    );
+    for session_id in ["", "chat"] {
+        for subject in ["", "ann"] {
+            let search = SearchTranscriptsRequest {
+                query: "launch moved July".into(),
+                session_id: session_id.into(),
+                subject: subject.into(),
+                ..Default::default()
+            };
+            let found = beta.search_transcripts(search).await.expect("a search");
+            assert!(found.into_inner().hits.is_empty());
+        }
+    }
 }
 
 /// What changes, with another tenant's key, changes nothing.

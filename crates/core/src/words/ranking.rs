@@ -60,6 +60,13 @@ pub struct Scorer<'a> {
     unstemmed: Found,
 }
 
+impl Term {
+    /// The word folded and without its ending: what an index of stems is asked for.
+    pub fn stem(&self) -> &str {
+        &self.stem
+    }
+}
+
 impl Query {
     /// The terms of a text: its words without stop words, or all of its words if there are
     /// no others; the first [`TERMS_MAX`].

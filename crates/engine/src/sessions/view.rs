@@ -7,7 +7,7 @@ use memoird_core::breaker::BreakerState;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
-use memoird_store::{JournalPage, JournalRange, Store};
+use memoird_store::{JournalPage, JournalRange, Store, StoreError};
 
 use super::slot::{SlotInner, SlotState};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
@@ -167,6 +167,22 @@ impl Sessions {
             }
         }
         SessionPage { sessions, next }
+    }
+
+    /// Waits until a change after this ticket is written or refused; gives the last such ticket.
+    pub(crate) async fn wait_processed_beyond(&self, ticket: u64) -> u64 {
+        self.shared.journal.wait_processed_beyond(ticket).await
+    }
+
+    /// Reads the store, whosever sessions it is about.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub(crate) async fn read_store<T: Send + 'static>(
+        &self,
+        read: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
+    ) -> Result<T, EngineError> {
+        self.shared.journal.with_store(None, read).await
     }
 
     /// Turns of a generation of a session as the journal has them, with all that was

@@ -14,8 +14,8 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, MemoryStore, PruneBefore, PruneBounds, Refused, Store, StoreError,
-    Unpruned,
+    GenerationOwner, JournalPage, JournalRange, MemoryStore, PruneBefore, PruneBounds, Refused,
+    Store, StoreError, Unpruned, WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -309,6 +309,23 @@ impl Store for FaultyStore {
         self.journal_reads.lock().unwrap().push(key.tenant.clone());
         self.journals.pass();
         self.inner.journal(key, generation, range)
+    }
+
+    fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, StoreError> {
+        self.inner.written_after(number, turns_max, bytes_max)
+    }
+
+    fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
+        self.inner.written_at(numbers)
+    }
+
+    fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
+        self.inner.owners(generations)
     }
 
     fn deliveries(

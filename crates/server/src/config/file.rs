@@ -15,6 +15,7 @@ use memoird_memories::files::FilesOptions;
 use memoird_memories::rules::MemoryLimits;
 use memoird_memories::rules::consolidation::ConsolidationSettings;
 use memoird_models::{EmbedderSpec, SummarizerSpec};
+use memoird_search::SearchConfig;
 use serde::{Deserialize, Serialize};
 
 use super::models::ModelsSection;
@@ -41,6 +42,7 @@ pub(super) struct File {
     pub(super) context: Flat<WindowSettings, ModelsSection>,
     pub(super) compaction: Flat<CompactionPolicy, CompactionConfig, SummarizerKey>,
     pub(super) long_term: Flat<MemoriesConfig, MemoryLimits, MemoryKeys>,
+    pub(super) search: SearchConfig,
     pub(super) limits: Flat<Limits, HooksConfig>,
     pub(super) hooks: Vec<HookSpec>,
     pub(super) tenants: Vec<TenantSpec>,
@@ -124,6 +126,7 @@ impl Default for File {
             context: Flat::default(),
             compaction: Flat::default(),
             long_term: Flat::default(),
+            search: SearchConfig::default(),
             limits: Flat::default(),
             hooks: Vec::new(),
             tenants: Vec::new(),

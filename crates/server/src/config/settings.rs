@@ -18,13 +18,15 @@ const SUMMARIZER: &str = "compaction.summarizer";
 
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
-const AT_START: [&str; 12] = [
+const AT_START: [&str; 14] = [
     "data_dir",
     "journal.durability",
     "journal.queue_bytes",
     "long_term.dir",
     EMBEDDER,
     "long_term.open_files",
+    "search.cpu_share",
+    "search.enabled",
     "server.admin_listen",
     "server.listen",
     "server.max_calls_in_flight",

@@ -176,3 +176,12 @@ fn one_key_belongs_to_one_tenant() {
     let text = format!("tenants: [ {{ id: a, {key} }}, {{ id: b, {key} }} ]");
     assert!(problem(&text).contains("the same key as tenants[0].keys[0]"));
 }
+
+#[test]
+fn searching_is_switched_off_and_has_a_share_that_is_one() {
+    assert!(!parse("search: { enabled: false }").unwrap().search.enabled);
+    for share in ["0%", "101%"] {
+        let problem = problem(&format!("search: {{ cpu_share: {share} }}"));
+        assert!(problem.contains("search.cpu_share"), "{problem}");
+    }
+}

@@ -1,13 +1,14 @@
-//! MemoryService: long-term memory.
+//! MemoryService: what outlives a session, and what was said in it.
 
 use memoird_core::ids::Subject;
 use memoird_proto::spliced::memory_service_server::MemoryService;
 use memoird_proto::{spliced, v1};
-use tonic::{Request, async_trait};
+use tonic::{Request, Response, async_trait};
 
 use super::{Answer, Api, answer, split};
 use crate::wire::from::{generation, optional, session_id};
 use crate::wire::memory::{from, to};
+use crate::wire::search;
 use crate::wire::status;
 use crate::wire::to::count;
 
@@ -142,8 +143,13 @@ impl MemoryService for Api {
 
     async fn search_transcripts(
         &self,
-        _: Request<v1::SearchTranscriptsRequest>,
-    ) -> Answer<v1::SearchTranscriptsResponse> {
-        Err(status::unimplemented("SearchTranscripts"))
+        request: Request<v1::SearchTranscriptsRequest>,
+    ) -> Answer<spliced::SearchTranscriptsResponse> {
+        let (tenant, request) = split(request)?;
+        let found = self.search.search(&tenant, search::request(request)?).await;
+        match found {
+            Ok(found) => Ok(Response::new(search::found(found))),
+            Err(error) => Err(status::search(&error)),
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_engine::EngineError;
 use memoird_memories::MemoryError;
+use memoird_search::SearchError;
 use memoird_store::StoreError;
 use tonic::Code::{
     Aborted, AlreadyExists, DataLoss, FailedPrecondition, Internal, InvalidArgument, NotFound,
@@ -130,6 +131,21 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
 
+/// What could not be searched.
+pub(crate) fn search(failure: &SearchError) -> Status {
+    let (code, reason, retry) = match failure {
+        SearchError::Engine(failure) => return engine(failure),
+        SearchError::Off => (FailedPrecondition, "SEARCH_OFF", None),
+        SearchError::QueryEmpty => (InvalidArgument, "QUERY_EMPTY", None),
+        SearchError::NotReady => (Unavailable, "SEARCH_NOT_READY", LATER),
+        SearchError::Failed { cause } => {
+            error!(%cause, "a search failed at the index");
+            (Unavailable, "SEARCH_FAILED", LATER)
+        }
+    };
+    status(code, reason, failure.to_string(), retry)
+}
+
 /// A request that does not make sense.
 pub(crate) fn invalid(reason: &'static str, problem: impl Into<String>) -> Status {
     status(InvalidArgument, reason, problem, None)
@@ -142,7 +158,7 @@ pub(crate) fn at(place: &str, refusal: &Status) -> Status {
 }
 
 /// Something of the contract that this daemon does not do.
-pub(crate) fn unimplemented(what: &str) -> Status {
+fn unimplemented(what: &str) -> Status {
     let problem = format!("{what} is not served by this version");
     status(Unimplemented, "UNIMPLEMENTED", problem, None)
 }

@@ -14,7 +14,7 @@ use memoird_core::time::{Now, Steady};
 use memoird_core::window::SavedCut;
 
 use super::outbox;
-use crate::{ClockAnchor, KEYS_MAX, Refused, summaries, windows};
+use crate::{ClockAnchor, KEYS_MAX, Refused, WrittenTurn, summaries, windows};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
@@ -23,6 +23,10 @@ pub(super) struct Tables {
     pub(super) generations: BTreeMap<Generation, Row>,
     pub(super) keys: BTreeMap<SessionKey, BTreeMap<Fingerprint, KeyRecord>>,
     pub(super) outbox: BTreeMap<DeliveryId, Delivery>,
+    /// The turns by their numbers: generation and seq.
+    pub(super) written: BTreeMap<u64, (Generation, u64)>,
+    /// The highest number that was given.
+    pub(super) last_number: u64,
     /// What was kept for hooks alone.
     pub(super) kept_bytes: usize,
     /// True when all of that is still owed, as far as somebody looked.
@@ -136,6 +140,13 @@ impl Tables {
                 row.head.partial = appended.partial;
                 row.head.last_access = appended.last_access;
                 row.head.subject = appended.subject.clone().or(row.head.subject.take());
+                let numbers = self.last_number + 1..;
+                let places = appended
+                    .turns
+                    .iter()
+                    .map(|(seq, _)| (change.generation, *seq));
+                self.written.extend(numbers.zip(places));
+                self.last_number += appended.turns.len() as u64;
                 if let Some((name, record)) = appended.idempotency {
                     self.keys
                         .entry(appended.key.clone())
@@ -183,6 +194,7 @@ impl Tables {
         let Self {
             generations,
             outbox,
+            written,
             kept_bytes,
             ..
         } = self;
@@ -196,6 +208,19 @@ impl Tables {
             stays
         });
         outbox.retain(|id, _| generations.contains_key(&id.generation));
+        written.retain(|_, (generation, _)| generations.contains_key(generation));
+    }
+
+    /// The turn with this number, unless it is forgotten.
+    pub(super) fn written_turn(&self, number: u64) -> Option<WrittenTurn> {
+        let (generation, seq) = *self.written.get(&number)?;
+        let content = self.generations.get(&generation)?.turns.get(&seq)?;
+        Some(WrittenTurn {
+            number,
+            generation,
+            seq,
+            content: Arc::clone(content),
+        })
     }
 
     pub(super) fn keys_of(&self, key: &SessionKey, since: Steady) -> Keys {

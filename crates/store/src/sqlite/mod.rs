@@ -10,6 +10,7 @@ mod read;
 mod row;
 mod schema;
 mod write;
+mod written;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
@@ -32,8 +33,8 @@ use crate::checksum::TurnCounters;
 use crate::lock::DirLock;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    JournalPage, JournalRange, PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError,
-    TurnCounts, Unpruned,
+    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, READERS_MAX, Refused,
+    Store, StoreError, TurnCounts, Unpruned, WrittenTurn, WrittenTurns,
 };
 
 /// How the journal is kept.
@@ -206,6 +207,33 @@ impl Store for SqliteStore {
         let reach = self.reach(key);
         let counters = &self.counters;
         self.read(|connection| read::journal(connection, reach, key, generation, range, counters))
+    }
+
+    fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, StoreError> {
+        self.read(|connection| {
+            written::after(connection, number, turns_max, bytes_max, &self.counters)
+        })
+    }
+
+    fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
+        self.read(|connection| written::at(connection, numbers, &self.counters))
+    }
+
+    fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
+        // First the intake: what is folded meanwhile is then found in its place.
+        let newer = {
+            let writer = self.writer();
+            let rows = generations
+                .iter()
+                .filter_map(|name| writer.in_intake(*name).0);
+            rows.map(GenerationRow::into_owner).collect()
+        };
+        self.read(|connection| written::owners(connection, generations, newer))
     }
 
     fn deliveries(

@@ -10,7 +10,7 @@ use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 
-use crate::{encoding, summaries};
+use crate::{GenerationOwner, encoding, summaries};
 
 /// The encoding that this memoird writes.
 const FORMAT: i64 = 1;
@@ -92,6 +92,15 @@ impl GenerationRow {
                 state_version: count(row, 14)?,
             },
         })
+    }
+
+    /// Whose the generation is.
+    pub(super) fn into_owner(self) -> GenerationOwner {
+        GenerationOwner {
+            generation: self.head.generation,
+            key: self.key,
+            subject: self.head.subject,
+        }
     }
 
     /// Runs a statement that takes [`COLUMNS`].

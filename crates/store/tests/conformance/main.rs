@@ -22,3 +22,4 @@ mod seeds;
 mod sessions;
 mod sets;
 mod walk;
+mod written;

@@ -284,7 +284,7 @@ fn polarity(polarity: i32) -> Result<Option<Polarity>, Status> {
 }
 
 /// The time in this field, if it is set.
-fn time(
+pub(crate) fn time(
     field: &'static str,
     time: Option<prost_types::Timestamp>,
 ) -> Result<Option<Timestamp>, Status> {

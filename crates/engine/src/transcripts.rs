@@ -1,0 +1,82 @@
+//! What was said, whoever said it, in the order in which the journal took it: the port for an
+//! index that follows the journal.
+
+use memoird_core::ids::Generation;
+use memoird_store::{GenerationOwner, WrittenTurn, WrittenTurns};
+
+use crate::error::EngineError;
+use crate::sessions::Sessions;
+
+/// The journal as a follower reads it. Cheap to clone. It knows no tenants: whoever shows
+/// something of it has to.
+#[derive(Clone, Debug)]
+pub struct Transcripts {
+    sessions: Sessions,
+}
+
+impl Transcripts {
+    pub(crate) fn new(sessions: Sessions) -> Self {
+        Self { sessions }
+    }
+
+    /// True where there is a journal to follow.
+    pub fn have_journal(&self) -> bool {
+        self.sessions.have_journal()
+    }
+
+    /// Waits until every change that was decided so far is written or refused.
+    ///
+    /// # Errors
+    /// With durability `interval`, what the next try to write them fails with.
+    pub async fn settled(&self) -> Result<(), EngineError> {
+        self.sessions.wait_all_processed().await
+    }
+
+    /// Waits until changes are written that come after `seen`, which is what this gave before,
+    /// or 0 at first.
+    pub async fn written_beyond(&self, seen: u64) -> u64 {
+        self.sessions.wait_processed_beyond(seen).await
+    }
+
+    /// Turns of all sessions with numbers above `number`, until so many turns or so many bytes
+    /// were read; at least one, where there is one.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub async fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, EngineError> {
+        let read = self
+            .sessions
+            .read_store(move |store| store.written_after(number, turns_max, bytes_max));
+        read.await
+    }
+
+    /// The turns with these numbers, in their order; without those that are forgotten.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub async fn written_at(&self, numbers: Vec<u64>) -> Result<Vec<WrittenTurn>, EngineError> {
+        let read = self
+            .sessions
+            .read_store(move |store| store.written_at(&numbers));
+        read.await
+    }
+
+    /// Whose these generations are, in their order; without those that are forgotten.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub async fn owners(
+        &self,
+        generations: Vec<Generation>,
+    ) -> Result<Vec<GenerationOwner>, EngineError> {
+        let read = self
+            .sessions
+            .read_store(move |store| store.owners(&generations));
+        read.await
+    }
+}

@@ -1,0 +1,62 @@
+//! What an operator decides of searching.
+
+use std::time::Duration;
+
+use memoird_core::config::{AsText, Percent, Problems};
+use serde::{Deserialize, Serialize};
+
+/// All of it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SearchConfig {
+    /// False: there is no index, its file is removed, and searches are refused.
+    pub enabled: bool,
+    /// While sessions change, the index takes at most this share of one processor's time, 1
+    /// to 100 percent. What it does not manage then it does later.
+    #[serde(with = "AsText::<Percent>")]
+    pub cpu_share: u8,
+}
+
+impl Default for SearchConfig {
+    fn default() -> Self {
+        Self {
+            enabled: true,
+            cpu_share: 5,
+        }
+    }
+}
+
+impl SearchConfig {
+    /// Adds what is wrong with it.
+    pub fn check(&self, problems: &mut Problems) {
+        problems.percent("cpu_share", self.cpu_share, 1..=100);
+    }
+
+    /// How long to rest after so much work, to stay within the share.
+    pub(crate) fn rest_after(&self, work: Duration) -> Duration {
+        let share = u32::from(self.cpu_share.clamp(1, 100));
+        work * (100 - share) / share
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_and_rest_together_keep_the_share() {
+        let rest = |cpu_share, work_ms| {
+            let config = SearchConfig {
+                cpu_share,
+                ..SearchConfig::default()
+            };
+            config
+                .rest_after(Duration::from_millis(work_ms))
+                .as_millis()
+        };
+        assert_eq!(rest(5, 10), 190);
+        assert_eq!(rest(50, 10), 10);
+        assert_eq!(rest(100, 10), 0);
+        assert_eq!(rest(0, 1), 99, "never a division by zero");
+    }
+}

@@ -1,0 +1,195 @@
+//! Taking turns in: a batch of them, whosever they are, and how far the journal was followed
+//! with them, in one transaction.
+
+use std::collections::HashMap;
+
+use memoird_core::ids::{Generation, Subject, TenantId};
+use memoird_core::time::Timestamp;
+use memoird_core::turn::Role;
+use memoird_store::GenerationOwner;
+use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
+
+use super::{
+    Answer, Followed, Index, TenantRange, find_tenant, generation_word, role_word, save_followed,
+    tool_word, whole,
+};
+use crate::{locked, words};
+
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// A turn to be taken in.
+#[derive(Clone, Debug)]
+pub(crate) struct NewTurn {
+    /// Its number in the journal.
+    pub(crate) number: u64,
+    pub(crate) generation: Generation,
+    pub(crate) role: Role,
+    pub(crate) at: Timestamp,
+    /// The tools that it is about.
+    pub(crate) tools: Vec<String>,
+    pub(crate) text: String,
+}
+
+/// What a tenant has, while a batch is written.
+struct Tenant {
+    range: TenantRange,
+    /// The number of its next turn.
+    next: u64,
+    /// First and last row of what was said on a day.
+    days: HashMap<i64, (i64, i64)>,
+}
+
+/// A row of the index, to be written in the order of the rows: FTS5 would begin a segment anew
+/// for each that comes out of order.
+struct Row {
+    row: i64,
+    number: u64,
+    generation: i64,
+    at_ms: i64,
+    words: String,
+}
+
+/// What is looked up once for a batch.
+struct Batch<'a> {
+    connection: &'a Connection,
+    owners: HashMap<Generation, GenerationOwner>,
+    tenants: HashMap<TenantId, Tenant>,
+    generations: HashMap<Generation, i64>,
+}
+
+impl Index {
+    /// Takes turns in, and with them notes how far the journal was followed. A turn whose
+    /// generation has no owner is forgotten already, and left out. Gives how many were taken.
+    pub(crate) fn add(
+        &self,
+        turns: &[NewTurn],
+        owners: Vec<GenerationOwner>,
+        followed: Followed,
+    ) -> Answer<usize> {
+        let mut writer = locked(&self.writer);
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let owners = owners.into_iter().map(|owner| (owner.generation, owner));
+        let mut batch = Batch {
+            connection: &transaction,
+            owners: owners.collect(),
+            tenants: HashMap::new(),
+            generations: HashMap::new(),
+        };
+        let mut rows = Vec::with_capacity(turns.len());
+        for turn in turns {
+            rows.extend(batch.row(turn)?);
+        }
+        rows.sort_unstable_by_key(|row| row.row);
+        batch.write(&rows)?;
+        save_followed(&transaction, followed)?;
+        transaction.commit()?;
+        Ok(rows.len())
+    }
+}
+
+impl Batch<'_> {
+    /// Gives a turn its row.
+    fn row(&mut self, turn: &NewTurn) -> Answer<Option<Row>> {
+        let Some(owner) = self.owners.get(&turn.generation).cloned() else {
+            return Ok(None);
+        };
+        let generation = self.generation(&owner)?;
+        let tenant = self.tenant(&owner.key.tenant)?;
+        let row = tenant.range.row(tenant.next);
+        tenant.next += 1;
+        let at_ms = turn.at.as_ms();
+        let day = tenant
+            .days
+            .entry(at_ms.div_euclid(DAY_MS))
+            .or_insert((row, row));
+        day.1 = row;
+        let mut words = String::with_capacity(turn.text.len() + 64);
+        words::add_stems(&turn.text, &mut words);
+        let marks = [generation_word(generation), role_word(turn.role)];
+        let tools = turn.tools.iter().map(|tool| tool_word(tool));
+        for mark in marks.into_iter().chain(tools) {
+            words.push(' ');
+            words.push_str(&mark);
+        }
+        Ok(Some(Row {
+            row,
+            number: turn.number,
+            generation,
+            at_ms,
+            words,
+        }))
+    }
+
+    fn tenant(&mut self, name: &TenantId) -> Answer<&mut Tenant> {
+        if !self.tenants.contains_key(name) {
+            let (range, next) = match find_tenant(self.connection, name.as_str())? {
+                Some(found) => found,
+                None => {
+                    let sql = "INSERT INTO tenants (name, next) VALUES (?, 1)";
+                    self.connection
+                        .prepare_cached(sql)?
+                        .execute([name.as_str()])?;
+                    let tenant = self.connection.last_insert_rowid();
+                    (TenantRange { tenant }, 1)
+                }
+            };
+            let days = HashMap::new();
+            let tenant = Tenant { range, next, days };
+            self.tenants.insert(name.clone(), tenant);
+        }
+        let missing = rusqlite::Error::QueryReturnedNoRows;
+        Ok(self.tenants.get_mut(name).ok_or(missing)?)
+    }
+
+    /// The number of a generation, whose subject may be another one than before.
+    fn generation(&mut self, owner: &GenerationOwner) -> Answer<i64> {
+        if let Some(no) = self.generations.get(&owner.generation) {
+            return Ok(*no);
+        }
+        let tenant = self.tenant(&owner.key.tenant)?.range.tenant;
+        let sql = "INSERT INTO generations (generation, tenant, session, subject)
+                   VALUES (?, ?, ?, ?)
+                   ON CONFLICT (generation) DO UPDATE SET subject = excluded.subject
+                   RETURNING no";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        let no = statement
+            .query_row(
+                params![
+                    owner.generation.to_bytes(),
+                    tenant,
+                    owner.key.session.as_str(),
+                    owner.subject.as_ref().map(Subject::as_str),
+                ],
+                |row| row.get(0),
+            )
+            .optional()?;
+        let no = no.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        self.generations.insert(owner.generation, no);
+        Ok(no)
+    }
+
+    fn write(&self, rows: &[Row]) -> Answer<()> {
+        let sql = "INSERT INTO turns (no, number, generation, at) VALUES (?, ?, ?, ?)";
+        let mut turns = self.connection.prepare_cached(sql)?;
+        let sql = "INSERT INTO words (rowid, stems) VALUES (?, ?)";
+        let mut words = self.connection.prepare_cached(sql)?;
+        for row in rows {
+            let parameters = params![row.row, whole(row.number), row.generation, row.at_ms];
+            turns.execute(parameters)?;
+            words.execute(params![row.row, row.words])?;
+        }
+        let sql = "UPDATE tenants SET next = ? WHERE no = ?";
+        let mut tenants = self.connection.prepare_cached(sql)?;
+        let sql = "INSERT INTO days (tenant, day, first, last) VALUES (?, ?, ?, ?)
+                   ON CONFLICT DO UPDATE SET last = excluded.last";
+        let mut days = self.connection.prepare_cached(sql)?;
+        for tenant in self.tenants.values() {
+            let no = tenant.range.tenant;
+            tenants.execute([whole(tenant.next), no])?;
+            for (day, (first, last)) in &tenant.days {
+                days.execute([no, *day, *first, *last])?;
+            }
+        }
+        Ok(())
+    }
+}

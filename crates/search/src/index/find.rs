@@ -1,0 +1,351 @@
+//! Finding: which turns of a tenant have words that are looked for, and pass the filters.
+
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+use memoird_core::ids::{Generation, SessionId, Subject, TenantId};
+use memoird_core::time::Timestamp;
+use memoird_core::turn::Role;
+use rusqlite::{Connection, ToSql, params};
+
+use super::{
+    Answer, Index, TenantRange, find_tenant, generation_word, role_word, tool_word, whole,
+};
+use crate::words::{Found, Sought, Statistics};
+
+/// Turns that one word is looked up in, the newest: whatever more turns have says next to
+/// nothing.
+const MATCHES_MAX: usize = 8_192;
+/// So many lives of a session or of a subject are looked for by their words in the index; where
+/// there are more, each turn's life is looked at.
+const GENERATIONS_MAX: usize = 256;
+const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
+
+/// Which turns may be found.
+#[derive(Clone, Debug)]
+pub(crate) struct Filter {
+    /// Only this tenant's.
+    pub(crate) tenant: TenantId,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) subject: Option<Subject>,
+    pub(crate) after: Option<Timestamp>,
+    pub(crate) before: Option<Timestamp>,
+    pub(crate) roles: Vec<Role>,
+    pub(crate) tool: Option<String>,
+    /// Only the first so many turns that the tenant ever had; `None`: all.
+    pub(crate) turns: Option<u64>,
+}
+
+/// A turn that may be a hit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Candidate {
+    /// Its number among the tenant's turns.
+    pub(crate) turn: u64,
+    /// Its number in the journal.
+    pub(crate) number: u64,
+    /// Which words the index found in it.
+    pub(crate) found: Found,
+}
+
+/// What the index found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Matches {
+    /// The best candidates, by what the index knows, best and newest first.
+    pub(crate) candidates: Vec<Candidate>,
+    /// What the words weigh.
+    pub(crate) statistics: Statistics,
+    /// The turns that the tenant had.
+    pub(crate) turns: u64,
+}
+
+/// The filters in the terms of the index.
+struct Plan {
+    range: TenantRange,
+    first: i64,
+    last: i64,
+    /// What has to be in the index beside a word, joined by AND; empty: nothing.
+    marks: Vec<String>,
+    /// What has to be so of the turn's row; empty: nothing.
+    conditions: Vec<String>,
+    parameters: Vec<Box<dyn ToSql>>,
+}
+
+impl Index {
+    /// Where the journal has the newest turns of a generation, at most so many of them.
+    pub(crate) fn newest_turns(&self, generation: Generation, max: usize) -> Answer<Vec<u64>> {
+        self.read(|connection| {
+            let sql = "SELECT no FROM generations WHERE generation = ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            let mut found = statement.query([generation.to_bytes()])?;
+            let Some(row) = found.next()? else {
+                return Ok(Vec::new());
+            };
+            let word = quoted(&generation_word(row.get(0)?));
+            let sql = "SELECT turns.number FROM words CROSS JOIN turns ON turns.no = words.rowid
+                       WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            let numbers = statement.query_map(params![word, whole(max as u64)], |row| {
+                Ok(row.get::<_, i64>(0)?.unsigned_abs())
+            })?;
+            Ok(numbers.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// The turns that may be hits, at most so many.
+    pub(crate) fn find(&self, filter: &Filter, sought: &Sought, max: usize) -> Answer<Matches> {
+        self.read(|connection| {
+            let Some((range, next)) = find_tenant(connection, filter.tenant.as_str())? else {
+                return Ok(Matches::default());
+            };
+            let turns = filter.turns.unwrap_or(u64::MAX).min(next - 1);
+            let Some(plan) = Plan::new(connection, filter, range, turns)? else {
+                return Ok(Matches {
+                    turns,
+                    ..Matches::default()
+                });
+            };
+            let mut matches = match sought.is_empty() {
+                true => plan.newest(connection, max)?,
+                false => plan.with_words(connection, sought, max)?,
+            };
+            matches.turns = turns;
+            plan.put_numbers(connection, &mut matches.candidates)?;
+            Ok(matches)
+        })
+    }
+}
+
+impl Plan {
+    /// `None` where nothing can pass.
+    fn new(
+        connection: &Connection,
+        filter: &Filter,
+        range: TenantRange,
+        turns: u64,
+    ) -> Answer<Option<Self>> {
+        let mut plan = Self {
+            range,
+            first: range.row(1),
+            last: range.row(turns),
+            marks: Vec::new(),
+            conditions: Vec::new(),
+            parameters: Vec::new(),
+        };
+        if let Some(tool) = &filter.tool {
+            plan.marks.push(quoted(&tool_word(tool)));
+        }
+        if !filter.roles.is_empty() {
+            let roles = filter.roles.iter().map(|role| role_word(*role));
+            plan.marks.push(any_of(roles));
+        }
+        let is_possible =
+            plan.put_time(connection, filter)? && plan.put_lives(connection, filter)?;
+        Ok((is_possible && plan.first <= plan.last).then_some(plan))
+    }
+
+    /// What was said when: the days say between which rows to look, and each turn's time whether
+    /// it passes. False where nothing can.
+    fn put_time(&mut self, connection: &Connection, filter: &Filter) -> Answer<bool> {
+        if filter.after.is_none() && filter.before.is_none() {
+            return Ok(true);
+        }
+        let after = filter.after.map_or(i64::MIN, Timestamp::as_ms);
+        let before = filter.before.map_or(i64::MAX, Timestamp::as_ms);
+        let sql = "SELECT min(first), max(last) FROM days
+                   WHERE tenant = ? AND day BETWEEN ? AND ?";
+        let days = [
+            self.range.tenant,
+            after.div_euclid(DAY_MS),
+            before.div_euclid(DAY_MS),
+        ];
+        let (first, last) = connection.prepare_cached(sql)?.query_row(days, |row| {
+            Ok((row.get::<_, Option<i64>>(0)?, row.get::<_, Option<i64>>(1)?))
+        })?;
+        let (Some(first), Some(last)) = (first, last) else {
+            return Ok(false);
+        };
+        self.first = self.first.max(first);
+        self.last = self.last.min(last);
+        // To the millisecond; whoever reads the turn looks again.
+        self.conditions.push("turns.at BETWEEN ? AND ?".to_owned());
+        self.parameters.push(Box::new(after));
+        self.parameters.push(Box::new(before));
+        Ok(true)
+    }
+
+    /// The lives of a session or a subject. False where there are none.
+    fn put_lives(&mut self, connection: &Connection, filter: &Filter) -> Answer<bool> {
+        let mut condition = "tenant = ?".to_owned();
+        let mut parameters: Vec<String> = Vec::new();
+        if let Some(session) = &filter.session {
+            condition += " AND session = ?";
+            parameters.push(session.as_str().to_owned());
+        }
+        if let Some(subject) = &filter.subject {
+            condition += " AND subject = ?";
+            parameters.push(subject.as_str().to_owned());
+        }
+        if parameters.is_empty() {
+            return Ok(true);
+        }
+        let tenant = self.range.tenant;
+        let bound = |limit: Option<i64>| {
+            let mut bound: Vec<Box<dyn ToSql>> = vec![Box::new(tenant)];
+            bound.extend(parameters.iter().cloned().map(|text| Box::new(text) as _));
+            bound.extend(limit.map(|limit| Box::new(limit) as _));
+            bound
+        };
+        let sql = format!("SELECT no FROM generations WHERE {condition} LIMIT ?");
+        let limit = whole(GENERATIONS_MAX as u64 + 1);
+        let mut statement = connection.prepare_cached(&sql)?;
+        let generations = statement
+            .query_map(&*refs(&bound(Some(limit))), |row| row.get::<_, i64>(0))?
+            .collect::<Result<Vec<_>, _>>()?;
+        if generations.len() <= GENERATIONS_MAX {
+            let is_any = !generations.is_empty();
+            if is_any {
+                self.marks
+                    .push(any_of(generations.into_iter().map(generation_word)));
+            }
+            return Ok(is_any);
+        }
+        let condition =
+            format!("turns.generation IN (SELECT no FROM generations WHERE {condition})");
+        self.conditions.push(condition);
+        self.parameters.extend(bound(None));
+        Ok(true)
+    }
+
+    /// By the filters alone: the newest turns.
+    fn newest(&self, connection: &Connection, max: usize) -> Answer<Matches> {
+        let mut candidates = Vec::new();
+        self.rows(connection, None, max, |row| {
+            candidates.push(Candidate {
+                turn: TenantRange::number(row),
+                number: 0,
+                found: Found::default(),
+            });
+        })?;
+        Ok(Matches {
+            candidates,
+            ..Matches::default()
+        })
+    }
+
+    /// By words: each is looked up, and the turns that have most of them are the best.
+    fn with_words(&self, connection: &Connection, sought: &Sought, max: usize) -> Answer<Matches> {
+        let all = (self.last - self.first + 1).unsigned_abs();
+        let mut statistics = Statistics {
+            memories: all,
+            found_in: Vec::new(),
+        };
+        let mut found: HashMap<i64, Found> = HashMap::new();
+        for (place, stem) in sought.stems().enumerate() {
+            let (mut count, mut last_seen) = (0, self.first);
+            self.rows(connection, Some(stem), MATCHES_MAX, |row| {
+                found.entry(row).or_default().insert(place);
+                count += 1;
+                last_seen = row;
+            })?;
+            statistics.found_in.push(match count < MATCHES_MAX as u64 {
+                true => count,
+                // As many as there are, if the word is spread evenly.
+                false => {
+                    let seen = (self.last - last_seen + 1).unsigned_abs().max(1);
+                    (count.saturating_mul(all) / seen).min(all)
+                }
+            });
+        }
+        let scorer = sought.scorer(&statistics);
+        let mut ranked: Vec<(f64, i64, Found)> = found
+            .into_iter()
+            .map(|(row, found)| (scorer.coverage(found), row, found))
+            .collect();
+        ranked.sort_unstable_by(|(one, row, _), (other, other_row, _)| {
+            other.total_cmp(one).then(other_row.cmp(row))
+        });
+        ranked.truncate(max);
+        let candidates = ranked.into_iter().map(|(_, row, found)| Candidate {
+            turn: TenantRange::number(row),
+            number: 0,
+            found,
+        });
+        Ok(Matches {
+            candidates: candidates.collect(),
+            statistics,
+            turns: 0,
+        })
+    }
+
+    /// The rows that pass, the newest first: of a word, or all of them.
+    fn rows(
+        &self,
+        connection: &Connection,
+        stem: Option<&str>,
+        max: usize,
+        mut note: impl FnMut(i64),
+    ) -> Answer<()> {
+        let asked: Vec<String> = self.marks.iter().cloned().chain(stem.map(quoted)).collect();
+        let mut parameters: Vec<&dyn ToSql> = Vec::new();
+        let words = asked.join(" AND ");
+        let (mut sql, row) = match (words.is_empty(), self.conditions.is_empty()) {
+            (true, _) => ("SELECT turns.no FROM turns WHERE".to_owned(), "turns.no"),
+            (false, true) => (
+                "SELECT words.rowid FROM words WHERE words MATCH ? AND".to_owned(),
+                "words.rowid",
+            ),
+            (false, false) => (
+                "SELECT words.rowid FROM words CROSS JOIN turns ON turns.no = words.rowid
+                 WHERE words MATCH ? AND"
+                    .to_owned(),
+                "words.rowid",
+            ),
+        };
+        if !words.is_empty() {
+            parameters.push(&words);
+        }
+        let _ = write!(sql, " {row} BETWEEN ? AND ?");
+        parameters.extend([&self.first as &dyn ToSql, &self.last]);
+        for condition in &self.conditions {
+            let _ = write!(sql, " AND {condition}");
+        }
+        parameters.extend(self.parameters.iter().map(AsRef::as_ref));
+        let _ = write!(sql, " ORDER BY {row} DESC LIMIT ?");
+        let max = whole(max as u64);
+        parameters.push(&max);
+        let mut statement = connection.prepare_cached(&sql)?;
+        let mut rows = statement.query(&*parameters)?;
+        while let Some(row) = rows.next()? {
+            note(row.get(0)?);
+        }
+        Ok(())
+    }
+
+    /// Looks up where the journal has the candidates.
+    fn put_numbers(&self, connection: &Connection, candidates: &mut Vec<Candidate>) -> Answer<()> {
+        let sql = "SELECT number FROM turns WHERE no = ?";
+        let mut statement = connection.prepare_cached(sql)?;
+        for candidate in candidates.iter_mut() {
+            let mut rows = statement.query([self.range.row(candidate.turn)])?;
+            if let Some(row) = rows.next()? {
+                candidate.number = row.get::<_, i64>(0)?.unsigned_abs();
+            }
+        }
+        candidates.retain(|candidate| candidate.number > 0);
+        Ok(())
+    }
+}
+
+/// A word as the index is asked for it; words and marks have no quotation marks.
+fn quoted(word: &str) -> String {
+    format!("\"{word}\"")
+}
+
+fn any_of(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<String> = words.map(|word| quoted(&word)).collect();
+    format!("({})", words.join(" OR "))
+}
+
+fn refs(parameters: &[Box<dyn ToSql>]) -> Vec<&dyn ToSql> {
+    parameters.iter().map(AsRef::as_ref).collect()
+}

@@ -1,0 +1,73 @@
+//! Forgetting: what the journal has no more leaves the index, in steps of a bounded size.
+
+use memoird_core::ids::Generation;
+use rusqlite::{TransactionBehavior, params};
+
+use super::{Answer, Index, TenantRange, generation_word, whole};
+use crate::locked;
+
+impl Index {
+    /// Generations between these two, in the order of their start, at most so many: the one
+    /// itself is the first that is not among them, the other the last that may be.
+    pub(crate) fn generations(
+        &self,
+        after: Generation,
+        until: Generation,
+        max: usize,
+    ) -> Answer<Vec<Generation>> {
+        self.read(|connection| {
+            let sql = "SELECT generation FROM generations
+                       WHERE generation > ? AND generation <= ? ORDER BY generation LIMIT ?";
+            let mut statement = connection.prepare_cached(sql)?;
+            let parameters = params![after.to_bytes(), until.to_bytes(), whole(max as u64)];
+            let found =
+                statement.query_map(parameters, |row| Ok(Generation::from_bytes(row.get(0)?)))?;
+            Ok(found.collect::<Result<_, _>>()?)
+        })
+    }
+
+    /// Forgets turns of a generation, at most so many, and the generation once it has none.
+    /// Gives how many went; fewer than `turns_max`: all of it is forgotten.
+    pub(crate) fn forget(&self, generation: Generation, turns_max: usize) -> Answer<usize> {
+        let mut writer = locked(&self.writer);
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let sql = "SELECT no, tenant FROM generations WHERE generation = ?";
+        let mut statement = transaction.prepare_cached(sql)?;
+        let mut found = statement.query([generation.to_bytes()])?;
+        let Some(row) = found.next()? else {
+            return Ok(0);
+        };
+        let (no, tenant): (i64, i64) = (row.get(0)?, row.get(1)?);
+        drop(found);
+        drop(statement);
+        let sql = "SELECT rowid FROM words WHERE words MATCH ? LIMIT ?";
+        let mut statement = transaction.prepare_cached(sql)?;
+        let word = format!("\"{}\"", generation_word(no));
+        let rows = statement
+            .query_map(params![word, whole(turns_max as u64)], |row| row.get(0))?
+            .collect::<Result<Vec<i64>, _>>()?;
+        drop(statement);
+        for table in ["words WHERE rowid", "turns WHERE no"] {
+            let mut delete = transaction.prepare_cached(&format!("DELETE FROM {table} = ?"))?;
+            for row in &rows {
+                delete.execute([row])?;
+            }
+        }
+        if rows.len() < turns_max {
+            transaction
+                .prepare_cached("DELETE FROM generations WHERE no = ?")?
+                .execute([no])?;
+            let range = TenantRange { tenant };
+            let sql = "DELETE FROM days WHERE tenant = ?1 AND last <
+                       (SELECT ifnull(min(no), ?3) FROM turns WHERE no BETWEEN ?2 AND ?3)";
+            let parameters = [tenant, range.row(1), range.row(u64::MAX)];
+            transaction.prepare_cached(sql)?.execute(parameters)?;
+        }
+        transaction.commit()?;
+        // Each row of the answer is one page that was given back.
+        let mut vacuum = writer.prepare_cached("PRAGMA incremental_vacuum(256)")?;
+        let mut pages = vacuum.query([])?;
+        while pages.next()?.is_some() {}
+        Ok(rows.len())
+    }
+}

@@ -1,0 +1,42 @@
+CREATE TABLE state (
+    id              INTEGER PRIMARY KEY CHECK (id = 1),
+    words_version   INTEGER NOT NULL,
+    followed        INTEGER NOT NULL,
+    last_generation BLOB,
+    last_seq        INTEGER
+) STRICT;
+
+CREATE TABLE tenants (
+    no   INTEGER PRIMARY KEY,
+    name TEXT    NOT NULL UNIQUE,
+    next INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE generations (
+    no         INTEGER PRIMARY KEY,
+    generation BLOB    NOT NULL UNIQUE,
+    tenant     INTEGER NOT NULL,
+    session    TEXT    NOT NULL,
+    subject    TEXT
+) STRICT;
+CREATE INDEX generations_session ON generations (tenant, session);
+CREATE INDEX generations_subject ON generations (tenant, subject) WHERE subject IS NOT NULL;
+
+CREATE TABLE turns (
+    no         INTEGER PRIMARY KEY,
+    number     INTEGER NOT NULL,
+    generation INTEGER NOT NULL,
+    at         INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE days (
+    tenant INTEGER NOT NULL,
+    day    INTEGER NOT NULL,
+    first  INTEGER NOT NULL,
+    last   INTEGER NOT NULL,
+    PRIMARY KEY (tenant, day)
+) STRICT, WITHOUT ROWID;
+
+CREATE VIRTUAL TABLE words USING fts5(
+    stems, content = '', contentless_delete = 1, detail = none, tokenize = 'ascii'
+);

@@ -1,0 +1,29 @@
+//! Search: full text over what was said, ended generations included until retention.
+//!
+//! The index is a file of its own, made of the journal and nothing else. A worker follows the
+//! journal and keeps it up; where it is lost or damaged it is built anew. What a search shows
+//! is read from the journal, by the tenant's own sessions: the index only says where to look.
+
+mod config;
+mod counters;
+mod error;
+mod follower;
+mod index;
+mod request;
+mod search;
+mod turn_text;
+mod words;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+pub use config::SearchConfig;
+pub use counters::SearchSnapshot;
+pub use error::{IndexError, SearchError};
+pub use request::{Hit, PageToken, SearchPage, SearchRequest};
+pub use search::Search;
+
+/// Locks also what a panic left locked: nothing is kept here that a panic could leave half
+/// changed, and a transaction was rolled back when it was dropped.
+fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,428 @@
+//! The calls: what a tenant's bots look for is found in the index and read from the journal.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memoird_core::ids::{Generation, SessionId};
+use memoird_core::time::Timestamp;
+use memoird_core::turn::Role;
+use memoird_engine::{Engine, EngineError, HistoryQuery, HistoryScope, Stopwatch, Tenant};
+use memoird_store::{WrittenTurn, encoding};
+use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tokio::sync::{Notify, Semaphore, watch};
+use tracing::warn;
+
+use crate::config::SearchConfig;
+use crate::counters::{Counters, SearchSnapshot};
+use crate::error::{IndexError, SearchError};
+use crate::follower::Follower;
+use crate::index::{self, Candidate, Filter, Index, Matches};
+use crate::locked;
+use crate::request::{Hit, PageToken, SearchPage, SearchRequest};
+use crate::turn_text::SearchedTurn;
+use crate::words::Sought;
+
+/// The file of the index in the data directory.
+const FILE_NAME: &str = "search.db";
+/// Further bytes of a query are not looked at.
+const QUERY_BYTES_MAX: usize = 4 << 10;
+/// Turns whose text is looked at for one query by words: so many can be paged through.
+const CANDIDATES_MAX: usize = 512;
+/// Turns that are read from the journal at once.
+const READ_TURNS: usize = 16;
+/// Searches at once; more wait.
+const SEARCHES_MAX: usize = 4;
+/// How long a search waits for the index to have what was said before it.
+const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
+/// Bytes of turns after which a page ends, and after which a hit is given without the turns
+/// around it: clients take 4 MiB where nobody told them otherwise.
+const PAGE_BYTES_MAX: usize = 2 << 20;
+const AROUND_BYTES_MAX: usize = 512 << 10;
+
+/// Full text over the turns of all tenants. Cheap to clone; every clone is the same.
+#[derive(Clone, Debug)]
+pub struct Search {
+    shared: Arc<Shared>,
+}
+
+/// What calls and the worker share.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    pub(crate) engine: Engine,
+    pub(crate) config: SearchConfig,
+    pub(crate) path: PathBuf,
+    /// `None` until the worker has opened it, and while it is made anew.
+    pub(crate) index: Mutex<Option<Arc<Index>>>,
+    /// Set by whoever finds the file damaged: the worker makes it anew.
+    pub(crate) is_damaged: AtomicBool,
+    /// Counts the calls that wait for the index.
+    pub(crate) asked: AtomicU64,
+    /// Of those, the last that came before the worker found nothing more to take in.
+    pub(crate) answered: watch::Sender<u64>,
+    /// Wakes the worker.
+    pub(crate) wanted: Notify,
+    pub(crate) counters: Counters,
+    places: Semaphore,
+    seconds: Histogram,
+}
+
+/// A turn that fits, before it is read for the answer.
+#[derive(Clone, Copy, Debug)]
+struct Scored {
+    score: f64,
+    /// Its number among the tenant's turns.
+    turn: u64,
+    generation: Generation,
+    seq: u64,
+}
+
+/// What a search needs to look at candidates, wherever that runs.
+#[derive(Clone, Debug)]
+struct Judge {
+    sought: Arc<Sought>,
+    matches: Arc<Matches>,
+    after: Option<Timestamp>,
+    before: Option<Timestamp>,
+}
+
+impl Search {
+    /// Serves searches in the journal of `engine`, with an index in `data_dir`, and runs the
+    /// worker that keeps it up until the engine is closed. Switched off it removes the index.
+    /// Without a journal there is nothing to search, and every call is refused.
+    pub fn open(engine: Engine, data_dir: &Path, config: SearchConfig) -> Self {
+        let shared = Shared {
+            path: data_dir.join(FILE_NAME),
+            config,
+            index: Mutex::default(),
+            is_damaged: AtomicBool::new(false),
+            asked: AtomicU64::new(0),
+            answered: watch::Sender::new(0),
+            wanted: Notify::new(),
+            counters: Counters::default(),
+            places: Semaphore::new(SEARCHES_MAX),
+            seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
+            engine,
+        };
+        let search = Self {
+            shared: Arc::new(shared),
+        };
+        let shared = &search.shared;
+        match (
+            shared.engine.transcripts.have_journal(),
+            shared.config.enabled,
+        ) {
+            (true, true) => shared.engine.run_worker(Follower::new(Arc::clone(shared))),
+            // What the journal forgets would stay in an index that nobody keeps up.
+            (true, false) => {
+                if let Err(error) = index::remove(&shared.path) {
+                    warn!(%error, "the index of what was said could not be removed");
+                }
+            }
+            (false, _) => {}
+        }
+        search
+    }
+
+    /// How the index does.
+    pub fn counts(&self) -> SearchSnapshot {
+        self.shared.counters.snapshot()
+    }
+
+    /// How long searches take, for a metrics registry.
+    pub fn seconds(&self) -> Histogram {
+        self.shared.seconds.clone()
+    }
+
+    /// Looks for turns of a tenant.
+    ///
+    /// # Errors
+    /// [`SearchError`].
+    pub async fn search(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: SearchRequest,
+    ) -> Result<SearchPage, SearchError> {
+        let watch = Stopwatch::start();
+        let shared = &self.shared;
+        if !shared.engine.transcripts.have_journal() {
+            return Err(EngineError::JournalOff.into());
+        }
+        if !shared.config.enabled {
+            return Err(SearchError::Off);
+        }
+        let sought = sought(&request)?;
+        let closed = |_| SearchError::Engine(EngineError::Stopping);
+        let _place = shared.places.acquire().await.map_err(closed)?;
+        let incomplete = !self.catch_up().await;
+        let page = self.page(tenant, request, sought).await?;
+        shared.seconds.observe(watch.seconds());
+        Ok(SearchPage { incomplete, ..page })
+    }
+
+    /// Waits until the index has what was said so far. False when it takes too long.
+    async fn catch_up(&self) -> bool {
+        let shared = &self.shared;
+        if shared.engine.transcripts.settled().await.is_err() {
+            return false;
+        }
+        let call = shared.asked.fetch_add(1, Ordering::AcqRel) + 1;
+        shared.wanted.notify_one();
+        let mut answered = shared.answered.subscribe();
+        let wait = answered.wait_for(|answered| *answered >= call);
+        tokio::time::timeout(CATCH_UP_WAIT, wait).await.is_ok()
+    }
+
+    async fn page(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: SearchRequest,
+        sought: Sought,
+    ) -> Result<SearchPage, SearchError> {
+        let is_by_words = !sought.is_empty();
+        let sought = Arc::new(sought);
+        let matches = self.find(tenant, &request, &sought).await?;
+        let judge = Judge {
+            sought,
+            matches: Arc::new(matches),
+            after: request.after,
+            before: request.before,
+        };
+        // By the filters alone the order is known before any turn is read.
+        let enough = if is_by_words {
+            usize::MAX
+        } else {
+            request.limit + 1
+        };
+        let mut scored = self.judge(&judge, enough).await?;
+        scored.sort_by(|one, other| {
+            other
+                .score
+                .total_cmp(&one.score)
+                .then(other.turn.cmp(&one.turn))
+        });
+        if let Some(page) = request.page {
+            scored.retain(|hit| page.is_before(hit.score, hit.turn));
+        }
+        let turns = judge.matches.turns;
+        let turns = request.page.map_or(turns, |page| page.turns);
+        self.read_page(tenant, &request, &judge, &scored, turns)
+            .await
+    }
+
+    /// The turns that the index finds.
+    async fn find(
+        &self,
+        tenant: &Tenant,
+        request: &SearchRequest,
+        sought: &Arc<Sought>,
+    ) -> Result<Matches, SearchError> {
+        let is_by_words = !sought.is_empty();
+        let page = request.page;
+        let filter = Filter {
+            tenant: tenant.id.clone(),
+            session: request.session.clone(),
+            subject: request.subject.clone(),
+            after: request.after,
+            before: request.before,
+            roles: request.roles.clone(),
+            tool: request.tool.clone(),
+            // By the filters alone the next page is what is older.
+            turns: page.map(|page| match is_by_words {
+                true => page.turns,
+                false => page.number.saturating_sub(1),
+            }),
+        };
+        let index = locked(&self.shared.index).clone();
+        let index = index.ok_or(SearchError::NotReady)?;
+        let sought = Arc::clone(sought);
+        let find = move || index.find(&filter, &sought, CANDIDATES_MAX);
+        let found = self.shared.engine.blocking.run(find).await?;
+        found.map_err(|error| self.noted(error))
+    }
+
+    /// Reads candidates, best first, until so many fit.
+    async fn judge(&self, judge: &Judge, enough: usize) -> Result<Vec<Scored>, SearchError> {
+        let engine = &self.shared.engine;
+        let mut scored = Vec::new();
+        let candidates = &judge.matches.candidates;
+        for chunk in candidates.chunks(READ_TURNS) {
+            let numbers = chunk.iter().map(|candidate| candidate.number);
+            let turns = engine.transcripts.written_at(numbers.collect()).await?;
+            let (judge, chunk) = (judge.clone(), chunk.to_vec());
+            let look = move || judge.look(&chunk, &turns);
+            scored.extend(engine.blocking.run(look).await?);
+            if scored.len() >= enough {
+                break;
+            }
+        }
+        Ok(scored)
+    }
+
+    /// Reads the hits of a page with the turns around them, from the tenant's own sessions.
+    async fn read_page(
+        &self,
+        tenant: &Arc<Tenant>,
+        request: &SearchRequest,
+        judge: &Judge,
+        scored: &[Scored],
+        turns: u64,
+    ) -> Result<SearchPage, SearchError> {
+        let wanted = &scored[..scored.len().min(request.limit)];
+        let generations = wanted.iter().map(|hit| hit.generation).collect();
+        let owners = self.shared.engine.transcripts.owners(generations).await?;
+        let own = owners
+            .into_iter()
+            .filter(|owner| owner.key.tenant == tenant.id);
+        let sessions: HashMap<Generation, SessionId> = own
+            .map(|owner| (owner.generation, owner.key.session))
+            .collect();
+        let (mut hits, mut bytes, mut seen) = (Vec::new(), 0, 0);
+        for found in wanted {
+            let hit = match sessions.get(&found.generation) {
+                Some(session) => {
+                    let around = self.around(tenant, session, found, request.context_turns);
+                    let turns = around.await?;
+                    judge.hit(session, found, turns)
+                }
+                // Forgotten meanwhile, or not theirs.
+                None => None,
+            };
+            if let Some(hit) = hit {
+                bytes += hit.turns.iter().map(|turn| turn.len()).sum::<usize>();
+                if bytes > PAGE_BYTES_MAX && !hits.is_empty() {
+                    break;
+                }
+                hits.push(hit);
+            }
+            seen += 1;
+        }
+        let last = wanted[..seen].last().filter(|_| seen < scored.len());
+        let next = last.map(|last| PageToken {
+            turns,
+            score: last.score,
+            number: last.turn,
+        });
+        Ok(SearchPage {
+            hits,
+            next,
+            incomplete: false,
+        })
+    }
+
+    /// A turn with those before and after it, as the tenant's own session has them; none when it
+    /// is forgotten. Where they are too large together it is the turn alone.
+    async fn around(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        hit: &Scored,
+        context_turns: usize,
+    ) -> Result<Vec<Arc<[u8]>>, SearchError> {
+        let before = (context_turns as u64).min(hit.seq.saturating_sub(1));
+        for (before, behind) in [(before, context_turns), (0, 0)] {
+            let query = HistoryQuery {
+                scope: HistoryScope::Journal,
+                generation: Some(hit.generation),
+                after_seq: hit.seq.saturating_sub(1 + before),
+                turns_max: usize::try_from(before).unwrap_or(0) + 1 + behind,
+                bytes_max: AROUND_BYTES_MAX,
+            };
+            let commands = &self.shared.engine.commands;
+            let page = match commands.history(tenant, session, query).await {
+                Ok(page) => page,
+                Err(
+                    EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
+                ) => return Ok(Vec::new()),
+                Err(error) => return Err(error.into()),
+            };
+            if page.turns.len() as u64 > before {
+                return Ok(page.turns);
+            }
+        }
+        Ok(Vec::new())
+    }
+
+    /// Leaves a damaged file to the worker.
+    fn noted(&self, error: IndexError) -> SearchError {
+        if error.is_damage() {
+            self.shared.is_damaged.store(true, Ordering::Release);
+            self.shared.wanted.notify_one();
+        }
+        error.into()
+    }
+}
+
+impl Judge {
+    /// Which of the candidates fit, by what they say.
+    fn look(&self, candidates: &[Candidate], turns: &[WrittenTurn]) -> Vec<Scored> {
+        let by_number: HashMap<u64, &WrittenTurn> =
+            turns.iter().map(|turn| (turn.number, turn)).collect();
+        let scorer = self.sought.scorer(&self.matches.statistics);
+        let mut scored = Vec::new();
+        for candidate in candidates {
+            let Some(written) = by_number.get(&candidate.number) else {
+                continue;
+            };
+            let Some(turn) = SearchedTurn::open(written.seq, &written.content) else {
+                continue;
+            };
+            let score = match self.sought.is_empty() {
+                true => 0.0,
+                false => scorer.score(candidate.found, &turn.text),
+            };
+            let is_late = self.after.is_none_or(|after| turn.at >= after);
+            let is_early = self.before.is_none_or(|before| turn.at < before);
+            let is_hit = self.sought.is_empty() || score > 0.0;
+            if is_late && is_early && is_hit {
+                scored.push(Scored {
+                    score,
+                    turn: candidate.turn,
+                    generation: written.generation,
+                    seq: written.seq,
+                });
+            }
+        }
+        scored
+    }
+
+    /// The hit as it is told; `None` when its turn is not among these.
+    fn hit(&self, session: &SessionId, found: &Scored, turns: Vec<Arc<[u8]>>) -> Option<Hit> {
+        let is_hit = |turn: &&Arc<[u8]>| {
+            encoding::open_placed(turn).is_some_and(|(seq, _)| seq == found.seq)
+        };
+        let content = turns.iter().find(is_hit)?;
+        let turn = SearchedTurn::open(found.seq, content)?;
+        let (role, at): (Role, Timestamp) = (turn.role, turn.at);
+        Some(Hit {
+            session: session.clone(),
+            generation: found.generation,
+            seq: found.seq,
+            role,
+            at,
+            snippet: self.sought.snippet(&turn.text),
+            score: found.score,
+            turns,
+        })
+    }
+}
+
+/// What is looked for, in words. Where there are none, something else has to be named.
+fn sought(request: &SearchRequest) -> Result<Sought, SearchError> {
+    let query = &request.query;
+    let sought = Sought::new(&query[..query.floor_char_boundary(QUERY_BYTES_MAX)]);
+    let has_filter = request.session.is_some()
+        || request.subject.is_some()
+        || request.after.is_some()
+        || request.before.is_some()
+        || request.tool.is_some()
+        || !request.roles.is_empty();
+    let is_asked = !sought.is_empty() || has_filter && query.trim().is_empty();
+    is_asked.then_some(sought).ok_or(SearchError::QueryEmpty)
+}
+
+#[cfg(test)]
+#[path = "search_tests.rs"]
+mod tests;

@@ -1,0 +1,539 @@
+//! What is found, by whom, and how the index survives what happens to its file.
+
+use std::path::Path;
+
+use memoird_core::ids::{Subject, TenantId};
+use memoird_core::session::AppendCommand;
+use memoird_core::turn::{PartKind, Turn};
+use memoird_engine::{
+    Blocking, Durability, EngineConfig, JournalConfig, SystemMachine, TenantConfig, TenantLimits,
+};
+use memoird_store::{SqliteOptions, SqliteStore, Store};
+use tempfile::TempDir;
+
+use super::*;
+
+/// A daemon as far as searching needs one: an engine with its journal, and the index.
+struct House {
+    engine: Engine,
+    search: Search,
+}
+
+async fn open(dir: &Path, config: SearchConfig) -> House {
+    open_with(dir, config, JournalConfig::default()).await
+}
+
+async fn open_with(dir: &Path, config: SearchConfig, journal: JournalConfig) -> House {
+    let engine = open_engine(dir, journal).await;
+    let search = Search::open(engine.clone(), dir, config);
+    House { engine, search }
+}
+
+async fn open_engine(dir: &Path, journal: JournalConfig) -> Engine {
+    let store: Arc<dyn Store> = Arc::new(SqliteStore::open(dir, SqliteOptions::default()).unwrap());
+    let tenant = |id| TenantConfig {
+        id: TenantId::parse(id).unwrap(),
+        limits: TenantLimits::default(),
+    };
+    let config = EngineConfig {
+        tenants: vec![tenant("acme"), tenant("other")],
+        journal,
+        ..EngineConfig::default()
+    };
+    let machine = Arc::new(SystemMachine::resume(store.clock().unwrap().as_ref()));
+    let engine = Engine::open(config, Some(store), machine, Blocking::Inline);
+    engine.await.unwrap()
+}
+
+fn tenant(engine: &Engine, id: &str) -> Arc<Tenant> {
+    engine.tenants.get(&TenantId::parse(id).unwrap()).unwrap()
+}
+
+/// Appends turns to a session, whose subject is named after it.
+async fn append(engine: &Engine, of: &str, session: &str, turns: Vec<Turn>) {
+    let command = AppendCommand {
+        turns: turns.into_iter().map(encoding::encode).collect(),
+        subject: Some(Subject::parse(&format!("subject of {session}")).unwrap()),
+        ..AppendCommand::default()
+    };
+    let (tenant, session) = (tenant(engine, of), session_id(session));
+    let appended = engine.commands.append(&tenant, &session, command);
+    appended.await.unwrap();
+}
+
+/// Appends a user turn for each text.
+async fn say(engine: &Engine, of: &str, session: &str, texts: &[&str]) {
+    let turns = texts.iter().map(|text| turn(Role::User, text)).collect();
+    append(engine, of, session, turns).await;
+}
+
+impl House {
+    async fn append(&self, of: &str, session: &str, turns: Vec<Turn>) {
+        append(&self.engine, of, session, turns).await;
+    }
+
+    async fn say(&self, of: &str, session: &str, texts: &[&str]) {
+        say(&self.engine, of, session, texts).await;
+    }
+
+    async fn end(&self, of: &str, session: &str) {
+        let (tenant, session) = (tenant(&self.engine, of), session_id(session));
+        let ended = self.engine.commands.end_session(&tenant, &session);
+        ended.await.unwrap();
+    }
+
+    async fn ask(&self, request: SearchRequest) -> SearchPage {
+        self.ask_of("acme", request).await
+    }
+
+    async fn ask_of(&self, of: &str, request: SearchRequest) -> SearchPage {
+        let page = self
+            .search
+            .search(&tenant(&self.engine, of), request)
+            .await
+            .unwrap();
+        assert!(
+            !page.incomplete,
+            "the index has what was said before the call"
+        );
+        page
+    }
+
+    async fn refusal(&self, request: SearchRequest) -> SearchError {
+        let asked = self
+            .search
+            .search(&tenant(&self.engine, "acme"), request)
+            .await;
+        asked.unwrap_err()
+    }
+
+    /// The snippets of the first hits.
+    async fn found(&self, query: &str) -> Vec<String> {
+        snippets(&self.ask(words(query)).await)
+    }
+
+    async fn close(self) {
+        self.engine.close().await;
+    }
+}
+
+fn session_id(id: &str) -> SessionId {
+    SessionId::parse(id).unwrap()
+}
+
+fn turn(role: Role, text: &str) -> Turn {
+    Turn::new(role, vec![PartKind::Text(text.to_owned()).into()])
+}
+
+fn words(query: &str) -> SearchRequest {
+    SearchRequest {
+        query: query.to_owned(),
+        limit: 20,
+        ..SearchRequest::default()
+    }
+}
+
+fn snippets(page: &SearchPage) -> Vec<String> {
+    page.hits.iter().map(|hit| hit.snippet.clone()).collect()
+}
+
+fn index_file(dir: &TempDir) -> PathBuf {
+    dir.path().join(FILE_NAME)
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_said_is_found_best_first_in_ended_sessions_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    assert_eq!(house.found("refund").await, [""; 0]);
+    let old = [
+        "Where is my refund?",
+        "It is late",
+        "The refund of an invoice is late",
+    ];
+    house.say("acme", "old", &old).await;
+    house.end("acme", "old").await;
+    house
+        .say("acme", "new", &["Some refunds are quick", "Thanks"])
+        .await;
+    let page = house.ask(words("late refunds of invoices")).await;
+    assert_eq!(snippets(&page)[0], "The refund of an invoice is late");
+    assert_eq!(page.hits.len(), 4);
+    assert!(
+        page.hits
+            .is_sorted_by(|one, other| one.score >= other.score)
+    );
+    let best = &page.hits[0];
+    assert_eq!(
+        (best.session.as_str(), best.seq, best.role),
+        ("old", 3, Role::User)
+    );
+    assert_eq!(best.turns.len(), 1);
+    let around = SearchRequest {
+        context_turns: 1,
+        session: Some(session_id("old")),
+        ..words("late")
+    };
+    let hits = house.ask(around).await.hits;
+    let seqs = |hit: &Hit| -> Vec<u64> {
+        let placed = hit
+            .turns
+            .iter()
+            .map(|turn| encoding::open_placed(turn).unwrap().0);
+        placed.collect()
+    };
+    assert_eq!(hits.iter().map(|hit| hit.seq).collect::<Vec<_>>(), [2, 3]);
+    assert_eq!(
+        hits.iter().map(seqs).collect::<Vec<_>>(),
+        [vec![1, 2, 3], vec![2, 3]]
+    );
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_filter_leaves_out_what_it_should() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    let at = |mut turn: Turn, ms| {
+        turn.timestamp = Some(Timestamp::from_ms(ms));
+        turn
+    };
+    let call = PartKind::ToolUse {
+        id: "1".into(),
+        name: "find seat!".into(),
+        input_json: r#"{"train":"oslo"}"#.into(),
+    };
+    let said = vec![
+        at(turn(Role::User, "oslo on monday"), 1_000),
+        at(Turn::new(Role::Assistant, vec![call.into()]), 2_000),
+    ];
+    house.append("acme", "a", said).await;
+    // Taken in before its result comes.
+    assert_eq!(house.found("oslo").await.len(), 2);
+    let result = PartKind::ToolResult {
+        tool_use_id: "1".into(),
+        content: "no seat to oslo".into(),
+        parts: Vec::new(),
+        is_error: true,
+    };
+    house
+        .append(
+            "acme",
+            "a",
+            vec![at(Turn::new(Role::Tool, vec![result.into()]), 86_400_000)],
+        )
+        .await;
+    house
+        .append("acme", "b", vec![at(turn(Role::User, "oslo again"), 3_000)])
+        .await;
+    let seqs = async |request| -> Vec<(String, u64)> {
+        let mut found: Vec<_> = house
+            .ask(request)
+            .await
+            .hits
+            .iter()
+            .map(|hit| (hit.session.to_string(), hit.seq))
+            .collect();
+        found.sort();
+        found
+    };
+    let a = |seq| ("a".to_owned(), seq);
+    let b = |seq| ("b".to_owned(), seq);
+    let oslo = || words("oslo");
+    assert_eq!(seqs(oslo()).await, [a(1), a(2), a(3), b(1)]);
+    let request = SearchRequest {
+        session: Some(session_id("b")),
+        ..oslo()
+    };
+    assert_eq!(seqs(request).await, [b(1)]);
+    let subject = Some(Subject::parse("subject of a").unwrap());
+    let request = SearchRequest { subject, ..oslo() };
+    assert_eq!(seqs(request).await, [a(1), a(2), a(3)]);
+    let request = SearchRequest {
+        roles: vec![Role::Tool, Role::Assistant],
+        ..oslo()
+    };
+    assert_eq!(seqs(request).await, [a(2), a(3)]);
+    let tool = || Some("find seat!".to_owned());
+    let request = SearchRequest {
+        tool: tool(),
+        ..oslo()
+    };
+    assert_eq!(seqs(request).await, [a(2), a(3)]);
+    let request = SearchRequest {
+        tool: Some("find".into()),
+        ..oslo()
+    };
+    assert_eq!(seqs(request).await, []);
+    let (after, before) = (
+        Some(Timestamp::from_ms(2_000)),
+        Some(Timestamp::from_ms(3_000)),
+    );
+    let request = SearchRequest { after, ..oslo() };
+    assert_eq!(seqs(request).await, [a(2), a(3), b(1)]);
+    let request = SearchRequest { before, ..oslo() };
+    assert_eq!(seqs(request).await, [a(1), a(2)]);
+    let request = SearchRequest {
+        after,
+        before,
+        ..oslo()
+    };
+    assert_eq!(seqs(request).await, [a(2)]);
+    let request = SearchRequest {
+        session: Some(session_id("none")),
+        ..oslo()
+    };
+    assert_eq!(seqs(request).await, []);
+    // By the filters alone: newest first, without a score.
+    let request = SearchRequest {
+        tool: tool(),
+        ..words(" ")
+    };
+    let hits = house.ask(request).await.hits;
+    let newest_first: Vec<_> = hits.iter().map(|hit| (hit.seq, hit.score)).collect();
+    assert_eq!(newest_first, [(3, 0.0), (2, 0.0)]);
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_finds_nothing_of_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house
+        .say("acme", "chat", &["the secret launch", "of acme"])
+        .await;
+    house.say("other", "chat", &["another launch"]).await;
+    house.say("acme", "chat", &["the launch moved"]).await;
+    let all = [
+        words("secret launch moved"),
+        SearchRequest {
+            session: Some(session_id("chat")),
+            ..words("launch")
+        },
+        SearchRequest {
+            roles: vec![Role::User],
+            ..words("")
+        },
+        SearchRequest {
+            subject: Some(Subject::parse("subject of chat").unwrap()),
+            context_turns: 10,
+            ..words("launch")
+        },
+    ];
+    for request in all {
+        let page = house.ask_of("other", request.clone()).await;
+        assert_eq!(snippets(&page), ["another launch"], "{request:?}");
+        assert_eq!(page.hits[0].turns.len(), 1);
+        assert!(house.ask(request).await.hits.len() >= 2);
+    }
+    // A token of another tenant is a place in the own list.
+    let request = SearchRequest {
+        limit: 1,
+        ..words("launch")
+    };
+    let page = house.ask(request).await.next;
+    assert!(page.is_some());
+    let request = SearchRequest {
+        page,
+        ..words("launch")
+    };
+    for snippet in snippets(&house.ask_of("other", request).await) {
+        assert_eq!(snippet, "another launch");
+    }
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_give_every_hit_once_whatever_is_said_meanwhile() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    for number in 0..50 {
+        let more = "tea ".repeat(number % 4);
+        house
+            .say("acme", "chat", &[&format!("tea {more}number {number}")])
+            .await;
+    }
+    for (query, said) in [("tea", 50), ("", 57)] {
+        let request = SearchRequest {
+            roles: vec![Role::User],
+            limit: 7,
+            ..words(query)
+        };
+        let (mut page, mut seqs) = (None, Vec::new());
+        loop {
+            let found = house
+                .ask(SearchRequest {
+                    page,
+                    ..request.clone()
+                })
+                .await;
+            assert!(found.hits.len() <= 7);
+            seqs.extend(found.hits.iter().map(|hit| hit.seq));
+            page = found.next;
+            if page.is_none() {
+                break;
+            }
+            house.say("acme", "chat", &["tea tea tea"]).await;
+        }
+        let is_newest_first = seqs.is_sorted_by(|one, other| one > other);
+        assert_eq!(is_newest_first, query.is_empty());
+        seqs.sort_unstable();
+        assert_eq!(seqs, (1..=said).collect::<Vec<u64>>(), "{query:?}");
+    }
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_index_goes_on_where_it_was_after_a_restart() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house.say("acme", "chat", &["one tea", "two teas"]).await;
+    assert_eq!(house.found("tea").await.len(), 2);
+    house.close().await;
+    // Said while nobody kept the index up.
+    let engine = open_engine(dir.path(), JournalConfig::default()).await;
+    say(&engine, "acme", "chat", &["three teas"]).await;
+    engine.close().await;
+    drop(engine);
+    let house = open(dir.path(), SearchConfig::default()).await;
+    assert_eq!(house.found("tea").await.len(), 3);
+    let counts = house.search.counts();
+    assert_eq!((counts.indexed, counts.rebuilds, counts.behind), (1, 0, 0));
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_is_lost_damaged_or_of_another_journal_is_built_anew() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house.say("acme", "chat", &["one tea", "two teas"]).await;
+    assert_eq!(house.found("tea").await.len(), 2);
+    house.close().await;
+    let path = index_file(&dir);
+    let whole = std::fs::read(&path).unwrap();
+    let mut middle = whole.clone();
+    middle[whole.len() / 2..].fill(0x5a);
+    let mut other_version = whole.clone();
+    // `user_version` of the header.
+    other_version[60..64].copy_from_slice(&99_u32.to_be_bytes());
+    for damage in [
+        None,
+        Some(b"not SQLite".to_vec()),
+        Some(middle),
+        Some(other_version),
+    ] {
+        match &damage {
+            None => std::fs::remove_file(&path).unwrap(),
+            Some(bytes) => std::fs::write(&path, bytes).unwrap(),
+        }
+        let house = open(dir.path(), SearchConfig::default()).await;
+        assert_eq!(house.found("tea").await.len(), 2);
+        let counts = house.search.counts();
+        assert_eq!((counts.indexed, counts.rebuilds), (2, 1));
+        house.close().await;
+    }
+    // A journal that was put back by hand, and went another way.
+    std::fs::remove_file(dir.path().join("journal.db")).unwrap();
+    for texts in [&["another tea"][..], &["more tea", "and more tea"]] {
+        let house = open(dir.path(), SearchConfig::default()).await;
+        house.say("acme", "new", texts).await;
+        let found = house.found("tea").await;
+        assert!(
+            found
+                .iter()
+                .all(|snippet| snippet.contains("more") || snippet.contains("another"))
+        );
+        assert!(found.contains(&texts[0].to_owned()), "{found:?}");
+        house.close().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn damage_that_shows_while_it_is_used_is_mended() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(house.found("tea").await.len(), 1);
+    // As a search does that finds it.
+    house
+        .search
+        .noted(IndexError::from(memoird_store::StoreError::Corrupt {
+            path: index_file(&dir),
+            detail: "a test".into(),
+        }));
+    assert_eq!(house.found("tea").await.len(), 1);
+    assert_eq!(house.search.counts().rebuilds, 2);
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_journal_forgets_leaves_the_index() {
+    let dir = tempfile::tempdir().unwrap();
+    let journal = JournalConfig {
+        retention: Duration::ZERO,
+        ..JournalConfig::default()
+    };
+    let house = open_with(dir.path(), SearchConfig::default(), journal).await;
+    house.say("acme", "gone", &["one tea", "two teas"]).await;
+    house.say("acme", "live", &["three teas"]).await;
+    assert_eq!(house.found("tea").await.len(), 3);
+    house.end("acme", "gone").await;
+    while house.search.counts().forgotten == 0 {
+        tokio::time::sleep(Duration::from_secs(60)).await;
+    }
+    assert_eq!(house.found("tea").await, ["three teas"]);
+    assert_eq!(house.search.counts().forgotten, 2);
+    let index = locked(&house.search.shared.index).clone().unwrap();
+    let left = index.generations(
+        Generation::new(0, 0),
+        Generation::new(i64::MAX, u128::MAX),
+        9,
+    );
+    assert_eq!(left.unwrap().len(), 1);
+    drop(index);
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn switched_off_or_without_a_journal_a_search_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(house.found("tea").await.len(), 1);
+    for empty in [
+        words(""),
+        words(" … "),
+        SearchRequest {
+            roles: vec![Role::User],
+            ..words("…")
+        },
+    ] {
+        let refused = house.refusal(empty).await;
+        assert!(matches!(refused, SearchError::QueryEmpty), "{refused:?}");
+    }
+    house.close().await;
+    assert!(index_file(&dir).exists());
+    let off = SearchConfig {
+        enabled: false,
+        ..SearchConfig::default()
+    };
+    let house = open(dir.path(), off).await;
+    let refused = house.refusal(words("tea")).await;
+    assert!(matches!(refused, SearchError::Off), "{refused:?}");
+    assert!(
+        !index_file(&dir).exists(),
+        "nobody would take out what is forgotten"
+    );
+    house.close().await;
+    let journal = JournalConfig {
+        durability: Durability::Off,
+        ..JournalConfig::default()
+    };
+    let house = open_with(dir.path(), SearchConfig::default(), journal).await;
+    let refused = house.refusal(words("tea")).await;
+    assert!(
+        matches!(refused, SearchError::Engine(EngineError::JournalOff)),
+        "{refused:?}"
+    );
+    house.close().await;
+}

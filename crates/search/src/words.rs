@@ -1,0 +1,147 @@
+//! Words as searching sees them: the one place of this crate that knows how a text is cut and
+//! ranked, which is as recall does it. What cuts the index also cuts the query.
+
+use memoird_core::words::ranking::{Query, Scorer, Term};
+use memoird_core::words::tokens;
+
+pub(crate) use memoird_core::words::ranking::{Found, Statistics};
+
+/// Goes up with every change of how words are cut, folded or stemmed: an index of another
+/// version is built anew.
+pub(crate) const VERSION: i64 = 1;
+
+/// Of a snippet, in bytes.
+const SNIPPET_BYTES: usize = 240;
+/// Of those, before the first word that was found.
+const SNIPPET_LEAD_BYTES: usize = 60;
+
+/// What is looked for, in words.
+#[derive(Clone, Debug)]
+pub(crate) struct Sought(Query);
+
+/// Adds the stems of a text to what the index is given, each behind a blank.
+pub(crate) fn add_stems(text: &str, words: &mut String) {
+    for token in tokens(text) {
+        words.push(' ');
+        words.push_str(&token.stem());
+    }
+}
+
+impl Sought {
+    pub(crate) fn new(query: &str) -> Self {
+        Self(Query::new(query))
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.terms().is_empty()
+    }
+
+    /// What the index is asked for, word by word. A word has letters and digits only.
+    pub(crate) fn stems(&self) -> impl Iterator<Item = &str> {
+        self.0.terms().iter().map(Term::stem)
+    }
+
+    /// What the words weigh, by what the index knows of them.
+    pub(crate) fn scorer(&self, statistics: &Statistics) -> Scorer<'_> {
+        Scorer::new(&self.0, statistics)
+    }
+
+    /// The place of a text that has most of the words, on one line; its beginning where it has
+    /// none.
+    pub(crate) fn snippet(&self, text: &str) -> String {
+        let places = self.places(text);
+        let start = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
+        let start = text.ceil_char_boundary(start);
+        // A word that is cut begins with the next one.
+        let start = match text[..start].ends_with(char::is_whitespace) || start == 0 {
+            true => start,
+            false => text[start..]
+                .find(char::is_whitespace)
+                .filter(|blank| *blank < SNIPPET_LEAD_BYTES)
+                .map_or(start, |blank| start + blank),
+        };
+        let end = text.floor_char_boundary(start + SNIPPET_BYTES);
+        let words: Vec<&str> = text[start..end].split_whitespace().collect();
+        let mark = |is_cut: bool| if is_cut { "…" } else { "" };
+        let (before, behind) = (mark(start > 0), mark(end < text.len()));
+        format!("{before}{}{behind}", words.join(" "))
+    }
+
+    /// Where words of the query stand in a text, in bytes, and which.
+    fn places(&self, text: &str) -> Vec<(usize, usize)> {
+        let mut places = Vec::new();
+        for token in tokens(text) {
+            let stem = token.stem();
+            let term = self.stems().position(|sought| sought == stem);
+            places.extend(term.map(|term| (token.start, term)));
+        }
+        places
+    }
+}
+
+/// Where the stretch of a snippet's length begins that has most different words, the first of
+/// several.
+fn densest(places: &[(usize, usize)]) -> Option<usize> {
+    let reach = SNIPPET_BYTES - SNIPPET_LEAD_BYTES;
+    let mut best: Option<(u32, usize)> = None;
+    for (index, (start, _)) in places.iter().enumerate() {
+        let near = places[index..]
+            .iter()
+            .take_while(|(place, _)| *place < start + reach);
+        let found = near.fold(0_u64, |found, (_, term)| found | 1 << (term % 64));
+        let words = found.count_ones();
+        if best.is_none_or(|(most, _)| words > most) {
+            best = Some((words, *start));
+        }
+    }
+    best.map(|(_, start)| start)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_query_is_cut_as_the_index_is() {
+        for (said, asked) in [
+            ("We refunded the Crème brûlée", "refunds creme"),
+            ("Ёлка 東京", "елка 東京"),
+            ("snake_case_names", "name"),
+            ("बिल्ली कहाँ है", "बिल्ली"),
+        ] {
+            let mut words = String::new();
+            add_stems(said, &mut words);
+            let words: Vec<&str> = words.split(' ').collect();
+            for stem in Sought::new(asked).stems() {
+                assert!(words.contains(&stem), "{stem} in {words:?}");
+            }
+        }
+        assert!(Sought::new(" …!").is_empty());
+    }
+
+    #[test]
+    fn a_snippet_shows_where_most_of_the_words_are() {
+        let filler = "nothing to see here ".repeat(40);
+        let text = format!("A refund. {filler}The refund of invoice 17\nwas late. {filler}");
+        let snippet = Sought::new("late refunds of invoices").snippet(&text);
+        assert!(
+            snippet.contains("The refund of invoice 17 was late."),
+            "{snippet}"
+        );
+        assert!(
+            snippet.starts_with('…') && snippet.ends_with('…'),
+            "{snippet}"
+        );
+        assert!(snippet.len() <= SNIPPET_BYTES + 2 * '…'.len_utf8());
+        assert_eq!(Sought::new("absent").snippet("short text"), "short text");
+        assert_eq!(Sought::new("x").snippet(""), "");
+    }
+
+    #[test]
+    fn a_snippet_of_any_text_is_cut_between_letters() {
+        let text = "ä€家🙂".repeat(100);
+        let with = format!("{text} refund {text}");
+        assert!(Sought::new("refund").snippet(&with).contains("refund"));
+        assert!(!Sought::new("absent").snippet(&with).is_empty());
+    }
+}

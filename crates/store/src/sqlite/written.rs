@@ -1,0 +1,101 @@
+//! Reading turns in the order in which they were taken in, whosever they are: for an index
+//! that follows the journal.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use rusqlite::{Connection, Row, params};
+
+use memoird_core::ids::Generation;
+
+use super::intake::folded_row;
+use super::read::TurnReader;
+use super::row::{GenerationRow, count, whole};
+use crate::checksum::TurnCounters;
+use crate::{GenerationOwner, StoreError, WrittenTurn, WrittenTurns};
+
+pub(super) fn after(
+    connection: &Connection,
+    number: u64,
+    turns_max: usize,
+    bytes_max: usize,
+    counters: &TurnCounters,
+) -> Result<WrittenTurns, StoreError> {
+    let view = connection.unchecked_transaction()?;
+    // Turns are forgotten, and their numbers stay given: `placed` remembers the highest.
+    let sql = "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) FROM progress";
+    let last_number = view
+        .prepare_cached(sql)?
+        .query_row([], |row| count(row, 0))?;
+    let sql = "SELECT seq, content, header, checksum, id, generation FROM turns
+               WHERE id > ? ORDER BY id";
+    let mut statement = view.prepare_cached(sql)?;
+    let mut rows = statement.query([whole(number)])?;
+    let (mut turns, mut bytes) = (Vec::new(), 0);
+    while turns.len() < turns_max.max(1)
+        && bytes < bytes_max.max(1)
+        && let Some(row) = rows.next()?
+    {
+        let turn = written_turn(row, counters)?;
+        bytes += turn.content.len();
+        turns.push(turn);
+    }
+    Ok(WrittenTurns { turns, last_number })
+}
+
+pub(super) fn at(
+    connection: &Connection,
+    numbers: &[u64],
+    counters: &TurnCounters,
+) -> Result<Vec<WrittenTurn>, StoreError> {
+    let sql = "SELECT seq, content, header, checksum, id, generation FROM turns WHERE id = ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut turns = Vec::with_capacity(numbers.len());
+    for number in numbers {
+        let mut rows = statement.query(params![whole(*number)])?;
+        if let Some(row) = rows.next()? {
+            turns.push(written_turn(row, counters)?);
+        }
+    }
+    Ok(turns)
+}
+
+/// Whose the generations are; `newer` is what the intake has of them.
+pub(super) fn owners(
+    connection: &Connection,
+    generations: &[Generation],
+    newer: Vec<GenerationOwner>,
+) -> Result<Vec<GenerationOwner>, StoreError> {
+    let mut newer: HashMap<Generation, GenerationOwner> = newer
+        .into_iter()
+        .map(|owner| (owner.generation, owner))
+        .collect();
+    let mut owners = Vec::with_capacity(generations.len());
+    for generation in generations {
+        owners.extend(match newer.remove(generation) {
+            Some(owner) => Some(owner),
+            None => folded_row(connection, *generation)?.map(GenerationRow::into_owner),
+        });
+    }
+    Ok(owners)
+}
+
+/// A turn whose content is damaged and has no stand-in is empty, so that whoever follows the
+/// journal goes on.
+fn written_turn(row: &Row<'_>, counters: &TurnCounters) -> Result<WrittenTurn, StoreError> {
+    let generation = Generation::from_bytes(row.get(5)?);
+    let reader = TurnReader {
+        generation,
+        counters,
+    };
+    let (seq, content) = match reader.read(row) {
+        Err(StoreError::TurnDamaged { seq, .. }) => (seq, Arc::from([])),
+        read => read?,
+    };
+    Ok(WrittenTurn {
+        number: count(row, 4)?,
+        generation,
+        seq,
+        content,
+    })
+}
