@@ -67,7 +67,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
         must_write(&store, [compact(&chat, status_of(1), made(1))]);
         must_work(&store);
         drop(store);
-        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 4);
+        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 5);
         let known = known(&open(dir.path()), &key).unwrap();
         assert_eq!(known.cuts, cuts_of(3));
         assert_eq!(known.summary.as_deref(), Some(&summary_of(1)));
