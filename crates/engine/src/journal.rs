@@ -348,25 +348,26 @@ impl<C> Journal<C> {
         let Some(backend) = &self.backend else {
             return Ok(());
         };
-        let tries_before = {
-            let progress = backend.progress.borrow();
-            if progress.processed >= ticket {
+        if backend.progress.borrow().processed >= ticket {
+            return Ok(());
+        }
+        let mut progress = backend.progress.subscribe();
+        loop {
+            let tries_before = progress.borrow().failed_tries;
+            if progress.borrow().processed >= ticket {
                 return Ok(());
             }
-            progress.failed_tries
-        };
-        backend.flush.notify_one();
-        let is_over = |progress: &Progress| {
-            progress.processed >= ticket || progress.failed_tries > tries_before
-        };
-        let mut progress = backend.progress.subscribe();
-        // The sender is part of the journal itself: it does not go away.
-        let Ok(progress) = progress.wait_for(is_over).await else {
-            return Err(EngineError::Stopping);
-        };
-        match (&progress.failure, progress.processed >= ticket) {
-            (Some(failure), false) => Err(failure.clone()),
-            _ => Ok(()),
+            backend.flush.notify_one();
+            let is_over = |progress: &Progress| {
+                progress.processed >= ticket || progress.failed_tries > tries_before
+            };
+            // The sender is part of the journal itself: it does not go away.
+            let Ok(progress) = progress.wait_for(is_over).await else {
+                return Err(EngineError::Stopping);
+            };
+            if let (Some(failure), true) = (&progress.failure, progress.processed < ticket) {
+                return Err(failure.clone());
+            }
         }
     }
 

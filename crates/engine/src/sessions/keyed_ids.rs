@@ -130,7 +130,7 @@ impl Worker for KeyedIdsReader {
 
     async fn wait(&mut self) {
         if self.is_done {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
     }
 
