@@ -15,7 +15,7 @@ const DAMAGES_MAX: usize = 100;
 /// Turns that are read at once: so long the log of the journal cannot be cut.
 const BATCH_TURNS: i64 = 1_000;
 /// The first schema with checksums.
-const CHECKSUMS_SINCE: i64 = 4;
+const CHECKSUMS_SINCE: i64 = 5;
 
 /// What was found in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,11 +3,12 @@
 use std::io;
 use std::sync::Arc;
 
+use memoird_engine::{Blocking, run_in_background};
 use memoird_hooks::git::GitError;
 use memoird_proto::v1::{BackupFile, BackupResponse, VerifyResponse};
 use memoird_store::StoreError;
 use thiserror::Error;
-use tokio::sync::{Mutex, OwnedMutexGuard, mpsc, oneshot};
+use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tracing::{info, warn};
@@ -18,9 +19,8 @@ use crate::wire::{status, to};
 
 /// Blocks that wait for the caller of `Backup`.
 const BLOCKS_WAITING: usize = 4;
-/// Behind the threads that answer bots.
-#[cfg(target_os = "linux")]
-const NICENESS: i32 = 10;
+/// Its thread: a check takes minutes, and does not hold up the end of the process.
+const THREAD: &str = "maintenance";
 
 /// Why files could not be checked or sent.
 #[derive(Debug, Error)]
@@ -82,13 +82,13 @@ impl Maintenance {
 
     /// Checks all files.
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
-        let (answer, checked) = oneshot::channel();
         let files = Arc::clone(&self.files);
-        aside(self.turn()?, move || {
-            // Whoever asked may have gone.
-            let _ = answer.send(files.verify());
-        })?;
-        let checks = checked.await.map_err(|_| MaintenanceError::BrokenOff)??;
+        let turn = self.turn()?;
+        let checked = run_in_background(Blocking::Threads, THREAD, move || {
+            let _turn = turn;
+            files.verify()
+        });
+        let checks = checked.await.ok_or(MaintenanceError::BrokenOff)??;
         let damages: u64 = checks.iter().map(|check| check.damages_total).sum();
         match damages {
             0 => info!(files = checks.len(), "all files were checked"),
@@ -101,7 +101,9 @@ impl Maintenance {
     pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<BackupStream, MaintenanceError> {
         let (sender, steps) = mpsc::channel(BLOCKS_WAITING);
         let files = Arc::clone(&self.files);
-        aside(self.turn()?, move || {
+        let turn = self.turn()?;
+        let sending = run_in_background(Blocking::Threads, THREAD, move || {
+            let _turn = turn;
             match backup::send(&files, &have, &sender) {
                 Ok(()) => info!("a backup was sent"),
                 Err(error) => {
@@ -110,7 +112,8 @@ impl Maintenance {
                     let _ = sender.blocking_send(Err(status::maintenance(&error)));
                 }
             }
-        })?;
+        });
+        tokio::spawn(sending);
         Ok(ReceiverStream::new(steps))
     }
 
@@ -118,21 +121,4 @@ impl Maintenance {
         let busy = Arc::clone(&self.busy).try_lock_owned();
         busy.map_err(|_| MaintenanceError::Running)
     }
-}
-
-/// Does it on a thread of its own: it takes minutes, gives way to others, and does not hold up
-/// the end of the process.
-fn aside(
-    turn: OwnedMutexGuard<()>,
-    work: impl FnOnce() + Send + 'static,
-) -> Result<(), MaintenanceError> {
-    let named = std::thread::Builder::new().name("maintenance".to_owned());
-    let spawned = named.spawn(move || {
-        let _turn = turn;
-        // Of this thread only, on Linux; where it is refused, the work is done all the same.
-        #[cfg(target_os = "linux")]
-        let _ = rustix::process::nice(NICENESS);
-        work();
-    });
-    spawned.map(drop).map_err(MaintenanceError::Io)
 }

@@ -140,7 +140,16 @@ fn turns_of_older_versions_have_no_checksum_and_are_counted() {
     let dir = tempfile::tempdir().unwrap();
     let mut chat = begun(&open(dir.path()), "s", 1);
     must_write(&open(dir.path()), [chat.append("u a u", 2)]);
-    back_to_version(3, dir.path());
+    for version in [4, 3] {
+        back_to_version(version, dir.path());
+        let check = memoird_store::verify::check_journal(&dir.path().join("journal.db")).unwrap();
+        assert_eq!(
+            (check.turns.unchecked, check.damages_total),
+            (3, 0),
+            "{check:?}"
+        );
+        drop(open(dir.path()));
+    }
     let store = open(dir.path());
     must_write(&store, [chat.append("a", 3)]);
     assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2, 3, 4]));
