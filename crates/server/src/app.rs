@@ -119,11 +119,13 @@ impl App {
         let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
         let engine = config.engine.clone();
         let engine = Engine::open(engine, journal, Arc::new(machine), Blocking::Pool).await?;
+        engine.run_worker(log.reporter());
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let keyring = Keyring::new(&config.keys, &TenantId::default_tenant(), &engine)
             .ok_or(StartError::KeyWithoutTenant)?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
         let keys = Arc::clone(&keyring);
+        let lost_lines = Arc::clone(&log.lost);
         let reloader = Reloader::new(
             file,
             &config,
@@ -143,6 +145,7 @@ impl App {
             calls: calls.clone(),
             watching: watching.clone(),
             reloader: Arc::clone(&reloader),
+            lost_lines,
         };
         let registry = metrics::registry(sources);
         let admin = Admin::new(engine.clone(), registry);

@@ -103,6 +103,8 @@ pub(crate) struct ServerConfig {
 pub(crate) struct LogConfig {
     /// Which events, in the syntax of `tracing_subscriber::EnvFilter`.
     pub(crate) filter: String,
+    /// Lines of one kind, that is, of one place in the code, a minute; 0: no limit.
+    pub(crate) lines_per_minute: u64,
 }
 
 impl Default for ServerConfig {
@@ -123,6 +125,7 @@ impl Default for LogConfig {
     fn default() -> Self {
         Self {
             filter: "info".to_owned(),
+            lines_per_minute: 100,
         }
     }
 }

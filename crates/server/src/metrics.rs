@@ -26,6 +26,7 @@ use prost::Message;
 use prost_types::{FileDescriptorSet, MethodDescriptorProto};
 use tonic::body::Body;
 
+use crate::logging::LostLines;
 use crate::process;
 use crate::reload::Reloader;
 use crate::services::Watching;
@@ -142,6 +143,8 @@ pub(crate) struct Sources {
     pub(crate) watching: Watching,
     /// Reloads.
     pub(crate) reloader: Arc<Reloader>,
+    /// Lines that are not in the log.
+    pub(crate) lost_lines: Arc<LostLines>,
 }
 
 impl fmt::Debug for Sources {
@@ -267,6 +270,14 @@ impl Collector for Sources {
             .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
         let help = "How often the configuration was read again";
         family(encoder, MetricType::Counter, "reloads", help, outcomes)?;
+        let lost = &self.lost_lines;
+        let causes = [
+            ("unwritable", &lost.unwritable),
+            ("over_limit", &lost.over_limit),
+        ]
+        .map(|(cause, count)| ([("cause", cause)], count.load(Ordering::Relaxed)));
+        let help = "Lines that are not in the log";
+        family(encoder, MetricType::Counter, "log_lines_lost", help, causes)?;
         let usage = process::usage();
         counter(encoder, "cpu_seconds", "CPU", usage.cpu_seconds)?;
         gauge(encoder, "rss_bytes", "Resident memory", usage.rss_bytes)

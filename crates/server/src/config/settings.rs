@@ -118,7 +118,7 @@ mod tests {
         "journal.queue_wait",
         "journal.retention",
         "limits.",
-        "log.filter",
+        "log.",
         "long_term.content_bytes",
         "long_term.dream.",
         "long_term.expired_kept",
