@@ -51,9 +51,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine with every session that lives in `journal`, ends what expired
-    /// meanwhile, and starts the background work. Without a journal, or with durability
-    /// `off`, no session outlives the process.
+    /// Starts the engine with every session that lives in `journal`, and starts the background
+    /// work, which ends what expired meanwhile or is above the caps: however much that is,
+    /// nobody waits for it. Without a journal, or with durability `off`, no session outlives
+    /// the process.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -69,9 +70,6 @@ impl Engine {
         engine.sessions.start_workers(supervisor, &engine.stats);
         engine.hooks.start_workers(supervisor);
         supervisor.run(CompactionWorker::new(engine.compaction.clone()));
-        if let Err(error) = engine.end_what_may_not_live().await {
-            warn!(%error, "not all sessions that have to end could; they are tried again");
-        }
         Ok(engine)
     }
 
@@ -137,11 +135,6 @@ impl Engine {
             stats,
             supervisor: Arc::default(),
         }
-    }
-
-    async fn end_what_may_not_live(&self) -> Result<(), EngineError> {
-        self.sessions.enforce_caps().await?;
-        self.sessions.sweep(None).await.map(drop)
     }
 
     /// Applies another configuration to an engine that runs: nothing stops, and no session is
