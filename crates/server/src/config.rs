@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memoird_core::config::{AsText, Problems, Size, Span};
+use memoird_core::config::{AsText, Environment, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_engine::{
@@ -151,6 +151,12 @@ pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
 pub(crate) fn first_git_hook(path: &Path) -> Result<Option<GitConfig>, CliError> {
     let file = read(path, File::parse)?;
     Ok(file.hooks.into_iter().find_map(|hook| hook.git))
+}
+
+/// A variable of the environment, where it is text.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    let text = ProcessEnvironment::default().variable(name)?;
+    text.into_string().ok()
 }
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {

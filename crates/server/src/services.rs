@@ -17,7 +17,7 @@ use crate::wire::status;
 pub(crate) use admin::AdminApi;
 pub(crate) use memory::MemoryApi;
 pub(crate) use session::SessionApi;
-pub(crate) use watch::Watching;
+pub(crate) use watch::{Epoch, Watching};
 
 /// What a call is answered with.
 type Answer<T> = Result<Response<T>, Status>;
