@@ -83,6 +83,8 @@ impl Engine {
         let access = journal.filter(|_| is_kept);
         let access = access.map(|store| StoreAccess { store, blocking });
         let tenants = Arc::new(Tenants::new(config.tenants()));
+        tenants.memory().set_limit(config.memory_bytes);
+        tenants.journal().set_limit(config.journal_bytes);
         let stats = Arc::<Stats>::default();
         let models = Arc::new(ModelRegistry::new(&config.context));
         let event_signal = Arc::<EventSignal>::default();
@@ -152,6 +154,8 @@ impl Engine {
     pub fn adopt(&self, config: EngineConfig) {
         self.models.reconfigure(&config.context);
         self.commands.reconfigure(config.context.settings);
+        self.tenants.memory().set_limit(config.memory_bytes);
+        self.tenants.journal().set_limit(config.journal_bytes);
         let shortened = self.tenants.reconfigure(config.tenants());
         let retention = retention_of(&config);
         self.compaction.reconfigure(config.compaction);
@@ -191,6 +195,7 @@ impl Engine {
         });
         StatsSnapshot {
             tenants: tenants.collect(),
+            memory: self.tenants.memory().snapshot(),
             commits: load(&self.stats.commits),
             commit_sets: load(&self.stats.commit_sets),
             commit_failures: load(&self.stats.commit_failures),

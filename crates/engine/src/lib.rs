@@ -18,7 +18,9 @@ mod events;
 mod hooks;
 mod ids;
 mod journal;
+mod journal_use;
 mod machine;
+mod memory_use;
 mod models;
 mod sessions;
 mod stats;
@@ -48,6 +50,7 @@ pub use hooks::{
 pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine};
 pub use memoird_core::window::WindowTurn;
+pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use models::{ContextConfig, ContextModel};
 pub use sessions::{EndedSession, SessionPage, SessionView, Sessions};
 pub use stats::{

@@ -12,11 +12,13 @@ mod evict;
 mod expiry;
 mod idle_list;
 mod load;
+mod quota;
 mod recover;
 mod single_flight;
 mod slot;
 mod start;
 mod table;
+mod unload;
 mod update;
 mod view;
 
@@ -40,9 +42,11 @@ use commit::{SubmittedChange, Tally};
 use end::EndedKeys;
 use expiry::Sweeper;
 use load::{ReloadQueue, ReloadWorker};
+use quota::QuotaCounter;
 use single_flight::SingleFlight;
 use slot::{Slot, SlotInner};
 use table::Table;
+use unload::Unloader;
 
 pub use end::EndedSession;
 pub(crate) use end::{EndListener, Ending};
@@ -159,6 +163,8 @@ impl Sessions {
                 Arc::clone(&shared.machine),
                 Arc::clone(stats),
             ));
+            supervisor.run(Unloader::new(self.clone()));
+            supervisor.run(QuotaCounter::new(self.clone()));
         }
         supervisor.run(ReloadWorker::new(self.clone()));
         supervisor.run(Sweeper::new(self.clone()));
@@ -191,6 +197,7 @@ impl Sessions {
                 let before = session.head().totals;
                 session.trim(&policy.limits);
                 tenant.stats.count_live(before, session.head().totals);
+                inner.count_content(tenant);
             }
         }
     }

@@ -26,6 +26,7 @@ use tonic_health::server::HealthReporter;
 use tracing::{error, info, warn};
 
 use crate::admin::Admin;
+use crate::admission::Admission;
 use crate::auth::Keyring;
 use crate::auth_layer::AuthLayer;
 use crate::config::{Config, ServerConfig};
@@ -149,7 +150,9 @@ impl App {
         };
         let registry = metrics::registry(sources);
         let admin = Admin::new(engine.clone(), registry);
-        let auth_layer = AuthLayer::new(keyring, config.server.max_calls_in_flight, calls);
+        let memory = Arc::clone(engine.tenants.memory());
+        let admission = Admission::new(config.server.max_calls_in_flight, memory);
+        let auth_layer = AuthLayer::new(keyring, admission, calls);
         let endpoints = config.data_dir.join("endpoints.json");
         Ok(Self {
             server: config.server,

@@ -1,6 +1,6 @@
 //! Who calls: a key names a tenant and a role. Keys are kept as digests.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
@@ -56,7 +56,12 @@ pub(crate) enum Keyring {
     /// By the first bytes of their digest. Digests do not give their keys away, so a
     /// look-up by a part of one tells an attacker nothing; what decides is compared in
     /// constant time.
-    Keys(HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>),
+    Keys {
+        /// By that.
+        by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
+        /// True where they are of several tenants.
+        is_shared: bool,
+    },
 }
 
 /// Why somebody is not let in.
@@ -94,14 +99,26 @@ impl Keyring {
             let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
             same_prefix.push(entry);
         }
-        Some(Self::Keys(by_prefix))
+        let tenants: HashSet<&TenantId> = keys.iter().map(|key| &key.tenant).collect();
+        Some(Self::Keys {
+            by_prefix,
+            is_shared: tenants.len() > 1,
+        })
+    }
+
+    /// True where several tenants may call.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::Open(_) => false,
+            Self::Keys { is_shared, .. } => *is_shared,
+        }
     }
 
     /// Tells everybody who was let in that other keys apply.
     pub(crate) fn revoke(&self) {
         match self {
             Self::Open(caller) => caller.revoked.cancel(),
-            Self::Keys(by_prefix) => {
+            Self::Keys { by_prefix, .. } => {
                 let callers = by_prefix.values().flatten().map(|(_, caller)| caller);
                 callers.for_each(|caller| caller.revoked.cancel());
             }
@@ -112,7 +129,7 @@ impl Keyring {
     pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
         let by_prefix = match self {
             Self::Open(caller) => return Ok(caller),
-            Self::Keys(by_prefix) => by_prefix,
+            Self::Keys { by_prefix, .. } => by_prefix,
         };
         let key = authorization.and_then(bearer).ok_or(Denied::NoKey)?;
         let presented = digest(key);

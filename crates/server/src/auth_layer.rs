@@ -1,5 +1,5 @@
-//! The layer that every call passes before its message is read: it limits how many calls are in
-//! flight, finds out who calls, and counts and times the calls.
+//! The layer that every call passes before its message is read: it finds out who calls, lets the
+//! call in or refuses it, and counts and times the calls.
 
 use std::convert::Infallible;
 use std::pin::Pin;
@@ -8,12 +8,13 @@ use std::task::{Context, Poll};
 
 use arc_swap::ArcSwap;
 use http::{Request, Response};
-use tokio::sync::Semaphore;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::{Code, Status};
 use tower::Layer;
 
+use crate::admission::body::{CountedAnswer, CountedRequest};
+use crate::admission::{Admission, CallPlace};
 use crate::auth::{Keyring, Role};
 use crate::metrics::CallMetrics;
 use crate::wire::status;
@@ -22,8 +23,7 @@ use crate::wire::status;
 #[derive(Clone, Debug)]
 pub(crate) struct AuthLayer {
     keyring: Arc<ArcSwap<Keyring>>,
-    permits: Arc<Semaphore>,
-    max_calls: usize,
+    admission: Admission,
     metrics: CallMetrics,
 }
 
@@ -37,29 +37,26 @@ pub(crate) struct AuthService<S> {
 impl AuthLayer {
     pub(crate) fn new(
         keyring: Arc<ArcSwap<Keyring>>,
-        max_calls: usize,
+        admission: Admission,
         metrics: CallMetrics,
     ) -> Self {
-        let permits = Arc::new(Semaphore::new(max_calls));
         Self {
             keyring,
-            permits,
-            max_calls,
+            admission,
             metrics,
         }
     }
 
-    /// Calls that have no answer yet, or no first word of it.
+    /// Calls whose answer is not sent yet; of a stream, whose answer has not begun.
     pub(crate) fn calls_under_way(&self) -> usize {
-        self.max_calls
-            .saturating_sub(self.permits.available_permits())
+        self.admission.calls_under_way()
     }
 
-    /// Makes the caller known to the service, or refuses the call.
-    fn admit(&self, request: &mut Request<Body>) -> Result<(), Status> {
+    /// Lets a call in, and makes the caller and the place known to the service; or refuses it.
+    fn admit(&self, request: &mut Request<Body>) -> Result<Arc<CallPlace>, Status> {
         let path = request.uri().path();
         if is_probe(path) {
-            return Ok(());
+            return self.admission.enter_probe().map(Arc::new);
         }
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let authorization = request.headers().get(http::header::AUTHORIZATION);
@@ -70,8 +67,11 @@ impl AuthLayer {
             return Err(status::role_required());
         }
         let caller = caller.clone();
+        let place = self.admission.enter(&caller.tenant, keyring.is_shared());
+        let place = place.map(Arc::new)?;
         request.extensions_mut().insert(caller);
-        Ok(())
+        request.extensions_mut().insert(Arc::clone(&place));
+        Ok(place)
     }
 }
 
@@ -102,29 +102,35 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let timer = self.layer.metrics.start(request.uri().path());
         let is_ours = !is_probe(request.uri().path());
-        let refused = match Arc::clone(&self.layer.permits).try_acquire_owned() {
-            Ok(permit) => match self.layer.admit(&mut request) {
-                Ok(()) => {
-                    let answer = self.inner.call(request);
-                    return Box::pin(async move {
-                        let mut answer = answer.await;
-                        drop(permit);
-                        if is_ours && let Ok(answer) = &mut answer {
-                            explain(answer);
-                        }
-                        timer.stop(answer.as_ref().ok());
-                        answer
-                    });
-                }
-                Err(refused) => refused,
-            },
-            Err(_) => status::too_many_calls(),
+        let is_stream = !is_ours || request.uri().path() == WATCH_EVENTS;
+        let place = match self.layer.admit(&mut request) {
+            Ok(place) => place,
+            Err(refused) => {
+                let answer = refused.into_http();
+                timer.stop(Some(&answer));
+                return Box::pin(async move { Ok(answer) });
+            }
         };
-        let answer = refused.into_http();
-        timer.stop(Some(&answer));
-        Box::pin(async move { Ok(answer) })
+        let counted = Arc::clone(&place);
+        let request = request.map(|body| Body::new(CountedRequest::new(body, counted)));
+        let answer = place.in_turn(self.inner.call(request));
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            if is_ours {
+                explain(&mut answer);
+            }
+            timer.stop(Some(&answer));
+            // A stream is as long as its client wants it, and small at any time.
+            Ok(match is_stream {
+                true => answer,
+                false => answer.map(|body| Body::new(CountedAnswer::new(body, place))),
+            })
+        })
     }
 }
+
+/// The call whose answer is a stream.
+const WATCH_EVENTS: &str = "/memoird.v1.SessionService/WatchEvents";
 
 /// Probes have no keys, and the contract is no secret.
 fn is_probe(path: &str) -> bool {

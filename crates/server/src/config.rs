@@ -28,6 +28,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::auth::Key;
 use crate::cli::exit::CliError;
+use crate::process;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -256,6 +257,11 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
             ..file.limits.first.clone()
         },
         sessions: sessions.clone(),
+        memory_bytes: match file.limits.third.memory {
+            Some(bytes) => bytes as u64,
+            None => process::memory_bytes() / 2,
+        },
+        journal_bytes: file.limits.third.journal_bytes as u64,
         journal: file.journal.clone(),
         context: problems.within("context", |problems| context(file, environment, problems)),
         compaction: problems.within("compaction", |problems| {

@@ -1,11 +1,13 @@
 //! `memoird`: a session daemon for chat bots.
 
 mod admin;
+mod admission;
 mod app;
 mod auth;
 mod auth_layer;
 mod cli;
 mod config;
+mod heavy;
 mod listener;
 mod logging;
 mod metrics;

@@ -258,6 +258,19 @@ impl Collector for Sources {
         counter(encoder, "commits", "Journal transactions", stats.commits)?;
         let help = "Change sets in them";
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
+        let memory = stats.memory;
+        let parts = [
+            ("sessions", memory.session_bytes),
+            ("content", memory.content_bytes),
+            ("calls", memory.call_bytes),
+        ]
+        .map(|(of, bytes)| ([("of", of)], bytes));
+        let help = "Memory that clients use, as limits.memory counts it";
+        family(encoder, MetricType::Gauge, "memory_used_bytes", help, parts)?;
+        let help = "Memory that clients may use; 0: no limit";
+        gauge(encoder, "memory_limit_bytes", help, memory.limit_bytes)?;
+        let help = "How often the content of a session has left memory";
+        counter(encoder, "sessions_unloaded", help, memory.unloads)?;
         let help = "Change sets not written";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
         self.encode_by_name(encoder)?;

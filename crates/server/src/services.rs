@@ -11,6 +11,7 @@ use memoird_engine::{EngineError, Tenant};
 use memoird_memories::MemoryError;
 use tonic::{Request, Response, Status};
 
+use crate::admission::CallPlace;
 use crate::auth::Caller;
 use crate::wire::status;
 
@@ -50,6 +51,12 @@ fn answer<T, R>(outcome: Result<T, impl Refusal>, reply: impl FnOnce(T) -> R) ->
 /// A request's tenant and its message.
 fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
+}
+
+/// The place of a request's call.
+fn place<T>(request: &Request<T>) -> Result<Arc<CallPlace>, Status> {
+    let place = request.extensions().get::<Arc<CallPlace>>();
+    place.map(Arc::clone).ok_or_else(status::no_caller)
 }
 
 /// A request's caller and its message.

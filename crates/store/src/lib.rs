@@ -258,6 +258,12 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError>;
 
+    /// Bytes of the turns that it has, by tenant, in no order. Looks at every turn.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
+
     /// Forgets what is old enough, at most about `rows_max` rows; not what a delivery
     /// that is pending or dead still needs. True when there is more to forget.
     ///

@@ -35,6 +35,12 @@ impl Compacting {
             ..Self::default()
         }
     }
+
+    /// Bytes of its summaries.
+    pub(super) fn text_bytes(&self) -> usize {
+        let summaries = self.summary.iter().chain(&self.earlier);
+        summaries.map(|summary| summary.text.len()).sum()
+    }
 }
 
 /// What a window may hold, as it is counted here.

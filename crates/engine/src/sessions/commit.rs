@@ -41,6 +41,7 @@ struct NewTurns {
     first_seq: u64,
     last_seq: u64,
     dropped: u64,
+    bytes: u64,
 }
 
 impl Tally {
@@ -52,11 +53,17 @@ impl Tally {
                 Change::Begin { generation, .. } => tally.created = Some(*generation),
                 Change::Append(appended) => {
                     let (first, last) = (appended.turns.first(), appended.turns.last());
+                    let bytes = appended
+                        .turns
+                        .iter()
+                        .map(|(_, content)| content.len() as u64);
+                    let bytes = bytes.sum();
                     tally.appended = first.zip(last).map(|(first, last)| NewTurns {
                         generation: appended.generation,
                         first_seq: first.0,
                         last_seq: last.0,
                         dropped: dropped_turns,
+                        bytes,
                     });
                 }
                 Change::End {
@@ -86,6 +93,7 @@ impl Tally {
             push(generation, EventKind::Created);
         }
         if let Some(turns) = self.appended {
+            slot.tenant.add_journal_bytes(turns.bytes);
             stats.count_appended(turns.last_seq + 1 - turns.first_seq, turns.dropped);
             let kind = EventKind::Appended {
                 first_seq: turns.first_seq,

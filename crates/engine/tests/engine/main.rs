@@ -21,6 +21,7 @@ mod keys;
 mod kit;
 mod listing;
 mod lives;
+mod memory;
 mod reconfigure;
 mod record;
 mod restart;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeSet, SummaryChange};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -296,6 +296,10 @@ impl Store for FaultyStore {
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError> {
         self.inner.ended(wanted, bytes_max)
+    }
+
+    fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        self.inner.turn_bytes()
     }
 
     fn prune(&self, before: PruneBefore, rows_max: usize) -> Result<bool, StoreError> {

@@ -9,7 +9,7 @@ use memoird_core::compaction::CompactionPolicy;
 use memoird_core::config::{AsText, Flat, Off, Size};
 use memoird_core::limits::Limits;
 use memoird_core::window::WindowSettings;
-use memoird_engine::{CompactionConfig, HooksConfig, JournalConfig, SessionConfig};
+use memoird_engine::{CapacityConfig, CompactionConfig, HooksConfig, JournalConfig, SessionConfig};
 use memoird_hooks::HookSpec;
 use memoird_memories::MemoriesConfig;
 use memoird_memories::files::FilesOptions;
@@ -44,7 +44,7 @@ pub(super) struct File {
     pub(super) context: Flat<WindowSettings, ModelsSection>,
     pub(super) compaction: Flat<CompactionPolicy, CompactionConfig, SummarizerKey>,
     pub(super) long_term: Flat<MemoriesConfig, MemoryLimits, MemoryKeys>,
-    pub(super) limits: Flat<Limits, HooksConfig>,
+    pub(super) limits: Flat<Limits, HooksConfig, CapacityConfig>,
     pub(super) hooks: Vec<HookSpec>,
     pub(super) tenants: Vec<TenantSpec>,
 }

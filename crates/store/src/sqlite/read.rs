@@ -7,13 +7,13 @@ use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use memoird_core::change::LiveSet;
 use memoird_core::idempotency::{KeyRecord, Keys};
-use memoird_core::ids::{Generation, SessionKey, Subject};
+use memoird_core::ids::{Generation, SessionKey, Subject, TenantId};
 use memoird_core::session::{SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 
 use super::compaction;
-use super::row::{GenerationRow, count, select_from, whole};
+use super::row::{GenerationRow, count, id, select_from, whole};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Where a session's rows have to be looked for. The intake is small, but has no order
@@ -293,4 +293,20 @@ pub(super) fn turn(row: &Row<'_>) -> rusqlite::Result<(u64, Arc<[u8]>)> {
 
 pub(super) fn blob(row: &Row<'_>, column: usize) -> rusqlite::Result<Arc<[u8]>> {
     Ok(row.get_ref(column)?.as_blob()?.into())
+}
+
+/// Bytes of turns by tenant. SQLite knows how long a content is without reading it.
+pub(super) fn turn_bytes(connection: &Connection) -> Result<Vec<(TenantId, u64)>, StoreError> {
+    let mut sums = connection.prepare_cached(
+        "SELECT known.tenant, SUM(LENGTH(turns.content)) FROM turns JOIN
+             (SELECT generation, tenant FROM generations
+              UNION SELECT generation, tenant FROM intake_heads) AS known
+             ON known.generation = turns.generation
+         GROUP BY known.tenant",
+    )?;
+    let rows = sums.query_map([], |row| {
+        let bytes: i64 = row.get(1)?;
+        Ok((id(row, 0, TenantId::parse)?, bytes.unsigned_abs()))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
