@@ -11,7 +11,7 @@ use tonic::{Code, Status};
 
 use crate::harness::{
     Daemon, Namespace, Sessions, Setup, append, eventually, http_get, journal, keyed, live,
-    refused_code, text_of, user,
+    refused_code, say, text_of, user,
 };
 
 /// More turns than any of these disks holds.
@@ -221,4 +221,31 @@ async fn files_that_may_not_grow_refuse_appends_until_they_may() {
     daemon.kill9().await;
     daemon.restart_with(setup).await;
     reads_go_on(&daemon, taken).await;
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_written_does_not_end_the_daemon() {
+    let mount = "mkdir -p HOME/small && mount -t tmpfs -o size=64k tmpfs HOME/small";
+    let dir = tempfile::tempdir().expect("a directory");
+    let probe = mount.replace("HOME", &dir.path().display().to_string());
+    let test = "disk::a_log_that_cannot_be_written_does_not_end_the_daemon";
+    if !Namespace::Mount.allows(&probe, test) {
+        return;
+    }
+    let fill = "head -c 65536 /dev/zero > HOME/small/ballast";
+    let script = format!("{mount} && {fill}; exec \"$@\" >&- 2>> HOME/small/log");
+    let wrapper = ["unshare", "-m", "sh", "-c", &script, "sh"];
+    let mut daemon = Daemon::with(Setup::default().wrapper(&wrapper)).await;
+    for number in 0..20 {
+        daemon.signal("-HUP");
+        say(&mut daemon.sessions(), "chat", &number.to_string()).await;
+    }
+    let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
+    let lost = page
+        .lines()
+        .find_map(|line| line.strip_prefix("memoird_log_lines_lost_total{cause=\"unwritable\"} "));
+    let lost: u64 = lost.expect("it is counted").parse().expect("a number");
+    assert!(lost > 0, "the log had room");
+    assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), 20);
+    daemon.stop().await;
 }

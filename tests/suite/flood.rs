@@ -2,15 +2,19 @@
 
 use std::time::Duration;
 
-use memoird_proto::v1::AppendResponse;
+use memoird_proto::v1::{AppendResponse, GetHistoryRequest};
+use prost::Message;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Setup, append, eventually, keyed, live, refused_code, say, text_of, user,
+    Daemon, Setup, SlowReader, append, eventually, http_get, keyed, live, refused_code, say,
+    text_of, user,
 };
+
+const HISTORY: &str = "/memoird.v1.SessionService/GetHistory";
 
 type Answer = Result<Response<AppendResponse>, Status>;
 
@@ -148,4 +152,118 @@ async fn clients_that_hang_up_leave_nothing_behind() {
         answers.iter().all(|(_, answer)| answer.is_ok()),
         "{answers:?}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_flood_of_one_tenant_leaves_places_for_the_others() {
+    let setup = Setup::default()
+        .two_tenants("", "calls_in_flight: 2")
+        .server("max_calls_in_flight: 12")
+        .section("short_term: { max_history_turns: 10000 }");
+    let daemon = Daemon::with(setup).await;
+    let mut stop = JoinSet::new();
+    for number in 0..24 {
+        let mut flood = daemon.sessions_of(Setup::ALPHA);
+        stop.spawn(async move {
+            loop {
+                let text = "x".repeat(20_000);
+                let _ = flood
+                    .append(append(&format!("s{number}"), [user(&text)]))
+                    .await;
+            }
+        });
+    }
+    for number in 0..50 {
+        let mut victim = daemon.sessions_of(Setup::BETA);
+        say(&mut victim, "chat", &number.to_string()).await;
+    }
+    stop.shutdown().await;
+    let mut calls = JoinSet::new();
+    for number in 0..200 {
+        let mut client = daemon.sessions_of(Setup::BETA);
+        calls.spawn(async move {
+            client
+                .append(append(&format!("s{number}"), [user("hi")]))
+                .await
+        });
+    }
+    let answers: Vec<_> = calls.join_all().await.into_iter().enumerate().collect();
+    assert!(
+        count_refused(&answers, "TOO_MANY_CALLS") > 0,
+        "its own limit is 2"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_does_not_read_its_answers_is_refused_more_of_them_and_nobody_else_is() {
+    let setup = Setup::default()
+        .two_tenants("", "")
+        .section("limits: { memory: 64MiB }")
+        .section("short_term: { max_history_turns: 10000 }");
+    let daemon = Daemon::with(setup).await;
+    let mut writer = daemon.sessions_of(Setup::ALPHA);
+    for _ in 0..4 {
+        let text = "x".repeat(900_000);
+        writer
+            .append(append("long", [user(&text)]))
+            .await
+            .expect("it has room");
+    }
+    let asked = GetHistoryRequest {
+        session_id: "long".into(),
+        ..GetHistoryRequest::default()
+    };
+    // Each answer is larger than what a connection takes before somebody reads.
+    let slow = SlowReader::new(daemon.grpc_addr(), Setup::ALPHA);
+    let mut unread = Vec::new();
+    let refusal = loop {
+        match slow.unread(HISTORY, asked.encode_to_vec()).await {
+            Ok(answer) => unread.push(answer),
+            Err(refusal) => break refusal,
+        }
+        assert!(
+            unread.len() < 40,
+            "{} answers wait to be read",
+            unread.len()
+        );
+    };
+    assert_eq!(refused_code(&refusal), "MEMORY_FULL", "{refusal:?}");
+    let mut other = daemon.sessions_of(Setup::BETA);
+    say(&mut other, "chat", "hello").await;
+    assert_eq!(live(&mut other, "chat").await.len(), 1);
+    drop(unread);
+    eventually("there is room again", async || {
+        writer.get_history(asked.clone()).await.ok()
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_content_of_idle_sessions_leaves_memory_and_is_there_when_it_is_asked_for() {
+    let daemon = Daemon::with(Setup::default().section("limits: { memory: 32MiB }")).await;
+    let mut client = daemon.sessions();
+    let text = |number: usize| format!("{number}{}", "x".repeat(900_000));
+    for number in 0..60 {
+        say(&mut client, &number.to_string(), &text(number)).await;
+    }
+    let figure = async |name: &str| -> u64 {
+        let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
+        let value = page.lines().find_map(|line| line.strip_prefix(name));
+        let value = value.unwrap_or_else(|| panic!("no {name}"));
+        value.trim().parse().expect("a number")
+    };
+    let used = async || {
+        let content = figure("memoird_memory_used_bytes{of=\"content\"}").await;
+        (content < 32 << 20).then_some(content)
+    };
+    assert!(eventually("the limit is kept", used).await > 16 << 20);
+    assert_eq!(figure("memoird_memory_limit_bytes").await, 32 << 20);
+    assert!(figure("memoird_sessions_unloaded_total").await >= 20);
+    for number in [0, 30, 59] {
+        let turns = live(&mut client, &number.to_string()).await;
+        assert!(
+            text_of(&turns[0]) == text(number),
+            "another text in {number}"
+        );
+    }
 }

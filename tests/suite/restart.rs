@@ -205,15 +205,6 @@ async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_star
     .await;
     daemon.restart().await;
     let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
-    let stats = admin
-        .get_stats(GetStatsRequest::default())
-        .await
-        .expect("stats")
-        .into_inner();
-    assert_eq!(
-        (stats.sessions_live, stats.turns_live, stats.expired),
-        (0, 0, 1)
-    );
     let gone = GetSessionRequest {
         session_id: "chat".into(),
         ..Default::default()
@@ -223,6 +214,13 @@ async fn a_session_whose_time_came_while_the_daemon_was_down_is_gone_at_its_star
         Code::NotFound,
         "SESSION_NOT_FOUND",
     );
+    let ended = eventually("the sweeper has ended it", async || {
+        let asked = admin.get_stats(GetStatsRequest::default()).await;
+        let stats = asked.expect("stats").into_inner();
+        (stats.expired == 1).then_some(stats)
+    });
+    let ended = ended.await;
+    assert_eq!((ended.sessions_live, ended.turns_live), (0, 0));
     assert_eq!(
         journal(&mut client, "chat", &session.generation)
             .await

@@ -52,9 +52,10 @@ async fn events_tell_what_happened_in_order() {
     end(&mut client, "b").await;
     seen.extend(events.until("hook_delivered").await);
     let ids = seen.iter().map(|event| event.event_id);
+    let epoch = Events::epoch(&mut client).await;
     assert!(
-        ids.eq(1..=seen.len() as u64),
-        "one by one, from 1: {seen:?}"
+        ids.eq((epoch + 1..).take(seen.len())),
+        "one by one: {seen:?}"
     );
     assert!(
         seen.iter()
@@ -179,7 +180,8 @@ async fn a_watcher_sees_its_own_tenant_and_an_operator_all() {
             .or_default()
             .push(event.event_id);
     }
-    let in_order: Vec<u64> = (1..=12).collect();
+    let epoch = Events::epoch(&mut alpha).await;
+    let in_order: Vec<u64> = (epoch + 1..=epoch + 12).collect();
     let expected = [
         ("alpha".to_owned(), in_order.clone()),
         ("beta".to_owned(), in_order),
@@ -226,19 +228,24 @@ async fn crowded() -> Daemon {
 async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
     let daemon = crowded().await;
     let mut client = daemon.sessions();
-    let so_far = 2 * CROWD as u64;
-    let mut events = Events::of(&mut client, 4, false).await.expect("it may");
-    for id in 5..=so_far {
+    let epoch = Events::epoch(&mut client).await;
+    let (fourth, so_far) = (epoch + 4, epoch + 2 * CROWD as u64);
+    let mut events = Events::of(&mut client, fourth, false)
+        .await
+        .expect("it may");
+    for id in fourth + 1..=so_far {
         assert_eq!(events.next().await.event_id, id);
     }
     drop(events);
     let last = so_far + make_events(&daemon, RING).await;
     let first = last - RING + 1;
-    let mut events = Events::of(&mut client, 4, false).await.expect("it may");
+    let mut events = Events::of(&mut client, fourth, false)
+        .await
+        .expect("it may");
     let told = events.message().await.expect("a message").expect("one");
     assert_eq!(
         (told.missed, told.missed_tenant.as_str()),
-        (first - 5, "default")
+        (first - fourth - 1, "default")
     );
     assert_eq!(told.event, None);
     for id in first..=last {
@@ -263,7 +270,7 @@ async fn a_watcher_reads_again_from_the_ring_and_is_told_of_a_gap() {
             .expect("a message")
             .expect("one")
             .missed,
-        first - 1
+        first - epoch - 1
     );
     assert_eq!(events.next().await.event_id, first);
 }
@@ -298,7 +305,8 @@ async fn a_watcher_that_reads_nothing_holds_up_nobody_and_costs_little() {
     let before = stats(&mut admin).await.rss_bytes;
     let mut quick = Events::now(&mut daemon.sessions()).await;
     let made = make_events(&daemon, RING + 1_500).await;
-    let last = 2 * CROWD as u64 + made;
+    let epoch = Events::epoch(&mut daemon.sessions()).await;
+    let last = epoch + 2 * CROWD as u64 + made;
     let (seen, missed) = read_to(&mut quick, last).await;
     assert_eq!(seen + missed, made);
     let grown = stats(&mut admin).await.rss_bytes.saturating_sub(before);

@@ -89,6 +89,17 @@ impl Target {
         request
     }
 
+    /// The same with room for few bytes of an answer that is not read.
+    pub(crate) fn narrow_channel(&self) -> Channel {
+        let endpoint = self.endpoint.clone();
+        endpoint.initial_stream_window_size(1 << 16).connect_lazy()
+    }
+
+    /// A client of the sessions with a connection of its own.
+    pub(crate) fn sessions_anew(&self) -> SessionServiceClient<Channel> {
+        SessionServiceClient::new(self.another_channel())
+    }
+
     /// A client of the sessions.
     pub(crate) fn sessions(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.channel.clone())

@@ -42,7 +42,12 @@ pub(crate) struct Settings {
     pub(crate) context_window: Option<u64>,
     /// False: nothing is compacted, so that whatever else is measured is that alone.
     pub(crate) compaction: bool,
+    /// True: it has the tenants of [`NEIGHBOURS`], each with its key, and no other.
+    pub(crate) is_shared: bool,
 }
+
+/// Two tenants of a daemon that is shared: one that calls as people do, and one that floods.
+pub(crate) const NEIGHBOURS: [&str; 2] = ["victim", "flood"];
 
 /// A process that ends with this value.
 pub(crate) struct Server {
@@ -65,6 +70,7 @@ impl Default for Settings {
             checkpoints: false,
             context_window: None,
             compaction: false,
+            is_shared: false,
         }
     }
 }
@@ -75,6 +81,9 @@ impl Server {
         let dir = temp_dir(parent)?;
         let config = dir.path().join("memoird.yaml");
         fs::write(&config, settings.yaml(dir.path()))?;
+        for tenant in NEIGHBOURS.iter().filter(|_| settings.is_shared) {
+            fs::write(key_file(dir.path(), tenant), key(tenant))?;
+        }
         let args = vec!["serve".into(), format!("--config={}", config.display())];
         let endpoints = dir.path().join("data/endpoints.json");
         Self::start(binary, args, endpoints, dir).await
@@ -104,10 +113,23 @@ impl Server {
 
     /// Where it serves.
     pub(crate) fn target(&self) -> Result<Target> {
-        match self.address() {
-            Some(addr) => Target::new(&addr, None),
-            None => bail!("the server has taken its endpoints away"),
-        }
+        Target::new(&self.addr()?, None)
+    }
+
+    /// The same for a tenant of a shared daemon.
+    pub(crate) fn target_of(&self, tenant: &str) -> Result<Target> {
+        Target::new(&self.addr()?, Some(&key(tenant)))
+    }
+
+    /// Where it serves, as host:port.
+    pub(crate) fn addr(&self) -> Result<String> {
+        let addr = self.address();
+        addr.context("the server has taken its endpoints away")
+    }
+
+    /// Where the key of a tenant of a shared daemon is.
+    pub(crate) fn key_file(&self, tenant: &str) -> PathBuf {
+        key_file(self.dir.path(), tenant)
     }
 
     /// Kills it as a power cut would, and waits until it is gone.
@@ -188,6 +210,14 @@ impl Drop for Server {
     }
 }
 
+fn key(tenant: &str) -> String {
+    format!("key-of-the-bench-for-{tenant}")
+}
+
+fn key_file(dir: &Path, tenant: &str) -> PathBuf {
+    dir.join(format!("{tenant}.key"))
+}
+
 /// The version and the commit that a daemon prints.
 pub(crate) fn version(binary: &Path) -> Result<String> {
     let output = Command::new(binary).arg("--version").output();
@@ -240,6 +270,17 @@ impl Settings {
                 tokens / 4
             )
         });
+        let tenants = match self.is_shared {
+            true => {
+                let tenant = |id: &&str| {
+                    let file = quoted(&key_file(dir, id));
+                    format!("{{ id: {id}, keys: [ {{ file: {file} }} ] }}")
+                };
+                let all: Vec<String> = NEIGHBOURS.iter().map(tenant).collect();
+                format!("tenants: [ {} ]\n", all.join(", "))
+            }
+            false => String::new(),
+        };
         format!(
             "version: 1\n\
              data_dir: {}\n\
@@ -248,7 +289,7 @@ impl Settings {
              short_term: {{ max_sessions: {}, max_history_turns: {}, max_history_bytes: {}, \
              session_ttl: {}s }}\n\
              compaction: {{ enabled: {} }}\n\
-             {context}hooks: {hooks}\n",
+             {context}{tenants}hooks: {hooks}\n",
             quoted(&dir.join("data")),
             self.durability.name(),
             self.max_sessions,

@@ -61,7 +61,7 @@ pub(super) struct Gauge {
     /// Calls after which the run ends by itself.
     calls_max: u64,
     /// Calls answered well.
-    pub(super) done: AtomicU64,
+    pub(super) done: Arc<AtomicU64>,
     /// True when it is time to end.
     pub(super) stop: AtomicBool,
     /// True where the first error ends the run.
@@ -98,9 +98,17 @@ impl Gauge {
         Self {
             begun: AtomicU64::new(0),
             calls_max,
-            done: AtomicU64::new(0),
+            done: Arc::default(),
             stop: AtomicBool::new(false),
             stops_at_error: false,
+        }
+    }
+
+    /// Goes on until it is dropped, and counts there.
+    pub(super) fn counting(done: Arc<AtomicU64>) -> Self {
+        Self {
+            done,
+            ..Self::new(u64::MAX)
         }
     }
 }

@@ -13,11 +13,13 @@ mod context;
 mod daemon;
 mod driver;
 mod evict;
+mod flood;
 mod hooks;
 mod load;
 mod measure;
 mod memory;
 mod mix;
+mod neighbours;
 mod output;
 mod recover;
 mod report;
@@ -37,9 +39,11 @@ use compaction::CompactionArgs;
 use connect::ConnectArgs;
 use context::ContextArgs;
 use evict::EvictArgs;
+use flood::FloodArgs;
 use hooks::HooksArgs;
 use load::LoadArgs;
 use memory::MemoryArgs;
+use neighbours::NeighboursArgs;
 use recover::RecoverArgs;
 
 /// The bare server allocates as the daemon does; otherwise two allocators are compared.
@@ -89,6 +93,11 @@ enum Scenario {
     Hooks(HooksArgs),
     /// Fill the journal, kill the daemon, and time its next start
     Recover(RecoverArgs),
+    /// Call at a tenant's own pace while another tenant floods the daemon
+    Neighbours(NeighboursArgs),
+    /// The flood that `neighbours` starts
+    #[command(hide = true)]
+    Flood(FloodArgs),
     /// The bare server that `--baseline` compares with
     #[command(hide = true)]
     BareServer(BaselineArgs),
@@ -199,6 +208,9 @@ async fn run(cli: Cli) -> Result<()> {
     let Some(scenario) = cli.scenario else {
         return load::run(&common, cli.load).await;
     };
+    if let Scenario::Flood(args) = scenario {
+        return flood::run(&common, args).await;
+    }
     if common.connect.addr.is_some() {
         let problem = "this measurement starts a daemon of its own: leave --addr out";
         return Err(Usage(problem).into());
@@ -210,6 +222,8 @@ async fn run(cli: Cli) -> Result<()> {
         Scenario::Evict(args) => evict::run(&common, args).await,
         Scenario::Hooks(args) => hooks::run(&common, args).await,
         Scenario::Recover(args) => recover::run(&common, args).await,
+        Scenario::Neighbours(args) => neighbours::run(&common, args).await,
+        Scenario::Flood(args) => flood::run(&common, args).await,
         Scenario::BareServer(args) => baseline::run(args).await,
     }
 }

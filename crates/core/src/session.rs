@@ -172,6 +172,21 @@ impl Session {
         &self.head
     }
 
+    /// About the bytes of memory that it takes beside its head: what is free again once a
+    /// store alone has the session.
+    pub fn content_bytes(&self) -> u64 {
+        /// Of an entry of the history, beside the turn's own bytes.
+        const TURN_BYTES: u64 = size_of::<TurnRecord>() as u64 + 64;
+        /// Of an idempotency key, with its record.
+        const KEY_BYTES: u64 = 128;
+        let totals = self.history.totals();
+        let keys = self.keys.as_ref().map_or(0, |keys| keys.len());
+        let state = self.state.as_ref().map_or(0, |state| state.json.len());
+        let summary = self.compacting.as_ref().map_or(0, |it| it.text_bytes());
+        let beside = keys as u64 * KEY_BYTES + (state + summary) as u64;
+        totals.bytes + totals.turns * TURN_BYTES + beside
+    }
+
     /// The turns it keeps.
     pub fn history(&self) -> &History {
         &self.history

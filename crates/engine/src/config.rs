@@ -16,6 +16,10 @@ pub struct EngineConfig {
     pub limits: Limits,
     /// How many sessions live, and how long.
     pub sessions: SessionConfig,
+    /// Memory that sessions and calls may use, in bytes; 0: no limit.
+    pub memory_bytes: u64,
+    /// Bytes of turns that the journal may have, of all tenants together; 0: no limit.
+    pub journal_bytes: u64,
     /// How the journal is kept.
     pub journal: JournalConfig,
     /// How windows are built.

@@ -54,9 +54,10 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Starts the engine with every session that lives in `journal`, ends what expired
-    /// meanwhile, and starts the background work. Without a journal, or with durability
-    /// `off`, no session outlives the process.
+    /// Starts the engine with every session that lives in `journal`, and starts the background
+    /// work, which ends what expired meanwhile or is above the caps: however much that is,
+    /// nobody waits for it. Without a journal, or with durability `off`, no session outlives
+    /// the process.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -72,9 +73,6 @@ impl Engine {
         engine.sessions.start_workers(supervisor, &engine.stats);
         engine.hooks.start_workers(supervisor);
         supervisor.run(CompactionWorker::new(engine.compaction.clone()));
-        if let Err(error) = engine.end_what_may_not_live().await {
-            warn!(%error, "not all sessions that have to end could; they are tried again");
-        }
         Ok(engine)
     }
 
@@ -88,6 +86,8 @@ impl Engine {
         let access = journal.filter(|_| is_kept);
         let access = access.map(|store| StoreAccess::new(store, blocking));
         let tenants = Arc::new(Tenants::new(config.tenants()));
+        tenants.memory().set_limit(config.memory_bytes);
+        tenants.journal().set_limit(config.journal_bytes);
         let stats = Arc::<Stats>::default();
         let models = Arc::new(ModelRegistry::new(&config.context));
         let event_signal = Arc::<EventSignal>::default();
@@ -144,11 +144,6 @@ impl Engine {
         }
     }
 
-    async fn end_what_may_not_live(&self) -> Result<(), EngineError> {
-        self.sessions.enforce_caps().await?;
-        self.sessions.sweep(None).await.map(drop)
-    }
-
     /// Applies another configuration to an engine that runs: nothing stops, and no session is
     /// lost that the new limits allow. Lowered caps evict, a shortened TTL expires, and both
     /// are done when this returns; histories that are longer than allowed are shortened.
@@ -164,6 +159,8 @@ impl Engine {
     pub fn adopt(&self, config: EngineConfig) {
         self.models.reconfigure(&config.context);
         self.commands.reconfigure(config.context.settings);
+        self.tenants.memory().set_limit(config.memory_bytes);
+        self.tenants.journal().set_limit(config.journal_bytes);
         let shortened = self.tenants.reconfigure(config.tenants());
         let retention = retention_of(&config);
         self.compaction.reconfigure(config.compaction);
@@ -203,6 +200,7 @@ impl Engine {
         });
         StatsSnapshot {
             tenants: tenants.collect(),
+            memory: self.tenants.memory().snapshot(),
             commits: load(&self.stats.commits),
             commit_sets: load(&self.stats.commit_sets),
             commit_failures: load(&self.stats.commit_failures),

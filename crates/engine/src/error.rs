@@ -37,6 +37,30 @@ pub enum EngineError {
     /// Too much waits for the disk.
     #[error("too much waits for the journal; try again")]
     JournalBusy,
+    /// Clients use as much memory as they may, and nothing of it can leave.
+    #[error(
+        "no memory is left: {used_bytes} of {limit_bytes} bytes (limits.memory) are used; end \
+         sessions, or try again later; nothing was changed"
+    )]
+    MemoryFull {
+        /// How much is used.
+        used_bytes: u64,
+        /// How much may be.
+        limit_bytes: u64,
+    },
+    /// The journal has as many turns of the tenant, or of all, as it may.
+    #[error(
+        "the journal has {used_bytes} of {limit_bytes} bytes that it may have (journal_bytes, \
+         {whose}); ask your operator for more room or a shorter journal.retention"
+    )]
+    JournalQuota {
+        /// Whose limit it is: `tenant` or `all`.
+        whose: &'static str,
+        /// What it has.
+        used_bytes: u64,
+        /// What it may have.
+        limit_bytes: u64,
+    },
     /// The disk is full.
     #[error("no room is left for the journal; nothing was changed")]
     JournalFull,

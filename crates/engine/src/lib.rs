@@ -19,7 +19,9 @@ mod events;
 mod hooks;
 mod ids;
 mod journal;
+mod journal_use;
 mod machine;
+mod memory_use;
 mod model_fault;
 mod models;
 mod sessions;
@@ -52,6 +54,7 @@ pub use hooks::{
 pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine};
 pub use memoird_core::window::WindowTurn;
+pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use model_fault::{FaultKind, ModelFault};
 pub use models::{ContextConfig, ContextModel};
 pub use sessions::{EndedSession, SessionPage, SessionView, Sessions};

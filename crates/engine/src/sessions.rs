@@ -13,11 +13,13 @@ mod expiry;
 mod idle_list;
 mod keyed_ids;
 mod load;
+mod quota;
 mod recover;
 mod single_flight;
 mod slot;
 mod start;
 mod table;
+mod unload;
 mod update;
 mod view;
 
@@ -42,8 +44,10 @@ use end::EndedKeys;
 use expiry::Sweeper;
 use keyed_ids::{KeyedIds, KeyedIdsReader};
 use load::{ReloadQueue, ReloadWorker};
+use quota::QuotaCounter;
 use slot::{Slot, SlotInner};
 use table::Table;
+use unload::Unloader;
 
 pub use end::EndedSession;
 pub(crate) use end::{EndListener, Ending};
@@ -172,6 +176,8 @@ impl Sessions {
                 Arc::clone(stats),
             ));
             supervisor.run(KeyedIdsReader::new(self.clone()));
+            supervisor.run(Unloader::new(self.clone()));
+            supervisor.run(QuotaCounter::new(self.clone()));
         }
         supervisor.run(ReloadWorker::new(self.clone()));
         supervisor.run(Sweeper::new(self.clone()));
@@ -204,6 +210,7 @@ impl Sessions {
                 let before = session.head().totals;
                 session.trim(&policy.limits);
                 tenant.stats.count_live(before, session.head().totals);
+                inner.count_content(tenant);
             }
         }
     }

@@ -11,6 +11,8 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 
+use crate::memory_use::MemorySnapshot;
+
 pub(crate) use compaction::CompactionStats;
 pub use compaction::{CompactionResult, CompactionSnapshot};
 
@@ -74,6 +76,8 @@ impl HookStats {
 pub struct TenantStats {
     turns_live: AtomicU64,
     bytes_live: AtomicU64,
+    bytes_loaded: AtomicU64,
+    journal_bytes: AtomicU64,
     created: AtomicU64,
     expired: AtomicU64,
     evicted: AtomicU64,
@@ -124,6 +128,8 @@ pub struct StatsSnapshot {
     pub commit_sets: u64,
     /// Change sets that were not written.
     pub commit_failures: u64,
+    /// The memory that clients use.
+    pub memory: MemorySnapshot,
     /// By tenant, ordered by id.
     pub tenants: Vec<TenantSnapshot>,
 }
@@ -182,6 +188,26 @@ impl TenantStats {
     pub(crate) fn count_live(&self, before: Totals, after: Totals) {
         shift(&self.turns_live, before.turns, after.turns);
         shift(&self.bytes_live, before.bytes, after.bytes);
+    }
+
+    /// The content of a session took `before` bytes of memory, and takes `after`.
+    pub(crate) fn count_loaded(&self, before: u64, after: u64) {
+        shift(&self.bytes_loaded, before, after);
+    }
+
+    /// Bytes of memory that the content of its sessions takes.
+    pub(crate) fn bytes_loaded(&self) -> u64 {
+        self.bytes_loaded.load(Ordering::Relaxed)
+    }
+
+    /// The journal had `before` bytes of its turns, and has `after`.
+    pub(crate) fn count_journal(&self, before: u64, after: u64) {
+        shift(&self.journal_bytes, before, after);
+    }
+
+    /// Bytes of its turns in the journal, where these are limited; otherwise what was appended.
+    pub(crate) fn journal_bytes(&self) -> u64 {
+        self.journal_bytes.load(Ordering::Relaxed)
     }
 
     pub(crate) fn count_created(&self) {

@@ -13,8 +13,14 @@ use memoird_core::limits::Limits;
 use memoird_formats::tokens::Calibration;
 use serde::{Deserialize, Serialize};
 
+use crate::error::EngineError;
 use crate::events::EventLog;
+use crate::journal_use::JournalUse;
+use crate::memory_use::MemoryUse;
 use crate::stats::TenantStats;
+
+/// Nobody has so many times the calls of others that these wait for long.
+const WEIGHT_MAX: u32 = 100;
 
 /// How many sessions live, and how long.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -54,6 +60,13 @@ pub struct TenantLimits {
     /// Encoded bytes its histories keep.
     #[serde(with = "AsOptionalText::<Size>")]
     pub max_history_bytes: Option<usize>,
+    /// Calls it may have at once; more are refused.
+    pub calls_in_flight: Option<usize>,
+    /// Bytes of its turns that the journal may have; 0: no limit of its own.
+    #[serde(with = "AsOptionalText::<Size>")]
+    pub journal_bytes: Option<usize>,
+    /// Calls it has worked on in each round in which the others have one; 1 unless told.
+    pub weight: Option<u32>,
 }
 
 /// What applies to tenants: in common, and to each.
@@ -72,9 +85,19 @@ pub struct Tenant {
     pub id: TenantId,
     policy: ArcSwap<Policy>,
     pub(crate) stats: TenantStats,
+    /// Both are of the process.
+    pub(crate) memory: Arc<MemoryUse>,
+    journal: Arc<JournalUse>,
     pub(crate) events: EventLog,
     /// By model profile; a configuration has few.
     calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
+}
+
+/// What all tenants of the process use together.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct UseOfAll {
+    memory: Arc<MemoryUse>,
+    journal: Arc<JournalUse>,
 }
 
 /// What an operator decided for a tenant. A reload replaces it as a whole.
@@ -84,6 +107,12 @@ pub struct Policy {
     pub limits: Limits,
     /// When its sessions are compacted, and how far.
     pub compaction: CompactionPolicy,
+    /// Calls at once; `None`: what there is room for beside others.
+    pub calls_in_flight: Option<usize>,
+    /// Calls that are worked on in each round in which others have one.
+    pub weight: u32,
+    /// Bytes of its turns that the journal may have; 0: no limit.
+    pub(crate) journal_bytes: u64,
     pub(crate) max_sessions: usize,
     pub(crate) ttl_ms: u64,
     pub(crate) sweep_ms: u64,
@@ -94,6 +123,7 @@ pub struct Policy {
 #[derive(Debug)]
 pub struct Tenants {
     config: ArcSwap<TenantsConfig>,
+    of_all: UseOfAll,
     by_id: DashMap<TenantId, Arc<Tenant>>,
 }
 
@@ -119,6 +149,13 @@ impl TenantLimits {
         if let Some(bytes) = self.max_history_bytes {
             problems.at_least_one("max_history_bytes", bytes);
         }
+        if let Some(calls) = self.calls_in_flight {
+            problems.at_least_one("calls_in_flight", calls);
+        }
+        let has_turns = self
+            .weight
+            .is_none_or(|weight| (1..=WEIGHT_MAX).contains(&weight));
+        problems.unless(has_turns, "weight", "takes 1 to 100");
     }
 }
 
@@ -133,11 +170,13 @@ impl Default for SessionConfig {
 }
 
 impl Tenant {
-    pub(crate) fn new(id: TenantId, policy: Policy) -> Self {
+    pub(crate) fn new(id: TenantId, policy: Policy, of_all: &UseOfAll) -> Self {
         Self {
             id,
             policy: ArcSwap::from_pointee(policy),
             stats: TenantStats::default(),
+            memory: Arc::clone(&of_all.memory),
+            journal: Arc::clone(&of_all.journal),
             events: EventLog::default(),
             calibrations: Mutex::default(),
         }
@@ -170,6 +209,34 @@ impl Tenant {
         self.policy.load_full()
     }
 
+    /// The content of a session took `before` bytes of memory, and takes `after`.
+    pub(crate) fn count_content(&self, before: u64, after: u64) {
+        self.stats.count_loaded(before, after);
+        self.memory.count_content(before, after);
+    }
+
+    /// The journal has so many bytes more of its turns.
+    pub(crate) fn add_journal_bytes(&self, more: u64) {
+        let before = self.stats.journal_bytes();
+        self.stats.count_journal(before, before + more);
+        self.journal.change(before, before + more);
+    }
+
+    /// The journal has so many bytes of its turns.
+    pub(crate) fn set_journal_bytes(&self, bytes: u64) {
+        let before = self.stats.journal_bytes();
+        self.stats.count_journal(before, bytes);
+        self.journal.change(before, bytes);
+    }
+
+    /// Whether the journal has room for so many bytes more of its turns.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalQuota`].
+    pub(crate) fn check_journal_room(&self, more: u64) -> Result<(), EngineError> {
+        self.journal.check_room(self, more)
+    }
+
     pub(crate) fn ttl_ms(&self) -> u64 {
         self.policy.load().ttl_ms
     }
@@ -186,6 +253,9 @@ impl Policy {
         Self {
             limits,
             compaction: config.compaction,
+            calls_in_flight: own.calls_in_flight,
+            weight: own.weight.unwrap_or(1),
+            journal_bytes: own.journal_bytes.unwrap_or(0) as u64,
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
             ttl_ms,
             sweep_ms,
@@ -215,12 +285,29 @@ impl Tenants {
     pub(crate) fn new(config: TenantsConfig) -> Self {
         let tenants = Self {
             config: ArcSwap::from_pointee(config),
+            of_all: UseOfAll::default(),
             by_id: DashMap::new(),
         };
         for tenant in &tenants.config.load().tenants {
             tenants.get_or_insert(&tenant.id);
         }
         tenants
+    }
+
+    /// How much memory their sessions and calls use.
+    pub fn memory(&self) -> &Arc<MemoryUse> {
+        &self.of_all.memory
+    }
+
+    /// How much the journal has of their turns.
+    pub(crate) fn journal(&self) -> &JournalUse {
+        &self.of_all.journal
+    }
+
+    /// True where the journal may not have all turns of all of them.
+    pub(crate) fn has_journal_limits(&self) -> bool {
+        let is_limited = |tenant: &Arc<Tenant>| tenant.policy().journal_bytes > 0;
+        self.journal().is_limited() || self.all().iter().any(is_limited)
     }
 
     /// The tenant of this id, if it is known.
@@ -247,7 +334,7 @@ impl Tenants {
         }
         let new = || {
             let policy = Policy::of(&self.config.load(), id);
-            Arc::new(Tenant::new(id.clone(), policy))
+            Arc::new(Tenant::new(id.clone(), policy, &self.of_all))
         };
         Arc::clone(&self.by_id.entry(id.clone()).or_insert_with(new))
     }

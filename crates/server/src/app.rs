@@ -26,10 +26,12 @@ use tonic_health::server::HealthReporter;
 use tracing::{error, info, warn};
 
 use crate::admin::Admin;
+use crate::admission::Admission;
 use crate::auth::{AuthLayer, Keyring};
 use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ServerConfig};
 use crate::data_files::DataFiles;
+use crate::heavy::HeavyWork;
 use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};
@@ -109,6 +111,7 @@ impl App {
         let engine = Engine::open(engine, journal.clone(), machine, Blocking::Threads).await;
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
+        engine.run_worker(log.reporter());
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
         let keyring = Keyring::new(&config.keys, &engine).ok_or_else(|| {
@@ -137,10 +140,13 @@ impl App {
             }),
             watching: Watching::new(engine.clone(), stop.clone()),
             maintenance: Maintenance::new(data_files),
+            heavy: HeavyWork::default(),
             started_at: process::wall_clock(),
         };
         let calls = CallMetrics::new();
-        let auth_layer = AuthLayer::new(keyring, server.max_calls_in_flight, calls.clone());
+        let memory = Arc::clone(engine.tenants.memory());
+        let admission = Admission::new(server.max_calls_in_flight, memory);
+        let auth_layer = AuthLayer::new(keyring, admission, calls.clone());
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,

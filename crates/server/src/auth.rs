@@ -1,6 +1,8 @@
-//! Who calls: a key names a tenant and a role. Keys are kept as digests.
+//! Who calls: a key names a tenant and a role. Keys are kept as digests. The layer that every call
+//! passes before its message is read finds out who calls, lets the call in or refuses it, and
+//! counts and times the calls.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -13,13 +15,14 @@ use memoird_engine::{Engine, Tenant};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
-use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::Service;
 use tonic::{Code, Status};
 use tower::Layer;
 
+use crate::admission::body::{CountedAnswer, CountedRequest};
+use crate::admission::{Admission, CallPlace};
 use crate::metrics::CallMetrics;
 use crate::wire::status;
 
@@ -70,7 +73,12 @@ pub(crate) enum Keyring {
     /// By the first bytes of their digest. Digests do not give their keys away, so a
     /// look-up by a part of one tells an attacker nothing; what decides is compared in
     /// constant time.
-    Keys(HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>),
+    Keys {
+        /// By that.
+        by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
+        /// True where they are of several tenants.
+        is_shared: bool,
+    },
 }
 
 /// Why a caller is refused.
@@ -111,14 +119,26 @@ impl Keyring {
             let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
             same_prefix.push(entry);
         }
-        Some(Self::Keys(by_prefix))
+        let tenants: HashSet<&TenantId> = keys.iter().map(|key| &key.tenant).collect();
+        Some(Self::Keys {
+            by_prefix,
+            is_shared: tenants.len() > 1,
+        })
+    }
+
+    /// True where several tenants may call.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::Open(_) => false,
+            Self::Keys { is_shared, .. } => *is_shared,
+        }
     }
 
     /// Ends the streams of all callers that these keys let in.
     pub(crate) fn revoke(&self) {
         match self {
             Self::Open(caller) => caller.revoked.cancel(),
-            Self::Keys(by_prefix) => {
+            Self::Keys { by_prefix, .. } => {
                 let callers = by_prefix.values().flatten().map(|(_, caller)| caller);
                 callers.for_each(|caller| caller.revoked.cancel());
             }
@@ -129,7 +149,7 @@ impl Keyring {
     pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
         let by_prefix = match self {
             Self::Open(caller) => return Ok(caller),
-            Self::Keys(by_prefix) => by_prefix,
+            Self::Keys { by_prefix, .. } => by_prefix,
         };
         let key = authorization.and_then(bearer).ok_or(Denied::NoKey)?;
         let presented = digest(key);
@@ -155,8 +175,7 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
 #[derive(Clone, Debug)]
 pub(crate) struct AuthLayer {
     keyring: Arc<ArcSwap<Keyring>>,
-    permits: Arc<Semaphore>,
-    max_calls: usize,
+    admission: Admission,
     metrics: CallMetrics,
 }
 
@@ -170,29 +189,26 @@ pub(crate) struct AuthService<S> {
 impl AuthLayer {
     pub(crate) fn new(
         keyring: Arc<ArcSwap<Keyring>>,
-        max_calls: usize,
+        admission: Admission,
         metrics: CallMetrics,
     ) -> Self {
-        let permits = Arc::new(Semaphore::new(max_calls));
         Self {
             keyring,
-            permits,
-            max_calls,
+            admission,
             metrics,
         }
     }
 
-    /// Calls that have no answer yet, or no first word of it.
+    /// Calls whose answer is not sent yet; of a stream, whose answer has not begun.
     pub(crate) fn calls_under_way(&self) -> usize {
-        self.max_calls
-            .saturating_sub(self.permits.available_permits())
+        self.admission.calls_under_way()
     }
 
-    /// Makes the caller known to the service, or refuses the call.
-    fn admit(&self, request: &mut Request<Body>) -> Result<(), Status> {
+    /// Lets a call in, and makes the caller and the place known to the service; or refuses it.
+    fn admit(&self, request: &mut Request<Body>) -> Result<Arc<CallPlace>, Status> {
         let path = request.uri().path();
         if is_probe(path) {
-            return Ok(());
+            return self.admission.enter_probe().map(Arc::new);
         }
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let authorization = request.headers().get(http::header::AUTHORIZATION);
@@ -203,8 +219,11 @@ impl AuthLayer {
             return Err(status::role_required());
         }
         let caller = caller.clone();
+        let place = self.admission.enter(&caller.tenant, keyring.is_shared());
+        let place = place.map(Arc::new)?;
         request.extensions_mut().insert(caller);
-        Ok(())
+        request.extensions_mut().insert(Arc::clone(&place));
+        Ok(place)
     }
 }
 
@@ -235,29 +254,38 @@ where
     fn call(&mut self, mut request: Request<Body>) -> Self::Future {
         let timer = self.layer.metrics.start(request.uri().path());
         let is_ours = !is_probe(request.uri().path());
-        let refused = match Arc::clone(&self.layer.permits).try_acquire_owned() {
-            Ok(permit) => match self.layer.admit(&mut request) {
-                Ok(()) => {
-                    let answer = self.inner.call(request);
-                    return Box::pin(async move {
-                        let mut answer = answer.await;
-                        drop(permit);
-                        if is_ours && let Ok(answer) = &mut answer {
-                            explain(answer);
-                        }
-                        timer.stop(answer.as_ref().ok());
-                        answer
-                    });
-                }
-                Err(refused) => refused,
-            },
-            Err(_) => status::too_many_calls(),
+        let is_stream = !is_ours || STREAMS.contains(&request.uri().path());
+        let place = match self.layer.admit(&mut request) {
+            Ok(place) => place,
+            Err(refused) => {
+                let answer = refused.into_http();
+                timer.stop(Some(&answer));
+                return Box::pin(async move { Ok(answer) });
+            }
         };
-        let answer = refused.into_http();
-        timer.stop(Some(&answer));
-        Box::pin(async move { Ok(answer) })
+        let counted = Arc::clone(&place);
+        let request = request.map(|body| Body::new(CountedRequest::new(body, counted)));
+        let answer = place.in_turn(self.inner.call(request));
+        Box::pin(async move {
+            let mut answer = answer.await?;
+            if is_ours {
+                explain(&mut answer);
+            }
+            timer.stop(Some(&answer));
+            // A stream is as long as its client wants it, and small at any time.
+            Ok(match is_stream {
+                true => answer,
+                false => answer.map(|body| Body::new(CountedAnswer::new(body, place))),
+            })
+        })
     }
 }
+
+/// The calls whose answers are streams.
+const STREAMS: [&str; 2] = [
+    "/memoird.v1.SessionService/WatchEvents",
+    "/memoird.v1.AdminService/Backup",
+];
 
 /// Probes have no keys, and the contract is no secret.
 fn is_probe(path: &str) -> bool {
@@ -282,7 +310,23 @@ fn explain(answer: &mut Response<Body>) {
 
 #[cfg(test)]
 mod tests {
+    use memoird_proto::DESCRIPTOR_POOL;
+
     use super::*;
+
+    #[test]
+    fn the_answers_that_are_streams_are_known() {
+        let services = DESCRIPTOR_POOL.services();
+        let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
+        let streams = methods.filter(|method| method.is_server_streaming());
+        let mut streams: Vec<String> = streams
+            .map(|of| format!("/{}/{}", of.parent_service().full_name(), of.name()))
+            .collect();
+        let mut known = STREAMS.map(str::to_owned);
+        streams.sort();
+        known.sort();
+        assert_eq!(streams, known);
+    }
 
     #[test]
     fn a_bearer_key_is_found_in_its_header() {

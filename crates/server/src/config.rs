@@ -11,7 +11,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memoird_core::config::{AsText, Problems, Size, Span};
+use memoird_core::config::{AsText, Environment, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_engine::{
@@ -29,6 +29,7 @@ use tracing_subscriber::EnvFilter;
 use crate::auth::Key;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
+use crate::process;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -106,6 +107,8 @@ pub(crate) struct ServerConfig {
 pub(crate) struct LogConfig {
     /// Which events, in the syntax of `tracing_subscriber::EnvFilter`.
     pub(crate) filter: String,
+    /// Lines of one kind, that is, of one place in the code, a minute; 0: no limit.
+    pub(crate) lines_per_minute: u64,
 }
 
 impl Default for ServerConfig {
@@ -126,6 +129,7 @@ impl Default for LogConfig {
     fn default() -> Self {
         Self {
             filter: "info".to_owned(),
+            lines_per_minute: 100,
         }
     }
 }
@@ -170,6 +174,12 @@ pub(crate) fn print_check(path: &Path) -> Result<(), CliError> {
 /// Prints the default configuration with its comments.
 pub(crate) fn print_default() -> Result<(), CliError> {
     output::print(DEFAULT_YAML)
+}
+
+/// A variable of the environment, where it is text.
+pub(crate) fn variable(name: &str) -> Option<String> {
+    let text = ProcessEnvironment::default().variable(name)?;
+    text.into_string().ok()
 }
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
@@ -269,6 +279,11 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
             ..file.limits.first.clone()
         },
         sessions: sessions.clone(),
+        memory_bytes: match file.limits.third.memory {
+            Some(bytes) => bytes as u64,
+            None => process::memory_bytes() / 2,
+        },
+        journal_bytes: file.limits.third.journal_bytes as u64,
         journal: file.journal.clone(),
         context: problems.within("context", |problems| context(file, environment, problems)),
         compaction: problems.within("compaction", |problems| {

@@ -1,12 +1,14 @@
 //! `memoird`: a session daemon for chat bots.
 
 mod admin;
+mod admission;
 mod app;
 mod auth;
 mod blocks;
 mod cli;
 mod config;
 mod data_files;
+mod heavy;
 mod listener;
 mod logging;
 mod metrics;

@@ -305,6 +305,19 @@ impl Collector for Sources {
         counter(encoder, "commits", "Journal transactions", stats.commits)?;
         let help = "Change sets in them";
         counter(encoder, "commit_sets", help, stats.commit_sets)?;
+        let memory = stats.memory;
+        let parts = [
+            ("sessions", memory.session_bytes),
+            ("content", memory.content_bytes),
+            ("calls", memory.call_bytes),
+        ]
+        .map(|(of, bytes)| ([("of", of)], bytes));
+        let help = "Memory that clients use, as limits.memory counts it";
+        family(encoder, MetricType::Gauge, "memory_used_bytes", help, parts)?;
+        let help = "Memory that clients may use; 0: no limit";
+        gauge(encoder, "memory_limit_bytes", help, memory.limit_bytes)?;
+        let help = "How often the content of a session has left memory";
+        counter(encoder, "sessions_unloaded", help, memory.unloads)?;
         let help = "Change sets not written";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
         let turns = self.journal.as_ref().map(|journal| journal.turn_counts());
@@ -323,6 +336,14 @@ impl Collector for Sources {
             .map(|(outcome, count)| ([("outcome", outcome)], count.load(Ordering::Relaxed)));
         let help = "How often the configuration was read again";
         family(encoder, MetricType::Counter, "reloads", help, outcomes)?;
+        let lost = &self.api.reloader.log.lost;
+        let causes = [
+            ("unwritable", &lost.unwritable),
+            ("over_limit", &lost.over_limit),
+        ]
+        .map(|(cause, count)| ([("cause", cause)], count.load(Ordering::Relaxed)));
+        let help = "Lines that are not in the log";
+        family(encoder, MetricType::Counter, "log_lines_lost", help, causes)?;
         let usage = process::usage();
         counter(encoder, "cpu_seconds", "CPU", usage.cpu_seconds)?;
         gauge(encoder, "rss_bytes", "Resident memory", usage.rss_bytes)

@@ -1,5 +1,6 @@
 //! The CPU time and the memory of this process.
 
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use memoird_core::time::Timestamp;
@@ -43,6 +44,50 @@ pub(crate) fn usage() -> Usage {
     Usage::default()
 }
 
+/// The memory that this process may use, in bytes: the machine's, or less where a cgroup has a
+/// limit; 0 where nobody says.
+pub(crate) fn memory_bytes() -> u64 {
+    let meminfo = read("/proc/meminfo").and_then(|text| total_bytes(&text));
+    let groups = read("/proc/self/cgroup").unwrap_or_default();
+    let limits = groups.lines().flat_map(limit_files);
+    let limits = limits.filter_map(|path| read(path)?.trim().parse().ok());
+    meminfo.into_iter().chain(limits).min().unwrap_or_default()
+}
+
+fn read(path: impl AsRef<Path>) -> Option<String> {
+    std::fs::read_to_string(path).ok()
+}
+
+/// `MemTotal` of proc_meminfo(5).
+fn total_bytes(meminfo: &str) -> Option<u64> {
+    let line = meminfo
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"));
+    let kib: u64 = line?.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    Some(kib << 10)
+}
+
+/// Where the limits may stand of a group that a line of /proc/self/cgroup names (cgroups(7)),
+/// and of those that it is in. A group without a limit has a word there.
+fn limit_files(line: &str) -> Vec<PathBuf> {
+    let mut fields = line.splitn(3, ':').skip(1);
+    let (Some(controllers), Some(group)) = (fields.next(), fields.next()) else {
+        return Vec::new();
+    };
+    let (root, file) = match controllers {
+        "" => ("/sys/fs/cgroup", "memory.max"),
+        "memory" => ("/sys/fs/cgroup/memory", "memory.limit_in_bytes"),
+        _ => return Vec::new(),
+    };
+    let groups = Path::new(group).ancestors();
+    groups
+        .map(|group| {
+            let group = group.strip_prefix("/").unwrap_or(group);
+            Path::new(root).join(group).join(file)
+        })
+        .collect()
+}
+
 /// When the process started, as nearly as its first question.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall_clock() -> Timestamp {
@@ -55,6 +100,22 @@ pub(crate) fn wall_clock() -> Timestamp {
 #[cfg(all(test, target_os = "linux"))]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_group_s_limit_and_those_above_it_count() {
+        assert_eq!(total_bytes("A: 1 kB\nMemTotal:  2048 kB\n"), Some(2 << 20));
+        let files = [
+            "/sys/fs/cgroup/system.slice/memoird.service/memory.max",
+            "/sys/fs/cgroup/system.slice/memory.max",
+            "/sys/fs/cgroup/memory.max",
+        ];
+        let files = files.map(PathBuf::from);
+        assert_eq!(limit_files("0::/system.slice/memoird.service"), files);
+        let old = PathBuf::from("/sys/fs/cgroup/memory/memory.limit_in_bytes");
+        assert_eq!(limit_files("7:memory:/"), [old]);
+        assert_eq!(limit_files("3:cpu,cpuacct:/a"), [PathBuf::new(); 0]);
+        assert!(memory_bytes() > 0);
+    }
 
     #[test]
     fn the_fields_follow_the_program_s_name() {

@@ -16,12 +16,14 @@ use memoird_memories::{Memories, MemoryError};
 use memoird_search::Search;
 use tonic::{Request, Response, Status};
 
+use crate::admission::CallPlace;
 use crate::auth::Caller;
+use crate::heavy::HeavyWork;
 use crate::reload::Reloader;
 use crate::wire::status;
 
 pub(crate) use maintenance::{Maintenance, MaintenanceError};
-pub(crate) use watch::Watching;
+pub(crate) use watch::{Epoch, Watching};
 
 /// The implementation of all three services.
 #[derive(Clone, Debug)]
@@ -32,6 +34,7 @@ pub(crate) struct Api {
     pub(crate) reloader: Arc<Reloader>,
     pub(crate) watching: Watching,
     pub(crate) maintenance: Maintenance,
+    pub(crate) heavy: HeavyWork,
     /// When the daemon started.
     pub(crate) started_at: Timestamp,
 }
@@ -54,6 +57,12 @@ fn answer<T, R>(
 /// Splits a request into the caller's tenant and the message.
 fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
+}
+
+/// The place of a request's call.
+fn place<T>(request: &Request<T>) -> Result<Arc<CallPlace>, Status> {
+    let place = request.extensions().get::<Arc<CallPlace>>();
+    place.map(Arc::clone).ok_or_else(status::no_caller)
 }
 
 /// Splits a request into the caller, which the auth layer found, and the message.

@@ -349,6 +349,12 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError>;
 
+    /// Bytes of the turns that it has, by tenant, in no order. Looks at every turn.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError>;
+
     /// Forgets what is old enough, within `bounds`; not what a delivery that is pending or
     /// dead still needs. Gives what is left to be done.
     ///

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::{ChangeSet, LiveSet};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -291,6 +291,15 @@ impl Store for MemoryStore {
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
         Ok(outbox::counts(&self.tables().outbox))
+    }
+
+    fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        let mut bytes = BTreeMap::<TenantId, u64>::new();
+        for row in self.tables().generations.values() {
+            let turns = row.turns.values().map(|content| content.len() as u64);
+            *bytes.entry(row.key.tenant.clone()).or_default() += turns.sum::<u64>();
+        }
+        Ok(bytes.into_iter().filter(|(_, bytes)| *bytes > 0).collect())
     }
 
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {

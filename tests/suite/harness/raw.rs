@@ -4,8 +4,8 @@ use bytes::{Buf, BufMut, Bytes};
 use tonic::client::Grpc;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::Channel;
-use tonic::{Request, Response, Status};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Request, Response, Status, Streaming};
 
 #[derive(Clone, Copy, Debug, Default)]
 struct RawCodec;
@@ -60,4 +60,40 @@ pub(crate) async fn raw_call(
     client
         .unary(Request::new(message.into()), path, RawCodec)
         .await
+}
+
+/// A client that does not read what it is answered.
+#[derive(Clone, Debug)]
+pub(crate) struct SlowReader {
+    channel: Channel,
+    authorization: String,
+}
+
+impl SlowReader {
+    pub(crate) fn new(addr: &str, key: &str) -> Self {
+        let endpoint = Endpoint::from_shared(format!("http://{addr}")).expect("an address");
+        Self {
+            channel: endpoint.initial_stream_window_size(1 << 16).connect_lazy(),
+            authorization: format!("Bearer {key}"),
+        }
+    }
+
+    /// Calls `path` with these bytes. As long as the answer is kept, it is not read.
+    pub(crate) async fn unread(
+        &self,
+        path: &str,
+        message: impl Into<Bytes>,
+    ) -> Result<Streaming<Bytes>, Status> {
+        let mut client = Grpc::new(self.channel.clone());
+        let ready = client.ready().await;
+        ready.map_err(|error| Status::unavailable(error.to_string()))?;
+        let path: PathAndQuery = path.parse().expect("a path");
+        let mut request = Request::new(message.into());
+        let authorization = self.authorization.parse().expect("a key in ASCII");
+        request
+            .metadata_mut()
+            .insert("authorization", authorization);
+        let answer = client.server_streaming(request, path, RawCodec).await;
+        answer.map(Response::into_inner)
+    }
 }

@@ -7,13 +7,14 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
 /// Reasons that pass by themselves.
-const PASSING: [&str; 16] = [
+const PASSING: [&str; 17] = [
     "JOURNAL_BUSY",
     "JOURNAL_FULL",
     "JOURNAL_FAILED",
     "COMPACTION_RUNNING",
     "SESSION_RELOADED",
     "LEASE_HELD",
+    "MEMORY_FULL",
     "MEMORIES_BUSY",
     "MEMORIES_DISK_FULL",
     "MEMORIES_FAILED",

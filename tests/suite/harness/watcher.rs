@@ -37,6 +37,20 @@ impl Events {
         Self::of(client, 0, false).await.expect("it may watch")
     }
 
+    /// The number before the first event of the client's tenant: where this start of the
+    /// daemon counts from. There was an event already.
+    pub(crate) async fn epoch(client: &mut Sessions) -> u64 {
+        let mut all = Self::of(client, 1, false).await.expect("it may watch");
+        let mut missed = 0;
+        loop {
+            let next = all.message().await.expect("it goes on").expect("one");
+            missed += next.missed;
+            if let Some(event) = next.event {
+                return event.event_id - 1 - missed;
+            }
+        }
+    }
+
     /// What comes next; `None` at the end of the stream.
     pub(crate) async fn message(&mut self) -> Result<Option<WatchEventsResponse>, Status> {
         let next = tokio::time::timeout(WAIT_MAX, self.0.message()).await;

@@ -474,3 +474,21 @@ async fn every_subcommand_needs_a_key_where_there_are_keys() {
     let listed = ask_as(&daemon, &["memory", "export"], Setup::BETA).await;
     assert_eq!((listed.code, listed.stdout.as_str()), (Some(0), ""));
 }
+
+#[tokio::test]
+async fn the_key_of_the_caller_is_no_idempotency_key_of_a_fact() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    for fact in ["The launch is in May", "The office is in Oslo"] {
+        let add = [
+            "memory",
+            "add",
+            "--subject",
+            "ann",
+            "--kind",
+            "project",
+            fact,
+        ];
+        let added = ask_as(&daemon, &add, Setup::ALPHA).await;
+        assert_eq!(added.code, Some(0), "{added:?}");
+    }
+}

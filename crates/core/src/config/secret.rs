@@ -37,6 +37,10 @@ impl SecretRef {
     /// A sentence for the operator when there is none, or when not exactly one place is named.
     pub fn read(&self, environment: &dyn Environment) -> Result<String, String> {
         let (text, source) = match (&self.env, &self.file) {
+            // It may be the secret itself, and is not shown.
+            (Some(name), None) if !is_variable(name) => {
+                return Err("env takes the name of a variable, such as ACME_KEY".to_owned());
+            }
             (Some(name), None) => {
                 let text = environment.variable(name);
                 let text = text.and_then(|text| text.into_string().ok());
@@ -55,4 +59,9 @@ impl SecretRef {
             secret => Ok(secret.to_owned()),
         }
     }
+}
+
+fn is_variable(name: &str) -> bool {
+    let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
+    !name.is_empty() && name.bytes().all(is_word)
 }

@@ -37,7 +37,7 @@ pub struct Millis;
 /// A duration, held in days. As a whole number of days a part of a day counts as a day.
 pub struct Days;
 
-/// `auto` (`None`), or a duration.
+/// `auto` (`None`), or a duration or a number of bytes.
 pub struct Auto;
 
 /// `off` (`None`), or a duration.
@@ -190,6 +190,21 @@ impl<W: Word> Unit<Option<Duration>> for W {
     }
 }
 
+impl Unit<Option<usize>> for Auto {
+    const EXPECTED: &'static str = "auto, or a size such as 512MiB";
+
+    fn parse(text: &str) -> Option<Option<usize>> {
+        match text == Self::WORD {
+            true => Some(None),
+            false => Size::parse(text).map(Some),
+        }
+    }
+
+    fn format(bytes: &Option<usize>) -> String {
+        bytes.as_ref().map_or(Self::WORD.to_owned(), Size::format)
+    }
+}
+
 impl Unit<usize> for Size {
     const EXPECTED: &'static str = "a size such as 512KiB or 4MiB";
 
@@ -254,7 +269,9 @@ mod tests {
 
     #[test]
     fn words_stand_for_none() {
-        assert_eq!(Auto::parse("auto"), Some(None));
+        assert_eq!(Auto::parse("auto"), Some(None::<Duration>));
+        assert_eq!(Auto::parse("auto"), Some(None::<usize>));
+        assert_eq!(Auto::parse("1KiB"), Some(Some(1_024)));
         assert_eq!(Off::parse("off"), Some(None));
         assert_eq!(Off::parse("never"), None);
         assert_eq!(Off::parse("1s"), Some(Some(Duration::from_secs(1))));

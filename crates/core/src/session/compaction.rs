@@ -38,6 +38,12 @@ impl Compacting {
             ..Self::default()
         }
     }
+
+    /// Bytes of its summaries.
+    pub(super) fn text_bytes(&self) -> usize {
+        let summaries = self.summary.iter().chain(&self.earlier);
+        summaries.map(|summary| summary.text.len()).sum()
+    }
 }
 
 /// The token budget of a window, on one scale.

@@ -421,11 +421,19 @@ fn gap(
     // Where each reason begins; it goes on up to the next one.
     let summarized = composer.block.map_or(0, Block::through_seq);
     let front = composer.view.front_seq().max(summarized + 1);
+    let cut_end = cut.seq.max(front);
+    // The first user turn is in the history also where it is before the front.
+    let anchor = composer.view.anchor().map(|anchor| anchor.seq);
+    let anchor = anchor.filter(|seq| (summarized + 1..front).contains(seq));
+    let (anchor, behind) = anchor.map_or((front, front), |seq| (seq, seq + 1));
+    let anchor_end = if behind == front { cut_end } else { behind };
     let reasons = [
         (Summarized, 0, summarized + 1),
-        (Dropped, summarized + 1, front),
-        (IsCut, front, cut.seq.max(front)),
-        (Salience, cut.seq.max(front), u64::MAX),
+        (Dropped, summarized + 1, anchor),
+        (IsCut, anchor, anchor_end),
+        (Dropped, behind, front),
+        (IsCut, front.max(anchor_end), cut_end),
+        (Salience, cut_end, u64::MAX),
     ];
     let parts = reasons.map(|(reason, begin, end)| Omission {
         first_seq: first.max(begin),

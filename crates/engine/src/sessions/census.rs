@@ -224,7 +224,7 @@ impl Counts {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tenants::{Policy, TenantLimits, TenantsConfig};
+    use crate::tenants::{Policy, TenantLimits, TenantsConfig, UseOfAll};
 
     fn tenant(id: &str, max_sessions: usize) -> Arc<Tenant> {
         let own = TenantLimits {
@@ -232,7 +232,11 @@ mod tests {
             ..TenantLimits::default()
         };
         let policy = Policy::new(&TenantsConfig::default(), &own);
-        Arc::new(Tenant::new(TenantId::parse(id).unwrap(), policy))
+        Arc::new(Tenant::new(
+            TenantId::parse(id).unwrap(),
+            policy,
+            &UseOfAll::default(),
+        ))
     }
 
     #[test]

@@ -39,6 +39,7 @@ struct NewTurns {
     first_seq: u64,
     last_seq: u64,
     dropped: u64,
+    bytes: u64,
 }
 
 impl Tally {
@@ -51,11 +52,17 @@ impl Tally {
                 ChangeKind::Begin { .. } => tally.created = Some(generation),
                 ChangeKind::Append(appended) => {
                     let (first, last) = (appended.turns.first(), appended.turns.last());
+                    let bytes = appended
+                        .turns
+                        .iter()
+                        .map(|(_, content)| content.len() as u64);
+                    let bytes = bytes.sum();
                     tally.appended = first.zip(last).map(|(first, last)| NewTurns {
                         generation,
                         first_seq: first.0,
                         last_seq: last.0,
                         dropped: dropped_turns,
+                        bytes,
                     });
                 }
                 ChangeKind::End { reason, .. } => tally.ended = Some((generation, *reason)),
@@ -81,6 +88,7 @@ impl Tally {
             push(generation, EventKind::Created);
         }
         if let Some(turns) = self.appended {
+            slot.tenant.add_journal_bytes(turns.bytes);
             stats.count_appended(turns.last_seq + 1 - turns.first_seq, turns.dropped);
             let kind = EventKind::Appended {
                 first_seq: turns.first_seq,

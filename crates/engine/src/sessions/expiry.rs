@@ -26,8 +26,8 @@ const SWEEP_MS_DEFAULT: u64 = 60_000;
 /// The worker that sweeps, as often as the tenant with the shortest interval needs.
 pub(super) struct Sweeper {
     sessions: Sessions,
-    /// True when the last sweep failed: the next one comes after a pause, not after the whole
-    /// interval.
+    /// True at the start, when much may have expired, and when the last sweep failed: the next
+    /// one does not wait for the whole interval.
     is_overdue: bool,
 }
 
@@ -35,7 +35,7 @@ impl Sweeper {
     pub(super) fn new(sessions: Sessions) -> Self {
         Self {
             sessions,
-            is_overdue: false,
+            is_overdue: true,
         }
     }
 }

@@ -12,11 +12,14 @@ use memoird_core::ids::SessionId;
 use memoird_core::time::Steady;
 
 use super::slot::Slot;
+use super::unload::LoadedQueue;
 
 /// A tenant's sessions, longest idle first.
 #[derive(Debug, Default)]
 pub(super) struct IdleList {
     list: Mutex<LinkedHashMap<SessionId, Entry>>,
+    /// Those of them that are loaded.
+    pub(super) loaded: LoadedQueue,
 }
 
 /// A session in the list, with the time of its last use. Both change under the session's lock.
@@ -169,13 +172,13 @@ mod tests {
 
     use super::super::slot::SlotState;
     use super::*;
-    use crate::tenants::{Policy, Tenant, TenantLimits, TenantsConfig};
+    use crate::tenants::{Policy, Tenant, TenantLimits, TenantsConfig, UseOfAll};
 
     #[test]
     fn a_session_that_comes_back_stands_where_it_belongs() {
         let id = TenantId::parse("t").unwrap();
         let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
-        let tenant = Arc::new(Tenant::new(id.clone(), policy));
+        let tenant = Arc::new(Tenant::new(id.clone(), policy, &UseOfAll::default()));
         for times in [
             vec![],
             vec![5],
@@ -192,7 +195,7 @@ mod tests {
                     session,
                 };
                 let (tenant, list) = (Arc::clone(&tenant), Arc::clone(&list));
-                Arc::new(Slot::new(key, tenant, list, SlotState::Ended))
+                Slot::new(key, tenant, list, SlotState::Ended)
             };
             times
                 .iter()
@@ -211,7 +214,7 @@ mod tests {
     fn who_is_touched_late_stands_before_those_used_later() {
         let id = TenantId::parse("t").unwrap();
         let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
-        let tenant = Arc::new(Tenant::new(id.clone(), policy));
+        let tenant = Arc::new(Tenant::new(id.clone(), policy, &UseOfAll::default()));
         let list = Arc::new(IdleList::default());
         let [a, b] = ["a", "b"].map(|session| {
             let key = SessionKey {
@@ -219,7 +222,7 @@ mod tests {
                 session: SessionId::parse(session).unwrap(),
             };
             let (tenant, list) = (Arc::clone(&tenant), Arc::clone(&list));
-            Arc::new(Slot::new(key, tenant, list, SlotState::Ended))
+            Slot::new(key, tenant, list, SlotState::Ended)
         });
         list.push(&a, Steady(1));
         list.push(&b, Steady(2));

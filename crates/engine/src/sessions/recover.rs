@@ -72,7 +72,7 @@ impl Sessions {
         let census = &self.shared.census;
         let idle = census.idle_list(&session.tenant.id);
         let tenant = Arc::clone(&session.tenant);
-        let slot = Arc::new(Slot::new(session.key.clone(), tenant, idle, state));
+        let slot = Slot::new(session.key.clone(), tenant, idle, state);
         let mut inner = slot.lock();
         inner.is_listed = true;
         let last_access = inner.head().map(|head| head.last_access);

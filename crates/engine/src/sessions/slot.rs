@@ -1,10 +1,11 @@
 //! One session in memory, and the lock around it.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use memoird_core::change::Totals;
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::{Head, Session};
+use memoird_core::time::Steady;
 
 use super::idle_list::IdleList;
 use crate::tenants::Tenant;
@@ -31,6 +32,23 @@ pub(super) struct SlotInner {
     pub(super) epoch: u32,
     /// True while the caps count it and it is in its tenant's idle list.
     pub(super) is_listed: bool,
+    /// Bytes of its content, as memory counts them.
+    content_bytes: u64,
+    /// True while it is in the queue of its tenant's loaded sessions.
+    is_queued: bool,
+    /// The slot that this is of.
+    slot: Weak<Slot>,
+}
+
+/// What became of the wish to unload a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unload {
+    /// Only its head is in memory now.
+    Done,
+    /// It was used since, at this moment.
+    UsedAt(Steady),
+    /// There was nothing to unload.
+    NotLoaded,
 }
 
 /// What memory has of a session. Nearly all slots in use are loaded, so boxing the session
@@ -72,24 +90,24 @@ impl Slot {
         tenant: Arc<Tenant>,
         idle: Arc<IdleList>,
         state: SlotState,
-    ) -> Self {
-        tenant.stats.count_live(Totals::default(), state.totals());
-        tenant
-            .stats
-            .compaction
-            .count_open(false, state.is_breaker_open());
-        let inner = SlotInner {
-            state,
-            ticket: 0,
-            epoch: 0,
-            is_listed: false,
-        };
-        Self {
+    ) -> Arc<Self> {
+        tenant.memory.count_session();
+        let slot = Arc::new_cyclic(|slot| Self {
             key,
             tenant,
             idle,
-            inner: Mutex::new(inner),
-        }
+            inner: Mutex::new(SlotInner {
+                state: SlotState::Ended,
+                ticket: 0,
+                epoch: 0,
+                is_listed: false,
+                content_bytes: 0,
+                is_queued: false,
+                slot: Weak::clone(slot),
+            }),
+        });
+        slot.lock().set_state(&slot.tenant, state);
+        slot
     }
 
     /// A panic while the session was being changed may have left it half changed: then only
@@ -150,7 +168,44 @@ impl SlotInner {
             .compaction
             .count_open(self.state.is_breaker_open(), state.is_breaker_open());
         tenant.stats.count_live(self.state.totals(), state.totals());
-        std::mem::replace(&mut self.state, state)
+        let before = std::mem::replace(&mut self.state, state);
+        self.count_content(tenant);
+        before
+    }
+
+    /// Counts the memory that its content takes by now. Where it is loaded, it can be found
+    /// from now on to be unloaded.
+    pub(super) fn count_content(&mut self, tenant: &Tenant) {
+        let before = self.content_bytes;
+        self.content_bytes = self.session().map_or(0, Session::content_bytes);
+        tenant.count_content(before, self.content_bytes);
+        if !self.is_queued
+            && let Some(session) = self.session()
+            && let Some(slot) = self.slot.upgrade()
+        {
+            let last_access = session.head().last_access;
+            slot.idle.loaded.push(Weak::clone(&self.slot), last_access);
+            self.is_queued = true;
+        }
+    }
+
+    /// Unloads a session that was taken from the queue of loaded sessions, if it was not used
+    /// after this moment.
+    pub(super) fn unload_if_unused_since(&mut self, tenant: &Tenant, moment: Steady) -> Unload {
+        let head = match self.session() {
+            Some(session) if session.head().last_access > moment => {
+                return Unload::UsedAt(session.head().last_access);
+            }
+            Some(session) => Some(Box::new(session.head().clone())),
+            None => None,
+        };
+        self.is_queued = false;
+        let Some(head) = head else {
+            return Unload::NotLoaded;
+        };
+        self.set_state(tenant, SlotState::OnDisk(head));
+        tenant.memory.count_unload();
+        Unload::Done
     }
 
     /// Drops what memory has of the session: only the journal knows it.
@@ -166,6 +221,7 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
         inner.set_state(&self.tenant, SlotState::Ended);
+        self.tenant.memory.count_session_gone();
     }
 }
 

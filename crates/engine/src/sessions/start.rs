@@ -60,13 +60,13 @@ impl Sessions {
         };
         changes.insert(0, begin);
 
+        self.shared.tenants.memory().check_session_room()?;
         let place = self.reserve(&session.tenant).await?;
         let permit = self.shared.journal.permit(options.bytes).await?;
         // From here on nothing waits: a caller who hangs up does so before or after.
         let idle = self.shared.census.idle_list(&session.tenant.id);
         let tenant = Arc::clone(&session.tenant);
         let slot = Slot::new(session.key.clone(), tenant, idle, SlotState::Loaded(fresh));
-        let slot = Arc::new(slot);
         let mut inner = slot.lock();
         let mut submission = Submission::new(changes);
         submission.dropped_turns = dropped_turns;

@@ -196,6 +196,7 @@ impl Sessions {
         options: UpdateOptions,
         mut decide: impl FnMut(&mut Update<'_>) -> Result<Decision<T>, E>,
     ) -> Result<T, E> {
+        self.check_capacity(session, options)?;
         for _ in 0..ATTEMPTS_MAX {
             let slot = self.find(session).await?;
             let attempt = match &slot {
@@ -341,6 +342,22 @@ impl Sessions {
         }
     }
 
+    /// Whether there is room for what a command writes: in the journal for turns, and where
+    /// there is no journal in memory, which nothing can leave then.
+    fn check_capacity(
+        &self,
+        session: &SessionRef,
+        options: UpdateOptions,
+    ) -> Result<(), EngineError> {
+        let bytes = options.bytes as u64;
+        let brings_turns = options.when_absent == WhenAbsent::Start;
+        match self.have_journal() {
+            true if brings_turns => session.tenant.check_journal_room(bytes),
+            false if bytes > 0 => self.shared.tenants.memory().check_room(bytes),
+            _ => Ok(()),
+        }
+    }
+
     async fn permit(&self, options: UpdateOptions) -> Result<Option<Permit>, EngineError> {
         let journal = &self.shared.journal;
         match options.is_optional {
@@ -396,6 +413,7 @@ impl Sessions {
         stats
             .compaction
             .count_open(was_breaker_open, is_breaker_open(session.head()));
+        inner.count_content(&slot.tenant);
         let submitted = decision
             .effect
             .zip(permit)

@@ -5,7 +5,7 @@ use std::time::Duration;
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named};
-use crate::kit::{TTL, World, config, unswept};
+use crate::kit::{TTL, World, config, settle, unswept};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 const STEPS: [i64; 3] = [-DAY_MS, DAY_MS, -30 * 365 * DAY_MS];
@@ -56,6 +56,7 @@ async fn a_wall_clock_that_steps_while_the_daemon_is_down_changes_nothing() {
         world.machine.step_wall(-step);
         sleep(TTL).await;
         let engine = world.open().await;
+        settle().await;
         assert_eq!(
             Bot::acme(&engine).stats().expired,
             1,
@@ -72,7 +73,7 @@ async fn a_session_that_started_before_a_step_back_is_evicted_in_the_order_of_it
     bot.say("a", "hello").await.unwrap();
     world.machine.step_wall(-DAY_MS);
     for id in ["b", "c"] {
-        crate::kit::settle().await;
+        settle().await;
         bot.say(id, "hello").await.unwrap();
     }
     assert_eq!(bot.list().await, ["c", "b"]);

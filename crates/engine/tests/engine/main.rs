@@ -21,6 +21,7 @@ mod keys;
 mod kit;
 mod listing;
 mod lives;
+mod memory;
 mod readers;
 mod reconfigure;
 mod record;

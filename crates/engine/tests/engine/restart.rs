@@ -8,7 +8,7 @@ use memoird_engine::EngineConfig;
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named, saying};
-use crate::kit::{TTL, World, capped, config, settle, unswept};
+use crate::kit::{TTL, World, capped, config, settle, soon, unswept, unswept_with_cap};
 
 #[tokio::test(start_paused = true)]
 async fn everything_comes_back() {
@@ -129,7 +129,7 @@ async fn the_order_of_idling_survives_for_the_next_eviction() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_expired_while_nobody_looked_ends_at_the_start() {
+async fn what_expired_while_nobody_looked_ends_after_the_start() {
     let world = World::new(unswept());
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -141,6 +141,7 @@ async fn what_expired_while_nobody_looked_ends_at_the_start() {
 
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
+    settle().await;
     assert_eq!((bot.stats().expired, bot.stats().sessions_live), (1, 1));
     assert_eq!(world.store.record().live.len(), 1);
     assert_eq!(bot.list().await, ["young"]);
@@ -148,7 +149,47 @@ async fn what_expired_while_nobody_looked_ends_at_the_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn lowered_caps_evict_the_longest_idle_at_the_start() {
+async fn a_start_does_not_wait_for_the_ends_of_what_expired() {
+    let world = World::with_pool(unswept_with_cap(2));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["old", "older"] {
+        bot.say(id, "hello").await.unwrap();
+    }
+    engine.close().await;
+    sleep(TTL).await;
+
+    let commits = world.store.commits();
+    world.store.hold_commits();
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    assert_eq!(bot.stats().expired, 0, "the journal cannot be written");
+    assert_eq!(
+        bot.list().await,
+        [""; 0],
+        "and yet no expired session is shown"
+    );
+    world.store.commit_begun(commits + 1).await;
+    world.store.let_commits_go();
+    let said = bot.say("old", "a new life").await.unwrap();
+    assert_eq!(said.record.first_seq, 1);
+    soon(async {
+        while bot.stats().expired < 2 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+    bot.say("new", "hello").await.unwrap();
+    assert_eq!(bot.list().await, ["new", "old"]);
+    assert_eq!(
+        bot.stats().evicted,
+        0,
+        "the caps counted what had expired no more"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn lowered_caps_evict_the_longest_idle_after_the_start() {
     let mut config = unswept();
     config.tenants = vec![capped("small", 0), capped("large", 0)];
     let mut world = World::new(config);
@@ -168,6 +209,7 @@ async fn lowered_caps_evict_the_longest_idle_at_the_start() {
     world.config.tenants = vec![capped("small", 2), capped("large", 0)];
     let engine = world.open().await;
     let (small, large) = (Bot::of(&engine, "small"), Bot::of(&engine, "large"));
+    settle().await;
     assert_eq!(small.list().await, ["2", "1"]);
     assert_eq!(large.list().await, ["5", "4", "3"]);
     assert_eq!((small.stats().evicted, large.stats().evicted), (1, 3));

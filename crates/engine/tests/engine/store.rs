@@ -369,6 +369,10 @@ impl Store for FaultyStore {
         self.inner.ended(wanted, bytes_max)
     }
 
+    fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        self.inner.turn_bytes()
+    }
+
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
         self.inner.prune(before, bounds)
     }

@@ -16,12 +16,15 @@ use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
 use super::exit::CliError;
+use crate::config;
 
 const DEFAULT_PORT: u16 = 7717;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// A daemon that is stopped, not dead, is noticed after these two.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_TIME_MAX: Duration = Duration::from_secs(10);
+/// Where the key is that no file has.
+const KEY_VARIABLE: &str = "MEMOIRD_KEY";
 /// A key is a line, not a file.
 const KEY_BYTES_MAX: usize = 4 << 10;
 
@@ -45,17 +48,10 @@ pub(crate) struct ConnectArgs {
     #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
     key_file: Option<PathBuf>,
 
-    // Only for its environment variable: `parse` refuses it on the command line,
-    // where every process of the machine could read it.
-    #[arg(
-        long = "key",
-        id = "key",
-        global = true,
-        hide = true,
-        env = "MEMOIRD_KEY"
-    )]
-    #[arg(hide_env_values = true)]
-    key: Option<String>,
+    // Only to be refused: every process of the machine could read it. The variable is not
+    // clap's, which would give it to any option of a command with this name, too.
+    #[arg(long = "key", id = "key", global = true, hide = true)]
+    _key: Option<String>,
 
     /// True when `--addr` was typed, not taken from the environment.
     #[arg(skip)]
@@ -92,7 +88,7 @@ impl ConnectArgs {
     pub(crate) fn auth(&self) -> Result<Auth, CliError> {
         let key = match &self.key_file {
             Some(path) => Some(std::fs::read_to_string(path).map_err(CliError::no_input(path))?),
-            None => self.key.clone(),
+            None => config::variable(KEY_VARIABLE),
         };
         let key = key.as_deref().map(str::trim).filter(|key| !key.is_empty());
         key.map_or(Ok(Auth::default()), Auth::bearer)

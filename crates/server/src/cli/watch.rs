@@ -119,11 +119,14 @@ impl Watch<'_> {
     }
 
     fn print(&mut self, told: &WatchEventsResponse) -> Result<(), CliError> {
+        let is_followed = !self.all && self.last_id > 0;
         if let Some(event) = &told.event {
-            if !self.all && event.event_id <= self.last_id {
-                output::note("the daemon was started anew: its events count from 1");
+            if is_followed && event.event_id != self.last_id + 1 {
+                output::note("the daemon was started anew: its events count from another number");
             }
             self.last_id = event.event_id;
+        } else if is_followed {
+            self.last_id += told.missed;
         }
         let columns = Columns {
             whole: true,

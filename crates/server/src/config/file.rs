@@ -1,6 +1,7 @@
 //! The configuration file: the sections that components own, composed. What a file leaves
 //! out is as the components' defaults have it.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -8,7 +9,7 @@ use memoird_core::compaction::CompactionPolicy;
 use memoird_core::config::{AsText, Flat, Off, Size};
 use memoird_core::limits::Limits;
 use memoird_core::window::WindowSettings;
-use memoird_engine::{CompactionConfig, HooksConfig, JournalConfig, SessionConfig};
+use memoird_engine::{CapacityConfig, CompactionConfig, HooksConfig, JournalConfig, SessionConfig};
 use memoird_hooks::HookSpec;
 use memoird_memories::MemoriesConfig;
 use memoird_memories::files::FilesOptions;
@@ -16,7 +17,9 @@ use memoird_memories::rules::MemoryLimits;
 use memoird_memories::rules::consolidation::ConsolidationSettings;
 use memoird_models::{EmbedderSpec, SummarizerSpec};
 use memoird_search::SearchConfig;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::models::ModelsSection;
 use super::tenants::TenantSpec;
@@ -43,7 +46,7 @@ pub(super) struct File {
     pub(super) compaction: Flat<CompactionPolicy, CompactionConfig, SummarizerKey>,
     pub(super) long_term: Flat<MemoriesConfig, MemoryLimits, MemoryKeys>,
     pub(super) search: SearchConfig,
-    pub(super) limits: Flat<Limits, HooksConfig>,
+    pub(super) limits: Flat<Limits, HooksConfig, CapacityConfig>,
     pub(super) hooks: Vec<HookSpec>,
     pub(super) tenants: Vec<TenantSpec>,
 }
@@ -83,9 +86,70 @@ pub(super) struct DreamInterval {
 }
 
 impl File {
-    /// Reads the YAML. The one call of the YAML library.
+    /// Reads the YAML.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        serde_yaml::from_str(text).map_err(|error| with_suggestion(&error.to_string()))
+        read_yaml(text).map_err(|message| with_suggestion(&without_secrets(&message, text)))
+    }
+}
+
+/// The one call of the YAML library.
+fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
+    serde_yaml::from_str(text).map_err(|error| error.to_string())
+}
+
+/// Keys of the file in which secrets are, and what may stand there instead of one.
+const SECRET_KEYS: [&str; 6] = [
+    "keys",
+    "key",
+    "api_key",
+    "secret",
+    "secret_headers",
+    "token",
+];
+const PLACES: [&str; 4] = ["env", "file", "sha256", "role"];
+/// A shorter one is no secret, and may be a part of any word.
+const SECRET_BYTES_MIN: usize = 4;
+
+/// Takes out of a message what somebody wrote into the file as a key: the message quotes the
+/// file, and is shown in logs and to clients.
+fn without_secrets(message: &str, text: &str) -> String {
+    let mut secrets = Vec::new();
+    // A file that is no YAML is not quoted by its values.
+    if let Ok(file) = read_yaml::<Value>(text) {
+        collect_secrets(&file, false, &mut secrets);
+    }
+    // The longest first: one may be a part of another.
+    secrets.sort_by_key(|secret| Reverse(secret.len()));
+    let shown = secrets.iter().fold(message.to_owned(), |shown, secret| {
+        shown.replace(secret.as_str(), "[not shown]")
+    });
+    match secrets.is_empty() {
+        true => shown,
+        false => format!(
+            "{shown}\na key is never written here: name where it is, {{ env: NAME }} or \
+             {{ file: PATH }}"
+        ),
+    }
+}
+
+fn collect_secrets(value: &Value, is_secret: bool, secrets: &mut Vec<String>) {
+    match value {
+        Value::String(text) if is_secret && text.len() >= SECRET_BYTES_MIN => {
+            secrets.push(text.clone());
+        }
+        Value::Number(number) if is_secret => secrets.push(number.to_string()),
+        Value::Array(items) => {
+            let items = items.iter();
+            items.for_each(|item| collect_secrets(item, is_secret, secrets));
+        }
+        Value::Object(fields) => {
+            for (name, value) in fields {
+                let is_place = PLACES.contains(&name.as_str());
+                let is_secret = !is_place && (is_secret || SECRET_KEYS.contains(&name.as_str()));
+                collect_secrets(value, is_secret, secrets);
+            }
+        }
+        _ => {}
     }
 }
 

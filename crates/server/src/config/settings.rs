@@ -116,7 +116,7 @@ mod tests {
         "journal.queue_wait",
         "journal.retention",
         "limits.",
-        "log.filter",
+        "log.",
         "long_term.content_bytes",
         "long_term.dream.",
         "long_term.expired_kept",

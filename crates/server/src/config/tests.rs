@@ -185,3 +185,30 @@ fn searching_is_switched_off_and_has_a_share_that_is_one() {
         assert!(problem.contains("search.cpu_share"), "{problem}");
     }
 }
+
+#[test]
+fn a_key_that_stands_in_the_file_is_not_shown() {
+    let key = "sk-live-0123456789";
+    for section in [
+        format!("tenants: [ {{ id: a, keys: [ {key} ] }} ]"),
+        format!("tenants:\n  - id: a\n    keys:\n      - {key}\n"),
+        format!("tenants: [ {{ id: a, keys: [ {{ key: {key} }} ] }} ]"),
+        format!("nonsense: 1\ntenants: [ {{ id: a, keys: [ {{ key: {key} }} ] }} ]"),
+        format!("hooks: [ {{ name: h, webhook: {{ url: \"https://x\", secret: {key} }} }} ]"),
+        format!("compaction: {{ summarizer: {{ openai: {{ model: m, api_key: {key} }} }} }}"),
+    ] {
+        let problem = parse(&section).expect_err("refused");
+        assert!(!problem.contains(key), "{problem}");
+        assert!(problem.contains("{ env: NAME }"), "{problem}");
+    }
+}
+
+#[test]
+fn a_key_that_stands_where_a_variable_is_named_is_not_shown() {
+    let problem = parse("tenants: [ { id: a, keys: [ { env: sk-live-0123456789 } ] } ]");
+    let problem = problem.expect_err("refused");
+    assert!(
+        !problem.contains("sk-live") && problem.contains("keys[0]"),
+        "{problem}"
+    );
+}

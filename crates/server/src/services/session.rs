@@ -1,12 +1,21 @@
 //! SessionService: the calls a bot makes per message.
 
+use memoird_engine::ContextOutcome;
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
 use super::watch::EventStream;
-use super::{Answer, Api, answer, caller, split};
+use super::{Answer, Api, answer, caller, place, split};
+use crate::heavy::HEAVY_BYTES;
+use crate::wire::context::Writer;
 use crate::wire::{compaction, context, from, status, to};
+
+/// Bytes that a window has on its way: its turns, the same as messages, and both encoded.
+fn window_bytes(window: &ContextOutcome) -> u64 {
+    let turns = window.turns.iter().map(|turn| turn.content.len() as u64);
+    4 * turns.sum::<u64>()
+}
 
 #[async_trait]
 impl SessionService for Api {
@@ -16,7 +25,9 @@ impl SessionService for Api {
         let (tenant, mut request) = split(request)?;
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
-        let command = from::append(request, &tenant.policy().limits)?;
+        let (bytes, policy) = (from::append_bytes(&request), tenant.policy());
+        let read = move || from::append(request, &policy.limits);
+        let command = self.heavy.run(&tenant.id, bytes, read).await?;
         let outcome = self
             .engine
             .commands
@@ -29,9 +40,15 @@ impl SessionService for Api {
         &self,
         request: Request<v1::GetContextRequest>,
     ) -> Answer<spliced::GetContextResponse> {
+        let place = place(&request)?;
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let mut asked = context::asked(request, &tenant.policy().limits)?;
+        let policy = tenant.policy();
+        let bytes = context::asked_bytes(&request);
+        let read = move || context::asked(request, &policy.limits);
+        let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
+        // A client that does not read its answers is refused before anything is appended.
+        place.reserve_answer(HEAVY_BYTES as u64).await?;
         let recall = asked
             .memories
             .map(|request| self.memories.for_window(&tenant, request));
@@ -45,7 +62,12 @@ impl SessionService for Api {
             .context(&tenant, &session, asked.request)
             .await;
         let window = window.map_err(|error| status::engine(&error))?;
-        let answer = context::answered(window, recall.as_deref(), asked.wanted);
+        place.reserve_answer(window_bytes(&window)).await?;
+        let writer = Writer {
+            tenant: &tenant.id,
+            heavy: &self.heavy,
+        };
+        let answer = context::answered(window, recall.as_deref(), asked.wanted, writer);
         Ok(Response::new(answer.await?))
     }
 
@@ -53,9 +75,11 @@ impl SessionService for Api {
         &self,
         request: Request<v1::GetHistoryRequest>,
     ) -> Answer<spliced::GetHistoryResponse> {
+        let place = place(&request)?;
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
+        place.reserve_answer(query.bytes_max as u64).await?;
         let page = self.engine.commands.history(&tenant, &session, query).await;
         answer(page, to::history)
     }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
+use memoird_core::time::Timestamp;
 use memoird_engine::{Engine, WatchScope, Watcher};
 use memoird_proto::v1;
 use tokio::sync::mpsc;
@@ -17,6 +18,7 @@ use tokio_util::task::TaskTracker;
 use tonic::Status;
 
 use crate::auth::{Caller, Role};
+use crate::process;
 use crate::wire::{status, to};
 
 /// Watchers of one tenant at the same time.
@@ -38,11 +40,43 @@ pub(crate) struct Watching {
     engine: Engine,
     tasks: TaskTracker,
     stop: CancellationToken,
+    epoch: Epoch,
     counts: Counts,
 }
 
 /// The number of watchers of each tenant that has any.
 type Counts = Arc<Mutex<HashMap<TenantId, usize>>>;
+
+/// What the events of this start of the daemon count from: more than those of any start
+/// before had, so that a place in their streams is never taken for one in ours.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Epoch(u64);
+
+/// Events of a tenant in a millisecond, on the average since the start. Few enough that ids
+/// stay below 2^53, which programs in JavaScript read to the digit.
+const EVENTS_PER_MS: u64 = 1 << 10;
+
+impl Epoch {
+    /// Of a daemon that starts now.
+    fn begin(now: Timestamp) -> Self {
+        let ms = u64::try_from(now.as_ms()).unwrap_or_default();
+        Self(ms.saturating_mul(EVENTS_PER_MS))
+    }
+
+    /// The id of an event that the engine counts from 1.
+    pub(crate) fn id(self, number: u64) -> u64 {
+        self.0.saturating_add(number)
+    }
+
+    /// After which of our events to go on; `None`: from now on. What is no id of ours is
+    /// before or after all of them: then all of them are new.
+    fn place(self, after_event_id: u64) -> Option<u64> {
+        match after_event_id {
+            0 => None,
+            id => Some(id.checked_sub(self.0).unwrap_or(u64::MAX)),
+        }
+    }
+}
 
 /// Counts a watcher until it is dropped.
 struct Counted {
@@ -56,6 +90,7 @@ impl Watching {
             engine,
             tasks: TaskTracker::new(),
             stop,
+            epoch: Epoch::begin(process::wall_clock()),
             counts: Arc::default(),
         }
     }
@@ -77,14 +112,15 @@ impl Watching {
             false => WatchScope::Tenant(Arc::clone(&caller.tenant)),
         };
         let counted = self.add_watcher(&caller.tenant.id)?;
-        let after = Some(request.after_event_id).filter(|id| *id > 0);
+        let after = self.epoch.place(request.after_event_id);
         let watcher = self.engine.events.watch(scope, after);
         // One place more, kept for the error that ends the stream.
         let (sender, events) = mpsc::channel(BUFFERED_MAX + 1);
         let last_word = sender.clone().try_reserve_owned();
         let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
+        let epoch = self.epoch;
         self.tasks.spawn(async move {
-            let error = send_all(watcher, &sender, &stop, &revoked).await;
+            let error = send_all(watcher, epoch, &sender, &stop, &revoked).await;
             if let (Some(error), Ok(last_word)) = (error, last_word) {
                 last_word.send(Err(error));
             }
@@ -127,13 +163,14 @@ impl Drop for Counted {
 /// reads nothing for too long. Returns the error for the client.
 async fn send_all(
     mut watcher: Watcher,
+    epoch: Epoch,
     sender: &mpsc::Sender<Item>,
     stop: &CancellationToken,
     revoked: &CancellationToken,
 ) -> Option<Status> {
     loop {
         let next = async {
-            let event = to::event(watcher.next().await);
+            let event = to::event(watcher.next().await, epoch);
             sender.send_timeout(Ok(event), PATIENCE).await
         };
         let sent = tokio::select! {
@@ -154,4 +191,19 @@ async fn send_all(
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_in_the_events_of_another_start_is_none_in_ours() {
+        let before = Epoch::begin(Timestamp::from_ms(1_800_000_000_000));
+        let ours = Epoch::begin(Timestamp::from_ms(1_800_000_000_200));
+        assert_eq!(ours.place(0), None);
+        assert_eq!(ours.place(ours.id(7)), Some(7));
+        assert_eq!(ours.place(before.id(7)), Some(u64::MAX));
+        assert!(ours.id(1_000_000) < 1 << 53);
+    }
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use memoird_core::budget::{Budget, BudgetOverride};
+use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use memoird_core::window::{Omission, OmissionReason, Policy, Report};
@@ -18,9 +19,7 @@ use tonic::Status;
 
 use super::to::count;
 use super::{compaction, from, memory, status, to};
-
-/// Windows of more encoded bytes are rendered on a thread for blocking work.
-const IN_PLACE_BYTES_MAX: usize = 256 << 10;
+use crate::heavy::HeavyWork;
 
 /// A request for a window.
 #[derive(Debug)]
@@ -44,6 +43,15 @@ pub(crate) struct Wanted {
     set_cache_control: bool,
 }
 
+/// Writes a tenant's windows down, long ones where they keep no call waiting.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Writer<'a> {
+    /// Whose windows.
+    pub(crate) tenant: &'a TenantId,
+    /// Where.
+    pub(crate) heavy: &'a HeavyWork,
+}
+
 /// The part of a window that is rendered.
 struct Shown {
     turns: Vec<WindowTurn>,
@@ -51,6 +59,12 @@ struct Shown {
     breakpoints: Vec<usize>,
     /// The text of the memories; may be empty.
     block: String,
+}
+
+/// Bytes of what is to be read before a window is asked for.
+pub(crate) fn asked_bytes(request: &v1::GetContextRequest) -> usize {
+    let append = request.append.as_ref().map_or(0, from::append_bytes);
+    append + request.tools_json.len()
 }
 
 /// Reads a request. Everything that can be checked without the session is checked here, before
@@ -100,6 +114,7 @@ pub(crate) async fn answered(
     outcome: ContextOutcome,
     recall: Option<&RecallForWindow>,
     wanted: Wanted,
+    writer: Writer<'_>,
 ) -> Result<spliced::GetContextResponse, Status> {
     let session = to::session_info(&outcome.session);
     let mut report = report(outcome.report, &outcome.turns);
@@ -127,7 +142,7 @@ pub(crate) async fn answered(
                 breakpoints,
                 block: outcome.memories.text,
             };
-            let rendered = written(format, window, wanted).await?;
+            let rendered = writer.written(format, window, wanted).await?;
             response.system = rendered.system;
             response.messages_json = rendered.messages_json;
             messages_of(&outcome.cache_breakpoints, &rendered.ends)
@@ -191,22 +206,18 @@ fn budget_override(budget: v1::Budget) -> BudgetOverride {
     }
 }
 
-/// The messages in the provider's format. A small window is rendered at once.
-async fn written(format: MessageFormat, window: Shown, wanted: Wanted) -> Result<Rendered, Status> {
-    let bytes: usize = window.turns.iter().map(|turn| turn.content.len()).sum();
-    let render = move || rendered(format, window, &wanted);
-    let rendered = match bytes > IN_PLACE_BYTES_MAX {
-        false => render(),
-        true => match tokio::task::spawn_blocking(render).await {
-            Ok(rendered) => rendered,
-            Err(error) => match error.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                // It is cancelled only when the runtime shuts down.
-                Err(_) => return Err(status::stopping()),
-            },
-        },
-    };
-    rendered.ok_or_else(status::turn_damaged)
+impl Writer<'_> {
+    /// The messages in the provider's format.
+    async fn written(
+        self,
+        format: MessageFormat,
+        window: Shown,
+        wanted: Wanted,
+    ) -> Result<Rendered, Status> {
+        let bytes = window.turns.iter().map(|turn| turn.content.len()).sum();
+        let render = move || rendered(format, window, &wanted).ok_or_else(status::turn_damaged);
+        self.heavy.run(self.tenant, bytes, render).await
+    }
 }
 
 /// `None` when the bytes of a turn are damaged.

@@ -17,6 +17,7 @@ use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, v1};
 use memoird_store::{DeliveryFilter, encoding};
+use prost::Message;
 use tonic::Status;
 
 use super::status;
@@ -47,6 +48,12 @@ pub(crate) fn optional<T>(
         "" => Ok(None),
         text => parse(text).map(Some).map_err(refused),
     }
+}
+
+/// Bytes of an append's turns, which say how long it takes to read them.
+pub(crate) fn append_bytes(request: &v1::AppendRequest) -> usize {
+    let turns = request.turns.iter().map(Message::encoded_len);
+    request.messages_json.len() + turns.sum::<usize>()
 }
 
 /// An append. Its turns are checked and encoded here, once.

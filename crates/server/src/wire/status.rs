@@ -36,6 +36,8 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::DeliveryNotFound { .. } => (NotFound, "DELIVERY_NOT_FOUND", None),
         EngineError::JournalOff => (FailedPrecondition, "JOURNAL_OFF", None),
         EngineError::JournalBusy => (ResourceExhausted, "JOURNAL_BUSY", SOON),
+        EngineError::MemoryFull { .. } => (ResourceExhausted, "MEMORY_FULL", LATER),
+        EngineError::JournalQuota { .. } => (ResourceExhausted, "JOURNAL_QUOTA", None),
         EngineError::JournalFull => (ResourceExhausted, "JOURNAL_FULL", LATER),
         EngineError::JournalFailed { detail } => {
             error!(detail, "a call failed at the journal");
@@ -51,8 +53,23 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::Stopping => (Unavailable, "STOPPING", LATER),
     };
     let mut facts = HashMap::new();
-    if let EngineError::CompactionFailed { reason, .. } = failure {
-        facts.insert("cause".to_owned(), (*reason).to_owned());
+    match failure {
+        EngineError::CompactionFailed { reason, .. } => {
+            facts.insert("cause".to_owned(), (*reason).to_owned());
+        }
+        EngineError::MemoryFull {
+            used_bytes,
+            limit_bytes,
+        }
+        | EngineError::JournalQuota {
+            used_bytes,
+            limit_bytes,
+            ..
+        } => {
+            facts.insert("used_bytes".to_owned(), used_bytes.to_string());
+            facts.insert("limit_bytes".to_owned(), limit_bytes.to_string());
+        }
+        _ => {}
     }
     with_facts(code, reason, failure.to_string(), facts, retry)
 }
@@ -193,6 +210,22 @@ pub(crate) fn tenant_not_found() -> Status {
 pub(crate) fn too_many_calls() -> Status {
     let problem = "too many calls at once; try again";
     status(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
+}
+
+/// A call whose request or answer has no room beside those of others.
+pub(crate) fn no_room_for_call(used_bytes: u64, limit_bytes: u64) -> Status {
+    let problem = "requests and answers that are not read yet use all the memory that they may \
+                   (a part of limits.memory); read your answers, and try again";
+    let facts = [("used_bytes", used_bytes), ("limit_bytes", limit_bytes)];
+    let facts = facts.map(|(name, bytes)| (name.to_owned(), bytes.to_string()));
+    let facts = HashMap::from(facts);
+    with_facts(
+        ResourceExhausted,
+        "MEMORY_FULL",
+        problem.to_owned(),
+        facts,
+        SOON,
+    )
 }
 
 /// A configuration that was not read again.

@@ -21,6 +21,7 @@ use serde_json::{Value, json};
 
 use super::{compaction, text_or_empty};
 use crate::process::Usage;
+use crate::services::Epoch;
 
 /// Sessions that an answer about a sweep names.
 const ENDED_NAMED_MAX: usize = 1_000;
@@ -198,7 +199,7 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
 }
 
 /// What a watcher is told.
-pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
+pub(crate) fn event(seen: WatchItem, epoch: Epoch) -> v1::WatchEventsResponse {
     match seen {
         WatchItem::Missed { tenant, count } => v1::WatchEventsResponse {
             event: None,
@@ -208,7 +209,7 @@ pub(crate) fn event(seen: WatchItem) -> v1::WatchEventsResponse {
         WatchItem::Event { tenant, event } => {
             let (kind, reason, detail) = event_kind(&event);
             let event = v1::Event {
-                event_id: event.id,
+                event_id: epoch.id(event.id),
                 time: Some(timestamp_to_proto(event.at)),
                 kind: kind.to_owned(),
                 tenant: tenant.id.to_string(),

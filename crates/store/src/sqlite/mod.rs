@@ -20,7 +20,7 @@ use rusqlite::Connection;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -255,6 +255,10 @@ impl Store for SqliteStore {
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
         self.read(outbox::open_deliveries)
+    }
+
+    fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        self.read(read::turn_bytes)
     }
 
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {

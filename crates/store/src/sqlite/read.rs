@@ -378,3 +378,19 @@ impl TurnReader<'_> {
         }
     }
 }
+
+/// Bytes of turns by tenant. SQLite knows how long a content is without reading it.
+pub(super) fn turn_bytes(connection: &Connection) -> Result<Vec<(TenantId, u64)>, StoreError> {
+    let mut sums = connection.prepare_cached(
+        "SELECT known.tenant, SUM(LENGTH(turns.content)) FROM turns JOIN
+             (SELECT generation, tenant FROM generations
+              UNION SELECT generation, tenant FROM intake_heads) AS known
+             ON known.generation = turns.generation
+         GROUP BY known.tenant",
+    )?;
+    let rows = sums.query_map([], |row| {
+        let bytes: i64 = row.get(1)?;
+        Ok((id(row, 0, TenantId::parse)?, bytes.unsigned_abs()))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}

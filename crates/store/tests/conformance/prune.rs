@@ -13,6 +13,7 @@ for_every_store!(
     keys_are_forgotten_by_the_moment_of_their_use,
     small_steps_forget_the_same_and_come_to_an_end,
     a_forgotten_generation_does_not_take_its_successor_along,
+    the_bytes_of_turns_are_those_that_are_left,
 );
 
 const NOTHING: PruneBefore = PruneBefore {
@@ -187,4 +188,22 @@ fn a_forgotten_generation_does_not_take_its_successor_along(store: &dyn Store) {
     assert_eq!(known(store, &first.key), before);
     assert!(page(store, &first.key, Some(first.generation()), ALL).is_none());
     assert_eq!(seqs(store, &first.key, None), Some(vec![1]));
+}
+
+fn the_bytes_of_turns_are_those_that_are_left(store: &dyn Store) {
+    assert_eq!(store.turn_bytes().unwrap(), []);
+    let chats = [10, 20].map(|at| ended(store, &format!("s{at}"), at));
+    let bytes_of = |chat: &Chat| -> u64 {
+        let page = page(store, &chat.key, None, ALL);
+        let turns = page.into_iter().flat_map(|page| page.turns);
+        turns.map(|(_, content)| content.len() as u64).sum()
+    };
+    let tenant = chats[0].key.tenant.clone();
+    let all = chats.iter().map(bytes_of).sum();
+    assert_eq!(store.turn_bytes().unwrap(), [(tenant.clone(), all)]);
+    let ended = Steady(15);
+    prune_all(store, PruneBefore { ended, ..NOTHING }, 100);
+    let left = bytes_of(&chats[1]);
+    assert!(left < all);
+    assert_eq!(store.turn_bytes().unwrap(), [(tenant, left)]);
 }

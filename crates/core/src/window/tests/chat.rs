@@ -60,6 +60,22 @@ fn an_unanswered_call_is_pending_at_the_end_and_abandoned_before_it() {
 }
 
 #[test]
+fn a_sliding_window_cuts_the_first_user_turn_off_and_has_not_lost_it() {
+    let turns = (0..6).map(|_| text(Role::User, "hello"));
+    let mut chat = chat(turns);
+    let seen = chat
+        .see(Policy::SlidingWindow { turns: 2 }, 10_000)
+        .unwrap();
+    assert_eq!(seen.words(), "[elision] u5 u6");
+    let omissions = &seen.window.report.omissions;
+    assert!(
+        omissions.iter().all(|it| it.reason == OmissionReason::Cut),
+        "{omissions:?}"
+    );
+    assert_eq!((omissions[0].first_seq, omissions[0].last_seq), (1, 4));
+}
+
+#[test]
 fn a_result_that_comes_late_stands_behind_its_call() {
     let mut chat = chat([
         text(Role::User, "hello"),

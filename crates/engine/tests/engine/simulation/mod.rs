@@ -37,6 +37,8 @@ const TENANTS: [(&str, usize, u64, usize); 3] = [
     ("large", 5, 150, 8),
 ];
 const MAX_SESSIONS: usize = 9;
+/// Enough for the heads of all sessions, and not for all their turns.
+const MEMORY_BYTES: u64 = 16 << 10;
 const LIVES: u64 = 6;
 const ROUNDS: u64 = 25;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -89,6 +91,7 @@ fn config() -> EngineConfig {
     let mut config = with_models(unswept(), vec![model("m", 1_000, &Arc::default())]);
     config.sessions.max_sessions = MAX_SESSIONS;
     config.sessions.sweep_interval = None;
+    config.memory_bytes = MEMORY_BYTES;
     config.tenants = TENANTS
         .iter()
         .map(|(id, max_sessions, ttl, turns)| {
@@ -97,6 +100,7 @@ fn config() -> EngineConfig {
                 session_ttl: Some(Duration::from_secs(*ttl)),
                 max_history_turns: Some(*turns),
                 max_history_bytes: None,
+                ..TenantLimits::default()
             };
             tenant(id, limits)
         })

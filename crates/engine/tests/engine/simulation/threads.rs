@@ -65,6 +65,9 @@ async fn what_was_acknowledged_holds_on_many_threads() {
         model.lock().unwrap().check(&world.store.record());
 
         let engine = world.open().await;
+        // What may not live ends after the start; a look at the journal waits for that.
+        engine.enforce_limits().await;
+        let _ = Bot::of(&engine, TENANTS[0]).journal("nobody", None).await;
         for tenant in TENANTS {
             let bot = Bot::of(&engine, tenant);
             check_sessions(&bot, TURNS_MAX, &world.store).await;

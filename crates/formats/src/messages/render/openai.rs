@@ -15,6 +15,9 @@ use super::{Parts, RenderOptions};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAi;
 
+/// The result of a call that still waits for its own.
+const PENDING: &str = "[memoird: no result yet]";
+
 const LIST: ListFormat = ListFormat {
     text_type: "text",
     media_part,
@@ -37,7 +40,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
             .then(|| given::message(turn))
             .flatten();
         match given {
-            Some(message) => writer.messages.push(message),
+            Some(message) => writer.push(message),
             None => {
                 let pieces = Pieces::read(turn, FORMAT, &ids);
                 writer.translate(pieces);
@@ -45,6 +48,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
         }
         writer.ends.push(writer.messages.len());
     }
+    writer.answer_open_calls();
     writer.flush();
     (String::new(), writer.messages, writer.ends)
 }
@@ -55,6 +59,8 @@ struct Writer {
     ends: Vec<usize>,
     /// What waits for the last of a call's results.
     waiting: Option<Waiting>,
+    /// Calls that have no result yet.
+    open_calls: Vec<Value>,
 }
 
 /// Parts of a user's message that came with a call's results.
@@ -66,6 +72,31 @@ struct Waiting {
 }
 
 impl Writer {
+    /// Writes a message, and notes which calls it makes or answers.
+    fn push(&mut self, message: Value) {
+        if let Some(answered) = message.get("tool_call_id") {
+            self.open_calls.retain(|id| id != answered);
+        }
+        let calls = message.get("tool_calls").and_then(Value::as_array);
+        let ids = calls
+            .into_iter()
+            .flatten()
+            .filter_map(|call| call.get("id"));
+        self.open_calls.extend(ids.cloned());
+        self.messages.push(message);
+    }
+
+    /// Gives the calls that still wait a result that says so, where something is said behind
+    /// them: this form takes no other message before all results.
+    fn answer_open_calls(&mut self) {
+        if self.waiting.is_none() {
+            return;
+        }
+        let open_calls = std::mem::take(&mut self.open_calls).into_iter();
+        let result = |id: Value| json!({ "role": "tool", "tool_call_id": id, "content": PENDING });
+        self.messages.extend(open_calls.map(result));
+    }
+
     /// Writes what waited, and moves the ends of the turns it is of behind it.
     fn flush(&mut self) {
         let Some(Waiting {
@@ -87,11 +118,15 @@ impl Writer {
                 self.messages
                     .extend(LIST.message("system", parts, pieces.fields));
             }
-            Role::Assistant => self.messages.extend(assistant(pieces)),
+            Role::Assistant => {
+                if let Some(message) = assistant(pieces) {
+                    self.push(message);
+                }
+            }
             Role::User | Role::Tool => {
                 let mut shown = Vec::new();
                 for result in std::mem::take(&mut pieces.results) {
-                    self.messages.push(tool(result, &pieces.fields, &mut shown));
+                    self.push(tool(result, &pieces.fields, &mut shown));
                 }
                 shown.extend(LIST.parts(pieces.rest));
                 self.wait(shown, pieces.fields);

@@ -378,3 +378,28 @@ fn the_systems_prompt_is_where_the_provider_wants_it() {
         ("You are a bot.", &[1, 2, 3][..])
     );
 }
+
+#[test]
+fn what_is_said_with_some_of_a_call_s_results_stands_behind_all_of_them() {
+    let use_of = |id: &str| json!({ "type": "tool_use", "id": id, "name": "weather", "input": {} });
+    let result = |id: &str| json!({ "type": "tool_result", "tool_use_id": id, "content": "rain" });
+    let text = json!({ "type": "text", "text": "Hurry." });
+    let mut turns = vec![
+        json!({ "role": "user", "content": "Weather?" }),
+        json!({ "role": "assistant", "content": [use_of("a"), use_of("b")] }),
+        json!({ "role": "user", "content": [result("a"), text] }),
+    ];
+    let roles = |turns: &[Value]| -> Vec<String> {
+        let messages = across(Anthropic, OpenAi, &json!(turns));
+        let messages = messages.as_array().expect("messages");
+        let role = |message: &Value| {
+            let id = message["tool_call_id"].as_str().unwrap_or_default();
+            format!("{}{id}", message["role"].as_str().unwrap_or_default())
+        };
+        messages.iter().map(role).collect()
+    };
+    let all = ["user", "assistant", "toola", "toolb", "user"];
+    assert_eq!(roles(&turns), all, "one is marked as missing");
+    turns.push(json!({ "role": "user", "content": [result("b")] }));
+    assert_eq!(roles(&turns), all, "and here it is");
+}

@@ -8,6 +8,7 @@ use tonic::Code;
 use tonic_types::StatusExt;
 
 use super::*;
+use crate::heavy::HEAVY_BYTES;
 
 fn request() -> v1::GetContextRequest {
     v1::GetContextRequest {
@@ -311,15 +312,23 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
     }
 }
 
+async fn written(format: MessageFormat, window: Shown) -> Result<Rendered, Status> {
+    let writer = Writer {
+        tenant: &TenantId::default_tenant(),
+        heavy: &HeavyWork::default(),
+    };
+    writer.written(format, window, wanted(format)).await
+}
+
 #[tokio::test]
 async fn messages_are_the_same_in_place_and_aside() {
-    for long in [10, IN_PLACE_BYTES_MAX + 1] {
+    for long in [10, HEAVY_BYTES + 1] {
         let turns = vec![
             window_turn(Role::User, &"x".repeat(long)),
             window_turn(Role::Assistant, "short"),
         ];
         for format in [MessageFormat::OpenAi, MessageFormat::Anthropic] {
-            let rendered = written(format, shown(turns.clone(), ""), wanted(format)).await;
+            let rendered = written(format, shown(turns.clone(), "")).await;
             let rendered = rendered.expect("messages");
             assert_eq!(rendered.ends, [1, 2]);
             let messages: serde_json::Value =
@@ -337,7 +346,7 @@ async fn a_damaged_turn_is_told_and_no_panic() {
         tokens: 1,
     };
     let format = MessageFormat::OpenAi;
-    let status = written(format, shown(vec![damaged], ""), wanted(format)).await;
+    let status = written(format, shown(vec![damaged], "")).await;
     assert_eq!(status.expect_err("damaged").code(), Code::DataLoss);
 }
 

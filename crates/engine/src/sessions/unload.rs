@@ -1,0 +1,170 @@
+//! Where sessions take more memory than they may, the content of idle ones leaves it. Their
+//! heads stay, and the journal has the rest: whoever asks for it loads it again.
+//!
+//! The tenant with the most content in memory gives it up first, longest idle first: nobody's
+//! sessions are pushed out by a neighbour's flood.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::BinaryHeap;
+use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use memoird_core::time::Steady;
+
+use super::Sessions;
+use super::slot::{Slot, Unload};
+use crate::tenants::Tenant;
+use crate::worker::{WorkError, Worker};
+
+/// Sessions that are looked at before it is asked again who has the most, and how often that
+/// is asked in one step.
+const BATCH_SESSIONS: usize = 64;
+const BATCHES_MAX: usize = 64;
+/// How long to wait when nothing could be unloaded.
+const PAUSE: Duration = Duration::from_secs(1);
+/// The queue looks for sessions that are gone when it has so many, and when it has doubled.
+const CLEAN_FROM: usize = 1_024;
+
+/// A tenant's loaded sessions by their last use, as it was when they were put there: used
+/// again, they keep their place until they come to the front. So a use costs nothing here.
+#[derive(Debug, Default)]
+pub(super) struct LoadedQueue {
+    inner: Mutex<Queue>,
+}
+
+#[derive(Debug, Default)]
+struct Queue {
+    oldest_first: BinaryHeap<Reverse<Loaded>>,
+    clean_at: usize,
+}
+
+/// A session that was loaded when it was put into the queue, and is there once.
+#[derive(Debug)]
+struct Loaded {
+    last_access: Steady,
+    slot: Weak<Slot>,
+}
+
+impl LoadedQueue {
+    /// Puts a session there that is not in it.
+    pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) {
+        let mut queue = self.lock();
+        if queue.oldest_first.len() >= queue.clean_at.max(CLEAN_FROM) {
+            let is_there = |Reverse(loaded): &Reverse<Loaded>| loaded.slot.strong_count() > 0;
+            queue.oldest_first.retain(is_there);
+            queue.clean_at = 2 * queue.oldest_first.len();
+        }
+        queue
+            .oldest_first
+            .push(Reverse(Loaded { last_access, slot }));
+    }
+
+    fn pop(&self) -> Option<Loaded> {
+        self.lock().oldest_first.pop().map(|Reverse(oldest)| oldest)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Sessions {
+    /// Unloads the longest idle sessions of the tenant with the most content in memory, until
+    /// there is room. False when nobody has any.
+    fn unload_batch(&self) -> bool {
+        let tenants = self.shared.tenants.all();
+        let most = tenants
+            .iter()
+            .max_by_key(|tenant| tenant.stats.bytes_loaded());
+        most.is_some_and(|tenant| self.unload_of(tenant))
+    }
+
+    fn unload_of(&self, tenant: &Tenant) -> bool {
+        let idle = self.shared.census.idle_list(&tenant.id);
+        for _ in 0..BATCH_SESSIONS {
+            if tenant.memory.is_roomy() {
+                break;
+            }
+            let Some(oldest) = idle.loaded.pop() else {
+                return false;
+            };
+            let Some(slot) = oldest.slot.upgrade() else {
+                continue;
+            };
+            let unload = slot
+                .lock()
+                .unload_if_unused_since(&slot.tenant, oldest.last_access);
+            if let Unload::UsedAt(last_access) = unload {
+                idle.loaded.push(oldest.slot, last_access);
+            }
+        }
+        true
+    }
+}
+
+/// The worker that unloads.
+pub(super) struct Unloader {
+    sessions: Sessions,
+    /// True when the last step could not make room.
+    is_stuck: bool,
+}
+
+impl Unloader {
+    pub(super) fn new(sessions: Sessions) -> Self {
+        Self {
+            sessions,
+            is_stuck: false,
+        }
+    }
+}
+
+impl Worker for Unloader {
+    fn name(&self) -> &'static str {
+        "unloader"
+    }
+
+    async fn wait(&mut self) {
+        if self.is_stuck {
+            tokio::time::sleep(PAUSE).await;
+        }
+        self.sessions.shared.tenants.memory().passed().await;
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        // What a commit refuses is read again, and is not to be made worse meanwhile.
+        if self.sessions.is_journal_failing() {
+            self.is_stuck = true;
+            return Ok(());
+        }
+        let memory = self.sessions.shared.tenants.memory();
+        for _ in 0..BATCHES_MAX {
+            self.is_stuck = !self.sessions.unload_batch();
+            if self.is_stuck || memory.is_roomy() {
+                break;
+            }
+            // Calls come first.
+            tokio::task::yield_now().await;
+        }
+        Ok(())
+    }
+}
+
+impl PartialEq for Loaded {
+    fn eq(&self, other: &Self) -> bool {
+        self.last_access == other.last_access
+    }
+}
+
+impl Eq for Loaded {}
+
+impl PartialOrd for Loaded {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Loaded {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.last_access.cmp(&other.last_access)
+    }
+}

@@ -1,0 +1,192 @@
+//! How much memory and how much of the journal sessions may take, and what happens when it is
+//! more.
+
+use memoird_engine::{Durability, EngineConfig, EngineError, TenantLimits};
+
+use crate::bot::{Bot, saying};
+use crate::kit::{TTL, World, capped, settle, tenant, unswept};
+
+/// A configuration in which sessions may take so much.
+fn limited(memory_bytes: u64) -> EngineConfig {
+    EngineConfig {
+        memory_bytes,
+        ..unswept()
+    }
+}
+
+fn long(name: &str) -> String {
+    format!("{name} {}", "x".repeat(10_000))
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_content_of_idle_sessions_leaves_memory_and_comes_back() {
+    let world = World::new(limited(100_000));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for number in 0..40 {
+        bot.say(&number.to_string(), &long("first")).await.unwrap();
+        settle().await;
+        let memory = engine.stats().memory;
+        assert!(memory.used_bytes() <= memory.limit_bytes, "{memory:?}");
+    }
+    let memory = engine.stats().memory;
+    assert_eq!(memory.session_bytes, 40 << 10, "their heads stay");
+    assert!(memory.unloads >= 35, "{memory:?}");
+    let loads = world.store.loads();
+    assert_eq!(bot.view("0").await.unwrap().head.last_seq, 1);
+    assert_eq!(bot.list().await.len(), 40);
+    assert_eq!(world.store.loads(), loads, "a head is enough for these");
+    assert_eq!(bot.live("39").await.unwrap(), [long("first")]);
+    assert_eq!(world.store.loads(), loads, "the last used is still there");
+    assert_eq!(bot.live("0").await.unwrap(), [long("first")]);
+    assert_eq!(bot.say("1", "second").await.unwrap().record.first_seq, 2);
+    assert_eq!(
+        bot.live("1").await.unwrap(),
+        [long("first"), "second".into()]
+    );
+    assert!(world.store.loads() >= loads + 2);
+    bot.recount().await;
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_unloaded_is_no_younger_and_no_older_for_it() {
+    let world = World::new(limited(60_000));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", &long("hello")).await.unwrap();
+    tokio::time::sleep(TTL / 2).await;
+    for number in 0..10 {
+        bot.say(&number.to_string(), &long("hello")).await.unwrap();
+        settle().await;
+    }
+    assert_eq!(bot.live("a").await.unwrap(), [long("hello")]);
+    tokio::time::sleep(TTL / 2).await;
+    let gone = bot.live("a").await;
+    assert!(matches!(gone, Err(EngineError::SessionNotFound { .. })));
+    assert_eq!(bot.live("9").await.unwrap(), [long("hello")]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_has_the_most_in_memory_gives_it_up() {
+    let mut config = limited(120_000);
+    config.tenants = vec![capped("quiet", 0), capped("loud", 0)];
+    let world = World::new(config);
+    let engine = world.open().await;
+    let (quiet, loud) = (Bot::of(&engine, "quiet"), Bot::of(&engine, "loud"));
+    quiet.say("q", &long("hello")).await.unwrap();
+    for number in 0..30 {
+        settle().await;
+        loud.say(&number.to_string(), &long("hello")).await.unwrap();
+    }
+    settle().await;
+    let loads = world.store.loads();
+    assert_eq!(quiet.live("q").await.unwrap(), [long("hello")]);
+    assert_eq!(
+        world.store.loads(),
+        loads,
+        "the quiet one's was never unloaded"
+    );
+    assert_eq!(loud.live("0").await.unwrap(), [long("hello")]);
+    assert_eq!(world.store.loads(), loads + 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_journal_what_has_no_room_is_refused_and_nothing_is_dropped() {
+    let mut config = limited(60_000);
+    config.journal.durability = Durability::Off;
+    let world = World::new(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut taken = 0;
+    let refusal = loop {
+        match bot.say("chat", &long("hello")).await {
+            Ok(_) => taken += 1,
+            Err(refusal) => break refusal,
+        }
+        settle().await;
+    };
+    assert!(
+        matches!(refusal, EngineError::MemoryFull { used_bytes, limit_bytes: 60_000 } if used_bytes > 40_000),
+        "{refusal:?}"
+    );
+    let other = bot.append("other", saying(&[&long("hello")])).await;
+    assert!(matches!(other, Err(EngineError::MemoryFull { .. })));
+    assert_eq!(bot.live("chat").await.unwrap().len(), taken);
+    bot.end("chat").await.unwrap();
+    bot.say("other", &long("hello")).await.unwrap();
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_sessions_than_heads_have_room_for_are_refused() {
+    let world = World::new(limited(10 << 10));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for number in 0..10 {
+        bot.say(&number.to_string(), "hi").await.unwrap();
+    }
+    let refused = bot.say("one more", "hi").await;
+    assert!(matches!(refused, Err(EngineError::MemoryFull { .. })));
+    bot.say("0", "who is here already may go on").await.unwrap();
+    bot.end("1").await.unwrap();
+    bot.say("one more", "hi").await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room() {
+    let mut config = unswept();
+    config.journal.retention = TTL;
+    config.journal_bytes = 200_000;
+    let own = TenantLimits {
+        journal_bytes: Some(50_000),
+        ..TenantLimits::default()
+    };
+    config.tenants = vec![tenant("small", own), capped("large", 0)];
+    let world = World::new(config);
+    let engine = world.open().await;
+    let (small, large) = (Bot::of(&engine, "small"), Bot::of(&engine, "large"));
+    let fill = async |bot: &Bot| {
+        for number in 0.. {
+            if let Err(refusal) = bot.say(&number.to_string(), &long("hello")).await {
+                return (number, refusal);
+            }
+        }
+        unreachable!("numbers do not end")
+    };
+    let (taken, refusal) = fill(&small).await;
+    assert_eq!(taken, 4);
+    let own_limit = matches!(
+        refusal,
+        EngineError::JournalQuota {
+            whose: "tenant",
+            ..
+        }
+    );
+    assert!(own_limit, "{refusal:?}");
+    let (taken, refusal) = fill(&large).await;
+    assert!((14..=15).contains(&taken), "{taken}");
+    let of_all = matches!(refusal, EngineError::JournalQuota { whose: "all", .. });
+    assert!(of_all, "{refusal:?}");
+    assert_eq!(
+        large.live("0").await.unwrap(),
+        [long("hello")],
+        "reads go on"
+    );
+    large.patch("0", "{}", None).await.unwrap();
+    engine.close().await;
+
+    // A start counts what there is.
+    let engine = world.open().await;
+    let large = Bot::of(&engine, "large");
+    settle().await;
+    large.say("more", &long("hello")).await.unwrap_err();
+    for number in 0..10 {
+        large.end(&number.to_string()).await.unwrap();
+    }
+    tokio::time::sleep(4 * TTL).await;
+    // Whoever is refused makes it count anew.
+    large.say("more", &long("hello")).await.unwrap_err();
+    settle().await;
+    large.say("more", &long("hello")).await.unwrap();
+}

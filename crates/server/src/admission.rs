@@ -1,0 +1,304 @@
+//! Which calls are let in, and what they may hold: so many calls, and so many bytes of
+//! requests and answers. Where there are several tenants, nobody gets more than is left free:
+//! then a flood by one of them leaves room for the others.
+
+pub(crate) mod body;
+mod schedule;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_engine::{MemoryUse, Policy, Tenant};
+use tokio::sync::Notify;
+use tonic::Status;
+
+use crate::wire::status;
+use schedule::{Lane, Schedule, Scheduled};
+
+/// The share of `limits.memory` that requests and answers may have: one part of this many.
+const MEMORY_SHARE: u64 = 4;
+/// How long a call waits for room for its answer.
+const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Lets calls in. Cheap to clone; every clone is the same admission.
+#[derive(Clone, Debug)]
+pub(crate) struct Admission {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    calls_max: usize,
+    memory: Arc<MemoryUse>,
+    schedule: Arc<Schedule>,
+    counts: Mutex<Counts>,
+    /// Notified when bytes are free again.
+    freed: Notify,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    calls: usize,
+    bytes: u64,
+    by_lane: Vec<Held>,
+    lanes: HashMap<TenantId, Lane>,
+}
+
+/// What the calls of a tenant hold.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    calls: usize,
+    bytes: u64,
+}
+
+/// The place of a call, until its answer is sent.
+#[derive(Debug)]
+pub(crate) struct CallPlace {
+    shared: Arc<Shared>,
+    lane: Lane,
+    /// True where several tenants share the daemon.
+    is_shared: bool,
+    /// Bytes of its request and its answer.
+    bytes: Mutex<u64>,
+}
+
+impl Admission {
+    /// Lets in so many calls at once, of all tenants together.
+    pub(crate) fn new(calls_max: usize, memory: Arc<MemoryUse>) -> Self {
+        let shared = Shared {
+            calls_max,
+            memory,
+            schedule: Arc::default(),
+            counts: Mutex::default(),
+            freed: Notify::new(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Calls whose answer is not yet sent.
+    pub(crate) fn calls_under_way(&self) -> usize {
+        self.shared.counts().calls
+    }
+
+    /// Lets a call of a tenant in, or refuses it. Where it `is_shared`, other tenants may call
+    /// as well.
+    pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPlace, Status> {
+        let policy = tenant.policy();
+        let lane = self.lane(&tenant.id, &policy);
+        self.enter_lane(lane, policy.calls_in_flight, is_shared)
+    }
+
+    /// Lets a probe in, which is of no tenant.
+    pub(crate) fn enter_probe(&self) -> Result<CallPlace, Status> {
+        let lane = self.shared.schedule.probes();
+        self.enter_lane(lane, None, true)
+    }
+
+    fn lane(&self, tenant: &TenantId, policy: &Policy) -> Lane {
+        let known = self.shared.counts().lanes.get(tenant).copied();
+        let lane = known.unwrap_or_else(|| {
+            let mut counts = self.shared.counts();
+            let schedule = &self.shared.schedule;
+            let lane = counts.lanes.entry(tenant.clone());
+            *lane.or_insert_with(|| schedule.add_lane())
+        });
+        self.shared.schedule.set_weight(lane, policy.weight);
+        lane
+    }
+
+    fn enter_lane(
+        &self,
+        lane: Lane,
+        own_max: Option<usize>,
+        is_shared: bool,
+    ) -> Result<CallPlace, Status> {
+        let calls_max = self.shared.calls_max;
+        let mut counts = self.shared.counts();
+        let (free, own) = (
+            calls_max.saturating_sub(counts.calls),
+            counts.of(lane).calls,
+        );
+        let may_have = if is_shared { free.max(1) } else { calls_max };
+        if free == 0 || own >= may_have.min(own_max.unwrap_or(usize::MAX)) {
+            return Err(status::too_many_calls());
+        }
+        counts.calls += 1;
+        counts.of(lane).calls += 1;
+        Ok(CallPlace {
+            shared: Arc::clone(&self.shared),
+            lane,
+            is_shared,
+            bytes: Mutex::new(0),
+        })
+    }
+}
+
+impl Shared {
+    fn counts(&self) -> MutexGuard<'_, Counts> {
+        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes that requests and answers may have.
+    fn bytes_max(&self) -> u64 {
+        match self.memory.limit_bytes() {
+            0 => u64::MAX,
+            limit => (limit / MEMORY_SHARE).max(1),
+        }
+    }
+}
+
+impl Counts {
+    fn of(&mut self, lane: Lane) -> &mut Held {
+        let index = lane.index();
+        if self.by_lane.len() <= index {
+            self.by_lane.resize(index + 1, Held::default());
+        }
+        &mut self.by_lane[index]
+    }
+}
+
+impl CallPlace {
+    /// Work that is done when it is its tenant's turn.
+    pub(crate) fn in_turn<F: Future>(&self, work: F) -> Scheduled<F> {
+        Scheduled::new(Arc::clone(&self.shared.schedule), self.lane, work)
+    }
+
+    /// Counts so many bytes more of its request.
+    ///
+    /// # Errors
+    /// Where they have no room.
+    pub(crate) fn add_bytes(&self, more: u64) -> Result<(), Status> {
+        match self.try_change(|held| held.saturating_add(more)) {
+            true => Ok(()),
+            false => Err(self.no_room()),
+        }
+    }
+
+    /// Waits for room for an answer of at most so many bytes: the first bytes that are sent
+    /// say how many they really are.
+    ///
+    /// # Errors
+    /// When others have not taken their answers within [`ROOM_WAIT_MAX`].
+    pub(crate) async fn reserve_answer(&self, bytes_max: u64) -> Result<(), Status> {
+        // Nobody's answers are larger than what a tenant may have.
+        let wanted = bytes_max.min(self.shared.bytes_max() / MEMORY_SHARE);
+        let waiting = async {
+            loop {
+                let freed = self.shared.freed.notified();
+                tokio::pin!(freed);
+                freed.as_mut().enable();
+                if self.try_change(|held| held.max(wanted)) {
+                    return;
+                }
+                freed.await;
+            }
+        };
+        let waited = tokio::time::timeout(ROOM_WAIT_MAX, waiting);
+        waited.await.map_err(|_| self.no_room())
+    }
+
+    /// Its request is read, and its answer has so many bytes.
+    pub(crate) fn set_bytes(&self, bytes: u64) {
+        let mut held = self.held();
+        let mut counts = self.shared.counts();
+        self.change(&mut counts, &mut held, bytes);
+    }
+
+    fn try_change(&self, change: impl FnOnce(u64) -> u64) -> bool {
+        let mut held = self.held();
+        let bytes = change(*held);
+        let mut counts = self.shared.counts();
+        let own = (counts.of(self.lane).bytes - *held).saturating_add(bytes);
+        let all = (counts.bytes - *held).saturating_add(bytes);
+        let free = self.shared.bytes_max().saturating_sub(all);
+        let has_room = if self.is_shared {
+            own <= free
+        } else {
+            free > 0
+        };
+        // Who holds nothing else may always go on: no call is too large to be made at all.
+        let is_taken = bytes <= *held || has_room || own == bytes;
+        if is_taken {
+            self.change(&mut counts, &mut held, bytes);
+        }
+        is_taken
+    }
+
+    fn change(&self, counts: &mut Counts, held: &mut u64, bytes: u64) {
+        let before = std::mem::replace(held, bytes);
+        counts.bytes = counts.bytes - before + bytes;
+        let own = counts.of(self.lane);
+        own.bytes = own.bytes - before + bytes;
+        self.shared.memory.count_calls(before, bytes);
+        if bytes < before {
+            self.shared.freed.notify_waiters();
+        }
+    }
+
+    fn no_room(&self) -> Status {
+        let used_bytes = self.shared.counts().bytes;
+        status::no_room_for_call(used_bytes, self.shared.bytes_max())
+    }
+
+    fn held(&self) -> MutexGuard<'_, u64> {
+        self.bytes.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Drop for CallPlace {
+    fn drop(&mut self) {
+        self.set_bytes(0);
+        let mut counts = self.shared.counts();
+        counts.calls -= 1;
+        counts.of(self.lane).calls -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admission(calls_max: usize) -> Admission {
+        Admission::new(calls_max, Arc::default())
+    }
+
+    fn fill(admission: &Admission, lane: Lane, is_shared: bool) -> Vec<CallPlace> {
+        std::iter::from_fn(|| admission.enter_lane(lane, None, is_shared).ok()).collect()
+    }
+
+    #[test]
+    fn nobody_gets_more_places_than_stay_free_for_others() {
+        let admission = admission(12);
+        let schedule = Arc::clone(&admission.shared.schedule);
+        let lanes = [(); 3].map(|()| schedule.add_lane());
+        let first = fill(&admission, lanes[0], true);
+        assert_eq!(first.len(), 6);
+        let second = fill(&admission, lanes[1], true);
+        assert_eq!(second.len(), 3);
+        assert!(!fill(&admission, lanes[2], true).is_empty());
+        assert!(admission.enter_lane(lanes[0], None, true).is_err());
+        drop((first, second));
+        assert_eq!(admission.calls_under_way(), 0);
+        assert_eq!(
+            fill(&admission, lanes[0], false).len(),
+            12,
+            "alone it has all"
+        );
+        let own = admission.enter_lane(lanes[0], Some(2), false);
+        assert!(own.is_ok());
+    }
+
+    #[test]
+    fn a_tenant_s_own_limit_is_kept() {
+        let admission = admission(12);
+        let lane = admission.shared.schedule.add_lane();
+        let places: Vec<_> = (0..5)
+            .filter_map(|_| admission.enter_lane(lane, Some(2), true).ok())
+            .collect();
+        assert_eq!(places.len(), 2);
+    }
+}

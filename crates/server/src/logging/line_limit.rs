@@ -1,0 +1,178 @@
+//! How many lines of one kind a minute may have: a fault that every call meets is said often
+//! enough to be seen, and does not fill the disk. The lines of one place in the code are one
+//! kind.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use tracing::callsite::Identifier;
+use tracing::{Event, Metadata, Subscriber, warn};
+use tracing_subscriber::Layer;
+use tracing_subscriber::layer::Context;
+
+use super::LostLines;
+
+/// Lets so many lines of each place in the code through, and counts the others. Cheap to
+/// clone; every clone is the same limit.
+#[derive(Clone, Debug)]
+pub(super) struct LineLimit {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// Of one kind in a minute; 0: no limit.
+    lines_max: AtomicU64,
+    lost: Arc<LostLines>,
+    /// Of this minute. There are as many as places in the code that log.
+    kinds: Mutex<HashMap<Identifier, Kind>>,
+}
+
+/// The lines of one place in the code.
+#[derive(Debug)]
+struct Kind {
+    metadata: &'static Metadata<'static>,
+    lines: u64,
+}
+
+impl LineLimit {
+    pub(super) fn new(lines_max: u64, lost: Arc<LostLines>) -> Self {
+        let shared = Shared {
+            lines_max: AtomicU64::new(lines_max),
+            lost,
+            kinds: Mutex::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// Another limit applies from now on; 0: none.
+    pub(super) fn set(&self, lines_max: u64) {
+        self.shared.lines_max.store(lines_max, Ordering::Relaxed);
+    }
+
+    /// Counts anew, and logs for each kind how many lines of it were left out.
+    pub(super) fn begin_minute(&self) {
+        let kinds = std::mem::take(&mut *self.kinds());
+        let lines_max = self.lines_max();
+        for kind in kinds.into_values() {
+            let left_out = kind.lines.saturating_sub(lines_max);
+            if left_out > 0 {
+                let (target, line) = (kind.metadata.target(), kind.metadata.line());
+                warn!(
+                    left_out,
+                    of = target,
+                    line,
+                    "more lines of one kind were left out"
+                );
+            }
+        }
+    }
+
+    /// Counts a line; false when it is one too many.
+    fn takes(&self, metadata: &'static Metadata<'static>) -> bool {
+        let lines_max = self.lines_max();
+        let mut kinds = self.kinds();
+        let kind = kinds
+            .entry(metadata.callsite())
+            .or_insert(Kind { metadata, lines: 0 });
+        kind.lines += 1;
+        let is_taken = kind.lines <= lines_max;
+        drop(kinds);
+        if !is_taken {
+            LostLines::count(&self.shared.lost.over_limit);
+        }
+        is_taken
+    }
+
+    fn lines_max(&self) -> u64 {
+        match self.shared.lines_max.load(Ordering::Relaxed) {
+            0 => u64::MAX,
+            lines_max => lines_max,
+        }
+    }
+
+    fn kinds(&self) -> std::sync::MutexGuard<'_, HashMap<Identifier, Kind>> {
+        let kinds = self.shared.kinds.lock();
+        kinds.unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<S: Subscriber> Layer<S> for LineLimit {
+    fn event_enabled(&self, event: &Event<'_>, _: Context<'_, S>) -> bool {
+        self.takes(event.metadata())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use tracing_subscriber::fmt::{self, MakeWriter};
+    use tracing_subscriber::layer::SubscriberExt;
+
+    use super::*;
+
+    /// What was logged.
+    #[derive(Clone, Default)]
+    struct Text(Arc<Mutex<Vec<u8>>>);
+
+    impl Text {
+        fn count(&self, words: &str) -> usize {
+            String::from_utf8_lossy(&self.0.lock().unwrap())
+                .matches(words)
+                .count()
+        }
+    }
+
+    impl io::Write for Text {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            self.0.lock().unwrap().extend_from_slice(bytes);
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl MakeWriter<'_> for Text {
+        type Writer = Self;
+
+        fn make_writer(&self) -> Self {
+            self.clone()
+        }
+    }
+
+    #[test]
+    fn of_one_kind_so_many_lines_are_written_and_then_how_many_were_not() {
+        let (text, lost) = (Text::default(), Arc::<LostLines>::default());
+        let limit = LineLimit::new(3, Arc::clone(&lost));
+        let subscriber = tracing_subscriber::registry()
+            .with(limit.clone())
+            .with(fmt::layer().with_ansi(false).with_writer(text.clone()));
+        let over_limit = || lost.over_limit.load(Ordering::Relaxed);
+        tracing::subscriber::with_default(subscriber, || {
+            for number in 0..10 {
+                warn!(number, "the flood");
+            }
+            warn!("something else");
+            assert_eq!(
+                (text.count("the flood"), text.count("something else")),
+                (3, 1)
+            );
+            assert_eq!((over_limit(), text.count("left out")), (7, 0));
+            limit.begin_minute();
+            assert_eq!(text.count("left_out=7"), 1);
+            limit.begin_minute();
+            assert_eq!(text.count("left_out"), 1, "and once only");
+            limit.set(0);
+            for _ in 0..10 {
+                warn!("without a limit");
+            }
+            assert_eq!((text.count("without a limit"), over_limit()), (10, 7));
+        });
+    }
+}

@@ -1,0 +1,133 @@
+//! Where the lines go: to stderr, whatever is behind it. A disk that is full, a pipe that is
+//! closed and a pipe that nobody reads cost the line, and neither an error nor a wait.
+
+use std::io::{self, Stderr, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tracing_subscriber::fmt::MakeWriter;
+
+use super::LostLines;
+
+/// What a pipe takes without a wait when it says that it can be written to (`PIPE_BUF`).
+const CHUNK_BYTES: usize = 4_096;
+
+/// The log's output.
+#[derive(Debug)]
+pub(super) struct Output<W = Stderr> {
+    target: Mutex<Target<W>>,
+    lost: Arc<LostLines>,
+}
+
+#[derive(Debug)]
+struct Target<W> {
+    file: W,
+    /// True when the last line could not be written to its end.
+    is_torn: bool,
+}
+
+/// Writes one line.
+pub(super) struct LineWriter<'a, W> {
+    target: MutexGuard<'a, Target<W>>,
+    lost: &'a LostLines,
+}
+
+impl<W: AsFd + Write> Output<W> {
+    pub(super) fn new(file: W, lost: Arc<LostLines>) -> Self {
+        let target = Mutex::new(Target {
+            file,
+            is_torn: false,
+        });
+        Self { target, lost }
+    }
+}
+
+impl<W: AsFd + Write> Target<W> {
+    fn write_line(&mut self, line: &[u8]) -> io::Result<()> {
+        if self.is_torn {
+            self.write_chunk(b"\n")?;
+            self.is_torn = false;
+        }
+        for (index, chunk) in line.chunks(CHUNK_BYTES).enumerate() {
+            self.is_torn = index > 0;
+            self.write_chunk(chunk)?;
+        }
+        self.is_torn = false;
+        Ok(())
+    }
+
+    fn write_chunk(&mut self, chunk: &[u8]) -> io::Result<()> {
+        let mut ready = [PollFd::new(&self.file, PollFlags::OUT)];
+        let can_write = poll(&mut ready, Some(&Timespec::default()))? > 0;
+        match can_write {
+            true => self.file.write_all(chunk),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        }
+    }
+}
+
+impl<W: AsFd + Write> Write for LineWriter<'_, W> {
+    /// Gets a whole line, and says that it is written in any case: who logs has nobody to
+    /// tell of it.
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.target.write_line(line).is_err() {
+            LostLines::count(&self.lost.unwritable);
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl<'a, W: AsFd + Write + 'a> MakeWriter<'a> for Output<W> {
+    type Writer = LineWriter<'a, W>;
+
+    fn make_writer(&'a self) -> Self::Writer {
+        LineWriter {
+            target: self.target.lock().unwrap_or_else(PoisonError::into_inner),
+            lost: &self.lost,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::sync::atomic::Ordering;
+
+    use super::*;
+
+    #[test]
+    fn a_pipe_that_nobody_reads_costs_lines_and_no_wait() {
+        let (mut reader, writer) = io::pipe().unwrap();
+        let lost = Arc::<LostLines>::default();
+        let output = Output::new(writer, Arc::clone(&lost));
+        let write = |line: &str| output.make_writer().write_all(line.as_bytes()).unwrap();
+        let unwritable = || lost.unwritable.load(Ordering::Relaxed);
+        let line = "a".repeat(3 * CHUNK_BYTES / 2) + "\n";
+        while unwritable() == 0 {
+            write(&line);
+        }
+        let mut space = vec![0; 1 << 20];
+        let read = reader.read(&mut space).unwrap();
+        assert!(read > line.len(), "some lines are there");
+        write("the next one\n");
+        drop(output);
+        let mut text = String::from_utf8_lossy(&space[..read]).into_owned();
+        reader.read_to_string(&mut text).unwrap();
+        assert_eq!(text.lines().last(), Some("the next one"));
+    }
+
+    #[test]
+    fn a_closed_pipe_costs_lines_and_no_error() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let lost = Arc::<LostLines>::default();
+        let output = Output::new(writer, Arc::clone(&lost));
+        output.make_writer().write_all(b"gone\n").unwrap();
+        assert_eq!(lost.unwritable.load(Ordering::Relaxed), 1);
+    }
+}
