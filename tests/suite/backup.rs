@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use memoird_proto::v1::ListSessionsRequest;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use crate::harness::{
     Daemon, Sessions, Setup, all_delivered, append, ask_as, binary, contents, end, eventually,
@@ -136,19 +137,19 @@ async fn under_load_a_backup_has_all_that_was_acknowledged_before_it() {
         Arc::new(AtomicBool::new(false)),
         Arc::new(AtomicUsize::new(0)),
     );
-    let writers = (0..4).map(|writer| {
+    let mut writers = JoinSet::new();
+    for writer in 0..4 {
         let (mut client, stop) = (daemon.sessions(), Arc::clone(&stop));
         let acknowledged = Arc::clone(&acknowledged);
-        tokio::spawn(async move {
+        writers.spawn(async move {
             let mut number = 0;
             while !stop.load(Ordering::Relaxed) {
                 say(&mut client, &format!("s{writer}"), &number.to_string()).await;
                 number += 1;
                 acknowledged.fetch_add(1, Ordering::SeqCst);
             }
-        })
-    });
-    let writers: Vec<_> = writers.collect();
+        });
+    }
     let dest = daemon.path("backup").display().to_string();
     for round in 1..=3 {
         eventually("there is load", async || {
@@ -171,9 +172,7 @@ async fn under_load_a_backup_has_all_that_was_acknowledged_before_it() {
         assert!(all >= before, "{all} of {before}");
     }
     stop.store(true, Ordering::Relaxed);
-    for writer in writers {
-        writer.await.expect("no append failed");
-    }
+    writers.join_all().await;
 }
 
 fn spawn_backup(daemon: &Daemon, dest: &str) -> Child {

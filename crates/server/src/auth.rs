@@ -311,6 +311,7 @@ fn explain(answer: &mut Response<Body>) {
 #[cfg(test)]
 mod tests {
     use memoird_proto::DESCRIPTOR_POOL;
+    use memoird_proto::prost_reflect::MethodDescriptor;
 
     use super::*;
 
@@ -318,7 +319,7 @@ mod tests {
     fn the_answers_that_are_streams_are_known() {
         let services = DESCRIPTOR_POOL.services();
         let methods = services.flat_map(|service| service.methods().collect::<Vec<_>>());
-        let streams = methods.filter(|method| method.is_server_streaming());
+        let streams = methods.filter(MethodDescriptor::is_server_streaming);
         let mut streams: Vec<String> = streams
             .map(|of| format!("/{}/{}", of.parent_service().full_name(), of.name()))
             .collect();

@@ -113,7 +113,7 @@ mod tests {
         assert_eq!(limit_files("0::/system.slice/memoird.service"), files);
         let old = PathBuf::from("/sys/fs/cgroup/memory/memory.limit_in_bytes");
         assert_eq!(limit_files("7:memory:/"), [old]);
-        assert_eq!(limit_files("3:cpu,cpuacct:/a"), [PathBuf::new(); 0]);
+        assert!(limit_files("3:cpu,cpuacct:/a").is_empty());
         assert!(memory_bytes() > 0);
     }
 

@@ -10,6 +10,7 @@ use memoird_store::StoreError;
 use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
+use tokio_util::task::TaskTracker;
 use tonic::Status;
 use tracing::{info, warn};
 
@@ -67,6 +68,7 @@ pub(crate) enum MaintenanceError {
 pub(crate) struct Maintenance {
     files: Arc<DataFiles>,
     busy: Arc<Mutex<()>>,
+    tasks: TaskTracker,
 }
 
 /// The steps of a backup.
@@ -77,6 +79,7 @@ impl Maintenance {
         Self {
             files: Arc::new(files),
             busy: Arc::default(),
+            tasks: TaskTracker::new(),
         }
     }
 
@@ -113,7 +116,7 @@ impl Maintenance {
                 }
             }
         });
-        tokio::spawn(sending);
+        self.tasks.spawn(sending);
         Ok(ReceiverStream::new(steps))
     }
 
