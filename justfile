@@ -27,6 +27,8 @@ bench:
     target/release/memoird-bench context --runs 7
     target/release/memoird-bench compaction --runs 7
     target/release/memoird-bench evict --runs 7
+    target/release/memoird-bench hooks
+    target/release/memoird-bench neighbours
 
 # Licences, advisories and sources of what we depend on (cargo install cargo-deny)
 deny:
