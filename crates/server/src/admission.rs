@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
-use memoird_engine::{MemoryUse, Policy, Tenant};
+use memoird_engine::{MemoryUse, Tenant};
 use tokio::sync::Notify;
+use tokio_util::either::Either;
 use tonic::Status;
 
 use crate::wire::status;
@@ -88,7 +89,10 @@ impl Admission {
     /// as well.
     pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPlace, Status> {
         let policy = tenant.policy();
-        let lane = self.lane(&tenant.id, &policy);
+        let lane = self.lane(&tenant.id);
+        if is_shared {
+            self.shared.schedule.set_weight(lane, policy.weight);
+        }
         self.enter_lane(lane, policy.calls_in_flight, is_shared)
     }
 
@@ -98,15 +102,13 @@ impl Admission {
         self.enter_lane(lane, None, true)
     }
 
-    fn lane(&self, tenant: &TenantId, policy: &Policy) -> Lane {
-        let known = self.shared.counts().lanes.get(tenant).copied();
-        let lane = known.unwrap_or_else(|| {
-            let mut counts = self.shared.counts();
-            let schedule = &self.shared.schedule;
-            let lane = counts.lanes.entry(tenant.clone());
-            *lane.or_insert_with(|| schedule.add_lane())
-        });
-        self.shared.schedule.set_weight(lane, policy.weight);
+    fn lane(&self, tenant: &TenantId) -> Lane {
+        let mut counts = self.shared.counts();
+        if let Some(lane) = counts.lanes.get(tenant) {
+            return *lane;
+        }
+        let lane = self.shared.schedule.add_lane();
+        counts.lanes.insert(tenant.clone(), lane);
         lane
     }
 
@@ -162,9 +164,13 @@ impl Counts {
 }
 
 impl CallPlace {
-    /// Work that is done when it is its tenant's turn.
-    pub(crate) fn in_turn<F: Future>(&self, work: F) -> Scheduled<F> {
-        Scheduled::new(Arc::clone(&self.shared.schedule), self.lane, work)
+    /// Work that is done when it is its tenant's turn; at once where there is one tenant only.
+    pub(crate) fn in_turn<F: Future>(&self, work: F) -> Either<F, Scheduled<F>> {
+        if !self.is_shared {
+            return Either::Left(work);
+        }
+        let schedule = Arc::clone(&self.shared.schedule);
+        Either::Right(Scheduled::new(schedule, self.lane, work))
     }
 
     /// Counts so many bytes more of its request.
@@ -251,8 +257,9 @@ impl CallPlace {
 
 impl Drop for CallPlace {
     fn drop(&mut self) {
-        self.set_bytes(0);
+        let mut held = self.held();
         let mut counts = self.shared.counts();
+        self.change(&mut counts, &mut held, 0);
         counts.calls -= 1;
         counts.of(self.lane).calls -= 1;
     }

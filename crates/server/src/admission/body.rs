@@ -71,6 +71,7 @@ impl HttpBody for CountedRequest {
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled
+            && frame.is_data()
             && let Err(refused) = self.place.add_bytes(data_bytes(frame))
         {
             return Poll::Ready(Some(Err(refused)));
