@@ -47,34 +47,37 @@ impl Blocking {
 
 /// Where blocking calls of one kind run: at most so many at once, and tenants in turn.
 #[derive(Clone, Debug)]
-pub(crate) enum Executor {
+pub struct Executor(Place);
+
+#[derive(Clone, Debug)]
+enum Place {
     /// On threads of their own.
     Own(Arc<FairThreads>),
-    /// Wherever others run.
+    /// Where other blocking calls run.
     Shared(Blocking),
 }
 
 impl Executor {
     /// Up to `threads_max` threads of this name, where calls run on threads at all.
-    pub(crate) fn new(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
-        match blocking {
-            Blocking::Threads => Self::Own(Arc::new(FairThreads::new(name, threads_max))),
-            Blocking::Pool | Blocking::Inline => Self::Shared(blocking),
-        }
+    pub fn new(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
+        Self(match blocking {
+            Blocking::Threads => Place::Own(Arc::new(FairThreads::new(name, threads_max))),
+            Blocking::Pool | Blocking::Inline => Place::Shared(blocking),
+        })
     }
 
-    /// Runs a blocking call for a tenant, or for nobody in particular.
+    /// Runs a blocking call for a tenant; `None`: for the daemon itself.
     ///
     /// # Errors
     /// When too many calls wait, or the call panicked.
-    pub(crate) async fn run<T: Send + 'static>(
+    pub async fn run<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,
         action: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        match self {
-            Self::Own(threads) => threads.run(tenant, action).await,
-            Self::Shared(blocking) => blocking.run(action).await,
+        match &self.0 {
+            Place::Own(threads) => threads.run(tenant, action).await,
+            Place::Shared(blocking) => blocking.run(action).await,
         }
     }
 }
@@ -97,7 +100,7 @@ impl StoreAccess {
         }
     }
 
-    /// Calls the store, off the runtime's threads, for a tenant or for nobody in particular.
+    /// Calls the store, off the runtime's threads, for a tenant; `None`: for the daemon itself.
     pub(crate) async fn run<T: Send + 'static>(
         &self,
         tenant: Option<&TenantId>,

@@ -34,7 +34,7 @@ mod window_memories;
 mod worker;
 
 pub use background::run_in_background;
-pub use blocking::Blocking;
+pub use blocking::{Blocking, Executor};
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, HistoryPage, HistoryQuery,
     HistoryScope,
