@@ -2,6 +2,7 @@
 
 mod compaction;
 mod ended;
+mod fold;
 mod intake;
 mod open;
 mod outbox;
@@ -14,7 +15,7 @@ mod written;
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rusqlite::Connection;
 
@@ -25,6 +26,7 @@ use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
+use intake::Unfolded;
 use read::Reach;
 use row::GenerationRow;
 use write::Writer;
@@ -43,8 +45,8 @@ pub struct SqliteOptions {
     /// A file up to this size is checked whole when it is opened; of a larger one
     /// only the header and the schema. In bytes.
     pub check_bytes_max: u64,
-    /// Changes after which the intake is folded, before more is taken in: that many, and
-    /// one transaction more, may wait for it.
+    /// Changes that are in the intake at most, but for those of two transactions: once half of
+    /// them are there, the commits that follow fold it step by step.
     pub intake_changes: usize,
     /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
     /// full. For tests; `None` otherwise.
@@ -55,7 +57,7 @@ impl Default for SqliteOptions {
     fn default() -> Self {
         Self {
             check_bytes_max: 1 << 30,
-            intake_changes: 8_192,
+            intake_changes: 16_384,
             pages_max: None,
         }
     }
@@ -69,11 +71,8 @@ pub struct SqliteStore {
     /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
-    intake_changes: usize,
     counters: TurnCounters,
-    /// The sessions with something in the intake, or about to have: only they have to be
-    /// looked for there.
-    unfolded: Mutex<HashSet<SessionKey>>,
+    unfolded: Arc<Unfolded>,
     /// Last, so that the connections are closed first.
     _lock: DirLock,
 }
@@ -88,14 +87,17 @@ impl SqliteStore {
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = DirLock::take(dir)?;
         let path = dir.join("journal.db");
-        let writer = Writer::open(open::writer(&path, options)?)?;
-        let unfolded = writer.intake_rows().map(|row| row.key.clone()).collect();
+        let unfolded = Arc::new(Unfolded::default());
+        let writer = Writer::open(
+            open::writer(&path, options)?,
+            options.intake_changes,
+            Arc::clone(&unfolded),
+        )?;
         Ok(Self {
             path,
             writer: Mutex::new(writer),
-            intake_changes: options.intake_changes,
             counters: TurnCounters::default(),
-            unfolded: Mutex::new(unfolded),
+            unfolded,
             readers: Mutex::default(),
             _lock: lock,
         })
@@ -106,15 +108,9 @@ impl SqliteStore {
         relock(&self.writer)
     }
 
-    fn fold(&self, writer: &mut Writer) -> Result<(), StoreError> {
-        writer.fold()?;
-        relock(&self.unfolded).clear();
-        Ok(())
-    }
-
     /// Where a session's rows have to be looked for.
     fn reach(&self, key: &SessionKey) -> Reach {
-        match relock(&self.unfolded).contains(key) {
+        match self.unfolded.contains(key) {
             true => Reach::IntakeToo,
             false => Reach::Folded,
         }
@@ -148,13 +144,7 @@ impl Store for SqliteStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
-        let mut writer = self.writer();
-        if writer.intake_changes() >= self.intake_changes {
-            self.fold(&mut writer)?;
-        }
-        writer.commit(clock, sets, |touched| {
-            relock(&self.unfolded).extend(touched);
-        })
+        self.writer().commit(clock, sets)
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
@@ -290,9 +280,7 @@ impl Store for SqliteStore {
     }
 
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
-        let mut writer = self.writer();
-        self.fold(&mut writer)?;
-        writer.prune(before, bounds)
+        self.writer().prune(before, bounds)
     }
 
     fn turn_counts(&self) -> TurnCounts {

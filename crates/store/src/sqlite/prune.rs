@@ -3,14 +3,19 @@
 use rusqlite::types::Value;
 use rusqlite::{Connection, TransactionBehavior, params};
 
+use memoird_core::ids::Generation;
+use memoird_core::time::Steady;
+
 use super::compaction;
+use super::intake::Intake;
 use super::row::whole;
 use crate::{PruneBefore, PruneBounds, StoreError, Unpruned};
 
 /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
-/// generation goes once its turns are gone.
+/// generation goes once its turns are gone, and once the intake has nothing of it.
 pub(super) fn prune(
     connection: &mut Connection,
+    intake: &Intake,
     before: PruneBefore,
     bounds: PruneBounds,
 ) -> Result<Unpruned, StoreError> {
@@ -37,6 +42,9 @@ pub(super) fn prune(
     for (generation, is_owed) in generations {
         if rows >= rows_max {
             break;
+        }
+        if intake.row(Generation::from_bytes(generation)).is_some() {
+            continue;
         }
         if is_owed {
             transaction
@@ -81,4 +89,10 @@ pub(super) fn prune(
         rows: rows >= rows_max,
         pages: pages >= pages_max,
     })
+}
+
+/// True when the intake has idempotency keys that were used before this moment.
+pub(super) fn has_keys_before(connection: &Connection, moment: Steady) -> Result<bool, StoreError> {
+    let sql = "SELECT 1 FROM intake_keys WHERE at < ?";
+    Ok(connection.prepare_cached(sql)?.exists([whole(moment.0)])?)
 }

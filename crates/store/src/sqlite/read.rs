@@ -33,8 +33,11 @@ pub(super) const FOLDED_TURNS: &str =
     "SELECT place.seq, turns.content, turns.header, turns.checksum
      FROM turn_places AS place JOIN turns ON turns.id = place.id
      WHERE place.generation = ?1 AND place.seq >= ?2";
+/// While a fold is under way some of them have their place already.
 const INTAKE_TURNS: &str = "SELECT seq, content, header, checksum FROM turns
-     WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq >= ?2";
+     WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq >= ?2
+         AND NOT EXISTS (SELECT 1 FROM turn_places AS place
+             WHERE place.generation = ?1 AND place.seq = turns.seq AND place.id = turns.id)";
 
 const FOLDED_KEYS: &str = "SELECT key, content, generation, first_seq, last_seq, dropped, at
      FROM idempotency WHERE tenant = ?1 AND session = ?2 AND at >= ?3";

@@ -2,6 +2,7 @@
 //! A set is decided before any of it is written, so a refused one leaves nothing to undo.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
@@ -11,14 +12,18 @@ use memoird_core::session::Head;
 use memoird_core::window::SavedCut;
 
 use super::compaction;
-use super::intake::{Intake, folded_live, folded_row};
+use super::intake::{Intake, Taken, TakenTurn, Unfolded, folded_live, folded_row};
 use super::outbox;
-use super::prune::prune;
+use super::prune::{has_keys_before, prune};
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnPlace, protect};
 use crate::{
     ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, Unpruned, summaries, windows,
 };
+
+/// Changes that a pruning puts in their places before it forgets any: what is in the intake
+/// cannot be forgotten.
+const PRUNED_FOLD_CHANGES: usize = 1_024;
 
 /// The writing end of the journal.
 #[derive(Debug)]
@@ -44,9 +49,14 @@ impl From<StoreError> for Fault {
 }
 
 impl Writer {
-    /// Takes over a journal, and folds what a crash left.
-    pub(super) fn open(connection: Connection) -> Result<Self, StoreError> {
-        let intake = Intake::restore(&connection)?;
+    /// Takes over a journal, and folds what a crash left. About `intake_changes` are in the
+    /// intake at most.
+    pub(super) fn open(
+        connection: Connection,
+        intake_changes: usize,
+        unfolded: Arc<Unfolded>,
+    ) -> Result<Self, StoreError> {
+        let intake = Intake::restore(&connection, intake_changes, unfolded)?;
         let sql = "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) + 1 FROM progress";
         let next_turn = connection.query_row(sql, [], |row| row.get(0))?;
         let mut writer = Self {
@@ -54,7 +64,7 @@ impl Writer {
             intake,
             next_turn,
         };
-        match writer.fold() {
+        match writer.fold_all() {
             // There is no room, but there is a journal, and it can be read.
             Ok(()) | Err(StoreError::Full) => Ok(writer),
             Err(error) => Err(error),
@@ -62,11 +72,11 @@ impl Writer {
     }
 
     /// What the intake has of a generation: its newest state, and the ids of its turns that
-    /// have no place yet.
+    /// may have no place yet.
     pub(super) fn in_intake(&self, generation: Generation) -> (Option<GenerationRow>, Vec<i64>) {
         (
             self.intake.row(generation).cloned(),
-            self.intake.turns(generation).to_vec(),
+            self.intake.turns(generation),
         )
     }
 
@@ -75,33 +85,43 @@ impl Writer {
         self.intake.rows()
     }
 
-    /// How much is in the intake.
-    pub(super) fn intake_changes(&self) -> usize {
-        self.intake.changes()
-    }
-
-    /// Puts the intake in its place.
-    pub(super) fn fold(&mut self) -> Result<(), StoreError> {
-        match self.intake.is_empty() {
-            true => Ok(()),
-            false => self.intake.fold(&mut self.connection),
+    /// Puts the intake in its place, whole.
+    pub(super) fn fold_all(&mut self) -> Result<(), StoreError> {
+        while !self.intake.is_empty() {
+            self.fold_step(usize::MAX)?;
         }
+        Ok(())
     }
 
-    /// Writes all sets; gives the answers. `touch` is told, before anybody can see what was
-    /// written, which sessions will have something in the intake.
+    /// Puts about so many changes of the intake in their places, in a transaction of its own.
+    fn fold_step(&mut self, changes: usize) -> Result<(), StoreError> {
+        if self.intake.is_empty() {
+            return Ok(());
+        }
+        self.intake
+            .begin_fold(&self.connection, self.next_turn - 1)?;
+        let behavior = TransactionBehavior::Immediate;
+        let transaction = self.connection.transaction_with_behavior(behavior)?;
+        let folded = self.intake.fold(&transaction, changes)?;
+        transaction.commit()?;
+        self.intake.advance(folded);
+        Ok(())
+    }
+
+    /// Writes all sets, and a part of the fold that is under way; gives the answers.
     pub(super) fn commit(
         &mut self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-        touch: impl FnOnce(Vec<SessionKey>),
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        self.intake
+            .begin_fold_if_due(&self.connection, self.next_turn - 1)?;
         let behavior = TransactionBehavior::Immediate;
         let transaction = self.connection.transaction_with_behavior(behavior)?;
         let mut decider = Decider {
             transaction: &transaction,
             intake: &self.intake,
-            taken: Intake::default(),
+            taken: Taken::default(),
         };
         let mut answers = Vec::with_capacity(sets.len());
         let mut next_turn = self.next_turn;
@@ -121,18 +141,19 @@ impl Writer {
         let taken = decider.taken;
         let sql = format!("INSERT INTO intake_heads ({COLUMNS}) VALUES ({PLACES})");
         let mut insert = transaction.prepare_cached(&sql)?;
-        // Ends first, so that what a crash leaves is read back in a possible order.
-        let mut rows: Vec<&GenerationRow> = taken.rows().collect();
-        rows.sort_by_key(|row| (row.ended.is_none(), row.head.generation));
-        for row in rows {
+        for row in taken.rows_in_order() {
             row.write(&mut insert)?;
         }
         drop(insert);
         save_clock(&transaction, clock)?;
-        touch(taken.rows().map(|row| row.key.clone()).collect());
+        let folded = match self.intake.step_of(&taken) {
+            Some(changes) => self.intake.fold(&transaction, changes)?,
+            None => None,
+        };
+        self.intake.announce(&taken);
         transaction.commit()?;
         self.next_turn = next_turn;
-        self.intake.extend(taken);
+        self.intake.extend(taken, folded);
         Ok(answers)
     }
 
@@ -142,13 +163,23 @@ impl Writer {
     }
 
     /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
-    /// generation goes once its turns are gone. The intake must have been folded.
+    /// generation goes once its turns are gone, and once the intake has nothing of it.
     pub(super) fn prune(
         &mut self,
         before: PruneBefore,
         bounds: PruneBounds,
     ) -> Result<Unpruned, StoreError> {
-        prune(&mut self.connection, before, bounds)
+        let has_room = match self.fold_step(PRUNED_FOLD_CHANGES) {
+            Ok(()) => true,
+            // What is forgotten makes some.
+            Err(StoreError::Full) => false,
+            Err(error) => return Err(error),
+        };
+        let mut left = prune(&mut self.connection, &self.intake, before, bounds)?;
+        left.rows |= has_room
+            && (self.intake.has_ended_before(before.ended)
+                || has_keys_before(&self.connection, before.keys)?);
+        Ok(left)
     }
 }
 
@@ -158,7 +189,7 @@ struct Decider<'a> {
     /// What was taken in before this transaction.
     intake: &'a Intake,
     /// What this transaction takes in.
-    taken: Intake,
+    taken: Taken,
 }
 
 /// What one set makes, as long as it is not decided whole.
@@ -292,7 +323,7 @@ fn write_content(
     transaction: &Transaction<'_>,
     change: &Change,
     next_turn: &mut i64,
-    taken: &mut Intake,
+    taken: &mut Taken,
 ) -> Result<(), StoreError> {
     let generation = change.generation;
     match &change.kind {
@@ -331,7 +362,7 @@ fn write_turns(
     generation: Generation,
     appended: &Appended,
     next_turn: &mut i64,
-    taken: &mut Intake,
+    taken: &mut Taken,
 ) -> Result<(), StoreError> {
     let id_bytes = generation.to_bytes();
     let mut insert = transaction.prepare_cached(
@@ -352,7 +383,11 @@ fn write_turns(
             header,
             checksum,
         ])?;
-        taken.put_turn(generation, *next_turn);
+        let turn = TakenTurn {
+            seq: whole(*seq),
+            id: *next_turn,
+        };
+        taken.put_turn(generation, turn);
         *next_turn += 1;
     }
     let Some((key, record)) = &appended.idempotency else {

@@ -4,6 +4,7 @@
 mod compaction;
 mod crash;
 mod damage;
+mod fold;
 mod full;
 mod migration;
 mod opening;

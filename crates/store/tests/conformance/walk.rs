@@ -26,10 +26,10 @@ const WORDS: [&str; 14] = [
 /// Idempotency keys are drawn from so many, so that they come again.
 const NAMES: u64 = 12;
 
-/// The intake is folded again and again.
-fn options() -> SqliteOptions {
+/// The intake is folded again and again, in steps of different sizes.
+fn options(seed: u64) -> SqliteOptions {
     SqliteOptions {
-        intake_changes: 7,
+        intake_changes: [7, 40, 200][usize::try_from(seed % 3).unwrap()],
         ..SqliteOptions::default()
     }
 }
@@ -40,7 +40,7 @@ fn both_stores_answer_and_know_the_same() {
         // A failing test shows what it printed.
         println!("seed {seed}");
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), options()).unwrap();
+        let sqlite = SqliteStore::open(dir.path(), options(seed)).unwrap();
         let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
         let (mut taken, mut refused) = (0, 0);
         for _ in 0..BATCHES {
@@ -48,7 +48,7 @@ fn both_stores_answer_and_know_the_same() {
             (taken, refused) = (taken + yes, refused + no);
         }
         drop(sqlite);
-        let reopened = SqliteStore::open(dir.path(), options()).unwrap();
+        let reopened = SqliteStore::open(dir.path(), options(seed)).unwrap();
         walk.compare(&reopened, &memory);
         assert!(
             taken > 20 && refused > 20,

@@ -1,0 +1,237 @@
+//! How what was taken in gets to its place: in steps, each a part of some transaction, so that
+//! no commit has to do all of it.
+//!
+//! Every step leaves a journal that can be read, and folded from its beginning again: a turn may
+//! have its place although it still counts as taken in, and the newest state of a generation may
+//! stand in its place as well as in the intake, which is asked first.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use memoird_core::ids::{Generation, SessionKey};
+
+use super::intake::{KEY_WEIGHT, Taken, row_weight};
+use super::row::{COLUMNS, PLACES};
+use crate::{KEYS_MAX, StoreError};
+
+/// A session with so many more idempotency keys than before is cut to the newest
+/// [`KEYS_MAX`] at a fold: seldom enough that it costs little for each key.
+pub(super) const KEYS_BETWEEN_CUTS: usize = 128;
+/// Rows that go from the front of the intake for what one change costs.
+const ROWS_PER_CHANGE: usize = 4;
+
+/// A fold that is under way.
+#[derive(Debug)]
+pub(super) struct Fold {
+    /// What is put in its place. It stays as it is until the fold is over.
+    pub(super) taken: Taken,
+    /// Its generations, in the order in which they are written.
+    order: Vec<Generation>,
+    /// The sessions whose keys are cut.
+    cuts: Vec<SessionKey>,
+    /// The last rows that belong to it.
+    last_turn: i64,
+    last_key: i64,
+    last_head: i64,
+    pub(super) place: Place,
+}
+
+/// How far a fold is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Place {
+    /// Generations that are in their place.
+    generations: usize,
+    /// Turns of the next generation that are.
+    turns: usize,
+    /// All turns and generations are.
+    has_places: bool,
+    has_keys: bool,
+    /// Sessions whose keys were cut.
+    cuts: usize,
+    /// The intake has nothing of it any more.
+    pub(super) is_over: bool,
+}
+
+impl Fold {
+    pub(super) fn begin(
+        connection: &Connection,
+        taken: Taken,
+        last_turn: i64,
+        cuts: Vec<SessionKey>,
+    ) -> Result<Self, StoreError> {
+        let last = |table| {
+            let sql = format!("SELECT ifnull(max(id), 0) FROM {table}");
+            connection
+                .prepare_cached(&sql)?
+                .query_row([], |row| row.get(0))
+        };
+        let rows = taken.rows_in_order();
+        Ok(Self {
+            order: rows.iter().map(|row| row.head.generation).collect(),
+            cuts,
+            last_turn,
+            last_key: last("intake_keys")?,
+            last_head: last("intake_heads")?,
+            place: Place::default(),
+            taken,
+        })
+    }
+
+    /// Does about as much as `changes` cost; gives how far the fold is then.
+    pub(super) fn step(
+        &self,
+        transaction: &Transaction<'_>,
+        changes: usize,
+    ) -> Result<Place, StoreError> {
+        let mut step = Step {
+            fold: self,
+            transaction,
+            left: changes,
+            place: self.place,
+        };
+        step.write_generations()?;
+        step.move_keys()?;
+        step.cut_keys()?;
+        step.clear_heads()?;
+        Ok(step.place)
+    }
+}
+
+/// A part of a fold. Each of its methods does nothing unless the one before it is done.
+struct Step<'a> {
+    fold: &'a Fold,
+    transaction: &'a Transaction<'a>,
+    /// What it still may cost, in changes.
+    left: usize,
+    place: Place,
+}
+
+impl Step<'_> {
+    fn spend(&mut self, changes: usize) {
+        self.left = self.left.saturating_sub(changes);
+    }
+
+    /// Turns first: they are found by their generation.
+    fn write_generations(&mut self) -> Result<(), StoreError> {
+        if self.place.has_places {
+            return Ok(());
+        }
+        let (fold, transaction) = (self.fold, self.transaction);
+        // After a crash some may have their place.
+        let sql = "INSERT OR IGNORE INTO turn_places (generation, seq, id) VALUES (?, ?, ?)";
+        let mut place_turn = transaction.prepare_cached(sql)?;
+        let mut write_row = transaction.prepare_cached(&upsert())?;
+        while self.left > 0
+            && let Some(generation) = fold.order.get(self.place.generations)
+        {
+            let turns = &fold.taken.turns(*generation)[self.place.turns..];
+            let placed = turns.len().min(self.left);
+            for turn in &turns[..placed] {
+                place_turn.execute(params![generation.to_bytes(), turn.seq, turn.id])?;
+            }
+            self.spend(placed);
+            self.place.turns += placed;
+            if placed < turns.len() {
+                return Ok(());
+            }
+            if let Some(row) = fold.taken.row(*generation) {
+                row.write(&mut write_row)?;
+                self.spend(row_weight(row));
+            }
+            self.place.generations += 1;
+            self.place.turns = 0;
+        }
+        if self.place.generations == fold.order.len() {
+            transaction
+                .prepare_cached("UPDATE progress SET placed = max(placed, ?)")?
+                .execute([fold.last_turn])?;
+            self.place.has_places = true;
+        }
+        Ok(())
+    }
+
+    fn move_keys(&mut self) -> Result<(), StoreError> {
+        if !self.place.has_places || self.place.has_keys || self.left == 0 {
+            return Ok(());
+        }
+        let until = self.oldest(
+            "intake_keys",
+            self.left.div_ceil(KEY_WEIGHT),
+            self.fold.last_key,
+        )?;
+        let moved = self
+            .transaction
+            .prepare_cached(
+                "INSERT OR REPLACE INTO idempotency
+                     SELECT tenant, session, key, content, generation, first_seq, last_seq,
+                         dropped, at
+                     FROM intake_keys WHERE id <= ? ORDER BY id",
+            )?
+            .execute([until])?;
+        self.transaction
+            .prepare_cached("DELETE FROM intake_keys WHERE id <= ?")?
+            .execute([until])?;
+        self.spend(moved * KEY_WEIGHT);
+        self.place.has_keys = until == self.fold.last_key;
+        Ok(())
+    }
+
+    /// Forgets all idempotency keys of a session but the newest, which alone are read back.
+    fn cut_keys(&mut self) -> Result<(), StoreError> {
+        while self.place.has_keys
+            && self.left > 0
+            && let Some(key) = self.fold.cuts.get(self.place.cuts)
+        {
+            let (tenant, session) = (key.tenant.as_str(), key.session.as_str());
+            self.transaction
+                .prepare_cached(
+                    "DELETE FROM idempotency WHERE tenant = ?1 AND session = ?2 AND key IN
+                         (SELECT key FROM idempotency WHERE tenant = ?1 AND session = ?2
+                          ORDER BY at DESC, generation DESC, last_seq DESC LIMIT -1 OFFSET ?3)",
+                )?
+                .execute(params![tenant, session, KEYS_MAX as i64])?;
+            self.spend(KEYS_BETWEEN_CUTS);
+            self.place.cuts += 1;
+        }
+        Ok(())
+    }
+
+    /// The oldest states go first: of what is left of a session, the last is still the newest.
+    fn clear_heads(&mut self) -> Result<(), StoreError> {
+        let is_ready = self.place.has_keys && self.place.cuts == self.fold.cuts.len();
+        if !is_ready || self.left == 0 {
+            return Ok(());
+        }
+        let rows_max = self.left.saturating_mul(ROWS_PER_CHANGE);
+        let until = self.oldest("intake_heads", rows_max, self.fold.last_head)?;
+        self.transaction
+            .prepare_cached("DELETE FROM intake_heads WHERE id <= ?")?
+            .execute([until])?;
+        self.place.is_over = until == self.fold.last_head;
+        Ok(())
+    }
+
+    /// The id of the last of the oldest `rows_max` rows, or `last` if that comes before it.
+    fn oldest(&self, table: &str, rows_max: usize, last: i64) -> Result<i64, StoreError> {
+        let sql = format!("SELECT id FROM {table} ORDER BY id LIMIT 1");
+        let first: Option<i64> = self
+            .transaction
+            .prepare_cached(&sql)?
+            .query_row([], |row| row.get(0))
+            .optional()?;
+        let rows_max = i64::try_from(rows_max).unwrap_or(i64::MAX);
+        Ok(first.map_or(last, |first| first.saturating_add(rows_max - 1).min(last)))
+    }
+}
+
+fn upsert() -> String {
+    format!(
+        "INSERT INTO generations ({COLUMNS}) VALUES ({PLACES})
+         ON CONFLICT (generation) DO UPDATE SET
+             subject = excluded.subject, last_access = excluded.last_access,
+             revision = excluded.revision, last_seq = excluded.last_seq,
+             kept = excluded.kept, turns = excluded.turns, bytes = excluded.bytes,
+             tokens = excluded.tokens, partial = excluded.partial,
+             state_version = excluded.state_version, ended_ms = excluded.ended_ms,
+             ended_at = excluded.ended_at, reason = excluded.reason"
+    )
+}

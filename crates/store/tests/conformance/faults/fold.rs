@@ -1,0 +1,106 @@
+//! What was taken in gets to its place in steps: no commit has to do all of it, what waits is
+//! bounded, and after any of them a crash leaves all that was acknowledged.
+
+use memoird_core::session::AppendCommand;
+
+use super::*;
+use crate::chat::named;
+use crate::seeds::seeds_factor;
+
+const INTAKE_CHANGES: usize = 320;
+/// One commit of these tests: a begin and two turns, or a turn with its key.
+const COMMIT_CHANGES: i64 = 4;
+
+fn open_small(dir: &Path) -> SqliteStore {
+    let options = SqliteOptions {
+        intake_changes: INTAKE_CHANGES,
+        ..SqliteOptions::default()
+    };
+    SqliteStore::open(dir, options).unwrap()
+}
+
+/// Rows of the tables in which things are found, and of those in which they wait.
+fn folded_and_waiting(raw: &Connection) -> (i64, i64) {
+    let folded = "SELECT (SELECT count(*) FROM turn_places)
+        + (SELECT count(*) FROM generations) + (SELECT count(*) FROM idempotency)";
+    let waiting = "SELECT (SELECT count(*) FROM intake_heads)
+        + (SELECT count(*) FROM intake_keys)
+        + (SELECT count(*) FROM turns WHERE id > (SELECT placed FROM progress))";
+    (number(raw, folded), number(raw, waiting))
+}
+
+fn keyed(at: u64) -> AppendCommand {
+    named("u", at, 1)
+}
+
+/// Many sessions that are used in turn, one commit for each use.
+fn commit_in_turn(store: &dyn Store, commits: u64, mut after_each: impl FnMut(&[Chat])) {
+    let mut chats: Vec<Chat> = Vec::new();
+    for at in 1..=commits {
+        let number = usize::try_from(at * 7 % 40).unwrap();
+        match chats.get_mut(number) {
+            None => {
+                let session = key("t", &format!("s{}", chats.len()));
+                let (mut chat, begin) = Chat::begin(&session, Generation::new(1, at.into()), at);
+                must_write(store, [begin, chat.append("u a", at)]);
+                chats.push(chat);
+            }
+            Some(chat) if at % 11 == 0 => {
+                must_write(store, [chat.end(at)]);
+                let session = key("t", &format!("again{at}"));
+                let (fresh, begin) = Chat::begin(&session, Generation::new(2, at.into()), at);
+                must_write(store, [begin]);
+                *chat = fresh;
+            }
+            Some(chat) => must_write(store, [chat.append_command(&keyed(at), at)]),
+        }
+        after_each(&chats);
+    }
+}
+
+#[test]
+fn no_commit_folds_much_and_what_waits_is_bounded() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let raw = raw(dir.path());
+    let (mut folded, mut waiting_most, mut steps) = (0, 0, 0);
+    commit_in_turn(&store, 2_000, |_| {
+        let (now, waiting) = folded_and_waiting(&raw);
+        // A thirty-second part of the intake, half as much again, and what this commit brought;
+        // the last row of a step may be an end.
+        let step = INTAKE_CHANGES as i64 / 32 + COMMIT_CHANGES;
+        assert!(now - folded <= step * 3 / 2 + 12, "{folded} to {now} rows");
+        steps += i64::from(now > folded);
+        (folded, waiting_most) = (now, waiting_most.max(waiting));
+    });
+    assert!(steps > 200, "{steps} commits folded");
+    let waiting_max = INTAKE_CHANGES as i64 + 2 * COMMIT_CHANGES;
+    assert!(waiting_most <= waiting_max, "{waiting_most} rows waited");
+    assert!(waiting_most > INTAKE_CHANGES as i64 / 4);
+}
+
+#[test]
+fn in_the_midst_of_a_fold_a_crash_leaves_all_that_was_acknowledged() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open_small(dir.path());
+    let mut commits = 0;
+    commit_in_turn(&store, 300 * seeds_factor(), |chats| {
+        commits += 1;
+        if commits % 4 > 0 {
+            return;
+        }
+        let crashed = tempfile::tempdir().unwrap();
+        copy(dir.path(), crashed.path());
+        let recovered = open_small(crashed.path());
+        assert_eq!(folded_and_waiting(&raw(crashed.path())).1, 0);
+        assert_eq!(live_heads(&recovered), live_heads(&store));
+        for chat in chats {
+            let found = known(&store, &chat.key);
+            assert_eq!(found.as_ref().unwrap().head, *chat.session.head());
+            assert_eq!(known(&recovered, &chat.key), found, "{:?}", chat.key);
+            let said = seqs(&store, &chat.key, None);
+            assert_eq!(said, Some((1..=chat.session.head().last_seq).collect()));
+            assert_eq!(seqs(&recovered, &chat.key, None), said);
+        }
+    });
+}
