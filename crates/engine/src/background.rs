@@ -16,7 +16,7 @@ pub async fn run_in_background<T: Send + 'static>(
     name: &'static str,
     compute: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if blocking != Blocking::Threads {
+    if !matches!(blocking, Blocking::Threads) {
         return blocking.run(compute).await.ok();
     }
     let (sender, answer) = oneshot::channel();

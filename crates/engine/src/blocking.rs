@@ -4,6 +4,7 @@ mod fair_queue;
 mod fair_threads;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_store::{READERS_MAX, Store, StoreError};
@@ -12,7 +13,7 @@ use crate::error::EngineError;
 use fair_threads::FairThreads;
 
 /// Where blocking calls run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub enum Blocking {
     /// On threads of the engine's own, a bounded number for each kind of call, so that no kind
     /// starves another one: commits, reads of the journal, counting. All else runs on tokio's
@@ -23,9 +24,24 @@ pub enum Blocking {
     Pool,
     /// On the calling thread: a simulation with a seed then repeats exactly.
     Inline,
+    /// The same, but every answer to a read of the store takes so long on its way back, on the
+    /// runtime's clock: what it says may be old by then.
+    InlineWithReadDelay(fn() -> Duration),
 }
 
 impl Blocking {
+    /// True where blocking calls run on the calling thread.
+    pub(crate) fn is_inline(self) -> bool {
+        matches!(self, Self::Inline | Self::InlineWithReadDelay(_))
+    }
+
+    fn read_delay(self) -> Option<fn() -> Duration> {
+        match self {
+            Self::InlineWithReadDelay(delay) => Some(delay),
+            Self::Threads | Self::Pool | Self::Inline => None,
+        }
+    }
+
     /// Runs a blocking call.
     ///
     /// # Errors
@@ -34,7 +50,7 @@ impl Blocking {
         self,
         action: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, EngineError> {
-        if self == Self::Inline {
+        if self.is_inline() {
             return Ok(action());
         }
         tokio::task::spawn_blocking(action)
@@ -62,7 +78,9 @@ impl Executor {
     pub fn new(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
         Self(match blocking {
             Blocking::Threads => Place::Own(Arc::new(FairThreads::new(name, threads_max))),
-            Blocking::Pool | Blocking::Inline => Place::Shared(blocking),
+            Blocking::Pool | Blocking::Inline | Blocking::InlineWithReadDelay(_) => {
+                Place::Shared(blocking)
+            }
         })
     }
 
@@ -89,6 +107,7 @@ pub(crate) struct StoreAccess {
     /// One thread: no read ever takes it from a commit.
     committer: Executor,
     readers: Executor,
+    read_delay: Option<fn() -> Duration>,
 }
 
 impl StoreAccess {
@@ -97,6 +116,7 @@ impl StoreAccess {
             store,
             committer: Executor::new(blocking, "committer", 1),
             readers: Executor::new(blocking, "reader", READERS_MAX),
+            read_delay: blocking.read_delay(),
         }
     }
 
@@ -108,6 +128,10 @@ impl StoreAccess {
     ) -> Result<T, EngineError> {
         let store = Arc::clone(&self.store);
         let outcome = self.readers.run(tenant, move || action(&*store)).await?;
+        let delay = self.read_delay.map(|delay| delay());
+        if let Some(delay) = delay.filter(|delay| !delay.is_zero()) {
+            tokio::time::sleep(delay).await;
+        }
         outcome.map_err(|error| EngineError::from(&error))
     }
 

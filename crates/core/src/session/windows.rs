@@ -48,9 +48,10 @@ impl Session {
         (may_write && !is_known).then(|| self.touch(now))
     }
 
-    /// Corrects the last access: a store may have one that lies ahead of the last use.
-    pub fn used_at_most(&mut self, moment: Steady) {
-        self.head.last_access = self.head.last_access.min(moment);
+    /// Corrects the last access: a store may have one that lies ahead of the last use, or, where
+    /// commits failed, before it.
+    pub fn used_at(&mut self, moment: Steady) {
+        self.head.last_access = moment;
     }
 
     /// The last access that a store gets for a use at this moment.

@@ -19,7 +19,6 @@ use super::attempt::CompactionError;
 use super::summarize::{Material, failed, failure_of};
 use super::summarizer::{Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
 use crate::background::run_in_background;
-use crate::blocking::Blocking;
 use crate::model_fault::{FaultKind, ModelFault};
 use crate::stats::CompactionResult;
 
@@ -248,7 +247,7 @@ impl SummarizerCalls<'_> {
         let blocking = self.compaction.shared.blocking;
         // Dropped with this call, and the task with it.
         let mut task = JoinSet::new();
-        if summarizer.is_remote() || blocking == Blocking::Inline {
+        if summarizer.is_remote() || blocking.is_inline() {
             task.spawn(async move { Some(summarizer.summarize(request).await) });
         } else {
             let runtime = tokio::runtime::Handle::current();

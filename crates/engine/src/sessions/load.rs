@@ -75,8 +75,8 @@ impl Sessions {
         }
         match saved {
             Some(mut session) => {
-                let now = self.now().steady;
-                session.used_at_most(inner.head().map_or(now, |known| known.last_access));
+                let saved = session.head().last_access.min(self.now().steady);
+                session.used_at(inner.head().map_or(saved, |known| known.last_access));
                 inner.set_state(&slot.tenant, SlotState::Loaded(session));
             }
             None => {

@@ -1,10 +1,13 @@
 //! How much memory and how much of the journal sessions may take, and what happens when it is
 //! more.
 
-use memoird_engine::{Durability, EngineConfig, EngineError, TenantLimits};
+use std::sync::Arc;
+
+use memoird_engine::{ContextRequest, Durability, EngineConfig, EngineError, TenantLimits};
 
 use crate::bot::{Bot, saying};
 use crate::kit::{TTL, World, capped, settle, tenant, unswept};
+use crate::windows::{model, with_models};
 
 /// A configuration in which sessions may take so much.
 fn limited(memory_bytes: u64) -> EngineConfig {
@@ -65,6 +68,32 @@ async fn what_is_unloaded_is_no_younger_and_no_older_for_it() {
     let gone = bot.live("a").await;
     assert!(matches!(gone, Err(EngineError::SessionNotFound { .. })));
     assert_eq!(bot.live("9").await.unwrap(), [long("hello")]);
+}
+
+/// A use that only memory knows of, because commits failed, counts after an unload as well.
+#[tokio::test(start_paused = true)]
+async fn what_is_unloaded_is_as_young_as_its_last_use_though_that_was_not_written() {
+    let world = World::new(with_models(
+        limited(60_000),
+        vec![model("m", 1_000, &Arc::default())],
+    ));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    tokio::time::sleep(TTL / 2).await;
+    world.store.fail_all_commits();
+    bot.say("b", "hello").await.unwrap_err();
+    let window = bot.context("a", ContextRequest::default()).await;
+    window.unwrap();
+    world.store.forgive();
+    let loads = world.store.loads();
+    for number in 0..10 {
+        bot.say(&number.to_string(), &long("hello")).await.unwrap();
+        settle().await;
+    }
+    tokio::time::sleep(TTL * 3 / 4).await;
+    assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
+    assert!(world.store.loads() > loads, "it was unloaded");
 }
 
 #[tokio::test(start_paused = true)]

@@ -36,6 +36,7 @@ pub(crate) struct FaultyStore {
     /// For which tenants the journal was read, in the order in which the reads began.
     journal_reads: Mutex<Vec<TenantId>>,
     loads_to_fail: AtomicU64,
+    reads_to_fail: AtomicU64,
     outcomes_to_fail: AtomicU64,
     summaries_to_fail: AtomicU64,
     /// Times that somebody asked what is due.
@@ -136,6 +137,7 @@ impl FaultyStore {
     pub(crate) fn forgive(&self) {
         self.fates.lock().unwrap().clear();
         self.is_full.store(false, Ordering::Relaxed);
+        self.fail_reads(0);
         self.fail_outcomes(0);
         self.fail_summaries(0);
     }
@@ -200,6 +202,18 @@ impl FaultyStore {
         self.loads_to_fail.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// The next `count` reads of any kind that calls make fail.
+    pub(crate) fn fail_reads(&self, count: u64) {
+        self.reads_to_fail.store(count, Ordering::Relaxed);
+    }
+
+    fn read(&self) -> Result<(), StoreError> {
+        match take_one(&self.reads_to_fail) {
+            true => Err(unreadable()),
+            false => Ok(()),
+        }
+    }
+
     /// The next `count` times that outcomes are recorded find the disk full.
     pub(crate) fn fail_outcomes(&self, count: u64) {
         self.outcomes_to_fail.store(count, Ordering::Relaxed);
@@ -227,6 +241,13 @@ impl FaultyStore {
 
     pub(crate) async fn load_begun(&self, count: u64) {
         self.loads.when_came(count).await;
+    }
+}
+
+fn unreadable() -> StoreError {
+    StoreError::TurnDamaged {
+        generation: "a test's".into(),
+        seq: 1,
     }
 }
 
@@ -276,11 +297,9 @@ impl Store for FaultyStore {
 
     fn load(&self, key: &SessionKey, since: Steady) -> Result<Option<SavedSession>, StoreError> {
         if take_one(&self.loads_to_fail) {
-            return Err(StoreError::TurnDamaged {
-                generation: "a test's".into(),
-                seq: 1,
-            });
+            return Err(unreadable());
         }
+        self.read()?;
         let found = self.inner.load(key, since);
         // It is on its way back that a read becomes old.
         self.loads.pass();
@@ -289,6 +308,7 @@ impl Store for FaultyStore {
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
         self.key_reads.fetch_add(1, Ordering::Relaxed);
+        self.read()?;
         self.inner.keys(key, since)
     }
 
@@ -308,6 +328,7 @@ impl Store for FaultyStore {
     ) -> Result<Option<JournalPage>, StoreError> {
         self.journal_reads.lock().unwrap().push(key.tenant.clone());
         self.journals.pass();
+        self.read()?;
         self.inner.journal(key, generation, range)
     }
 

@@ -15,6 +15,7 @@ use crate::kit::{Dice, session_id};
 use crate::store::FaultyStore;
 use crate::windows::texts as texts_of_window;
 
+use super::JOURNAL_BYTES;
 use super::model::{Model, Say, check_view, kept};
 
 /// What a client does.
@@ -422,6 +423,14 @@ impl Client {
 fn check_error(say: &Say, error: &EngineError) {
     match error {
         EngineError::JournalFull | EngineError::SessionReloaded => {}
+        // A read that was made to fail.
+        EngineError::JournalFailed { .. } => {}
+        EngineError::JournalQuota { whose, .. } => {
+            assert_eq!(
+                (*whose, say.key.tenant.as_str()),
+                ("tenant", JOURNAL_BYTES.0)
+            );
+        }
         EngineError::Core(CoreError::StaleGeneration { .. } | CoreError::StaleSeq { .. }) => {}
         other => panic!("{say:?}: {other}"),
     }

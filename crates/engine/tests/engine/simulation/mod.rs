@@ -8,15 +8,19 @@
 
 mod client;
 mod flaky;
+mod interval;
 mod model;
+mod off;
 mod threads;
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_core::time::Steady;
 use memoird_engine::{Blocking, Engine, EngineConfig, Machine, TenantLimits};
+use memoird_store::Store;
 use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
@@ -39,6 +43,13 @@ const TENANTS: [(&str, usize, u64, usize); 3] = [
 const MAX_SESSIONS: usize = 9;
 /// Enough for the heads of all sessions, and not for all their turns.
 const MEMORY_BYTES: u64 = 16 << 10;
+/// What the journal may have of the one tenant with a limit; calls that are under way when the
+/// last of it is taken add what they bring.
+const JOURNAL_BYTES: (&str, u64) = ("large", 4_000);
+const JOURNAL_BYTES_UNDER_WAY: u64 = 12 * 3 * 64;
+const RETENTION: Duration = Duration::from_secs(200);
+/// The longest that an answer of the store is on its way.
+const READ_DELAY_MS_MAX: u64 = 5_000;
 const LIVES: u64 = 6;
 const ROUNDS: u64 = 25;
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
@@ -46,6 +57,7 @@ const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 #[test]
 fn whatever_happens_what_was_acknowledged_is_so_and_nothing_else() {
     for seed in seeds(40) {
+        println!("MEMOIRD_SEED={seed}");
         Simulation::new(seed).run();
     }
 }
@@ -77,6 +89,24 @@ fn a_seed_repeats_exactly() {
     assert!(failures > 10, "the journal failed {failures} times");
 }
 
+thread_local! {
+    /// How long reads take; `None`: nothing at all.
+    static READS: RefCell<Option<Dice>> = const { RefCell::new(None) };
+}
+
+/// Most reads come back at once, some after a while, and now and then one hangs.
+fn read_delay() -> Duration {
+    let ms = READS.with_borrow_mut(|dice| {
+        let dice = dice.as_mut()?;
+        Some(match dice.below(16) {
+            0 => dice.below(READ_DELAY_MS_MAX),
+            1..5 => dice.below(4),
+            _ => 0,
+        })
+    });
+    Duration::from_millis(ms.unwrap_or(0))
+}
+
 struct Simulation {
     dice: Dice,
     config: EngineConfig,
@@ -92,6 +122,7 @@ fn config() -> EngineConfig {
     config.sessions.max_sessions = MAX_SESSIONS;
     config.sessions.sweep_interval = None;
     config.memory_bytes = MEMORY_BYTES;
+    config.journal.retention = RETENTION;
     config.tenants = TENANTS
         .iter()
         .map(|(id, max_sessions, ttl, turns)| {
@@ -100,6 +131,8 @@ fn config() -> EngineConfig {
                 session_ttl: Some(Duration::from_secs(*ttl)),
                 max_history_turns: Some(*turns),
                 max_history_bytes: None,
+                journal_bytes: (*id == JOURNAL_BYTES.0)
+                    .then_some(usize::try_from(JOURNAL_BYTES.1).unwrap()),
                 ..TenantLimits::default()
             };
             tenant(id, limits)
@@ -162,8 +195,9 @@ impl Simulation {
             config: self.config.clone(),
             store: Arc::clone(&self.store),
             machine: Arc::clone(&machine),
-            blocking: Blocking::Inline,
+            blocking: Blocking::InlineWithReadDelay(read_delay),
         };
+        READS.set(None);
         let engine = world.open().await;
         self.check(&engine, &before).await;
         let kill = !is_last && self.dice.once_in(2);
@@ -218,6 +252,11 @@ impl Simulation {
         if self.dice.once_in(4) {
             self.store.fail_outcomes(1 + self.dice.below(3));
         }
+        if self.dice.once_in(5) {
+            self.store.fail_reads(1 + self.dice.below(3));
+        }
+        let is_slow = self.dice.once_in(3);
+        READS.set(is_slow.then(|| Dice(self.dice.roll())));
     }
 
     fn start_calls(&mut self, engine: &Engine) -> JoinSet<()> {
@@ -259,8 +298,9 @@ impl Simulation {
     /// Nothing is under way: everything must be as the journal and the model say.
     async fn check(&self, engine: &Engine, before: &BTreeMap<memoird_core::ids::TenantId, Counts>) {
         self.store.forgive();
-        // Longer than any pause that a worker makes after so few failures.
-        sleep(Duration::from_secs(4)).await;
+        READS.set(None);
+        // Longer than any pause that a worker makes after so few failures, and than any read.
+        sleep(Duration::from_millis(4_000 + READ_DELAY_MS_MAX)).await;
         engine.sessions.sweep(None).await.unwrap();
         self.model.lock().unwrap().check(&self.store.record());
         assert_eq!(self.store.record().violations, Vec::<String>::new());
@@ -283,11 +323,25 @@ impl Simulation {
             assert_eq!(model::counted(&stats), now.since(before), "{stats:?}");
         }
         assert!(total <= MAX_SESSIONS as u64);
+        // All sessions were just read; the content of some leaves memory again.
+        sleep(Duration::from_secs(2)).await;
+        self.check_limits(engine);
         // All wounds are healed.
         self.store
             .record()
             .rules
             .iter_mut()
             .for_each(|rules| rules.strict = true);
+    }
+
+    /// Memory is used up to its limit, and no tenant has more in the journal than it may.
+    fn check_limits(&self, engine: &Engine) {
+        let memory = engine.stats().memory;
+        assert!(memory.used_bytes() <= memory.limit_bytes, "{memory:?}");
+        let (id, limit) = JOURNAL_BYTES;
+        let of_all = self.store.turn_bytes().unwrap();
+        let of_it = of_all.iter().find(|(tenant, _)| tenant.as_str() == id);
+        let bytes = of_it.map_or(0, |(_, bytes)| *bytes);
+        assert!(bytes <= limit + JOURNAL_BYTES_UNDER_WAY, "{bytes} of {id}");
     }
 }

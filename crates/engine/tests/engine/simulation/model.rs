@@ -153,7 +153,7 @@ pub(crate) async fn check_sessions(bot: &Bot, turns_max: usize, store: &FaultySt
             .commands
             .history(&bot.tenant, &life.key.session, query)
             .await
-            .unwrap();
+            .unwrap_or_else(|error| panic!("{error}: {head:?}, {life:?}"));
         let live: Vec<String> = page.turns.iter().map(|turn| text_of(turn)).collect();
         assert_eq!(
             live.iter().collect::<Vec<_>>(),
