@@ -23,7 +23,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::{AsText, Millis, Percent, Problems};
 
 pub use span::Span;
-pub(crate) use span::{Keep, choose, is_apart, is_waiting};
+pub(crate) use span::{Keep, choose, is_apart, is_summarized, is_waiting};
 pub use status::{CompactionStatus, Failure};
 pub use summary::{Body, Summary, acknowledgement};
 

@@ -4,8 +4,8 @@
 use crate::history::{TurnRecord, View};
 use crate::turn::Role;
 
-/// The turns that a compaction summarizes: all from `first_seq` to `through_seq` but those
-/// that windows show apart.
+/// The turns that a compaction summarizes: all from `first_seq` to `through_seq` but the anchor,
+/// pinned turns and system turns from before the anchor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first.
@@ -40,11 +40,18 @@ struct Tail {
     exchanges: u32,
 }
 
-/// True for a turn that windows show whatever a summary stands for.
+/// True for a turn that windows show whatever a summary stands for, as long as it is there.
 pub(crate) fn is_apart(view: &View<'_>, record: &TurnRecord) -> bool {
     record.role == Role::System
         || view.is_kept(record)
         || view.anchor().is_some_and(|anchor| anchor.seq == record.seq)
+}
+
+/// True for a turn that is summarized with its exchange. A system turn behind the anchor is,
+/// although windows show it: once first in, first out drops it, the summary is what is left.
+pub(crate) fn is_summarized(view: &View<'_>, record: &TurnRecord) -> bool {
+    let is_system = record.role == Role::System && !view.is_kept(record);
+    is_system || !is_apart(view, record)
 }
 
 /// True while the newest turn waits for a result: a call without all of its results, behind

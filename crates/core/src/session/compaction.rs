@@ -6,7 +6,8 @@ use super::Session;
 use crate::breaker::BreakerState;
 use crate::compaction::notes::Notes;
 use crate::compaction::{
-    CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose, is_apart, is_waiting,
+    CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose, is_apart,
+    is_summarized, is_waiting,
 };
 use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
@@ -297,12 +298,14 @@ impl Session {
         let in_span = |record: &&TurnRecord| record.seq <= span.through_seq;
         let older = || view.tail_from(span.first_seq).take_while(in_span);
         let apart = view.apart.iter().copied();
-        let apart = apart.chain(older().filter(|record| is_apart(&view, record)));
+        let apart = apart.chain(older().filter(|record| !is_summarized(&view, record)));
         let mut apart: Vec<u64> = apart.map(|record| record.seq).collect();
         apart.sort_unstable();
         apart.dedup();
-        let turns = older().filter(|record| !is_apart(&view, record));
+        let turns = older().filter(|record| is_summarized(&view, record));
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
+        let both = |record: &&TurnRecord| is_summarized(&view, record) && is_apart(&view, record);
+        let shown = shown.chain(older().filter(both));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
         let target = self.target();
         let others = span.tail_tokens + self.apart_tokens(&view);

@@ -94,13 +94,7 @@ impl Compaction {
             true => span.through_seq,
             false => cut_at_boundary(&mut turns).ok_or(CompactionError::Discarded)?,
         };
-        turns.retain(|(seq, content)| {
-            let is_system = || {
-                let turn = encoding::open(content);
-                turn.is_some_and(|turn| turn.role == Role::System)
-            };
-            snapshot.apart.binary_search(seq).is_err() && !is_system()
-        });
+        turns.retain(|(seq, _)| snapshot.apart.binary_search(seq).is_err());
         Ok((turns, through_seq))
     }
 }

@@ -3,14 +3,15 @@
 
 use std::sync::Arc;
 
+use memoird_core::turn::Role;
 use memoird_engine::Durability;
 
 use super::compacting;
 use super::script::Script;
-use super::talk::Talk;
+use super::talk::{Talk, said};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
-use crate::windows::{model, with_models};
+use crate::windows::{model, texts, with_models};
 
 const CAP: usize = 20;
 
@@ -110,6 +111,33 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
         talk.compact(Some(2)).await.unwrap();
         assert_eq!(given(&script)[0], first, "{durability:?}");
         talk.window().await;
+    }
+}
+
+/// Bots say such things as the time of day or what a search found in system turns.
+#[tokio::test(start_paused = true)]
+async fn a_system_turn_in_the_middle_is_summarized_with_its_exchange() {
+    for durability in [Durability::Sync, Durability::Off] {
+        let script = Script::of([]);
+        let (_world, bot) = capped(&script, durability).await;
+        let mut talk = Talk::of(&bot, "a");
+        talk.add(vec![said(Role::System, "you are kind")]).await;
+        for number in 0..20 {
+            talk.exchange().await;
+            let clock = said(Role::System, &format!("it is {number} o'clock"));
+            talk.add(vec![clock]).await;
+            talk.window().await;
+            settle().await;
+        }
+        let through = talk.status().await.through_seq;
+        assert!(script.times() > 2);
+        // The first turn and the anchor stay as they are.
+        assert_eq!(given(&script), (3..=through).collect::<Vec<_>>());
+        let window = talk.window().await;
+        let shown = texts(&window.turns);
+        assert!(shown.contains(&"you are kind".to_owned()), "{shown:?}");
+        assert!(!shown.contains(&"it is 0 o'clock".to_owned()), "{shown:?}");
+        assert!(shown.contains(&"it is 19 o'clock".to_owned()), "{shown:?}");
     }
 }
 
