@@ -17,6 +17,11 @@ test:
 seeds times="10x":
     MEMOIRD_SEEDS={{times}} cargo test --workspace
 
+# kill -9 under load, with retries; goes on where it was cut off, and keeps its result in the directory
+crash kills="200" dir="target/crash":
+    mkdir -p {{dir}}
+    MEMOIRD_KILLS={{kills}} MEMOIRD_CRASH_DIR={{absolute_path(dir)}} cargo test -p memoird-tests --test suite -- --nocapture crash::
+
 # Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) cargo build --release -p memoird -p memoird-bench

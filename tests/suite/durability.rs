@@ -5,141 +5,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_proto::v1::{
-    AppendRequest, AppendResponse, GetHistoryRequest, GetStatsRequest, HistoryScope, Turn,
+    AppendRequest, AppendResponse, GetHistoryRequest, GetStatsRequest, HistoryScope,
 };
 use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Seed, Sessions, Setup, eventually, journal, keyed, live, refused, refused_code, say,
-    seeds_factor, text_of, user,
+    Daemon, Sessions, Setup, eventually, journal, keyed, live, refused, refused_code, say, text_of,
+    user,
 };
-
-/// One who writes numbered turns into a session, each under a key of its own.
-#[derive(Clone, Debug)]
-struct Writer {
-    name: usize,
-    session: String,
-    /// The turns that were acknowledged: number and seq.
-    acked: Vec<(u64, u64)>,
-    next: u64,
-}
-
-impl Writer {
-    fn text(&self, number: u64) -> String {
-        format!("writer {} turn {number}", self.name)
-    }
-
-    async fn append(&mut self, client: &mut Sessions) -> Result<AppendResponse, Status> {
-        let text = self.text(self.next);
-        let request = keyed(&self.session, &text, [user(&text)]);
-        let answer = client.append(request).await?.into_inner();
-        assert_eq!(answer.first_seq, answer.last_seq);
-        self.acked.push((self.next, answer.first_seq));
-        self.next += 1;
-        Ok(answer)
-    }
-
-    /// Writes until the daemon is gone.
-    async fn write(mut self, mut client: Sessions, done: Arc<AtomicU64>) -> Self {
-        while self.append(&mut client).await.is_ok() {
-            done.fetch_add(1, Ordering::Relaxed);
-        }
-        self
-    }
-
-    /// Everything acknowledged is where it was said to be, once, and in order.
-    #[track_caller]
-    fn check(&self, turns: &[Turn], seed: u64) {
-        let mine = |turn: &&Turn| text_of(turn).starts_with(&format!("writer {} ", self.name));
-        let seen: Vec<&Turn> = turns.iter().filter(mine).collect();
-        for (place, turn) in (0..).zip(&seen) {
-            assert_eq!(
-                text_of(turn),
-                self.text(place),
-                "seed {seed}: once and in order"
-            );
-        }
-        let extra = seen.len() as u64 - self.acked.len() as u64;
-        assert!(
-            extra <= 1,
-            "seed {seed}: at most the one without an answer: {extra}"
-        );
-        for (number, seq) in &self.acked {
-            let turn = turns.iter().find(|turn| turn.seq == *seq);
-            let turn = turn.unwrap_or_else(|| panic!("seed {seed}: {number} of {self:?} is lost"));
-            assert_eq!(text_of(turn), self.text(*number), "seed {seed}");
-        }
-    }
-}
-
-fn writers() -> Vec<Writer> {
-    // Some have a session of their own, some share one.
-    let session = |name| {
-        if name % 2 == 0 {
-            "shared".to_owned()
-        } else {
-            format!("own {name}")
-        }
-    };
-    let writer = |name| Writer {
-        name,
-        session: session(name),
-        acked: Vec::new(),
-        next: 0,
-    };
-    (0..8).map(writer).collect()
-}
-
-/// Lets all write until at least so many turns are acknowledged and the daemon is killed.
-async fn write_until_killed(daemon: &mut Daemon, writers: Vec<Writer>, acks: u64) -> Vec<Writer> {
-    let done = Arc::new(AtomicU64::new(0));
-    let mut writing = JoinSet::new();
-    for writer in writers {
-        writing.spawn(writer.write(daemon.sessions(), Arc::clone(&done)));
-    }
-    eventually("enough is acknowledged", async || {
-        (done.load(Ordering::Relaxed) >= acks).then_some(())
-    })
-    .await;
-    daemon.kill9().await;
-    writing.join_all().await
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn kill_9_amid_appends_loses_nothing_and_doubles_nothing() {
-    const SEED: u64 = 20_260_101;
-    let mut random = Seed::new(SEED);
-    let roomy = Setup::default().section("short_term: { max_history_turns: 100000 }");
-    let mut daemon = Daemon::with(roomy).await;
-    let mut all = writers();
-    for _ in 0..5 * seeds_factor() {
-        let acks = 20 + random.below(200) as u64;
-        all = write_until_killed(&mut daemon, all, acks).await;
-        daemon.restart().await;
-        let mut client = daemon.sessions();
-        for writer in &mut all {
-            let turns = journal(&mut client, &writer.session, "").await;
-            assert_eq!(
-                live(&mut client, &writer.session).await,
-                turns,
-                "seed {SEED}"
-            );
-            let seqs = turns.iter().map(|turn| turn.seq);
-            assert!(seqs.eq(1..=turns.len() as u64), "seed {SEED}: without gaps");
-            writer.check(&turns, SEED);
-            // What had no answer is said again under its key, and is there once.
-            let there = turns
-                .iter()
-                .any(|turn| text_of(turn) == writer.text(writer.next));
-            let answer = writer.append(&mut client).await.expect("done");
-            assert_eq!(answer.duplicate, there, "seed {SEED}: {writer:?}");
-        }
-        for writer in &all {
-            writer.check(&journal(&mut client, &writer.session, "").await, SEED);
-        }
-    }
-}
 
 fn numbered(number: usize) -> AppendRequest {
     let text = format!("call {number}");

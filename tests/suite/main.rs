@@ -10,6 +10,7 @@ mod clock;
 mod command_line;
 mod compaction;
 mod contract;
+mod crash;
 mod demo;
 mod deploy;
 mod disk;
