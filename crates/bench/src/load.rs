@@ -19,6 +19,8 @@ const GOAL_OF_APPENDS: f64 = 1.25;
 const GOAL_OF_WINDOWS: f64 = 0.85;
 const GOAL_OF_SYNC: f64 = 0.5;
 const GOAL_OF_SYNC_MANY: f64 = 0.6;
+/// The goal for p99.9 with durability sync, as a multiple of p99.
+const GOAL_OF_TAIL: f64 = 3.0;
 /// As many calls in flight are many.
 const MANY_IN_FLIGHT: u16 = 256;
 /// Calls of a run: appends, and whatever costs more.
@@ -90,7 +92,7 @@ pub(super) async fn run(common: &CommonArgs, args: LoadArgs) -> Result<()> {
         sides: args.sides(common, seed),
     };
     let measured = comparison.measure().await?;
-    report.print(&measured, &[args.headline()])
+    report.print(&measured, &args.headlines())
 }
 
 impl LoadArgs {
@@ -178,11 +180,28 @@ impl LoadArgs {
         }
     }
 
-    fn headline(&self) -> Headline {
-        let mix = match self.mix {
+    fn headlines(&self) -> Vec<Headline> {
+        let mut headlines = vec![self.headline()];
+        if self.compare_durability {
+            let name = format!(
+                "{}, sync, {} in flight",
+                self.mix_name(),
+                self.traffic.in_flight
+            );
+            headlines.push(Headline::new(name, Figure::Tail, Some(GOAL_OF_TAIL)));
+        }
+        headlines
+    }
+
+    fn mix_name(&self) -> String {
+        match self.mix {
             Mix::APPENDS => "append".to_owned(),
             mix => mix.to_string(),
-        };
+        }
+    }
+
+    fn headline(&self) -> Headline {
+        let mix = self.mix_name();
         let (in_flight, durability) = (self.traffic.in_flight, self.durability.name());
         if self.compare_durability {
             let is_many = in_flight >= MANY_IN_FLIGHT;

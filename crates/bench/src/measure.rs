@@ -110,6 +110,11 @@ impl Run {
     pub(crate) fn p99_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.99) as f64
     }
+
+    /// The latency that 999 of 1,000 calls do not exceed, in microseconds.
+    pub(crate) fn p999_us(&self) -> f64 {
+        self.tally.all().value_at_quantile(0.999) as f64
+    }
 }
 
 impl Measured {

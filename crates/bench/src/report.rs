@@ -40,6 +40,9 @@ pub(super) enum Figure {
     Rate,
     /// The latency that 99 of 100 calls do not exceed, as a ratio: at most the goal.
     P99,
+    /// The latency that 999 of 1,000 calls of one server do not exceed, as a multiple of its
+    /// p99: at most the goal.
+    Tail,
     /// Calls per second of one server.
     CallsPerSecond,
 }
@@ -107,10 +110,11 @@ impl Figure {
             Self::Cpu => run.cpu_us(),
             Self::Rate | Self::CallsPerSecond => run.rate(),
             Self::P99 => run.p99_us(),
+            Self::Tail => run.p999_us() / run.p99_us(),
         };
         match measured {
             [] => Spread::of([]),
-            [this, .., that] if self != Self::CallsPerSecond => {
+            [this, .., that] if !matches!(self, Self::CallsPerSecond | Self::Tail) => {
                 let pairs = this.runs.iter().zip(&that.runs);
                 Spread::of(pairs.map(|(this, that)| of(this) / of(that)))
             }
@@ -123,6 +127,7 @@ impl Figure {
             Self::Cpu => "CPU per call",
             Self::Rate | Self::CallsPerSecond => "calls/s",
             Self::P99 => "p99",
+            Self::Tail => "p99.9 to p99",
         }
     }
 
@@ -132,19 +137,20 @@ impl Figure {
             Self::Cpu => "cpu_per_call",
             Self::Rate | Self::CallsPerSecond => "calls_per_second",
             Self::P99 => "p99",
+            Self::Tail => "p999_to_p99",
         }
     }
 
     fn is_met(self, goal: f64, found: f64) -> bool {
         match self {
-            Self::Cpu | Self::P99 => found <= goal,
+            Self::Cpu | Self::P99 | Self::Tail => found <= goal,
             Self::Rate | Self::CallsPerSecond => found >= goal,
         }
     }
 
     fn bound(self) -> &'static str {
         match self {
-            Self::Cpu | Self::P99 => "≤",
+            Self::Cpu | Self::P99 | Self::Tail => "≤",
             Self::Rate | Self::CallsPerSecond => "≥",
         }
     }
