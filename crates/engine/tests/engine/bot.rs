@@ -66,7 +66,7 @@ pub(crate) fn named(name: &str, texts: &[&str]) -> AppendCommand {
 /// What a kept turn says.
 pub(crate) fn text_of(content: &[u8]) -> String {
     let text = String::from_utf8_lossy(content);
-    let Some((_, rest)) = text.split_once("[[") else {
+    let Some((_, rest)) = text.rsplit_once("[[") else {
         return text.into_owned();
     };
     rest.split_once("]]").unwrap().0.to_owned()
