@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use memoird_core::ids::{Subject, TenantId};
+use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
