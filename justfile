@@ -17,6 +17,12 @@ test:
 seeds times="10x":
     MEMOIRD_SEEDS={{times}} cargo test --workspace
 
+# Each fuzz target for so many seconds in all: run again, it goes on where it was. The results,
+# a line for each round with its seed, are in target/fuzz
+fuzz seconds="120":
+    MEMOIRD_FUZZ_SECONDS={{seconds}} cargo test --tests -p memoird-core -p memoird-formats -p memoird-store -p memoird-engine \
+        -p memoird-memories -p memoird-search -p memoird fuzz_
+
 # Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) cargo build --release -p memoird -p memoird-bench

@@ -1,5 +1,8 @@
 //! What is found, by whom, and how the index survives what happens to its file.
 
+#[path = "search_tests/fuzz.rs"]
+mod fuzz;
+
 use std::path::Path;
 
 use memoird_core::ids::Subject;
