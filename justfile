@@ -22,6 +22,23 @@ crash kills="200" dir="target/crash":
     mkdir -p {{dir}}
     MEMOIRD_KILLS={{kills}} MEMOIRD_CRASH_DIR={{absolute_path(dir)}} cargo test -p memoird-tests --test suite -- --nocapture crash::
 
+# Each fuzz target for so many seconds in all: run again, it goes on where it was. The results,
+# a line for each round with its seed, are in target/fuzz
+fuzz seconds="120":
+    MEMOIRD_FUZZ_SECONDS={{seconds}} cargo test --tests -p memoird-core -p memoird-formats -p memoird-store -p memoird-engine \
+        -p memoird-memories -p memoird-search -p memoird fuzz_
+
+# Tenants that use everything for so many minutes, as root on a disk of their own that fills and
+# empties: run again, it goes on with the next minute. The result is target/soak/soak.tsv
+soak minutes="20":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build --release -p memoird -p memoird-bench
+    disk=target/soak/disk full=15
+    mkdir -p "$disk"
+    mountpoint -q "$disk" || mount -t tmpfs -o size=192m memoird-soak "$disk" || full=0
+    nice -n 10 target/release/memoird-bench soak --minutes {{minutes}} --dir "$disk" --full-seconds $full
+
 # Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) cargo build --release -p memoird -p memoird-bench
@@ -32,6 +49,7 @@ bench:
     target/release/memoird-bench context --runs 7
     target/release/memoird-bench compaction --runs 7
     target/release/memoird-bench evict --runs 7
+    target/release/memoird-bench search --runs 7
     target/release/memoird-bench hooks
     target/release/memoird-bench neighbours
 

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use memoird_proto::v1::{AppendResponse, GetHistoryRequest};
+use bytes::Bytes;
+use memoird_proto::v1::{AppendResponse, GetHistoryRequest, Role, SearchTranscriptsRequest};
 use prost::Message;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::{Code, Response, Status};
+use tonic::{Code, Response, Status, Streaming};
 
 use crate::harness::{
     Daemon, Setup, SlowReader, append, eventually, http_get, keyed, live, refused_code, say,
@@ -15,6 +16,7 @@ use crate::harness::{
 };
 
 const HISTORY: &str = "/memoird.v1.SessionService/GetHistory";
+const SEARCH: &str = "/memoird.v1.MemoryService/SearchTranscripts";
 
 type Answer = Result<Response<AppendResponse>, Status>;
 
@@ -215,9 +217,32 @@ async fn who_does_not_read_its_answers_is_refused_more_of_them_and_nobody_else_i
     };
     // Each answer is larger than what a connection takes before somebody reads.
     let slow = SlowReader::new(daemon.grpc_addr(), Setup::ALPHA);
+    let unread = unread_until_refused(&slow, HISTORY, asked.encode_to_vec()).await;
+    let mut other = daemon.sessions_of(Setup::BETA);
+    say(&mut other, "chat", "hello").await;
+    assert_eq!(live(&mut other, "chat").await.len(), 1);
+    drop(unread);
+    eventually("there is room again", async || {
+        writer.get_history(asked.clone()).await.ok()
+    })
+    .await;
+    let sought = SearchTranscriptsRequest {
+        session_id: "long".into(),
+        roles: vec![Role::User.into()],
+        ..SearchTranscriptsRequest::default()
+    };
+    unread_until_refused(&slow, SEARCH, sought.encode_to_vec()).await;
+}
+
+/// Answers that are asked for and not read, up to the one that there is no room for.
+async fn unread_until_refused(
+    slow: &SlowReader,
+    path: &str,
+    message: Vec<u8>,
+) -> Vec<Streaming<Bytes>> {
     let mut unread = Vec::new();
     let refusal = loop {
-        match slow.unread(HISTORY, asked.encode_to_vec()).await {
+        match slow.unread(path, message.clone()).await {
             Ok(answer) => unread.push(answer),
             Err(refusal) => break refusal,
         }
@@ -228,14 +253,7 @@ async fn who_does_not_read_its_answers_is_refused_more_of_them_and_nobody_else_i
         );
     };
     assert_eq!(refused_code(&refusal), "MEMORY_FULL", "{refusal:?}");
-    let mut other = daemon.sessions_of(Setup::BETA);
-    say(&mut other, "chat", "hello").await;
-    assert_eq!(live(&mut other, "chat").await.len(), 1);
-    drop(unread);
-    eventually("there is room again", async || {
-        writer.get_history(asked.clone()).await.ok()
-    })
-    .await;
+    unread
 }
 
 #[tokio::test]

@@ -31,7 +31,7 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 13] = [
+const LAYERS: [Layer; 14] = [
     Layer {
         name: "memoird-core",
         ours: &[],
@@ -147,6 +147,13 @@ const LAYERS: [Layer; 13] = [
         ],
         banned: SQL,
         only: None,
+    },
+    // Tests use it; nothing that is shipped does.
+    Layer {
+        name: "memoird-fuzz",
+        ours: &[],
+        banned: &[],
+        only: Some(&["proptest"]),
     },
     // The load generator knows the contract only, and is used by nobody.
     Layer {

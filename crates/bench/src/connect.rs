@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use clap::Args;
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
+use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use tonic::Request;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -98,6 +99,11 @@ impl Target {
     /// A client of the sessions with a connection of its own.
     pub(crate) fn sessions_anew(&self) -> SessionServiceClient<Channel> {
         SessionServiceClient::new(self.another_channel())
+    }
+
+    /// A client of the memories with a connection of its own.
+    pub(crate) fn memories_anew(&self) -> MemoryServiceClient<Channel> {
+        MemoryServiceClient::new(self.another_channel())
     }
 
     /// A client of the sessions.

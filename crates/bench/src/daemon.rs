@@ -42,8 +42,12 @@ pub(crate) struct Settings {
     pub(crate) context_window: Option<u64>,
     /// False: nothing is compacted, so that whatever else is measured is that alone.
     pub(crate) compaction: bool,
-    /// True: it has the tenants of [`NEIGHBOURS`], each with its key, and no other.
-    pub(crate) is_shared: bool,
+    /// False: what was said is not indexed.
+    pub(crate) search: bool,
+    /// How long what was said in ended sessions stays, in seconds.
+    pub(crate) retention_s: u32,
+    /// Its tenants, each with a key; none: whoever calls is the only one.
+    pub(crate) tenants: &'static [&'static str],
 }
 
 /// Two tenants of a daemon that is shared: one that calls as people do, and one that floods.
@@ -70,7 +74,9 @@ impl Default for Settings {
             checkpoints: false,
             context_window: None,
             compaction: false,
-            is_shared: false,
+            search: true,
+            retention_s: 30 * 24 * 60 * 60,
+            tenants: &[],
         }
     }
 }
@@ -81,7 +87,7 @@ impl Server {
         let dir = temp_dir(parent)?;
         let config = dir.path().join("memoird.yaml");
         fs::write(&config, settings.yaml(dir.path()))?;
-        for tenant in NEIGHBOURS.iter().filter(|_| settings.is_shared) {
+        for tenant in settings.tenants {
             fs::write(key_file(dir.path(), tenant), key(tenant))?;
         }
         let args = vec!["serve".into(), format!("--config={}", config.display())];
@@ -125,6 +131,16 @@ impl Server {
     pub(crate) fn addr(&self) -> Result<String> {
         let addr = self.address();
         addr.context("the server has taken its endpoints away")
+    }
+
+    /// The number of its process.
+    pub(crate) fn process(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its data directory.
+    pub(crate) fn data_dir(&self) -> PathBuf {
+        self.dir.path().join("data")
     }
 
     /// Where the key of a tenant of a shared daemon is.
@@ -270,33 +286,31 @@ impl Settings {
                 tokens / 4
             )
         });
-        let tenants = match self.is_shared {
-            true => {
-                let tenant = |id: &&str| {
-                    let file = quoted(&key_file(dir, id));
-                    format!("{{ id: {id}, keys: [ {{ file: {file} }} ] }}")
-                };
-                let all: Vec<String> = NEIGHBOURS.iter().map(tenant).collect();
-                format!("tenants: [ {} ]\n", all.join(", "))
-            }
-            false => String::new(),
+        let tenant = |id: &&str| {
+            let file = quoted(&key_file(dir, id));
+            format!("{{ id: {id}, keys: [ {{ file: {file} }} ] }}")
         };
+        let tenants: Vec<String> = self.tenants.iter().map(tenant).collect();
         format!(
             "version: 1\n\
              data_dir: {}\n\
              server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\" }}\n\
-             journal: {{ durability: \"{}\" }}\n\
+             journal: {{ durability: \"{}\", retention: {}s }}\n\
              short_term: {{ max_sessions: {}, max_history_turns: {}, max_history_bytes: {}, \
              session_ttl: {}s }}\n\
              compaction: {{ enabled: {} }}\n\
-             {context}{tenants}hooks: {hooks}\n",
+             search: {{ enabled: {} }}\n\
+             {context}tenants: [ {} ]\nhooks: {hooks}\n",
             quoted(&dir.join("data")),
             self.durability.name(),
+            self.retention_s,
             self.max_sessions,
             self.history_turns,
             self.history_bytes,
             self.session_ttl_s,
             self.compaction,
+            self.search,
+            tenants.join(", "),
         )
     }
 }
@@ -318,11 +332,11 @@ mod tests {
             "{yaml}"
         );
         assert!(
-            yaml.contains("journal: { durability: \"off\" }\n"),
+            yaml.contains("journal: { durability: \"off\", retention: 2592000s }\n"),
             "{yaml}"
         );
         assert!(
-            yaml.contains("compaction: { enabled: false }\nhooks: []\n"),
+            yaml.contains("compaction: { enabled: false }\nsearch: { enabled: true }\ntenants: [  ]\nhooks: []\n"),
             "{yaml}"
         );
         let small = Settings {

@@ -23,6 +23,8 @@ use super::{CommonArgs, Usage, print};
 /// Calls under way, of those that are answered at once and of those with megabytes.
 const IN_FLIGHT: u16 = 1_024;
 const ARRAYS_IN_FLIGHT: usize = 16;
+/// Connections whose answers nobody reads. All that a daemon takes would be another attack.
+const UNREAD_CONNECTIONS: u64 = 256;
 const CONNECTIONS: u16 = 8;
 /// What is there before the flood: sessions with turns, and facts.
 const SESSIONS: u64 = 50;
@@ -193,7 +195,7 @@ async fn arrays(target: &Target, done: Arc<AtomicU64>) {
 /// Asks for histories, and reads none of them.
 async fn unread(target: &Target, done: Arc<AtomicU64>) {
     let mut tasks = JoinSet::new();
-    for number in 0..u64::from(IN_FLIGHT) {
+    for number in 0..UNREAD_CONNECTIONS {
         let (target, done) = (target.clone(), Arc::clone(&done));
         let mut grpc = Grpc::new(target.narrow_channel());
         tasks.spawn(async move {
@@ -227,11 +229,11 @@ async fn answered(done: &AtomicU64, is_done: bool) {
 }
 
 async fn spin() {
-    let spinning = tokio::task::spawn_blocking(|| {
+    // It ends with the process, which waits for no thread but the runtime's.
+    std::thread::spawn(|| {
         loop {
             std::hint::spin_loop();
         }
     });
-    // It ends with the process.
-    let _ = spinning.await;
+    std::future::pending().await
 }

@@ -23,6 +23,8 @@ mod neighbours;
 mod output;
 mod recover;
 mod report;
+mod search;
+mod soak;
 mod traffic;
 
 use std::io::{self, Write};
@@ -45,6 +47,8 @@ use load::LoadArgs;
 use memory::MemoryArgs;
 use neighbours::NeighboursArgs;
 use recover::RecoverArgs;
+use search::SearchArgs;
+use soak::SoakArgs;
 
 /// The bare server allocates as the daemon does; otherwise two allocators are compared.
 #[global_allocator]
@@ -95,6 +99,10 @@ enum Scenario {
     Recover(RecoverArgs),
     /// Call at a tenant's own pace while another tenant floods the daemon
     Neighbours(NeighboursArgs),
+    /// Compare appends with the index of what was said and without
+    Search(SearchArgs),
+    /// Use all of a daemon for a long time, on a disk that fills and empties
+    Soak(SoakArgs),
     /// The flood that `neighbours` starts
     #[command(hide = true)]
     Flood(FloodArgs),
@@ -223,6 +231,8 @@ async fn run(cli: Cli) -> Result<()> {
         Scenario::Hooks(args) => hooks::run(&common, args).await,
         Scenario::Recover(args) => recover::run(&common, args).await,
         Scenario::Neighbours(args) => neighbours::run(&common, args).await,
+        Scenario::Search(args) => search::run(&common, args).await,
+        Scenario::Soak(args) => soak::run(&common, args).await,
         Scenario::Flood(args) => flood::run(&common, args).await,
         Scenario::BareServer(args) => baseline::run(args).await,
     }
@@ -236,6 +246,11 @@ pub(crate) fn print(text: &str) -> Result<()> {
 /// Writes one JSON value, indented.
 pub(crate) fn print_json(value: &serde_json::Value) -> Result<()> {
     print(&format!("{value:#}"))
+}
+
+/// Says how far a long measurement is.
+pub(crate) fn progress(line: &str) -> Result<()> {
+    writeln!(io::stderr(), "{line}").context("cannot write the progress")
 }
 
 /// Shows progress on a terminal.

@@ -26,7 +26,7 @@ use super::flood::Flood;
 use super::mix::Mix;
 use super::output::{self, figure};
 use super::traffic::{Bodies, Rng, turn};
-use super::{CommonArgs, Durability, clock, print, print_json, spinner};
+use super::{CommonArgs, Durability, clock, print, print_json, progress, spinner};
 
 /// The goals: so many times what they are alone.
 const GOAL_P99: f64 = 2.0;
@@ -51,7 +51,7 @@ pub(super) struct NeighboursArgs {
     #[arg(default_values_t = Flood::ALL)]
     floods: Vec<Flood>,
     /// Seconds of each measurement
-    #[arg(long, value_name = "N", default_value_t = 10)]
+    #[arg(long, value_name = "N", default_value_t = 3)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=3600))]
     seconds: u32,
     /// How often each is measured, in turn with the victim alone; the median counts
@@ -75,6 +75,7 @@ pub(super) struct NeighboursArgs {
 /// What the victim's calls waited for, in milliseconds.
 #[derive(Clone, Copy)]
 struct Latencies {
+    samples: u64,
     p99_ms: f64,
     worst_ms: f64,
     failed: u64,
@@ -100,7 +101,7 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
     let settings = Settings {
         durability: args.durability,
         history_turns: 1_000,
-        is_shared: true,
+        tenants: &NEIGHBOURS,
         ..Settings::default()
     };
     let parent = args.dir.clone().unwrap_or_else(std::env::temp_dir);
@@ -115,6 +116,11 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
             capacity(&victim).await? / SHARE
         }
     };
+    let runs = args.runs;
+    progress(&format!(
+        "the victim appends {rate:.0} times a second, {runs} runs of {} s each",
+        args.seconds
+    ))?;
     let mut measured = Vec::with_capacity(args.floods.len());
     for kind in args.floods.iter().copied() {
         spinner.set_message(format!("prepares {kind}"));
@@ -129,6 +135,7 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
             row.beside.push(args.victim(&victim, rate).await?);
             row.flood_rate = flood.end()? as f64 / f64::from(args.seconds);
         }
+        progress(&row.line())?;
         measured.push(row);
     }
     spinner.finish_and_clear();
@@ -241,6 +248,7 @@ async fn at_a_pace(target: &Target, pace: Duration, span: Duration) -> Result<La
         failed += u64::from(!is_done);
     }
     Ok(Latencies {
+        samples: latencies_us.len(),
         p99_ms: latencies_us.value_at_quantile(0.99) as f64 / 1e3,
         worst_ms: latencies_us.max() as f64 / 1e3,
         failed,
@@ -266,6 +274,23 @@ impl Beside {
         self.beside.iter().map(|run| run.failed).sum()
     }
 
+    fn samples(&self) -> u64 {
+        self.beside.iter().map(|run| run.samples).sum()
+    }
+
+    /// What is said as soon as it is measured.
+    fn line(&self) -> String {
+        let [p99, worst] = [p99, worst].map(|of| {
+            let ratio = figure(self.ratio(of), 2);
+            format!(
+                "{} ms, {ratio} x alone",
+                figure(median(&self.beside, of), 2)
+            )
+        });
+        let (flood, samples) = (self.flood, self.samples());
+        format!("{flood}: p99 {p99}; worst {worst}; {samples} calls")
+    }
+
     fn json(&self) -> serde_json::Value {
         json!({
             "flood": self.flood.to_string(),
@@ -274,6 +299,7 @@ impl Beside {
             "p99_ratio": self.ratio(p99),
             "worst_ms": [median(&self.alone, worst), median(&self.beside, worst)],
             "worst_ratio": self.ratio(worst),
+            "calls": self.samples(),
             "failed": self.failed(),
         })
     }
@@ -303,6 +329,7 @@ fn print_table(rate: f64, measured: &[Beside]) -> Result<()> {
         "worst alone",
         "beside",
         "ratio",
+        "calls",
         "failed",
     ]);
     for row in measured {
@@ -315,6 +342,7 @@ fn print_table(rate: f64, measured: &[Beside]) -> Result<()> {
             figure(median(&row.alone, worst), 2),
             figure(median(&row.beside, worst), 2),
             figure(row.ratio(worst), 2),
+            row.samples().to_string(),
             row.failed().to_string(),
         ]);
     }

@@ -218,7 +218,7 @@ pub(super) fn turn(index: usize, bytes: usize, rng: &mut Rng) -> Turn {
 }
 
 /// Words, to the byte as long as asked.
-fn text(bytes: usize, rng: &mut Rng) -> String {
+pub(super) fn text(bytes: usize, rng: &mut Rng) -> String {
     let mut text = String::with_capacity(bytes + 16);
     while text.len() < bytes {
         let word = rng.below(WORDS.len() as u64);

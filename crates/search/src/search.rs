@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use memoird_core::ids::{Generation, SessionId};
+use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_engine::{Engine, EngineError, HistoryQuery, HistoryScope, Stopwatch, Tenant};
@@ -33,8 +33,10 @@ const QUERY_BYTES_MAX: usize = 4 << 10;
 const CANDIDATES_MAX: usize = 512;
 /// Turns that are read from the journal at once.
 const READ_TURNS: usize = 16;
-/// Searches at once; more wait.
+/// Searches at once, of all tenants and of one; more wait, so that no tenant waits for more than
+/// a few of another.
 const SEARCHES_MAX: usize = 4;
+const TENANT_SEARCHES_MAX: usize = 2;
 /// How long a search waits for the index to have what was said before it.
 const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
 /// Bytes of turns after which a page ends, and after which a hit is given without the turns
@@ -66,6 +68,7 @@ pub(crate) struct Shared {
     pub(crate) wanted: Notify,
     pub(crate) counters: Counters,
     places: Semaphore,
+    tenant_places: Mutex<HashMap<TenantId, Arc<Semaphore>>>,
     seconds: Histogram,
 }
 
@@ -103,6 +106,7 @@ impl Search {
             wanted: Notify::new(),
             counters: Counters::default(),
             places: Semaphore::new(SEARCHES_MAX),
+            tenant_places: Mutex::default(),
             seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             engine,
         };
@@ -154,12 +158,20 @@ impl Search {
             return Err(SearchError::Off);
         }
         let sought = sought(&request)?;
-        let closed = |_| SearchError::Engine(EngineError::Stopping);
-        let _place = shared.places.acquire().await.map_err(closed)?;
         let incomplete = !self.catch_up().await;
+        let closed = |_| SearchError::Engine(EngineError::Stopping);
+        let of_tenant = self.places_of(&tenant.id);
+        let _first = of_tenant.acquire().await.map_err(closed)?;
+        let _then = shared.places.acquire().await.map_err(closed)?;
         let page = self.page(tenant, request, sought).await?;
         shared.seconds.observe(watch.seconds());
         Ok(SearchPage { incomplete, ..page })
+    }
+
+    fn places_of(&self, tenant: &TenantId) -> Arc<Semaphore> {
+        let mut places = locked(&self.shared.tenant_places);
+        let new = || Arc::new(Semaphore::new(TENANT_SEARCHES_MAX));
+        Arc::clone(places.entry(tenant.clone()).or_insert_with(new))
     }
 
     /// Waits until the index has what was said so far. False when it takes too long.

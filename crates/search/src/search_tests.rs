@@ -1,8 +1,11 @@
 //! What is found, by whom, and how the index survives what happens to its file.
 
+#[path = "search_tests/fuzz.rs"]
+mod fuzz;
+
 use std::path::Path;
 
-use memoird_core::ids::{Subject, TenantId};
+use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{

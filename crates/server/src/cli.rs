@@ -31,10 +31,11 @@ mod verify;
 mod watch;
 mod window;
 
+use std::ffi::OsString;
 use std::future::Future;
 use std::path::PathBuf;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
@@ -171,8 +172,28 @@ fn version() -> String {
 
 /// Reads the process's arguments. Ends the process where they are wrong, or ask for help.
 pub(crate) fn parse() -> Cli {
-    let matches = Cli::command().get_matches();
-    read(&matches).unwrap_or_else(|error| error.exit())
+    let parsed = parse_from(std::env::args_os());
+    parsed.unwrap_or_else(|error| error.exit())
+}
+
+fn parse_from<W>(words: impl IntoIterator<Item = W>) -> Result<Cli, clap::Error>
+where
+    W: Into<OsString> + Clone,
+{
+    let matches = Cli::command().try_get_matches_from(words);
+    read(&matches.map_err(explain_key)?)
+}
+
+/// Where somebody typed a key: clap says that there is no such option, and this says why.
+fn explain_key(error: clap::Error) -> clap::Error {
+    let unknown = error.get(ContextKind::InvalidArg);
+    let is_key = unknown.is_some_and(|option| option.to_string() == "--key");
+    if error.kind() != ErrorKind::UnknownArgument || !is_key {
+        return error;
+    }
+    let problem = "a key on the command line can be read by every process of the machine: \
+                   put it into MEMOIRD_KEY or into a file for --key-file";
+    Cli::command().error(ErrorKind::UnknownArgument, problem)
 }
 
 /// Does what was asked.
@@ -206,11 +227,6 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
 }
 
 fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
-    if matches.value_source("key") == Some(ValueSource::CommandLine) {
-        let problem = "a key on the command line can be read by every process of the machine: \
-                       put it into MEMOIRD_KEY or into a file for --key-file";
-        return Err(Cli::command().error(ErrorKind::UnknownArgument, problem));
-    }
     let mut cli = Cli::from_arg_matches(matches)?;
     cli.client.connect.addr_typed = matches.value_source("addr") == Some(ValueSource::CommandLine);
     Ok(cli)
@@ -257,8 +273,7 @@ mod tests {
     use super::*;
 
     fn parsed(args: &[&str]) -> Result<Cli, clap::Error> {
-        let matches = Cli::command().try_get_matches_from(args)?;
-        read(&matches)
+        parse_from(args)
     }
 
     #[test]

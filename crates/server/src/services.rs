@@ -25,6 +25,9 @@ use crate::wire::status;
 pub(crate) use maintenance::{Maintenance, MaintenanceError};
 pub(crate) use watch::{Epoch, Watching};
 
+/// Bytes of the largest page of hits, memories or sessions, and about what a recall gives at most.
+const PAGE_BYTES_MAX: u64 = 2 << 20;
+
 /// The implementation of all three services.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
@@ -63,6 +66,12 @@ fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
 fn place<T>(request: &Request<T>) -> Result<Arc<CallPlace>, Status> {
     let place = request.extensions().get::<Arc<CallPlace>>();
     place.map(Arc::clone).ok_or_else(status::no_caller)
+}
+
+/// Splits a request for a page, and waits for room for the answer.
+async fn split_for_page<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
+    place(&request)?.reserve_answer(PAGE_BYTES_MAX).await?;
+    split(request)
 }
 
 /// Splits a request into the caller, which the auth layer found, and the message.

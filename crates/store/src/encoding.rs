@@ -325,6 +325,9 @@ pub(crate) fn decode_live_set(row: &[u8]) -> Option<LiveSet> {
 }
 
 #[cfg(test)]
+mod fuzz;
+
+#[cfg(test)]
 mod tests {
     use super::*;
 

@@ -491,4 +491,19 @@ async fn the_key_of_the_caller_is_no_idempotency_key_of_a_fact() {
         let added = ask_as(&daemon, &add, Setup::ALPHA).await;
         assert_eq!(added.code, Some(0), "{added:?}");
     }
+    let keyed = [
+        "memory",
+        "add",
+        "--subject",
+        "ann",
+        "--kind",
+        "project",
+        "--key",
+        "k",
+    ];
+    for (fact, code) in [("A fact", 0), ("A fact", 0), ("Another one", 1)] {
+        let add = [&keyed[..], &[fact]].concat();
+        let added = ask_as(&daemon, &add, Setup::ALPHA).await;
+        assert_eq!(added.code, Some(code), "{fact}: {added:?}");
+    }
 }

@@ -1,8 +1,10 @@
 //! How well the words of a memory answer those of a query, in two steps: which words the
 //! index found is enough to choose candidates; then their text decides.
 
+use unicode_normalization::char::is_combining_mark;
+
 use super::stop_words::{is_begun, is_ending, is_stop_word};
-use super::{Token, is_apostrophe, tokens};
+use super::{Token, is_apostrophe, is_diacritic, tokens};
 
 /// Terms of one query; further words of it are not looked for.
 pub const TERMS_MAX: usize = 32;
@@ -64,6 +66,13 @@ impl Term {
     /// The word folded and without its ending: what an index of stems is asked for.
     pub fn stem(&self) -> &str {
         &self.stem
+    }
+
+    /// The word as FTS5's `unicode61` cuts it: the vowel signs of Hindi and others are letters
+    /// to us, and stand between words there. A text that has the word has all of these.
+    pub fn index_words(&self) -> impl Iterator<Item = &str> {
+        let is_between = |c| is_combining_mark(c) && !is_diacritic(c);
+        self.word.split(is_between).filter(|word| !word.is_empty())
     }
 }
 

@@ -2,6 +2,7 @@
 
 mod across;
 mod fixtures;
+mod fuzz;
 mod native;
 mod responses;
 

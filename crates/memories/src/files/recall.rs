@@ -5,8 +5,8 @@ use std::collections::{HashMap, HashSet};
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
-use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statistics};
-use rusqlite::params;
+use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statistics, Term};
+use rusqlite::{Statement, ToSql, params};
 
 use super::reader::MemoryReader;
 use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, range};
@@ -114,7 +114,7 @@ impl MemoryReader<'_> {
             let mut matches = Matches::new(numbers);
             let (first, _) = range(partition);
             for (index, term) in query.terms().iter().enumerate() {
-                let found = self.matches(&term.word, partition, |no| {
+                let found = self.matches(term, partition, |no| {
                     matches.note(no - first, index);
                 })?;
                 statistics.found_in[index] += found.estimate(first, numbers);
@@ -213,21 +213,51 @@ impl MemoryReader<'_> {
     }
 
     /// Looks up a term in one partition, the newest memories first.
-    fn matches(&self, word: &str, partition: i64, mut note: impl FnMut(i64)) -> Answer<Looked> {
+    fn matches(&self, term: &Term, partition: i64, note: impl FnMut(i64)) -> Answer<Looked> {
         let sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
                    ORDER BY rowid DESC LIMIT ?";
         let mut statement = self.connection.prepare_cached(sql)?;
         let (first, last) = range(partition);
-        let phrase = format!("\"{word}\"");
-        let mut rows = statement.query(params![phrase, first, last, limit(MATCHES_MAX)])?;
-        let mut looked = Looked { found: 0, last: 0 };
-        while let Some(row) = rows.next()? {
-            looked.last = row.get(0)?;
-            note(looked.last);
-            looked.found += 1;
+        let words: Vec<String> = term
+            .index_words()
+            .map(|word| format!("\"{word}\""))
+            .collect();
+        let nothing = Looked { found: 0, last: 0 };
+        if words.is_empty() {
+            return Ok(nothing);
         }
-        Ok(looked)
+        let sought = params![words.join(" AND "), first, last, limit(MATCHES_MAX)];
+        match look(&mut statement, sought, note) {
+            // A word that the index cuts in a place that we do not know of is one that it does
+            // not find; the others are found.
+            Err(error) if is_cut(&error) => Ok(nothing),
+            looked => Ok(looked?),
+        }
     }
+}
+
+/// Reads the numbers of the memories that were found.
+fn look(
+    statement: &mut Statement<'_>,
+    sought: &[&dyn ToSql],
+    mut note: impl FnMut(i64),
+) -> rusqlite::Result<Looked> {
+    let mut rows = statement.query(sought)?;
+    let mut looked = Looked { found: 0, last: 0 };
+    while let Some(row) = rows.next()? {
+        looked.last = row.get(0)?;
+        note(looked.last);
+        looked.found += 1;
+    }
+    Ok(looked)
+}
+
+/// True where a word is several to the index, which it has no places of.
+fn is_cut(error: &rusqlite::Error) -> bool {
+    let rusqlite::Error::SqliteFailure(_, Some(problem)) = error else {
+        return false;
+    };
+    problem.starts_with("fts5: phrase queries are not supported")
 }
 
 /// How far a term was looked up.

@@ -15,6 +15,7 @@ mod embedding;
 mod extraction;
 mod files;
 mod forget;
+mod fuzz;
 mod kit;
 mod model;
 mod recall;

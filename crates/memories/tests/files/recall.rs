@@ -46,6 +46,15 @@ fn words_are_found_however_they_end_and_the_fitting_ones_first() {
 }
 
 #[test]
+fn a_word_that_the_index_cuts_elsewhere_fails_no_recall_and_is_found() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "बिल्ली रसोई में है");
+    kit.say(2, "ann", "The cat is in the kitchen");
+    assert_eq!(kit.found("ann", "बिल्ली कहाँ है?"), [1]);
+    assert_eq!(kit.found("ann", "kitchen cafe\u{345}s"), [2]);
+}
+
+#[test]
 fn a_subject_finds_its_own_and_the_teams_and_nothing_else() {
     let kit = Kit::new();
     kit.say(1, "ann", "the secret plan");

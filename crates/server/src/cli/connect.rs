@@ -48,11 +48,6 @@ pub(crate) struct ConnectArgs {
     #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
     key_file: Option<PathBuf>,
 
-    // Only to be refused: every process of the machine could read it. The variable is not
-    // clap's, which would give it to any option of a command with this name, too.
-    #[arg(long = "key", id = "key", global = true, hide = true)]
-    _key: Option<String>,
-
     /// True when `--addr` was typed, not taken from the environment.
     #[arg(skip)]
     pub(crate) addr_typed: bool,

@@ -113,8 +113,7 @@ const SECRET_BYTES_MIN: usize = 4;
 /// Takes out of a message what somebody wrote into the file as a key: the message quotes the
 /// file, and is shown in logs and to clients.
 fn without_secrets(message: &str, text: &str) -> String {
-    let mut secrets = Vec::new();
-    // A file that is no YAML is not quoted by its values.
+    let mut secrets = secrets_by_lines(text);
     if let Ok(file) = read_yaml::<Value>(text) {
         collect_secrets(&file, false, &mut secrets);
     }
@@ -123,12 +122,52 @@ fn without_secrets(message: &str, text: &str) -> String {
     let shown = secrets.iter().fold(message.to_owned(), |shown, secret| {
         shown.replace(secret.as_str(), "[not shown]")
     });
-    match secrets.is_empty() {
+    match shown == message {
         true => shown,
         false => format!(
             "{shown}\na key is never written here: name where it is, {{ env: NAME }} or \
              {{ file: PATH }}"
         ),
+    }
+}
+
+/// The words behind the keys in which secrets are, line by line: of a file that is no YAML, and
+/// of comments, a message quotes as much.
+fn secrets_by_lines(text: &str) -> Vec<String> {
+    let mut secrets = Vec::new();
+    // How far the line is indented that a list goes on from.
+    let mut list_of: Option<usize> = None;
+    for line in text.lines() {
+        let indent = line.len() - line.trim_start().len();
+        let is_item = line.trim_start().starts_with('-');
+        let goes_on = list_of.is_some_and(|start| indent > start || is_item && indent == start);
+        let named = SECRET_KEYS.iter().find_map(|key| {
+            let (before, behind) = line.split_once(key)?;
+            let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
+            behind.trim_start().strip_prefix(':').filter(|_| is_whole)
+        });
+        list_of = match (named, goes_on) {
+            (Some(_), _) => Some(indent),
+            (None, true) => list_of,
+            (None, false) => None,
+        };
+        if let Some(behind) = named.or(goes_on.then_some(line)) {
+            collect_words(behind, &mut secrets);
+        }
+    }
+    secrets
+}
+
+/// The words of a line that are neither names of fields nor what says where a secret is.
+fn collect_words(line: &str, secrets: &mut Vec<String>) {
+    let is_between = |c: char| c.is_whitespace() || "[]{},\"'".contains(c);
+    let mut is_place = false;
+    for word in line.split(is_between).filter(|word| !word.is_empty()) {
+        let name = word.strip_suffix(':');
+        if name.is_none() && !is_place && word.len() >= SECRET_BYTES_MIN {
+            secrets.push(word.to_owned());
+        }
+        is_place = name.is_some_and(|name| PLACES.contains(&name));
     }
 }
 

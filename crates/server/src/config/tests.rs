@@ -1,6 +1,7 @@
 //! What a configuration file may say, and what is said of one that may not.
 
 mod compaction;
+mod fuzz;
 mod keys;
 mod long_term;
 

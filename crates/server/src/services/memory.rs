@@ -5,7 +5,7 @@ use memoird_proto::spliced::memory_service_server::MemoryService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
-use super::{Answer, Api, answer, split};
+use super::{Answer, Api, answer, split, split_for_page};
 use crate::wire::from::{generation, optional, session_id};
 use crate::wire::memory::{from, to};
 use crate::wire::search;
@@ -25,7 +25,7 @@ impl MemoryService for Api {
     }
 
     async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
-        let (tenant, request) = split(request)?;
+        let (tenant, request) = split_for_page(request).await?;
         let outcome = self.memories.recall(&tenant, from::recall(request)?).await;
         answer(outcome, to::recalled)
     }
@@ -47,7 +47,7 @@ impl MemoryService for Api {
         &self,
         request: Request<v1::ListMemoriesRequest>,
     ) -> Answer<v1::ListMemoriesResponse> {
-        let (tenant, request) = split(request)?;
+        let (tenant, request) = split_for_page(request).await?;
         let page = self.memories.list(&tenant, from::list(request)?).await;
         answer(page, |page| to::memories(&page))
     }
@@ -79,7 +79,7 @@ impl MemoryService for Api {
         &self,
         request: Request<v1::GetManifestRequest>,
     ) -> Answer<v1::GetManifestResponse> {
-        let (tenant, request) = split(request)?;
+        let (tenant, request) = split_for_page(request).await?;
         let subject = from::subject(&request.subject)?;
         let [lines, bytes] = [request.max_lines, request.max_bytes].map(|max| max as usize);
         let manifest = self.memories.manifest(&tenant, subject, lines, bytes).await;
@@ -90,7 +90,7 @@ impl MemoryService for Api {
         &self,
         request: Request<v1::LeaseExtractionRequest>,
     ) -> Answer<spliced::LeaseExtractionResponse> {
-        let (tenant, request) = split(request)?;
+        let (tenant, request) = split_for_page(request).await?;
         let session = session_id(&request.session_id)?;
         let generation = generation(&request.generation)?;
         let subject = optional(&request.subject, Subject::parse)?;
@@ -145,7 +145,7 @@ impl MemoryService for Api {
         &self,
         request: Request<v1::SearchTranscriptsRequest>,
     ) -> Answer<spliced::SearchTranscriptsResponse> {
-        let (tenant, request) = split(request)?;
+        let (tenant, request) = split_for_page(request).await?;
         let found = self.search.search(&tenant, search::request(request)?).await;
         match found {
             Ok(found) => Ok(Response::new(search::found(found))),

@@ -6,7 +6,7 @@ use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
 use super::watch::EventStream;
-use super::{Answer, Api, answer, caller, place, split};
+use super::{Answer, Api, answer, caller, place, split, split_for_page};
 use crate::heavy::HEAVY_BYTES;
 use crate::wire::context::Writer;
 use crate::wire::{compaction, context, from, status, to};
@@ -109,7 +109,7 @@ impl SessionService for Api {
         &self,
         request: Request<v1::ListSessionsRequest>,
     ) -> Answer<v1::ListSessionsResponse> {
-        let (tenant, request) = split(request)?;
+        let (tenant, request) = split_for_page(request).await?;
         let size = from::page_size(request.page_size);
         let after = from::session_page_token(&request.page_token)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));

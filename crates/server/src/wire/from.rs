@@ -271,3 +271,6 @@ fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerpr
     let bodies = turns.iter().map(|turn| &turn.body[..]);
     fingerprint([subject].into_iter().chain(bodies))
 }
+
+#[cfg(test)]
+mod fuzz;

@@ -1,6 +1,7 @@
 //! Windows, asked of the engine: what they wait for, what they touch, what they count.
 
 mod counting;
+mod fuzz;
 mod touches;
 mod truth;
 

@@ -1,0 +1,287 @@
+//! `memoird-bench soak`: tenants that use all of a daemon for a long time, on a disk that fills
+//! and empties. What it uses has to stay flat, and what it acknowledged has to be there.
+
+mod bot;
+mod disk;
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use clap::Args;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+use tonic::Status;
+use tonic_types::StatusExt;
+
+use super::daemon::{Server, Settings};
+use super::traffic::Rng;
+use super::{CommonArgs, Durability, clock, print, progress};
+use bot::Bot;
+use disk::Filler;
+
+const TENANTS: [&str; 8] = ["t1", "t2", "t3", "t4", "t5", "t6", "t7", "t8"];
+/// Bots of a tenant, each with sessions of its own and one call at a time.
+const BOTS: u64 = 4;
+/// Turns of ended sessions stay so long, so that the journal stops growing.
+pub(super) const RETENTION: Duration = Duration::from_secs(240);
+/// A row of the result each time.
+const ROW: Duration = Duration::from_secs(60);
+/// When the disk is full, in each minute.
+const FULL_FROM: Duration = Duration::from_secs(25);
+const HEADER: &str = "seed\tminute\trss_mib\tthreads\tdescriptors\tjournal_mib\tindex_mib\t\
+                      checkpoints_mib\tcalls\terrors\tby_reason";
+
+/// How long, how much, and where.
+#[derive(Args)]
+pub(super) struct SoakArgs {
+    /// Minutes in all; those that the result has of this seed are not done again
+    #[arg(long, value_name = "N", default_value_t = 20)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    minutes: u32,
+    /// Calls a second of all tenants together
+    #[arg(long, value_name = "N", default_value_t = 160)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: u32,
+    /// Chooses calls and sessions
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Where the daemon keeps its data: a small file system of its own, where it is to be full
+    #[arg(long, value_name = "DIR")]
+    dir: PathBuf,
+    /// Seconds of each minute in which that file system is full; 0: never
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u32).range(0..=30))]
+    full_seconds: u32,
+    /// Where the result is: soak.tsv, to which rows are added
+    #[arg(long, value_name = "DIR", default_value = "target/soak")]
+    out: PathBuf,
+    /// When the daemon calls an append done. It is not killed, so none may lose anything
+    #[arg(long, value_enum, default_value_t = Durability::Interval)]
+    durability: Durability,
+}
+
+/// What the bots share.
+#[derive(Default)]
+pub(super) struct Gauge {
+    is_over: AtomicBool,
+    calls: AtomicU64,
+    errors: Mutex<BTreeMap<String, u64>>,
+}
+
+/// What a daemon uses at one moment.
+struct Usage {
+    rss_bytes: u64,
+    threads: u64,
+    descriptors: u64,
+    journal_bytes: u64,
+    index_bytes: u64,
+    checkpoints_bytes: u64,
+}
+
+/// Turns that were acknowledged, and what became of them.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Kept {
+    pub(super) asked: u64,
+    pub(super) lost: u64,
+    pub(super) twice: u64,
+}
+
+impl Gauge {
+    pub(super) fn is_over(&self) -> bool {
+        self.is_over.load(Ordering::Relaxed)
+    }
+
+    /// Counts a call.
+    pub(super) fn note(&self, outcome: Result<(), &Status>) {
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        if let Err(status) = outcome {
+            let reason = status.get_details_error_info().map(|info| info.reason);
+            let reason = reason.unwrap_or_else(|| format!("{:?}", status.code()));
+            let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+            *errors.entry(reason).or_default() += 1;
+        }
+    }
+
+    /// Calls and errors since this was asked before.
+    fn take(&self) -> (u64, BTreeMap<String, u64>) {
+        let mut errors = self.errors.lock().unwrap_or_else(PoisonError::into_inner);
+        (
+            self.calls.swap(0, Ordering::Relaxed),
+            std::mem::take(&mut errors),
+        )
+    }
+}
+
+/// Uses a daemon for the minutes that are missing, and asks for what it acknowledged.
+pub(super) async fn run(common: &CommonArgs, args: SoakArgs) -> Result<()> {
+    fs::create_dir_all(&args.out)?;
+    let result = args.out.join("soak.tsv");
+    let first = minutes_done(&result, args.seed) + 1;
+    let settings = Settings {
+        durability: args.durability,
+        max_sessions: 400,
+        history_turns: 200,
+        checkpoints: true,
+        compaction: true,
+        retention_s: u32::try_from(RETENTION.as_secs())?,
+        tenants: &TENANTS,
+        ..Settings::default()
+    };
+    let server = Server::memoird(&common.daemon()?, settings, &args.dir).await?;
+    let gauge = Arc::new(Gauge::default());
+    let bots = args.start(&server, &gauge, first)?;
+    progress(HEADER)?;
+    for minute in first..=args.minutes {
+        args.minute(&gauge).await?;
+        let row = row(args.seed, minute, &Usage::of(&server)?, gauge.take());
+        keep(&result, &row)?;
+        progress(&row)?;
+    }
+    gauge.is_over.store(true, Ordering::Relaxed);
+    let kept = read_back(bots).await?;
+    let last = format!(
+        "{} acknowledged turns were asked for: {} lost, {} twice",
+        kept.asked, kept.lost, kept.twice
+    );
+    keep(&result, &format!("{}\tend\t{last}", args.seed))?;
+    print(&last)?;
+    anyhow::ensure!(
+        kept.lost + kept.twice == 0,
+        "acknowledged turns are not as they were"
+    );
+    Ok(())
+}
+
+impl SoakArgs {
+    fn start(&self, server: &Server, gauge: &Arc<Gauge>, first: u32) -> Result<JoinSet<Bot>> {
+        let mut rng = Rng::new(self.seed ^ u64::from(first) << 32);
+        let mut bots = JoinSet::new();
+        let pace = Duration::from_secs(TENANTS.len() as u64 * BOTS) / self.rate;
+        for tenant in TENANTS {
+            for number in 0..BOTS {
+                let name = format!("{first}-{number}");
+                let bot = Bot::new(server.target_of(tenant)?, name, Rng::new(rng.next()));
+                bots.spawn(bot.run(pace, Arc::clone(gauge)));
+            }
+        }
+        Ok(bots)
+    }
+
+    /// A minute, in which the disk is full for a while.
+    async fn minute(&self, gauge: &Gauge) -> Result<()> {
+        let started = clock::monotonic();
+        if self.full_seconds > 0 {
+            sleep(FULL_FROM).await;
+            let until = FULL_FROM + Duration::from_secs(self.full_seconds.into());
+            let mut filler = Filler::in_dir(&self.dir)?;
+            while clock::since(started) < until && !gauge.is_over() {
+                filler.fill()?;
+                sleep(Duration::from_millis(200)).await;
+            }
+        }
+        sleep(ROW.saturating_sub(clock::since(started))).await;
+        Ok(())
+    }
+}
+
+/// Waits for the bots, and asks for what each of them was told is there.
+async fn read_back(mut bots: JoinSet<Bot>) -> Result<Kept> {
+    let mut sum = Kept::default();
+    while let Some(bot) = bots.join_next().await {
+        let kept = bot?.read_back().await?;
+        sum.asked += kept.asked;
+        sum.lost += kept.lost;
+        sum.twice += kept.twice;
+    }
+    Ok(sum)
+}
+
+fn minutes_done(result: &Path, seed: u64) -> u32 {
+    let text = fs::read_to_string(result).unwrap_or_default();
+    let minute = |line: &str| {
+        let mut columns = line.split('\t');
+        let is_ours = columns.next()?.parse() == Ok(seed);
+        let minute = columns.next()?.parse().ok()?;
+        is_ours.then_some(minute)
+    };
+    text.lines().filter_map(minute).max().unwrap_or(0)
+}
+
+fn keep(result: &Path, row: &str) -> Result<()> {
+    let is_new = !result.exists();
+    let mut file = OpenOptions::new().create(true).append(true).open(result)?;
+    let header = if is_new {
+        format!("{HEADER}\n")
+    } else {
+        String::new()
+    };
+    writeln!(file, "{header}{row}").context("cannot write the result")
+}
+
+fn row(
+    seed: u64,
+    minute: u32,
+    usage: &Usage,
+    (calls, errors): (u64, BTreeMap<String, u64>),
+) -> String {
+    let mib = |bytes: u64| format!("{:.1}", bytes as f64 / f64::from(1 << 20));
+    let all: u64 = errors.values().sum();
+    let reasons: Vec<String> = errors
+        .iter()
+        .map(|(reason, count)| format!("{reason}={count}"))
+        .collect();
+    [
+        seed.to_string(),
+        minute.to_string(),
+        mib(usage.rss_bytes),
+        usage.threads.to_string(),
+        usage.descriptors.to_string(),
+        mib(usage.journal_bytes),
+        mib(usage.index_bytes),
+        mib(usage.checkpoints_bytes),
+        calls.to_string(),
+        all.to_string(),
+        reasons.join(" "),
+    ]
+    .join("\t")
+}
+
+impl Usage {
+    /// Of a daemon of our own, from what Linux says of its process.
+    fn of(server: &Server) -> Result<Self> {
+        let process = PathBuf::from(format!("/proc/{}", server.process()));
+        let status = fs::read_to_string(process.join("status"))?;
+        let field = |name: &str| {
+            let line = status.lines().find_map(|line| line.strip_prefix(name));
+            let number = line.and_then(|rest| rest.split_whitespace().next());
+            number
+                .and_then(|number| number.parse::<u64>().ok())
+                .context("a field of Linux")
+        };
+        let data = server.data_dir();
+        let with_log =
+            |name: &str| bytes(&data.join(name)) + bytes(&data.join(format!("{name}-wal")));
+        Ok(Self {
+            rss_bytes: field("VmRSS:")? << 10,
+            threads: field("Threads:")?,
+            descriptors: fs::read_dir(process.join("fd"))?.count() as u64,
+            journal_bytes: with_log("journal.db"),
+            index_bytes: with_log("search.db"),
+            checkpoints_bytes: bytes(&data.with_file_name("checkpoints")),
+        })
+    }
+}
+
+/// Bytes of a file, or of all files below a directory; 0 where there is none.
+fn bytes(path: &Path) -> u64 {
+    match fs::read_dir(path) {
+        Ok(entries) => entries.flatten().map(|entry| bytes(&entry.path())).sum(),
+        Err(_) => fs::metadata(path).map_or(0, |file| file.len()),
+    }
+}

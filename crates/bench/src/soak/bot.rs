@@ -1,0 +1,334 @@
+//! A bot that uses all that a daemon has for bots, one call at a time, and keeps a book of the
+//! turns that were acknowledged.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+use memoird_proto::v1::memory_service_client::MemoryServiceClient;
+use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::session_service_client::SessionServiceClient;
+use memoird_proto::v1::{
+    AppendRequest, EndSessionRequest, GetContextRequest, GetHistoryRequest, HistoryScope,
+    MemoryKind, Part, PatchStateRequest, RecallRequest, RememberRequest, ResetSessionRequest, Role,
+    SearchTranscriptsRequest, Turn,
+};
+use tokio::time::sleep;
+use tonic::Status;
+use tonic::transport::Channel;
+
+use super::super::clock;
+use super::super::connect::Target;
+use super::super::traffic::Rng;
+use super::{Gauge, Kept, RETENTION};
+
+/// Sessions of a bot.
+const SESSIONS: u64 = 12;
+/// Different facts of a bot: said again they are the same, so that memories stop growing.
+const FACTS: u64 = 200;
+/// Bytes of the longest turn.
+const TURN_BYTES_MAX: u64 = 1_500;
+/// How long a turn of an ended session is asked for: what is older may be forgotten already.
+const ASKED_FOR: Duration = Duration::from_secs(RETENTION.as_secs() / 2);
+/// How long what was full has to be written again before turns are asked for.
+const READS_TRIED: u32 = 50;
+const READ_AGAIN: Duration = Duration::from_millis(200);
+
+/// One of them.
+pub(super) struct Bot {
+    target: Target,
+    sessions: SessionServiceClient<Channel>,
+    memories: MemoryServiceClient<Channel>,
+    name: String,
+    rng: Rng,
+    turns: u64,
+    books: BTreeMap<(u64, String), Book>,
+}
+
+/// What was acknowledged of one generation: the number that each turn says, by its seq.
+#[derive(Default)]
+struct Book {
+    said: BTreeMap<u64, u64>,
+    ended: Option<Instant>,
+}
+
+impl Bot {
+    pub(super) fn new(target: Target, name: String, rng: Rng) -> Self {
+        Self {
+            sessions: target.sessions_anew(),
+            memories: target.memories_anew(),
+            target,
+            name,
+            rng,
+            turns: 0,
+            books: BTreeMap::new(),
+        }
+    }
+
+    /// Calls at this pace until it is over.
+    pub(super) async fn run(mut self, pace: Duration, gauge: Arc<Gauge>) -> Self {
+        while !gauge.is_over() {
+            let started = clock::monotonic();
+            let outcome = self.call().await;
+            gauge.note(outcome.as_ref().map(|()| ()));
+            sleep(pace.saturating_sub(clock::since(started))).await;
+        }
+        self
+    }
+
+    async fn call(&mut self) -> Result<(), Status> {
+        let session = self.rng.below(SESSIONS);
+        match self.rng.below(100) {
+            0..40 => self.append(session).await,
+            40..55 => self.window(session).await,
+            55..63 => self.history(session).await,
+            63..70 => self.patch(session).await,
+            70..80 => self.remember().await,
+            80..90 => self.recall().await,
+            90..95 => self.search().await,
+            95..97 => self.reset(session).await,
+            _ => self.end(session).await,
+        }
+    }
+
+    async fn append(&mut self, session: u64) -> Result<(), Status> {
+        let request = self.append_request(session);
+        let appended = self.sessions.append(self.target.request(request)).await?;
+        let appended = appended.into_inner();
+        let generation = appended.session.unwrap_or_default().generation;
+        self.note(session, generation, appended.first_seq);
+        Ok(())
+    }
+
+    async fn window(&mut self, session: u64) -> Result<(), Status> {
+        let append = self.append_request(session);
+        let request = GetContextRequest {
+            session_id: append.session_id.clone(),
+            append: Some(append),
+            ..GetContextRequest::default()
+        };
+        let window = self
+            .sessions
+            .get_context(self.target.request(request))
+            .await?;
+        let info = window.into_inner().session.unwrap_or_default();
+        self.note(session, info.generation, info.last_seq);
+        Ok(())
+    }
+
+    async fn history(&mut self, session: u64) -> Result<(), Status> {
+        let request = GetHistoryRequest {
+            session_id: self.session_id(session),
+            ..GetHistoryRequest::default()
+        };
+        let read = self
+            .sessions
+            .get_history(self.target.request(request))
+            .await;
+        found(read.map(drop))
+    }
+
+    async fn patch(&mut self, session: u64) -> Result<(), Status> {
+        let request = PatchStateRequest {
+            session_id: self.session_id(session),
+            merge_patch_json: format!(r#"{{"step":{},"mood":null}}"#, self.rng.below(9)),
+            ..PatchStateRequest::default()
+        };
+        let patched = self
+            .sessions
+            .patch_state(self.target.request(request))
+            .await;
+        found(patched.map(drop))
+    }
+
+    async fn remember(&mut self) -> Result<(), Status> {
+        let fact = self.rng.below(FACTS);
+        let request = RememberRequest {
+            subject: format!("person {}", fact % 10),
+            kind: MemoryKind::Project.into(),
+            content: format!(
+                "fact {fact} of {}: {}",
+                self.name,
+                words(200, &mut Rng::new(fact))
+            ),
+            ..RememberRequest::default()
+        };
+        self.memories.remember(self.target.request(request)).await?;
+        Ok(())
+    }
+
+    async fn recall(&mut self) -> Result<(), Status> {
+        let request = RecallRequest {
+            query: words(30, &mut self.rng),
+            subjects: vec![format!("person {}", self.rng.below(10))],
+            ..RecallRequest::default()
+        };
+        self.memories.recall(self.target.request(request)).await?;
+        Ok(())
+    }
+
+    async fn search(&mut self) -> Result<(), Status> {
+        let request = SearchTranscriptsRequest {
+            query: words(20, &mut self.rng),
+            ..SearchTranscriptsRequest::default()
+        };
+        let request = self.target.request(request);
+        self.memories.search_transcripts(request).await?;
+        Ok(())
+    }
+
+    async fn reset(&mut self, session: u64) -> Result<(), Status> {
+        let request = ResetSessionRequest {
+            session_id: self.session_id(session),
+            run_hooks: false,
+        };
+        let reset = self
+            .sessions
+            .reset_session(self.target.request(request))
+            .await;
+        self.close(session);
+        found(reset.map(drop))
+    }
+
+    async fn end(&mut self, session: u64) -> Result<(), Status> {
+        let request = EndSessionRequest {
+            session_id: self.session_id(session),
+        };
+        let ended = self
+            .sessions
+            .end_session(self.target.request(request))
+            .await;
+        self.close(session);
+        found(ended.map(drop))
+    }
+
+    fn session_id(&self, session: u64) -> String {
+        format!("{}-{session}", self.name)
+    }
+
+    fn append_request(&mut self, session: u64) -> AppendRequest {
+        self.turns += 1;
+        let bytes = self.rng.below(TURN_BYTES_MAX);
+        let said = words(usize::try_from(bytes).unwrap_or(0), &mut self.rng);
+        let text = Part {
+            part: Some(Kind::Text(format!("{}: {said}", self.turns))),
+            extra_json: String::new(),
+        };
+        let turn = Turn {
+            role: Role::User.into(),
+            parts: vec![text],
+            ..Turn::default()
+        };
+        AppendRequest {
+            session_id: self.session_id(session),
+            turns: vec![turn],
+            subject: format!("person {}", session % 10),
+            ..AppendRequest::default()
+        }
+    }
+
+    /// Writes down that the turn that was just said has this place.
+    fn note(&mut self, session: u64, generation: String, seq: u64) {
+        let now = clock::monotonic();
+        let is_live = |key: &(u64, String)| *key == (session, generation.clone());
+        for (key, book) in &mut self.books {
+            if key.0 == session && !is_live(key) {
+                book.ended.get_or_insert(now);
+            }
+        }
+        self.books
+            .retain(|_, book| book.ended.is_none_or(|ended| now - ended < ASKED_FOR));
+        let book = self.books.entry((session, generation)).or_default();
+        book.said.insert(seq, self.turns);
+    }
+
+    /// Its generation may have ended: the daemon may forget it from now on.
+    fn close(&mut self, session: u64) {
+        let now = clock::monotonic();
+        let books = self.books.iter_mut().filter(|(key, _)| key.0 == session);
+        books.for_each(|(_, book)| _ = book.ended.get_or_insert(now));
+    }
+
+    /// Asks for all that was acknowledged and may not be forgotten yet.
+    pub(super) async fn read_back(mut self) -> Result<Kept> {
+        let mut kept = Kept::default();
+        let now = clock::monotonic();
+        for ((session, generation), book) in std::mem::take(&mut self.books) {
+            if book.ended.is_some_and(|ended| now - ended >= ASKED_FOR) {
+                continue;
+            }
+            let told = self.told(session, generation).await?;
+            for (seq, number) in book.said {
+                let times = told.values().filter(|told| **told == number).count();
+                kept.asked += 1;
+                kept.lost += u64::from(told.get(&seq) != Some(&number));
+                kept.twice += u64::from(times > 1);
+            }
+        }
+        Ok(kept)
+    }
+
+    /// What the journal has of a generation: the number that each turn says, by its seq.
+    async fn told(&mut self, session: u64, generation: String) -> Result<BTreeMap<u64, u64>> {
+        let (mut told, mut after_seq) = (BTreeMap::new(), 0);
+        loop {
+            let request = GetHistoryRequest {
+                session_id: self.session_id(session),
+                generation: generation.clone(),
+                scope: HistoryScope::Journal.into(),
+                after_seq,
+                limit: 0,
+            };
+            let page = match self.read(request).await {
+                // All of its turns are lost.
+                Err(status) if status.code() == tonic::Code::NotFound => return Ok(told),
+                page => page?,
+            };
+            told.extend(page.0);
+            match page.1 {
+                0 => return Ok(told),
+                next => after_seq = next,
+            }
+        }
+    }
+
+    async fn read(&mut self, request: GetHistoryRequest) -> Result<(Vec<(u64, u64)>, u64), Status> {
+        for _ in 0..READS_TRIED {
+            let asked = self.target.request(request.clone());
+            match self.sessions.get_history(asked).await {
+                Err(status) if status.code() != tonic::Code::NotFound => sleep(READ_AGAIN).await,
+                answer => {
+                    let page = answer?.into_inner();
+                    let turns = page.turns.iter().map(|turn| (turn.seq, number(turn)));
+                    return Ok((turns.collect(), page.next_after_seq));
+                }
+            }
+        }
+        Err(Status::deadline_exceeded("the journal cannot be read"))
+    }
+}
+
+/// A session that was never used, or has ended, is nothing to be counted.
+fn found(outcome: Result<(), Status>) -> Result<(), Status> {
+    match outcome {
+        Err(status) if status.code() == tonic::Code::NotFound => Ok(()),
+        outcome => outcome,
+    }
+}
+
+/// The number that a turn of a bot says first.
+fn number(turn: &Turn) -> u64 {
+    let text = turn.parts.first().and_then(|part| part.part.as_ref());
+    let Some(Kind::Text(text)) = text else {
+        return 0;
+    };
+    let number = text
+        .split_once(':')
+        .and_then(|(number, _)| number.parse().ok());
+    number.unwrap_or(0)
+}
+
+fn words(bytes: usize, rng: &mut Rng) -> String {
+    super::super::traffic::text(bytes, rng)
+}

@@ -1,0 +1,137 @@
+//! Fuzz targets as ordinary tests: each makes inputs from a committed corpus by edits, and asks
+//! a property of every one of them.
+//!
+//! A plain `cargo test` tries the corpus, and edits of it for about a second, always the same
+//! ones. With `MEMOIRD_FUZZ_SECONDS` a target goes on until it has had so many seconds in all,
+//! in rounds of other seeds. `target/fuzz/NAME.tsv` has a line for each round, so that a run that
+//! was stopped continues behind the last one; `target/fuzz/NAME.failed` has the smallest input
+//! that a property did not hold for. It belongs into the corpus, with the repair.
+
+mod edits;
+mod rounds;
+
+use std::cell::Cell;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use proptest::strategy::Strategy;
+use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestError, TestRng, TestRunner};
+
+use rounds::{Round, Rounds};
+
+/// How long the edits of an ordinary test take.
+const ORDINARY: Duration = Duration::from_secs(1);
+/// How long a round takes in a long run.
+const ROUND: Duration = Duration::from_secs(10);
+
+/// What is fuzzed.
+#[derive(Clone, Copy, Debug)]
+pub struct Target<'a> {
+    /// Its name, of letters that a file name may have.
+    pub name: &'a str,
+    /// The directory of the crate, `env!("CARGO_MANIFEST_DIR")`. Its `corpus/NAME` has a file for
+    /// each good input.
+    pub crate_dir: &'a str,
+    /// Words that mean something to what is fuzzed, and are put in anywhere.
+    pub words: &'a [&'a str],
+}
+
+impl Target<'_> {
+    /// Asks `property` of the corpus, and of inputs made from it. A property that does not hold
+    /// panics.
+    ///
+    /// # Panics
+    /// With the seed and the smallest input found for which `property` does not hold, or where
+    /// the corpus cannot be read.
+    pub fn check(&self, property: impl Fn(&[u8])) {
+        let corpus = self.corpus();
+        // By themselves: a panic names the property, and the file is there already.
+        for input in &corpus {
+            property(input);
+        }
+        let rounds = Rounds::of(&self.directory(), self.name);
+        let Some(seconds) = rounds::seconds_asked() else {
+            let round = self.round(&corpus, 0, ORDINARY, &property);
+            return round.check(self.name);
+        };
+        let mut done = rounds.done();
+        let mut had: Duration = done.iter().map(|round| round.took).sum();
+        while had < seconds {
+            let seed = done.last().map_or(1, |round| round.seed + 1);
+            let round = self.round(&corpus, seed, ROUND.min(seconds - had), &property);
+            rounds.keep(&round);
+            round.check(self.name);
+            had += round.took;
+            done.push(round);
+        }
+    }
+
+    fn corpus(&self) -> Vec<Vec<u8>> {
+        let dir = Path::new(self.crate_dir).join("corpus").join(self.name);
+        let entries = std::fs::read_dir(&dir).unwrap_or_else(|error| panic!("{dir:?}: {error}"));
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        assert!(!files.is_empty(), "{dir:?} has no files");
+        let read = |file: &PathBuf| std::fs::read(file).expect("a file of the corpus");
+        files.iter().map(read).collect()
+    }
+
+    /// The directory of the results, that of the workspace.
+    fn directory(&self) -> PathBuf {
+        Path::new(self.crate_dir).join("../../target/fuzz")
+    }
+
+    /// Tries edits of the corpus for so long.
+    fn round(
+        &self,
+        corpus: &[Vec<u8>],
+        seed: u64,
+        span: Duration,
+        property: &impl Fn(&[u8]),
+    ) -> Round {
+        let config = Config {
+            failure_persistence: None,
+            max_shrink_iters: 4_096,
+            max_shrink_time: 10_000,
+            ..Config::default()
+        };
+        let mut bytes = [0; 32];
+        bytes[..8].copy_from_slice(&seed.to_le_bytes());
+        let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &bytes);
+        let mut runner = TestRunner::new_with_rng(config, rng);
+        let strategy = edits::inputs(corpus, self.words);
+        let (started, slowest) = (now(), Cell::new(Duration::ZERO));
+        let mut round = Round {
+            seed,
+            ..Round::default()
+        };
+        while round.took < span && round.failed.is_none() {
+            let tree = strategy.new_tree(&mut runner);
+            let tree = tree.unwrap_or_else(|reason| panic!("{}: {reason}", self.name));
+            let result = runner.run_one(tree, |input| {
+                let asked = now();
+                property(&input);
+                slowest.set(slowest.get().max(now() - asked));
+                Ok::<(), TestCaseError>(())
+            });
+            round.failed = match result {
+                Ok(_) => None,
+                Err(TestError::Fail(reason, input)) => Some((reason.to_string(), input)),
+                Err(TestError::Abort(reason)) => panic!("{}: {reason}", self.name),
+            };
+            round.inputs += 1;
+            round.took = now() - started;
+        }
+        round.slowest = slowest.get();
+        round
+    }
+}
+
+/// How long a round takes is all that the clock is for.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "measures the machine, not the program"
+)]
+fn now() -> Instant {
+    Instant::now()
+}

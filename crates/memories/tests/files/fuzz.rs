@@ -1,0 +1,48 @@
+//! Any text as the query of a recall: it is answered, and a memory that has a word of the query
+//! is found by it.
+
+use memoird_core::words::ranking::Query;
+use memoird_core::words::tokens;
+use memoird_fuzz::Target;
+
+use crate::kit::*;
+
+/// What is remembered.
+const FACTS: &str = include_str!("../../corpus/recalls/plain.txt");
+
+#[test]
+fn fuzz_recalls() {
+    let target = Target {
+        name: "recalls",
+        crate_dir: env!("CARGO_MANIFEST_DIR"),
+        words: &[
+            "\"", "*", " OR ", "NEAR(", "^", ":", "-", "\u{301}", "garage", "milk", "4711",
+        ],
+    };
+    let kit = Kit::new();
+    for (number, fact) in (1..).zip(FACTS.lines()) {
+        kit.say(number, "ann", fact);
+    }
+    target.check(|input| {
+        let query = &*String::from_utf8_lossy(input);
+        let lists = kit.recall(&ask(&["ann"], query));
+        let hits = &lists.lexical;
+        assert!(hits.is_sorted_by(|one, next| one.score >= next.score));
+        for hit in hits {
+            assert!(hit.score.is_finite() && hit.score > 0.0, "{}", hit.score);
+        }
+        let sought = Query::new(query);
+        for (number, fact) in (1..).zip(FACTS.lines()) {
+            // The same word: the index takes off other endings than the query's stems do.
+            let has_one = tokens(fact).any(|token| {
+                let word = token.word;
+                sought
+                    .terms()
+                    .iter()
+                    .any(|term| term.word.eq_ignore_ascii_case(word))
+            });
+            let is_found = hits.iter().any(|hit| hit.id == id(number));
+            assert!(is_found || !has_one, "{fact:?}");
+        }
+    });
+}

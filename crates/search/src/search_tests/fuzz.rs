@@ -1,0 +1,77 @@
+//! Any text as a query: it is answered, or refused because it has no words; and a turn that has a
+//! word of the query is found by it.
+
+use memoird_core::words::ranking::Query;
+use memoird_core::words::tokens;
+use memoird_fuzz::Target;
+use tokio::runtime::Builder;
+
+use super::*;
+
+/// A session for each line of the corpus, and what its turn says.
+const SAID: &str = include_str!("../../corpus/searches/plain.txt");
+
+#[test]
+fn fuzz_searches() {
+    let target = Target {
+        name: "searches",
+        crate_dir: env!("CARGO_MANIFEST_DIR"),
+        words: &[
+            "\"", "*", " OR ", "NEAR(", "^", ":", "-", "\u{301}", "1f600", "refunds", "coffee",
+        ],
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = Builder::new_current_thread()
+        .enable_all()
+        .start_paused(true)
+        .build()
+        .unwrap();
+    let house = runtime.block_on(async {
+        let house = open(dir.path(), SearchConfig::default()).await;
+        for (line, said) in SAID.lines().enumerate() {
+            house.say("acme", &format!("s{line}"), &[said]).await;
+        }
+        // The index is asked for what it has, and not to look for more each time.
+        house.found("coffee").await;
+        house
+    });
+    target.check(|input| {
+        let query = &*String::from_utf8_lossy(input);
+        runtime.block_on(check_query(&house, query));
+    });
+    runtime.block_on(house.close());
+}
+
+async fn check_query(house: &House, query: &str) {
+    let asked = words(query);
+    let limit = asked.limit;
+    let page = match house
+        .search
+        .search(&tenant(&house.engine, "acme"), asked)
+        .await
+    {
+        Ok(page) => page,
+        Err(SearchError::QueryEmpty) => return,
+        Err(error) => panic!("{error:?}"),
+    };
+    assert!(page.hits.len() <= limit);
+    assert!(
+        page.hits.is_sorted_by(|one, next| one.score >= next.score),
+        "{:?}",
+        page.hits
+    );
+    for hit in &page.hits {
+        assert!(hit.score.is_finite() && hit.score > 0.0, "{hit:?}");
+    }
+    let seen = &query[..query.floor_char_boundary(QUERY_BYTES_MAX)];
+    let sought = Query::new(seen);
+    for (line, said) in SAID.lines().enumerate() {
+        let has_one = tokens(said).any(|token| {
+            let stem = token.stem();
+            sought.terms().iter().any(|term| term.stem() == stem)
+        });
+        let session = session_id(&format!("s{line}"));
+        let is_found = page.hits.iter().any(|hit| hit.session == session);
+        assert_eq!(is_found, has_one, "{said:?}");
+    }
+}

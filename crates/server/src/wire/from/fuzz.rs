@@ -1,0 +1,53 @@
+//! Any text as a page token: none that was given, or the same place when it is written again.
+
+use std::fmt::{Debug, Display};
+
+use memoird_core::ids::MemoryId;
+use memoird_fuzz::Target;
+use memoird_search::PageToken;
+use tonic::Code;
+
+use super::*;
+
+#[test]
+fn fuzz_page_tokens() {
+    let target = Target {
+        name: "page-tokens",
+        crate_dir: env!("CARGO_MANIFEST_DIR"),
+        words: &[
+            "-",
+            ":",
+            "+1",
+            "0x1",
+            "7ff0000000000000",
+            "8000000000000000",
+            "ffffffffffffffff",
+        ],
+    };
+    target.check(|input| {
+        let text = &*String::from_utf8_lossy(input);
+        check_same::<DeliveryId>(text);
+        check_same::<MemoryId>(text);
+        check_same::<PageToken>(text);
+        match session_page_token(text) {
+            Ok(None) => assert_eq!(text, ""),
+            Ok(Some((session, time))) => {
+                let written = format!("{:x}:{session}", time.0);
+                let read = session_page_token(&written).expect("its own words");
+                assert_eq!(read, Some((session, time)));
+            }
+            Err(refusal) => assert_eq!(refusal.code(), Code::InvalidArgument),
+        }
+    });
+}
+
+fn check_same<T: FromStr + Display + PartialEq + Debug>(text: &str) {
+    match page_token::<T>(text) {
+        Ok(None) => assert_eq!(text, ""),
+        Ok(Some(place)) => {
+            let read = page_token::<T>(&place.to_string()).expect("its own words");
+            assert_eq!(read, Some(place), "{text:?}");
+        }
+        Err(refusal) => assert_eq!(refusal.code(), Code::InvalidArgument),
+    }
+}
