@@ -127,7 +127,6 @@ impl App {
             search,
             reloader: Arc::new(Reloader {
                 path: file.map(Path::to_owned),
-                listen: server.listen,
                 engine: engine.clone(),
                 memories,
                 keyring: Arc::clone(&keyring),

@@ -88,6 +88,8 @@ pub(crate) enum Denied {
     NoKey,
     /// The key is not configured.
     WrongKey,
+    /// There is a key in the call, and none in the configuration.
+    NoKeysHere,
 }
 
 /// The digest of a key, as `sha256` in the configuration.
@@ -148,6 +150,8 @@ impl Keyring {
     /// The caller with the key in this `authorization` header.
     pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
         let by_prefix = match self {
+            // Who has a key expects that it is looked at, and to be its tenant.
+            Self::Open(_) if authorization.is_some() => return Err(Denied::NoKeysHere),
             Self::Open(caller) => return Ok(caller),
             Self::Keys { by_prefix, .. } => by_prefix,
         };

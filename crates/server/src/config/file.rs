@@ -36,7 +36,9 @@ const LIKENESS_MIN: f64 = 0.6;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
-    pub(super) version: u32,
+    /// `None` where the file does not say: it may be cut off, or empty.
+    #[serde(default)]
+    pub(super) version: Option<u32>,
     pub(super) data_dir: PathBuf,
     pub(super) server: ServerConfig,
     pub(super) log: LogConfig,
@@ -181,7 +183,7 @@ fn likeness(one: &str, other: &str) -> f64 {
 impl Default for File {
     fn default() -> Self {
         Self {
-            version: VERSION,
+            version: Some(VERSION),
             data_dir: PathBuf::from("./memoird-data"),
             server: ServerConfig::default(),
             log: LogConfig::default(),

@@ -6,13 +6,20 @@ mod long_term;
 
 use super::*;
 
+/// A file without keys that may have none.
+pub(in crate::config) fn parse(text: &str) -> Result<Config, String> {
+    let mut file = File::parse(text)?;
+    file.server.allow_without_keys |= file.tenants.is_empty();
+    check(file)
+}
+
 fn problem(text: &str) -> String {
     parse(text).expect_err("a problem was expected")
 }
 
 #[test]
 fn the_default_file_says_what_the_components_defaults_are() {
-    let (parsed, embedded) = (parse(DEFAULT_YAML).unwrap(), embedded().unwrap());
+    let (parsed, embedded) = (super::parse(DEFAULT_YAML).unwrap(), embedded().unwrap());
     assert_eq!(format!("{parsed:?}"), format!("{embedded:?}"));
 }
 
@@ -134,6 +141,122 @@ tenants:
         "tenants[2].keys: there is none",
     ] {
         assert!(problem.contains(part), "{part:?} is missing in: {problem}");
+    }
+}
+
+#[test]
+fn a_file_without_keys_says_that_it_is_meant() {
+    let line = "server: { allow_without_keys: true }";
+    for text in [
+        "",
+        "{}",
+        "version: 1\n",
+        "version: 1\ntenants: [ { id: default } ]\n",
+    ] {
+        let problem = super::parse(text).expect_err("refused");
+        assert!(problem.contains(line), "{problem}");
+        assert!(super::parse(&format!("version: 1\n{line}\n")).is_ok());
+    }
+    let keyed = format!(
+        "tenants: [ {{ id: a, keys: [ {{ sha256: '{}' }} ] }} ]",
+        "0a".repeat(32)
+    );
+    assert!(super::parse(&keyed).is_ok());
+    let both = super::parse(&format!("{line}\n{keyed}")).unwrap();
+    let warned = |config: &Config, part: &str| config.warnings.iter().any(|it| it.contains(part));
+    assert!(warned(&both, "allow_without_keys") && warned(&both, "version is missing"));
+    assert!(warned(&embedded().unwrap(), "allow_without_keys"));
+}
+
+#[test]
+fn what_is_no_key_is_refused() {
+    use crate::auth::digest;
+    let hex = |key: &[u8]| {
+        digest(key)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let keyed = |key: String| format!("tenants: [ {{ id: a, keys: [ {{ {key} }} ] }} ]");
+    for weak in [&b""[..], b"x", b"\n", b"\0"] {
+        let problem = problem(&keyed(format!("sha256: '{}'", hex(weak))));
+        assert!(problem.contains("tenants[0].keys[0]"), "{problem}");
+    }
+    assert!(parse(&keyed(format!("sha256: '{}'", hex(b"a key of its own")))).is_ok());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    for (key, is_one) in [
+        ("", false),
+        (" \n", false),
+        ("1234567", false),
+        ("12345678", true),
+    ] {
+        std::fs::write(&file, key).unwrap();
+        let parsed = parse(&keyed(format!("file: {file:?}")));
+        assert_eq!(parsed.is_ok(), is_one, "{key:?}");
+        let told = parsed.err().unwrap_or_default();
+        assert!(key.trim().is_empty() || !told.contains(key), "{told}");
+    }
+}
+
+#[test]
+fn what_is_plain_text_is_warned_of() {
+    let key = "tenants: [ { id: a, keys: [ { sha256: '0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\
+               0a0a0a0a0a0a0a0a' } ] }]\n";
+    let secret = "{ file: /dev/null }";
+    let of = |text: &str| {
+        let file = File::parse(&format!("{key}{text}")).unwrap();
+        plain_text::warnings(&file)
+    };
+    for (text, place) in [
+        ("server: { listen: 0.0.0.0:1 }", "server.listen"),
+        ("server: { listen: 10.0.0.1:1 }", "server.listen"),
+        ("server: { admin_listen: '[::]:1' }", "server.admin_listen"),
+        (
+            &format!(
+                "compaction: {{ summarizer: {{ openai: {{ model: m, base_url: 'http://10.0.0.1/v1', \
+                 api_key: {secret} }} }} }}"
+            ),
+            "compaction.summarizer.openai.base_url",
+        ),
+        (
+            &format!(
+                "hooks: [ {{ name: h, webhook: {{ url: 'http://a.example/', secret: {secret} }} }} ]"
+            ),
+            "hooks[0].webhook.url",
+        ),
+        (
+            &format!(
+                "hooks: [ {{ name: h, webhook: {{ url: 'HTTP://a.example', secret_headers: \
+                 {{ x-key: {secret} }} }} }} ]"
+            ),
+            "hooks[0].webhook.url",
+        ),
+        (
+            &format!(
+                "context: {{ models: {{ m: {{ context_window: 9999, counter: {{ openai: {{ \
+                 base_url: 'http://a.example', api_key: {secret} }} }} }} }} }}"
+            ),
+            "context.models.m.counter.openai.base_url",
+        ),
+    ] {
+        let warnings = of(text);
+        assert!(
+            warnings.len() == 1 && warnings[0].starts_with(&format!("{place}: ")),
+            "{text}: {warnings:?}"
+        );
+    }
+    for fine in [
+        "server: { listen: '[::1]:1', admin_listen: 10.0.0.1:1 }",
+        "hooks: [ { name: h, webhook: { url: 'http://a.example/' } } ]",
+        &format!(
+            "hooks: [ {{ name: h, webhook: {{ url: 'https://a.example/', secret: {secret} }} }} ]"
+        ),
+        &format!(
+            "hooks: [ {{ name: h, webhook: {{ url: 'http://[::1]:9/', secret: {secret} }} }} ]"
+        ),
+    ] {
+        assert_eq!(of(fine), [""; 0], "{fine}");
     }
 }
 

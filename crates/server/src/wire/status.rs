@@ -191,6 +191,11 @@ pub(crate) fn denied(denied: Denied) -> Status {
             let problem = "the key is not known; ask your operator for one";
             status(Unauthenticated, "WRONG_KEY", problem, None)
         }
+        Denied::NoKeysHere => {
+            let problem = "this daemon has no keys (server.allow_without_keys), so it cannot tell \
+                           whose yours is; send none, or give the tenants keys";
+            status(Unauthenticated, "NO_KEYS_HERE", problem, None)
+        }
     }
 }
 

@@ -4,7 +4,8 @@ use memoird_core::budget::Budget;
 use memoird_core::window::{Policy, PolicyName, WindowSettings};
 use memoird_engine::ContextConfig;
 
-use super::super::{DEFAULT_YAML, parse};
+use super::super::DEFAULT_YAML;
+use super::super::tests::parse;
 use super::*;
 
 fn context(text: &str) -> ContextConfig {
