@@ -215,9 +215,9 @@ async fn a_configuration_that_is_wrong_is_told_with_its_place() {
         ("nonsense: 1", &["nonsense", "line 7"]),
         (
             "short_term: { session_ttl: soon }",
-            &["soon", "90s", "line 7"],
+            &["a duration such as", "90s", "line 7"],
         ),
-        ("journal: { durability: maybe }", &["maybe", "line 7"]),
+        ("journal: { durability: maybe }", &["interval", "line 7"]),
         (
             "short_term: { max_history_turns: 0, session_ttl: 0s }",
             &["short_term.max_history_turns", "short_term.session_ttl"],

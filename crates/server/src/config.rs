@@ -205,7 +205,7 @@ pub(crate) fn embedded() -> Result<Config, CliError> {
 }
 
 fn parse(text: &str) -> Result<Config, String> {
-    check(File::parse(text)?)
+    check(File::parse(text)?).map_err(|problem| file::without_values(&problem, text))
 }
 
 /// Builds the configuration that a file describes, or reports all its problems at once.

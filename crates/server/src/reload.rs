@@ -167,14 +167,17 @@ impl Reloader {
         Ok(Reloaded { applied, refused })
     }
 
-    /// Replaces the keys, if they are others, and ends the streams of all watchers.
+    /// Replaces the keys, if they are others. Ends the streams of all watchers, and calls under
+    /// way whose key is gone.
     fn set_keys(&self, was: &[Key], keys: &[Key]) {
         if was == keys {
             return;
         }
         // The engine has just been given every tenant that a key names.
-        if let Some(keyring) = Keyring::new(keys, &self.engine) {
-            self.keyring.swap(Arc::new(keyring)).revoke();
+        let before = self.keyring.load_full();
+        if let Some(keyring) = Keyring::new(keys, &self.engine, Some(&before)) {
+            self.keyring.store(Arc::new(keyring));
+            before.revoke(keys);
         }
     }
 

@@ -90,13 +90,28 @@ pub(super) struct DreamInterval {
 impl File {
     /// Reads the YAML.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        read_yaml(text).map_err(|message| with_suggestion(&without_secrets(&message, text)))
+        // A suggestion is made of what must not be shown.
+        read_yaml(text).map_err(|message| match suggestion(&message) {
+            Some(known) => format!(
+                "{}\ndid you mean `{known}`?",
+                without_values(&message, text)
+            ),
+            None => without_values(&message, text),
+        })
     }
 }
 
 /// The one call of the YAML library.
 fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_yaml::from_str(text).map_err(|error| error.to_string())
+    // A snippet would show what stands around the mistake, and that may be a secret.
+    let options = serde_yaml::options! { with_snippet: false };
+    serde_yaml::from_str_with_options(text, options).map_err(|error| {
+        let message = error.to_string();
+        match message.rsplit_once(" at line ") {
+            Some((problem, place)) => format!("line {}: {problem}", place.replace(',', "")),
+            None => message,
+        }
+    })
 }
 
 /// Keys of the file in which secrets are, and what may stand there instead of one.
@@ -112,20 +127,32 @@ const PLACES: [&str; 4] = ["env", "file", "sha256", "role"];
 /// A shorter one is no secret, and may be a part of any word.
 const SECRET_BYTES_MIN: usize = 4;
 
-/// Takes out of a message what somebody wrote into the file as a key: the message quotes the
-/// file, and is shown in logs and to clients.
-fn without_secrets(message: &str, text: &str) -> String {
-    let mut secrets = Vec::new();
-    // A file that is no YAML is not quoted by its values.
-    if let Ok(file) = read_yaml::<Value>(text) {
-        collect_secrets(&file, false, &mut secrets);
+/// What stands in a message for a value of the file.
+const NOT_SHOWN: &str = "[not shown]";
+
+/// Takes out of a message what it quotes of the file, which is shown in logs and to clients: a
+/// value may be a secret that stands where none should. The place says where to look.
+pub(super) fn without_values(message: &str, text: &str) -> String {
+    let mut values = Values::default();
+    // Of a file that is no YAML it cannot be told what is a value.
+    let is_yaml = read_yaml::<Value>(text).map(|file| values.collect(&file, false));
+    // What is known stands behind this, and may be a value elsewhere.
+    let (said, known) = message.split_at(message.find(", expected").unwrap_or(message.len()));
+    let mut shown = match is_yaml {
+        Ok(()) => said.to_owned(),
+        Err(_) => without_quotes(said),
+    };
+    for value in &values.quoted {
+        shown = shown.replace(&format!("{value:?}"), NOT_SHOWN);
+        shown = shown.replace(&format!("`{value}`"), NOT_SHOWN);
     }
+    shown.push_str(known);
     // The longest first: one may be a part of another.
-    secrets.sort_by_key(|secret| Reverse(secret.len()));
-    let shown = secrets.iter().fold(message.to_owned(), |shown, secret| {
-        shown.replace(secret.as_str(), "[not shown]")
-    });
-    match secrets.is_empty() {
+    values.secrets.sort_by_key(|secret| Reverse(secret.len()));
+    for secret in &values.secrets {
+        shown = shown.replace(secret.as_str(), NOT_SHOWN);
+    }
+    match values.secrets.is_empty() {
         true => shown,
         false => format!(
             "{shown}\na key is never written here: name where it is, {{ env: NAME }} or \
@@ -134,32 +161,52 @@ fn without_secrets(message: &str, text: &str) -> String {
     }
 }
 
-fn collect_secrets(value: &Value, is_secret: bool, secrets: &mut Vec<String>) {
-    match value {
-        Value::String(text) if is_secret && text.len() >= SECRET_BYTES_MIN => {
-            secrets.push(text.clone());
-        }
-        Value::Number(number) if is_secret => secrets.push(number.to_string()),
-        Value::Array(items) => {
-            let items = items.iter();
-            items.for_each(|item| collect_secrets(item, is_secret, secrets));
-        }
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                let is_place = PLACES.contains(&name.as_str());
-                let is_secret = !is_place && (is_secret || SECRET_KEYS.contains(&name.as_str()));
-                collect_secrets(value, is_secret, secrets);
-            }
-        }
-        _ => {}
+/// A message without what stands between its first and its last quote.
+fn without_quotes(said: &str) -> String {
+    const QUOTES: [char; 3] = ['"', '\'', '`'];
+    match (said.find(QUOTES), said.rfind(QUOTES)) {
+        (Some(first), Some(last)) => format!("{}{NOT_SHOWN}{}", &said[..first], &said[last + 1..]),
+        _ => said.to_owned(),
     }
 }
 
-/// Adds to the message of an unknown word which of the known ones was probably meant.
-fn with_suggestion(message: &str) -> String {
-    match suggestion(message) {
-        Some(known) => format!("{message}\ndid you mean `{known}`?"),
-        None => message.to_owned(),
+/// What a file says.
+#[derive(Default)]
+struct Values {
+    /// Taken out where they are quoted.
+    quoted: Vec<String>,
+    /// Where secrets are: taken out wherever they are.
+    secrets: Vec<String>,
+}
+
+impl Values {
+    fn collect(&mut self, value: &Value, is_secret: bool) {
+        match value {
+            Value::String(text) => self.add(text.clone(), is_secret),
+            Value::Number(number) => self.add(number.to_string(), is_secret),
+            Value::Array(items) => items.iter().for_each(|item| self.collect(item, is_secret)),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let is_place = PLACES.contains(&name.as_str());
+                    // A key of the file is a word; whatever else stands there is a value.
+                    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+                    if !is_place && !name.bytes().all(is_word) {
+                        self.add(name.clone(), is_secret);
+                    }
+                    let is_secret =
+                        !is_place && (is_secret || SECRET_KEYS.contains(&name.as_str()));
+                    self.collect(value, is_secret);
+                }
+            }
+            Value::Null | Value::Bool(_) => {}
+        }
+    }
+
+    fn add(&mut self, text: String, is_secret: bool) {
+        if is_secret && text.len() >= SECRET_BYTES_MIN {
+            self.secrets.push(text.clone());
+        }
+        self.quoted.push(text);
     }
 }
 

@@ -10,7 +10,7 @@ use super::*;
 pub(in crate::config) fn parse(text: &str) -> Result<Config, String> {
     let mut file = File::parse(text)?;
     file.server.allow_without_keys |= file.tenants.is_empty();
-    check(file)
+    check(file).map_err(|problem| file::without_values(&problem, text))
 }
 
 fn problem(text: &str) -> String {
@@ -42,7 +42,7 @@ fn a_shape_error_names_line_and_column() {
             "limits: { turn_bytes: big }\n",
             "a size such as 512KiB or 4MiB",
         ),
-        ("journal: { durability: maybe }\n", "maybe"),
+        ("journal: { durability: maybe }\n", "sync"),
         (
             "tenants: [ { id: a, keys: [ { password: x } ] } ]\n",
             "password",
@@ -307,6 +307,63 @@ fn searching_is_switched_off_and_has_a_share_that_is_one() {
         let problem = problem(&format!("search: {{ cpu_share: {share} }}"));
         assert!(problem.contains("search.cpu_share"), "{problem}");
     }
+}
+
+#[test]
+fn no_error_quotes_what_the_file_says() {
+    let secret = "hunter2XyZ";
+    let mut quoted = Vec::new();
+    for text in [
+        "server: { listen: SECRET }",
+        "data_dir: [ SECRET ]",
+        "short_term: { max_sessions: SECRET }",
+        "short_term: { session_ttl: SECRET }",
+        "limits: { turn_bytes: 'SECRET\"' }",
+        "journal: { durability: SECRET }",
+        "log: SECRET",
+        "log: { filter: 'SECRET=[[' }",
+        "log: { filter: 'info,SECRET=noise' }",
+        "SECRET: 1",
+        "SECRET",
+        "[ SECRET ]",
+        "short_term: [ SECRET",
+        "short_term: { SECRET: 1, SECRET: 2 }",
+        "short_term: \"SECRET",
+        "a: *SECRET",
+        "nonsense: 1\nhooks: [ { name: h, webhook: { url: 'https://x/?token=SECRET' } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/?token=SECRET', port: 1 } } ]",
+        "hooks: [ { name: h, exec: { argv: SECRET } } ]",
+        "hooks: [ { name: h, exec: { argv: [ a ], env: [ 'SECRET=1' ] } } ]",
+        "hooks: [ { name: 'h SECRET', exec: { argv: [ a ] } } ]",
+        "hooks: [ { name: h, tenants: [ 'a SECRET' ], exec: { argv: [ a ] } } ]",
+        "hooks: [ { name: h, webhook: { url: 'ftp://u:SECRET@x/' } } ]",
+        "hooks: [ { name: h, webhook: { url: 'SECRET' } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', headers: { a: \"SECRET\\n\" } } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', headers: { 'SECRET x': b } } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', secret: { env: SECRET } } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', secret: { file: SECRET } } } ]",
+        "hooks: [ { name: h, git: { dir: /x, branch: 'SECRET ..' } } ]",
+        "compaction: { summarizer: { openai: { model: m, base_url: 'ftp://u:SECRET@x' } } }",
+        "compaction: { summarizer: { openai: { model: m, base_url: 'SECRET' } } }",
+        "compaction: { summarizer: SECRET }",
+        "compaction: { summarizer: { SECRET: {} } }",
+        "context: { default_model: SECRET }",
+        "long_term: { embedder: { openai: { model: m, base_url: 'http://SECRET:x' } } }",
+        "tenants: [ { id: 'a SECRET', keys: [ { sha256: SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { env: SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { file: SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { env: A, role: SECRET } ] } ]",
+    ] {
+        // Some of these are taken: then there is no error.
+        let problem = parse(&text.replace("SECRET", secret))
+            .err()
+            .unwrap_or_default();
+        if problem.contains(secret) {
+            quoted.push(problem);
+        }
+    }
+    assert!(quoted.is_empty(), "{quoted:#?}");
 }
 
 #[test]
