@@ -20,7 +20,11 @@ async fn the_default_configuration_is_printed_checked_and_the_one_in_the_reposit
     assert_eq!(checked.code, Some(0), "{checked:?}");
     assert!(checked.stdout.contains("good"), "{checked:?}");
     let daring = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(daring.path(), "version: 1\nshort_term: { max_sessions: 0 }").expect("written");
+    std::fs::write(
+        daring.path(),
+        "version: 1\nserver: { allow_without_keys: true }\nshort_term: { max_sessions: 0 }",
+    )
+    .expect("written");
     let warned = run(
         &["config", "check", &daring.path().display().to_string()],
         &[],

@@ -155,6 +155,37 @@ async fn keys_that_cannot_be_read_are_told_all_at_once_and_never_shown() {
 }
 
 #[tokio::test]
+async fn a_file_without_keys_says_that_it_is_meant() {
+    let line = "server: { allow_without_keys: true }";
+    for text in [
+        "",
+        "version: 1\n",
+        "version: 1\nserver: { allow_without_keys: false }\n",
+    ] {
+        let home = tempfile::tempdir().expect("a directory");
+        let file = home.path().join("memoird.yaml");
+        std::fs::write(&file, text).expect("written");
+        let file = file.display().to_string();
+        for command in [
+            &["config", "check", &file][..],
+            &["serve", "--config", &file],
+        ] {
+            let refused = run(command, &[]).await;
+            assert_eq!(refused.code, Some(64), "{text:?}: {refused:?}");
+            assert!(refused.stderr.contains(line), "{refused:?}");
+        }
+        assert!(!home.path().join("memoird-data").exists());
+    }
+    let mut daemon = Daemon::with(Setup::default()).await;
+    daemon.stop().await;
+    assert!(
+        daemon.log().contains("server.allow_without_keys"),
+        "{}",
+        daemon.log()
+    );
+}
+
+#[tokio::test]
 async fn without_keys_only_this_machine_is_served() {
     for open in ["0.0.0.0:0", "'[::]:0'"] {
         let refused = Daemon::refused(&Setup::default().listen(open)).await;

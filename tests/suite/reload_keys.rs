@@ -5,8 +5,8 @@ use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::harness::{
-    Admin, Daemon, Events, Setup, append, eventually, live, refused, refused_code, reload, say,
-    stats, tenant, try_reload, user,
+    Admin, Daemon, Events, Setup, append, eventually, http_get, live, refused, refused_code,
+    reload, say, stats, tenant, try_reload, user,
 };
 
 /// One tenant with keys in files of these names.
@@ -120,6 +120,85 @@ async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
             "refused whole"
         );
     }
+    assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+    let answer = daemon.sessions().append(append("a", [user("hi")])).await;
+    refused(answer, Code::Unauthenticated, "NO_KEY");
+}
+
+#[tokio::test]
+async fn no_file_opens_a_daemon_that_has_keys() {
+    let (mut daemon, mut admin) = with_key_files().await;
+    let keyed = daemon
+        .setup()
+        .yaml(daemon.path("data").parent().expect("a directory"));
+    let unversioned = keyed.replace("version: 1\n", "");
+    assert_ne!(unversioned, keyed);
+    let open = Setup::default().yaml(daemon.path("data").parent().expect("a directory"));
+    for (text, said) in [
+        ("", "allow_without_keys: true"),
+        ("\n", "allow_without_keys: true"),
+        ("version: 1\n", "allow_without_keys: true"),
+        (&*unversioned, "version"),
+        (&*open, "there are no keys any more"),
+    ] {
+        daemon.rewrite_text(text);
+        let answer = try_reload(&mut admin).await;
+        let problem = refused(answer, Code::FailedPrecondition, "CONFIG_INVALID");
+        assert!(problem.contains(said), "{text:?}: {problem}");
+        let answer = daemon.sessions().append(append("a", [user("hi")])).await;
+        refused(answer, Code::Unauthenticated, "NO_KEY");
+        assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+    }
+    let page = http_get(daemon.admin_addr(), "/metrics").await.1;
+    assert!(
+        page.contains(r#"memoird_reloads_total{outcome="applied"} 0"#),
+        "{page}"
+    );
+    assert!(
+        daemon.log().contains(r#""level":"ERROR""#),
+        "{}",
+        daemon.log()
+    );
+    // Emptied without a word, as an editor or a full disk does it.
+    daemon.rewrite(keyed_by(&["old"]));
+    reload(&mut admin).await;
+    let refusals = || {
+        daemon
+            .log()
+            .matches("is refused; the old one stays")
+            .count()
+    };
+    let before = refusals();
+    daemon.rewrite_text("");
+    eventually("the change is seen", async || {
+        (refusals() > before).then_some(())
+    })
+    .await;
+    let answer = daemon.sessions().append(append("a", [user("hi")])).await;
+    refused(answer, Code::Unauthenticated, "NO_KEY");
+}
+
+#[tokio::test]
+async fn an_open_daemon_takes_no_key_and_gets_keys_while_it_runs() {
+    let mut daemon = Daemon::start().await;
+    say(&mut daemon.sessions(), "a", "hi").await;
+    for key in ["any-key-at-all", ""] {
+        let answer = daemon
+            .sessions_of(key)
+            .append(append("a", [user("hi")]))
+            .await;
+        refused(answer, Code::Unauthenticated, "NO_KEYS_HERE");
+    }
+    let mut admin = daemon.admin();
+    daemon.rewrite_text("");
+    let answer = try_reload(&mut admin).await;
+    refused(answer, Code::FailedPrecondition, "CONFIG_INVALID");
+    say(&mut daemon.sessions(), "a", "as before").await;
+
+    std::fs::write(daemon.path("bot"), OLD).expect("a file");
+    std::fs::write(daemon.path("operator"), "operator-key-3333").expect("a file");
+    daemon.rewrite(keyed_by(&["bot"]));
+    reload(&mut admin).await;
     assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
     let answer = daemon.sessions().append(append("a", [user("hi")])).await;
     refused(answer, Code::Unauthenticated, "NO_KEY");

@@ -210,14 +210,14 @@ async fn a_configuration_that_is_wrong_is_told_with_its_place() {
     let cases = [
         (
             "short_term: { max_histroy_turns: 3 }",
-            &["max_histroy_turns", "line 6", "column"][..],
+            &["max_histroy_turns", "line 7", "column"][..],
         ),
-        ("nonsense: 1", &["nonsense", "line 6"]),
+        ("nonsense: 1", &["nonsense", "line 7"]),
         (
             "short_term: { session_ttl: soon }",
-            &["soon", "90s", "line 6"],
+            &["a duration such as", "90s", "line 7"],
         ),
-        ("journal: { durability: maybe }", &["maybe", "line 6"]),
+        ("journal: { durability: maybe }", &["interval", "line 7"]),
         (
             "short_term: { max_history_turns: 0, session_ttl: 0s }",
             &["short_term.max_history_turns", "short_term.session_ttl"],

@@ -86,7 +86,8 @@ impl Server {
     pub(crate) async fn memoird(binary: &Path, settings: Settings, parent: &Path) -> Result<Self> {
         let dir = temp_dir(parent)?;
         let config = dir.path().join("memoird.yaml");
-        fs::write(&config, settings.yaml(dir.path()))?;
+        let is_open = knows_open_mode(binary)?;
+        fs::write(&config, settings.yaml(dir.path(), is_open))?;
         for tenant in settings.tenants {
             fs::write(key_file(dir.path(), tenant), key(tenant))?;
         }
@@ -111,7 +112,8 @@ impl Server {
     /// Gives it another configuration, and makes it read that.
     pub(crate) async fn reconfigure(&self, settings: Settings) -> Result<()> {
         let dir = self.dir.path();
-        fs::write(dir.join("memoird.yaml"), settings.yaml(dir))?;
+        let yaml = settings.yaml(dir, knows_open_mode(&self.binary)?);
+        fs::write(dir.join("memoird.yaml"), yaml)?;
         let mut admin = self.target()?.admin();
         admin.reload_config(ReloadConfigRequest {}).await?;
         Ok(())
@@ -265,13 +267,23 @@ fn spawn(binary: &Path, args: &[String], dir: &Path) -> Result<Child> {
         })
 }
 
+/// Whether a daemon has the setting `server.allow_without_keys`. Older ones, to which others are
+/// compared, refuse what they do not know.
+fn knows_open_mode(binary: &Path) -> Result<bool> {
+    let printed = Command::new(binary)
+        .args(["config", "print-default"])
+        .output()?;
+    Ok(String::from_utf8_lossy(&printed.stdout).contains("allow_without_keys"))
+}
+
 /// A path as YAML: a JSON string is one, whatever the path has in it.
 fn quoted(path: &Path) -> String {
     Value::from(path.display().to_string()).to_string()
 }
 
 impl Settings {
-    fn yaml(&self, dir: &Path) -> String {
+    /// `knows_open_mode`: the daemon wants to be told that it serves without keys.
+    fn yaml(&self, dir: &Path, knows_open_mode: bool) -> String {
         let checkpoints = quoted(&dir.join("checkpoints"));
         let hooks = match self.checkpoints {
             true => format!("[ {{ name: checkpoint, git: {{ dir: {checkpoints} }} }} ]"),
@@ -291,10 +303,14 @@ impl Settings {
             format!("{{ id: {id}, keys: [ {{ file: {file} }} ] }}")
         };
         let tenants: Vec<String> = self.tenants.iter().map(tenant).collect();
+        let open = match knows_open_mode && self.tenants.is_empty() {
+            true => ", allow_without_keys: true",
+            false => "",
+        };
         format!(
             "version: 1\n\
              data_dir: {}\n\
-             server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\" }}\n\
+             server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\"{open} }}\n\
              journal: {{ durability: \"{}\", retention: {}s }}\n\
              short_term: {{ max_sessions: {}, max_history_turns: {}, max_history_bytes: {}, \
              session_ttl: {}s }}\n\
@@ -326,7 +342,7 @@ mod tests {
             max_sessions: 7,
             ..Settings::default()
         };
-        let yaml = settings.yaml(Path::new("/tmp/a \"b\""));
+        let yaml = settings.yaml(Path::new("/tmp/a \"b\""), true);
         assert!(
             yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"),
             "{yaml}"
@@ -344,7 +360,7 @@ mod tests {
             compaction: true,
             ..settings
         }
-        .yaml("/tmp".as_ref());
+        .yaml("/tmp".as_ref(), false);
         let model = "default: { context_window: 8192, max_reply_tokens: 1024, ";
         assert!(
             small.contains(model) && small.contains("{ enabled: true }"),

@@ -43,6 +43,13 @@ impl State {
                 actual: self.version,
             });
         }
+        let patch_bytes_max = patch_bytes_max(limits.state_bytes);
+        if patch.len() > patch_bytes_max {
+            return Err(CoreError::StateTooLarge {
+                actual: patch.len(),
+                limit: patch_bytes_max,
+            });
+        }
         let patch = parse_object(patch)?;
         let mut state = Value::Object(parse_object(&self.json)?);
         merge(&mut state, Value::Object(patch));
@@ -58,6 +65,11 @@ impl State {
             version: self.version + 1,
         })
     }
+}
+
+/// Bytes of a patch: it may take out all that a state of so many bytes has, and put in as much.
+pub fn patch_bytes_max(state_bytes: usize) -> usize {
+    state_bytes.saturating_mul(2)
 }
 
 /// The parser itself refuses JSON that is nested deeper than 128 levels.
@@ -85,10 +97,10 @@ fn merge(target: &mut Value, patch: Value) {
         Value::Object(members) => members,
         _ => Map::new(),
     };
+    // All at once: to take them out one by one is a walk over the rest for each.
+    members.retain(|name, _| patch.get(name).is_none_or(|value| !value.is_null()));
     for (name, value) in patch {
-        if value.is_null() {
-            members.shift_remove(&name);
-        } else {
+        if !value.is_null() {
             merge(members.entry(name).or_insert(Value::Null), value);
         }
     }
@@ -145,12 +157,25 @@ mod tests {
         };
         let patched = |patch: &str| State::default().patched(patch, None, &limits);
         let deep = format!("{}1{}", r#"{"a":"#.repeat(1_000), "}".repeat(1_000));
-        for bad in ["", "[]", "null", "{", &deep] {
+        let roomy = Limits::default();
+        for (bad, limits) in [
+            ("", &limits),
+            ("[]", &limits),
+            ("null", &limits),
+            ("{", &limits),
+            (&deep, &roomy),
+        ] {
+            let refused = State::default().patched(bad, None, limits);
             assert!(
-                matches!(patched(bad), Err(CoreError::StateInvalid { .. })),
+                matches!(refused, Err(CoreError::StateInvalid { .. })),
                 "{bad:.20}"
             );
         }
+        let large = format!(r#"{{"{}":null}}"#, "x".repeat(20));
+        assert!(matches!(
+            patched(&large),
+            Err(CoreError::StateTooLarge { limit: 20, .. })
+        ));
         assert!(matches!(
             patched(r#"{"a":"0123456789"}"#),
             Err(CoreError::StateTooLarge { limit: 10, .. })

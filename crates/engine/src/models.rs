@@ -1,5 +1,5 @@
 //! The models that windows are built for, and what was counted of the prompts that come
-//! with every call.
+//! with every call of a tenant.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -14,8 +14,8 @@ use memoird_formats::tokens::{Scale, Tokenizer};
 
 use crate::token_counter::TokenCounter;
 
-/// Prompts whose counts are remembered.
-const PROMPTS_MAX: usize = 4_096;
+/// Prompts of a tenant whose counts are remembered.
+const PROMPTS_MAX: usize = 1_024;
 /// What a refusal quotes of a name.
 const NAME_BYTES_MAX: usize = 256;
 
@@ -66,15 +66,15 @@ struct ScaleIds {
     known: Mutex<HashMap<(TokenizerKind, Provider), ScaleId>>,
 }
 
-/// The models of the current configuration, and what is remembered across configurations.
+/// The models of the current configuration, and the ids of scales across configurations.
 #[derive(Debug)]
 pub(crate) struct ModelRegistry {
     current: ArcSwap<Models>,
     scale_ids: ScaleIds,
-    pub(crate) prompts: Prompts,
 }
 
-/// System prompts and tool schemas come with every call, and are counted once.
+/// What was counted of a tenant's system prompts and tool schemas, which come with every call.
+/// Each tenant has its own: how long a count takes would tell what others send.
 #[derive(Debug)]
 pub(crate) struct Prompts {
     tokens: Mutex<LruCache<(ScaleId, u64), u64>>,
@@ -97,7 +97,6 @@ impl ModelRegistry {
         Self {
             current: ArcSwap::from_pointee(Models::new(config, &scale_ids)),
             scale_ids,
-            prompts: Prompts::default(),
         }
     }
 
@@ -206,5 +205,21 @@ impl Prompts {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<(ScaleId, u64), u64>> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_of_one_tenant_are_not_found_by_another() {
+        let [ours, theirs] = [(); 2].map(|()| Prompts::default());
+        let prompt = ["be brief", "[]"];
+        let scale = ScaleId(1);
+        ours.put(scale, ours.digest(prompt), 7);
+        assert_eq!(ours.get(scale, ours.digest(prompt)), Some(7));
+        assert_eq!(theirs.get(scale, theirs.digest(prompt)), None);
+        assert_eq!(theirs.get(scale, ours.digest(prompt)), None);
     }
 }

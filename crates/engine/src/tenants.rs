@@ -1,6 +1,8 @@
 //! Tenants: what applies to each of them, what is counted of it, and what happened there.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroU32;
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -17,10 +19,13 @@ use crate::error::EngineError;
 use crate::events::EventLog;
 use crate::journal_use::JournalUse;
 use crate::memory_use::MemoryUse;
+use crate::models::Prompts;
 use crate::stats::TenantStats;
 
 /// Nobody has so many times the calls of others that these wait for long.
 const WEIGHT_MAX: u32 = 100;
+/// Fewer are less than a message, and more are no limit.
+const BYTES_PER_SECOND: RangeInclusive<usize> = 1 << 10..=100 << 20;
 
 /// How many sessions live, and how long.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -62,6 +67,11 @@ pub struct TenantLimits {
     pub max_history_bytes: Option<usize>,
     /// Calls it may have at once; more are refused.
     pub calls_in_flight: Option<usize>,
+    /// Calls it may begin in a second, and as many at once; more are refused.
+    pub calls_per_second: Option<NonZeroU32>,
+    /// Bytes of requests it may send in a second: 1 KiB to 100 MiB. More are refused.
+    #[serde(with = "AsOptionalText::<Size>")]
+    pub bytes_per_second: Option<usize>,
     /// Bytes of its turns that the journal may have; 0: no limit of its own.
     #[serde(with = "AsOptionalText::<Size>")]
     pub journal_bytes: Option<usize>,
@@ -91,6 +101,7 @@ pub struct Tenant {
     pub(crate) events: EventLog,
     /// By model profile; a configuration has few.
     calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
+    pub(crate) prompts: Prompts,
 }
 
 /// What all tenants of the process use together.
@@ -109,6 +120,10 @@ pub struct Policy {
     pub compaction: CompactionPolicy,
     /// Calls at once; `None`: what there is room for beside others.
     pub calls_in_flight: Option<usize>,
+    /// Calls it may begin in a second; `None`: any number.
+    pub calls_per_second: Option<NonZeroU32>,
+    /// Bytes of requests it may send in a second; `None`: any number.
+    pub bytes_per_second: Option<NonZeroU32>,
     /// Calls that are worked on in each round in which others have one.
     pub weight: u32,
     /// Bytes of its turns that the journal may have; 0: no limit.
@@ -152,6 +167,9 @@ impl TenantLimits {
         if let Some(calls) = self.calls_in_flight {
             problems.at_least_one("calls_in_flight", calls);
         }
+        let bytes = self.bytes_per_second;
+        let is_measured = bytes.is_none_or(|bytes| BYTES_PER_SECOND.contains(&bytes));
+        problems.unless(is_measured, "bytes_per_second", "takes 1KiB to 100MiB");
         let has_turns = self
             .weight
             .is_none_or(|weight| (1..=WEIGHT_MAX).contains(&weight));
@@ -179,6 +197,7 @@ impl Tenant {
             journal: Arc::clone(&of_all.journal),
             events: EventLog::default(),
             calibrations: Mutex::default(),
+            prompts: Prompts::default(),
         }
     }
 
@@ -249,11 +268,15 @@ impl Policy {
         limits.max_history_turns = own.max_history_turns.unwrap_or(limits.max_history_turns);
         limits.max_history_bytes = own.max_history_bytes.unwrap_or(limits.max_history_bytes);
         let ttl_ms = ms(own.session_ttl.unwrap_or(config.sessions.session_ttl)).max(1);
+        let bytes_per_second = own.bytes_per_second;
+        let bytes_per_second = bytes_per_second.and_then(|bytes| u32::try_from(bytes).ok());
         let sweep_ms = config.sessions.sweep_interval.map_or(ttl_ms / 4, ms).max(1);
         Self {
             limits,
             compaction: config.compaction,
             calls_in_flight: own.calls_in_flight,
+            calls_per_second: own.calls_per_second,
+            bytes_per_second: bytes_per_second.and_then(NonZeroU32::new),
             weight: own.weight.unwrap_or(1),
             journal_bytes: own.journal_bytes.unwrap_or(0) as u64,
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),

@@ -36,6 +36,7 @@ use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
+use crate::rates::Rates;
 use crate::reload::{self, ReloadCounts, Reloader};
 use crate::services::{Api, Maintenance, Watching};
 
@@ -114,7 +115,7 @@ impl App {
         engine.run_worker(log.reporter());
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
-        let keyring = Keyring::new(&config.keys, &engine).ok_or_else(|| {
+        let keyring = Keyring::new(&config.keys, &engine, None).ok_or_else(|| {
             unavailable("a key belongs to a tenant that is not configured".to_owned())
         })?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
@@ -127,7 +128,6 @@ impl App {
             search,
             reloader: Arc::new(Reloader {
                 path: file.map(Path::to_owned),
-                listen: server.listen,
                 engine: engine.clone(),
                 memories,
                 keyring: Arc::clone(&keyring),
@@ -141,12 +141,13 @@ impl App {
             watching: Watching::new(engine.clone(), stop.clone()),
             maintenance: Maintenance::new(data_files),
             heavy: HeavyWork::default(),
+            rates: Rates::new(server.max_request_bytes),
             started_at: process::wall_clock(),
         };
         let calls = CallMetrics::new();
         let memory = Arc::clone(engine.tenants.memory());
         let admission = Admission::new(server.max_calls_in_flight, memory);
-        let auth_layer = AuthLayer::new(keyring, admission, calls.clone());
+        let auth_layer = AuthLayer::new(keyring, admission, api.rates.clone(), calls.clone());
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,

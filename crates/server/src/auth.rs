@@ -24,6 +24,8 @@ use tower::Layer;
 use crate::admission::body::{CountedAnswer, CountedRequest};
 use crate::admission::{Admission, CallPlace};
 use crate::metrics::CallMetrics;
+use crate::rates::{Rates, RequestMeter};
+use crate::revocation::KeyValidity;
 use crate::wire::status;
 
 /// The rights of a key.
@@ -51,6 +53,8 @@ pub(crate) struct Caller {
     /// Shared as it is, because every call gets a caller and the token's own clone takes a
     /// lock.
     pub(crate) revoked: Arc<CancellationToken>,
+    /// Whether its key still applies.
+    pub(crate) key: KeyValidity,
 }
 
 /// A key of the configuration.
@@ -88,6 +92,8 @@ pub(crate) enum Denied {
     NoKey,
     /// The key is not configured.
     WrongKey,
+    /// There is a key in the call, and none in the configuration.
+    NoKeysHere,
 }
 
 /// The digest of a key, as `sha256` in the configuration.
@@ -96,26 +102,31 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 }
 
 impl Keyring {
-    /// The keys with the engine's tenants; `None` when the engine lacks one of them.
-    pub(crate) fn new(keys: &[Key], engine: &Engine) -> Option<Self> {
+    /// The keys with the engine's tenants; `None` when the engine lacks one of them. Calls of
+    /// those that `before` has go on.
+    pub(crate) fn new(keys: &[Key], engine: &Engine, before: Option<&Self>) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
-        let caller = |tenant, role| {
+        let caller = |tenant, role, key| {
             let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
             Some(Caller {
                 tenant,
                 role,
                 revoked,
+                key,
             })
         };
         if keys.is_empty() {
             return Some(Self::Open(caller(
                 &TenantId::default_tenant(),
                 Role::Admin,
+                KeyValidity::default(),
             )?));
         }
         let mut by_prefix: HashMap<[u8; 8], Vec<_>> = HashMap::new();
         for key in keys {
-            let entry = (key.digest, caller(&key.tenant, key.role)?);
+            let same = before.and_then(|before| before.of_key(key));
+            let validity = same.map(|same| same.key.clone()).unwrap_or_default();
+            let entry = (key.digest, caller(&key.tenant, key.role, validity)?);
             let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
             same_prefix.push(entry);
         }
@@ -134,20 +145,46 @@ impl Keyring {
         }
     }
 
-    /// Ends the streams of all callers that these keys let in.
-    pub(crate) fn revoke(&self) {
-        match self {
-            Self::Open(caller) => caller.revoked.cancel(),
-            Self::Keys { by_prefix, .. } => {
-                let callers = by_prefix.values().flatten().map(|(_, caller)| caller);
-                callers.for_each(|caller| caller.revoked.cancel());
-            }
+    /// Other keys apply: ends the streams of all callers that these let in, and the calls of
+    /// those whose key is not among the others.
+    pub(crate) fn revoke(&self, keys: &[Key]) {
+        for caller in self.callers() {
+            caller.revoked.cancel();
         }
+        let kept = keys.iter().filter_map(|key| self.of_key(key));
+        let kept: HashSet<*const Caller> = kept.map(std::ptr::from_ref).collect();
+        let gone = self
+            .callers()
+            .filter(|caller| !kept.contains(&std::ptr::from_ref(*caller)));
+        gone.for_each(|caller| caller.key.revoke());
+    }
+
+    fn callers(&self) -> impl Iterator<Item = &Caller> {
+        let (open, by_prefix) = match self {
+            Self::Open(caller) => (Some(caller), None),
+            Self::Keys { by_prefix, .. } => (None, Some(by_prefix)),
+        };
+        let keyed = by_prefix.into_iter().flat_map(HashMap::values).flatten();
+        open.into_iter().chain(keyed.map(|(_, caller)| caller))
+    }
+
+    /// Whoever calls with this very key, as the same tenant and in the same role.
+    fn of_key(&self, key: &Key) -> Option<&Caller> {
+        let Self::Keys { by_prefix, .. } = self else {
+            return None;
+        };
+        let same_prefix = by_prefix.get(&prefix(&key.digest))?;
+        let same = same_prefix.iter().find(|(digest, caller)| {
+            *digest == key.digest && caller.tenant.id == key.tenant && caller.role == key.role
+        });
+        same.map(|(_, caller)| caller)
     }
 
     /// The caller with the key in this `authorization` header.
     pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
         let by_prefix = match self {
+            // Who has a key expects that it is looked at, and to be its tenant.
+            Self::Open(_) if authorization.is_some() => return Err(Denied::NoKeysHere),
             Self::Open(caller) => return Ok(caller),
             Self::Keys { by_prefix, .. } => by_prefix,
         };
@@ -176,7 +213,14 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
 pub(crate) struct AuthLayer {
     keyring: Arc<ArcSwap<Keyring>>,
     admission: Admission,
+    rates: Rates,
     metrics: CallMetrics,
+}
+
+/// A call that was let in: its place, and what its bytes have to pass.
+struct LetIn {
+    place: Arc<CallPlace>,
+    meter: RequestMeter,
 }
 
 /// A service behind the layer.
@@ -190,11 +234,13 @@ impl AuthLayer {
     pub(crate) fn new(
         keyring: Arc<ArcSwap<Keyring>>,
         admission: Admission,
+        rates: Rates,
         metrics: CallMetrics,
     ) -> Self {
         Self {
             keyring,
             admission,
+            rates,
             metrics,
         }
     }
@@ -205,10 +251,12 @@ impl AuthLayer {
     }
 
     /// Lets a call in, and makes the caller and the place known to the service; or refuses it.
-    fn admit(&self, request: &mut Request<Body>) -> Result<Arc<CallPlace>, Status> {
+    fn admit(&self, request: &mut Request<Body>) -> Result<LetIn, Status> {
         let path = request.uri().path();
         if is_probe(path) {
-            return self.admission.enter_probe().map(Arc::new);
+            let place = self.admission.enter_probe().map(Arc::new)?;
+            let meter = self.rates.enter_operator(path);
+            return Ok(LetIn { place, meter });
         }
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let authorization = request.headers().get(http::header::AUTHORIZATION);
@@ -218,12 +266,16 @@ impl AuthLayer {
         if is_admin_call && caller.role != Role::Admin {
             return Err(status::role_required());
         }
+        let meter = match is_admin_call {
+            true => self.rates.enter_operator(path),
+            false => self.rates.enter(&caller.tenant, path)?,
+        };
         let caller = caller.clone();
         let place = self.admission.enter(&caller.tenant, keyring.is_shared());
         let place = place.map(Arc::new)?;
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(Arc::clone(&place));
-        Ok(place)
+        Ok(LetIn { place, meter })
     }
 }
 
@@ -255,8 +307,8 @@ where
         let timer = self.layer.metrics.start(request.uri().path());
         let is_ours = !is_probe(request.uri().path());
         let is_stream = !is_ours || STREAMS.contains(&request.uri().path());
-        let place = match self.layer.admit(&mut request) {
-            Ok(place) => place,
+        let LetIn { place, meter } = match self.layer.admit(&mut request) {
+            Ok(let_in) => let_in,
             Err(refused) => {
                 let answer = refused.into_http();
                 timer.stop(Some(&answer));
@@ -264,7 +316,7 @@ where
             }
         };
         let counted = Arc::clone(&place);
-        let request = request.map(|body| Body::new(CountedRequest::new(body, counted)));
+        let request = request.map(|body| Body::new(CountedRequest::new(body, counted, meter)));
         let answer = place.in_turn(self.inner.call(request));
         Box::pin(async move {
             let mut answer = answer.await?;

@@ -3,6 +3,7 @@
 mod environment;
 mod file;
 mod models;
+mod plain_text;
 mod settings;
 mod tenants;
 
@@ -61,6 +62,9 @@ pub(crate) struct Config {
     pub(crate) search: SearchConfig,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
+    /// True where the file says its version. One that does not may be cut off, or empty, and
+    /// is not taken by a daemon that runs.
+    pub(crate) is_versioned: bool,
     /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     /// All settings, to compare with those of another file.
@@ -90,6 +94,9 @@ pub(crate) struct ServerConfig {
     /// written after that.
     #[serde(with = "AsText::<Span>")]
     pub(crate) shutdown_grace: Duration,
+    /// True: without any key every caller is let in, as the operator of the tenant
+    /// `default`. On loopback only.
+    pub(crate) allow_without_keys: bool,
     /// Connections at once; more wait.
     pub(crate) max_connections: usize,
     /// Calls at once on one connection; more wait.
@@ -117,6 +124,7 @@ impl Default for ServerConfig {
             listen: SocketAddr::from(([127, 0, 0, 1], 7717)),
             admin_listen: SocketAddr::from(([127, 0, 0, 1], 7718)),
             shutdown_grace: Duration::from_secs(10),
+            allow_without_keys: false,
             max_connections: 1_024,
             max_streams_per_connection: 1_024,
             max_calls_in_flight: 4_096,
@@ -190,12 +198,14 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result
 
 /// The configuration of a daemon that was started without a file.
 pub(crate) fn embedded() -> Result<Config, CliError> {
-    check(File::default())
+    let mut file = File::default();
+    file.server.allow_without_keys = true;
+    check(file)
         .map_err(|problem| CliError::failed(Exit::Config, format!("embedded default: {problem}")))
 }
 
 fn parse(text: &str) -> Result<Config, String> {
-    check(File::parse(text)?)
+    check(File::parse(text)?).map_err(|problem| file::without_values(&problem, text))
 }
 
 /// Builds the configuration that a file describes, or reports all its problems at once.
@@ -203,7 +213,7 @@ fn check(file: File) -> Result<Config, String> {
     let settings = Settings::of(&file);
     let environment = ProcessEnvironment::default();
     let mut problems = Problems::default();
-    let is_known = file.version == VERSION;
+    let is_known = file.version.is_none_or(|version| version == VERSION);
     problems.unless(is_known, "version", "this memoird reads version 1");
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error);
@@ -211,17 +221,25 @@ fn check(file: File) -> Result<Config, String> {
     let keys = tenants::keys(&file.tenants, &environment, &mut problems);
     problems.within("server", |problems| {
         file.server.check(problems);
-        check_access(&file.server, &keys, problems);
+        let has_keys = tenants::have_keys(&file.tenants);
+        check_access(&file.server, has_keys, problems);
     });
     let mut engine = engine(&file, &environment, &mut problems);
-    let mut warnings = Vec::new();
+    let mut warnings = plain_text::warnings(&file);
+    if file.version.is_none() {
+        let unversioned = "version is missing: this file is taken at the start, and refused when \
+                           it is read again; add `version: 1`";
+        warnings.push(unversioned.to_owned());
+    }
     if engine.sessions.max_sessions == 0 {
         let unbounded = "short_term.max_sessions is 0: there is no cap on sessions, and only \
                          their TTL bounds the memory of the daemon";
         warnings.push(unbounded.to_owned());
     }
     if keys.is_empty() {
-        warnings.push("no keys are configured: everybody on this machine is `default`".into());
+        let open = "no keys are configured: everybody on this machine is the operator of `default` \
+                    (server.allow_without_keys)";
+        warnings.push(open.to_owned());
         let default = TenantId::default_tenant();
         if engine.tenants.iter().all(|tenant| tenant.id != default) {
             engine.tenants.push(TenantConfig {
@@ -229,6 +247,11 @@ fn check(file: File) -> Result<Config, String> {
                 limits: TenantLimits::default(),
             });
         }
+    }
+    if !keys.is_empty() && file.server.allow_without_keys {
+        let unused = "server.allow_without_keys is true, and there are keys: it would open the \
+                      daemon at a start from a file that has lost them; leave it out";
+        warnings.push(unused.to_owned());
     }
     let memories = problems.within("long_term", |problems| memories(&file, problems));
     let long_term = long_term_files(&file, &mut problems);
@@ -242,15 +265,20 @@ fn check(file: File) -> Result<Config, String> {
         long_term,
         search: file.search,
         keys,
+        is_versioned: file.version.is_some(),
         warnings,
         settings,
         secret_files: environment.into_files(),
     })
 }
 
-/// Without keys every caller is let in, so the daemon must listen on loopback.
-fn check_access(server: &ServerConfig, keys: &[Key], problems: &mut Problems) {
-    if keys.is_empty() && !server.listen.ip().is_loopback() {
+/// Without keys every caller is let in, so the file has to say that this is meant, and the
+/// daemon must listen on loopback.
+fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) {
+    if has_keys {
+        return;
+    }
+    if !server.listen.ip().is_loopback() {
         let problem = format!(
             "{} can be reached from other machines, and no keys are configured; give tenants \
              keys, or listen on 127.0.0.1",
@@ -258,6 +286,10 @@ fn check_access(server: &ServerConfig, keys: &[Key], problems: &mut Problems) {
         );
         problems.add("listen", problem);
     }
+    let is_missing = "is not set, and no keys are configured: give tenants keys, or, where \
+                      everybody on this machine may do everything, add this line\n\
+                      server: { allow_without_keys: true }";
+    problems.unless(server.allow_without_keys, "allow_without_keys", is_missing);
 }
 
 fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems) -> EngineConfig {

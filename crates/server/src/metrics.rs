@@ -24,6 +24,7 @@ use prometheus_client::registry::Registry;
 use tonic::body::Body;
 
 use crate::process;
+use crate::rates::RateLimit;
 use crate::services::Api;
 
 /// Calls by method: how many, how many failed, how long they took.
@@ -299,6 +300,7 @@ impl Collector for Sources {
         let stats = self.api.engine.stats();
         let tenants: Vec<_> = stats.tenants.iter().map(|it| (&it.id, it)).collect();
         encode_by_tenant(encoder, &SESSIONS, &tenants)?;
+        self.encode_rates(encoder, &stats.tenants)?;
         self.encode_compactions(encoder, &stats.tenants)?;
         self.encode_memories(encoder, &stats.tenants)?;
         self.encode_search(encoder)?;
@@ -382,6 +384,21 @@ impl Sources {
         let values = [([("summarizer", name.as_str())], state)];
         let kind = MetricType::Gauge;
         family(encoder, kind, "summarizer_breaker", help, values)
+    }
+
+    fn encode_rates(
+        &self,
+        encoder: &mut DescriptorEncoder<'_>,
+        tenants: &[TenantSnapshot],
+    ) -> fmt::Result {
+        let refused = tenants.iter().flat_map(|tenant| {
+            [RateLimit::Calls, RateLimit::Bytes].map(|limit| {
+                let labels = [("tenant", tenant.id.as_str()), ("limit", limit.key())];
+                (labels, self.api.rates.refused(&tenant.id, limit))
+            })
+        });
+        let help = "Calls refused because a tenant sent too much in a second";
+        family(encoder, MetricType::Counter, "calls_refused", help, refused)
     }
 
     fn encode_memories(

@@ -1,7 +1,6 @@
 //! Reloads of the configuration while the daemon runs: by call, by SIGHUP, and when the file
 //! changes. A file that is not valid changes nothing.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +13,7 @@ use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
-use tracing::{info, warn};
+use tracing::{error, info, warn};
 
 use crate::auth::{Key, Keyring};
 use crate::config::{self, Config};
@@ -60,8 +59,6 @@ pub(crate) struct ReloadCounts {
 pub(crate) struct Reloader {
     /// The configuration file; `None`: the embedded default.
     pub(crate) path: Option<PathBuf>,
-    /// The address that gRPC is served on, whatever a newer file says.
-    pub(crate) listen: SocketAddr,
     pub(crate) engine: Engine,
     pub(crate) memories: Memories,
     pub(crate) keyring: Arc<ArcSwap<Keyring>>,
@@ -104,7 +101,7 @@ impl Reloader {
             }
             Err(error) => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                warn!(why, %error, "the new configuration is refused; the old one stays");
+                error!(why, %error, "the new configuration is refused; the old one stays");
             }
         }
         outcome
@@ -135,10 +132,15 @@ impl Reloader {
         let loaded = tokio::task::spawn_blocking(move || config::load(&path)).await;
         let config = loaded.map_err(|error| invalid(error.to_string()))?;
         let mut config = config.map_err(|error| invalid(error.to_string()))?;
-        if config.keys.is_empty() && !self.listen.ip().is_loopback() {
-            let problem = "tenants: there are no keys any more, and the daemon listens on \
-                           an address that other machines reach; give them keys";
-            return Err(invalid(format!("{problem} ({})", self.listen)));
+        if !config.is_versioned {
+            let problem = "version is missing: the file is empty or cut off, or lacks `version: 1`";
+            return Err(invalid(problem.to_owned()));
+        }
+        let running = self.config.load_full();
+        if config.keys.is_empty() && !running.keys.is_empty() {
+            let problem = "tenants: there are no keys any more, and a daemon with keys never opens \
+                           to everybody while it runs; give them keys, or start it anew";
+            return Err(invalid(problem.to_owned()));
         }
         for warning in &config.warnings {
             warn!("{warning}");
@@ -146,7 +148,6 @@ impl Reloader {
         self.log
             .apply(&config.log)
             .map_err(|error| invalid(error.to_string()))?;
-        let running = self.config.load_full();
         self.engine.adopt(config.engine.clone());
         self.memories.adopt(config.memories.clone());
         // Before sessions are ended, which may take long, so that a removed key stops working.
@@ -166,14 +167,17 @@ impl Reloader {
         Ok(Reloaded { applied, refused })
     }
 
-    /// Replaces the keys, if they are others, and ends the streams of all watchers.
+    /// Replaces the keys, if they are others. Ends the streams of all watchers, and calls under
+    /// way whose key is gone.
     fn set_keys(&self, was: &[Key], keys: &[Key]) {
         if was == keys {
             return;
         }
         // The engine has just been given every tenant that a key names.
-        if let Some(keyring) = Keyring::new(keys, &self.engine) {
-            self.keyring.swap(Arc::new(keyring)).revoke();
+        let before = self.keyring.load_full();
+        if let Some(keyring) = Keyring::new(keys, &self.engine, Some(&before)) {
+            self.keyring.store(Arc::new(keyring));
+            before.revoke(keys);
         }
     }
 

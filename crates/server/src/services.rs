@@ -19,11 +19,12 @@ use tonic::{Request, Response, Status};
 use crate::admission::CallPlace;
 use crate::auth::Caller;
 use crate::heavy::HeavyWork;
+use crate::rates::Rates;
 use crate::reload::Reloader;
 use crate::wire::status;
 
 pub(crate) use maintenance::{Maintenance, MaintenanceError};
-pub(crate) use watch::{Epoch, Watching};
+pub(crate) use watch::{EventView, Watching};
 
 /// Bytes of the largest page of hits, memories or sessions, and about what a recall gives at most.
 const PAGE_BYTES_MAX: u64 = 2 << 20;
@@ -38,6 +39,7 @@ pub(crate) struct Api {
     pub(crate) watching: Watching,
     pub(crate) maintenance: Maintenance,
     pub(crate) heavy: HeavyWork,
+    pub(crate) rates: Rates,
     /// When the daemon started.
     pub(crate) started_at: Timestamp,
 }
@@ -57,7 +59,8 @@ fn answer<T, R>(
     }
 }
 
-/// Splits a request into the caller's tenant and the message.
+/// Splits a request into the caller's tenant and the message, where the caller's key still
+/// applies. What waits before its command takes [`caller`], and checks the key again.
 fn split<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Status> {
     caller(request).map(|(caller, message)| (caller.tenant, message))
 }
@@ -74,9 +77,16 @@ async fn split_for_page<T>(request: Request<T>) -> Result<(Arc<Tenant>, T), Stat
     split(request)
 }
 
-/// Splits a request into the caller, which the auth layer found, and the message.
+/// The message of an operator's request, where the caller's key still applies.
+fn operator<T>(request: Request<T>) -> Result<T, Status> {
+    caller(request).map(|(_, message)| message)
+}
+
+/// Splits a request into the caller, which the auth layer found, and the message, where the
+/// caller's key still applies.
 fn caller<T>(request: Request<T>) -> Result<(Caller, T), Status> {
     let (_, mut extensions, message) = request.into_parts();
-    let caller = extensions.remove().ok_or_else(status::no_caller)?;
+    let caller: Caller = extensions.remove().ok_or_else(status::no_caller)?;
+    caller.key.check()?;
     Ok((caller, message))
 }

@@ -37,7 +37,7 @@ pub(crate) use namespaces::Namespace;
 pub(crate) use owed::{
     KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
 };
-pub(crate) use raw::{SlowReader, raw_call};
+pub(crate) use raw::{SlowCall, SlowReader, raw_call};
 pub(crate) use refusal::{refused, refused_code};
 pub(crate) use seed::Seed;
 pub(crate) use seeds::{seeds, seeds_factor};

@@ -1,9 +1,18 @@
 //! Calls whose message is any bytes at all.
 
+use std::convert::Infallible;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
 use bytes::{Buf, BufMut, Bytes};
-use tonic::client::Grpc;
+use http_body::Frame;
+use prost::Message;
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+use tonic::body::Body;
+use tonic::client::{Grpc, GrpcService};
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::http::uri::PathAndQuery;
+use tonic::codegen::http::{self, uri::PathAndQuery};
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status, Streaming};
 
@@ -95,5 +104,83 @@ impl SlowReader {
             .insert("authorization", authorization);
         let answer = client.server_streaming(request, path, RawCodec).await;
         answer.map(Response::into_inner)
+    }
+}
+
+/// A call whose message comes in parts, when the test has them come.
+#[derive(Debug)]
+pub(crate) struct SlowCall {
+    parts: mpsc::UnboundedSender<Bytes>,
+    framed: Bytes,
+    answer: JoinHandle<Status>,
+}
+
+/// A body of what comes through a channel.
+struct Parts(mpsc::UnboundedReceiver<Bytes>);
+
+impl http_body::Body for Parts {
+    type Data = Bytes;
+    type Error = Infallible;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
+        let part = self.0.poll_recv(context);
+        part.map(|part| part.map(|bytes| Ok(Frame::data(bytes))))
+    }
+}
+
+impl SlowCall {
+    /// Calls `path` with this message, of which only the headers and a half are sent.
+    pub(crate) async fn half(addr: &str, path: &str, key: &str, message: &impl Message) -> Self {
+        let mut framed = vec![0];
+        let bytes = message.encode_to_vec();
+        framed.put_u32(u32::try_from(bytes.len()).expect("a short message"));
+        framed.extend(bytes);
+        let mut framed = Bytes::from(framed);
+        let (parts, body) = mpsc::unbounded_channel();
+        let mut channel = super::channel(addr);
+        std::future::poll_fn(|context| GrpcService::<Body>::poll_ready(&mut channel, context))
+            .await
+            .expect("it connects");
+        let request = http::Request::post(format!("http://{addr}{path}"))
+            .header("content-type", "application/grpc")
+            .header("te", "trailers")
+            .header("authorization", format!("Bearer {key}"))
+            .body(Body::new(Parts(body)))
+            .expect("a request");
+        let answer = tokio::spawn(async move {
+            let answer = GrpcService::call(&mut channel, request)
+                .await
+                .expect("an answer");
+            if let Some(status) = Status::from_header_map(answer.headers()) {
+                return status;
+            }
+            let mut body = answer.into_body();
+            loop {
+                let next = |context: &mut Context<'_>| {
+                    http_body::Body::poll_frame(Pin::new(&mut body), context)
+                };
+                let frame = std::future::poll_fn(next).await.expect("trailers");
+                if let Ok(trailers) = frame.expect("a frame").into_trailers() {
+                    return Status::from_header_map(&trailers).expect("a status");
+                }
+            }
+        });
+        let half = framed.split_to(framed.len() / 2);
+        parts.send(half).expect("it is sent");
+        Self {
+            parts,
+            framed,
+            answer,
+        }
+    }
+
+    /// Sends the rest; gives the status of the answer.
+    pub(crate) async fn rest(self) -> Status {
+        self.parts.send(self.framed).expect("it is sent");
+        drop(self.parts);
+        self.answer.await.expect("it is answered")
     }
 }

@@ -7,7 +7,9 @@ use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
 /// Reasons that pass by themselves.
-const PASSING: [&str; 17] = [
+const PASSING: [&str; 19] = [
+    "CALLS_PER_SECOND",
+    "BYTES_PER_SECOND",
     "JOURNAL_BUSY",
     "JOURNAL_FULL",
     "JOURNAL_FAILED",

@@ -100,6 +100,11 @@ impl Setup {
         let admin_listen = self.admin_listen.as_deref().unwrap_or(free);
         let mut text = format!("version: 1\ndata_dir: {data_dir:?}\nserver:\n");
         let _ = write!(text, "  listen: {listen}\n  admin_listen: {admin_listen}\n");
+        // Without keys a file has to say so.
+        let has_keys = |section: &String| section.starts_with("tenants");
+        if !self.sections.iter().any(has_keys) {
+            text += "  allow_without_keys: true\n";
+        }
         for setting in &self.server {
             let _ = writeln!(text, "  {setting}");
         }

@@ -1,9 +1,10 @@
 //! Programs that hang, die and talk too much hurt nobody but themselves.
 
 use memoird_proto::v1::{DeliveryState, HookDelivery, SweepNowRequest};
+use serde_json::json;
 
 use crate::harness::{
-    Daemon, KEEPS, Setup, deliveries, end, eventually, in_state, say, stats, told,
+    Daemon, Events, KEEPS, Setup, deliveries, detail, end, eventually, in_state, say, stats, told,
 };
 
 /// Resident memory that a hook may cost the daemon.
@@ -147,6 +148,31 @@ async fn a_hook_that_dies_is_tried_again_and_given_up_with_what_it_said() {
     let tries = std::fs::read_to_string(daemon.path("tries")).expect("it ran");
     assert_eq!(tries.lines().count(), 3);
     assert!(!daemon.log().contains("a secret"), "{}", daemon.log());
+}
+
+#[tokio::test]
+async fn what_a_hook_said_is_told_to_operators_only() {
+    let hook = "hooks: [ { name: dies, retry: { tries: 1 }, \
+                exec: { argv: [sh, -c, 'echo password hunter2 >&2; exit 3'] } } ]";
+    let daemon = Daemon::with(Setup::default().section(hook).two_tenants("", "")).await;
+    let mut bot = daemon.sessions_of(Setup::ALPHA);
+    let mut events = Events::now(&mut bot).await;
+    let mut operators = Events::now(&mut daemon.sessions_of(Setup::ADMIN)).await;
+    say(&mut bot, "a", "hi").await;
+    end(&mut bot, "a").await;
+    let seen = events.until("hook_failed").await;
+    assert!(!format!("{seen:?}").contains("hunter2"), "{seen:?}");
+    let failed = detail(seen.last().expect("one"));
+    assert_eq!(
+        (&failed["hook"], &failed["gave_up"]),
+        (&json!("dies"), &json!(true))
+    );
+    let told = operators.until("hook_failed").await;
+    let error = &detail(told.last().expect("one"))["error"];
+    assert_eq!(error, "exit code 3: password hunter2");
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    let dead = deliveries(&mut admin, in_state(DeliveryState::Dead)).await;
+    assert_eq!(dead[0].last_error, "exit code 3: password hunter2");
 }
 
 #[tokio::test]

@@ -44,13 +44,15 @@ impl SecretRef {
             (Some(name), None) => {
                 let text = environment.variable(name);
                 let text = text.and_then(|text| text.into_string().ok());
-                let none = || format!("the environment has no variable {name}, or it is no text");
-                (text.ok_or_else(none)?, format!("the variable {name}"))
+                let named = shown_variable(name);
+                let none = || format!("the environment has no {named}, or it is no text");
+                (text.ok_or_else(none)?, format!("the {named}"))
             }
             (None, Some(path)) => {
                 let text = environment.file(path);
-                let unreadable = |error| format!("{} cannot be read: {error}", path.display());
-                (text.map_err(unreadable)?, path.display().to_string())
+                let file = shown_file(path);
+                let unreadable = |error| format!("{file} cannot be read: {error}");
+                (text.map_err(unreadable)?, file.clone())
             }
             _ => return Err("takes one of env, file".to_owned()),
         };
@@ -58,6 +60,24 @@ impl SecretRef {
             "" => Err(format!("{source} is empty")),
             secret => Ok(secret.to_owned()),
         }
+    }
+}
+
+/// Names a variable as problems do: only where it looks like one, because somebody may have
+/// written the secret there.
+fn shown_variable(name: &str) -> String {
+    let is_upper = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
+    match name.bytes().all(is_upper) {
+        true => format!("variable {name}"),
+        false => "variable of this name".to_owned(),
+    }
+}
+
+/// The same for a file: only where it says in which directory.
+fn shown_file(path: &Path) -> String {
+    match path.is_absolute() || path.starts_with(".") || path.starts_with("..") {
+        true => path.display().to_string(),
+        false => "the file of this name".to_owned(),
     }
 }
 

@@ -154,19 +154,18 @@ impl Commands {
         let model = models.current().get(&request.model)?;
         let budget = model.profile.budget.overridden(request.budget);
         let input_budget = budget.input(request.attempt)?;
-        let fixed_digest = models
-            .prompts
-            .digest([&request.system, &request.tools_json]);
+        let prompts = &tenant.prompts;
+        let fixed_digest = prompts.digest([&request.system, &request.tools_json]);
         let is_counted = model.counter.is_some() && !request.peek;
         let counted_by_provider =
             is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
-        let prompt_tokens = match models.prompts.get(model.scale_id, fixed_digest) {
+        let prompt_tokens = match prompts.get(model.scale_id, fixed_digest) {
             Some(known) => known,
             None => {
                 let counted =
                     self.count_prompts(tenant, &model, request.system, request.tools_json);
                 let tokens = counted.await?;
-                models.prompts.put(model.scale_id, fixed_digest, tokens);
+                prompts.put(model.scale_id, fixed_digest, tokens);
                 tokens
             }
         };

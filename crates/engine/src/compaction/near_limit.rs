@@ -58,7 +58,8 @@ impl Compaction {
         if let Some(counter) = &model.counter {
             let request = near_limit.count_request(counter.format());
             let now = || self.sessions().now().steady;
-            let counted = self.shared.remote_counts.count(counter, request, now);
+            let counted = &self.shared.remote_counts;
+            let counted = counted.count(&tenant.id, counter, request, now);
             if let Some(tokens) = counted.await {
                 tenant.calibrate(name, near_limit.counted, tokens);
                 return tokens >= near_limit.due_tokens;

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use hashlink::LruCache;
 use memoird_core::breaker::{Breaker, BreakerPolicy};
+use memoird_core::ids::TenantId;
 use memoird_core::time::Steady;
 use tracing::warn;
 
@@ -46,11 +47,14 @@ impl RemoteCounts {
     /// The tokens of a request; `None` where the counter is down.
     pub(super) async fn count(
         &self,
+        tenant: &TenantId,
         counter: &Arc<dyn TokenCounter>,
         request: CountRequest,
         now: impl Fn() -> Steady,
     ) -> Option<u64> {
+        // Of each tenant by itself: how long a count takes would tell what others send.
         let content = (
+            tenant.as_str(),
             counter.name(),
             &request.system,
             &request.tools_json,

@@ -10,11 +10,13 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::CallPlace;
+use crate::rates::RequestMeter;
 
 /// A request whose bytes are counted, and refused where there are too many.
 pub(crate) struct CountedRequest {
     inner: Body,
     place: Arc<CallPlace>,
+    meter: RequestMeter,
 }
 
 /// An answer that keeps the place of its call until it is sent, or nobody wants it any more.
@@ -38,8 +40,19 @@ const UNSENT_BYTES_MIN: usize = 16 << 10;
 type Polled = Poll<Option<Result<Frame<Bytes>, Status>>>;
 
 impl CountedRequest {
-    pub(crate) fn new(inner: Body, place: Arc<CallPlace>) -> Self {
-        Self { inner, place }
+    pub(crate) fn new(inner: Body, place: Arc<CallPlace>, meter: RequestMeter) -> Self {
+        Self {
+            inner,
+            place,
+            meter,
+        }
+    }
+}
+
+impl CountedRequest {
+    fn add(&mut self, bytes: u64) -> Result<(), Status> {
+        self.meter.add(bytes)?;
+        self.place.add_bytes(bytes)
     }
 }
 
@@ -72,7 +85,7 @@ impl HttpBody for CountedRequest {
         let polled = Pin::new(&mut self.inner).poll_frame(context);
         if let Poll::Ready(Some(Ok(frame))) = &polled
             && frame.is_data()
-            && let Err(refused) = self.place.add_bytes(data_bytes(frame))
+            && let Err(refused) = self.add(data_bytes(frame))
         {
             return Poll::Ready(Some(Err(refused)));
         }

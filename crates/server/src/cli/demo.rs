@@ -278,7 +278,8 @@ fn yaml(dir: &Path, session_ttl: &str) -> String {
     format!(
         "version: 1\n\
          data_dir: {}\n\
-         server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\" }}\n\
+         server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\", \
+         allow_without_keys: true }}\n\
          short_term:\n  \
            max_history_turns: {HISTORY_TURNS}\n  \
            max_sessions: {SESSIONS}\n  \

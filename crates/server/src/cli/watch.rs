@@ -222,8 +222,12 @@ fn detail(event: &Event, whole: bool) -> String {
                 ""
             };
             let error = detail["error"].as_str().unwrap_or_default();
-            let error = output::one_line(error, ERROR_CHARS_MAX);
-            format!("{}{verdict}: {error}", hook(&detail, number("tries")))
+            let what = format!("{}{verdict}", hook(&detail, number("tries")));
+            match output::one_line(error, ERROR_CHARS_MAX) {
+                // Only operators are told.
+                error if error.is_empty() => what,
+                error => format!("{what}: {error}"),
+            }
         }
         "compacted" => format!(
             "summary {} of turns {}-{} by {} ({}), {} → {} tokens, {} of {} identifiers found",

@@ -36,7 +36,9 @@ const LIKENESS_MIN: f64 = 0.6;
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct File {
-    pub(super) version: u32,
+    /// `None` where the file does not say: it may be cut off, or empty.
+    #[serde(default)]
+    pub(super) version: Option<u32>,
     pub(super) data_dir: PathBuf,
     pub(super) server: ServerConfig,
     pub(super) log: LogConfig,
@@ -88,13 +90,28 @@ pub(super) struct DreamInterval {
 impl File {
     /// Reads the YAML.
     pub(super) fn parse(text: &str) -> Result<Self, String> {
-        read_yaml(text).map_err(|message| with_suggestion(&without_secrets(&message, text)))
+        // A suggestion is made of what must not be shown.
+        read_yaml(text).map_err(|message| match suggestion(&message) {
+            Some(known) => format!(
+                "{}\ndid you mean `{known}`?",
+                without_values(&message, text)
+            ),
+            None => without_values(&message, text),
+        })
     }
 }
 
 /// The one call of the YAML library.
 fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
-    serde_yaml::from_str(text).map_err(|error| error.to_string())
+    // A snippet would show what stands around the mistake, and that may be a secret.
+    let options = serde_yaml::options! { with_snippet: false };
+    serde_yaml::from_str_with_options(text, options).map_err(|error| {
+        let message = error.to_string();
+        match message.rsplit_once(" at line ") {
+            Some((problem, place)) => format!("line {}: {problem}", place.replace(',', "")),
+            None => message,
+        }
+    })
 }
 
 /// Keys of the file in which secrets are, and what may stand there instead of one.
@@ -110,19 +127,32 @@ const PLACES: [&str; 4] = ["env", "file", "sha256", "role"];
 /// A shorter one is no secret, and may be a part of any word.
 const SECRET_BYTES_MIN: usize = 4;
 
-/// Takes out of a message what somebody wrote into the file as a key: the message quotes the
-/// file, and is shown in logs and to clients.
-fn without_secrets(message: &str, text: &str) -> String {
-    let mut secrets = secrets_by_lines(text);
-    if let Ok(file) = read_yaml::<Value>(text) {
-        collect_secrets(&file, false, &mut secrets);
+/// What stands in a message for a value of the file.
+const NOT_SHOWN: &str = "[not shown]";
+
+/// Takes out of a message what it quotes of the file, which is shown in logs and to clients: a
+/// value may be a secret that stands where none should. The place says where to look.
+pub(super) fn without_values(message: &str, text: &str) -> String {
+    let mut values = Values::default();
+    // Of a file that is no YAML it cannot be told what is a value.
+    let is_yaml = read_yaml::<Value>(text).map(|file| values.collect(&file, false));
+    // What is known stands behind this, and may be a value elsewhere.
+    let (said, known) = message.split_at(message.find(", expected").unwrap_or(message.len()));
+    let mut shown = match is_yaml {
+        Ok(()) => said.to_owned(),
+        Err(_) => without_quotes(said),
+    };
+    for value in &values.quoted {
+        shown = shown.replace(&format!("{value:?}"), NOT_SHOWN);
+        shown = shown.replace(&format!("`{value}`"), NOT_SHOWN);
     }
+    shown.push_str(known);
     // The longest first: one may be a part of another.
-    secrets.sort_by_key(|secret| Reverse(secret.len()));
-    let shown = secrets.iter().fold(message.to_owned(), |shown, secret| {
-        shown.replace(secret.as_str(), "[not shown]")
-    });
-    match shown == message {
+    values.secrets.sort_by_key(|secret| Reverse(secret.len()));
+    for secret in &values.secrets {
+        shown = shown.replace(secret.as_str(), NOT_SHOWN);
+    }
+    match values.secrets.is_empty() {
         true => shown,
         false => format!(
             "{shown}\na key is never written here: name where it is, {{ env: NAME }} or \
@@ -131,72 +161,52 @@ fn without_secrets(message: &str, text: &str) -> String {
     }
 }
 
-/// The words behind the keys in which secrets are, line by line: of a file that is no YAML, and
-/// of comments, a message quotes as much.
-fn secrets_by_lines(text: &str) -> Vec<String> {
-    let mut secrets = Vec::new();
-    // How far the line is indented that a list goes on from.
-    let mut list_of: Option<usize> = None;
-    for line in text.lines() {
-        let indent = line.len() - line.trim_start().len();
-        let is_item = line.trim_start().starts_with('-');
-        let goes_on = list_of.is_some_and(|start| indent > start || is_item && indent == start);
-        let named = SECRET_KEYS.iter().find_map(|key| {
-            let (before, behind) = line.split_once(key)?;
-            let is_whole = !before.ends_with(|c: char| c.is_alphanumeric() || c == '_');
-            behind.trim_start().strip_prefix(':').filter(|_| is_whole)
-        });
-        list_of = match (named, goes_on) {
-            (Some(_), _) => Some(indent),
-            (None, true) => list_of,
-            (None, false) => None,
-        };
-        if let Some(behind) = named.or(goes_on.then_some(line)) {
-            collect_words(behind, &mut secrets);
-        }
-    }
-    secrets
-}
-
-/// The words of a line that are neither names of fields nor what says where a secret is.
-fn collect_words(line: &str, secrets: &mut Vec<String>) {
-    let is_between = |c: char| c.is_whitespace() || "[]{},\"'".contains(c);
-    let mut is_place = false;
-    for word in line.split(is_between).filter(|word| !word.is_empty()) {
-        let name = word.strip_suffix(':');
-        if name.is_none() && !is_place && word.len() >= SECRET_BYTES_MIN {
-            secrets.push(word.to_owned());
-        }
-        is_place = name.is_some_and(|name| PLACES.contains(&name));
+/// A message without what stands between its first and its last quote.
+fn without_quotes(said: &str) -> String {
+    const QUOTES: [char; 3] = ['"', '\'', '`'];
+    match (said.find(QUOTES), said.rfind(QUOTES)) {
+        (Some(first), Some(last)) => format!("{}{NOT_SHOWN}{}", &said[..first], &said[last + 1..]),
+        _ => said.to_owned(),
     }
 }
 
-fn collect_secrets(value: &Value, is_secret: bool, secrets: &mut Vec<String>) {
-    match value {
-        Value::String(text) if is_secret && text.len() >= SECRET_BYTES_MIN => {
-            secrets.push(text.clone());
-        }
-        Value::Number(number) if is_secret => secrets.push(number.to_string()),
-        Value::Array(items) => {
-            let items = items.iter();
-            items.for_each(|item| collect_secrets(item, is_secret, secrets));
-        }
-        Value::Object(fields) => {
-            for (name, value) in fields {
-                let is_place = PLACES.contains(&name.as_str());
-                let is_secret = !is_place && (is_secret || SECRET_KEYS.contains(&name.as_str()));
-                collect_secrets(value, is_secret, secrets);
+/// What a file says.
+#[derive(Default)]
+struct Values {
+    /// Taken out where they are quoted.
+    quoted: Vec<String>,
+    /// Where secrets are: taken out wherever they are.
+    secrets: Vec<String>,
+}
+
+impl Values {
+    fn collect(&mut self, value: &Value, is_secret: bool) {
+        match value {
+            Value::String(text) => self.add(text.clone(), is_secret),
+            Value::Number(number) => self.add(number.to_string(), is_secret),
+            Value::Array(items) => items.iter().for_each(|item| self.collect(item, is_secret)),
+            Value::Object(fields) => {
+                for (name, value) in fields {
+                    let is_place = PLACES.contains(&name.as_str());
+                    // A key of the file is a word; whatever else stands there is a value.
+                    let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
+                    if !is_place && !name.bytes().all(is_word) {
+                        self.add(name.clone(), is_secret);
+                    }
+                    let is_secret =
+                        !is_place && (is_secret || SECRET_KEYS.contains(&name.as_str()));
+                    self.collect(value, is_secret);
+                }
             }
+            Value::Null | Value::Bool(_) => {}
         }
-        _ => {}
     }
-}
 
-/// Adds to the message of an unknown word which of the known ones was probably meant.
-fn with_suggestion(message: &str) -> String {
-    match suggestion(message) {
-        Some(known) => format!("{message}\ndid you mean `{known}`?"),
-        None => message.to_owned(),
+    fn add(&mut self, text: String, is_secret: bool) {
+        if is_secret && text.len() >= SECRET_BYTES_MIN {
+            self.secrets.push(text.clone());
+        }
+        self.quoted.push(text);
     }
 }
 
@@ -220,7 +230,7 @@ fn likeness(one: &str, other: &str) -> f64 {
 impl Default for File {
     fn default() -> Self {
         Self {
-            version: VERSION,
+            version: Some(VERSION),
             data_dir: PathBuf::from("./memoird-data"),
             server: ServerConfig::default(),
             log: LogConfig::default(),

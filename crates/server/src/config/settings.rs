@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     /// Settings that apply as soon as they are read again.
-    const AT_ONCE: [&str; 24] = [
+    const AT_ONCE: [&str; 25] = [
         "compaction.",
         "context.",
         "hooks",
@@ -129,6 +129,7 @@ mod tests {
         "long_term.recall_limit",
         "long_term.secrets",
         "long_term.window_tokens",
+        "server.allow_without_keys",
         "server.shutdown_grace",
         "short_term.",
         "tenants",

@@ -10,6 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::auth::{Key, KeyDigest, Role, digest};
 
+/// Bytes of a key, at least. A shorter one is soon guessed.
+const KEY_BYTES_MIN: usize = 8;
+
 /// A tenant.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(deny_unknown_fields)]
@@ -59,6 +62,11 @@ pub(super) fn tenants(specs: &[TenantSpec], problems: &mut Problems) -> Vec<Tena
     tenants
 }
 
+/// True where any tenant has keys, also keys that cannot be read.
+pub(super) fn have_keys(specs: &[TenantSpec]) -> bool {
+    specs.iter().any(|spec| !spec.keys.is_empty())
+}
+
 /// The keys of all tenants. No two tenants share one, and where one tenant has keys all
 /// have.
 pub(super) fn keys(
@@ -68,7 +76,7 @@ pub(super) fn keys(
 ) -> Vec<Key> {
     let mut keys = Vec::new();
     let mut owners = HashMap::new();
-    let any_has_keys = specs.iter().any(|spec| !spec.keys.is_empty());
+    let any_has_keys = have_keys(specs);
     for (index, spec) in specs.iter().enumerate() {
         let id = TenantId::parse(&spec.id).ok();
         let is_open = !any_has_keys && id == Some(TenantId::default_tenant());
@@ -100,18 +108,34 @@ impl KeySpec {
     fn digest(&self, environment: &dyn Environment) -> Result<KeyDigest, String> {
         match (&self.env, &self.file, &self.sha256) {
             (None, None, Some(hex)) => {
-                digest_of_hex(hex).ok_or_else(|| "sha256 takes 64 hexadecimal digits".to_owned())
+                let digest = digest_of_hex(hex).ok_or("sha256 takes 64 hexadecimal digits")?;
+                match is_of_no_key(&digest) {
+                    true => Err("is the sha256 of nothing, or of one byte, which is no key".into()),
+                    false => Ok(digest),
+                }
             }
             (Some(_), None, None) | (None, Some(_), None) => {
                 let place = SecretRef {
                     env: self.env.clone(),
                     file: self.file.clone(),
                 };
-                Ok(digest(place.read(environment)?.as_bytes()))
+                let key = place.read(environment)?;
+                match key.len() < KEY_BYTES_MIN {
+                    true => Err(format!(
+                        "has less than {KEY_BYTES_MIN} bytes, which is no key"
+                    )),
+                    false => Ok(digest(key.as_bytes())),
+                }
             }
             _ => Err("takes one of env, file, sha256".to_owned()),
         }
     }
+}
+
+/// True for the digest of the empty key and of keys of one byte, which scripts make of a
+/// variable that is not set: of other keys a digest does not say how long they are.
+fn is_of_no_key(known: &KeyDigest) -> bool {
+    digest(b"") == *known || (0..=u8::MAX).any(|byte| digest(&[byte]) == *known)
 }
 
 /// Reads the digest of a key from 64 hexadecimal digits.

@@ -7,13 +7,20 @@ mod long_term;
 
 use super::*;
 
+/// A file without keys that may have none.
+pub(in crate::config) fn parse(text: &str) -> Result<Config, String> {
+    let mut file = File::parse(text)?;
+    file.server.allow_without_keys |= file.tenants.is_empty();
+    check(file).map_err(|problem| file::without_values(&problem, text))
+}
+
 fn problem(text: &str) -> String {
     parse(text).expect_err("a problem was expected")
 }
 
 #[test]
 fn the_default_file_says_what_the_components_defaults_are() {
-    let (parsed, embedded) = (parse(DEFAULT_YAML).unwrap(), embedded().unwrap());
+    let (parsed, embedded) = (super::parse(DEFAULT_YAML).unwrap(), embedded().unwrap());
     assert_eq!(format!("{parsed:?}"), format!("{embedded:?}"));
 }
 
@@ -36,7 +43,7 @@ fn a_shape_error_names_line_and_column() {
             "limits: { turn_bytes: big }\n",
             "a size such as 512KiB or 4MiB",
         ),
-        ("journal: { durability: maybe }\n", "maybe"),
+        ("journal: { durability: maybe }\n", "sync"),
         (
             "tenants: [ { id: a, keys: [ { password: x } ] } ]\n",
             "password",
@@ -139,6 +146,122 @@ tenants:
 }
 
 #[test]
+fn a_file_without_keys_says_that_it_is_meant() {
+    let line = "server: { allow_without_keys: true }";
+    for text in [
+        "",
+        "{}",
+        "version: 1\n",
+        "version: 1\ntenants: [ { id: default } ]\n",
+    ] {
+        let problem = super::parse(text).expect_err("refused");
+        assert!(problem.contains(line), "{problem}");
+        assert!(super::parse(&format!("version: 1\n{line}\n")).is_ok());
+    }
+    let keyed = format!(
+        "tenants: [ {{ id: a, keys: [ {{ sha256: '{}' }} ] }} ]",
+        "0a".repeat(32)
+    );
+    assert!(super::parse(&keyed).is_ok());
+    let both = super::parse(&format!("{line}\n{keyed}")).unwrap();
+    let warned = |config: &Config, part: &str| config.warnings.iter().any(|it| it.contains(part));
+    assert!(warned(&both, "allow_without_keys") && warned(&both, "version is missing"));
+    assert!(warned(&embedded().unwrap(), "allow_without_keys"));
+}
+
+#[test]
+fn what_is_no_key_is_refused() {
+    use crate::auth::digest;
+    let hex = |key: &[u8]| {
+        digest(key)
+            .iter()
+            .map(|byte| format!("{byte:02x}"))
+            .collect::<String>()
+    };
+    let keyed = |key: String| format!("tenants: [ {{ id: a, keys: [ {{ {key} }} ] }} ]");
+    for weak in [&b""[..], b"x", b"\n", b"\0"] {
+        let problem = problem(&keyed(format!("sha256: '{}'", hex(weak))));
+        assert!(problem.contains("tenants[0].keys[0]"), "{problem}");
+    }
+    assert!(parse(&keyed(format!("sha256: '{}'", hex(b"a key of its own")))).is_ok());
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    for (key, is_one) in [
+        ("", false),
+        (" \n", false),
+        ("1234567", false),
+        ("12345678", true),
+    ] {
+        std::fs::write(&file, key).unwrap();
+        let parsed = parse(&keyed(format!("file: {file:?}")));
+        assert_eq!(parsed.is_ok(), is_one, "{key:?}");
+        let told = parsed.err().unwrap_or_default();
+        assert!(key.trim().is_empty() || !told.contains(key), "{told}");
+    }
+}
+
+#[test]
+fn what_is_plain_text_is_warned_of() {
+    let key = "tenants: [ { id: a, keys: [ { sha256: '0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\
+               0a0a0a0a0a0a0a0a' } ] }]\n";
+    let secret = "{ file: /dev/null }";
+    let of = |text: &str| {
+        let file = File::parse(&format!("{key}{text}")).unwrap();
+        plain_text::warnings(&file)
+    };
+    for (text, place) in [
+        ("server: { listen: 0.0.0.0:1 }", "server.listen"),
+        ("server: { listen: 10.0.0.1:1 }", "server.listen"),
+        ("server: { admin_listen: '[::]:1' }", "server.admin_listen"),
+        (
+            &format!(
+                "compaction: {{ summarizer: {{ openai: {{ model: m, base_url: 'http://10.0.0.1/v1', \
+                 api_key: {secret} }} }} }}"
+            ),
+            "compaction.summarizer.openai.base_url",
+        ),
+        (
+            &format!(
+                "hooks: [ {{ name: h, webhook: {{ url: 'http://a.example/', secret: {secret} }} }} ]"
+            ),
+            "hooks[0].webhook.url",
+        ),
+        (
+            &format!(
+                "hooks: [ {{ name: h, webhook: {{ url: 'HTTP://a.example', secret_headers: \
+                 {{ x-key: {secret} }} }} }} ]"
+            ),
+            "hooks[0].webhook.url",
+        ),
+        (
+            &format!(
+                "context: {{ models: {{ m: {{ context_window: 9999, counter: {{ openai: {{ \
+                 base_url: 'http://a.example', api_key: {secret} }} }} }} }} }}"
+            ),
+            "context.models.m.counter.openai.base_url",
+        ),
+    ] {
+        let warnings = of(text);
+        assert!(
+            warnings.len() == 1 && warnings[0].starts_with(&format!("{place}: ")),
+            "{text}: {warnings:?}"
+        );
+    }
+    for fine in [
+        "server: { listen: '[::1]:1', admin_listen: 10.0.0.1:1 }",
+        "hooks: [ { name: h, webhook: { url: 'http://a.example/' } } ]",
+        &format!(
+            "hooks: [ {{ name: h, webhook: {{ url: 'https://a.example/', secret: {secret} }} }} ]"
+        ),
+        &format!(
+            "hooks: [ {{ name: h, webhook: {{ url: 'http://[::1]:9/', secret: {secret} }} }} ]"
+        ),
+    ] {
+        assert_eq!(of(fine), [""; 0], "{fine}");
+    }
+}
+
+#[test]
 fn without_keys_only_this_machine_is_served() {
     let problem = problem("server: { listen: 0.0.0.0:7717 }\n");
     assert!(
@@ -185,6 +308,63 @@ fn searching_is_switched_off_and_has_a_share_that_is_one() {
         let problem = problem(&format!("search: {{ cpu_share: {share} }}"));
         assert!(problem.contains("search.cpu_share"), "{problem}");
     }
+}
+
+#[test]
+fn no_error_quotes_what_the_file_says() {
+    let secret = "hunter2XyZ";
+    let mut quoted = Vec::new();
+    for text in [
+        "server: { listen: SECRET }",
+        "data_dir: [ SECRET ]",
+        "short_term: { max_sessions: SECRET }",
+        "short_term: { session_ttl: SECRET }",
+        "limits: { turn_bytes: 'SECRET\"' }",
+        "journal: { durability: SECRET }",
+        "log: SECRET",
+        "log: { filter: 'SECRET=[[' }",
+        "log: { filter: 'info,SECRET=noise' }",
+        "SECRET: 1",
+        "SECRET",
+        "[ SECRET ]",
+        "short_term: [ SECRET",
+        "short_term: { SECRET: 1, SECRET: 2 }",
+        "short_term: \"SECRET",
+        "a: *SECRET",
+        "nonsense: 1\nhooks: [ { name: h, webhook: { url: 'https://x/?token=SECRET' } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/?token=SECRET', port: 1 } } ]",
+        "hooks: [ { name: h, exec: { argv: SECRET } } ]",
+        "hooks: [ { name: h, exec: { argv: [ a ], env: [ 'SECRET=1' ] } } ]",
+        "hooks: [ { name: 'h SECRET', exec: { argv: [ a ] } } ]",
+        "hooks: [ { name: h, tenants: [ 'a SECRET' ], exec: { argv: [ a ] } } ]",
+        "hooks: [ { name: h, webhook: { url: 'ftp://u:SECRET@x/' } } ]",
+        "hooks: [ { name: h, webhook: { url: 'SECRET' } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', headers: { a: \"SECRET\\n\" } } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', headers: { 'SECRET x': b } } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', secret: { env: SECRET } } } ]",
+        "hooks: [ { name: h, webhook: { url: 'https://x/', secret: { file: SECRET } } } ]",
+        "hooks: [ { name: h, git: { dir: /x, branch: 'SECRET ..' } } ]",
+        "compaction: { summarizer: { openai: { model: m, base_url: 'ftp://u:SECRET@x' } } }",
+        "compaction: { summarizer: { openai: { model: m, base_url: 'SECRET' } } }",
+        "compaction: { summarizer: SECRET }",
+        "compaction: { summarizer: { SECRET: {} } }",
+        "context: { default_model: SECRET }",
+        "long_term: { embedder: { openai: { model: m, base_url: 'http://SECRET:x' } } }",
+        "tenants: [ { id: 'a SECRET', keys: [ { sha256: SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { env: SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { file: SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { SECRET } ] } ]",
+        "tenants: [ { id: a, keys: [ { env: A, role: SECRET } ] } ]",
+    ] {
+        // Some of these are taken: then there is no error.
+        let problem = parse(&text.replace("SECRET", secret))
+            .err()
+            .unwrap_or_default();
+        if problem.contains(secret) {
+            quoted.push(problem);
+        }
+    }
+    assert!(quoted.is_empty(), "{quoted:#?}");
 }
 
 #[test]

@@ -1,17 +1,22 @@
 //! AdminService: calls of operators. The auth layer has checked the role.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
 use memoird_proto::spliced::admin_service_server::AdminService;
 use memoird_proto::v1;
+use tokio_stream::{Stream, StreamExt};
 use tonic::{Request, Response, Status, async_trait};
 
-use super::maintenance::BackupStream;
-use super::{Answer, Api, answer};
+use super::maintenance::Steps;
+use super::{Answer, Api, answer, caller, operator};
 use crate::process;
 use crate::reload::Reloaded;
 use crate::wire::{from, memory, status, to};
+
+/// The steps of a backup, as long as the key of the caller applies.
+type BackupStream = Pin<Box<dyn Stream<Item = Result<v1::BackupResponse, Status>> + Send>>;
 
 impl Api {
     /// The tenant that a request is limited to; `None` for all tenants.
@@ -30,21 +35,23 @@ impl AdminService for Api {
         &self,
         request: Request<v1::GetStatsRequest>,
     ) -> Answer<v1::GetStatsResponse> {
-        let filter = self.tenant_filter(&request.into_inner().tenant)?;
+        let filter = self.tenant_filter(&operator(request)?.tenant)?;
         let mut stats = self.engine.stats();
         let is_wanted = |id: &TenantId| filter.as_ref().is_none_or(|filter| filter == id);
         stats.tenants.retain(|tenant| is_wanted(&tenant.id));
         let counts = self.engine.hooks.count_deliveries().await;
         answer(counts, |counts| {
             let counts = counts.iter().filter(|count| is_wanted(&count.tenant));
-            to::stats(stats, counts, process::usage(), self.started_at)
+            let refused = |id: &TenantId| self.rates.refused_calls(id);
+            to::stats(stats, counts, process::usage(), self.started_at, refused)
         })
     }
 
     async fn list_tenants(
         &self,
-        _: Request<v1::ListTenantsRequest>,
+        request: Request<v1::ListTenantsRequest>,
     ) -> Answer<v1::ListTenantsResponse> {
+        operator(request)?;
         let tenants = self.engine.stats().tenants.iter().map(to::tenant).collect();
         Ok(Response::new(v1::ListTenantsResponse { tenants }))
     }
@@ -53,7 +60,7 @@ impl AdminService for Api {
         &self,
         request: Request<v1::SweepNowRequest>,
     ) -> Answer<v1::SweepNowResponse> {
-        let filter = self.tenant_filter(&request.into_inner().tenant)?;
+        let filter = self.tenant_filter(&operator(request)?.tenant)?;
         let ended = self.engine.sessions.sweep(filter.as_ref()).await;
         answer(ended, |ended| to::swept(&ended))
     }
@@ -62,7 +69,7 @@ impl AdminService for Api {
         &self,
         request: Request<v1::RunDreamRequest>,
     ) -> Answer<v1::RunDreamResponse> {
-        let request = request.into_inner();
+        let request = operator(request)?;
         let filter = self.tenant_filter(&request.tenant)?;
         let reports = self.memories.consolidate(filter.as_ref(), request.dry_run);
         answer(reports.await, memory::to::consolidated)
@@ -72,7 +79,7 @@ impl AdminService for Api {
         &self,
         request: Request<v1::ListHookDeliveriesRequest>,
     ) -> Answer<v1::ListHookDeliveriesResponse> {
-        let request = request.into_inner();
+        let request = operator(request)?;
         let tenant = self.tenant_filter(&request.tenant)?;
         let filter = from::delivery_filter(&request, tenant)?;
         let after = from::page_token(&request.page_token)?;
@@ -85,7 +92,7 @@ impl AdminService for Api {
         &self,
         request: Request<v1::RetryHookDeliveryRequest>,
     ) -> Answer<v1::RetryHookDeliveryResponse> {
-        let id = from::delivery_id(&request.into_inner().id)?;
+        let id = from::delivery_id(&operator(request)?.id)?;
         let retried = self.engine.hooks.retry_delivery(id).await;
         answer(retried, |view| v1::RetryHookDeliveryResponse {
             delivery: Some(to::delivery(&view)),
@@ -96,15 +103,16 @@ impl AdminService for Api {
         &self,
         request: Request<v1::DropHookDeliveryRequest>,
     ) -> Answer<v1::DropHookDeliveryResponse> {
-        let id = from::delivery_id(&request.into_inner().id)?;
+        let id = from::delivery_id(&operator(request)?.id)?;
         let dropped = self.engine.hooks.drop_delivery(id).await;
         answer(dropped, |_| v1::DropHookDeliveryResponse {})
     }
 
     async fn reload_config(
         &self,
-        _: Request<v1::ReloadConfigRequest>,
+        request: Request<v1::ReloadConfigRequest>,
     ) -> Answer<v1::ReloadConfigResponse> {
+        operator(request)?;
         let reloaded = Arc::clone(&self.reloader)
             .reload_aside("ReloadConfig")
             .await;
@@ -112,7 +120,8 @@ impl AdminService for Api {
         Ok(Response::new(v1::ReloadConfigResponse { applied, refused }))
     }
 
-    async fn verify(&self, _: Request<v1::VerifyRequest>) -> Answer<v1::VerifyResponse> {
+    async fn verify(&self, request: Request<v1::VerifyRequest>) -> Answer<v1::VerifyResponse> {
+        operator(request)?;
         let checked = self.maintenance.verify().await;
         checked
             .map(Response::new)
@@ -122,9 +131,14 @@ impl AdminService for Api {
     type BackupStream = BackupStream;
 
     async fn backup(&self, request: Request<v1::BackupRequest>) -> Answer<BackupStream> {
-        let steps = self.maintenance.backup(request.into_inner().have);
+        let (caller, request) = caller(request)?;
+        let steps = self.maintenance.backup(request.have);
+        let key = caller.key;
+        let while_it_applies = |steps: Steps| -> BackupStream {
+            Box::pin(steps.map(move |step| key.check().and(step)))
+        };
         steps
-            .map(Response::new)
+            .map(|steps| Response::new(while_it_applies(steps)))
             .map_err(|error| status::maintenance(&error))
     }
 }

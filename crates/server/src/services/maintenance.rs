@@ -72,7 +72,7 @@ pub(crate) struct Maintenance {
 }
 
 /// The steps of a backup.
-pub(crate) type BackupStream = ReceiverStream<Result<BackupResponse, Status>>;
+pub(crate) type Steps = ReceiverStream<Result<BackupResponse, Status>>;
 
 impl Maintenance {
     pub(crate) fn new(files: DataFiles) -> Self {
@@ -101,7 +101,7 @@ impl Maintenance {
     }
 
     /// Sends all that is not in `have`.
-    pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<BackupStream, MaintenanceError> {
+    pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<Steps, MaintenanceError> {
         let (sender, steps) = mpsc::channel(BLOCKS_WAITING);
         let files = Arc::clone(&self.files);
         let turn = self.turn()?;

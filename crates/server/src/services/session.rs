@@ -22,12 +22,14 @@ impl SessionService for Api {
     type WatchEventsStream = EventStream;
 
     async fn append(&self, request: Request<v1::AppendRequest>) -> Answer<v1::AppendResponse> {
-        let (tenant, mut request) = split(request)?;
+        let (caller, mut request) = caller(request)?;
+        let tenant = caller.tenant;
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let (bytes, policy) = (from::append_bytes(&request), tenant.policy());
         let read = move || from::append(request, &policy.limits);
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
+        caller.key.check()?;
         let outcome = self
             .engine
             .commands
@@ -41,7 +43,8 @@ impl SessionService for Api {
         request: Request<v1::GetContextRequest>,
     ) -> Answer<spliced::GetContextResponse> {
         let place = place(&request)?;
-        let (tenant, request) = split(request)?;
+        let (caller, request) = caller(request)?;
+        let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
         let policy = tenant.policy();
         let bytes = context::asked_bytes(&request);
@@ -56,6 +59,7 @@ impl SessionService for Api {
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
+        caller.key.check()?;
         let window = self
             .engine
             .commands
@@ -76,10 +80,12 @@ impl SessionService for Api {
         request: Request<v1::GetHistoryRequest>,
     ) -> Answer<spliced::GetHistoryResponse> {
         let place = place(&request)?;
-        let (tenant, request) = split(request)?;
+        let (caller, request) = caller(request)?;
+        let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
         place.reserve_answer(query.bytes_max as u64).await?;
+        caller.key.check()?;
         let page = self.engine.commands.history(&tenant, &session, query).await;
         answer(page, to::history)
     }

@@ -78,6 +78,15 @@ impl Epoch {
     }
 }
 
+/// How a watcher sees events.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct EventView {
+    /// What their ids count from.
+    pub(crate) epoch: Epoch,
+    /// Whether it is an operator's, who sees what hooks said.
+    pub(crate) role: Role,
+}
+
 /// Counts a watcher until it is dropped.
 struct Counted {
     tenant: TenantId,
@@ -118,9 +127,12 @@ impl Watching {
         let (sender, events) = mpsc::channel(BUFFERED_MAX + 1);
         let last_word = sender.clone().try_reserve_owned();
         let (stop, revoked) = (self.stop.clone(), Arc::clone(&caller.revoked));
-        let epoch = self.epoch;
+        let view = EventView {
+            epoch: self.epoch,
+            role: caller.role,
+        };
         self.tasks.spawn(async move {
-            let error = send_all(watcher, epoch, &sender, &stop, &revoked).await;
+            let error = send_all(watcher, view, &sender, &stop, &revoked).await;
             if let (Some(error), Ok(last_word)) = (error, last_word) {
                 last_word.send(Err(error));
             }
@@ -163,14 +175,14 @@ impl Drop for Counted {
 /// reads nothing for too long. Returns the error for the client.
 async fn send_all(
     mut watcher: Watcher,
-    epoch: Epoch,
+    view: EventView,
     sender: &mpsc::Sender<Item>,
     stop: &CancellationToken,
     revoked: &CancellationToken,
 ) -> Option<Status> {
     loop {
         let next = async {
-            let event = to::event(watcher.next().await, epoch);
+            let event = to::event(watcher.next().await, view);
             sender.send_timeout(Ok(event), PATIENCE).await
         };
         let sent = tokio::select! {

@@ -191,6 +191,11 @@ pub(crate) fn denied(denied: Denied) -> Status {
             let problem = "the key is not known; ask your operator for one";
             status(Unauthenticated, "WRONG_KEY", problem, None)
         }
+        Denied::NoKeysHere => {
+            let problem = "this daemon has no keys (server.allow_without_keys), so it cannot tell \
+                           whose yours is; send none, or give the tenants keys";
+            status(Unauthenticated, "NO_KEYS_HERE", problem, None)
+        }
     }
 }
 
@@ -210,6 +215,25 @@ pub(crate) fn tenant_not_found() -> Status {
 pub(crate) fn too_many_calls() -> Status {
     let problem = "too many calls at once; try again";
     status(ResourceExhausted, "TOO_MANY_CALLS", problem, SOON)
+}
+
+/// More than a tenant may send in a second, by the limit of this key.
+pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) -> Status {
+    let problem = format!("more than the {per_second} {key} of this tenant; try again later");
+    let reason = match key {
+        "calls_per_second" => "CALLS_PER_SECOND",
+        _ => "BYTES_PER_SECOND",
+    };
+    let facts = HashMap::from([("limit".to_owned(), per_second.to_string())]);
+    // A hint of zero is none.
+    let wait = Some(wait.max(Duration::from_millis(1)));
+    with_facts(ResourceExhausted, reason, problem, facts, wait)
+}
+
+/// A request with more bytes than calls of its kind have.
+pub(crate) fn request_too_large(bytes_max: u64) -> Status {
+    let problem = format!("the request has more than the {bytes_max} bytes of this call");
+    status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 
 /// A call whose request or answer has no room beside those of others.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use memoird_core::change::EndReason;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::ids::HookName;
+use memoird_core::ids::{HookName, TenantId};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
@@ -20,8 +20,9 @@ use memoird_store::verify::FileCheck;
 use serde_json::{Value, json};
 
 use super::{compaction, text_or_empty};
+use crate::auth::Role;
 use crate::process::Usage;
-use crate::services::Epoch;
+use crate::services::EventView;
 
 /// Sessions that an answer about a sweep names.
 const ENDED_NAMED_MAX: usize = 1_000;
@@ -112,6 +113,7 @@ pub(crate) fn stats<'a>(
     deliveries: impl Iterator<Item = &'a DeliveryCount>,
     usage: Usage,
     started_at: Timestamp,
+    refused: impl Fn(&TenantId) -> u64,
 ) -> v1::GetStatsResponse {
     let mut response = v1::GetStatsResponse {
         commits: snapshot.commits,
@@ -130,7 +132,8 @@ pub(crate) fn stats<'a>(
         response.evicted += tenant.evicted;
         response.ended += tenant.ended;
         response.turns_appended += tenant.turns_appended;
-        response.tenants.push(tenant_stats(&tenant));
+        let calls_refused = refused(&tenant.id);
+        response.tenants.push(tenant_stats(&tenant, calls_refused));
     }
     for delivery in deliveries {
         match delivery.state {
@@ -199,7 +202,7 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
 }
 
 /// What a watcher is told.
-pub(crate) fn event(seen: WatchItem, epoch: Epoch) -> v1::WatchEventsResponse {
+pub(crate) fn event(seen: WatchItem, view: EventView) -> v1::WatchEventsResponse {
     match seen {
         WatchItem::Missed { tenant, count } => v1::WatchEventsResponse {
             event: None,
@@ -207,9 +210,9 @@ pub(crate) fn event(seen: WatchItem, epoch: Epoch) -> v1::WatchEventsResponse {
             missed_tenant: tenant.id.to_string(),
         },
         WatchItem::Event { tenant, event } => {
-            let (kind, reason, detail) = event_kind(&event);
+            let (kind, reason, detail) = event_kind(&event, view.role);
             let event = v1::Event {
-                event_id: epoch.id(event.id),
+                event_id: view.epoch.id(event.id),
                 time: Some(timestamp_to_proto(event.at)),
                 kind: kind.to_owned(),
                 tenant: tenant.id.to_string(),
@@ -226,8 +229,11 @@ pub(crate) fn event(seen: WatchItem, epoch: Epoch) -> v1::WatchEventsResponse {
     }
 }
 
-/// The kind of an event, why the generation ended, and what else is known.
-pub(super) fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<Value>) {
+/// The kind of an event, why the generation ended, and what else the watcher may know.
+pub(super) fn event_kind(
+    event: &Event,
+    role: Role,
+) -> (&'static str, v1::EndReason, Option<Value>) {
     let none = v1::EndReason::Unspecified;
     let delivery = |hook: &HookName| format!("{}/{hook}", event.generation);
     match &event.kind {
@@ -294,17 +300,22 @@ pub(super) fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<
             problem,
             gave_up,
         } => {
-            let detail = json!({
+            let mut detail = json!({
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,
-                "error": problem, "gave_up": gave_up,
+                "gave_up": gave_up,
             });
+            // What a program wrote or a service answered is the operator's.
+            if role == Role::Admin {
+                detail["error"] = json!(problem);
+            }
             ("hook_failed", none, Some(detail))
         }
     }
 }
 
-fn tenant_stats(tenant: &TenantSnapshot) -> v1::TenantStats {
+fn tenant_stats(tenant: &TenantSnapshot, calls_refused: u64) -> v1::TenantStats {
     v1::TenantStats {
+        calls_refused,
         id: tenant.id.to_string(),
         sessions_live: tenant.sessions_live,
         turns_live: tenant.turns_live,

@@ -4,7 +4,8 @@ use memoird_core::budget::Budget;
 use memoird_core::window::{Policy, PolicyName, WindowSettings};
 use memoird_engine::ContextConfig;
 
-use super::super::{DEFAULT_YAML, parse};
+use super::super::DEFAULT_YAML;
+use super::super::tests::parse;
 use super::*;
 
 fn context(text: &str) -> ContextConfig {
@@ -121,7 +122,7 @@ fn all_that_is_wrong_is_told_at_once() {
         "context.turns: belongs to the policies sliding_window and head_tail",
         "context.floor: must be less than watermark",
         "context.trim_over_tokens: must be 0, or more than",
-        "context.default_model: \"nobody\" is not known; known are default",
+        "context.default_model: [not shown] is not known; known are default",
         "context.models.new: is no built-in model: say its context_window",
         "context.models.small: no budget is left",
         "context.models.filed.tokenizer: ./no/such.json cannot be used",

@@ -140,12 +140,12 @@ fn what_the_file_does_not_know_is_no_setting() {
         ("{ watermark: 70% }", "watermark"),
         ("{ floor: 0.5 }", "a share such as 50%"),
         ("{ breaker: { seconds: 5 } }", "seconds"),
-        ("{ summarizer: cohere }", "cohere"),
+        ("{ summarizer: cohere }", "extractive"),
         ("{ summarizer: { anthropic: { } } }", "model"),
         ("{ summarizer: { webhook: { } } }", "url"),
         (
             "{ summarizer: { openai: { model: m, api_key: sk-hunter2 } } }",
-            "api_key",
+            "{ env: NAME }",
         ),
     ] {
         let problem = problem(text);

@@ -133,8 +133,8 @@ fn everything_that_is_wrong_is_said_at_once() {
 fn what_the_file_does_not_know_is_no_setting() {
     for (text, part) in [
         ("{ enabled: true }", "enabled"),
-        ("{ secrets: maybe }", "maybe"),
-        ("{ embedder: cohere }", "cohere"),
+        ("{ secrets: maybe }", "redact"),
+        ("{ embedder: cohere }", "none"),
         ("{ embedder: { openai: { } } }", "model"),
         ("{ half_lives: { jokes: 1d } }", "jokes"),
         ("{ dream: { retention: { jokes: 1d } } }", "jokes"),

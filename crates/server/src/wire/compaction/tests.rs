@@ -15,6 +15,7 @@ use tonic::Code;
 use tonic_types::StatusExt;
 
 use super::*;
+use crate::auth::Role;
 
 fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView {
     let head = Head {
@@ -188,7 +189,7 @@ fn detail_of(kind: EventKind) -> Option<Value> {
         generation: Generation::new(1, 1),
         kind,
     };
-    to::event_kind(&event).2
+    to::event_kind(&event, Role::Bot).2
 }
 
 #[test]

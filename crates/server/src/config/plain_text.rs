@@ -1,0 +1,97 @@
+//! What a configuration sends in plain text where others may read it: told, not refused,
+//! because a private network or a proxy may be what protects it.
+
+use std::net::IpAddr;
+
+use http::Uri;
+use serde_json::Value;
+
+use super::ServerConfig;
+use super::file::File;
+use super::tenants;
+
+/// Where a component says whom it calls.
+const ADDRESSES: [&str; 2] = ["url", "base_url"];
+/// Where it says what it identifies itself with.
+const SECRETS: [&str; 3] = ["api_key", "secret", "secret_headers"];
+
+/// What the operator should know.
+pub(super) fn warnings(file: &File) -> Vec<String> {
+    let mut warnings = Vec::new();
+    of_listeners(
+        &file.server,
+        tenants::have_keys(&file.tenants),
+        &mut warnings,
+    );
+    // Whatever calls others says so in the same words; plain fields are always a JSON value.
+    let settings = serde_json::to_value(file).unwrap_or_default();
+    collect("", &settings, &mut warnings);
+    warnings
+}
+
+fn of_listeners(server: &ServerConfig, has_keys: bool, warnings: &mut Vec<String>) {
+    let ServerConfig {
+        listen,
+        admin_listen,
+        ..
+    } = server;
+    if has_keys && !listen.ip().is_loopback() {
+        warnings.push(format!(
+            "server.listen: {listen} can be reached from other machines, and keys and turns go \
+             there in plain text; put a proxy before it that ends TLS, or listen on 127.0.0.1"
+        ));
+    }
+    if admin_listen.ip().is_unspecified() {
+        warnings.push(format!(
+            "server.admin_listen: {admin_listen} is on all addresses of this machine, and asks \
+             for no key; name an address of the network that your monitoring is in"
+        ));
+    }
+}
+
+/// Adds a warning for each section that sends a secret to another machine by `http`.
+fn collect(path: &str, value: &Value, warnings: &mut Vec<String>) {
+    match value {
+        Value::Object(section) => {
+            let has_secret = SECRETS
+                .iter()
+                .any(|key| section.get(*key).is_some_and(is_there));
+            for key in ADDRESSES.iter().filter(|_| has_secret) {
+                let address = section.get(*key).and_then(Value::as_str);
+                if address.is_some_and(is_readable_on_the_way) {
+                    warnings.push(format!(
+                        "{path}.{key}: is http, so its secret goes to another machine in plain \
+                         text; use https"
+                    ));
+                }
+            }
+            for (name, value) in section {
+                let path = if path.is_empty() {
+                    name.clone()
+                } else {
+                    format!("{path}.{name}")
+                };
+                collect(&path, value, warnings);
+            }
+        }
+        Value::Array(items) => {
+            for (index, item) in items.iter().enumerate() {
+                collect(&format!("{path}[{index}]"), item, warnings);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn is_there(secret: &Value) -> bool {
+    !secret.is_null() && secret.as_object().is_none_or(|fields| !fields.is_empty())
+}
+
+fn is_readable_on_the_way(address: &str) -> bool {
+    let Ok(address) = address.parse::<Uri>() else {
+        return false;
+    };
+    let host = address.host().unwrap_or_default().trim_matches(['[', ']']);
+    let is_here = host == "localhost" || host.parse().is_ok_and(|ip: IpAddr| ip.is_loopback());
+    address.scheme_str() == Some("http") && !is_here
+}

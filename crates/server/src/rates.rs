@@ -1,0 +1,413 @@
+//! How much of a request's size and how many requests in a second a tenant may send. A call is
+//! looked at when its tenant is known, and its bytes as they come.
+//!
+//! Each limit is a bucket (GCRA): it holds what may come at once, and is filled again at the
+//! rate of the limit. What is refused in the middle of a request has taken its bytes.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
+
+use governor::clock::Clock;
+use governor::middleware::NoOpMiddleware;
+use governor::nanos::Nanos;
+use governor::state::{InMemoryState, NotKeyed};
+use governor::{Quota, RateLimiter};
+use memoird_core::ids::TenantId;
+use memoird_engine::{Policy, Tenant};
+use tonic::Status;
+
+use crate::wire::status;
+
+/// Bytes of a request of a call that only names something.
+const SMALL_REQUEST_BYTES: u64 = 64 << 10;
+/// Bytes of a request with a text of its own.
+const TEXT_REQUEST_BYTES: u64 = 256 << 10;
+/// What gRPC puts before a message, and more than what ids take beside a patch.
+const BESIDE_BYTES: u64 = 4 << 10;
+
+/// A limit of this kind, as the configuration names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RateLimit {
+    /// `calls_per_second`
+    Calls,
+    /// `bytes_per_second`
+    Bytes,
+}
+
+/// The rates of all tenants. Cheap to clone; every clone has the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Rates {
+    request_bytes_max: u64,
+    by_tenant: Arc<RwLock<HashMap<TenantId, Arc<TenantRates>>>>,
+}
+
+/// What one tenant may still do, and what it was refused.
+#[derive(Debug)]
+struct TenantRates {
+    calls: Option<Bucket>,
+    bytes: Option<Bucket>,
+    refused: Arc<Refused>,
+}
+
+#[derive(Debug, Default)]
+struct Refused {
+    calls: AtomicU64,
+    bytes: AtomicU64,
+}
+
+/// A limit and what is left of it.
+#[derive(Clone, Debug)]
+struct Bucket<C: Clock = Monotonic> {
+    per_second: NonZeroU32,
+    limiter: Arc<RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<C::Instant>>>,
+    clock: C,
+}
+
+/// Looks at the bytes of one request.
+#[derive(Debug)]
+pub(crate) struct RequestMeter {
+    bytes_left: u64,
+    bytes_max: u64,
+    rates: Option<Arc<TenantRates>>,
+}
+
+/// Time since the first look, which no clock that is set changes.
+#[derive(Clone, Debug)]
+struct Monotonic(Instant);
+
+impl Default for Monotonic {
+    #[allow(clippy::disallowed_methods)]
+    fn default() -> Self {
+        Self(Instant::now())
+    }
+}
+
+impl Clock for Monotonic {
+    type Instant = Nanos;
+
+    fn now(&self) -> Nanos {
+        self.0.elapsed().into()
+    }
+}
+
+impl RateLimit {
+    /// Its key in the configuration.
+    pub(crate) fn key(self) -> &'static str {
+        match self {
+            Self::Calls => "calls_per_second",
+            Self::Bytes => "bytes_per_second",
+        }
+    }
+}
+
+impl Rates {
+    /// No request has more than so many bytes.
+    pub(crate) fn new(request_bytes_max: usize) -> Self {
+        Self {
+            request_bytes_max: request_bytes_max as u64,
+            by_tenant: Arc::default(),
+        }
+    }
+
+    /// A call of this path begins. Gives what its bytes have to pass.
+    ///
+    /// # Errors
+    /// Where the tenant has called too often.
+    pub(crate) fn enter(&self, tenant: &Tenant, path: &str) -> Result<RequestMeter, Status> {
+        let policy = tenant.policy();
+        let rates = self.of(&tenant.id, &policy);
+        if let Some(rates) = &rates {
+            rates.take(RateLimit::Calls, NonZeroU32::MIN)?;
+        }
+        Ok(self.meter(path, policy.limits.state_bytes, rates))
+    }
+
+    /// An operator's call, which no rate holds up: it may be what ends a flood.
+    pub(crate) fn enter_operator(&self, path: &str) -> RequestMeter {
+        self.meter(path, 0, None)
+    }
+
+    /// How often calls of this tenant were refused by this limit.
+    pub(crate) fn refused(&self, tenant: &TenantId, limit: RateLimit) -> u64 {
+        let by_tenant = self
+            .by_tenant
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        by_tenant
+            .get(tenant)
+            .map_or(0, |rates| rates.refused.of(limit).load(Ordering::Relaxed))
+    }
+
+    /// The same by all limits.
+    pub(crate) fn refused_calls(&self, tenant: &TenantId) -> u64 {
+        let limits = [RateLimit::Calls, RateLimit::Bytes];
+        limits.map(|limit| self.refused(tenant, limit)).iter().sum()
+    }
+
+    fn meter(
+        &self,
+        path: &str,
+        state_bytes: usize,
+        rates: Option<Arc<TenantRates>>,
+    ) -> RequestMeter {
+        let small = match size_of(path) {
+            Some(RequestSize::Small) => SMALL_REQUEST_BYTES,
+            Some(RequestSize::Text) => TEXT_REQUEST_BYTES,
+            Some(RequestSize::Patch) => {
+                SMALL_REQUEST_BYTES.max(memoird_core::state::patch_bytes_max(state_bytes) as u64)
+            }
+            Some(RequestSize::Large) | None => self.request_bytes_max,
+            // Each file of a backup is named by the hashes of its blocks.
+            Some(RequestSize::Backup) => u64::MAX - BESIDE_BYTES,
+        };
+        // Where the operator allows less than that, the services refuse it.
+        let bytes_max = small + BESIDE_BYTES;
+        RequestMeter {
+            bytes_left: bytes_max,
+            bytes_max,
+            rates,
+        }
+    }
+
+    /// What applies to this tenant; `None` where no rate limits it.
+    fn of(&self, id: &TenantId, policy: &Policy) -> Option<Arc<TenantRates>> {
+        let limits = (policy.calls_per_second, policy.bytes_per_second);
+        if limits == (None, None) {
+            return None;
+        }
+        let by_tenant = self
+            .by_tenant
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        let known = by_tenant.get(id).filter(|rates| rates.limits() == limits);
+        if let Some(known) = known {
+            return Some(Arc::clone(known));
+        }
+        drop(by_tenant);
+        let mut by_tenant = self
+            .by_tenant
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        let before = by_tenant.get(id);
+        let rates = Arc::new(self.changed(before.map(Arc::as_ref), limits));
+        by_tenant.insert(id.clone(), Arc::clone(&rates));
+        Some(rates)
+    }
+
+    /// The rates with these limits. What stays as it was is not filled again.
+    fn changed(
+        &self,
+        before: Option<&TenantRates>,
+        (calls, bytes): (Option<NonZeroU32>, Option<NonZeroU32>),
+    ) -> TenantRates {
+        let request = u32::try_from(self.request_bytes_max + BESIDE_BYTES).unwrap_or(u32::MAX);
+        let bucket = |was: Option<&Bucket>, per_second: Option<NonZeroU32>, burst_min: u32| {
+            let per_second = per_second?;
+            let same = was.filter(|was| was.per_second == per_second);
+            let new = || Bucket::new(per_second, burst_min, Monotonic::default());
+            Some(same.cloned().unwrap_or_else(new))
+        };
+        TenantRates {
+            calls: bucket(before.and_then(|it| it.calls.as_ref()), calls, 1),
+            // A full bucket always has room for the largest request.
+            bytes: bucket(before.and_then(|it| it.bytes.as_ref()), bytes, request),
+            refused: before.map(|it| Arc::clone(&it.refused)).unwrap_or_default(),
+        }
+    }
+}
+
+impl TenantRates {
+    fn limits(&self) -> (Option<NonZeroU32>, Option<NonZeroU32>) {
+        let per_second = |bucket: &Option<Bucket>| bucket.as_ref().map(|it| it.per_second);
+        (per_second(&self.calls), per_second(&self.bytes))
+    }
+
+    fn take(&self, limit: RateLimit, count: NonZeroU32) -> Result<(), Status> {
+        let bucket = match limit {
+            RateLimit::Calls => &self.calls,
+            RateLimit::Bytes => &self.bytes,
+        };
+        let Some(bucket) = bucket else {
+            return Ok(());
+        };
+        bucket.take(count).map_err(|wait| {
+            self.refused.of(limit).fetch_add(1, Ordering::Relaxed);
+            status::rate_exceeded(limit.key(), bucket.per_second.get(), wait)
+        })
+    }
+}
+
+impl Refused {
+    fn of(&self, limit: RateLimit) -> &AtomicU64 {
+        match limit {
+            RateLimit::Calls => &self.calls,
+            RateLimit::Bytes => &self.bytes,
+        }
+    }
+}
+
+impl<C: Clock + Clone> Bucket<C> {
+    /// So many a second, and at once as many as in a second, or `burst_min`.
+    fn new(per_second: NonZeroU32, burst_min: u32, clock: C) -> Self {
+        let burst = NonZeroU32::new(burst_min).map_or(per_second, |least| least.max(per_second));
+        let quota = Quota::per_second(per_second).allow_burst(burst);
+        Self {
+            per_second,
+            limiter: Arc::new(RateLimiter::direct_with_clock(quota, clock.clone())),
+            clock,
+        }
+    }
+
+    /// Takes so many, or says how long to wait for them.
+    fn take(&self, count: NonZeroU32) -> Result<(), Duration> {
+        match self.limiter.check_n(count) {
+            Ok(Ok(())) => Ok(()),
+            Ok(Err(later)) => Err(later.wait_time_from(self.clock.now())),
+            // More than ever fits.
+            Err(_) => Err(Duration::from_secs(1)),
+        }
+    }
+}
+
+impl RequestMeter {
+    /// So many bytes more of the request are here.
+    ///
+    /// # Errors
+    /// Where the request has more than calls of its kind have, or the tenant has sent too much.
+    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), Status> {
+        let left = self.bytes_left.checked_sub(bytes);
+        self.bytes_left = left.ok_or_else(|| status::request_too_large(self.bytes_max))?;
+        let count = NonZeroU32::new(u32::try_from(bytes).unwrap_or(u32::MAX));
+        match (&self.rates, count) {
+            (Some(rates), Some(count)) => rates.take(RateLimit::Bytes, count),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// How large the requests of a call are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RequestSize {
+    Small,
+    Text,
+    Patch,
+    Large,
+    Backup,
+}
+
+/// By the path of the call; `None` for a call that this list does not know.
+fn size_of(path: &str) -> Option<RequestSize> {
+    let (_, method) = path.rsplit_once('/')?;
+    Some(match method {
+        "Append" | "GetContext" | "ImportMemories" | "CommitExtraction" => RequestSize::Large,
+        "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
+        "PatchState" => RequestSize::Patch,
+        "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"
+        | "ResetSession" | "EndSession" | "WatchEvents" | "GetMemory" | "ListMemories"
+        | "Forget" | "GetManifest" | "LeaseExtraction" | "GetMemoryStats" | "ReindexMemories"
+        | "SearchTranscripts" | "GetStats" | "ListTenants" | "SweepNow" | "RunDream"
+        | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig"
+        | "Verify" => RequestSize::Small,
+        "Backup" => RequestSize::Backup,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use governor::clock::FakeRelativeClock;
+    use memoird_proto::DESCRIPTOR_POOL;
+
+    use super::*;
+
+    const fn number(number: u32) -> NonZeroU32 {
+        NonZeroU32::new(number).unwrap()
+    }
+
+    #[test]
+    fn of_every_call_it_is_known_how_large_its_requests_are() {
+        for service in DESCRIPTOR_POOL.services() {
+            for method in service.methods() {
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                assert!(size_of(&path).is_some(), "{path}: small, a text, or large?");
+            }
+        }
+    }
+
+    #[test]
+    fn a_second_s_worth_may_come_at_once_and_then_the_rate_applies() {
+        let clock = FakeRelativeClock::default();
+        let bucket = Bucket::new(number(10), 1, clock.clone());
+        let taken = |count: usize| {
+            (0..count)
+                .filter(|_| bucket.take(number(1)).is_ok())
+                .count()
+        };
+        assert_eq!(taken(25), 10);
+        let wait = bucket.take(number(1)).unwrap_err();
+        assert!(
+            wait > Duration::ZERO && wait <= Duration::from_millis(100),
+            "{wait:?}"
+        );
+        clock.advance(wait);
+        assert_eq!(taken(25), 1, "exactly then");
+        clock.advance(Duration::from_millis(500));
+        assert_eq!(taken(25), 5);
+        clock.advance(Duration::from_secs(3_600));
+        assert_eq!(taken(25), 10, "no more is saved up");
+    }
+
+    #[test]
+    fn the_largest_request_always_fits_into_a_full_bucket() {
+        let clock = FakeRelativeClock::default();
+        let bucket = Bucket::new(number(1_000), 10_000, clock.clone());
+        bucket.take(number(10_000)).unwrap();
+        let wait = bucket.take(number(10_000)).unwrap_err();
+        assert!(
+            wait > Duration::from_secs(9) && wait <= Duration::from_secs(10),
+            "{wait:?}"
+        );
+    }
+
+    #[test]
+    fn other_limits_apply_at_once_and_the_same_ones_are_not_filled_again() {
+        let rates = Rates::new(1 << 20);
+        let limits = |calls, bytes| (Some(number(calls)), Some(number(bytes)));
+        let first = rates.changed(None, limits(1, 1_024));
+        first.take(RateLimit::Calls, number(1)).unwrap();
+        first.take(RateLimit::Calls, number(1)).unwrap_err();
+        let second = rates.changed(Some(&first), limits(1, 2_048));
+        second.take(RateLimit::Calls, number(1)).unwrap_err();
+        assert_eq!(second.refused.calls.load(Ordering::Relaxed), 2);
+        let third = rates.changed(Some(&second), limits(2, 2_048));
+        third.take(RateLimit::Calls, number(2)).unwrap();
+        let open = rates.changed(Some(&third), (None, None));
+        open.take(RateLimit::Calls, number(1_000)).unwrap();
+        open.take(RateLimit::Bytes, number(1 << 30)).unwrap();
+    }
+
+    #[test]
+    fn a_request_that_only_names_something_is_small() {
+        let rates = Rates::new(8 << 20);
+        let takes = |path: &str, bytes: u64| {
+            let mut meter = rates.meter(path, 64 << 10, None);
+            meter
+                .add(bytes / 2)
+                .and_then(|()| meter.add(bytes - bytes / 2))
+                .is_ok()
+        };
+        for (method, most) in [
+            ("GetSession", SMALL_REQUEST_BYTES),
+            ("Remember", TEXT_REQUEST_BYTES),
+            ("PatchState", 128 << 10),
+            ("Append", 8 << 20),
+        ] {
+            let path = format!("/memoird.v1.SessionService/{method}");
+            assert!(takes(&path, most), "{method}");
+            assert!(!takes(&path, most + BESIDE_BYTES + 1), "{method}");
+        }
+    }
+}

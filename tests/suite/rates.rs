@@ -1,0 +1,154 @@
+//! Limits in a second, and sizes of requests: whoever sends more is told which limit that is, and
+//! nobody else notices.
+
+use memoird_proto::v1::{GetSessionRequest, ListSessionsRequest, PatchStateRequest};
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+use crate::harness::{
+    Daemon, Sessions, Setup, append, eventually, http_get, live, refused, refused_code, reload,
+    say, stats, user,
+};
+
+async fn list(client: &mut Sessions) -> Result<(), Status> {
+    client
+        .list_sessions(ListSessionsRequest::default())
+        .await
+        .map(drop)
+}
+
+/// How many of so many calls are let in. The others are refused by the limit of this reason.
+async fn let_in(client: &mut Sessions, calls: usize, reason: &str) -> usize {
+    let mut count = 0;
+    for _ in 0..calls {
+        match list(client).await {
+            Ok(()) => count += 1,
+            Err(status) => {
+                assert_eq!(status.code(), Code::ResourceExhausted, "{status:?}");
+                assert_eq!(refused_code(&status), reason, "{status:?}");
+                assert!(
+                    status.message().contains(&reason.to_lowercase()),
+                    "{status:?}"
+                );
+            }
+        }
+    }
+    count
+}
+
+#[tokio::test]
+async fn calls_in_a_second_are_limited_counted_and_changed_by_a_reload() {
+    let few = "calls_per_second: 2";
+    let mut daemon = Daemon::with(Setup::default().two_tenants(few, "")).await;
+    let mut alpha = daemon.sessions_of(Setup::ALPHA);
+    let mut beta = daemon.sessions_of(Setup::BETA);
+    let mut admin = daemon.admin_of(Setup::ADMIN);
+    let refusals = eventually("more come than may", async || {
+        let count = let_in(&mut alpha, 50, "CALLS_PER_SECOND").await;
+        (count < 50).then_some(50 - count)
+    })
+    .await;
+    assert_eq!(
+        let_in(&mut beta, 50, "none").await,
+        50,
+        "nobody else notices"
+    );
+    // An operator is not held up by the bots of the tenant.
+    let seen = stats(&mut admin).await;
+    let counted: Vec<(&str, u64)> = seen
+        .tenants
+        .iter()
+        .map(|of| (&*of.id, of.calls_refused))
+        .collect();
+    assert!(counted[0].1 >= refusals as u64, "{counted:?}");
+    assert_eq!(counted[1], ("beta", 0));
+    let page = http_get(daemon.admin_addr(), "/metrics").await.1;
+    let metric = format!(
+        "memoird_calls_refused_total{{tenant=\"alpha\",limit=\"calls_per_second\"}} {}",
+        counted[0].1
+    );
+    assert!(page.contains(&metric), "{metric} in {page}");
+
+    // Whoever waits as long as told is let in.
+    let refused = eventually("it is refused again", async || list(&mut alpha).await.err()).await;
+    let hint = refused
+        .get_details_retry_info()
+        .expect("a hint")
+        .retry_delay;
+    let hint = hint.expect("a time");
+    assert!(!hint.is_zero() && hint.as_secs() <= 1, "{hint:?}");
+    eventually("it is let in again", async || list(&mut alpha).await.ok()).await;
+
+    daemon.rewrite(Setup::default().two_tenants("", few));
+    reload(&mut admin).await;
+    assert_eq!(let_in(&mut alpha, 50, "none").await, 50);
+    eventually("the other one is limited", async || {
+        (let_in(&mut beta, 50, "CALLS_PER_SECOND").await < 50).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn bytes_in_a_second_are_limited_and_the_largest_request_always_has_its_turn() {
+    let setup = Setup::default()
+        .server("max_request_bytes: 256KiB")
+        .two_tenants("bytes_per_second: 64KiB", "");
+    let daemon = Daemon::with(setup).await;
+    let mut alpha = daemon.sessions_of(Setup::ALPHA);
+    let large = || append("chat", [user(&"x".repeat(200 << 10))]);
+    alpha
+        .append(large())
+        .await
+        .expect("a full bucket has room for it");
+    let status = eventually("the bucket is empty", async || {
+        alpha.append(large()).await.err()
+    })
+    .await;
+    assert_eq!(refused_code(&status), "BYTES_PER_SECOND", "{status:?}");
+    let mut beta = daemon.sessions_of(Setup::BETA);
+    for _ in 0..4 {
+        beta.append(large()).await.expect("nobody else notices");
+    }
+    let turns = live(&mut beta, "chat").await.len();
+    assert_eq!(turns, 4);
+}
+
+#[tokio::test]
+async fn a_request_that_only_names_something_is_small() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let mut client = daemon.sessions_of(Setup::ALPHA);
+    say(&mut client, "chat", "hi").await;
+    let too_large = (Code::ResourceExhausted, "REQUEST_TOO_LARGE");
+    let look = GetSessionRequest {
+        session_id: "x".repeat(100 << 10),
+        ..Default::default()
+    };
+    refused(client.get_session(look).await, too_large.0, too_large.1);
+    let look = GetSessionRequest {
+        session_id: "x".repeat(32 << 10),
+        ..Default::default()
+    };
+    refused(
+        client.get_session(look).await,
+        Code::InvalidArgument,
+        "ID_INVALID",
+    );
+    let patch = |json: String| PatchStateRequest {
+        session_id: "chat".into(),
+        merge_patch_json: json,
+        expected_version: None,
+    };
+    let text = |bytes: usize| format!("{{\"k\":{:?}}}", "x".repeat(bytes));
+    client
+        .patch_state(patch(text(60 << 10)))
+        .await
+        .expect("as large as a state");
+    let answer = client.patch_state(patch(text(100 << 10))).await;
+    refused(answer, Code::InvalidArgument, "STATE_TOO_LARGE");
+    let answer = client.patch_state(patch(text(200 << 10))).await;
+    refused(answer, too_large.0, too_large.1);
+    client
+        .append(append("chat", [user(&"x".repeat(500 << 10))]))
+        .await
+        .expect("turns are large");
+}
