@@ -187,15 +187,12 @@ impl Tenant {
         self.calibrations().get(model).copied().unwrap_or_default()
     }
 
-    /// Learns from what was charged for a window that was counted.
-    pub(crate) fn calibrate(&self, model: &str, counted: u64, charged: u64) {
+    /// Learns from what was charged for a window that was counted; gives what is known now.
+    pub(crate) fn calibrate(&self, model: &str, counted: u64, charged: u64) -> Calibration {
         let mut all = self.calibrations();
-        if !all.contains_key(model) {
-            all.insert(model.into(), Calibration::default());
-        }
-        if let Some(calibration) = all.get_mut(model) {
-            calibration.observe(counted, charged);
-        }
+        let calibration = all.entry(model.into()).or_default();
+        calibration.observe(counted, charged);
+        *calibration
     }
 
     fn calibrations(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Calibration>> {

@@ -37,6 +37,13 @@ impl Session {
         self.windows.as_deref_mut()
     }
 
+    /// What the last charge for a window of a model was beside what was expected, in charged
+    /// tokens.
+    pub fn surcharge(&self, model: &str) -> i64 {
+        let windows = self.windows.as_deref();
+        windows.map_or(0, |windows| windows.surcharge(model))
+    }
+
     /// Notes that it was used for a window. Gives what a store must write, which is not
     /// every time: the moment that is written lies `grain_ms` (milliseconds) ahead, so that a
     /// restart never makes a session older than it is. Nothing while it `may_write` nothing.

@@ -53,8 +53,10 @@ struct Entry {
     key: CutKey,
     cut: Cut,
     sent: Option<Sent>,
-    /// Tokens of the last window, until what it was charged is known.
+    /// Tokens of the last window as counted, until what it was charged is known.
     uncharged: Option<u64>,
+    /// What the last charge was beside what was expected for its window, in charged tokens.
+    surcharge: i64,
 }
 
 impl Windows {
@@ -65,6 +67,7 @@ impl Windows {
             cut: saved.cut,
             sent: None,
             uncharged: None,
+            surcharge: 0,
         };
         Self {
             cuts: saved.into_iter().map(entry).collect(),
@@ -233,12 +236,18 @@ impl Windows {
             // A cut that is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();
         }
-        let key = match index {
-            Some(index) => self.cuts.remove(index).key,
-            None => CutKey {
-                model: ask.model.into(),
-                policy: ask.policy,
-            },
+        let (key, surcharge) = match index {
+            Some(index) => {
+                let entry = self.cuts.remove(index);
+                (entry.key, entry.surcharge)
+            }
+            None => {
+                let key = CutKey {
+                    model: ask.model.into(),
+                    policy: ask.policy,
+                };
+                (key, self.surcharge(ask.model))
+            }
         };
         self.is_changed |= window.has_new_cut;
         self.cuts.push(Entry {
@@ -248,7 +257,8 @@ impl Windows {
                 last_seq,
                 fixed_digest: ask.fixed_digest,
             }),
-            uncharged: Some(window.counted),
+            uncharged: Some(window.counted.saturating_add_signed(-ask.learnt)),
+            surcharge,
         });
     }
 
@@ -263,6 +273,21 @@ impl Windows {
         let mut entries = self.cuts.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {
             entry.uncharged = Some(counted);
+        }
+    }
+
+    /// What the last charge of a model was beside what was expected, in charged tokens.
+    pub fn surcharge(&self, model: &str) -> i64 {
+        let mut entries = self.cuts.iter().rev();
+        let entry = entries.find(|entry| *entry.key.model == *model);
+        entry.map_or(0, |entry| entry.surcharge)
+    }
+
+    /// Notes what the last charge of a model was beside what was expected.
+    pub fn note_surcharge(&mut self, model: &str, tokens: i64) {
+        let entries = self.cuts.iter_mut();
+        for entry in entries.filter(|entry| *entry.key.model == *model) {
+            entry.surcharge = tokens;
         }
     }
 

@@ -117,7 +117,9 @@ impl Commands {
         };
         let charged = windows.charged(|profile| models.may_mean(&usage.model, profile));
         if let Some((model, counted)) = charged {
-            tenant.calibrate(&model, counted, usage.input_tokens);
+            let calibration = tenant.calibrate(&model, counted, usage.input_tokens);
+            let surcharge = calibration.surcharge(counted, usage.input_tokens);
+            windows.note_surcharge(&model, surcharge);
         }
     }
 }

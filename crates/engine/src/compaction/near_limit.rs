@@ -64,7 +64,6 @@ impl Compaction {
                 return tokens >= near_limit.due_tokens;
             }
         }
-        let factor = tenant.calibration(name).factor();
-        near_limit.counted as f64 * factor >= near_limit.due_tokens as f64
+        tenant.calibration(name).charge(near_limit.counted) >= near_limit.due_tokens as f64
     }
 }
