@@ -195,6 +195,20 @@ impl Tenant {
         *calibration
     }
 
+    /// What was learnt of the charges for each model, to be kept over a restart.
+    pub fn learnt_charges(&self) -> BTreeMap<Box<str>, Calibration> {
+        self.calibrations().clone()
+    }
+
+    /// Takes back what was learnt before a restart.
+    pub fn restore_charges(&self, learnt: BTreeMap<Box<str>, Calibration>) {
+        let mut all = self.calibrations();
+        for (model, mut calibration) in learnt {
+            calibration.repair();
+            all.entry(model).or_insert(calibration);
+        }
+    }
+
     fn calibrations(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Calibration>> {
         self.calibrations
             .lock()

@@ -1,5 +1,7 @@
 //! Corrects counts of tokens by the tokens that a provider charged for earlier requests.
 
+use serde::{Deserialize, Serialize};
+
 /// What a provider charges for a request that was counted here, as a line:
 ///
 /// ```text
@@ -12,8 +14,10 @@
 /// Filtering and Prediction Problems", 1960). The first charges count fully. Later ones are
 /// limited to [`SURPRISE_DEVIATIONS`] standard deviations, so that an absurd charge does little;
 /// after [`SURPRISES_MAX`] in a row the model has changed, and charges count fully again.
-/// Only arithmetic that is the same on every machine is used.
-#[derive(Clone, Copy, Debug, PartialEq)]
+/// Only arithmetic that is the same on every machine is used. It can be kept as JSON; what is
+/// read back is brought into its bounds with the next charge, and by [`Calibration::repair`].
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct Calibration {
     offset: f64,
     factor: f64,
@@ -122,8 +126,8 @@ impl Calibration {
         }
     }
 
-    /// Keeps all of it in its bounds, whatever was charged.
-    fn repair(&mut self) {
+    /// Brings all of it into its bounds, whatever was charged or read.
+    pub fn repair(&mut self) {
         self.factor = self.factor.clamp(FACTOR_MIN, FACTOR_MAX);
         self.offset = self.offset.clamp(OFFSET_MIN, OFFSET_MAX);
         let prior = Self::default();
@@ -131,6 +135,7 @@ impl Calibration {
         self.factor_variance = self.factor_variance.clamp(0.0, prior.factor_variance);
         let most = (self.offset_variance * self.factor_variance).sqrt();
         self.covariance = self.covariance.clamp(-most, most);
+        self.spread = self.spread.clamp(0.0, ERROR_MAX);
     }
 
     /// Tokens that the provider will charge for a request that was counted so; at least 1.

@@ -41,10 +41,15 @@ fn tool(entry: &Value) -> Option<Tool<'_>> {
         .iter()
         .find_map(|key| entry.get(key));
     let inner = wrapped.unwrap_or(entry);
-    let schema = ["parameters", "input_schema", "parametersJsonSchema", "parameters_json_schema"]
-        .iter()
-        .find_map(|key| inner.get(key))
-        .or_else(|| inner.get("inputSchema")?.get("json"));
+    let schema = [
+        "parameters",
+        "input_schema",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+    ]
+    .iter()
+    .find_map(|key| inner.get(key))
+    .or_else(|| inner.get("inputSchema")?.get("json"));
     let is_function = wrapped.is_some()
         || schema.is_some()
         || entry.get("type").is_none_or(|kind| kind == "function");
