@@ -10,7 +10,7 @@ use memoird_core::compaction::CompactionPolicy;
 use memoird_core::config::{AsOptionalText, AsText, Auto, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
-use memoird_formats::tokens::Calibration;
+use memoird_formats::tokens::{Calibration, Charge};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
@@ -187,12 +187,14 @@ impl Tenant {
         self.calibrations().get(model).copied().unwrap_or_default()
     }
 
-    /// Learns from what was charged for a window that was counted; gives what is known now.
-    pub(crate) fn calibrate(&self, model: &str, counted: u64, charged: u64) -> Calibration {
+    /// Learns from what was charged for a window, and for the one before it in the same session.
+    pub(crate) fn calibrate(&self, model: &str, before: Option<Charge>, charge: Charge) {
         let mut all = self.calibrations();
         let calibration = all.entry(model.into()).or_default();
-        calibration.observe(counted, charged);
-        *calibration
+        if let Some(before) = before {
+            calibration.observe_growth(before, charge);
+        }
+        calibration.observe(charge);
     }
 
     /// What was learnt of the charges for each model, to be kept over a restart.

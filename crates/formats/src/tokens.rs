@@ -11,7 +11,7 @@ mod tools;
 use std::fmt;
 use std::sync::Arc;
 
-pub use calibrate::Calibration;
+pub use calibrate::{Calibration, Charge};
 pub use estimate::Estimate;
 pub use lean::LeaningTokenizer;
 pub use openai::OpenAiTokenizer;

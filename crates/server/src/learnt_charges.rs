@@ -39,7 +39,7 @@ impl LearntCharges {
         });
         for (tenant, learnt) in &written {
             let tenant = TenantId::parse(tenant).ok();
-            if let Some(tenant) = tenant.and_then(|id| engine.tenants().get(&id)) {
+            if let Some(tenant) = tenant.and_then(|id| engine.tenants.get(&id)) {
                 tenant.restore_charges(learnt.clone());
             }
         }
@@ -51,7 +51,7 @@ impl LearntCharges {
     }
 
     fn write(&mut self) -> io::Result<()> {
-        let tenants = self.engine.tenants().all();
+        let tenants = self.engine.tenants.all();
         let learnt = tenants.iter().map(|tenant| {
             let charges = tenant.learnt_charges();
             (tenant.id.to_string(), charges)

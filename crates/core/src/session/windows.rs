@@ -37,11 +37,10 @@ impl Session {
         self.windows.as_deref_mut()
     }
 
-    /// What the last charge for a window of a model was beside what was expected, in charged
-    /// tokens.
-    pub fn surcharge(&self, model: &str) -> i64 {
-        let windows = self.windows.as_deref();
-        windows.map_or(0, |windows| windows.surcharge(model))
+    /// The last window of a model that a charge is known of: its tokens as counted, and as
+    /// charged.
+    pub fn last_charge(&self, model: &str) -> Option<(u64, u64)> {
+        self.windows.as_deref()?.last_charge(model)
     }
 
     /// Notes that it was used for a window. Gives what a store must write, which is not

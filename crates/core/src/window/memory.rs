@@ -55,8 +55,8 @@ struct Entry {
     sent: Option<Sent>,
     /// Tokens of the last window as counted, until what it was charged is known.
     uncharged: Option<u64>,
-    /// What the last charge was beside what was expected for its window, in charged tokens.
-    surcharge: i64,
+    /// The last window that a charge is known of: its tokens as counted, and as charged.
+    charged: Option<(u64, u64)>,
 }
 
 impl Windows {
@@ -67,7 +67,7 @@ impl Windows {
             cut: saved.cut,
             sent: None,
             uncharged: None,
-            surcharge: 0,
+            charged: None,
         };
         Self {
             cuts: saved.into_iter().map(entry).collect(),
@@ -236,17 +236,17 @@ impl Windows {
             // A cut that is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();
         }
-        let (key, surcharge) = match index {
+        let (key, charged) = match index {
             Some(index) => {
                 let entry = self.cuts.remove(index);
-                (entry.key, entry.surcharge)
+                (entry.key, entry.charged)
             }
             None => {
                 let key = CutKey {
                     model: ask.model.into(),
                     policy: ask.policy,
                 };
-                (key, self.surcharge(ask.model))
+                (key, self.last_charge(ask.model))
             }
         };
         self.is_changed |= window.has_new_cut;
@@ -258,7 +258,7 @@ impl Windows {
                 fixed_digest: ask.fixed_digest,
             }),
             uncharged: Some(window.counted.saturating_add_signed(-ask.learnt)),
-            surcharge,
+            charged,
         });
     }
 
@@ -276,18 +276,18 @@ impl Windows {
         }
     }
 
-    /// What the last charge of a model was beside what was expected, in charged tokens.
-    pub fn surcharge(&self, model: &str) -> i64 {
+    /// The last window of a model that a charge is known of: its tokens as counted, and as
+    /// charged.
+    pub fn last_charge(&self, model: &str) -> Option<(u64, u64)> {
         let mut entries = self.cuts.iter().rev();
-        let entry = entries.find(|entry| *entry.key.model == *model);
-        entry.map_or(0, |entry| entry.surcharge)
+        entries.find_map(|entry| entry.charged.filter(|_| *entry.key.model == *model))
     }
 
-    /// Notes what the last charge of a model was beside what was expected.
-    pub fn note_surcharge(&mut self, model: &str, tokens: i64) {
-        let entries = self.cuts.iter_mut();
-        for entry in entries.filter(|entry| *entry.key.model == *model) {
-            entry.surcharge = tokens;
+    /// Notes what was charged for a window of a model that was counted so.
+    pub fn note_charge(&mut self, model: &str, counted: u64, charged: u64) {
+        let mut entries = self.cuts.iter_mut().rev();
+        if let Some(entry) = entries.find(|entry| *entry.key.model == *model) {
+            entry.charged = Some((counted, charged));
         }
     }
 

@@ -14,7 +14,7 @@ use memoird_core::limits::Limits;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
 use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
-use memoird_formats::tokens::Calibration;
+use memoird_formats::tokens::{Calibration, Charge};
 use memoird_store::encoding;
 
 use super::Commands;
@@ -258,8 +258,8 @@ impl Commands {
                 }
                 let scale = &plan.model.scale;
                 let weigh = |turn: &Turn| scale.turn(turn);
-                let surcharge = update.session.surcharge(&plan.model.profile.name);
-                let ask = plan.ask(&update.policy.limits, surcharge, &weigh);
+                let last_charge = update.session.last_charge(&plan.model.profile.name);
+                let ask = plan.ask(&update.policy.limits, last_charge, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
                     Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
@@ -293,7 +293,7 @@ impl Plan {
     fn ask<'a>(
         &'a self,
         limits: &'a Limits,
-        surcharge: i64,
+        last_charge: Option<(u64, u64)>,
         weigh: &'a dyn Fn(&Turn) -> u64,
     ) -> Ask<'a> {
         let memories = self
@@ -302,7 +302,7 @@ impl Plan {
             .map_or(0, |recalled| recalled.tokens());
         let factor = self.calibration.factor();
         let margin = self.calibration.margin(self.model.scale.margin());
-        let learnt = self.learnt(surcharge);
+        let learnt = self.learnt(last_charge);
         Ask {
             model: &self.model.profile.name,
             model_budget: self.budget,
@@ -340,8 +340,11 @@ impl Plan {
     /// Counted tokens for what the provider adds to each request beside what is counted of it. A
     /// wrong charge must not refuse a window: at most a quarter of what there is.
     #[allow(clippy::cast_possible_truncation, reason = "bounded above")]
-    fn learnt(&self, surcharge: i64) -> i64 {
-        let charged = self.calibration.offset() + surcharge as f64;
+    fn learnt(&self, last_charge: Option<(u64, u64)>) -> i64 {
+        let surcharge = last_charge.map_or(0.0, |(counted, charged)| {
+            self.calibration.surcharge(Charge { counted, charged })
+        });
+        let charged = self.calibration.offset() + surcharge;
         let most = (self.input_budget / LEARNT_SHARE) as f64;
         let counted = charged.min(most) / self.calibration.factor();
         counted.max(-(self.fixed as f64)) as i64

@@ -2,6 +2,15 @@
 
 use serde::{Deserialize, Serialize};
 
+/// A request as it was counted here, uncorrected, and what its provider charged for it; tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Charge {
+    /// As counted.
+    pub counted: u64,
+    /// As charged.
+    pub charged: u64,
+}
+
 /// What a provider charges for a request that was counted here, as a line:
 ///
 /// ```text
@@ -43,10 +52,17 @@ const FACTOR_DEVIATION: f64 = 0.05;
 /// How both may drift from one charge to the next.
 const OFFSET_DRIFT: f64 = 1.0;
 const FACTOR_DRIFT: f64 = 0.001;
-/// How far a charge may be off the line by chance: tokens, and a share of the request.
-const NOISE_TOKENS: f64 = 3.0;
+/// How far a charge may be off the line by chance: tokens (each conversation has other tools and
+/// prompts, whose counts are off by something else), and a share of the request.
+const NOISE_TOKENS: f64 = 60.0;
 const NOISE_SHARE_MIN: f64 = 0.005;
 const NOISE_SHARE_MAX: f64 = 0.1;
+/// How far the growth of one conversation may be off by chance, and which is too small to say
+/// anything.
+const GROWTH_NOISE_TOKENS: f64 = 10.0;
+const GROWTH_TOKENS_MIN: f64 = 100.0;
+/// The most that a conversation is charged beside what is expected, and a third of that.
+const SURCHARGE_TOKENS_MAX: f64 = 1_000.0;
 /// Charges that count fully.
 const FULL_SAMPLES: u32 = 3;
 /// What a charge may be off by, in standard deviations.
@@ -80,38 +96,23 @@ impl Default for Calibration {
 }
 
 impl Calibration {
-    /// What was counted for a request, uncorrected, and what the provider charged for it,
-    /// cached tokens included. Nothing is learnt where one of them is 0.
-    pub fn observe(&mut self, counted_tokens: u64, charged_tokens: u64) {
-        if counted_tokens == 0 || charged_tokens == 0 {
+    /// Learns what a provider charged for a request, cached tokens included. Nothing is learnt
+    /// where one of the figures is 0.
+    pub fn observe(&mut self, charge: Charge) {
+        let Charge { counted, charged } = charge;
+        if counted == 0 || charged == 0 {
             return;
         }
-        let (counted, charged) = (counted_tokens as f64, charged_tokens as f64);
-        let expected = self.charge(counted_tokens);
-        let error = charged - expected;
+        let expected = self.expected(counted);
+        let (counted, charged) = (counted as f64, charged as f64);
+        let share = self.spread.clamp(NOISE_SHARE_MIN, NOISE_SHARE_MAX) * counted;
+        let noise = NOISE_TOKENS * NOISE_TOKENS + share * share;
+        let is_limited = self.samples >= FULL_SAMPLES;
         self.offset_variance += OFFSET_DRIFT * OFFSET_DRIFT;
-        self.factor_variance += FACTOR_DRIFT * FACTOR_DRIFT;
-        let share = self.spread.clamp(NOISE_SHARE_MIN, NOISE_SHARE_MAX);
-        let noise = NOISE_TOKENS * NOISE_TOKENS + share * counted * share * counted;
-        let of_offset = self.offset_variance + self.covariance * counted;
-        let of_factor = self.covariance + self.factor_variance * counted;
-        let variance = of_offset + of_factor * counted + noise;
-        let limit = SURPRISE_DEVIATIONS * variance.sqrt();
-        let is_surprise = self.samples >= FULL_SAMPLES && error.abs() > limit;
-        let step = if is_surprise {
-            error.clamp(-limit, limit)
-        } else {
-            error
-        };
-
-        self.offset += of_offset / variance * step;
-        self.factor += of_factor / variance * step;
-        self.offset_variance -= of_offset / variance * of_offset;
-        self.covariance -= of_offset / variance * of_factor;
-        self.factor_variance -= of_factor / variance * of_factor;
+        let is_surprise = self.correct([1.0, counted], charged - expected, noise, is_limited);
         // What the first charge is off by says nothing of how much charges vary.
         if self.samples > 0 {
-            let error = (error / expected).abs().min(ERROR_MAX);
+            let error = (charged / expected - 1.0).abs().min(ERROR_MAX);
             self.spread += (error - self.spread) * SPREAD_GAIN;
         }
         self.samples = self.samples.saturating_add(1);
@@ -126,6 +127,43 @@ impl Calibration {
         }
     }
 
+    /// Learns from two charges of one conversation, whose offset is the same: by how much more
+    /// was charged for what came in between.
+    pub fn observe_growth(&mut self, before: Charge, after: Charge) {
+        let counted = after.counted as f64 - before.counted as f64;
+        if counted.abs() < GROWTH_TOKENS_MIN {
+            return;
+        }
+        let error = after.charged as f64 - before.charged as f64 - self.factor * counted;
+        let share = NOISE_SHARE_MIN * counted;
+        let noise = GROWTH_NOISE_TOKENS * GROWTH_NOISE_TOKENS + share * share;
+        self.factor_variance += FACTOR_DRIFT * FACTOR_DRIFT;
+        self.correct([0.0, counted], error, noise, true);
+        self.repair();
+    }
+
+    /// Corrects offset and factor by the error of `weights · (offset, factor)`. True when the
+    /// error was more than chance explains.
+    fn correct(&mut self, weights: [f64; 2], error: f64, noise: f64, is_limited: bool) -> bool {
+        let [one, counted] = weights;
+        let of_offset = self.offset_variance * one + self.covariance * counted;
+        let of_factor = self.covariance * one + self.factor_variance * counted;
+        let variance = of_offset * one + of_factor * counted + noise;
+        let limit = SURPRISE_DEVIATIONS * variance.sqrt();
+        let is_surprise = is_limited && error.abs() > limit;
+        let step = if is_surprise {
+            error.clamp(-limit, limit)
+        } else {
+            error
+        };
+        self.offset += of_offset / variance * step;
+        self.factor += of_factor / variance * step;
+        self.offset_variance -= of_offset / variance * of_offset;
+        self.covariance -= of_offset / variance * of_factor;
+        self.factor_variance -= of_factor / variance * of_factor;
+        is_surprise
+    }
+
     /// Brings all of it into its bounds, whatever was charged or read.
     pub fn repair(&mut self) {
         self.factor = self.factor.clamp(FACTOR_MIN, FACTOR_MAX);
@@ -138,19 +176,19 @@ impl Calibration {
         self.spread = self.spread.clamp(0.0, ERROR_MAX);
     }
 
-    /// Tokens that the provider will charge for a request that was counted so; at least 1.
-    pub fn charge(&self, counted_tokens: u64) -> f64 {
-        (self.offset + self.factor * counted_tokens as f64).max(1.0)
+    /// Tokens that a provider will charge for a request that was counted so; at least 1.
+    pub fn expected(&self, counted: u64) -> f64 {
+        (self.offset + self.factor * counted as f64).max(1.0)
     }
 
     /// What a charge was beside the one that is expected for such a request, in charged tokens.
-    /// It says what the next request of the same conversation will be charged beside that, so
-    /// it is bounded: a third of what is expected and a thousand.
-    #[allow(clippy::cast_possible_truncation, reason = "bounded")]
-    pub fn surcharge(&self, counted_tokens: u64, charged_tokens: u64) -> i64 {
-        let expected = self.charge(counted_tokens);
-        let most = expected / 3.0 + 1_000.0;
-        (charged_tokens as f64 - expected).clamp(-most, most) as i64
+    /// It says what the next request of the same conversation will be charged beside that. It
+    /// is bounded, because a bot may report what it likes: a third of what is expected and a
+    /// thousand.
+    pub fn surcharge(&self, charge: Charge) -> f64 {
+        let expected = self.expected(charge.counted);
+        let most = expected / 3.0 + SURCHARGE_TOKENS_MAX;
+        (charge.charged as f64 - expected).clamp(-most, most)
     }
 
     /// By what a count is multiplied, 0.5 to 2.
@@ -177,6 +215,10 @@ impl Calibration {
 mod tests {
     use super::*;
 
+    fn charge(counted: u64, charged: u64) -> Charge {
+        Charge { counted, charged }
+    }
+
     /// After some requests of `counted` tokens, each charged `percent` of that and `offset`.
     fn after(
         mut calibration: Calibration,
@@ -186,13 +228,13 @@ mod tests {
         offset: u64,
     ) -> Calibration {
         for _ in 0..times {
-            calibration.observe(counted, counted * percent / 100 + offset);
+            calibration.observe(charge(counted, counted * percent / 100 + offset));
         }
         calibration
     }
 
     fn assert_charges(calibration: &Calibration, counted: u64, charged: f64, share: f64) {
-        let found = calibration.charge(counted);
+        let found = calibration.expected(counted);
         assert!(
             (found / charged - 1.0).abs() < share,
             "{counted}: {found:.0} for {charged:.0}, {calibration:?}"
@@ -217,7 +259,7 @@ mod tests {
     fn a_constant_is_not_taken_for_a_factor() {
         let mut found = Calibration::default();
         for counted in (1..=12).map(|turn| turn * 700) {
-            found.observe(counted, counted + 500);
+            found.observe(charge(counted, counted + 500));
         }
         assert!((found.factor() - 1.0).abs() < 0.01, "{found:?}");
         assert!((found.offset() - 500.0).abs() < 30.0, "{found:?}");
@@ -228,11 +270,36 @@ mod tests {
     fn both_are_found_in_a_session_that_grows() {
         let mut found = Calibration::default();
         for counted in (1..=20).map(|turn| turn * 900) {
-            found.observe(counted, counted * 112 / 100 + 300);
+            found.observe(charge(counted, counted * 112 / 100 + 300));
         }
         assert!((found.factor() - 1.12).abs() < 0.01, "{found:?}");
         assert_charges(&found, 40_000, 45_100.0, 0.02);
         assert!(found.margin(0.15) < 0.06, "{found:?}");
+    }
+
+    #[test]
+    fn the_growth_of_conversations_tells_the_factor_whatever_their_offsets() {
+        let mut found = Calibration::default();
+        for offset in [0, 180, 700, 20, 400] {
+            let mut before = None;
+            for counted in (1..=4).map(|turn| turn * 600) {
+                let after = charge(counted, counted * 115 / 100 + offset);
+                if let Some(before) = before {
+                    found.observe_growth(before, after);
+                }
+                found.observe(after);
+                before = Some(after);
+            }
+        }
+        assert!((found.factor() - 1.15).abs() < 0.03, "{found:?}");
+    }
+
+    #[test]
+    fn what_a_conversation_was_charged_beside_is_bounded() {
+        let found = Calibration::default();
+        assert!((found.surcharge(charge(1_000, 1_200)) - 200.0).abs() < 1e-9);
+        assert!((found.surcharge(charge(1_000, u64::MAX)) - 1_333.3).abs() < 1.0);
+        assert!((found.surcharge(charge(9_000, 1)) + 4_000.0).abs() < 1.0);
     }
 
     #[test]
@@ -253,7 +320,7 @@ mod tests {
         let calm = after(Calibration::default(), 50, 10_000, 110, 0);
         for charged in [1, 100, 10_000_000, u64::MAX] {
             let mut upset = calm;
-            upset.observe(10_000, charged);
+            upset.observe(charge(10_000, charged));
             assert_charges(&upset, 10_000, 11_000.0, 0.05);
             let healed = after(upset, 20, 10_000, 110, 0);
             assert_charges(&healed, 10_000, 11_000.0, 0.01);
@@ -265,8 +332,8 @@ mod tests {
     fn zeros_say_nothing() {
         let mut calibration = after(Calibration::default(), 10, 10_000, 100, 0);
         let calm = calibration;
-        calibration.observe(0, 500);
-        calibration.observe(500, 0);
+        calibration.observe(charge(0, 500));
+        calibration.observe(charge(500, 0));
         assert_eq!(calibration, calm);
     }
 
@@ -275,7 +342,7 @@ mod tests {
         for (counted, charged) in [(1, u64::MAX), (u64::MAX, 1), (100_000, 5_000_000)] {
             let mut far = Calibration::default();
             for _ in 0..200 {
-                far.observe(counted, charged);
+                far.observe(charge(counted, charged));
                 assert!((FACTOR_MIN..=FACTOR_MAX).contains(&far.factor()), "{far:?}");
                 assert!((OFFSET_MIN..=OFFSET_MAX).contains(&far.offset()), "{far:?}");
                 assert!(
