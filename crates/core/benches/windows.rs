@@ -153,6 +153,7 @@ impl Chat {
             budget,
             fixed: 100,
             memories: 0,
+            learnt: 0,
             fixed_digest: 1,
             factor: 1.0,
             margin: 0.0,

@@ -60,6 +60,8 @@ pub struct Ask<'a> {
     pub fixed: u64,
     /// What of that is kept free for the block of memories behind the turns.
     pub memories: u64,
+    /// What of that was not counted but learnt from what a provider charged; it may be below 0.
+    pub learnt: i64,
     /// Tells that from another system prompt and other tools.
     pub fixed_digest: u64,
     /// By what counts are multiplied to get what the provider charges.

@@ -8,9 +8,10 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use arc_swap::ArcSwap;
 use hashlink::LruCache;
 use memoird_core::CoreError;
+use memoird_core::turn::MessageFormat;
 use memoird_core::window::{Overheads, ScaleId, WindowSettings, overheads};
-use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
-use memoird_formats::tokens::{Scale, Tokenizer};
+use memoird_formats::model::{ModelProfile, TokenizerKind};
+use memoird_formats::tokens::{Dialect, Scale, Tokenizer};
 
 use crate::token_counter::TokenCounter;
 
@@ -63,7 +64,7 @@ pub(crate) struct Models {
 /// The ids of scales: what counted a turn once is known again after a reload.
 #[derive(Debug, Default)]
 struct ScaleIds {
-    known: Mutex<HashMap<(TokenizerKind, Provider), ScaleId>>,
+    known: Mutex<HashMap<(TokenizerKind, Dialect), ScaleId>>,
 }
 
 /// The models of the current configuration, and the ids of scales across configurations.
@@ -73,11 +74,14 @@ pub(crate) struct ModelRegistry {
     scale_ids: ScaleIds,
 }
 
+/// The scale, the texts' digest, and the interface that the request goes to.
+pub(crate) type PromptKey = (ScaleId, u64, Option<MessageFormat>);
+
 /// What was counted of a tenant's system prompts and tool schemas, which come with every call.
 /// Each tenant has its own: how long a count takes would tell what others send.
 #[derive(Debug)]
 pub(crate) struct Prompts {
-    tokens: Mutex<LruCache<(ScaleId, u64), u64>>,
+    tokens: Mutex<LruCache<PromptKey, u64>>,
     hasher: RandomState,
 }
 
@@ -116,8 +120,9 @@ impl Models {
     fn new(config: &ContextConfig, ids: &ScaleIds) -> Self {
         let model = |model: &ContextModel| {
             let profile = model.profile.clone();
-            let scale = Scale::new(Arc::clone(&model.tokenizer), profile.provider);
-            let scale_id = ids.of(&profile.tokenizer, profile.provider);
+            let dialect = Dialect::of(profile.provider, &profile.name);
+            let scale = Scale::new(Arc::clone(&model.tokenizer), dialect);
+            let scale_id = ids.of(&profile.tokenizer, dialect);
             let counter = model.counter.clone();
             let name = profile.name.clone();
             (
@@ -171,10 +176,10 @@ impl Models {
 }
 
 impl ScaleIds {
-    fn of(&self, tokenizer: &TokenizerKind, provider: Provider) -> ScaleId {
+    fn of(&self, tokenizer: &TokenizerKind, dialect: Dialect) -> ScaleId {
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         let next = ScaleId(u32::try_from(known.len()).unwrap_or(u32::MAX));
-        *known.entry((tokenizer.clone(), provider)).or_insert(next)
+        *known.entry((tokenizer.clone(), dialect)).or_insert(next)
     }
 }
 
@@ -194,16 +199,16 @@ impl Prompts {
     }
 
     /// What was counted of it.
-    pub(crate) fn get(&self, scale: ScaleId, digest: u64) -> Option<u64> {
-        self.lock().get(&(scale, digest)).copied()
+    pub(crate) fn get(&self, key: PromptKey) -> Option<u64> {
+        self.lock().get(&key).copied()
     }
 
     /// Notes what was counted of it.
-    pub(crate) fn put(&self, scale: ScaleId, digest: u64, tokens: u64) {
-        self.lock().insert((scale, digest), tokens);
+    pub(crate) fn put(&self, key: PromptKey, tokens: u64) {
+        self.lock().insert(key, tokens);
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<(ScaleId, u64), u64>> {
+    fn lock(&self) -> std::sync::MutexGuard<'_, LruCache<PromptKey, u64>> {
         self.tokens.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -12,7 +12,7 @@ use memoird_core::compaction::CompactionPolicy;
 use memoird_core::config::{AsOptionalText, AsText, Auto, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
-use memoird_formats::tokens::Calibration;
+use memoird_formats::tokens::{Calibration, Charge};
 use serde::{Deserialize, Serialize};
 
 use crate::error::EngineError;
@@ -206,14 +206,27 @@ impl Tenant {
         self.calibrations().get(model).copied().unwrap_or_default()
     }
 
-    /// Learns from what was charged for a window that was counted.
-    pub(crate) fn calibrate(&self, model: &str, counted: u64, charged: u64) {
+    /// Learns from what was charged for a window, and for the one before it in the same session.
+    pub(crate) fn calibrate(&self, model: &str, before: Option<Charge>, charge: Charge) {
         let mut all = self.calibrations();
-        if !all.contains_key(model) {
-            all.insert(model.into(), Calibration::default());
+        let calibration = all.entry(model.into()).or_default();
+        if let Some(before) = before {
+            calibration.observe_growth(before, charge);
         }
-        if let Some(calibration) = all.get_mut(model) {
-            calibration.observe(counted, charged);
+        calibration.observe(charge);
+    }
+
+    /// What was learnt of the charges for each model, to be kept over a restart.
+    pub fn learnt_charges(&self) -> BTreeMap<Box<str>, Calibration> {
+        self.calibrations().clone()
+    }
+
+    /// Takes back what was learnt before a restart.
+    pub fn restore_charges(&self, learnt: BTreeMap<Box<str>, Calibration>) {
+        let mut all = self.calibrations();
+        for (model, mut calibration) in learnt {
+            calibration.repair();
+            all.entry(model).or_insert(calibration);
         }
     }
 

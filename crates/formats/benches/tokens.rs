@@ -5,9 +5,8 @@ use std::sync::Arc;
 use divan::Bencher;
 use divan::counter::BytesCount;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_formats::model::Provider;
 use memoird_formats::tokens::OpenAiTokenizer::{Cl100k, O200k};
-use memoird_formats::tokens::{Estimate, Scale, Tokenizer};
+use memoird_formats::tokens::{Dialect, Estimate, Scale, Tokenizer};
 
 fn main() {
     divan::main();
@@ -48,12 +47,12 @@ fn cl100k(bencher: Bencher<'_, '_>, name: &str) {
 
 #[divan::bench(args = TEXTS.map(|(name, _)| name))]
 fn estimate(bencher: Bencher<'_, '_>, name: &str) {
-    count(bencher, &Estimate::new(Provider::Anthropic), text(name));
+    count(bencher, &Estimate::default(), text(name));
 }
 
 #[divan::bench]
 fn turn_of_a_kilobyte(bencher: Bencher<'_, '_>) {
-    let scale = Scale::new(Arc::new(O200k), Provider::OpenAi);
+    let scale = Scale::new(Arc::new(O200k), Dialect::OpenAiReasoning);
     let turn = Turn::new(Role::User, vec![PartKind::Text(PROSE.repeat(8)).into()]);
     bencher.bench(|| scale.turn(divan::black_box(&turn)));
 }

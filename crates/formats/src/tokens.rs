@@ -2,17 +2,20 @@
 
 mod calibrate;
 mod estimate;
+mod lean;
 mod media;
 mod openai;
 mod scale;
+mod tools;
 
 use std::fmt;
 use std::sync::Arc;
 
-pub use calibrate::Calibration;
+pub use calibrate::{Calibration, Charge};
 pub use estimate::Estimate;
+pub use lean::LeaningTokenizer;
 pub use openai::OpenAiTokenizer;
-pub use scale::Scale;
+pub use scale::{Dialect, Scale};
 
 use crate::model::{Provider, TokenizerKind};
 
@@ -31,7 +34,7 @@ pub fn built_in(kind: &TokenizerKind, provider: Provider) -> Option<Arc<dyn Toke
     match kind {
         TokenizerKind::O200k => Some(Arc::new(OpenAiTokenizer::O200k)),
         TokenizerKind::Cl100k => Some(Arc::new(OpenAiTokenizer::Cl100k)),
-        TokenizerKind::Estimate => Some(Arc::new(Estimate::new(provider))),
+        TokenizerKind::Estimate => Some(Arc::new(LeaningTokenizer::new(provider))),
         TokenizerKind::File(_) => None,
     }
 }

@@ -6,7 +6,6 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use memoird_formats::model::Provider;
 use memoird_formats::tokens::{Estimate, Tokenizer};
 use tokenizers::TruncationParams;
 
@@ -67,7 +66,7 @@ impl HfTokenizer {
         }
         Ok(Self {
             inner,
-            estimate: Estimate::new(Provider::Open),
+            estimate: Estimate::default(),
         })
     }
 

@@ -32,6 +32,7 @@ use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ServerConfig};
 use crate::data_files::DataFiles;
 use crate::heavy::HeavyWork;
+use crate::learnt_charges::LearntCharges;
 use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};
@@ -113,6 +114,9 @@ impl App {
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         engine.run_worker(log.reporter());
+        if journal.is_some() {
+            engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
+        }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
         let keyring = Keyring::new(&config.keys, &engine, None).ok_or_else(|| {

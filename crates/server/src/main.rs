@@ -9,6 +9,7 @@ mod cli;
 mod config;
 mod data_files;
 mod heavy;
+mod learnt_charges;
 mod listener;
 mod logging;
 mod metrics;

@@ -37,6 +37,12 @@ impl Session {
         self.windows.as_deref_mut()
     }
 
+    /// The last window of a model that a charge is known of: its tokens as counted, and as
+    /// charged.
+    pub fn last_charge(&self, model: &str) -> Option<(u64, u64)> {
+        self.windows.as_deref()?.last_charge(model)
+    }
+
     /// Notes that it was used for a window. Gives what a store must write, which is not
     /// every time: the moment that is written lies `grain_ms` (milliseconds) ahead, so that a
     /// restart never makes a session older than it is. Nothing while it `may_write` nothing.

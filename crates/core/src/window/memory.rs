@@ -53,8 +53,10 @@ struct Entry {
     key: CutKey,
     cut: Cut,
     sent: Option<Sent>,
-    /// Tokens of the last window, until what it was charged is known.
+    /// Tokens of the last window as counted, until what it was charged is known.
     uncharged: Option<u64>,
+    /// The last window that a charge is known of: its tokens as counted, and as charged.
+    charged: Option<(u64, u64)>,
 }
 
 impl Windows {
@@ -65,6 +67,7 @@ impl Windows {
             cut: saved.cut,
             sent: None,
             uncharged: None,
+            charged: None,
         };
         Self {
             cuts: saved.into_iter().map(entry).collect(),
@@ -233,12 +236,18 @@ impl Windows {
             // A cut that is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();
         }
-        let key = match index {
-            Some(index) => self.cuts.remove(index).key,
-            None => CutKey {
-                model: ask.model.into(),
-                policy: ask.policy,
-            },
+        let (key, charged) = match index {
+            Some(index) => {
+                let entry = self.cuts.remove(index);
+                (entry.key, entry.charged)
+            }
+            None => {
+                let key = CutKey {
+                    model: ask.model.into(),
+                    policy: ask.policy,
+                };
+                (key, self.last_charge(ask.model))
+            }
         };
         self.is_changed |= window.has_new_cut;
         self.cuts.push(Entry {
@@ -248,7 +257,8 @@ impl Windows {
                 last_seq,
                 fixed_digest: ask.fixed_digest,
             }),
-            uncharged: Some(window.counted),
+            uncharged: Some(window.counted.saturating_add_signed(-ask.learnt)),
+            charged,
         });
     }
 
@@ -263,6 +273,21 @@ impl Windows {
         let mut entries = self.cuts.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {
             entry.uncharged = Some(counted);
+        }
+    }
+
+    /// The last window of a model that a charge is known of: its tokens as counted, and as
+    /// charged.
+    pub fn last_charge(&self, model: &str) -> Option<(u64, u64)> {
+        let mut entries = self.cuts.iter().rev();
+        entries.find_map(|entry| entry.charged.filter(|_| *entry.key.model == *model))
+    }
+
+    /// Notes what was charged for a window of a model that was counted so.
+    pub fn note_charge(&mut self, model: &str, counted: u64, charged: u64) {
+        let mut entries = self.cuts.iter_mut().rev();
+        if let Some(entry) = entries.find(|entry| *entry.key.model == *model) {
+            entry.charged = Some((counted, charged));
         }
     }
 

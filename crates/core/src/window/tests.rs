@@ -225,6 +225,7 @@ impl Chat {
             budget: whole(budget as f64 / (1.0 + margin) / factor),
             fixed: self.fixed,
             memories: 0,
+            learnt: 0,
             fixed_digest: 7,
             factor,
             margin,

@@ -6,6 +6,7 @@ use memoird_core::CoreError;
 use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::SessionId;
 use memoird_core::session::{AppendCommand, ModelUsage, Session};
+use memoird_formats::tokens::Charge;
 use memoird_store::encoding;
 
 use super::Commands;
@@ -117,7 +118,11 @@ impl Commands {
         };
         let charged = windows.charged(|profile| models.may_mean(&usage.model, profile));
         if let Some((model, counted)) = charged {
-            tenant.calibrate(&model, counted, usage.input_tokens);
+            let before = windows.last_charge(&model);
+            let before = before.map(|(counted, charged)| Charge { counted, charged });
+            let charged = usage.input_tokens;
+            tenant.calibrate(&model, before, Charge { counted, charged });
+            windows.note_charge(&model, counted, charged);
         }
     }
 }

@@ -12,9 +12,9 @@ use memoird_core::budget::Budget;
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::session::Session;
-use memoird_core::turn::Turn;
+use memoird_core::turn::{MessageFormat, Turn};
 use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
-use memoird_formats::tokens::Calibration;
+use memoird_formats::tokens::{Calibration, Charge};
 use memoird_store::encoding;
 
 use super::Commands;
@@ -37,6 +37,8 @@ const GRAIN_MS_MAX: u64 = 600_000;
 const BUDGET_MAX: u64 = 1 << 61;
 /// What a bot adds is at most so much: it never fits.
 const FIXED_MAX: u64 = 1 << 62;
+/// What was learnt from charges takes at most one part in so many of a budget.
+const LEARNT_SHARE: u64 = 4;
 /// How often new turns are counted for one window: others may append meanwhile.
 const COUNTING_ROUNDS_MAX: usize = 64;
 
@@ -159,13 +161,14 @@ impl Commands {
         let is_counted = model.counter.is_some() && !request.peek;
         let counted_by_provider =
             is_counted.then(|| (request.system.clone(), request.tools_json.clone()));
-        let prompt_tokens = match prompts.get(model.scale_id, fixed_digest) {
+        let key = (model.scale_id, fixed_digest, request.format);
+        let prompt_tokens = match prompts.get(key) {
             Some(known) => known,
             None => {
-                let counted =
-                    self.count_prompts(tenant, &model, request.system, request.tools_json);
+                let (system, tools) = (request.system, request.tools_json);
+                let counted = self.count_prompts(tenant, &model, system, tools, request.format);
                 let tokens = counted.await?;
-                prompts.put(model.scale_id, fixed_digest, tokens);
+                prompts.put(key, tokens);
                 tokens
             }
         };
@@ -195,10 +198,14 @@ impl Commands {
         model: &Model,
         system: String,
         tools_json: String,
+        format: Option<MessageFormat>,
     ) -> Result<u64, EngineError> {
         let bytes = system.len() + tools_json.len();
         let scale = model.scale.clone();
-        let count = move || scale.request() + scale.system(&system) + scale.tools(&tools_json);
+        let count = move || {
+            let tools = scale.tools(&tools_json, format);
+            scale.request() + scale.system(&system) + tools
+        };
         self.shared.counting.count(tenant, bytes, count).await
     }
 
@@ -250,7 +257,8 @@ impl Commands {
                 }
                 let scale = &plan.model.scale;
                 let weigh = |turn: &Turn| scale.turn(turn);
-                let ask = plan.ask(&update.policy.limits, &weigh);
+                let last_charge = update.session.last_charge(&plan.model.profile.name);
+                let ask = plan.ask(&update.policy.limits, last_charge, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
                     Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
@@ -259,8 +267,8 @@ impl Commands {
                 let memories = plan.add_memories(&mut window, update.key, update.session);
                 let mut effect = None;
                 if !plan.peek {
-                    request = plan.compaction_request(session, update, &window, ask.budget);
-                    effect = plan.note_use(update, &window);
+                    request = plan.compaction_request(session, update, &window, &ask);
+                    effect = plan.note_use(update, &window, &ask);
                 }
                 let built = Look::Built(Box::new(Built {
                     window,
@@ -281,13 +289,19 @@ impl Commands {
 }
 
 impl Plan {
-    fn ask<'a>(&'a self, limits: &'a Limits, weigh: &'a dyn Fn(&Turn) -> u64) -> Ask<'a> {
+    fn ask<'a>(
+        &'a self,
+        limits: &'a Limits,
+        last_charge: Option<(u64, u64)>,
+        weigh: &'a dyn Fn(&Turn) -> u64,
+    ) -> Ask<'a> {
         let memories = self
             .recalled
             .as_ref()
             .map_or(0, |recalled| recalled.tokens());
         let factor = self.calibration.factor();
         let margin = self.calibration.margin(self.model.scale.margin());
+        let learnt = self.learnt(last_charge);
         Ask {
             model: &self.model.profile.name,
             model_budget: self.budget,
@@ -299,8 +313,12 @@ impl Plan {
                 factor,
                 margin,
             ),
-            fixed: self.fixed.saturating_add(memories),
+            fixed: self
+                .fixed
+                .saturating_add_signed(learnt)
+                .saturating_add(memories),
             memories,
+            learnt,
             fixed_digest: self.fixed_digest,
             factor,
             margin,
@@ -316,6 +334,19 @@ impl Plan {
             keep: self.keep,
             soft: self.soft,
         }
+    }
+
+    /// Counted tokens for what the provider adds to each request beside what is counted of it. A
+    /// wrong charge must not refuse a window: at most a quarter of what there is.
+    #[allow(clippy::cast_possible_truncation, reason = "bounded above")]
+    fn learnt(&self, last_charge: Option<(u64, u64)>) -> i64 {
+        let surcharge = last_charge.map_or(0.0, |(counted, charged)| {
+            self.calibration.surcharge(Charge { counted, charged })
+        });
+        let charged = self.calibration.offset() + surcharge;
+        let most = (self.input_budget / LEARNT_SHARE) as f64;
+        let counted = charged.min(most) / self.calibration.factor();
+        counted.max(-(self.fixed as f64)) as i64
     }
 
     /// Puts the recalled memories into the window, without those that it shows already.
@@ -339,11 +370,12 @@ impl Plan {
     }
 
     /// Notes that the session was used for a window; gives what of that has to be written.
-    fn note_use(&self, update: &mut Update<'_>, window: &Window) -> Option<Effect> {
+    fn note_use(&self, update: &mut Update<'_>, window: &Window, ask: &Ask<'_>) -> Option<Effect> {
         if !self.keep
             && let Some(windows) = update.session.windows_mut()
         {
-            windows.note_sent(&self.model.profile.name, self.policy, window.counted);
+            let counted = window.counted.saturating_add_signed(-ask.learnt);
+            windows.note_sent(&self.model.profile.name, self.policy, counted);
         }
         let grain_ms = (update.policy.ttl_ms / 64).clamp(1, GRAIN_MS_MAX);
         let change = update

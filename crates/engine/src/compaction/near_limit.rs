@@ -6,6 +6,7 @@ use std::sync::Arc;
 use memoird_core::turn::MessageFormat;
 use memoird_core::turn::Turn;
 use memoird_formats::messages::{RenderOptions, render};
+use memoird_formats::tokens::Charge;
 use memoird_store::encoding;
 
 use super::Compaction;
@@ -61,11 +62,12 @@ impl Compaction {
             let counted = &self.shared.remote_counts;
             let counted = counted.count(&tenant.id, counter, request, now);
             if let Some(tokens) = counted.await {
-                tenant.calibrate(name, near_limit.counted, tokens);
+                let counted = near_limit.counted;
+                let charged = tokens;
+                tenant.calibrate(name, None, Charge { counted, charged });
                 return tokens >= near_limit.due_tokens;
             }
         }
-        let factor = tenant.calibration(name).factor();
-        near_limit.counted as f64 * factor >= near_limit.due_tokens as f64
+        tenant.calibration(name).expected(near_limit.counted) >= near_limit.due_tokens as f64
     }
 }

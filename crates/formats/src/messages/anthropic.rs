@@ -14,12 +14,13 @@ pub(super) fn turn(mut message: Fields<'_>) -> Result<Turn, CoreError> {
     let role = match name.as_str() {
         "user" => Role::User,
         "assistant" => Role::Assistant,
-        "system" => {
-            let problem = "a system message is not one of Anthropic's messages; \
-                           pass the system prompt apart, as its API wants it";
-            return Err(message.path("role").refuse(problem));
+        // In the middle of a conversation; newer models take it.
+        "system" => Role::System,
+        unknown => {
+            return Err(message
+                .path("role")
+                .unknown(unknown, "user, assistant or system"));
         }
-        unknown => return Err(message.path("role").unknown(unknown, "user or assistant")),
     };
     // The API itself answers with an empty list when the model has nothing to say.
     let content = message.take_content_required("content", block)?;

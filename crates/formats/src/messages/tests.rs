@@ -89,6 +89,19 @@ fn what_was_read_can_be_given_back() {
 }
 
 #[test]
+fn a_system_message_in_the_middle_is_given_back_where_it_was() {
+    let messages = json!([
+        { "role": "user", "content": "Review my code." },
+        { "role": "assistant", "content": [{ "type": "text", "text": "Gladly." }] },
+        { "role": "user", "content": "Here it is." },
+        { "role": "system", "content": [{ "type": "text", "text": "Be brief from now on." }] },
+    ]);
+    let turns = read(Anthropic, &messages);
+    assert_eq!(turns[3].role, Role::System);
+    assert_eq!(give_back(Anthropic, &turns), messages);
+}
+
+#[test]
 fn different_messages_give_different_turns() {
     let all = fixtures();
     let turns: Vec<_> = all

@@ -14,7 +14,7 @@ const PROVIDERS: [Provider; 4] = [
 ];
 
 fn scale(provider: Provider) -> Scale {
-    Scale::new(Arc::new(O200k), provider)
+    Scale::new(Arc::new(O200k), super::super::Dialect::of(provider, ""))
 }
 
 fn weigh(provider: Provider, media_type: &str, source: &MediaSource, extra_json: &str) -> u64 {

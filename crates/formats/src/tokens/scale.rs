@@ -3,17 +3,60 @@
 
 use std::sync::Arc;
 
-use memoird_core::turn::{Part, PartKind, Turn};
+use memoird_core::turn::{MessageFormat, Part, PartKind, Turn};
+use serde_json::{Map, Value};
 
-use super::{Tokenizer, media};
+use super::{Tokenizer, media, tools};
 use crate::model::Provider;
 
 /// Counts the tokens of what a model is sent. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Scale {
     tokenizer: Arc<dyn Tokenizer>,
-    provider: Provider,
+    dialect: Dialect,
     overheads: Overheads,
+}
+
+/// How a provider puts a request before its models.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Dialect {
+    /// OpenAI's models before those that reason: GPT-3.5, GPT-4, GPT-4o, GPT-4.1.
+    OpenAiChat,
+    /// OpenAI's models that reason, from o1 on.
+    OpenAiReasoning,
+    /// Anthropic's.
+    Anthropic,
+    /// Google's.
+    Google,
+    /// A model with open weights.
+    Open,
+}
+
+impl Dialect {
+    /// The dialect of a model.
+    pub fn of(provider: Provider, model: &str) -> Self {
+        let name = model.rsplit('/').next().unwrap_or_default();
+        let is_chat = ["gpt-4", "gpt-3", "chatgpt-4"].iter().any(|old| {
+            name.get(..old.len())
+                .is_some_and(|start| start.eq_ignore_ascii_case(old))
+        });
+        match provider {
+            Provider::OpenAi if is_chat => Self::OpenAiChat,
+            Provider::OpenAi => Self::OpenAiReasoning,
+            Provider::Anthropic => Self::Anthropic,
+            Provider::Google => Self::Google,
+            Provider::Open => Self::Open,
+        }
+    }
+
+    fn provider(self) -> Provider {
+        match self {
+            Self::OpenAiChat | Self::OpenAiReasoning => Provider::OpenAi,
+            Self::Anthropic => Provider::Anthropic,
+            Self::Google => Provider::Google,
+            Self::Open => Provider::Open,
+        }
+    }
 }
 
 /// Opaque data is base64: four characters for three bytes, of which a token is at least
@@ -26,13 +69,25 @@ const OPAQUE_RUN_CHARS_MIN: usize = 2_048;
 /// And no such run weighs more, because no kind of media does.
 const OPAQUE_RUN_TOKENS_MAX: u64 = 16_384;
 
+/// Fields of messages and their parts that providers keep from their models.
+const UNSEEN_FIELDS: [&str; 8] = [
+    "cache_control",
+    "detail",
+    "id",
+    "index",
+    "logprobs",
+    "status",
+    "strict",
+    "type",
+];
+
 impl Scale {
-    /// A scale for the models of `provider` that tokenize as `tokenizer` does.
-    pub fn new(tokenizer: Arc<dyn Tokenizer>, provider: Provider) -> Self {
+    /// A scale for models of this dialect that tokenize as `tokenizer` does.
+    pub fn new(tokenizer: Arc<dyn Tokenizer>, dialect: Dialect) -> Self {
         Self {
             tokenizer,
-            provider,
-            overheads: Overheads::of(provider),
+            dialect,
+            overheads: Overheads::of(dialect),
         }
     }
 
@@ -69,12 +124,44 @@ impl Scale {
         }
     }
 
-    /// Tokens of tool schemas, with the prompt that the provider adds where there are
-    /// any; 0 for empty text.
-    pub fn tools(&self, tools_json: &str) -> u64 {
-        match tools_json.trim() {
-            "" | "[]" | "null" => 0,
-            json => self.overheads.tools + self.text(json),
+    /// Tokens of tool schemas as the provider shows them to its models, with the prompt that it
+    /// adds where there are any; 0 for empty text. `format` is the interface that the request
+    /// goes to, where it is known.
+    pub fn tools(&self, tools_json: &str, format: Option<MessageFormat>) -> u64 {
+        let json = match tools_json.trim() {
+            "" | "[]" | "{}" | "null" => return 0,
+            json => json,
+        };
+        let Ok(given) = serde_json::from_str::<Value>(json) else {
+            return self.overheads.tools + self.text(json);
+        };
+        let (tools, others) = tools::tools(&given);
+        let others: u64 = others.iter().map(|tool| self.text(&tool.to_string())).sum();
+        let of_each = |each: fn(u64) -> u64| -> u64 {
+            tools.iter().map(|tool| each(self.text(&tool.json()))).sum()
+        };
+        let shown = match self.dialect {
+            _ if tools.is_empty() => 0,
+            Dialect::OpenAiChat | Dialect::OpenAiReasoning => {
+                let namespace = self.text(&tools::namespace(&tools));
+                namespace.saturating_add_signed(self.around_namespace(format))
+            }
+            Dialect::Anthropic => of_each(|json| json * 4 / 3 + 4),
+            Dialect::Google => of_each(|json| json + 6),
+            Dialect::Open => of_each(|json| json + 8),
+        };
+        self.overheads.tools + shown + others
+    }
+
+    /// What OpenAI adds to the namespace of tools: its older interface puts words of its own
+    /// there for models that reason.
+    fn around_namespace(&self, format: Option<MessageFormat>) -> i64 {
+        let is_chat_interface = format == Some(MessageFormat::OpenAi);
+        match self.dialect {
+            Dialect::OpenAiReasoning if is_chat_interface => 84,
+            Dialect::OpenAiReasoning => 2,
+            _ if is_chat_interface => 2,
+            _ => -3,
         }
     }
 
@@ -87,21 +174,19 @@ impl Scale {
         let extra = self.extra(&part.extra_json);
         extra.saturating_add(match &part.kind {
             PartKind::Text(text) => self.text(text),
+            // Models do not read the ids of calls.
             PartKind::ToolUse {
-                id,
+                id: _,
                 name,
                 input_json,
-            } => {
-                let said = self.text(name) + self.text(input_json);
-                said + self.id(id) + self.overheads.call
-            }
+            } => self.text(name) + self.text(input_json) + self.overheads.call,
             PartKind::ToolResult {
-                tool_use_id,
+                tool_use_id: _,
                 content,
                 parts,
                 is_error: _,
             } => {
-                let said = self.text(content) + self.id(tool_use_id) + self.overheads.result;
+                let said = self.text(content) + self.overheads.result;
                 let inner = parts.iter().map(|part| self.part(part));
                 inner.fold(said, u64::saturating_add)
             }
@@ -135,31 +220,42 @@ impl Scale {
     }
 
     pub(super) fn provider(&self) -> Provider {
-        self.provider
+        self.dialect.provider()
     }
 
-    fn id(&self, id: &str) -> u64 {
-        if self.overheads.reads_ids {
-            self.text(id)
-        } else {
-            0
-        }
-    }
-
-    /// The provider's own fields, as the JSON that goes back. Of their content long
-    /// base64 is not weighed as text, which it is not.
+    /// The provider's own fields, as the JSON that goes back, without those that its models do
+    /// not see.
     fn extra(&self, json: &str) -> u64 {
-        if json.len() < OPAQUE_RUN_CHARS_MIN {
-            return self.text(json);
+        let Ok(fields) = serde_json::from_str::<Map<String, Value>>(json) else {
+            return self.mixed(json);
+        };
+        let is_seen = |(key, value): &(&String, &Value)| {
+            let is_empty = match value {
+                Value::Null | Value::Bool(_) => true,
+                Value::Array(list) => list.is_empty(),
+                Value::Object(fields) => fields.is_empty(),
+                Value::Number(_) | Value::String(_) => false,
+            };
+            !is_empty && !UNSEEN_FIELDS.contains(&key.as_str())
+        };
+        let seen = fields.iter().filter(is_seen);
+        seen.map(|(key, value)| self.text(key) + self.mixed(&value.to_string()))
+            .sum()
+    }
+
+    /// Text in which data may stand. Long base64 is not weighed as text, which it is not.
+    fn mixed(&self, text: &str) -> u64 {
+        if text.len() < OPAQUE_RUN_CHARS_MIN {
+            return self.text(text);
         }
         let mut tokens = 0_u64;
         let mut text_start = 0;
-        for run in base64_runs(json) {
+        for run in base64_runs(text) {
             let data = opaque(run.len()).min(OPAQUE_RUN_TOKENS_MAX);
-            tokens += self.text(&json[text_start..run.start]) + data;
+            tokens += self.text(&text[text_start..run.start]) + data;
             text_start = run.end;
         }
-        tokens + self.text(&json[text_start..])
+        tokens + self.text(&text[text_start..])
     }
 }
 
@@ -178,27 +274,23 @@ struct Overheads {
     result: u64,
     /// To a request that has tools.
     tools: u64,
-    /// Whether the model reads the ids of calls.
-    reads_ids: bool,
 }
 
 impl Overheads {
-    /// OpenAI: its cookbook, "How to count tokens with tiktoken" (three tokens a message,
-    /// three for the reply's priming, twelve around all tools, of which each takes less
-    /// than its JSON); a call with its result was seen to cost eight more than its text.
-    /// Anthropic: the table of tool-use prompts in its documentation (346 with the choice
-    /// `auto`, the most of the Claude 4 models) and the example of its counting endpoint
-    /// (14 for a system prompt of four words and a greeting of two); how it writes calls is
-    /// not published, so these are estimates of the safe side. Google publishes none;
-    /// Gemma's chat template has five around a turn. Open models: estimates after the
-    /// templates of Llama, Qwen, Mistral and DeepSeek, the largest of each.
-    fn of(provider: Provider) -> Self {
+    /// Fitted to what providers charged for recorded requests. OpenAI's come out to the token
+    /// for texts (its cookbook, "How to count tokens with tiktoken", has the same numbers for
+    /// messages). Anthropic's prompt for tools grew from some 315 tokens to 495 for its models
+    /// of late 2025; its table of prompts (346) is not what is charged today. Google adds a
+    /// token to a message. Open models: what most of Mistral, Qwen, GLM and Llama charged; a few hosts
+    /// put prompts of some hundred tokens before tools, which only their charges tell.
+    fn of(dialect: Dialect) -> Self {
         // In the order of the fields.
-        let [request, message, part, call, result, tools] = match provider {
-            Provider::OpenAi => [3, 3, 0, 6, 4, 12],
-            Provider::Anthropic => [4, 4, 1, 24, 16, 346],
-            Provider::Google => [4, 5, 1, 12, 12, 32],
-            Provider::Open => [5, 6, 1, 16, 12, 160],
+        let [request, message, part, call, result, tools] = match dialect {
+            Dialect::OpenAiChat => [3, 4, 0, 5, 4, 0],
+            Dialect::OpenAiReasoning => [2, 4, 0, 7, 6, 0],
+            Dialect::Anthropic => [3, 4, 0, 28, 17, 495],
+            Dialect::Google => [0, 1, 0, 3, 3, 2],
+            Dialect::Open => [4, 4, 0, 8, 6, 24],
         };
         Self {
             request,
@@ -207,7 +299,6 @@ impl Overheads {
             call,
             result,
             tools,
-            reads_ids: matches!(provider, Provider::Anthropic | Provider::Open),
         }
     }
 }

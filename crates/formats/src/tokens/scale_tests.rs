@@ -2,19 +2,20 @@
 
 use memoird_core::turn::{MediaSource, Role};
 
-use super::super::Estimate;
+use super::super::LeaningTokenizer;
 use super::super::OpenAiTokenizer::O200k;
 use super::*;
 
-const PROVIDERS: [Provider; 4] = [
-    Provider::OpenAi,
-    Provider::Anthropic,
-    Provider::Google,
-    Provider::Open,
+const DIALECTS: [Dialect; 5] = [
+    Dialect::OpenAiChat,
+    Dialect::OpenAiReasoning,
+    Dialect::Anthropic,
+    Dialect::Google,
+    Dialect::Open,
 ];
 
-fn scale(provider: Provider) -> Scale {
-    Scale::new(Arc::new(O200k), provider)
+fn scale(dialect: Dialect) -> Scale {
+    Scale::new(Arc::new(O200k), dialect)
 }
 
 fn turn(kind: PartKind) -> Turn {
@@ -41,11 +42,11 @@ fn result(id: &str, content: &str, parts: Vec<Part>) -> PartKind {
 
 #[test]
 fn messages_weigh_what_openai_says() {
-    let scale = scale(Provider::OpenAi);
-    // The cookbook: a message is its text and three, the reply is primed with three.
+    let scale = scale(Dialect::OpenAiChat);
+    // The cookbook: a message is its text, its role and three, the reply is primed with three.
     let hello = turn(PartKind::Text("tiktoken is great!".into()));
-    assert_eq!(scale.turn(&hello), 6 + 3);
-    assert_eq!(scale.system("tiktoken is great!"), 6 + 3);
+    assert_eq!(scale.turn(&hello), 6 + 4);
+    assert_eq!(scale.system("tiktoken is great!"), 6 + 4);
     assert_eq!(scale.request(), 3);
     // A call and its result, which OpenAI was seen to charge 25 for.
     let pair = scale.turn(&turn(call("a", r#"{"a":2, "b":2}"#)))
@@ -55,25 +56,27 @@ fn messages_weigh_what_openai_says() {
 
 #[test]
 fn no_turn_weighs_nothing_and_no_prompt_weighs_something() {
-    for provider in PROVIDERS {
-        let scale = scale(provider);
+    for dialect in DIALECTS {
+        let scale = scale(dialect);
         assert!(scale.turn(&turn(PartKind::Text(String::new()))) > 0);
         assert!(scale.turn(&Turn::new(Role::User, Vec::new())) > 0);
-        assert!(scale.request() > 0);
+        let empty = Turn::new(Role::User, Vec::new());
+        assert!(scale.request() + scale.turn(&empty) > 0);
         for nothing in ["", "[]", " [] ", "null"] {
-            assert_eq!(scale.tools(nothing), 0, "{nothing:?}");
+            assert_eq!(scale.tools(nothing, None), 0, "{nothing:?}");
         }
         assert_eq!(scale.system(""), 0);
-        assert!(scale.tools(r#"[{"name":"a"}]"#) > scale.text(r#"[{"name":"a"}]"#));
+        assert!(scale.tools(r#"[{"name":"a"}]"#, None) > scale.text("a"));
+        assert!(scale.tools("no JSON at all", None) > 2);
     }
-    assert!(scale(Provider::Anthropic).tools("[{}]") > 346);
+    assert!(scale(Dialect::Anthropic).tools(r#"[{"name":"a"}]"#, None) > 495);
 }
 
 #[test]
 fn everything_that_goes_back_is_weighed() {
     let long = "the captain read the letter twice ".repeat(20);
-    for provider in PROVIDERS {
-        let scale = scale(provider);
+    for dialect in DIALECTS {
+        let scale = scale(dialect);
         let text = scale.text(&long);
         let thinking = |text: &str, signature: &str, redacted| PartKind::Thinking {
             text: text.into(),
@@ -110,7 +113,7 @@ fn everything_that_goes_back_is_weighed() {
 
 #[test]
 fn data_in_an_extra_is_not_text() {
-    let scale = scale(Provider::Open);
+    let scale = scale(Dialect::Open);
     let part = |data: &str| {
         let extra_json = format!(
             r#"{{"type":"video_url","video_url":{{"url":"data:video/mp4;base64,{data}"}}}}"#
@@ -144,7 +147,7 @@ fn media_stand_in_results_too() {
         source: MediaSource::Uri("https://example.com/cat".into()),
         name: "cat".into(),
     };
-    let scale = scale(Provider::Anthropic);
+    let scale = scale(Dialect::Anthropic);
     let shown = scale.turn(&turn(result("a", "", vec![image.clone().into()])));
     assert!((4_784..4_850).contains(&shown), "{shown}");
     assert!(scale.turn(&turn(image)) > 4_784);
@@ -152,7 +155,10 @@ fn media_stand_in_results_too() {
 
 #[test]
 fn a_clone_weighs_the_same() {
-    let scale = Scale::new(Arc::new(Estimate::new(Provider::Google)), Provider::Google);
+    let scale = Scale::new(
+        Arc::new(LeaningTokenizer::new(Provider::Google)),
+        Dialect::Google,
+    );
     let hello = turn(PartKind::Text("hello there".into()));
     assert_eq!(scale.turn(&hello), scale.clone().turn(&hello));
     assert!((scale.margin() - 0.15).abs() < 1e-9);

@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use memoird_core::compaction::Body;
 use memoird_engine::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest};
-use memoird_formats::model::Provider;
 use memoird_formats::tokens::Estimate;
 
 use fit::Room;
@@ -58,7 +57,7 @@ const SILENT: &str = "Only tools were called.";
 impl Default for ExtractiveSummarizer {
     fn default() -> Self {
         Self {
-            counter: Estimate::new(Provider::Open),
+            counter: Estimate::default(),
         }
     }
 }

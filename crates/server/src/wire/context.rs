@@ -97,6 +97,7 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         overhead_tokens: request.overhead_tokens,
         system: request.system,
         tools_json: request.tools_json,
+        format,
         policy,
         attempt: request.attempt,
         peek: request.peek,

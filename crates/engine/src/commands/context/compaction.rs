@@ -4,7 +4,9 @@ use std::sync::Arc;
 
 use memoird_core::compaction::{CompactionPolicy, Trigger};
 use memoird_core::session::{Session, WindowTokens};
-use memoird_core::window::{Omission, OmissionReason, Policy, SoftMark, Window, WindowSettings};
+use memoird_core::window::{
+    Ask, Omission, OmissionReason, Policy, SoftMark, Window, WindowSettings,
+};
 
 use super::Plan;
 use crate::compaction::{CompactionRequest, NearLimit};
@@ -71,12 +73,12 @@ impl Plan {
         session: &SessionRef,
         update: &mut Update<'_>,
         window: &Window,
-        budget: u64,
+        ask: &Ask<'_>,
     ) -> Option<CompactionRequest> {
         let target = WindowTokens {
             scale: self.model.scale_id,
-            budget,
-            fixed: self.fixed,
+            budget: ask.budget,
+            fixed: ask.fixed - ask.memories,
         };
         let now = update.now.steady;
         let policy = &update.policy.compaction;
@@ -107,7 +109,7 @@ impl Plan {
                     .iter()
                     .map(|turn| turn.content.clone())
                     .collect(),
-                counted: window.counted,
+                counted: window.counted.saturating_add_signed(-ask.learnt),
                 due_tokens: self.input_budget / 100 * u64::from(soft),
             });
         }

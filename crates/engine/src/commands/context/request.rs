@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::budget::BudgetOverride;
 use memoird_core::session::AppendCommand;
+use memoird_core::turn::MessageFormat;
 use memoird_core::window::{Policy as WindowPolicy, Report, WindowTurn};
 
 use crate::commands::AppendOutcome;
@@ -25,6 +26,8 @@ pub struct ContextRequest {
     pub system: String,
     /// The tool schemas, as the provider takes them.
     pub tools_json: String,
+    /// The interface that the request goes to, where it is known.
+    pub format: Option<MessageFormat>,
     /// How to choose turns; `None`: as configured.
     pub policy: Option<WindowPolicy>,
     /// 0 for the first try; each further one takes a tenth off the budget.

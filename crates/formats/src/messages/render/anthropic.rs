@@ -39,7 +39,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
             .then(|| given::message(turn))
             .flatten();
         let message = match given {
-            Some((content, fields)) => Some(Message::given(said_by(turn.role), content, fields)),
+            Some((content, fields)) => Some(Message::given(given_by(turn.role), content, fields)),
             None => translate(turn, &ids),
         };
         let behind_gap = options.behind_gap.contains(&index);
@@ -82,6 +82,14 @@ fn texts(turn: &Turn, ids: &Ids<'_>) -> Vec<String> {
         _ => None,
     };
     pieces.rest.into_iter().filter_map(text).collect()
+}
+
+/// The role of a message that came in this format: it is the provider's own.
+fn given_by(role: Role) -> &'static str {
+    match role {
+        Role::System => "system",
+        role => said_by(role),
+    }
 }
 
 fn said_by(role: Role) -> &'static str {

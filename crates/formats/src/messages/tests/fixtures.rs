@@ -248,13 +248,8 @@ pub(super) const OPENAI_REFUSED: &[(&str, &str)] = &[
 /// Anthropic arrays that are refused, and why.
 pub(super) const ANTHROPIC_REFUSED: &[(&str, &str)] = &[
     (
-        r#"[{"role":"system","content":"a"}]"#,
-        "[0].role: a system message is not one of Anthropic's messages; \
-         pass the system prompt apart, as its API wants it",
-    ),
-    (
         r#"[{"role":"tool"}]"#,
-        r#"[0].role: unknown: "tool"; expected user or assistant"#,
+        r#"[0].role: unknown: "tool"; expected user, assistant or system"#,
     ),
     (
         r#"[{"role":"assistant"}]"#,

@@ -9,7 +9,7 @@ use crate::messages::render::given::{self, base64, content, result_content, uri}
 
 /// The content of the message that gave this turn, and the rest of it.
 pub(super) fn message(turn: &Turn) -> Option<(Value, Map<String, Value>)> {
-    if !matches!(turn.role, Role::User | Role::Assistant) {
+    if turn.role == Role::Tool {
         return None;
     }
     let mut rest = Extra::read(&turn.extra_json).rest;

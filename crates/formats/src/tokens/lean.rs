@@ -1,0 +1,77 @@
+//! Counts for providers whose tokenizer is not public: by `o200k_base`, with a correction.
+
+use super::{OpenAiTokenizer, Tokenizer};
+use crate::model::Provider;
+
+/// `o200k_base`, corrected for what a provider's models are known to take.
+///
+/// The factors are fitted to what providers charged for recorded requests. Against
+/// `o200k_base`, Claude takes 0.99 to 1.18 times the tokens for English text, Gemini 1.0 to
+/// 1.1. Models with open weights differ more. Other scripts than Latin cost Claude and many open
+/// models more than OpenAI's vocabulary of 200,000: for each character that is not ASCII a
+/// share of a token is added.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaningTokenizer {
+    /// Hundredths of a token for each of `o200k_base`.
+    percent: usize,
+    /// Hundredths of a token for each character that is not ASCII, beside that.
+    not_ascii_percent: usize,
+}
+
+/// The error that is left, as a share.
+const MARGIN: f64 = 0.15;
+
+impl LeaningTokenizer {
+    /// For the models of a provider.
+    pub fn new(provider: Provider) -> Self {
+        let (percent, not_ascii_percent) = match provider {
+            Provider::Anthropic => (110, 35),
+            Provider::Google => (100, 0),
+            Provider::Open => (110, 20),
+            Provider::OpenAi => (100, 0),
+        };
+        Self {
+            percent,
+            not_ascii_percent,
+        }
+    }
+}
+
+impl Tokenizer for LeaningTokenizer {
+    fn count(&self, text: &str) -> usize {
+        let tokens = OpenAiTokenizer::O200k.count(text) * self.percent;
+        let others = match self.not_ascii_percent {
+            0 => 0,
+            percent => text.chars().filter(|char| !char.is_ascii()).count() * percent,
+        };
+        (tokens + others).div_ceil(100)
+    }
+
+    fn margin(&self) -> f64 {
+        MARGIN
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::OpenAiTokenizer::O200k;
+    use super::*;
+
+    #[test]
+    fn each_provider_leans_to_the_safe_side() {
+        let english = "She read the letters twice, and asked whether his ship could leave.";
+        let chinese = "今天下午我们在图书馆见面，然后一起去看新开的展览。";
+        for provider in [Provider::Anthropic, Provider::Google, Provider::Open] {
+            let leaning = LeaningTokenizer::new(provider);
+            for text in [english, chinese] {
+                assert!(
+                    leaning.count(text) >= O200k.count(text),
+                    "{provider:?}: {text}"
+                );
+            }
+            assert_eq!(leaning.count(""), 0);
+        }
+        let claude = LeaningTokenizer::new(Provider::Anthropic);
+        assert!(claude.count(chinese) > O200k.count(chinese) * 3 / 2);
+    }
+}

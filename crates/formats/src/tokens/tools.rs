@@ -1,0 +1,283 @@
+//! The schemas of tools as providers put them before a model, which is not the JSON that they
+//! are sent as.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+/// A tool, whatever provider's form it came in.
+pub(super) struct Tool<'a> {
+    name: &'a str,
+    description: &'a str,
+    /// Its parameters, as a JSON schema; `Null` where it has none.
+    parameters: &'a Value,
+}
+
+/// A schema within so many others is not looked into.
+const DEPTH_MAX: usize = 16;
+
+/// The tools of an array: OpenAI's two forms, Anthropic's, Google's lists of declarations and
+/// Bedrock's. The second list has what is none of them, such as a provider's own tool.
+pub(super) fn tools(json: &Value) -> (Vec<Tool<'_>>, Vec<&Value>) {
+    let (mut tools, mut others) = (Vec::new(), Vec::new());
+    let list = json.get("tools").unwrap_or(json);
+    for entry in list.as_array().into_iter().flatten() {
+        let declared = ["functionDeclarations", "function_declarations"]
+            .iter()
+            .find_map(|key| entry.get(key)?.as_array());
+        match declared {
+            Some(declared) => tools.extend(declared.iter().filter_map(tool)),
+            None => match tool(entry) {
+                Some(tool) => tools.push(tool),
+                None => others.push(entry),
+            },
+        }
+    }
+    (tools, others)
+}
+
+fn tool(entry: &Value) -> Option<Tool<'_>> {
+    let wrapped = ["function", "toolSpec"]
+        .iter()
+        .find_map(|key| entry.get(key));
+    let inner = wrapped.unwrap_or(entry);
+    let schema = [
+        "parameters",
+        "input_schema",
+        "parametersJsonSchema",
+        "parameters_json_schema",
+    ]
+    .iter()
+    .find_map(|key| inner.get(key))
+    .or_else(|| inner.get("inputSchema")?.get("json"));
+    let is_function = wrapped.is_some()
+        || schema.is_some()
+        || entry.get("type").is_none_or(|kind| kind == "function");
+    let text = |key| inner.get(key).and_then(Value::as_str).unwrap_or_default();
+    let name = inner.get("name")?.as_str()?;
+    is_function.then_some(Tool {
+        name,
+        description: text("description"),
+        parameters: schema.unwrap_or(&Value::Null),
+    })
+}
+
+impl Tool<'_> {
+    fn has_parameters(&self) -> bool {
+        properties(self.parameters).is_some_and(|properties| !properties.is_empty())
+    }
+
+    /// Its name, description and schema as compact JSON, the schema only where it says
+    /// something.
+    pub(super) fn json(&self) -> String {
+        let mut fields = Map::new();
+        fields.insert("name".into(), self.name.into());
+        fields.insert("description".into(), self.description.into());
+        if self.has_parameters() {
+            fields.insert("parameters".into(), self.parameters.clone());
+        }
+        Value::Object(fields).to_string()
+    }
+}
+
+/// The tools as OpenAI shows them to its models: a namespace in TypeScript. OpenAI documents the
+/// form for its open models (the "harmony" format); its charges fit the same form.
+pub(super) fn namespace(tools: &[Tool<'_>]) -> String {
+    let mut text = String::from("# Tools\n\n## functions\n\nnamespace functions {\n\n");
+    for tool in tools {
+        comment(&mut text, tool.description);
+        let name = tool.name;
+        if tool.has_parameters() {
+            let _ = write!(text, "type {name} = (");
+            let of_all = description(tool.parameters);
+            if !of_all.is_empty() {
+                text.push('\n');
+                comment(&mut text, of_all);
+            }
+            text.push_str("_: ");
+            object(&mut text, tool.parameters, 0);
+            text.push_str(") => any;\n\n");
+        } else {
+            let _ = write!(text, "type {name} = () => any;\n\n");
+        }
+    }
+    text.push_str("} // namespace functions");
+    text
+}
+
+fn comment(text: &mut String, comment: &str) {
+    for line in comment.lines() {
+        let _ = writeln!(text, "// {line}");
+    }
+}
+
+fn description(schema: &Value) -> &str {
+    schema
+        .get("description")
+        .and_then(Value::as_str)
+        .unwrap_or_default()
+}
+
+fn properties(schema: &Value) -> Option<&Map<String, Value>> {
+    schema.get("properties")?.as_object()
+}
+
+fn object(text: &mut String, schema: &Value, depth: usize) {
+    let required = schema.get("required").and_then(Value::as_array);
+    let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
+    text.push_str("{\n");
+    for (name, property) in properties(schema).into_iter().flatten() {
+        comment(text, description(property));
+        let mark = if is_required(name) { "" } else { "?" };
+        let _ = write!(text, "{name}{mark}: ");
+        type_of(text, property, depth + 1);
+        text.push(',');
+        if let Some(default) = property.get("default") {
+            let _ = write!(text, " // default: {default}");
+        }
+        text.push('\n');
+    }
+    text.push('}');
+}
+
+fn type_of(text: &mut String, schema: &Value, depth: usize) {
+    if depth > DEPTH_MAX {
+        return text.push_str("any");
+    }
+    let list = |key| schema.get(key).and_then(Value::as_array);
+    if let Some(values) = list("enum") {
+        return alternatives(text, values, |text, value| {
+            let _ = write!(text, "{value}");
+        });
+    }
+    if let Some(value) = schema.get("const") {
+        let _ = write!(text, "{value}");
+        return;
+    }
+    if let Some(schemas) = list("anyOf")
+        .or_else(|| list("oneOf"))
+        .or_else(|| list("allOf"))
+    {
+        return alternatives(text, schemas, |text, schema| {
+            type_of(text, schema, depth + 1)
+        });
+    }
+    if let Some(kinds) = list("type") {
+        return alternatives(text, kinds, |text, kind| {
+            named(text, kind.as_str().unwrap_or("any"), schema, depth);
+        });
+    }
+    let kind = schema.get("type").and_then(Value::as_str);
+    let reference = || schema.get("$ref")?.as_str()?.rsplit('/').next();
+    match kind.or_else(reference) {
+        Some(kind) => named(text, kind, schema, depth),
+        None if properties(schema).is_some() => object(text, schema, depth),
+        None => text.push_str("any"),
+    }
+}
+
+fn named(text: &mut String, kind: &str, schema: &Value, depth: usize) {
+    match kind {
+        "integer" => text.push_str("number"),
+        "array" => {
+            match schema.get("items") {
+                Some(items) => type_of(text, items, depth + 1),
+                None => text.push_str("any"),
+            }
+            text.push_str("[]");
+        }
+        "object" if properties(schema).is_some_and(|properties| !properties.is_empty()) => {
+            object(text, schema, depth);
+        }
+        other => text.push_str(other),
+    }
+}
+
+fn alternatives(text: &mut String, values: &[Value], mut write: impl FnMut(&mut String, &Value)) {
+    for (place, value) in values.iter().enumerate() {
+        if place > 0 {
+            text.push_str(" | ");
+        }
+        write(text, value);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_providers_form_of_a_tool_is_the_same_tool() {
+        let schema = json!({"type": "object", "properties": {"city": {"type": "string"}}});
+        let forms = [
+            json!([{"type": "function", "function": {"name": "weather", "description": "Now.",
+                "parameters": schema}}]),
+            json!([{"type": "function", "name": "weather", "description": "Now.",
+                "parameters": schema}]),
+            json!([{"name": "weather", "description": "Now.", "input_schema": schema}]),
+            json!([{"functionDeclarations": [{"name": "weather", "description": "Now.",
+                "parametersJsonSchema": schema}]}]),
+            json!({"tools": [{"toolSpec": {"name": "weather", "description": "Now.",
+                "inputSchema": {"json": schema}}}]}),
+        ];
+        let expected = r#"{"name":"weather","description":"Now.","parameters":"#;
+        for form in forms {
+            let (tools, others) = tools(&form);
+            assert_eq!((tools.len(), others.len()), (1, 0), "{form}");
+            let json: Value = serde_json::from_str(&tools[0].json()).unwrap();
+            assert_eq!(json["parameters"], schema, "{form}");
+            assert!(tools[0].json().contains("weather"), "{expected}");
+        }
+    }
+
+    #[test]
+    fn a_providers_own_tool_is_none_of_the_callers() {
+        let given = json!([{"type": "web_search", "search_context_size": "medium"},
+            {"type": "web_search_20250305", "name": "web_search"}, {"googleSearch": {}}]);
+        let (tools, others) = tools(&given);
+        assert_eq!((tools.len(), others.len()), (0, 3));
+    }
+
+    #[test]
+    fn a_namespace_is_what_openai_describes() {
+        let given = json!([
+            {"type": "function", "name": "now", "description": "The time.", "parameters": {
+                "type": "object", "properties": {}}},
+            {"type": "function", "name": "book", "parameters": {"type": "object",
+                "description": "A booking.",
+                "required": ["seats"],
+                "properties": {
+                    "seats": {"type": "array", "items": {"type": "integer"}, "description": "Which."},
+                    "class": {"enum": ["first", "second"], "default": "second"},
+                    "guest": {"type": ["string", "null"]},
+                    "trip": {"type": "object", "properties": {"to": {"$ref": "#/$defs/Place"}}}}}},
+        ]);
+        let (tools, _) = tools(&given);
+        let expected = "# Tools\n\n## functions\n\nnamespace functions {\n\n\
+            // The time.\ntype now = () => any;\n\n\
+            type book = (\n// A booking.\n_: {\n// Which.\nseats: number[],\n\
+            class?: \"first\" | \"second\", // default: \"second\"\n\
+            guest?: string | null,\ntrip?: {\nto?: Place,\n},\n}) => any;\n\n\
+            } // namespace functions";
+        let shown = namespace(&tools);
+        let lines = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort_unstable();
+            lines
+        };
+        assert_eq!(lines(&shown), lines(expected), "{shown}");
+    }
+
+    #[test]
+    fn a_schema_without_an_end_is_cut() {
+        let mut schema = json!({"type": "string"});
+        for _ in 0..100 {
+            schema = json!({"type": "array", "items": schema});
+        }
+        let given = json!([{"name": "deep", "parameters": {"properties": {"a": schema}}}]);
+        let shown = namespace(&tools(&given).0);
+        assert!(shown.contains("any") && shown.len() < 400, "{shown}");
+    }
+}

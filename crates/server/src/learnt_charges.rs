@@ -1,0 +1,100 @@
+//! What was learnt of providers' charges for tokens outlives a restart: a small file beside the
+//! journal. It is only a hint, so one that is lost or cannot be read is learnt again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_engine::{Engine, WorkError, Worker};
+use memoird_formats::tokens::Calibration;
+use tracing::warn;
+
+const FILE: &str = "learnt_charges.json";
+/// Of some hundred tenants with some ten models; a larger file is not ours.
+const FILE_BYTES_MAX: u64 = 16 << 20;
+/// At most so much of what was learnt is lost in a crash.
+const PAUSE: Duration = Duration::from_secs(60);
+
+/// By tenant and model profile.
+type Learnt = BTreeMap<String, BTreeMap<Box<str>, Calibration>>;
+
+/// Writes what was learnt, where it changed.
+pub(crate) struct LearntCharges {
+    engine: Engine,
+    path: PathBuf,
+    written: Learnt,
+}
+
+impl LearntCharges {
+    /// Gives the engine back what was learnt before.
+    pub(crate) fn restore(engine: &Engine, data_dir: &Path) -> Self {
+        let path = data_dir.join(FILE);
+        let written = read(&path).unwrap_or_else(|problem| {
+            warn!(%problem, path = %path.display(), "what was learnt of charges for tokens cannot \
+                be read, and is learnt again");
+            Learnt::new()
+        });
+        for (tenant, learnt) in &written {
+            let tenant = TenantId::parse(tenant).ok();
+            if let Some(tenant) = tenant.and_then(|id| engine.tenants.get(&id)) {
+                tenant.restore_charges(learnt.clone());
+            }
+        }
+        Self {
+            engine: engine.clone(),
+            path,
+            written,
+        }
+    }
+
+    fn write(&mut self) -> io::Result<()> {
+        let tenants = self.engine.tenants.all();
+        let learnt = tenants.iter().map(|tenant| {
+            let charges = tenant.learnt_charges();
+            (tenant.id.to_string(), charges)
+        });
+        let learnt: Learnt = learnt.filter(|(_, charges)| !charges.is_empty()).collect();
+        if learnt == self.written {
+            return Ok(());
+        }
+        let new = self.path.with_extension("new");
+        fs::write(&new, serde_json::to_vec(&learnt)?)?;
+        fs::rename(&new, &self.path)?;
+        self.written = learnt;
+        Ok(())
+    }
+}
+
+fn read(path: &Path) -> io::Result<Learnt> {
+    match fs::metadata(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Learnt::new()),
+        Err(error) => Err(error),
+        Ok(file) if file.len() > FILE_BYTES_MAX => Err(io::ErrorKind::FileTooLarge.into()),
+        Ok(_) => Ok(serde_json::from_slice(&fs::read(path)?)?),
+    }
+}
+
+impl Worker for LearntCharges {
+    fn name(&self) -> &'static str {
+        "learnt charges"
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        // A full disk is told by the journal; what is not written now is written later.
+        self.write().map_err(|error| WorkError(error.to_string()))
+    }
+
+    async fn finish(&mut self) {
+        if let Err(error) = self.write() {
+            warn!(%error, path = %self.path.display(), "what was learnt of charges for tokens \
+                was not written");
+        }
+    }
+}
