@@ -35,6 +35,7 @@ mod restart;
 mod search;
 mod start;
 mod state;
+mod strangers;
 mod tenants;
 mod tidiness;
 mod verify;
