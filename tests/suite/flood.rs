@@ -105,6 +105,11 @@ async fn connections_over_their_number_wait_and_take_nothing_from_the_others() {
     let daemon = Daemon::with(Setup::default().server("max_connections: 3")).await;
     let mut early = daemon.sessions();
     say(&mut early, "chat", "first").await;
+    // Who was served once keeps its connection, whoever comes.
+    let mut others = [daemon.sessions(), daemon.sessions()];
+    for other in &mut others {
+        say(other, "other", "hi").await;
+    }
     let mut idle = Vec::new();
     for _ in 0..50 {
         idle.push(
@@ -124,8 +129,9 @@ async fn connections_over_their_number_wait_and_take_nothing_from_the_others() {
             .is_err()
     );
     say(&mut early, "chat", "still served").await;
-    drop(idle);
+    drop(others);
     waiting.await.expect("its turn has come");
+    drop(idle);
     assert_eq!(live(&mut early, "chat").await.len(), 4);
 }
 

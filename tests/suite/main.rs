@@ -38,6 +38,7 @@ mod revocation;
 mod search;
 mod start;
 mod state;
+mod strangers;
 mod tenants;
 mod tidiness;
 mod verify;

@@ -1,18 +1,27 @@
 //! The admin port: is it alive, is it ready, what does it count.
 
+use std::convert::Infallible;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
 use axum::routing::get;
+use http::{Request, Response};
+use hyper::body::Incoming;
 use memoird_engine::Engine;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
+use tower::Service;
 use tracing::warn;
+
+use crate::connections::serve::{Io, Protocol, http1};
+use crate::connections::{Connection, ConnectionsConfig};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -39,12 +48,66 @@ impl Admin {
     }
 
     /// The port's pages.
-    pub(crate) fn router(self) -> Router {
+    fn router(self) -> Router {
         Router::new()
             .route("/healthz", get(|| async { "alive\n" }))
             .route("/readyz", get(readyz))
             .route("/metrics", get(metrics))
             .with_state(self)
+    }
+}
+
+/// HTTP, as the port speaks it.
+#[derive(Clone)]
+pub(crate) struct Pages {
+    http1: hyper::server::conn::http1::Builder,
+    router: Router,
+}
+
+/// The pages for the requests of one connection.
+#[derive(Clone)]
+pub(crate) struct PageService {
+    router: Router,
+    connection: Arc<Connection>,
+}
+
+impl Pages {
+    pub(crate) fn new(admin: Admin, limits: &ConnectionsConfig) -> Self {
+        Self {
+            http1: http1(limits.handshake_timeout),
+            router: admin.router(),
+        }
+    }
+}
+
+impl Protocol for Pages {
+    type Serving = hyper::server::conn::http1::Connection<Io, PageService>;
+
+    // A limit for the head of a request is one for the first bytes as well.
+    const SAYS_HELLO: bool = false;
+
+    fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
+        let service = PageService {
+            router: self.router.clone(),
+            connection: Arc::clone(connection),
+        };
+        self.http1.serve_connection(io, service)
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for PageService {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+
+    fn call(&self, request: Request<Incoming>) -> Self::Future {
+        let call = self.connection.begin_call();
+        let page = self.router.clone().call(request);
+        Box::pin(async move {
+            let page = page.await;
+            drop(call);
+            page
+        })
     }
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{MemoryUse, Tenant};
-use tokio::sync::Notify;
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 use tokio_util::either::Either;
 use tonic::Status;
 
@@ -22,6 +22,9 @@ use schedule::{Lane, Schedule, Scheduled};
 const MEMORY_SHARE: u64 = 4;
 /// How long a call waits for room for its answer.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
+
+/// Streams of the health service at once.
+const HEALTH_WATCHES_MAX: usize = 64;
 
 /// Lets calls in. Cheap to clone; every clone is the same admission.
 #[derive(Clone, Debug)]
@@ -35,6 +38,8 @@ struct Shared {
     memory: Arc<MemoryUse>,
     schedule: Arc<Schedule>,
     counts: Mutex<Counts>,
+    /// Places of those who watch the daemon's health.
+    health_watches: Arc<Semaphore>,
     /// Notified when bytes are free again.
     freed: Notify,
 }
@@ -73,6 +78,7 @@ impl Admission {
             memory,
             schedule: Arc::default(),
             counts: Mutex::default(),
+            health_watches: Arc::new(Semaphore::new(HEALTH_WATCHES_MAX)),
             freed: Notify::new(),
         };
         Self {
@@ -96,10 +102,20 @@ impl Admission {
         self.enter_lane(lane, policy.calls_in_flight, is_shared)
     }
 
-    /// Lets a probe in, which is of no tenant.
-    pub(crate) fn enter_probe(&self) -> Result<CallPlace, Status> {
-        let lane = self.shared.schedule.probes();
-        self.enter_lane(lane, None, true)
+    /// Lets in one who watches the daemon's health, and is of no tenant. Those have few places
+    /// of their own.
+    pub(crate) fn enter_health_watch(&self) -> Result<OwnedSemaphorePermit, Status> {
+        let places = Arc::clone(&self.shared.health_watches);
+        places
+            .try_acquire_owned()
+            .map_err(|_| status::too_many_calls())
+    }
+
+    /// Work for a probe, which is of no tenant, and is done when it is the probes' turn.
+    pub(crate) fn probe_in_turn<F: Future>(&self, work: F) -> Scheduled<F> {
+        let schedule = Arc::clone(&self.shared.schedule);
+        let lane = schedule.probes();
+        Scheduled::new(schedule, lane, work)
     }
 
     fn lane(&self, tenant: &TenantId) -> Lane {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use hyper_util::rt::TokioExecutor;
 use memoird_engine::{Blocking, Durability, Engine, SystemMachine};
 use memoird_memories::Memories;
 use memoird_memories::files::MemoryFiles;
@@ -20,20 +21,21 @@ use tokio::net::TcpListener;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::transport::Server;
+use tonic::service::Routes;
 use tonic_health::ServingStatus;
 use tonic_health::server::HealthReporter;
 use tracing::{error, info, warn};
 
-use crate::admin::Admin;
+use crate::admin::{Admin, Pages};
 use crate::admission::Admission;
-use crate::auth::{AuthLayer, Keyring};
+use crate::auth::{AuthLayer, AuthService, Keyring};
 use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ServerConfig};
+use crate::connections::serve::{Io, Port, Protocol, http2};
+use crate::connections::{Connection, Connections};
 use crate::data_files::DataFiles;
 use crate::heavy::HeavyWork;
 use crate::learnt_charges::LearntCharges;
-use crate::listener::connections;
 use crate::logging::LogControl;
 use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
@@ -57,6 +59,7 @@ pub(crate) struct App {
     stop: CancellationToken,
     auth_layer: AuthLayer,
     admin: Admin,
+    connections: Ports,
     grpc: TcpListener,
     http: TcpListener,
     /// Where gRPC is served.
@@ -64,6 +67,34 @@ pub(crate) struct App {
     /// Where the admin port is.
     pub(crate) admin_addr: SocketAddr,
     endpoints: PathBuf,
+}
+
+/// The connections of all ports.
+#[derive(Clone, Debug)]
+pub(crate) struct Ports {
+    /// For calls.
+    pub(crate) grpc: Arc<Connections>,
+    /// For pages.
+    pub(crate) admin: Arc<Connections>,
+}
+
+/// gRPC, as a port speaks it.
+#[derive(Clone)]
+struct Grpc {
+    http2: hyper::server::conn::http2::Builder<TokioExecutor>,
+    auth_layer: AuthLayer,
+    routes: Routes,
+}
+
+impl Protocol for Grpc {
+    type Serving = hyper::server::conn::http2::Connection<Io, AuthService, TokioExecutor>;
+
+    const SAYS_HELLO: bool = true;
+
+    fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
+        let service = self.auth_layer.service(self.routes.clone(), connection);
+        self.http2.serve_connection(io, service)
+    }
 }
 
 /// A daemon that serves.
@@ -151,11 +182,19 @@ impl App {
         let calls = CallMetrics::new();
         let memory = Arc::clone(engine.tenants.memory());
         let admission = Admission::new(server.max_calls_in_flight, memory);
-        let auth_layer = AuthLayer::new(keyring, admission, api.rates.clone(), calls.clone());
+        let limits = &server.connections;
+        let rates = api.rates.clone();
+        let auth_layer = AuthLayer::new(keyring, admission, rates, calls.clone(), limits);
+        let connections = Ports {
+            grpc: Connections::new(server.max_connections, limits),
+            admin: Connections::new(limits.admin_max, limits),
+        };
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,
             calls,
+            auth_layer: auth_layer.clone(),
+            connections: connections.clone(),
         });
         let admin = Admin::new(engine, registry);
         Ok(Self {
@@ -164,6 +203,7 @@ impl App {
             stop,
             auth_layer,
             admin,
+            connections,
             grpc,
             http,
             grpc_addr,
@@ -177,49 +217,43 @@ impl App {
         let (stop, abort) = (self.stop, CancellationToken::new());
         let (calls, pages) = (TaskTracker::new(), TaskTracker::new());
         let (health, health_service) = tonic_health::server::health_reporter();
-        let reflection = || {
-            tonic_reflection::server::Builder::configure()
-                .register_encoded_file_descriptor_set(DESCRIPTORS)
-                .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-        };
-        let no_reflection =
-            |error: tonic_reflection::server::Error| unavailable(format!("reflection: {error}"));
         let sessions = SessionServiceServer::new(self.api.clone())
             .max_decoding_message_size(self.server.max_request_bytes);
         let memories = MemoryServiceServer::new(self.api.clone())
             .max_decoding_message_size(self.server.max_request_bytes);
-        let grpc = Server::builder()
-            .http2_keepalive_interval(Some(Duration::from_secs(60)))
-            .max_concurrent_streams(self.server.max_streams_per_connection)
-            .layer(self.auth_layer.clone())
-            .add_service(sessions)
+        let mut routes = Routes::new(sessions)
             .add_service(memories)
             .add_service(
                 AdminServiceServer::new(self.api.clone())
                     .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX),
             )
-            .add_service(health_service)
-            .add_service(reflection().build_v1().map_err(no_reflection)?)
-            .add_service(reflection().build_v1alpha().map_err(no_reflection)?)
-            .serve_with_incoming_shutdown(
-                connections(self.grpc, self.server.max_connections),
-                stop.clone().cancelled_owned(),
-            );
-        let give_up = abort.clone();
-        calls.spawn(async move {
-            tokio::select! {
-                served = grpc => served.unwrap_or_else(|error| error!(%error, "gRPC stopped")),
-                () = give_up.cancelled() => {}
-            }
+            .add_service(health_service);
+        if self.server.reflection {
+            routes = with_reflection(routes)?;
+        }
+        let grpc = Port {
+            listener: self.grpc,
+            connections: self.connections.grpc,
+            config: self.server.connections.clone(),
+            stop: stop.clone(),
+            abort: abort.clone(),
+            tasks: calls.clone(),
+        };
+        grpc.run(Grpc {
+            http2: http2(self.server.max_streams_per_connection),
+            auth_layer: self.auth_layer.clone(),
+            routes: routes.prepare(),
         });
-        let router = self.admin.clone().router();
-        let until = abort.clone().cancelled_owned();
-        pages.spawn(async move {
-            let served = axum::serve(self.http, router)
-                .with_graceful_shutdown(until)
-                .await;
-            served.unwrap_or_else(|error| error!(%error, "the admin port stopped"));
-        });
+        let http = Port {
+            listener: self.http,
+            connections: self.connections.admin,
+            config: self.server.connections.clone(),
+            stop: abort.clone(),
+            // Pages are given up with the process.
+            abort: CancellationToken::new(),
+            tasks: pages.clone(),
+        };
+        http.run(Pages::new(self.admin.clone(), &self.server.connections));
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, self.grpc_addr, self.admin_addr);
         Ok(Running {
@@ -307,6 +341,20 @@ impl Running {
             looks = if is_so { looks + 1 } else { 0 };
         }
     }
+}
+
+/// The services with those that tell the contract.
+fn with_reflection(routes: Routes) -> Result<Routes, CliError> {
+    let reflection = || {
+        tonic_reflection::server::Builder::configure()
+            .register_encoded_file_descriptor_set(DESCRIPTORS)
+            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+    };
+    let failed =
+        |error: tonic_reflection::server::Error| unavailable(format!("reflection: {error}"));
+    Ok(routes
+        .add_service(reflection().build_v1().map_err(failed)?)
+        .add_service(reflection().build_v1alpha().map_err(failed)?))
 }
 
 fn open_journal(config: &Config) -> Result<(Option<Arc<dyn Store>>, SystemMachine), CliError> {

@@ -6,10 +6,13 @@ use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{Request, Response};
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
 use memoird_core::ids::TenantId;
 use memoird_engine::{Engine, Tenant};
 use serde::{Deserialize, Serialize};
@@ -18,12 +21,14 @@ use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
 use tonic::codegen::Service;
+use tonic::service::Routes;
 use tonic::{Code, Status};
-use tower::Layer;
+use tracing::warn;
 
-use crate::admission::body::{CountedAnswer, CountedRequest};
+use crate::admission::body::{CountedAnswer, CountedRequest, HeldAnswer};
 use crate::admission::{Admission, CallPlace};
-use crate::metrics::CallMetrics;
+use crate::connections::{Connection, ConnectionsConfig, OpenCall, WrongKeys};
+use crate::metrics::{CallMetrics, CallTimer};
 use crate::rates::{Rates, RequestMeter};
 use crate::revocation::KeyValidity;
 use crate::wire::status;
@@ -208,13 +213,32 @@ fn bearer(header: &[u8]) -> Option<&[u8]> {
         .then_some(key.trim_ascii())
 }
 
-/// What all calls share.
+/// Calls that were denied.
+#[derive(Debug, Default)]
+pub(crate) struct DeniedCounts {
+    /// Without a key.
+    pub(crate) no_key: AtomicU64,
+    /// With a wrong one.
+    pub(crate) wrong_key: AtomicU64,
+}
+
+/// What all calls pass before their messages are read.
 #[derive(Clone, Debug)]
 pub(crate) struct AuthLayer {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
     keyring: Arc<ArcSwap<Keyring>>,
     admission: Admission,
     rates: Rates,
     metrics: CallMetrics,
+    denied: DeniedCounts,
+    wrong_keys: WrongKeys,
+    request_timeout: Duration,
+    /// Of requests without a key.
+    probe_timeout: Duration,
 }
 
 /// A call that was let in: its place, and what its bytes have to pass.
@@ -223,12 +247,23 @@ struct LetIn {
     meter: RequestMeter,
 }
 
-/// A service behind the layer.
+/// The services behind the layer, for the calls of one connection.
 #[derive(Clone, Debug)]
-pub(crate) struct AuthService<S> {
+pub(crate) struct AuthService {
     layer: AuthLayer,
-    inner: S,
+    routes: Routes,
+    connection: Arc<Connection>,
 }
+
+/// A call that is not let in.
+struct Refusal {
+    status: Status,
+    /// Where it is the fault of its key.
+    denied: Option<Denied>,
+}
+
+/// The future of an answer.
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl AuthLayer {
     pub(crate) fn new(
@@ -236,101 +271,273 @@ impl AuthLayer {
         admission: Admission,
         rates: Rates,
         metrics: CallMetrics,
+        limits: &ConnectionsConfig,
     ) -> Self {
-        Self {
+        let shared = Shared {
             keyring,
             admission,
             rates,
             metrics,
+            denied: DeniedCounts::default(),
+            wrong_keys: WrongKeys::default(),
+            request_timeout: limits.request_timeout,
+            probe_timeout: limits.request_timeout.min(limits.handshake_timeout),
+        };
+        Self {
+            shared: Arc::new(shared),
         }
     }
 
     /// Calls whose answer is not sent yet; of a stream, whose answer has not begun.
     pub(crate) fn calls_under_way(&self) -> usize {
-        self.admission.calls_under_way()
+        self.shared.admission.calls_under_way()
     }
 
-    /// Lets a call in, and makes the caller and the place known to the service; or refuses it.
-    fn admit(&self, request: &mut Request<Body>) -> Result<LetIn, Status> {
-        let path = request.uri().path();
-        if is_probe(path) {
-            let place = self.admission.enter_probe().map(Arc::new)?;
-            let meter = self.rates.enter_operator(path);
-            return Ok(LetIn { place, meter });
+    /// Calls that were denied.
+    pub(crate) fn denied(&self) -> &DeniedCounts {
+        &self.shared.denied
+    }
+
+    /// These services, for the calls of a connection.
+    pub(crate) fn service(&self, routes: Routes, connection: &Arc<Connection>) -> AuthService {
+        AuthService {
+            layer: self.clone(),
+            routes,
+            connection: Arc::clone(connection),
         }
+    }
+}
+
+impl Shared {
+    /// Lets a call in, and makes the caller and the place known to the service; or refuses it.
+    /// Nothing is kept of a call before its key is known to be good.
+    fn admit(
+        &self,
+        request: &mut Request<Body>,
+        connection: &Connection,
+    ) -> Result<LetIn, Refusal> {
+        let path = request.uri().path();
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let authorization = request.headers().get(http::header::AUTHORIZATION);
         let keyring = self.keyring.load();
         let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes));
-        let caller = caller.map_err(status::denied)?;
+        let caller = caller.map_err(|denied| Refusal {
+            status: status::denied(denied),
+            denied: Some(denied),
+        })?;
+        connection.show_key();
         if is_admin_call && caller.role != Role::Admin {
-            return Err(status::role_required());
+            return Err(status::role_required().into());
         }
         let meter = match is_admin_call {
             true => self.rates.enter_operator(path),
             false => self.rates.enter(&caller.tenant, path)?,
         };
         let caller = caller.clone();
+        // The tenant is known here, and the call has no place yet: what limits a tenant's calls
+        // by their number stands between these two.
         let place = self.admission.enter(&caller.tenant, keyring.is_shared());
         let place = place.map(Arc::new)?;
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(Arc::clone(&place));
         Ok(LetIn { place, meter })
     }
-}
 
-impl<S> Layer<S> for AuthLayer {
-    type Service = AuthService<S>;
-
-    fn layer(&self, inner: S) -> Self::Service {
-        AuthService {
-            layer: self.clone(),
-            inner,
+    /// Counts a call that was denied; gives how long its answer has to wait.
+    fn count_denied(&self, denied: Denied, connection: &Connection) -> Duration {
+        connection.count_refusal();
+        match denied {
+            Denied::NoKey => {
+                self.denied.no_key.fetch_add(1, Ordering::Relaxed);
+                Duration::ZERO
+            }
+            Denied::WrongKey => {
+                self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
+                let address = connection.address;
+                warn!(address = ?address, "a call came with a wrong key");
+                address.map_or(Duration::ZERO, |address| self.wrong_keys.delay(address))
+            }
         }
     }
 }
 
-impl<S> Service<Request<Body>> for AuthService<S>
-where
-    S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
-    S::Future: Send + 'static,
-{
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self {
+            status,
+            denied: None,
+        }
+    }
+}
+
+impl hyper::service::Service<Request<Incoming>> for AuthService {
     type Response = Response<Body>;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Answering;
 
-    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.inner.poll_ready(cx)
+    fn call(&self, request: Request<Incoming>) -> Answering {
+        let timer = self.layer.shared.metrics.start(request.uri().path());
+        match Path::of(request.uri().path()) {
+            Path::Probe { is_watch } => self.probe(request, is_watch, timer),
+            path => self.keyed(request.map(Body::new), path, timer),
+        }
     }
+}
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        let timer = self.layer.metrics.start(request.uri().path());
-        let is_ours = !is_probe(request.uri().path());
-        let is_stream = !is_ours || STREAMS.contains(&request.uri().path());
-        let LetIn { place, meter } = match self.layer.admit(&mut request) {
+impl AuthService {
+    /// A call that needs a key, where there are keys.
+    fn keyed(&self, mut request: Request<Body>, path: Path, timer: CallTimer) -> Answering {
+        let shared = &self.layer.shared;
+        let LetIn { place, meter } = match shared.admit(&mut request, &self.connection) {
             Ok(let_in) => let_in,
-            Err(refused) => {
-                let answer = refused.into_http();
-                timer.stop(Some(&answer));
-                return Box::pin(async move { Ok(answer) });
-            }
+            Err(refusal) => return self.refuse(refusal, timer),
         };
+        if path == Path::Reflection
+            && let Err(refused) = place.add_bytes(UNREAD_BYTES_MAX)
+        {
+            return self.refuse(refused.into(), timer);
+        }
+        let call = self.connection.begin_call();
+        let deadline = deadline(request.headers());
         let counted = Arc::clone(&place);
-        let request = request.map(|body| Body::new(CountedRequest::new(body, counted, meter)));
-        let answer = place.in_turn(self.inner.call(request));
+        // Who asks for reflection keeps asking.
+        let request_timeout = (path != Path::Reflection).then_some(shared.request_timeout);
+        let request = request
+            .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
+        let answer = place.in_turn(self.routes.clone().call(request));
         Box::pin(async move {
-            let mut answer = answer.await?;
-            if is_ours {
-                explain(&mut answer);
-            }
+            let mut answer = match deadline {
+                None => answer.await?,
+                Some(limit) => match tokio::time::timeout(limit, answer).await {
+                    Ok(answer) => answer?,
+                    Err(_) => status::deadline_exceeded().into_http(),
+                },
+            };
+            explain(&mut answer);
             timer.stop(Some(&answer));
-            // A stream is as long as its client wants it, and small at any time.
-            Ok(match is_stream {
-                true => answer,
-                false => answer.map(|body| Body::new(CountedAnswer::new(body, place))),
+            Ok(match path {
+                // It is as long as its client wants it, and small at any time.
+                Path::Stream => answer.map(|body| Body::new(HeldAnswer::new(body, call))),
+                Path::Reflection => {
+                    answer.map(|body| Body::new(HeldAnswer::new(body, (call, place))))
+                }
+                _ => answer.map(|body| Body::new(CountedAnswer::new(body, place, call))),
             })
         })
     }
+
+    /// A call that is not let in. A wrong key is told later than a missing one.
+    fn refuse(&self, refusal: Refusal, timer: CallTimer) -> Answering {
+        let shared = &self.layer.shared;
+        let delay = refusal.denied.map_or(Duration::ZERO, |denied| {
+            shared.count_denied(denied, &self.connection)
+        });
+        let answer = refusal.status.into_http();
+        timer.stop(Some(&answer));
+        if delay.is_zero() {
+            return Box::pin(async move { Ok(answer) });
+        }
+        let Some(waiting) = self.connection.begin_keyless_call() else {
+            // Whoever has so many wrong keys at once may come again.
+            self.connection.finish();
+            return Box::pin(async move { Ok(answer) });
+        };
+        Box::pin(async move {
+            tokio::time::sleep(delay).await;
+            drop(waiting);
+            Ok(answer)
+        })
+    }
+
+    /// A call of the health service, which needs no key. It is small, it comes at once, and
+    /// until it is there nothing of the daemon is taken but a part of its own connection's.
+    fn probe(&self, request: Request<Incoming>, is_watch: bool, timer: CallTimer) -> Answering {
+        let Some(call) = self.connection.begin_keyless_call() else {
+            self.connection.count_refusal();
+            return self.refuse(status::too_many_calls().into(), timer);
+        };
+        let this = self.clone();
+        Box::pin(async move {
+            let answer = this.answer_probe(request, is_watch, call).await;
+            let answer = answer.unwrap_or_else(Status::into_http);
+            timer.stop(Some(&answer));
+            Ok(answer)
+        })
+    }
+
+    async fn answer_probe(
+        mut self,
+        request: Request<Incoming>,
+        is_watch: bool,
+        call: OpenCall,
+    ) -> Result<Response<Body>, Status> {
+        let admission = &self.layer.shared.admission;
+        let limit = self.layer.shared.probe_timeout;
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, PROBE_BYTES_MAX).collect();
+        let body = tokio::time::timeout(limit, body).await;
+        let body = body.map_err(|_| status::request_too_slow())?;
+        let body = body.map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
+        let request = Request::from_parts(head, Full::new(body.to_bytes()));
+        let place = match is_watch {
+            true => Some(admission.enter_health_watch()?),
+            false => None,
+        };
+        let answer = admission.probe_in_turn(self.routes.call(request)).await;
+        let answer = answer.unwrap_or_else(|never| match never {});
+        Ok(answer.map(|body| Body::new(HeldAnswer::new(body, (call, place)))))
+    }
+}
+
+/// Bytes of a probe: it names a service.
+const PROBE_BYTES_MAX: usize = 1 << 10;
+/// Bytes of a stream's answers that are kept for a client which does not read: hyper's own
+/// limit.
+const UNREAD_BYTES_MAX: u64 = 400 << 10;
+
+/// The kinds of calls.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Path {
+    /// One request, one answer.
+    Unary,
+    /// The answer is a stream.
+    Stream,
+    /// Requests and answers are streams.
+    Reflection,
+    /// No key is asked for.
+    Probe {
+        /// True where the answer is a stream.
+        is_watch: bool,
+    },
+}
+
+impl Path {
+    fn of(path: &str) -> Self {
+        let is_watch = path == "/grpc.health.v1.Health/Watch";
+        match path {
+            _ if path.starts_with("/grpc.health.") => Self::Probe { is_watch },
+            _ if path.starts_with("/grpc.reflection.") => Self::Reflection,
+            _ if STREAMS.contains(&path) => Self::Stream,
+            _ => Self::Unary,
+        }
+    }
+}
+
+/// How long the client will wait, as it says itself (gRPC over HTTP/2, `grpc-timeout`).
+fn deadline(headers: &HeaderMap) -> Option<Duration> {
+    let text = headers.get("grpc-timeout")?.to_str().ok()?;
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    // At most 8 digits.
+    let number: u64 = number.parse().ok().filter(|_| number.len() <= 8)?;
+    Some(match unit {
+        "H" => Duration::from_secs(number * 60 * 60),
+        "M" => Duration::from_secs(number * 60),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return None,
+    })
 }
 
 /// The calls whose answers are streams.
@@ -338,11 +545,6 @@ const STREAMS: [&str; 2] = [
     "/memoird.v1.SessionService/WatchEvents",
     "/memoird.v1.AdminService/Backup",
 ];
-
-/// Probes have no keys, and the contract is no secret.
-fn is_probe(path: &str) -> bool {
-    path.starts_with("/grpc.health.") || path.starts_with("/grpc.reflection.")
-}
 
 /// Gives the refusals of gRPC itself, such as of bytes that are no message, the details
 /// that all refusals have.
@@ -379,6 +581,26 @@ mod tests {
         streams.sort();
         known.sort();
         assert_eq!(streams, known);
+    }
+
+    #[test]
+    fn a_client_s_deadline_is_read_as_grpc_writes_it() {
+        let read = |text: &str| {
+            let text = http::HeaderValue::from_str(text).unwrap();
+            deadline(&HeaderMap::from_iter([(
+                http::HeaderName::from_static("grpc-timeout"),
+                text,
+            )]))
+        };
+        assert_eq!(read("2S"), Some(Duration::from_secs(2)));
+        assert_eq!(read("99999999n"), Some(Duration::from_nanos(99_999_999)));
+        assert_eq!(read("1H"), Some(Duration::from_secs(3_600)));
+        for wrong in ["", "S", "2", "2s", "-2S", "999999999S", "2\u{b5}"] {
+            let wrong = http::HeaderValue::from_bytes(wrong.as_bytes()).unwrap();
+            let name = http::HeaderName::from_static("grpc-timeout");
+            assert_eq!(deadline(&HeaderMap::from_iter([(name, wrong)])), None);
+        }
+        assert_eq!(deadline(&HeaderMap::new()), None);
     }
 
     #[test]

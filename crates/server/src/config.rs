@@ -30,6 +30,7 @@ use tracing_subscriber::EnvFilter;
 use crate::auth::Key;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
+use crate::connections::ConnectionsConfig;
 use crate::process;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
@@ -101,6 +102,10 @@ pub(crate) struct ServerConfig {
     pub(crate) max_connections: usize,
     /// Calls at once on one connection; more wait.
     pub(crate) max_streams_per_connection: u32,
+    /// What each connection may do.
+    pub(crate) connections: ConnectionsConfig,
+    /// Whether the contract is told to who has a key.
+    pub(crate) reflection: bool,
     /// Calls at once; more are refused.
     pub(crate) max_calls_in_flight: usize,
     /// Bytes of one request.
@@ -127,6 +132,8 @@ impl Default for ServerConfig {
             allow_without_keys: false,
             max_connections: 1_024,
             max_streams_per_connection: 1_024,
+            connections: ConnectionsConfig::default(),
+            reflection: true,
             max_calls_in_flight: 4_096,
             max_request_bytes: 8 << 20,
         }
@@ -150,6 +157,7 @@ impl ServerConfig {
         problems.at_least_one("max_streams_per_connection", streams);
         problems.at_least_one("max_calls_in_flight", self.max_calls_in_flight);
         problems.at_least_one("max_request_bytes", self.max_request_bytes);
+        problems.within("connections", |problems| self.connections.check(problems));
     }
 }
 

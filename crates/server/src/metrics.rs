@@ -23,6 +23,8 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
 use tonic::body::Body;
 
+use crate::app::Ports;
+use crate::auth::AuthLayer;
 use crate::process;
 use crate::rates::RateLimit;
 use crate::services::Api;
@@ -135,6 +137,10 @@ pub(crate) struct Sources {
     pub(crate) journal: Option<Arc<dyn Store>>,
     /// Calls.
     pub(crate) calls: CallMetrics,
+    /// Calls that were denied.
+    pub(crate) auth_layer: AuthLayer,
+    /// Connections.
+    pub(crate) connections: Ports,
 }
 
 impl fmt::Debug for Sources {
@@ -329,6 +335,7 @@ impl Collector for Sources {
         let help = "Turns read from the journal without a checksum, as older versions wrote them";
         counter(encoder, "journal_turns_unchecked", help, turns.unchecked)?;
         self.encode_by_name(encoder)?;
+        self.encode_connections(encoder)?;
         self.encode_hooks(encoder)?;
         let watchers = self.api.watching.count() as u64;
         let help = "Streams of WatchEvents";
@@ -466,6 +473,28 @@ impl Sources {
         of_state("hooks_pending", help, DeliveryState::Pending)?;
         let help = "Hook deliveries that were given up";
         of_state("hooks_dead", help, DeliveryState::Dead)
+    }
+
+    fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
+        let denied = self.auth_layer.denied();
+        let denied = [("NO_KEY", &denied.no_key), ("WRONG_KEY", &denied.wrong_key)]
+            .map(|(reason, count)| ([("reason", reason)], count.load(Ordering::Relaxed)));
+        let kind = MetricType::Counter;
+        let help = "Calls that were denied for want of a good key";
+        family(encoder, kind, "calls_denied", help, denied)?;
+        let ports = [
+            ("grpc", &self.connections.grpc),
+            ("admin", &self.connections.admin),
+        ];
+        let open = ports.map(|(port, of)| ([("port", port)], of.count() as u64));
+        let help = "Connections that are open";
+        family(encoder, MetricType::Gauge, "connections", help, open)?;
+        let closed = ports.iter().flat_map(|(port, of)| {
+            let causes = of.counts.by_cause();
+            causes.map(|(cause, count)| ([("port", *port), ("cause", cause)], count))
+        });
+        let help = "Connections that the daemon ended by itself";
+        family(encoder, kind, "connections_ended", help, closed)
     }
 
     fn encode_by_name(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {

@@ -88,6 +88,21 @@ fn limit_files(line: &str) -> Vec<PathBuf> {
         .collect()
 }
 
+/// Lets this process have as many descriptors as the machine allows it, and not only as many as
+/// a shell gives to those who cannot count above 1,024. Gives how many.
+pub(crate) fn raise_descriptor_limit() -> Option<u64> {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: maximum,
+        maximum,
+    };
+    match setrlimit(Resource::Nofile, raised) {
+        Ok(()) => maximum,
+        Err(_) => current,
+    }
+}
+
 /// When the process started, as nearly as its first question.
 #[allow(clippy::disallowed_methods)]
 pub(crate) fn wall_clock() -> Timestamp {

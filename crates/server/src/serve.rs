@@ -7,9 +7,10 @@ use tracing::info;
 
 use crate::app::App;
 use crate::cli::exit::{CliError, Exit};
+use crate::config::ServerConfig;
 use crate::notify::Notifier;
 use crate::reload::Reloader;
-use crate::{cli, config, logging};
+use crate::{cli, config, logging, process};
 
 /// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
@@ -21,6 +22,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
+    warn_of_few_descriptors(&loaded.server);
     let notifier = Notifier::from_environment();
     cli::runtime()?.block_on(async {
         let mut signals = Signals::listen()?;
@@ -53,6 +55,22 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         info!("memoird has stopped");
         Ok(())
     })
+}
+
+/// Descriptors beside those of connections: files, and what hooks and models have open.
+const OTHER_DESCRIPTORS: u64 = 256;
+
+fn warn_of_few_descriptors(server: &ServerConfig) {
+    let connections = server.max_connections + server.connections.admin_max;
+    let wanted = connections as u64 + OTHER_DESCRIPTORS;
+    if let Some(limit) = process::raise_descriptor_limit().filter(|limit| *limit < wanted) {
+        tracing::warn!(
+            limit,
+            wanted,
+            "the process may have fewer descriptors than server.max_connections may take; \
+             raise its limit (ulimit -n, LimitNOFILE) or lower the setting"
+        );
+    }
 }
 
 /// The signals that stop the daemon, and the one that makes it read its configuration again.

@@ -18,7 +18,7 @@ const SUMMARIZER: &str = "compaction.summarizer";
 
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
-const AT_START: [&str; 14] = [
+const AT_START: [&str; 25] = [
     "data_dir",
     "journal.durability",
     "journal.queue_bytes",
@@ -28,11 +28,22 @@ const AT_START: [&str; 14] = [
     "search.cpu_share",
     "search.enabled",
     "server.admin_listen",
+    "server.connections.admin_max",
+    "server.connections.calls_without_key",
+    "server.connections.handshake_timeout",
+    "server.connections.idle_timeout",
+    "server.connections.keyless_timeout",
+    "server.connections.max_age",
+    "server.connections.max_age_grace",
+    "server.connections.max_per_address",
+    "server.connections.request_timeout",
+    "server.connections.write_timeout",
     "server.listen",
     "server.max_calls_in_flight",
     "server.max_connections",
     "server.max_request_bytes",
     "server.max_streams_per_connection",
+    "server.reflection",
 ];
 
 /// The difference between two files.

@@ -10,8 +10,9 @@ use memoird_memories::MemoryError;
 use memoird_search::SearchError;
 use memoird_store::StoreError;
 use tonic::Code::{
-    Aborted, AlreadyExists, DataLoss, FailedPrecondition, Internal, InvalidArgument, NotFound,
-    OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated, Unavailable, Unimplemented,
+    Aborted, AlreadyExists, DataLoss, DeadlineExceeded, FailedPrecondition, Internal,
+    InvalidArgument, NotFound, OutOfRange, PermissionDenied, ResourceExhausted, Unauthenticated,
+    Unavailable, Unimplemented,
 };
 use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
@@ -233,6 +234,24 @@ pub(crate) fn rate_exceeded(key: &'static str, per_second: u32, wait: Duration) 
 /// A request with more bytes than calls of its kind have.
 pub(crate) fn request_too_large(bytes_max: u64) -> Status {
     let problem = format!("the request has more than the {bytes_max} bytes of this call");
+    status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
+}
+
+/// A call whose request did not come in time.
+pub(crate) fn request_too_slow() -> Status {
+    let problem = "the request did not come within server.connections.request_timeout";
+    status(DeadlineExceeded, "REQUEST_TOO_SLOW", problem, None)
+}
+
+/// A call that took longer than its client wanted to wait.
+pub(crate) fn deadline_exceeded() -> Status {
+    let problem = "the call's own deadline has passed";
+    status(DeadlineExceeded, "DEADLINE_EXCEEDED", problem, None)
+}
+
+/// A probe that is no probe.
+pub(crate) fn probe_too_large(bytes_max: usize) -> Status {
+    let problem = format!("a probe has at most {bytes_max} bytes");
     status(ResourceExhausted, "REQUEST_TOO_LARGE", problem, None)
 }
 

@@ -1,0 +1,487 @@
+//! The connections of a port, and what each may do: so many at once, of one address a part of
+//! them, so long for saying hello, for being idle and altogether. Until a good key is seen on
+//! it, a connection is one of a stranger: where there is no room, the oldest stranger goes.
+
+pub(crate) mod config;
+mod io;
+pub(crate) mod serve;
+mod wrong_keys;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::net::{IpAddr, Ipv6Addr};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+pub(crate) use config::ConnectionsConfig;
+pub(crate) use wrong_keys::WrongKeys;
+
+/// After so many refusals for want of a key, a connection that never had one is closed when its
+/// calls are done; after twice as many, at once.
+const REFUSALS_MAX: u32 = 64;
+
+/// The connections of a port.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    max: usize,
+    max_per_address: usize,
+    calls_without_key: usize,
+    table: Mutex<Table>,
+    /// Notified when a connection has closed.
+    closed: Notify,
+    pub(crate) counts: ConnectionCounts,
+}
+
+/// What became of connections.
+#[derive(Debug, Default)]
+pub(crate) struct ConnectionCounts {
+    /// Closed for a newer one, before it showed a key.
+    pub(crate) displaced: AtomicU64,
+    /// Closed at once, because its address has as many as it may.
+    pub(crate) over_address: AtomicU64,
+    /// Closed because it did not say hello in time.
+    pub(crate) silent: AtomicU64,
+    /// Asked to go because nobody used it.
+    pub(crate) idle: AtomicU64,
+    /// Asked to go because of its age.
+    pub(crate) old: AtomicU64,
+    /// Asked to go after too many refusals.
+    pub(crate) refused: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    open: usize,
+    /// Of these, those that were told to go.
+    leaving: usize,
+    next_number: u64,
+    strangers: BTreeMap<u64, Arc<Connection>>,
+    by_address: HashMap<IpAddr, OfAddress>,
+}
+
+/// The connections of one address.
+#[derive(Debug, Default)]
+struct OfAddress {
+    open: usize,
+    leaving: usize,
+    strangers: BTreeSet<u64>,
+}
+
+/// Whether a connection has a place.
+enum Entered {
+    /// It has.
+    Yes(Arc<Connection>),
+    /// Not before another one is closed.
+    NotYet,
+    /// Its address has as many as it may.
+    Never,
+}
+
+/// What is known of a connection, by all its calls.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    connections: Arc<Connections>,
+    number: u64,
+    /// From where it comes; `None` for a socket of this machine.
+    pub(crate) address: Option<IpAddr>,
+    /// True after the first bytes of its protocol.
+    has_said_hello: AtomicBool,
+    /// True after the first good key.
+    has_key: AtomicBool,
+    /// Calls so far, and those under way.
+    calls_begun: AtomicU64,
+    calls: AtomicUsize,
+    /// Calls under way that were let in without a key.
+    keyless_calls: AtomicUsize,
+    /// Refusals for want of a key.
+    refusals: AtomicU32,
+    /// What it is told to do, as an [`Order`].
+    order: AtomicU8,
+    ordered: Notify,
+}
+
+/// What a connection is told to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    /// To go on.
+    None,
+    /// To close when its calls are done.
+    Finish,
+    /// To close.
+    Close,
+}
+
+/// A call under way on a connection.
+#[derive(Debug)]
+pub(crate) struct OpenCall {
+    connection: Arc<Connection>,
+    /// True where it was let in without a key.
+    is_keyless: bool,
+}
+
+/// The place of a connection, until it is closed.
+#[derive(Debug)]
+struct Seat(Arc<Connection>);
+
+impl Connections {
+    /// So many of them at once.
+    pub(crate) fn new(max: usize, config: &ConnectionsConfig) -> Arc<Self> {
+        Arc::new(Self {
+            max,
+            max_per_address: config.max_per_address,
+            calls_without_key: config.calls_without_key,
+            table: Mutex::default(),
+            closed: Notify::new(),
+            counts: ConnectionCounts::default(),
+        })
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.table().open
+    }
+
+    /// Waits for the place of a connection; `None` where its address has too many.
+    async fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Seat> {
+        loop {
+            let closed = self.closed.notified();
+            tokio::pin!(closed);
+            closed.as_mut().enable();
+            match self.try_enter(address) {
+                Entered::Yes(connection) => return Some(Seat(connection)),
+                Entered::NotYet => closed.await,
+                Entered::Never => {
+                    count(&self.counts.over_address);
+                    return None;
+                }
+            }
+        }
+    }
+
+    /// Enters a connection, or tells the stranger to go that keeps it out.
+    fn try_enter(self: &Arc<Self>, address: Option<IpAddr>) -> Entered {
+        let mut table = self.table();
+        if let Some(address) = address {
+            let of_address = table.by_address.entry(address).or_default();
+            if of_address.open >= self.max_per_address {
+                let oldest = of_address.strangers.first().copied();
+                match (of_address.leaving, oldest) {
+                    (0, None) => return Entered::Never,
+                    (0, Some(oldest)) => table.displace(oldest),
+                    _ => {}
+                }
+                return Entered::NotYet;
+            }
+        }
+        if table.open >= self.max {
+            let oldest = table.strangers.keys().next().copied();
+            if let (0, Some(oldest)) = (table.leaving, oldest) {
+                table.displace(oldest);
+            }
+            return Entered::NotYet;
+        }
+        Entered::Yes(table.add(self, address))
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ConnectionCounts {
+    /// Each with its name.
+    pub(crate) fn by_cause(&self) -> [(&'static str, u64); 6] {
+        [
+            ("displaced", &self.displaced),
+            ("over_address", &self.over_address),
+            ("silent", &self.silent),
+            ("idle", &self.idle),
+            ("old", &self.old),
+            ("refused", &self.refused),
+        ]
+        .map(|(cause, count)| (cause, count.load(Ordering::Relaxed)))
+    }
+}
+
+impl Table {
+    fn add(&mut self, connections: &Arc<Connections>, address: Option<IpAddr>) -> Arc<Connection> {
+        let number = self.next_number;
+        self.next_number += 1;
+        let connection = Arc::new(Connection {
+            connections: Arc::clone(connections),
+            number,
+            address,
+            has_said_hello: AtomicBool::new(false),
+            has_key: AtomicBool::new(false),
+            calls_begun: AtomicU64::new(0),
+            calls: AtomicUsize::new(0),
+            keyless_calls: AtomicUsize::new(0),
+            refusals: AtomicU32::new(0),
+            order: AtomicU8::new(Order::None as u8),
+            ordered: Notify::new(),
+        });
+        self.open += 1;
+        self.strangers.insert(number, Arc::clone(&connection));
+        if let Some(address) = address {
+            let of_address = self.by_address.entry(address).or_default();
+            of_address.open += 1;
+            of_address.strangers.insert(number);
+        }
+        connection
+    }
+
+    /// Tells a stranger to go.
+    fn displace(&mut self, number: u64) {
+        let Some(connection) = self.forget_stranger(number) else {
+            return;
+        };
+        self.leaving += 1;
+        if let Some(of_address) = self.of(&connection) {
+            of_address.leaving += 1;
+        }
+        count(&connection.connections.counts.displaced);
+        connection.tell(Order::Close);
+    }
+
+    /// It is no stranger any more.
+    fn forget_stranger(&mut self, number: u64) -> Option<Arc<Connection>> {
+        let connection = self.strangers.remove(&number)?;
+        if let Some(of_address) = self.of(&connection) {
+            of_address.strangers.remove(&number);
+        }
+        Some(connection)
+    }
+
+    fn remove(&mut self, connection: &Connection) {
+        let was_displaced = !connection.has_key.load(Ordering::Relaxed)
+            && self.forget_stranger(connection.number).is_none();
+        self.forget_stranger(connection.number);
+        let leaves = usize::from(was_displaced);
+        self.open -= 1;
+        self.leaving -= leaves;
+        let Some(address) = connection.address else {
+            return;
+        };
+        if let Some(of_address) = self.by_address.get_mut(&address) {
+            of_address.open -= 1;
+            of_address.leaving -= leaves;
+            if of_address.open == 0 {
+                self.by_address.remove(&address);
+            }
+        }
+    }
+
+    fn of(&mut self, connection: &Connection) -> Option<&mut OfAddress> {
+        self.by_address.get_mut(&connection.address?)
+    }
+}
+
+impl Connection {
+    /// A good key was seen: it is no stranger any more.
+    pub(crate) fn show_key(&self) {
+        if self.has_key.load(Ordering::Relaxed) {
+            return;
+        }
+        let mut table = self.connections.table();
+        // One that was told to go goes.
+        if table.forget_stranger(self.number).is_some() {
+            self.has_key.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// A call begins that has a key.
+    pub(crate) fn begin_call(self: &Arc<Self>) -> OpenCall {
+        self.begin(false)
+    }
+
+    /// A call begins without a key; `None` where there are too many of these on it.
+    pub(crate) fn begin_keyless_call(self: &Arc<Self>) -> Option<OpenCall> {
+        let others = self.keyless_calls.fetch_add(1, Ordering::Relaxed);
+        let call = self.begin(true);
+        (others < self.connections.calls_without_key).then_some(call)
+    }
+
+    fn begin(self: &Arc<Self>, is_keyless: bool) -> OpenCall {
+        self.calls_begun.fetch_add(1, Ordering::Relaxed);
+        self.calls.fetch_add(1, Ordering::Relaxed);
+        OpenCall {
+            connection: Arc::clone(self),
+            is_keyless,
+        }
+    }
+
+    /// A call was refused for want of a good key, or of a place for one without.
+    pub(crate) fn count_refusal(&self) {
+        if self.has_key.load(Ordering::Relaxed) {
+            return;
+        }
+        match self.refusals.fetch_add(1, Ordering::Relaxed) + 1 {
+            REFUSALS_MAX => {
+                count(&self.connections.counts.refused);
+                self.tell(Order::Finish);
+            }
+            refusals if refusals >= 2 * REFUSALS_MAX => self.tell(Order::Close),
+            _ => {}
+        }
+    }
+
+    /// It closes when its calls are done.
+    pub(crate) fn finish(&self) {
+        self.tell(Order::Finish);
+    }
+
+    fn tell(&self, order: Order) {
+        self.order.fetch_max(order as u8, Ordering::Relaxed);
+        self.ordered.notify_waiters();
+    }
+
+    /// Waits until it is told something more than this.
+    async fn told_more_than(&self, known: Order) {
+        loop {
+            let ordered = self.ordered.notified();
+            tokio::pin!(ordered);
+            ordered.as_mut().enable();
+            if self.order.load(Ordering::Relaxed) > known as u8 {
+                return;
+            }
+            ordered.await;
+        }
+    }
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        self.connection.calls.fetch_sub(1, Ordering::Relaxed);
+        if self.is_keyless {
+            self.connection
+                .keyless_calls
+                .fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        let connections = &self.0.connections;
+        connections.table().remove(&self.0);
+        connections.closed.notify_waiters();
+    }
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "what a client may do in a time is measured by the executor's own clock"
+)]
+fn now() -> Instant {
+    Instant::now()
+}
+
+fn count(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
+}
+
+/// What counts as one address: of IPv6 a network of 64 bits, which is what one customer has.
+fn one_address(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        address => address,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn connections(max: usize, max_per_address: usize) -> Arc<Connections> {
+        let config = ConnectionsConfig {
+            max_per_address,
+            ..ConnectionsConfig::default()
+        };
+        Connections::new(max, &config)
+    }
+
+    fn address(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([10, 0, 0, last]))
+    }
+
+    fn enter(connections: &Arc<Connections>, last: u8) -> Option<Seat> {
+        match connections.try_enter(address(last)) {
+            Entered::Yes(connection) => Some(Seat(connection)),
+            Entered::NotYet | Entered::Never => None,
+        }
+    }
+
+    fn is_closed(seat: &Seat) -> bool {
+        seat.0.order.load(Ordering::Relaxed) == Order::Close as u8
+    }
+
+    #[test]
+    fn the_oldest_stranger_makes_room_and_who_has_a_key_does_not() {
+        let connections = connections(3, 3);
+        let seats: Vec<_> = (0..3)
+            .filter_map(|last| enter(&connections, last))
+            .collect();
+        seats[0].0.show_key();
+        assert!(enter(&connections, 9).is_none());
+        assert!(enter(&connections, 9).is_none());
+        let closed: Vec<_> = seats.iter().map(is_closed).collect();
+        assert_eq!(closed, [false, true, false], "one, however often it asks");
+        let mut seats = seats;
+        drop(seats.remove(1));
+        let fourth = enter(&connections, 9).expect("a place");
+        for seat in seats.iter().chain([&fourth]) {
+            seat.0.show_key();
+        }
+        assert!(enter(&connections, 10).is_none());
+        assert!(!seats.iter().any(is_closed));
+        drop((seats, fourth));
+        let table = connections.table();
+        assert_eq!((table.open, table.leaving), (0, 0));
+        assert!(table.strangers.is_empty() && table.by_address.is_empty());
+    }
+
+    #[test]
+    fn an_address_displaces_its_own_strangers_only() {
+        let connections = connections(10, 2);
+        let other = enter(&connections, 1).expect("a place");
+        let (first, second) = (enter(&connections, 2), enter(&connections, 2));
+        let (first, second) = (first.expect("a place"), second.expect("a place"));
+        first.0.show_key();
+        assert!(matches!(connections.try_enter(address(2)), Entered::NotYet));
+        assert!(is_closed(&second) && !is_closed(&first) && !is_closed(&other));
+        second.0.show_key();
+        drop(second);
+        let third = enter(&connections, 2).expect("a place");
+        third.0.show_key();
+        assert!(matches!(connections.try_enter(address(2)), Entered::Never));
+        drop((first, third, other));
+        assert_eq!(connections.table().leaving, 0);
+    }
+
+    #[test]
+    fn calls_without_a_key_are_few_and_refusals_end_the_connection() {
+        let connections = connections(1, 1);
+        let seat = enter(&connections, 1).expect("a place");
+        let calls: Vec<_> = std::iter::from_fn(|| seat.0.begin_keyless_call()).collect();
+        assert_eq!(calls.len(), ConnectionsConfig::default().calls_without_key);
+        drop(calls);
+        assert_eq!(seat.0.calls.load(Ordering::Relaxed), 0);
+        assert!(seat.0.begin_keyless_call().is_some());
+        (0..2 * REFUSALS_MAX).for_each(|_| seat.0.count_refusal());
+        assert!(is_closed(&seat));
+    }
+
+    #[test]
+    fn an_ipv6_network_is_one_address() {
+        let one = |text: &str| one_address(text.parse().expect("an address"));
+        assert_eq!(one("2001:db8:1:2:3::4"), one("2001:db8:1:2:ffff::1"));
+        assert_ne!(one("2001:db8:1:2::"), one("2001:db8:1:3::"));
+        assert_eq!(one("::ffff:10.0.0.1"), one("10.0.0.1"));
+        assert_ne!(one("10.0.0.1"), one("10.0.0.2"));
+    }
+}

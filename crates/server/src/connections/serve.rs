@@ -1,0 +1,237 @@
+//! Takes the connections of a port, and serves each in a task of its own until it ends, or
+//! has to.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::graceful::GracefulConnection;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+use tracing::{debug, warn};
+
+use super::io::Watched;
+use super::{Connection, Connections, ConnectionsConfig, Order, Seat, count, now, one_address};
+
+/// After a failed accept, as when all file descriptors are in use.
+const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// A peer that is gone is noticed after these two.
+const PING_EVERY: Duration = Duration::from_secs(60);
+const PONG_TIME_MAX: Duration = Duration::from_secs(20);
+
+/// Until somebody else ends it.
+const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
+
+/// A port whose connections are served.
+pub(crate) struct Port {
+    pub(crate) listener: TcpListener,
+    pub(crate) connections: Arc<Connections>,
+    pub(crate) config: ConnectionsConfig,
+    /// Cancelled when no new connections are taken, and those that are open shall finish.
+    pub(crate) stop: CancellationToken,
+    /// Cancelled when they are no longer waited for.
+    pub(crate) abort: CancellationToken,
+    /// Where the tasks are.
+    pub(crate) tasks: TaskTracker,
+}
+
+/// The protocol of a port, with what answers its calls.
+pub(crate) trait Protocol: Clone + Send + Sync + 'static {
+    /// What serves a connection.
+    type Serving: GracefulConnection<Error = hyper::Error> + Send;
+
+    /// True where a client speaks first, and has to do so in time.
+    const SAYS_HELLO: bool;
+
+    /// Serves a connection.
+    fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving;
+}
+
+/// The bytes of a connection, as hyper reads and writes them.
+pub(crate) type Io = TokioIo<Watched<TcpStream>>;
+
+/// HTTP/2.
+pub(crate) fn http2(max_streams: u32) -> hyper::server::conn::http2::Builder<TokioExecutor> {
+    let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+    http2
+        .timer(TokioTimer::new())
+        .max_concurrent_streams(max_streams)
+        .keep_alive_interval(PING_EVERY)
+        .keep_alive_timeout(PONG_TIME_MAX);
+    http2
+}
+
+/// HTTP/1, whose requests have so long for their heads.
+pub(crate) fn http1(head_time_max: Duration) -> hyper::server::conn::http1::Builder {
+    let mut http1 = hyper::server::conn::http1::Builder::new();
+    http1
+        .timer(TokioTimer::new())
+        .header_read_timeout(head_time_max);
+    http1
+}
+
+impl Port {
+    /// Serves until it is told to stop.
+    pub(crate) fn run(self, protocol: impl Protocol) {
+        let tasks = self.tasks.clone();
+        tasks.spawn(async move {
+            let stop = self.stop.clone();
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = self.accept_all(protocol) => {}
+            }
+        });
+    }
+
+    async fn accept_all(&self, protocol: impl Protocol) {
+        loop {
+            let (stream, peer) = match self.listener.accept().await {
+                Ok(accepted) => accepted,
+                Err(error) => {
+                    warn!(%error, "a connection could not be accepted");
+                    tokio::time::sleep(PAUSE_AFTER_FAILURE).await;
+                    continue;
+                }
+            };
+            // Answers are small and waited for.
+            let _ = stream.set_nodelay(true);
+            let address = Some(one_address(peer.ip()));
+            // One waits here where all places are taken; the others in the system's queue.
+            let Some(seat) = self.connections.enter(address).await else {
+                warn!(%peer, "a connection was refused: its address has server.connections.\
+                              max_per_address of them");
+                continue;
+            };
+            let life = Life {
+                seat,
+                config: self.config.clone(),
+                stop: self.stop.clone(),
+                abort: self.abort.clone(),
+            };
+            let protocol = protocol.clone();
+            self.tasks.spawn(life.of(stream, protocol));
+        }
+    }
+}
+
+/// A connection from its first byte to its last.
+struct Life {
+    seat: Seat,
+    config: ConnectionsConfig,
+    stop: CancellationToken,
+    abort: CancellationToken,
+}
+
+impl Life {
+    async fn of(self, stream: TcpStream, protocol: impl Protocol) {
+        let connection = Arc::clone(&self.seat.0);
+        let abort = self.abort.clone();
+        tokio::select! {
+            () = abort.cancelled() => {}
+            () = self.serve(stream, protocol, &connection) => {}
+        }
+    }
+
+    async fn serve<P: Protocol>(
+        &self,
+        stream: TcpStream,
+        protocol: P,
+        connection: &Arc<Connection>,
+    ) {
+        let born = now();
+        let write_timeout = self.config.write_timeout;
+        let io = Watched::new(stream, Arc::clone(connection), write_timeout);
+        let serving = protocol.serve(TokioIo::new(io), connection);
+        tokio::pin!(serving);
+        let patience = tokio::select! {
+            served = &mut serving => return ended(served),
+            () = connection.told_more_than(Order::Finish) => return,
+            patience = self.patience(born, connection, P::SAYS_HELLO) => patience,
+        };
+        let Some(patience) = patience else {
+            return;
+        };
+        serving.as_mut().graceful_shutdown();
+        tokio::select! {
+            served = &mut serving => ended(served),
+            () = connection.told_more_than(Order::Finish) => {}
+            () = sleep_until(patience) => debug!("a connection was cut off"),
+        }
+    }
+
+    /// Waits until it shall finish; gives how long it may take for that. `None` where it
+    /// shall end at once.
+    async fn patience(
+        &self,
+        born: Instant,
+        connection: &Connection,
+        says_hello: bool,
+    ) -> Option<Instant> {
+        let counts = &connection.connections.counts;
+        let config = &self.config;
+        tokio::select! {
+            // All of them are waited for together.
+            () = self.stop.cancelled() => {
+                let is_silent = says_hello && !connection.has_said_hello.load(Ordering::Relaxed);
+                (!is_silent).then(|| born + FOREVER)
+            }
+            () = connection.told_more_than(Order::None) => Some(now() + config.handshake_timeout),
+            () = sleep_until(born + self.age_max(connection)) => {
+                count(&counts.old);
+                Some(now() + config.max_age_grace)
+            }
+            closing = self.disuse(born, connection, says_hello) => {
+                let cause = if closing.is_some() { &counts.idle } else { &counts.silent };
+                count(cause);
+                closing
+            }
+        }
+    }
+
+    /// Waits until it has been of no use for too long.
+    async fn disuse(
+        &self,
+        born: Instant,
+        connection: &Connection,
+        says_hello: bool,
+    ) -> Option<Instant> {
+        let config = &self.config;
+        if says_hello {
+            sleep_until(born + config.handshake_timeout).await;
+            if !connection.has_said_hello.load(Ordering::Relaxed) {
+                return None;
+            }
+        }
+        let mut begun = 0;
+        loop {
+            let limit = match connection.has_key.load(Ordering::Relaxed) {
+                true => config.idle_timeout,
+                false => config.keyless_timeout,
+            };
+            tokio::time::sleep(limit).await;
+            let is_used = connection.calls.load(Ordering::Relaxed) > 0;
+            let begun_now = connection.calls_begun.load(Ordering::Relaxed);
+            if !is_used && begun_now == begun {
+                return Some(now() + config.handshake_timeout);
+            }
+            begun = begun_now;
+        }
+    }
+
+    /// Up to a tenth less than configured, so that connections which began together do not
+    /// end together.
+    fn age_max(&self, connection: &Connection) -> Duration {
+        let max_age = self.config.max_age;
+        let tenths = u32::try_from(connection.number % 10).unwrap_or_default();
+        max_age - max_age / 100 * tenths
+    }
+}
+
+fn ended(served: Result<(), hyper::Error>) {
+    if let Err(error) = served {
+        debug!(%error, "a connection failed");
+    }
+}

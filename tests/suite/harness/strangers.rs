@@ -1,0 +1,199 @@
+//! Clients that keep no rule: HTTP/2 frame by frame, and connections that say nothing.
+
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use h2::SendStream;
+use h2::client::{self, Connection, ResponseFuture, SendRequest};
+use tokio::io::AsyncReadExt;
+use tokio::net::{TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+use tonic::codegen::http::{HeaderMap, Request};
+use tonic::{Code, Status};
+
+/// Longer than anything takes on a machine that is busy with other things.
+const PATIENCE: Duration = Duration::from_secs(40);
+/// More than any answer has.
+const WINDOW: u32 = 1 << 30;
+
+/// An HTTP/2 connection whose streams are driven by hand.
+#[derive(Debug)]
+pub(crate) struct Http2 {
+    streams: SendRequest<Bytes>,
+    /// Ends when the connection does.
+    driving: JoinSet<()>,
+}
+
+/// A call that has begun.
+#[derive(Debug)]
+pub(crate) struct BegunCall {
+    answer: ResponseFuture,
+    /// As long as it is kept, the request goes on.
+    _request: SendStream<Bytes>,
+}
+
+/// An HTTP/2 connection from which nothing is read but while something is sent.
+pub(crate) struct DeafHttp2 {
+    streams: SendRequest<Bytes>,
+    connection: Connection<TcpStream, Bytes>,
+    _calls: Vec<BegunCall>,
+}
+
+impl Http2 {
+    /// Connects, and says hello.
+    pub(crate) async fn connect(addr: &str) -> Self {
+        Self::over(connect_from("127.0.0.1", addr).await).await
+    }
+
+    /// The same over a connection that stands already.
+    pub(crate) async fn over(stream: TcpStream) -> Self {
+        let (streams, connection) = client::handshake(stream).await.expect("HTTP/2");
+        let mut driving = JoinSet::new();
+        driving.spawn(async move {
+            let _ = connection.await;
+        });
+        Self { streams, driving }
+    }
+
+    /// Begins a call, and sends these bytes of its body, but not the end.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub(crate) async fn begin(
+        &mut self,
+        path: &str,
+        key: Option<&str>,
+        bytes: impl Into<Bytes>,
+    ) -> Result<BegunCall, h2::Error> {
+        let ready = self.streams.clone().ready();
+        let waited = tokio::time::timeout(PATIENCE, ready).await;
+        let mut streams = waited.expect("there is room for a stream")?;
+        begin(&mut streams, path, key, bytes.into())
+    }
+
+    /// Waits until the daemon has closed the connection.
+    pub(crate) async fn closed(&mut self) {
+        let closed = tokio::time::timeout(PATIENCE, self.driving.join_next()).await;
+        closed.expect("the connection is closed");
+    }
+
+    /// True as long as the daemon has not closed the connection.
+    pub(crate) fn is_open(&mut self) -> bool {
+        self.driving.try_join_next().is_none() && !self.driving.is_empty()
+    }
+}
+
+impl DeafHttp2 {
+    /// Connects, and lets the daemon send as much as it likes.
+    pub(crate) async fn connect(addr: &str) -> Self {
+        let mut builder = client::Builder::new();
+        builder.initial_connection_window_size(WINDOW);
+        builder.initial_window_size(WINDOW);
+        let stream = connect_from("127.0.0.1", addr).await;
+        let (streams, connection) = builder.handshake(stream).await.expect("HTTP/2");
+        Self {
+            streams,
+            connection,
+            _calls: Vec::new(),
+        }
+    }
+
+    /// Begins so many calls with these bytes, and reads nothing after the daemon has got them.
+    /// Stops early where the daemon ends the connection.
+    pub(crate) async fn begin_calls(&mut self, path: &str, key: &str, bytes: &Bytes, calls: usize) {
+        for _ in 0..calls {
+            let ready = self.streams.clone().ready();
+            let mut streams = tokio::select! {
+                _ = &mut self.connection => return,
+                ready = ready => ready.expect("a stream"),
+            };
+            let begun = begin(&mut streams, path, Some(key), bytes.clone());
+            self._calls.push(begun.expect("a call"));
+        }
+        let mut pings = self.connection.ping_pong().expect("its pings");
+        let pong = pings.ping(h2::Ping::opaque());
+        tokio::select! {
+            _ = &mut self.connection => {}
+            pong = pong => drop(pong.expect("a pong")),
+        }
+    }
+}
+
+impl BegunCall {
+    /// The refusal, which comes although the request never ended.
+    pub(crate) async fn refusal(self) -> Status {
+        self.answer().await.expect("an answer")
+    }
+
+    /// The same, unless the connection ends.
+    pub(crate) async fn answer(self) -> Result<Status, h2::Error> {
+        let answer = tokio::time::timeout(PATIENCE, self.answer).await;
+        let (head, mut body) = answer.expect("an answer in time")?.into_parts();
+        let in_trailers: HeaderMap;
+        let headers = if head.headers.contains_key("grpc-status") {
+            &head.headers
+        } else {
+            while let Some(data) = body.data().await {
+                data?;
+            }
+            in_trailers = body.trailers().await?.unwrap_or_default();
+            &in_trailers
+        };
+        Ok(Status::from_header_map(headers).expect("a status"))
+    }
+
+    /// The code of the answer, which comes although the request never ended.
+    pub(crate) async fn code(self) -> Code {
+        self.refusal().await.code()
+    }
+}
+
+fn begin(
+    streams: &mut SendRequest<Bytes>,
+    path: &str,
+    key: Option<&str>,
+    bytes: Bytes,
+) -> Result<BegunCall, h2::Error> {
+    let mut request = Request::post(format!("http://memoird{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers");
+    if let Some(key) = key {
+        request = request.header("authorization", format!("Bearer {key}"));
+    }
+    let request = request.body(()).expect("a request");
+    let (answer, mut body) = streams.send_request(request, false)?;
+    if !bytes.is_empty() {
+        body.send_data(bytes, false)?;
+    }
+    Ok(BegunCall {
+        answer,
+        _request: body,
+    })
+}
+
+/// A gRPC message with its head of five bytes.
+pub(crate) fn framed(message: &[u8]) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(message.len() + 5);
+    bytes.put_u8(0);
+    bytes.put_u32(u32::try_from(message.len()).expect("a small message"));
+    bytes.put_slice(message);
+    bytes.freeze()
+}
+
+/// A connection from this address of this machine.
+pub(crate) async fn connect_from(from: &str, addr: &str) -> TcpStream {
+    let socket = TcpSocket::new_v4().expect("a socket");
+    let from = format!("{from}:0").parse().expect("an address");
+    socket.bind(from).expect("an address of this machine");
+    let addr = addr.parse().expect("an address");
+    socket.connect(addr).await.expect("it listens")
+}
+
+/// Waits until the daemon has closed a connection; gives what it said before.
+pub(crate) async fn closed(stream: &mut TcpStream) -> Vec<u8> {
+    let mut said = Vec::new();
+    let closed = tokio::time::timeout(PATIENCE, stream.read_to_end(&mut said)).await;
+    // An end and a reset are the same to us.
+    let _ = closed.expect("the daemon closes the connection");
+    said
+}

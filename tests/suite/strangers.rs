@@ -1,0 +1,346 @@
+//! Clients without a key, or with a wrong one, or none that a daemon ever asked for: whatever
+//! they do, the others are served.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use memoird_proto::v1::WatchEventsRequest;
+use prost::Message;
+use tokio::io::AsyncWriteExt;
+use tokio::net::TcpStream;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_client::HealthClient;
+use tonic_reflection::pb::v1::ServerReflectionRequest;
+use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
+
+use crate::harness::{
+    Daemon, DeafHttp2, Http2, Setup, append, channel, closed, connect_from, eventually, framed,
+    http_get, refused, refused_code, say, user,
+};
+
+const CHECK: &str = "/grpc.health.v1.Health/Check";
+const WATCH: &str = "/grpc.health.v1.Health/Watch";
+const REFLECTION: &str = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo";
+const APPEND: &str = "/memoird.v1.SessionService/Append";
+const STATS: &str = "/memoird.v1.AdminService/GetStats";
+const HTTP2_HELLO: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+/// As long as somebody has who is served at all.
+const SERVED_WITHIN: Duration = Duration::from_secs(20);
+
+/// A daemon with two tenants and these settings of the connections.
+async fn daemon(connections: &str, server: &str) -> Daemon {
+    let mut setup = Setup::default().two_tenants("", "");
+    for setting in [connections, server] {
+        setup = match setting {
+            "" => setup,
+            setting => setup.server(setting),
+        };
+    }
+    Daemon::with(setup).await
+}
+
+/// Everybody with a key is served, and so are probes.
+async fn everybody_is_served(daemon: &Daemon) {
+    let served = async {
+        say(&mut daemon.sessions_of(Setup::ALPHA), "chat", "hi").await;
+        say(&mut daemon.sessions_of(Setup::BETA), "chat", "hi").await;
+        let mut health = HealthClient::new(channel(daemon.grpc_addr()));
+        let asked = HealthCheckRequest::default();
+        health.check(asked).await.expect("a probe is answered");
+    };
+    timeout(SERVED_WITHIN, served).await.expect("served");
+}
+
+/// The value of a line of `/metrics`.
+async fn metric(daemon: &Daemon, name: &str) -> u64 {
+    let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
+    let value = page.lines().find_map(|line| line.strip_prefix(name));
+    let value = value.unwrap_or_else(|| panic!("no {name}"));
+    value.trim().parse().expect("a number")
+}
+
+fn question() -> Bytes {
+    let symbol = "memoird.v1.AppendRequest".to_owned();
+    let asked = ServerReflectionRequest {
+        host: String::new(),
+        message_request: Some(MessageRequest::FileContainingSymbol(symbol)),
+    };
+    framed(&asked.encode_to_vec())
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn probes_that_never_end_take_no_place_of_others() {
+    let daemon = daemon("", "max_calls_in_flight: 64").await;
+    let mut held = Vec::new();
+    let mut strangers = Vec::new();
+    for path in [CHECK, WATCH, REFLECTION, APPEND, CHECK] {
+        let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+        for _ in 0..64 {
+            let Ok(begun) = stranger.begin(path, None, "").await else {
+                break;
+            };
+            held.push(begun);
+        }
+        strangers.push(stranger);
+    }
+    everybody_is_served(&daemon).await;
+    // Watchers of health that are well-formed, and never go.
+    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    for _ in 0..64 {
+        held.extend(stranger.begin(WATCH, None, framed(b"")).await.ok());
+    }
+    everybody_is_served(&daemon).await;
+    drop((held, strangers));
+}
+
+#[tokio::test]
+async fn a_probe_is_small_and_comes_at_once() {
+    let daemon = daemon("connections: { request_timeout: 300ms }", "").await;
+    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let large = HealthCheckRequest {
+        service: "x".repeat(2_000),
+    };
+    let begun = stranger.begin(CHECK, None, framed(&large.encode_to_vec()));
+    let refusal = begun.await.expect("a stream").refusal().await;
+    assert_eq!(refused_code(&refusal), "REQUEST_TOO_LARGE", "{refusal:?}");
+    let begun = stranger.begin(CHECK, None, "").await.expect("a stream");
+    let refusal = begun.refusal().await;
+    assert_eq!(refused_code(&refusal), "REQUEST_TOO_SLOW", "{refusal:?}");
+    assert_eq!(refusal.code(), Code::DeadlineExceeded);
+}
+
+#[tokio::test]
+async fn a_request_that_never_ends_gives_its_place_back() {
+    let limits = "connections: { request_timeout: 300ms }";
+    let daemon = daemon(limits, "max_calls_in_flight: 2").await;
+    let mut slow = Http2::connect(daemon.grpc_addr()).await;
+    let begun = slow.begin(APPEND, Some(Setup::ALPHA), "\0\0").await;
+    let refusal = begun.expect("a stream").refusal().await;
+    assert_eq!(refused_code(&refusal), "REQUEST_TOO_SLOW", "{refusal:?}");
+    everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn reflection_needs_a_key_where_there_are_keys() {
+    let daemon = daemon("", "").await;
+    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let begun = stranger.begin(REFLECTION, None, question()).await;
+    let refusal = begun.expect("a stream").refusal().await;
+    assert_eq!(refused_code(&refusal), "NO_KEY", "{refusal:?}");
+}
+
+#[tokio::test]
+async fn reflection_can_be_switched_off() {
+    let daemon = Daemon::with(Setup::default().server("reflection: false")).await;
+    let mut client = Http2::connect(daemon.grpc_addr()).await;
+    let begun = client.begin(REFLECTION, None, question()).await;
+    let code = begun.expect("a stream").code().await;
+    assert_eq!(code, Code::Unimplemented);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn answers_of_reflection_that_nobody_reads_take_little_memory() {
+    let setup = Setup::default().two_tenants("", "");
+    let daemon = Daemon::with(setup.section("limits: { memory: 64MiB }")).await;
+    let resident = || -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", daemon.pid()));
+        let text = text.expect("the daemon lives");
+        let pages = text.split(' ').nth(1).expect("resident pages");
+        pages.parse::<u64>().expect("a number") << 12
+    };
+    let before = resident();
+    let mut many = BytesMut::new();
+    (0..16).for_each(|_| many.extend_from_slice(&question()));
+    let many = many.freeze();
+    let mut deaf = Vec::new();
+    for _ in 0..4 {
+        let mut client = DeafHttp2::connect(daemon.grpc_addr()).await;
+        client
+            .begin_calls(REFLECTION, Setup::ALPHA, &many, 200)
+            .await;
+        deaf.push(client);
+    }
+    everybody_is_served(&daemon).await;
+    let used = resident().saturating_sub(before) >> 20;
+    assert!(used < 100, "{used} MiB for answers that nobody reads");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_say_nothing_shut_nobody_out() {
+    let daemon = daemon("", "max_connections: 8").await;
+    let mut silent = Vec::new();
+    for number in 0..200 {
+        let mut stream = connect_from("127.0.0.1", daemon.grpc_addr()).await;
+        if number % 2 == 0 {
+            let _ = stream.write_all(HTTP2_HELLO).await;
+        }
+        silent.push(stream);
+        if number % 50 == 49 {
+            everybody_is_served(&daemon).await;
+        }
+    }
+    // Who has shown a key keeps its connection, whoever comes.
+    let mut early = daemon.sessions_of(Setup::ALPHA);
+    let watching = WatchEventsRequest::default();
+    let events = early.watch_events(watching).await.expect("it watches");
+    let mut events = events.into_inner();
+    for _ in 0..50 {
+        silent.push(connect_from("127.0.0.1", daemon.grpc_addr()).await);
+    }
+    say(&mut daemon.sessions_of(Setup::ALPHA), "watched", "hi").await;
+    let seen = timeout(SERVED_WITHIN, events.message()).await;
+    assert!(seen.expect("in time").expect("no error").is_some());
+}
+
+#[tokio::test]
+async fn a_connection_that_says_nothing_is_closed() {
+    let limits = "connections: { handshake_timeout: 300ms, keyless_timeout: 300ms }";
+    let daemon = daemon(limits, "").await;
+    for hello in [
+        &b""[..],
+        b"PRI * HTTP/2",
+        b"GET / HTTP/1.1\r\n\r\n",
+        HTTP2_HELLO,
+    ] {
+        let mut stream = connect_from("127.0.0.1", daemon.grpc_addr()).await;
+        stream.write_all(hello).await.expect("sent");
+        closed(&mut stream).await;
+    }
+    for hello in [
+        &b""[..],
+        b"GET / HT",
+        b"GET /healthz HTTP/1.1\r\nHost: a\r\n",
+    ] {
+        let mut stream = connect_from("127.0.0.1", daemon.admin_addr()).await;
+        stream.write_all(hello).await.expect("sent");
+        closed(&mut stream).await;
+    }
+    everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn a_connection_with_a_key_is_closed_when_it_is_idle_or_old() {
+    for limits in [
+        "idle_timeout: 300ms",
+        "max_age: 300ms, max_age_grace: 300ms",
+    ] {
+        // A stranger's time to be idle is over before it is looked at how long others are.
+        let limits = format!("connections: {{ keyless_timeout: 100ms, {limits} }}");
+        let daemon = daemon(&limits, "").await;
+        // A client of gRPC connects again by itself.
+        let mut sessions = daemon.sessions_of(Setup::ALPHA);
+        for _ in 0..3 {
+            let mut client = Http2::connect(daemon.grpc_addr()).await;
+            let begun = client.begin(APPEND, Some(Setup::ALPHA), framed(b"")).await;
+            drop(begun.expect("a stream"));
+            client.closed().await;
+            say(&mut sessions, "chat", "hi").await;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_call_that_goes_on_keeps_its_connection() {
+    let limits = "connections: { idle_timeout: 200ms, keyless_timeout: 200ms }";
+    let daemon = daemon(limits, "").await;
+    let mut client = daemon.sessions_of(Setup::ALPHA);
+    let watching = client.watch_events(WatchEventsRequest::default()).await;
+    let mut events = watching.expect("it watches").into_inner();
+    // As long as another connection needs to be closed.
+    let mut idle = connect_from("127.0.0.1", daemon.grpc_addr()).await;
+    idle.write_all(HTTP2_HELLO).await.expect("sent");
+    closed(&mut idle).await;
+    say(&mut daemon.sessions_of(Setup::ALPHA), "chat", "hi").await;
+    let seen = timeout(SERVED_WITHIN, events.message()).await;
+    assert!(seen.expect("in time").expect("no error").is_some());
+}
+
+#[tokio::test]
+async fn one_address_has_a_part_of_the_connections() {
+    let daemon = daemon("connections: { max_per_address: 3 }", "").await;
+    let mut known = Vec::new();
+    for _ in 0..3 {
+        let mut client = Http2::connect(daemon.grpc_addr()).await;
+        let begun = client.begin(STATS, Some(Setup::ALPHA), "").await;
+        let code = begun.expect("a stream").code().await;
+        assert_eq!(code, Code::PermissionDenied, "the key is good");
+        known.push(client);
+    }
+    let mut fourth = connect_from("127.0.0.1", daemon.grpc_addr()).await;
+    closed(&mut fourth).await;
+    let other = connect_from("127.0.0.2", daemon.grpc_addr()).await;
+    let mut other = Http2::over(other).await;
+    let begun = other.begin(STATS, Some(Setup::BETA), "").await;
+    assert_eq!(
+        begun.expect("a stream").code().await,
+        Code::PermissionDenied
+    );
+    assert!(known.iter_mut().all(Http2::is_open), "they had a key");
+}
+
+#[tokio::test]
+async fn half_requests_on_the_admin_port_take_few_descriptors() {
+    let daemon = daemon("connections: { admin_max: 16 }", "").await;
+    let mut half: Vec<TcpStream> = Vec::new();
+    for _ in 0..300 {
+        let mut stream = connect_from("127.0.0.1", daemon.admin_addr()).await;
+        let _ = stream.write_all(b"GET /metrics HTTP/1.1\r\n").await;
+        half.push(stream);
+    }
+    let page = timeout(SERVED_WITHIN, http_get(daemon.admin_addr(), "/healthz")).await;
+    assert_eq!(page.expect("in time").0, 200);
+    eventually("few sockets are open", async || {
+        let open = std::fs::read_dir(format!("/proc/{}/fd", daemon.pid()));
+        (open.expect("its descriptors").count() < 150).then_some(())
+    })
+    .await;
+    everybody_is_served(&daemon).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn wrong_keys_are_counted_and_slowed_and_good_ones_are_not() {
+    let daemon = daemon("", "").await;
+    let counted = "memoird_calls_denied_total{reason=\"WRONG_KEY\"}";
+    let hello = || append("chat", [user("hi")]);
+    let guess = async |number: usize| {
+        let mut guessing = daemon.sessions_of(&format!("guess-{number}"));
+        let answer = guessing.append(hello()).await;
+        refused(answer, Code::Unauthenticated, "WRONG_KEY");
+    };
+    for number in 0..20 {
+        guess(number).await;
+    }
+    assert_eq!(metric(&daemon, counted).await, 20);
+    assert!(daemon.log().contains("127.0.0.1"), "{}", daemon.log());
+    assert!(!daemon.log().contains("guess-"), "it logs keys");
+    // The next guess is answered later than a good key that comes after it.
+    let mut guesses = JoinSet::new();
+    for number in 0..8 {
+        let mut guessing = daemon.sessions_of(&format!("late-guess-{number}"));
+        guesses.spawn(async move { guessing.append(append("chat", [user("hi")])).await });
+    }
+    everybody_is_served(&daemon).await;
+    assert!(guesses.try_join_next().is_none(), "a guess was as fast");
+    for answer in guesses.join_all().await {
+        refused(answer, Code::Unauthenticated, "WRONG_KEY");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_refusals_only_is_closed() {
+    let daemon = daemon("", "").await;
+    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let mut refusals = 0;
+    while let Ok(begun) = stranger.begin(APPEND, None, framed(b"")).await {
+        if begun.answer().await.is_err() {
+            break;
+        }
+        refusals += 1;
+        assert!(refusals < 2_000, "it may go on for ever");
+    }
+    stranger.closed().await;
+    everybody_is_served(&daemon).await;
+}
