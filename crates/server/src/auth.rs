@@ -351,6 +351,11 @@ impl Shared {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
                 Duration::ZERO
             }
+            // It is the daemon's configuration that the client did not expect.
+            Denied::NoKeysHere => {
+                self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
+                Duration::ZERO
+            }
             Denied::WrongKey => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 let address = connection.address;
