@@ -137,10 +137,11 @@ impl History {
         }
     }
 
-    /// The history that `kept` describes, from its turns in ascending order.
+    /// The history that `kept` describes, from its turns in ascending order. A result whose call
+    /// is not among them, because a disk damaged it, is left out.
     pub fn restore(kept: &LiveSet, arrivals: Vec<Arrival<'_>>) -> Self {
         let mut history = Self::default();
-        let mut pins = Vec::new();
+        let (mut pins, mut orphans) = (Vec::new(), Vec::new());
         for (record, results) in arrivals {
             if record.pinned {
                 pins.push(record.seq);
@@ -154,7 +155,10 @@ impl History {
                 continue;
             }
             let targets = history.targets_of(results);
-            history.place(record, results, &targets);
+            match targets.contains(&Target::Departed) {
+                true => orphans.push(record.seq),
+                false => history.place(record, results, &targets),
+            }
         }
         for pin in pins {
             history.set_held(history.unit_of(pin), true);
@@ -168,6 +172,10 @@ impl History {
             aside.holes = kept.holes.iter().copied().collect();
             aside.departed = kept.departed.iter().cloned().collect();
             aside.departed_overflow = kept.departed_overflow;
+        }
+        if !orphans.is_empty() {
+            let aside = history.aside.get_or_insert_default();
+            aside.holes.extend(orphans);
         }
         history
     }

@@ -41,6 +41,10 @@ use remote_counts::RemoteCounts;
 pub use summarizer::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd};
 pub(crate) use worker::CompactionWorker;
 
+/// Turns that one look at a session notes: as many as a history has unless it is configured to
+/// be long, and some.
+const NOTED_TURNS_MAX: u64 = 256;
+
 /// How sessions are compacted.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -98,7 +102,8 @@ pub struct SessionDetail {
     pub session: SessionView,
     /// What stands for its oldest turns.
     pub summary: Option<Arc<Summary>>,
-    /// What was noted of it, up to its newest turn.
+    /// What was noted of it, up to its newest turn: by its summary, in earlier looks since it
+    /// was loaded, and now of at most its newest 256 turns.
     pub notes: Notes,
 }
 
@@ -334,7 +339,9 @@ impl Compaction {
             let looked_at = &*update.session;
             let notes = looked_at.notes();
             let noted_seq = notes.through_seq.max(looked_at.compaction().through_seq);
-            let turns = looked_at.history().turns_after(noted_seq);
+            // The first look after a load costs the same however long the history is.
+            let oldest = looked_at.head().last_seq.saturating_sub(NOTED_TURNS_MAX);
+            let turns = looked_at.history().turns_after(noted_seq.max(oldest));
             let turns: Vec<_> = turns
                 .map(|turn| (turn.seq, Arc::clone(&turn.content)))
                 .collect();

@@ -62,7 +62,8 @@ pub(crate) enum Verdict {
     Unchecked,
     /// Its content is damaged. The header, where that is whole, still says whose turn it is.
     Damaged {
-        /// A turn of the same role with the same calls, which says [`DAMAGED_TEXT`].
+        /// A turn of the same role with the same calls, which says [`DAMAGED_TEXT`]; `None`
+        /// where the header is damaged as well: see [`unknown_turn`].
         stand_in: Option<Arc<[u8]>>,
     },
 }
@@ -142,14 +143,28 @@ fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {
         }
     }
     if !is_marked {
-        let text = v1::part::Part::Text(DAMAGED_TEXT.to_owned());
-        let part = v1::Part {
-            part: Some(text),
-            extra_json: String::new(),
-        };
-        turn.parts.insert(0, part);
+        turn.parts.insert(0, damaged_part());
     }
     Some(turn.encode_to_vec().into())
+}
+
+/// Stands in for a turn of which nothing can be read but its place. Nobody knows whose it was
+/// and what it called: so it is nobody's, a system turn, unless its place tells its role.
+pub(crate) fn unknown_turn(seq: u64, role: v1::Role) -> Arc<[u8]> {
+    let turn = v1::Turn {
+        role: role.into(),
+        parts: vec![damaged_part()],
+        seq,
+        ..v1::Turn::default()
+    };
+    turn.encode_to_vec().into()
+}
+
+fn damaged_part() -> v1::Part {
+    v1::Part {
+        part: Some(v1::part::Part::Text(DAMAGED_TEXT.to_owned())),
+        extra_json: String::new(),
+    }
 }
 
 /// A `memoird.v1.Turn` without what it says. Fields that are not here are skipped when a turn

@@ -27,7 +27,7 @@ const END_WEIGHT: usize = 12;
 pub(super) const KEY_WEIGHT: usize = 2;
 
 /// So many steps take a fold from its beginning to its end, or fewer.
-const STEPS: usize = 32;
+const STEPS: usize = 64;
 /// Once the keys of so many sessions are counted, the counting begins anew.
 const COUNTED_SESSIONS_MAX: usize = 100_000;
 
@@ -50,12 +50,14 @@ pub(super) struct Taken {
     keys: HashMap<SessionKey, usize>,
     /// What a fold of it costs at most, but for a quarter of it.
     changes: usize,
+    /// Of these, what the keys cost: a fold of many of them at once costs no less.
+    key_changes: usize,
 }
 
 /// What was taken in and is not in its place yet.
 #[derive(Debug)]
 pub(super) struct Intake {
-    /// Changes that may be in it, but for those of two transactions.
+    /// Changes that may be in it, but for keys and for those of two transactions.
     changes_max: usize,
     /// Since the last fold began.
     newest: Taken,
@@ -102,6 +104,7 @@ impl Taken {
     /// Notes that a session got an idempotency key.
     pub(super) fn count_key(&mut self, key: &SessionKey) {
         self.changes += KEY_WEIGHT;
+        self.key_changes += KEY_WEIGHT;
         *self.keys.entry(key.clone()).or_default() += 1;
     }
 
@@ -138,6 +141,7 @@ impl Taken {
             *self.keys.entry(key).or_default() += count;
         }
         self.changes += newer.changes;
+        self.key_changes += newer.key_changes;
     }
 }
 
@@ -228,7 +232,8 @@ impl Intake {
         connection: &Connection,
         last_turn: i64,
     ) -> Result<(), StoreError> {
-        match self.newest.changes >= (self.changes_max / 2).max(1) {
+        let changes = self.newest.changes - self.newest.key_changes;
+        match changes >= (self.changes_max / 2).max(1) {
             true => self.begin_fold(connection, last_turn),
             false => Ok(()),
         }

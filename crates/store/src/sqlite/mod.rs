@@ -45,8 +45,8 @@ pub struct SqliteOptions {
     /// A file up to this size is checked whole when it is opened; of a larger one
     /// only the header and the schema. In bytes.
     pub check_bytes_max: u64,
-    /// Changes that are in the intake at most, but for those of two transactions: once half of
-    /// them are there, the commits that follow fold it step by step.
+    /// Changes that are in the intake at most, but for keys and for those of two transactions:
+    /// once half of them are there, the commits that follow fold it step by step.
     pub intake_changes: usize,
     /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
     /// full. For tests; `None` otherwise.

@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use memoird_proto::v1;
 use rusqlite::{Connection, OptionalExtension, Row, params};
 
 use memoird_core::change::LiveSet;
@@ -15,7 +16,7 @@ use memoird_core::time::{Steady, Timestamp};
 
 use super::compaction;
 use super::row::{GenerationRow, count, id, select_from, whole};
-use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, Verdict, examine};
+use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, Verdict, examine, unknown_turn};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Where a session's rows have to be looked for. The intake is small, but has no order
@@ -79,7 +80,7 @@ pub(super) fn load(
     counters: &TurnCounters,
 ) -> Result<Option<SavedSession>, StoreError> {
     let view = connection.unchecked_transaction()?;
-    let Some(GenerationRow { head, kept, .. }) = live_row(&view, reach, key)? else {
+    let Some(GenerationRow { head, mut kept, .. }) = live_row(&view, reach, key)? else {
         return Ok(None);
     };
     let state = view
@@ -94,13 +95,14 @@ pub(super) fn load(
         generation: head.generation,
         counters,
     };
+    let turns = kept_turns(&view, reach, reader, &mut kept)?;
     Ok(Some(SavedSession {
         summary: compaction::newest(&view, head.generation)?,
         // Without them the next window is decided anew.
         cuts: cuts
             .and_then(|row| windows::decode(&row))
             .unwrap_or_default(),
-        turns: kept_turns(&view, reach, reader, &kept)?,
+        turns,
         state: state.map(|json| State {
             json: json.into(),
             version: head.state_version,
@@ -218,14 +220,29 @@ pub(super) fn journal(
     Ok(Some(page))
 }
 
+/// The turns that a live set keeps. Of one that cannot be read and has no header nobody knows
+/// which calls it made: from then on an unknown result is taken for a late one.
 fn kept_turns(
     connection: &Connection,
     reach: Reach,
     reader: TurnReader<'_>,
-    kept: &LiveSet,
+    kept: &mut LiveSet,
 ) -> Result<Vec<SavedTurn>, StoreError> {
     let generation = reader.generation;
     let damaged = |seq| reader.damaged(seq);
+    let mut has_unknown = false;
+    let mut restore = |seq: u64, content: Option<Arc<[u8]>>| {
+        let known = content.and_then(|content| encoding::read_back(seq, content));
+        let unknown = || {
+            has_unknown = true;
+            let role = match kept.anchor == Some(seq) {
+                true => v1::Role::User,
+                false => v1::Role::System,
+            };
+            encoding::read_back(seq, unknown_turn(seq, role))
+        };
+        known.or_else(unknown).ok_or_else(|| damaged(seq))
+    };
     let sql = both(reach, FOLDED_TURNS, INTAKE_TURNS, "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = Vec::new();
@@ -234,19 +251,20 @@ fn kept_turns(
         let mut rows = statement.query(params![generation.to_bytes(), whole(seq)])?;
         let found = rows
             .next()?
-            .map(|row| reader.read(row))
+            .map(|row| reader.read_known(row))
             .transpose()?
             .filter(|(found, _)| *found == seq);
         let (seq, content) = found.ok_or_else(|| damaged(seq))?;
-        turns.push(encoding::read_back(seq, content).ok_or_else(|| damaged(seq))?);
+        turns.push(restore(seq, content)?);
     }
     let mut rows = statement.query(params![generation.to_bytes(), whole(kept.floor)])?;
     while let Some(row) = rows.next()? {
-        let (seq, content) = reader.read(row)?;
+        let (seq, content) = reader.read_known(row)?;
         if kept.holes.binary_search(&seq).is_err() {
-            turns.push(encoding::read_back(seq, content).ok_or_else(|| damaged(seq))?);
+            turns.push(restore(seq, content)?);
         }
     }
+    kept.departed_overflow |= has_unknown;
     turns.sort_by_key(|(record, _)| record.seq);
     Ok(turns)
 }
@@ -351,6 +369,13 @@ impl TurnReader<'_> {
     /// Reads seq, content, header and checksum. Where the content is damaged, something stands
     /// in for it.
     pub(super) fn read(self, row: &Row<'_>) -> Result<(u64, Arc<[u8]>), StoreError> {
+        let (seq, content) = self.read_known(row)?;
+        let content = content.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
+        Ok((seq, content))
+    }
+
+    /// The same; no content where nothing is known of the turn but its place.
+    fn read_known(self, row: &Row<'_>) -> Result<(u64, Option<Arc<[u8]>>), StoreError> {
         let seq = count(row, 0)?;
         let stored = StoredTurn {
             content: row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,
@@ -367,14 +392,14 @@ impl TurnReader<'_> {
         let verdict = examine(place, &stored);
         self.counters.count(&verdict);
         let content = match verdict {
-            Verdict::Whole | Verdict::Unchecked => stored.content.into(),
-            Verdict::Damaged { stand_in } => stand_in.ok_or_else(|| self.damaged(seq))?,
+            Verdict::Whole | Verdict::Unchecked => Some(stored.content.into()),
+            Verdict::Damaged { stand_in } => stand_in,
         };
         Ok((seq, content))
     }
 
-    /// What is said of a turn that nothing can stand in for.
-    pub(super) fn damaged(self, seq: u64) -> StoreError {
+    /// What is said of a turn whose row is missing.
+    fn damaged(self, seq: u64) -> StoreError {
         StoreError::TurnDamaged {
             generation: self.generation.to_string(),
             seq,

@@ -2,7 +2,6 @@
 //! that follows the journal.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 
 use rusqlite::{Connection, Row, params};
 
@@ -80,18 +79,13 @@ pub(super) fn owners(
     Ok(owners)
 }
 
-/// A turn whose content is damaged and has no stand-in is empty, so that whoever follows the
-/// journal goes on.
 fn written_turn(row: &Row<'_>, counters: &TurnCounters) -> Result<WrittenTurn, StoreError> {
     let generation = Generation::from_bytes(row.get(5)?);
     let reader = TurnReader {
         generation,
         counters,
     };
-    let (seq, content) = match reader.read(row) {
-        Err(StoreError::TurnDamaged { seq, .. }) => (seq, Arc::from([])),
-        read => read?,
-    };
+    let (seq, content) = reader.read(row)?;
     Ok(WrittenTurn {
         number: count(row, 4)?,
         generation,

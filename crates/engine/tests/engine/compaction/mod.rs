@@ -18,6 +18,7 @@ mod undo;
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
+use memoird_core::compaction::transcript::DECISION;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
     CompactionOutcome, ContextRequest, EngineConfig, EngineError, FaultKind, ModelFault,
@@ -195,6 +196,39 @@ async fn the_next_summary_holds_the_last_one() {
         detail.summary.unwrap().text.contains("#1"),
         "nothing before it is forgotten"
     );
+}
+
+/// It costs the same however long the history is.
+#[tokio::test(start_paused = true)]
+async fn the_first_look_after_a_load_notes_the_newest_turns() {
+    let script = Script::of([]);
+    let (world, bot) = opened(&script).await;
+    let decide = async |bot: &Bot, what: &str| {
+        let mut turn = talk::said(Role::Assistant, what);
+        turn.metadata.insert(DECISION.into(), what.into());
+        let command = talk::command(vec![turn]);
+        bot.append("a", command).await.unwrap();
+    };
+    let decisions = async |bot: &Bot| {
+        let (session, compaction) = (session_id("a"), &bot.engine.compaction);
+        let detail = compaction.session_detail(&bot.tenant, &session);
+        detail.await.unwrap().notes.decisions
+    };
+    decide(&bot, "first").await;
+    assert_eq!(decisions(&bot).await, ["first"]);
+    for number in 0..200 {
+        bot.exchange("a", number).await;
+        if number % 100 == 0 {
+            decisions(&bot).await;
+        }
+    }
+    decide(&bot, "last").await;
+    assert_eq!(decisions(&bot).await, ["first", "last"], "noted bit by bit");
+    bot.engine.close().await;
+    let bot = Bot::acme(&world.open().await);
+    assert_eq!(decisions(&bot).await, ["last"]);
+    decide(&bot, "newer").await;
+    assert_eq!(decisions(&bot).await, ["last", "newer"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -3,6 +3,7 @@
 use std::fs;
 use std::sync::Arc;
 
+use memoird_core::turn::Role;
 use memoird_store::{DAMAGED_TEXT, StoreError};
 
 use super::*;
@@ -213,9 +214,9 @@ fn a_damaged_content_is_replaced_in_every_read_and_nothing_else_is_lost() {
     }
 }
 
-/// Without header or checksum there is nothing that could stand in for it.
+/// Without header or checksum only the place of a turn is known.
 #[test]
-fn a_turn_that_cannot_be_replaced_is_named_and_the_rest_is_read() {
+fn a_turn_of_which_nothing_can_be_read_is_marked_and_the_rest_is_read() {
     let dir = tempfile::tempdir().unwrap();
     let store = open(dir.path());
     let [mut old, mut hurt, mut well] =
@@ -224,7 +225,7 @@ fn a_turn_that_cannot_be_replaced_is_named_and_the_rest_is_read() {
         &store,
         [
             old.append("u a u", 4),
-            hurt.append("u a u", 4),
+            hurt.append("u a+x t-x u a+y", 4),
             well.append("u a u", 4),
         ],
     );
@@ -234,14 +235,29 @@ fn a_turn_that_cannot_be_replaced_is_named_and_the_rest_is_read() {
         2,
         "content = x'ff', header = NULL, checksum = NULL",
     );
-    damage(dir.path(), &hurt, 2, "content = x'ff', header = x'ff'");
-    for chat in [&old, &hurt] {
-        let error = store
-            .load(&chat.key, memoird_core::time::Steady(0))
-            .unwrap_err();
-        let is_named = matches!(error, StoreError::TurnDamaged { seq: 2, .. });
-        assert!(is_named, "{error}");
+    for seq in [1, 2, 5] {
+        damage(dir.path(), &hurt, seq, "content = x'ff', header = x'ff'");
     }
+    let roles = |chat: &Chat| {
+        let known = known(&store, &chat.key).unwrap();
+        let turns = known.turns.iter();
+        turns.map(|(_, _, role, ..)| *role).collect::<Vec<_>>()
+    };
+    assert_eq!(roles(&old), [Role::User, Role::System, Role::User]);
+    // The first turn is the user's: its place says so.
+    let [user, unknown, result] = [Role::User, Role::System, Role::Tool];
+    assert_eq!(roles(&hurt), [user, unknown, result, user, unknown]);
+    let page = page(&store, &hurt.key, None, ALL).unwrap();
+    let expected = [(1, true), (2, true), (3, false), (4, false), (5, true)];
+    assert_eq!(marks(&page.turns), expected);
+    // A result without its call stays in the journal and leaves the history; a result for a
+    // call that nobody knows any more is taken, and leaves as well.
+    let mut hurt = hurt.reloaded(&store);
+    assert_eq!(hurt.kept(), [1, 2, 4, 5]);
+    must_write(&store, [hurt.append("t-y u", 5)]);
+    assert_eq!(hurt.kept(), [1, 2, 4, 5, 7]);
+    let again = hurt.reloaded(&store);
+    assert_eq!(again.kept(), hurt.kept());
     assert!(known(&store, &well.key).is_some());
     assert_eq!(
         seqs(&store, &old.key, None),
