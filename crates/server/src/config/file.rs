@@ -107,6 +107,9 @@ const SECRET_KEYS: [&str; 6] = [
     "token",
 ];
 const PLACES: [&str; 4] = ["env", "file", "sha256", "role"];
+/// What stands for a secret, and what for the rest of a long line.
+const NOT_SHOWN: &str = "[not shown]";
+const CUT: &str = "…";
 /// A shorter one is no secret, and may be a part of any word.
 const SECRET_BYTES_MIN: usize = 4;
 
@@ -120,8 +123,9 @@ fn without_secrets(message: &str, text: &str) -> String {
     // The longest first: one may be a part of another.
     secrets.sort_by_key(|secret| Reverse(secret.len()));
     let shown = secrets.iter().fold(message.to_owned(), |shown, secret| {
-        shown.replace(secret.as_str(), "[not shown]")
+        shown.replace(secret.as_str(), NOT_SHOWN)
     });
+    let shown = without_cut(&shown, &secrets);
     match shown == message {
         true => shown,
         false => format!(
@@ -129,6 +133,33 @@ fn without_secrets(message: &str, text: &str) -> String {
              {{ file: PATH }}"
         ),
     }
+}
+
+/// What stands between the words of a line.
+fn is_between(c: char) -> bool {
+    c.is_whitespace() || "[]{},\"'".contains(c)
+}
+
+/// The same where a long line is cut in the middle of a secret.
+fn without_cut(message: &str, secrets: &[String]) -> String {
+    let is_part = |word: &str| {
+        word.len() >= SECRET_BYTES_MIN && secrets.iter().any(|secret| secret.contains(word))
+    };
+    let pieces: Vec<&str> = message.split(CUT).collect();
+    let last = pieces.len() - 1;
+    let shown = pieces.into_iter().enumerate().map(|(place, mut piece)| {
+        let (mut before, mut behind) = ("", "");
+        let word = piece.split(is_between).next().unwrap_or_default();
+        if place > 0 && is_part(word) {
+            (before, piece) = (NOT_SHOWN, &piece[word.len()..]);
+        }
+        let word = piece.rsplit(is_between).next().unwrap_or_default();
+        if place < last && is_part(word) {
+            (behind, piece) = (NOT_SHOWN, &piece[..piece.len() - word.len()]);
+        }
+        [before, piece, behind].concat()
+    });
+    shown.collect::<Vec<String>>().join(CUT)
 }
 
 /// The words behind the keys in which secrets are, line by line: of a file that is no YAML, and
@@ -160,7 +191,6 @@ fn secrets_by_lines(text: &str) -> Vec<String> {
 
 /// The words of a line that are neither names of fields nor what says where a secret is.
 fn collect_words(line: &str, secrets: &mut Vec<String>) {
-    let is_between = |c: char| c.is_whitespace() || "[]{},\"'".contains(c);
     let mut is_place = false;
     for word in line.split(is_between).filter(|word| !word.is_empty()) {
         let name = word.strip_suffix(':');
