@@ -36,7 +36,7 @@ soak minutes="20":
     cargo build --release -p memoird -p memoird-bench
     disk=target/soak/disk full=15
     mkdir -p "$disk"
-    mountpoint -q "$disk" || mount -t tmpfs -o size=192m memoird-soak "$disk" || full=0
+    mountpoint -q "$disk" || mount -t tmpfs -o size=448m memoird-soak "$disk" || full=0
     nice -n 10 target/release/memoird-bench soak --minutes {{minutes}} --dir "$disk" --full-seconds $full
 
 # Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md

@@ -69,8 +69,12 @@ fn check_refusal(refusal: &str, text: &str) {
         !refusal.is_empty() && refusal.len() <= REFUSAL_BYTES_MAX,
         "{refusal}"
     );
+    let is_key_at = |place: usize| {
+        let before = text[..place].trim_end().strip_suffix("keys: [");
+        before.is_some_and(|before| before.ends_with([' ', '\n', '{', ',']))
+    };
     let mut places = text.match_indices(PLAIN_KEY);
-    let is_key = places.all(|(place, _)| text[..place].trim_end().ends_with("keys: ["));
+    let is_key = places.all(|(place, _)| is_key_at(place));
     if is_key {
         assert!(!refusal.contains(PLAIN_KEY), "{refusal}");
     }
