@@ -33,6 +33,7 @@ mod reload_traffic;
 mod replay;
 mod restart;
 mod search;
+mod secured;
 mod start;
 mod state;
 mod strangers;

@@ -27,7 +27,7 @@ use tracing::warn;
 
 use crate::admission::body::{CountedAnswer, CountedRequest, HeldAnswer};
 use crate::admission::{Admission, CallPlace};
-use crate::connections::{Connection, ConnectionsConfig, OpenCall, WrongKeys};
+use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
 use crate::metrics::{CallMetrics, CallTimer};
 use crate::wire::status;
 
@@ -81,6 +81,10 @@ pub(crate) enum Keyring {
     Keys {
         /// By that.
         by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
+        /// Who has a certificate, by what it says.
+        by_name: HashMap<String, Caller>,
+        /// Processes of this machine, by their users.
+        by_uid: HashMap<u32, Caller>,
         /// True where they are of several tenants.
         is_shared: bool,
     },
@@ -93,6 +97,17 @@ pub(crate) enum Denied {
     NoKey,
     /// The key is not configured.
     WrongKey,
+    /// The client's certificate names no tenant, or several.
+    WrongCertificate,
+}
+
+/// Who may call without a key where others need one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keyless {
+    /// Tenants that a certificate may name.
+    pub(crate) by_certificate: Vec<TenantId>,
+    /// Users of this machine, on a socket in the file system.
+    pub(crate) by_uid: Vec<(u32, TenantId, Role)>,
 }
 
 /// The digest of a key, as `sha256` in the configuration.
@@ -102,7 +117,7 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 
 impl Keyring {
     /// The keys with the engine's tenants; `None` when the engine lacks one of them.
-    pub(crate) fn new(keys: &[Key], engine: &Engine) -> Option<Self> {
+    pub(crate) fn new(keys: &[Key], keyless: &Keyless, engine: &Engine) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
         let caller = |tenant, role| {
             let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
@@ -112,7 +127,7 @@ impl Keyring {
                 revoked,
             })
         };
-        if keys.is_empty() {
+        if keys.is_empty() && *keyless == Keyless::default() {
             return Some(Self::Open(caller(
                 &TenantId::default_tenant(),
                 Role::Admin,
@@ -124,9 +139,24 @@ impl Keyring {
             let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
             same_prefix.push(entry);
         }
-        let tenants: HashSet<&TenantId> = keys.iter().map(|key| &key.tenant).collect();
+        let mut by_name = HashMap::new();
+        for tenant in &keyless.by_certificate {
+            by_name.insert(tenant.as_str().to_owned(), caller(tenant, Role::Bot)?);
+        }
+        let mut by_uid = HashMap::new();
+        for (uid, tenant, role) in &keyless.by_uid {
+            by_uid.insert(*uid, caller(tenant, *role)?);
+        }
+        let tenants: HashSet<&TenantId> = keys
+            .iter()
+            .map(|key| &key.tenant)
+            .chain(&keyless.by_certificate)
+            .chain(keyless.by_uid.iter().map(|(_, tenant, _)| tenant))
+            .collect();
         Some(Self::Keys {
             by_prefix,
+            by_name,
+            by_uid,
             is_shared: tenants.len() > 1,
         })
     }
@@ -143,25 +173,56 @@ impl Keyring {
     pub(crate) fn revoke(&self) {
         match self {
             Self::Open(caller) => caller.revoked.cancel(),
-            Self::Keys { by_prefix, .. } => {
+            Self::Keys {
+                by_prefix,
+                by_name,
+                by_uid,
+                ..
+            } => {
                 let callers = by_prefix.values().flatten().map(|(_, caller)| caller);
+                let callers = callers.chain(by_name.values()).chain(by_uid.values());
                 callers.for_each(|caller| caller.revoked.cancel());
             }
         }
     }
 
-    /// The caller with the key in this `authorization` header.
-    pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
-        let by_prefix = match self {
+    /// The caller with the key in this `authorization` header. Without one it is who the
+    /// connection says.
+    pub(crate) fn caller(
+        &self,
+        authorization: Option<&[u8]>,
+        connection: &Connection,
+    ) -> Result<&Caller, Denied> {
+        let (by_prefix, by_name, by_uid) = match self {
             Self::Open(caller) => return Ok(caller),
-            Self::Keys { by_prefix, .. } => by_prefix,
+            Self::Keys {
+                by_prefix,
+                by_name,
+                by_uid,
+                ..
+            } => (by_prefix, by_name, by_uid),
         };
-        let key = authorization.and_then(bearer).ok_or(Denied::NoKey)?;
+        let Some(authorization) = authorization else {
+            if let Some(names) = connection.certificate() {
+                return one_named(names, by_name).ok_or(Denied::WrongCertificate);
+            }
+            let caller = connection.peer.uid.and_then(|uid| by_uid.get(&uid));
+            return caller.ok_or(Denied::NoKey);
+        };
+        let key = bearer(authorization).ok_or(Denied::NoKey)?;
         let presented = digest(key);
         let mut candidates = by_prefix.get(&prefix(&presented)).into_iter().flatten();
         let found = candidates.find(|(known, _)| known.ct_eq(&presented).into());
         found.map(|(_, caller)| caller).ok_or(Denied::WrongKey)
     }
+}
+
+/// The caller that these names are of, if it is one.
+fn one_named<'a>(names: &[String], by_name: &'a HashMap<String, Caller>) -> Option<&'a Caller> {
+    let mut callers = names.iter().filter_map(|name| by_name.get(name));
+    let first = callers.next()?;
+    let is_one = callers.all(|other| other.tenant.id == first.tenant.id);
+    is_one.then_some(first)
 }
 
 fn prefix(digest: &KeyDigest) -> [u8; 8] {
@@ -183,6 +244,8 @@ pub(crate) struct DeniedCounts {
     pub(crate) no_key: AtomicU64,
     /// With a wrong one.
     pub(crate) wrong_key: AtomicU64,
+    /// With a certificate of no tenant.
+    pub(crate) wrong_certificate: AtomicU64,
 }
 
 /// What all calls pass before their messages are read.
@@ -276,7 +339,7 @@ impl Shared {
             .starts_with("/memoird.v1.AdminService/");
         let authorization = request.headers().get(http::header::AUTHORIZATION);
         let keyring = self.keyring.load();
-        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes));
+        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes), connection);
         let caller = caller.map_err(|denied| Refusal {
             status: status::denied(denied),
             denied: Some(denied),
@@ -305,9 +368,17 @@ impl Shared {
             }
             Denied::WrongKey => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
-                let address = connection.address;
-                warn!(address = ?address, "a call came with a wrong key");
+                let Peer { address, uid } = connection.peer;
+                warn!(?address, ?uid, "a call came with a wrong key");
                 address.map_or(Duration::ZERO, |address| self.wrong_keys.delay(address))
+            }
+            Denied::WrongCertificate => {
+                let count = &self.denied.wrong_certificate;
+                count.fetch_add(1, Ordering::Relaxed);
+                let names = connection.certificate();
+                let address = connection.peer.address;
+                warn!(?address, ?names, "a certificate is of no tenant");
+                Duration::ZERO
             }
         }
     }

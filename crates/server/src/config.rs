@@ -7,11 +7,10 @@ mod settings;
 mod tenants;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memoird_core::config::{AsText, Environment, Problems, Size, Span};
+use memoird_core::config::{AsText, Environment, Problem, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_engine::{
@@ -26,11 +25,13 @@ use memoird_search::SearchConfig;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use crate::auth::Key;
+use crate::auth::{Key, Keyless, Role};
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
 use crate::connections::ConnectionsConfig;
+use crate::connections::socket::{FileMode, ListenAddress};
 use crate::process;
+use crate::tls::{Loaded, Tls, TlsConfig};
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -62,6 +63,10 @@ pub(crate) struct Config {
     pub(crate) search: SearchConfig,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
+    /// And who without a key.
+    pub(crate) keyless: Keyless,
+    /// What the files of TLS hold.
+    pub(crate) tls: Option<Loaded>,
     /// Warnings for the operator.
     pub(crate) warnings: Vec<String>,
     /// All settings, to compare with those of another file.
@@ -84,9 +89,13 @@ pub(crate) struct LongTerm {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
     /// Where gRPC is served.
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: ListenAddress,
     /// Where health and metrics are served.
-    pub(crate) admin_listen: SocketAddr,
+    pub(crate) admin_listen: ListenAddress,
+    /// Sockets in the file system.
+    pub(crate) unix: UnixConfig,
+    /// TLS, where it is spoken.
+    pub(crate) tls: Option<TlsConfig>,
     /// How long calls may take to finish when the daemon stops, and changes to be
     /// written after that.
     #[serde(with = "AsText::<Span>")]
@@ -106,6 +115,27 @@ pub(crate) struct ServerConfig {
     pub(crate) max_request_bytes: usize,
 }
 
+/// Sockets in the file system: who may open them, and call without a key.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct UnixConfig {
+    /// The mode of the socket.
+    #[serde(with = "AsText::<FileMode>")]
+    pub(crate) mode: u32,
+    /// Users of this machine that need no key.
+    peers: Vec<UnixPeer>,
+}
+
+/// A user of this machine, and as whom it calls.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct UnixPeer {
+    uid: u32,
+    tenant: String,
+    #[serde(default)]
+    role: Role,
+}
+
 /// How the daemon logs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -119,8 +149,10 @@ pub(crate) struct LogConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7717)),
-            admin_listen: SocketAddr::from(([127, 0, 0, 1], 7718)),
+            listen: ListenAddress::Tcp(([127, 0, 0, 1], 7717).into()),
+            admin_listen: ListenAddress::Tcp(([127, 0, 0, 1], 7718).into()),
+            unix: UnixConfig::default(),
+            tls: None,
             shutdown_grace: Duration::from_secs(10),
             max_connections: 1_024,
             max_streams_per_connection: 1_024,
@@ -128,6 +160,15 @@ impl Default for ServerConfig {
             reflection: true,
             max_calls_in_flight: 4_096,
             max_request_bytes: 8 << 20,
+        }
+    }
+}
+
+impl Default for UnixConfig {
+    fn default() -> Self {
+        Self {
+            mode: 0o600,
+            peers: Vec::new(),
         }
     }
 }
@@ -196,6 +237,11 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result
     parse(&text).map_err(|problem| CliError::failed(Exit::Config, invalid(problem)))
 }
 
+/// Reads the files of TLS again.
+pub(crate) fn reload_tls(tls: &Tls) -> Result<(), String> {
+    tls.reload(&ProcessEnvironment::default())
+}
+
 /// The configuration of a daemon that was started without a file.
 pub(crate) fn embedded() -> Result<Config, CliError> {
     check(File::default())
@@ -216,19 +262,24 @@ fn check(file: File) -> Result<Config, String> {
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error);
     }
-    let keys = tenants::keys(&file.tenants, &environment, &mut problems);
-    problems.within("server", |problems| {
+    let needs_keys = !has_keyless(&file.server);
+    let keys = tenants::keys(&file.tenants, needs_keys, &environment, &mut problems);
+    let tls = problems.within("server", |problems| {
         file.server.check(problems);
         check_access(&file.server, &keys, problems);
+        let tls = file.server.tls.as_ref().map(|tls| tls.load(&environment));
+        let loaded = tls.transpose().map_err(|error| Problem::new("tls", error));
+        problems.take("", loaded).flatten()
     });
     let mut engine = engine(&file, &environment, &mut problems);
+    let keyless = keyless(&file.server, &engine.tenants, &mut problems);
     let mut warnings = Vec::new();
     if engine.sessions.max_sessions == 0 {
         let unbounded = "short_term.max_sessions is 0: there is no cap on sessions, and only \
                          their TTL bounds the memory of the daemon";
         warnings.push(unbounded.to_owned());
     }
-    if keys.is_empty() {
+    if keys.is_empty() && keyless == Keyless::default() {
         warnings.push("no keys are configured: everybody on this machine is `default`".into());
         let default = TenantId::default_tenant();
         if engine.tenants.iter().all(|tenant| tenant.id != default) {
@@ -250,15 +301,51 @@ fn check(file: File) -> Result<Config, String> {
         long_term,
         search: file.search,
         keys,
+        keyless,
+        tls,
         warnings,
         settings,
         secret_files: environment.into_files(),
     })
 }
 
+/// True where the file says who may call without a key.
+fn has_keyless(server: &ServerConfig) -> bool {
+    let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
+    takes_certificates || !server.unix.peers.is_empty()
+}
+
+/// Who may call without a key, of these tenants.
+fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Problems) -> Keyless {
+    let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
+    let ids = || tenants.iter().map(|tenant| tenant.id.clone());
+    if has_keyless(server) && tenants.is_empty() {
+        let problem = "there is none, so nobody could call; name one, such as { id: acme }";
+        problems.add("tenants", problem);
+    }
+    let mut by_uid = Vec::new();
+    for (index, peer) in server.unix.peers.iter().enumerate() {
+        match ids().find(|id| id.as_str() == peer.tenant) {
+            Some(tenant) => by_uid.push((peer.uid, tenant, peer.role)),
+            None => {
+                let place = format!("server.unix.peers[{index}].tenant");
+                problems.add(place, "is none of tenants");
+            }
+        }
+    }
+    Keyless {
+        by_certificate: match takes_certificates {
+            true => ids().collect(),
+            false => Vec::new(),
+        },
+        by_uid,
+    }
+}
+
 /// Without keys every caller is let in, so the daemon must listen on loopback.
 fn check_access(server: &ServerConfig, keys: &[Key], problems: &mut Problems) {
-    if keys.is_empty() && !server.listen.ip().is_loopback() {
+    let is_open = keys.is_empty() && !has_keyless(server);
+    if is_open && !server.listen.is_of_this_machine() {
         let problem = format!(
             "{} can be reached from other machines, and no keys are configured; give tenants \
              keys, or listen on 127.0.0.1",

@@ -17,6 +17,7 @@ mod process;
 mod reload;
 mod serve;
 mod services;
+mod tls;
 mod wire;
 
 use std::process::ExitCode;

@@ -1,7 +1,6 @@
 //! Reloads of the configuration while the daemon runs: by call, by SIGHUP, and when the file
 //! changes. A file that is not valid changes nothing.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +15,11 @@ use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use tracing::{info, warn};
 
-use crate::auth::{Key, Keyring};
+use crate::auth::{Keyless, Keyring};
 use crate::config::{self, Config};
+use crate::connections::socket::ListenAddress;
 use crate::logging::LogControl;
+use crate::tls::Tls;
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -61,7 +62,9 @@ pub(crate) struct Reloader {
     /// The configuration file; `None`: the embedded default.
     pub(crate) path: Option<PathBuf>,
     /// The address that gRPC is served on, whatever a newer file says.
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: ListenAddress,
+    /// TLS, where it is spoken.
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) engine: Engine,
     pub(crate) memories: Memories,
     pub(crate) keyring: Arc<ArcSwap<Keyring>>,
@@ -135,7 +138,8 @@ impl Reloader {
         let loaded = tokio::task::spawn_blocking(move || config::load(&path)).await;
         let config = loaded.map_err(|error| invalid(error.to_string()))?;
         let mut config = config.map_err(|error| invalid(error.to_string()))?;
-        if config.keys.is_empty() && !self.listen.ip().is_loopback() {
+        let is_open = config.keys.is_empty() && config.keyless == Keyless::default();
+        if is_open && !self.listen.is_of_this_machine() {
             let problem = "tenants: there are no keys any more, and the daemon listens on \
                            an address that other machines reach; give them keys";
             return Err(invalid(format!("{problem} ({})", self.listen)));
@@ -147,10 +151,16 @@ impl Reloader {
             .apply(&config.log)
             .map_err(|error| invalid(error.to_string()))?;
         let running = self.config.load_full();
+        if let Some(tls) = self.tls.clone() {
+            // Of the files that it was started with, whatever the newer file names.
+            let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
+            let loaded = loaded.map_err(|error| invalid(error.to_string()))?;
+            loaded.map_err(|problem| invalid(format!("server.tls: {problem}")))?;
+        }
         self.engine.adopt(config.engine.clone());
         self.memories.adopt(config.memories.clone());
         // Before sessions are ended, which may take long, so that a removed key stops working.
-        self.set_keys(&running.keys, &config.keys);
+        self.set_keys(&running, &config);
 
         let difference = running.settings.difference(&config.settings);
         let mut applied = difference.at_once;
@@ -167,12 +177,12 @@ impl Reloader {
     }
 
     /// Replaces the keys, if they are others, and ends the streams of all watchers.
-    fn set_keys(&self, was: &[Key], keys: &[Key]) {
-        if was == keys {
+    fn set_keys(&self, was: &Config, is: &Config) {
+        if was.keys == is.keys && was.keyless == is.keyless {
             return;
         }
         // The engine has just been given every tenant that a key names.
-        if let Some(keyring) = Keyring::new(keys, &self.engine) {
+        if let Some(keyring) = Keyring::new(&is.keys, &is.keyless, &self.engine) {
             self.keyring.swap(Arc::new(keyring)).revoke();
         }
     }

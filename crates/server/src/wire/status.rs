@@ -192,6 +192,11 @@ pub(crate) fn denied(denied: Denied) -> Status {
             let problem = "the key is not known; ask your operator for one";
             status(Unauthenticated, "WRONG_KEY", problem, None)
         }
+        Denied::WrongCertificate => {
+            let problem = "your certificate names no tenant of this daemon, or several, in the \
+                           place that server.tls.client_tenant says";
+            status(Unauthenticated, "WRONG_CERTIFICATE", problem, None)
+        }
     }
 }
 
