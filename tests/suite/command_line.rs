@@ -188,7 +188,7 @@ async fn wrong_usage_is_told() {
         &["fly"][..],
         &[],
         &["sessions", "show"],
-        &["--addr", "https://host", "stats"],
+        &["--addr", "unix:", "stats"],
         &["replay", "x.jsonl"],
         &["replay", "x.jsonl", "--format", "telepathy"],
     ] {

@@ -36,6 +36,7 @@ mod replay;
 mod restart;
 mod revocation;
 mod search;
+mod secured;
 mod start;
 mod state;
 mod strangers;

@@ -1,7 +1,6 @@
 //! The process in three states: a configuration; an `App`, whose sockets are bound and which
 //! runs nothing; and a `Running` daemon, which can be drained.
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
@@ -17,7 +16,7 @@ use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
 use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
 use memoird_search::Search;
 use memoird_store::{SqliteOptions, SqliteStore, Store};
-use tokio::net::TcpListener;
+use serde_json::json;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -30,8 +29,9 @@ use crate::admin::{Admin, Pages};
 use crate::admission::Admission;
 use crate::auth::{AuthLayer, AuthService, Keyring};
 use crate::cli::exit::{CliError, Exit};
-use crate::config::{Config, ServerConfig};
+use crate::config::{Config, ServerConfig, UnixConfig};
 use crate::connections::serve::{Io, Port, Protocol, http2};
+use crate::connections::socket::{ListenAddress, Listener};
 use crate::connections::{Connection, Connections};
 use crate::data_files::DataFiles;
 use crate::heavy::HeavyWork;
@@ -42,6 +42,7 @@ use crate::process;
 use crate::rates::Rates;
 use crate::reload::{self, ReloadCounts, Reloader};
 use crate::services::{Api, Maintenance, Watching};
+use crate::tls::{Tls, TlsPort};
 
 /// How long the admin port may take to finish its pages when the daemon stops.
 const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
@@ -60,12 +61,13 @@ pub(crate) struct App {
     auth_layer: AuthLayer,
     admin: Admin,
     connections: Ports,
-    grpc: TcpListener,
-    http: TcpListener,
+    tls: Option<Arc<Tls>>,
+    grpc: Listener,
+    http: Listener,
     /// Where gRPC is served.
-    pub(crate) grpc_addr: SocketAddr,
+    pub(crate) grpc_addr: ListenAddress,
     /// Where the admin port is.
-    pub(crate) admin_addr: SocketAddr,
+    pub(crate) admin_addr: ListenAddress,
     endpoints: PathBuf,
 }
 
@@ -116,7 +118,7 @@ impl App {
     /// Takes the data directory and the sockets, and brings the sessions back. `file` is
     /// where the configuration came from, to be read again.
     pub(crate) async fn bind(
-        config: Config,
+        mut config: Config,
         file: Option<&Path>,
         log: LogControl,
     ) -> Result<Self, CliError> {
@@ -137,8 +139,12 @@ impl App {
         data_files.remove_copies();
         let files = &config.long_term;
         let files = Arc::new(MemoryFiles::open(&files.dir, &files.options)?);
-        let (grpc, grpc_addr) = listen("server.listen", config.server.listen).await?;
-        let (http, admin_addr) = listen("server.admin_listen", config.server.admin_listen).await?;
+        let server = config.server.clone();
+        let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
+        let (http, admin_addr) =
+            listen("server.admin_listen", &server.admin_listen, &server.unix).await?;
+        let tls = server.tls.clone().zip(config.tls.take());
+        let tls = tls.map(|(paths, loaded)| Arc::new(Tls::new(paths, loaded)));
         let engine = config.engine.clone();
         let machine = Arc::new(machine);
         let engine = Engine::open(engine, journal.clone(), machine, Blocking::Threads).await;
@@ -150,11 +156,11 @@ impl App {
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
-        let keyring = Keyring::new(&config.keys, &engine, None).ok_or_else(|| {
-            unavailable("a key belongs to a tenant that is not configured".to_owned())
-        })?;
+        let keyring =
+            Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
+                unavailable("a key belongs to a tenant that is not configured".to_owned())
+            })?;
         let keyring = Arc::new(ArcSwap::from_pointee(keyring));
-        let server = config.server.clone();
         let endpoints = config.data_dir.join("endpoints.json");
         let stop = CancellationToken::new();
         let api = Api {
@@ -163,6 +169,7 @@ impl App {
             search,
             reloader: Arc::new(Reloader {
                 path: file.map(Path::to_owned),
+                tls: tls.clone(),
                 engine: engine.clone(),
                 memories,
                 keyring: Arc::clone(&keyring),
@@ -204,6 +211,7 @@ impl App {
             auth_layer,
             admin,
             connections,
+            tls,
             grpc,
             http,
             grpc_addr,
@@ -233,6 +241,7 @@ impl App {
         }
         let grpc = Port {
             listener: self.grpc,
+            tls: self.tls.clone().map(|tls| (tls, TlsPort::Grpc)),
             connections: self.connections.grpc,
             config: self.server.connections.clone(),
             stop: stop.clone(),
@@ -246,6 +255,7 @@ impl App {
         });
         let http = Port {
             listener: self.http,
+            tls: self.tls.map(|tls| (tls, TlsPort::Admin)),
             connections: self.connections.admin,
             config: self.server.connections.clone(),
             stop: abort.clone(),
@@ -255,7 +265,7 @@ impl App {
         };
         http.run(Pages::new(self.admin.clone(), &self.server.connections));
         self.admin.set_ready(true);
-        write_endpoints(&self.endpoints, self.grpc_addr, self.admin_addr);
+        write_endpoints(&self.endpoints, &self.grpc_addr, &self.admin_addr);
         Ok(Running {
             api: self.api,
             auth_layer: self.auth_layer,
@@ -375,17 +385,19 @@ fn unavailable(problem: String) -> CliError {
 
 async fn listen(
     what: &'static str,
-    addr: SocketAddr,
-) -> Result<(TcpListener, SocketAddr), CliError> {
+    addr: &ListenAddress,
+    unix: &UnixConfig,
+) -> Result<(Listener, ListenAddress), CliError> {
     let failed = CliError::io(format!("cannot listen on {addr} ({what})"));
-    let listener = TcpListener::bind(addr).await.map_err(&failed)?;
-    let bound = listener.local_addr().map_err(&failed)?;
+    let listener = addr.bind(unix.mode).await.map_err(&failed)?;
+    let bound = listener.address().map_err(&failed)?;
     Ok((listener, bound))
 }
 
 /// Writes the addresses to a file, for a process that started the daemon on port 0.
-fn write_endpoints(path: &Path, grpc: SocketAddr, admin: SocketAddr) {
-    let text = format!("{{\"grpc\":\"{grpc}\",\"admin\":\"{admin}\"}}\n");
+fn write_endpoints(path: &Path, grpc: &ListenAddress, admin: &ListenAddress) {
+    let endpoints = json!({ "grpc": grpc.to_string(), "admin": admin.to_string() });
+    let text = format!("{endpoints}\n");
     let written = path
         .parent()
         .map_or(Ok(()), std::fs::create_dir_all)

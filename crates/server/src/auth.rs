@@ -27,7 +27,7 @@ use tracing::warn;
 
 use crate::admission::body::{CountedAnswer, CountedRequest, HeldAnswer};
 use crate::admission::{Admission, CallPlace};
-use crate::connections::{Connection, ConnectionsConfig, OpenCall, WrongKeys};
+use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
 use crate::metrics::{CallMetrics, CallTimer};
 use crate::rates::{Rates, RequestMeter};
 use crate::revocation::KeyValidity;
@@ -85,6 +85,10 @@ pub(crate) enum Keyring {
     Keys {
         /// By that.
         by_prefix: HashMap<[u8; 8], Vec<(KeyDigest, Caller)>>,
+        /// Who has a certificate, by what it says.
+        by_name: HashMap<String, Caller>,
+        /// Processes of this machine, by their users.
+        by_uid: HashMap<u32, Caller>,
         /// True where they are of several tenants.
         is_shared: bool,
     },
@@ -99,6 +103,17 @@ pub(crate) enum Denied {
     WrongKey,
     /// There is a key in the call, and none in the configuration.
     NoKeysHere,
+    /// The client's certificate names no tenant, or several.
+    WrongCertificate,
+}
+
+/// Who may call without a key where others need one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Keyless {
+    /// Tenants that a certificate may name.
+    pub(crate) by_certificate: Vec<TenantId>,
+    /// Users of this machine, on a socket in the file system.
+    pub(crate) by_uid: Vec<(u32, TenantId, Role)>,
 }
 
 /// The digest of a key, as `sha256` in the configuration.
@@ -109,7 +124,12 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
 impl Keyring {
     /// The keys with the engine's tenants; `None` when the engine lacks one of them. Calls of
     /// those that `before` has go on.
-    pub(crate) fn new(keys: &[Key], engine: &Engine, before: Option<&Self>) -> Option<Self> {
+    pub(crate) fn new(
+        keys: &[Key],
+        keyless: &Keyless,
+        engine: &Engine,
+        before: Option<&Self>,
+    ) -> Option<Self> {
         let revoked = Arc::new(CancellationToken::new());
         let caller = |tenant, role, key| {
             let (tenant, revoked) = (engine.tenants.get(tenant)?, Arc::clone(&revoked));
@@ -120,7 +140,7 @@ impl Keyring {
                 key,
             })
         };
-        if keys.is_empty() {
+        if keys.is_empty() && *keyless == Keyless::default() {
             return Some(Self::Open(caller(
                 &TenantId::default_tenant(),
                 Role::Admin,
@@ -135,9 +155,30 @@ impl Keyring {
             let same_prefix = by_prefix.entry(prefix(&key.digest)).or_default();
             same_prefix.push(entry);
         }
-        let tenants: HashSet<&TenantId> = keys.iter().map(|key| &key.tenant).collect();
+        let mut by_name = HashMap::new();
+        for tenant in &keyless.by_certificate {
+            let same = before.and_then(|before| before.of_name(tenant.as_str()));
+            let validity = same.map(|same| same.key.clone()).unwrap_or_default();
+            let caller = caller(tenant, Role::Bot, validity)?;
+            by_name.insert(tenant.as_str().to_owned(), caller);
+        }
+        let mut by_uid = HashMap::new();
+        for (uid, tenant, role) in &keyless.by_uid {
+            let same = before.and_then(|before| before.of_uid(*uid));
+            let same = same.filter(|same| same.tenant.id == *tenant && same.role == *role);
+            let validity = same.map(|same| same.key.clone()).unwrap_or_default();
+            by_uid.insert(*uid, caller(tenant, *role, validity)?);
+        }
+        let tenants: HashSet<&TenantId> = keys
+            .iter()
+            .map(|key| &key.tenant)
+            .chain(&keyless.by_certificate)
+            .chain(keyless.by_uid.iter().map(|(_, tenant, _)| tenant))
+            .collect();
         Some(Self::Keys {
             by_prefix,
+            by_name,
+            by_uid,
             is_shared: tenants.len() > 1,
         })
     }
@@ -150,27 +191,49 @@ impl Keyring {
         }
     }
 
-    /// Other keys apply: ends the streams of all callers that these let in, and the calls of
-    /// those whose key is not among the others.
-    pub(crate) fn revoke(&self, keys: &[Key]) {
+    /// Other keys apply, those of `next`: ends the streams of all callers that these let in, and
+    /// the calls of those who are not among the others.
+    pub(crate) fn revoke(&self, next: &Self) {
         for caller in self.callers() {
             caller.revoked.cancel();
+            let mut others = next.callers();
+            if !others.any(|other| other.key.is_same(&caller.key)) {
+                caller.key.revoke();
+            }
         }
-        let kept = keys.iter().filter_map(|key| self.of_key(key));
-        let kept: HashSet<*const Caller> = kept.map(std::ptr::from_ref).collect();
-        let gone = self
-            .callers()
-            .filter(|caller| !kept.contains(&std::ptr::from_ref(*caller)));
-        gone.for_each(|caller| caller.key.revoke());
     }
 
     fn callers(&self) -> impl Iterator<Item = &Caller> {
-        let (open, by_prefix) = match self {
-            Self::Open(caller) => (Some(caller), None),
-            Self::Keys { by_prefix, .. } => (None, Some(by_prefix)),
+        let (open, keyed, named, users) = match self {
+            Self::Open(caller) => (Some(caller), None, None, None),
+            Self::Keys {
+                by_prefix,
+                by_name,
+                by_uid,
+                ..
+            } => (None, Some(by_prefix), Some(by_name), Some(by_uid)),
         };
-        let keyed = by_prefix.into_iter().flat_map(HashMap::values).flatten();
-        open.into_iter().chain(keyed.map(|(_, caller)| caller))
+        let keyed = keyed.into_iter().flat_map(HashMap::values).flatten();
+        let named = named.into_iter().flat_map(HashMap::values);
+        let users = users.into_iter().flat_map(HashMap::values);
+        let keyed = keyed.map(|(_, caller)| caller);
+        open.into_iter().chain(keyed).chain(named).chain(users)
+    }
+
+    /// Whoever shows a certificate of this name.
+    fn of_name(&self, name: &str) -> Option<&Caller> {
+        match self {
+            Self::Open(_) => None,
+            Self::Keys { by_name, .. } => by_name.get(name),
+        }
+    }
+
+    /// The user of this machine.
+    fn of_uid(&self, uid: u32) -> Option<&Caller> {
+        match self {
+            Self::Open(_) => None,
+            Self::Keys { by_uid, .. } => by_uid.get(&uid),
+        }
     }
 
     /// Whoever calls with this very key, as the same tenant and in the same role.
@@ -185,20 +248,45 @@ impl Keyring {
         same.map(|(_, caller)| caller)
     }
 
-    /// The caller with the key in this `authorization` header.
-    pub(crate) fn caller(&self, authorization: Option<&[u8]>) -> Result<&Caller, Denied> {
-        let by_prefix = match self {
+    /// The caller with the key in this `authorization` header. Without one it is who the
+    /// connection says.
+    pub(crate) fn caller(
+        &self,
+        authorization: Option<&[u8]>,
+        connection: &Connection,
+    ) -> Result<&Caller, Denied> {
+        let (by_prefix, by_name, by_uid) = match self {
             // Who has a key expects that it is looked at, and to be its tenant.
             Self::Open(_) if authorization.is_some() => return Err(Denied::NoKeysHere),
             Self::Open(caller) => return Ok(caller),
-            Self::Keys { by_prefix, .. } => by_prefix,
+            Self::Keys {
+                by_prefix,
+                by_name,
+                by_uid,
+                ..
+            } => (by_prefix, by_name, by_uid),
         };
-        let key = authorization.and_then(bearer).ok_or(Denied::NoKey)?;
+        let Some(authorization) = authorization else {
+            if let Some(names) = connection.certificate() {
+                return one_named(names, by_name).ok_or(Denied::WrongCertificate);
+            }
+            let caller = connection.peer.uid.and_then(|uid| by_uid.get(&uid));
+            return caller.ok_or(Denied::NoKey);
+        };
+        let key = bearer(authorization).ok_or(Denied::NoKey)?;
         let presented = digest(key);
         let mut candidates = by_prefix.get(&prefix(&presented)).into_iter().flatten();
         let found = candidates.find(|(known, _)| known.ct_eq(&presented).into());
         found.map(|(_, caller)| caller).ok_or(Denied::WrongKey)
     }
+}
+
+/// The caller that these names are of, if it is one.
+fn one_named<'a>(names: &[String], by_name: &'a HashMap<String, Caller>) -> Option<&'a Caller> {
+    let mut callers = names.iter().filter_map(|name| by_name.get(name));
+    let first = callers.next()?;
+    let is_one = callers.all(|other| other.tenant.id == first.tenant.id);
+    is_one.then_some(first)
 }
 
 fn prefix(digest: &KeyDigest) -> [u8; 8] {
@@ -220,6 +308,8 @@ pub(crate) struct DeniedCounts {
     pub(crate) no_key: AtomicU64,
     /// With a wrong one.
     pub(crate) wrong_key: AtomicU64,
+    /// With a certificate of no tenant.
+    pub(crate) wrong_certificate: AtomicU64,
 }
 
 /// What all calls pass before their messages are read.
@@ -320,7 +410,7 @@ impl Shared {
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let authorization = request.headers().get(http::header::AUTHORIZATION);
         let keyring = self.keyring.load();
-        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes));
+        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes), connection);
         let caller = caller.map_err(|denied| Refusal {
             status: status::denied(denied),
             denied: Some(denied),
@@ -358,9 +448,17 @@ impl Shared {
             }
             Denied::WrongKey => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
-                let address = connection.address;
-                warn!(address = ?address, "a call came with a wrong key");
+                let Peer { address, uid } = connection.peer;
+                warn!(?address, ?uid, "a call came with a wrong key");
                 address.map_or(Duration::ZERO, |address| self.wrong_keys.delay(address))
+            }
+            Denied::WrongCertificate => {
+                let count = &self.denied.wrong_certificate;
+                count.fetch_add(1, Ordering::Relaxed);
+                let names = connection.certificate();
+                let address = connection.peer.address;
+                warn!(?address, ?names, "a certificate is of no tenant");
+                Duration::ZERO
             }
         }
     }

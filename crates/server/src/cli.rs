@@ -4,11 +4,13 @@
 //! knows the daemon by its contract only.
 
 mod backup;
+mod cert;
 mod checkpoints;
 mod choice;
 mod clock;
 mod compaction;
 mod connect;
+mod connector;
 mod daemon;
 mod demo;
 pub(crate) mod exit;
@@ -43,6 +45,7 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
 use backup::{BackupArgs, RestoreArgs};
+use cert::CertArgs;
 use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use daemon::StatsArgs;
@@ -137,6 +140,7 @@ enum Command {
     Restore(RestoreArgs),
     /// Ask whether the daemon takes calls; needs no key, and fails unless it does
     Health,
+    Cert(CertArgs),
     /// Print the completions of a shell
     Completions {
         /// The shell
@@ -221,6 +225,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Backup(args) => block_on(backup::backup(&client, args)),
         Command::Restore(args) => backup::restore(&args, client.json),
         Command::Health => block_on(daemon::health(&client)),
+        Command::Cert(args) => cert::run(&args),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),
     }

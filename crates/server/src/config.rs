@@ -8,11 +8,10 @@ mod settings;
 mod tenants;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use memoird_core::config::{AsText, Environment, Problems, Size, Span};
+use memoird_core::config::{AsText, Environment, Problem, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_engine::{
@@ -27,11 +26,13 @@ use memoird_search::SearchConfig;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
-use crate::auth::Key;
+use crate::auth::{Key, Keyless, Role};
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
 use crate::connections::ConnectionsConfig;
+use crate::connections::socket::{FileMode, ListenAddress};
 use crate::process;
+use crate::tls::{Loaded, Tls, TlsConfig};
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -63,6 +64,10 @@ pub(crate) struct Config {
     pub(crate) search: SearchConfig,
     /// Who may call.
     pub(crate) keys: Vec<Key>,
+    /// And who without a key.
+    pub(crate) keyless: Keyless,
+    /// What the files of TLS hold.
+    pub(crate) tls: Option<Loaded>,
     /// True where the file says its version. One that does not may be cut off, or empty, and
     /// is not taken by a daemon that runs.
     pub(crate) is_versioned: bool,
@@ -88,9 +93,13 @@ pub(crate) struct LongTerm {
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ServerConfig {
     /// Where gRPC is served.
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: ListenAddress,
     /// Where health and metrics are served.
-    pub(crate) admin_listen: SocketAddr,
+    pub(crate) admin_listen: ListenAddress,
+    /// Sockets in the file system.
+    pub(crate) unix: UnixConfig,
+    /// TLS, where it is spoken.
+    pub(crate) tls: Option<TlsConfig>,
     /// How long calls may take to finish when the daemon stops, and changes to be
     /// written after that.
     #[serde(with = "AsText::<Span>")]
@@ -113,6 +122,27 @@ pub(crate) struct ServerConfig {
     pub(crate) max_request_bytes: usize,
 }
 
+/// Sockets in the file system: who may open them, and call without a key.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct UnixConfig {
+    /// The mode of the socket.
+    #[serde(with = "AsText::<FileMode>")]
+    pub(crate) mode: u32,
+    /// Users of this machine that need no key.
+    peers: Vec<UnixPeer>,
+}
+
+/// A user of this machine, and as whom it calls.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+struct UnixPeer {
+    uid: u32,
+    tenant: String,
+    #[serde(default)]
+    role: Role,
+}
+
 /// How the daemon logs.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -126,8 +156,10 @@ pub(crate) struct LogConfig {
 impl Default for ServerConfig {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 7717)),
-            admin_listen: SocketAddr::from(([127, 0, 0, 1], 7718)),
+            listen: ListenAddress::Tcp(([127, 0, 0, 1], 7717).into()),
+            admin_listen: ListenAddress::Tcp(([127, 0, 0, 1], 7718).into()),
+            unix: UnixConfig::default(),
+            tls: None,
             shutdown_grace: Duration::from_secs(10),
             allow_without_keys: false,
             max_connections: 1_024,
@@ -136,6 +168,15 @@ impl Default for ServerConfig {
             reflection: true,
             max_calls_in_flight: 4_096,
             max_request_bytes: 8 << 20,
+        }
+    }
+}
+
+impl Default for UnixConfig {
+    fn default() -> Self {
+        Self {
+            mode: 0o600,
+            peers: Vec::new(),
         }
     }
 }
@@ -158,6 +199,13 @@ impl ServerConfig {
         problems.at_least_one("max_calls_in_flight", self.max_calls_in_flight);
         problems.at_least_one("max_request_bytes", self.max_request_bytes);
         problems.within("connections", |problems| self.connections.check(problems));
+    }
+}
+
+impl Config {
+    /// True where nobody needs a key, or anything else that shows who they are.
+    pub(crate) fn is_open(&self) -> bool {
+        self.keys.is_empty() && self.keyless == Keyless::default()
     }
 }
 
@@ -204,6 +252,11 @@ fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result
     parse(&text).map_err(|problem| CliError::failed(Exit::Config, invalid(problem)))
 }
 
+/// Reads the files of TLS again.
+pub(crate) fn reload_tls(tls: &Tls) -> Result<(), String> {
+    tls.reload(&ProcessEnvironment::default())
+}
+
 /// The configuration of a daemon that was started without a file.
 pub(crate) fn embedded() -> Result<Config, CliError> {
     let mut file = File::default();
@@ -226,13 +279,18 @@ fn check(file: File) -> Result<Config, String> {
     if let Err(error) = EnvFilter::try_new(&file.log.filter) {
         problems.add("log.filter", error);
     }
-    let keys = tenants::keys(&file.tenants, &environment, &mut problems);
-    problems.within("server", |problems| {
+    let needs_keys = !has_keyless(&file.server);
+    let keys = tenants::keys(&file.tenants, needs_keys, &environment, &mut problems);
+    let tls = problems.within("server", |problems| {
         file.server.check(problems);
         let has_keys = tenants::have_keys(&file.tenants);
         check_access(&file.server, has_keys, problems);
+        let tls = file.server.tls.as_ref().map(|tls| tls.load(&environment));
+        let loaded = tls.transpose().map_err(|error| Problem::new("tls", error));
+        problems.take("", loaded).flatten()
     });
     let mut engine = engine(&file, &environment, &mut problems);
+    let keyless = keyless(&file.server, &engine.tenants, &mut problems);
     let mut warnings = plain_text::warnings(&file);
     if file.version.is_none() {
         let unversioned = "version is missing: this file is taken at the start, and refused when \
@@ -244,7 +302,7 @@ fn check(file: File) -> Result<Config, String> {
                          their TTL bounds the memory of the daemon";
         warnings.push(unbounded.to_owned());
     }
-    if keys.is_empty() {
+    if keys.is_empty() && keyless == Keyless::default() {
         let open = "no keys are configured: everybody on this machine is the operator of `default` \
                     (server.allow_without_keys)";
         warnings.push(open.to_owned());
@@ -274,19 +332,54 @@ fn check(file: File) -> Result<Config, String> {
         search: file.search,
         keys,
         is_versioned: file.version.is_some(),
+        keyless,
+        tls,
         warnings,
         settings,
         secret_files: environment.into_files(),
     })
 }
 
-/// Without keys every caller is let in, so the file has to say that this is meant, and the
-/// daemon must listen on loopback.
+/// True where the file says who may call without a key.
+fn has_keyless(server: &ServerConfig) -> bool {
+    let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
+    takes_certificates || !server.unix.peers.is_empty()
+}
+
+/// Who may call without a key, of these tenants.
+fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Problems) -> Keyless {
+    let takes_certificates = server.tls.as_ref().is_some_and(TlsConfig::takes_clients);
+    let ids = || tenants.iter().map(|tenant| tenant.id.clone());
+    if has_keyless(server) && tenants.is_empty() {
+        let problem = "there is none, so nobody could call; name one, such as { id: acme }";
+        problems.add("tenants", problem);
+    }
+    let mut by_uid = Vec::new();
+    for (index, peer) in server.unix.peers.iter().enumerate() {
+        match ids().find(|id| id.as_str() == peer.tenant) {
+            Some(tenant) => by_uid.push((peer.uid, tenant, peer.role)),
+            None => {
+                let place = format!("server.unix.peers[{index}].tenant");
+                problems.add(place, "is none of tenants");
+            }
+        }
+    }
+    Keyless {
+        by_certificate: match takes_certificates {
+            true => ids().collect(),
+            false => Vec::new(),
+        },
+        by_uid,
+    }
+}
+
+/// Without keys every caller is let in, so the file has to say that this is meant, and only
+/// this machine may reach the daemon.
 fn check_access(server: &ServerConfig, has_keys: bool, problems: &mut Problems) {
-    if has_keys {
+    if has_keys || has_keyless(server) {
         return;
     }
-    if !server.listen.ip().is_loopback() {
+    if !server.listen.is_of_this_machine() {
         let problem = format!(
             "{} can be reached from other machines, and no keys are configured; give tenants \
              keys, or listen on 127.0.0.1",

@@ -5,17 +5,19 @@
 pub(crate) mod config;
 mod io;
 pub(crate) mod serve;
+pub(crate) mod socket;
 mod wrong_keys;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 pub(crate) use config::ConnectionsConfig;
+pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
 
 /// After so many refusals for want of a key, a connection that never had one is closed when its
@@ -49,6 +51,8 @@ pub(crate) struct ConnectionCounts {
     pub(crate) old: AtomicU64,
     /// Asked to go after too many refusals.
     pub(crate) refused: AtomicU64,
+    /// Ended by TLS before anything was said.
+    pub(crate) tls_failed: AtomicU64,
 }
 
 #[derive(Debug, Default)]
@@ -84,8 +88,10 @@ enum Entered {
 pub(crate) struct Connection {
     connections: Arc<Connections>,
     number: u64,
-    /// From where it comes; `None` for a socket of this machine.
-    pub(crate) address: Option<IpAddr>,
+    /// Who is at its other end, as the system knows it.
+    pub(crate) peer: Peer,
+    /// What the client's certificate says about whose it is; empty until there is one.
+    certificate: OnceLock<Vec<String>>,
     /// True after the first bytes of its protocol.
     has_said_hello: AtomicBool,
     /// True after the first good key.
@@ -144,12 +150,12 @@ impl Connections {
     }
 
     /// Waits for the place of a connection; `None` where its address has too many.
-    async fn enter(self: &Arc<Self>, address: Option<IpAddr>) -> Option<Seat> {
+    async fn enter(self: &Arc<Self>, peer: Peer) -> Option<Seat> {
         loop {
             let closed = self.closed.notified();
             tokio::pin!(closed);
             closed.as_mut().enable();
-            match self.try_enter(address) {
+            match self.try_enter(peer) {
                 Entered::Yes(connection) => return Some(Seat(connection)),
                 Entered::NotYet => closed.await,
                 Entered::Never => {
@@ -161,19 +167,19 @@ impl Connections {
     }
 
     /// Enters a connection, or tells the stranger to go that keeps it out.
-    fn try_enter(self: &Arc<Self>, address: Option<IpAddr>) -> Entered {
+    fn try_enter(self: &Arc<Self>, peer: Peer) -> Entered {
         let mut table = self.table();
-        if let Some(address) = address {
-            let of_address = table.by_address.entry(address).or_default();
-            if of_address.open >= self.max_per_address {
-                let oldest = of_address.strangers.first().copied();
-                match (of_address.leaving, oldest) {
-                    (0, None) => return Entered::Never,
-                    (0, Some(oldest)) => table.displace(oldest),
-                    _ => {}
-                }
-                return Entered::NotYet;
+        let of_address = peer
+            .address
+            .and_then(|address| table.by_address.get(&address));
+        if let Some(of_address) = of_address.filter(|of| of.open >= self.max_per_address) {
+            let oldest = of_address.strangers.first().copied();
+            match (of_address.leaving, oldest) {
+                (0, None) => return Entered::Never,
+                (0, Some(oldest)) => table.displace(oldest),
+                _ => {}
             }
+            return Entered::NotYet;
         }
         if table.open >= self.max {
             let oldest = table.strangers.keys().next().copied();
@@ -182,7 +188,7 @@ impl Connections {
             }
             return Entered::NotYet;
         }
-        Entered::Yes(table.add(self, address))
+        Entered::Yes(table.add(self, peer))
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -192,7 +198,7 @@ impl Connections {
 
 impl ConnectionCounts {
     /// Each with its name.
-    pub(crate) fn by_cause(&self) -> [(&'static str, u64); 6] {
+    pub(crate) fn by_cause(&self) -> [(&'static str, u64); 7] {
         [
             ("displaced", &self.displaced),
             ("over_address", &self.over_address),
@@ -200,19 +206,21 @@ impl ConnectionCounts {
             ("idle", &self.idle),
             ("old", &self.old),
             ("refused", &self.refused),
+            ("tls_failed", &self.tls_failed),
         ]
         .map(|(cause, count)| (cause, count.load(Ordering::Relaxed)))
     }
 }
 
 impl Table {
-    fn add(&mut self, connections: &Arc<Connections>, address: Option<IpAddr>) -> Arc<Connection> {
+    fn add(&mut self, connections: &Arc<Connections>, peer: Peer) -> Arc<Connection> {
         let number = self.next_number;
         self.next_number += 1;
         let connection = Arc::new(Connection {
             connections: Arc::clone(connections),
             number,
-            address,
+            peer,
+            certificate: OnceLock::new(),
             has_said_hello: AtomicBool::new(false),
             has_key: AtomicBool::new(false),
             calls_begun: AtomicU64::new(0),
@@ -224,7 +232,7 @@ impl Table {
         });
         self.open += 1;
         self.strangers.insert(number, Arc::clone(&connection));
-        if let Some(address) = address {
+        if let Some(address) = peer.address {
             let of_address = self.by_address.entry(address).or_default();
             of_address.open += 1;
             of_address.strangers.insert(number);
@@ -261,7 +269,7 @@ impl Table {
         let leaves = usize::from(was_displaced);
         self.open -= 1;
         self.leaving -= leaves;
-        let Some(address) = connection.address else {
+        let Some(address) = connection.peer.address else {
             return;
         };
         if let Some(of_address) = self.by_address.get_mut(&address) {
@@ -274,11 +282,16 @@ impl Table {
     }
 
     fn of(&mut self, connection: &Connection) -> Option<&mut OfAddress> {
-        self.by_address.get_mut(&connection.address?)
+        self.by_address.get_mut(&connection.peer.address?)
     }
 }
 
 impl Connection {
+    /// What the client's certificate says about whose it is; `None` where it has shown none.
+    pub(crate) fn certificate(&self) -> Option<&[String]> {
+        self.certificate.get().map(Vec::as_slice)
+    }
+
     /// A good key was seen: it is no stranger any more.
     pub(crate) fn show_key(&self) {
         if self.has_key.load(Ordering::Relaxed) {
@@ -405,12 +418,15 @@ mod tests {
         Connections::new(max, &config)
     }
 
-    fn address(last: u8) -> Option<IpAddr> {
-        Some(IpAddr::from([10, 0, 0, last]))
+    fn peer(last: u8) -> Peer {
+        Peer {
+            address: Some(IpAddr::from([10, 0, 0, last])),
+            uid: None,
+        }
     }
 
     fn enter(connections: &Arc<Connections>, last: u8) -> Option<Seat> {
-        match connections.try_enter(address(last)) {
+        match connections.try_enter(peer(last)) {
             Entered::Yes(connection) => Some(Seat(connection)),
             Entered::NotYet | Entered::Never => None,
         }
@@ -452,13 +468,13 @@ mod tests {
         let (first, second) = (enter(&connections, 2), enter(&connections, 2));
         let (first, second) = (first.expect("a place"), second.expect("a place"));
         first.0.show_key();
-        assert!(matches!(connections.try_enter(address(2)), Entered::NotYet));
+        assert!(matches!(connections.try_enter(peer(2)), Entered::NotYet));
         assert!(is_closed(&second) && !is_closed(&first) && !is_closed(&other));
         second.0.show_key();
         drop(second);
         let third = enter(&connections, 2).expect("a place");
         third.0.show_key();
-        assert!(matches!(connections.try_enter(address(2)), Entered::Never));
+        assert!(matches!(connections.try_enter(peer(2)), Entered::Never));
         drop((first, third, other));
         assert_eq!(connections.table().leaving, 0);
     }

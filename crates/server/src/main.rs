@@ -20,6 +20,7 @@ mod reload;
 mod revocation;
 mod serve;
 mod services;
+mod tls;
 mod wire;
 
 use std::process::ExitCode;

@@ -477,8 +477,12 @@ impl Sources {
 
     fn encode_connections(&self, encoder: &mut DescriptorEncoder<'_>) -> fmt::Result {
         let denied = self.auth_layer.denied();
-        let denied = [("NO_KEY", &denied.no_key), ("WRONG_KEY", &denied.wrong_key)]
-            .map(|(reason, count)| ([("reason", reason)], count.load(Ordering::Relaxed)));
+        let denied = [
+            ("NO_KEY", &denied.no_key),
+            ("WRONG_KEY", &denied.wrong_key),
+            ("WRONG_CERTIFICATE", &denied.wrong_certificate),
+        ]
+        .map(|(reason, count)| ([("reason", reason)], count.load(Ordering::Relaxed)));
         let kind = MetricType::Counter;
         let help = "Calls that were denied for want of a good key";
         family(encoder, kind, "calls_denied", help, denied)?;

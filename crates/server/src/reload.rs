@@ -15,9 +15,10 @@ use tokio::sync::Mutex;
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
-use crate::auth::{Key, Keyring};
+use crate::auth::Keyring;
 use crate::config::{self, Config};
 use crate::logging::LogControl;
+use crate::tls::Tls;
 
 /// How often the file is looked at.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -59,6 +60,8 @@ pub(crate) struct ReloadCounts {
 pub(crate) struct Reloader {
     /// The configuration file; `None`: the embedded default.
     pub(crate) path: Option<PathBuf>,
+    /// TLS, where it is spoken.
+    pub(crate) tls: Option<Arc<Tls>>,
     pub(crate) engine: Engine,
     pub(crate) memories: Memories,
     pub(crate) keyring: Arc<ArcSwap<Keyring>>,
@@ -137,7 +140,7 @@ impl Reloader {
             return Err(invalid(problem.to_owned()));
         }
         let running = self.config.load_full();
-        if config.keys.is_empty() && !running.keys.is_empty() {
+        if config.is_open() && !running.is_open() {
             let problem = "tenants: there are no keys any more, and a daemon with keys never opens \
                            to everybody while it runs; give them keys, or start it anew";
             return Err(invalid(problem.to_owned()));
@@ -148,10 +151,16 @@ impl Reloader {
         self.log
             .apply(&config.log)
             .map_err(|error| invalid(error.to_string()))?;
+        if let Some(tls) = self.tls.clone() {
+            // Of the files that it was started with, whatever the newer file names.
+            let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
+            let loaded = loaded.map_err(|error| invalid(error.to_string()))?;
+            loaded.map_err(|problem| invalid(format!("server.tls: {problem}")))?;
+        }
         self.engine.adopt(config.engine.clone());
         self.memories.adopt(config.memories.clone());
         // Before sessions are ended, which may take long, so that a removed key stops working.
-        self.set_keys(&running.keys, &config.keys);
+        self.set_keys(&running, &config);
 
         let difference = running.settings.difference(&config.settings);
         let mut applied = difference.at_once;
@@ -169,15 +178,16 @@ impl Reloader {
 
     /// Replaces the keys, if they are others. Ends the streams of all watchers, and calls under
     /// way whose key is gone.
-    fn set_keys(&self, was: &[Key], keys: &[Key]) {
-        if was == keys {
+    fn set_keys(&self, was: &Config, is: &Config) {
+        if was.keys == is.keys && was.keyless == is.keyless {
             return;
         }
         // The engine has just been given every tenant that a key names.
         let before = self.keyring.load_full();
-        if let Some(keyring) = Keyring::new(keys, &self.engine, Some(&before)) {
-            self.keyring.store(Arc::new(keyring));
-            before.revoke(keys);
+        let next = Keyring::new(&is.keys, &is.keyless, &self.engine, Some(&before));
+        if let Some(next) = next.map(Arc::new) {
+            self.keyring.store(Arc::clone(&next));
+            before.revoke(&next);
         }
     }
 

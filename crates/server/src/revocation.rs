@@ -20,6 +20,11 @@ impl KeyValidity {
         self.0.store(true, Ordering::Release);
     }
 
+    /// True where both are of one key.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// To be asked directly before a command.
     ///
     /// # Errors

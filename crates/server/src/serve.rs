@@ -28,7 +28,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let mut signals = Signals::listen()?;
         notifier.status("opens the journal");
         let app = App::bind(loaded, file, log).await?;
-        let (grpc, admin) = (app.grpc_addr, app.admin_addr);
+        let (grpc, admin) = (app.grpc_addr.clone(), app.admin_addr.clone());
         info!(%grpc, %admin, "memoird is ready");
         let running = app.serve()?;
         running.announce().await;

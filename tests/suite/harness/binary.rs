@@ -1,5 +1,6 @@
 //! The binary under test, built once for all tests, and its command line.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::OnceLock;
@@ -51,7 +52,17 @@ fn build() -> Option<PathBuf> {
         Some("debug") | None => "dev",
         Some(profile) => profile,
     };
-    let built = std::process::Command::new(env!("CARGO"))
+    let mut cargo = std::process::Command::new(env!("CARGO"));
+    // What cargo says to this test of its package would have ring built anew, which asks for it,
+    // and all that needs it.
+    let of_package = |name: &OsStr| {
+        let name = name.to_string_lossy();
+        name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_")
+    };
+    for (name, _) in std::env::vars_os().filter(|(name, _)| of_package(name)) {
+        cargo.env_remove(name);
+    }
+    let built = cargo
         .args([
             "build",
             "--quiet",

@@ -40,7 +40,7 @@ impl Interceptor for Key {
 }
 
 impl Key {
-    fn new(key: Option<&str>) -> Self {
+    pub(super) fn new(key: Option<&str>) -> Self {
         Self(key.map(|key| format!("Bearer {key}").parse().expect("a key in ASCII")))
     }
 }

@@ -11,6 +11,7 @@ mod namespaces;
 mod owed;
 mod raw;
 mod refusal;
+mod secured;
 mod seed;
 mod seeds;
 mod service;
@@ -40,6 +41,7 @@ pub(crate) use owed::{
 };
 pub(crate) use raw::{SlowCall, SlowReader, raw_call};
 pub(crate) use refusal::{refused, refused_code};
+pub(crate) use secured::{Authority, sessions_at_socket, sessions_by_tls, tls_stream};
 pub(crate) use seed::Seed;
 pub(crate) use seeds::{seeds, seeds_factor};
 pub(crate) use service::{Answer, Posted, Service};

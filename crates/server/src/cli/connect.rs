@@ -15,6 +15,7 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
+use super::connector::{Connector, TlsArgs};
 use super::exit::CliError;
 use crate::config;
 
@@ -34,9 +35,10 @@ pub(crate) const CLIENT_OPTIONS: &str = "Options of commands that call a daemon"
 /// The address of the daemon and the key to call it with.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
-    /// The daemon's address: host:port or http://host:port
+    /// The daemon's address: host:port, https://host:port or unix:/path
     #[arg(
         long,
+        visible_alias = "url",
         global = true,
         env = "MEMOIRD_ADDR",
         default_value = "http://127.0.0.1:7717",
@@ -48,14 +50,34 @@ pub(crate) struct ConnectArgs {
     #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
     key_file: Option<PathBuf>,
 
+    #[command(flatten)]
+    tls: TlsArgs,
+
     /// True when `--addr` was typed, not taken from the environment.
     #[arg(skip)]
     pub(crate) addr_typed: bool,
 }
 
-/// An address of a daemon, as a URL.
+/// An address of a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Address(String);
+pub(crate) enum Address {
+    /// `http://host:port`.
+    Plain {
+        /// A name or an address; one of IPv6 in brackets.
+        host: String,
+        /// Where gRPC is.
+        port: u16,
+    },
+    /// `https://host:port`.
+    Tls {
+        /// As above.
+        host: String,
+        /// As above.
+        port: u16,
+    },
+    /// `unix:/path`.
+    Unix(PathBuf),
+}
 
 /// Adds the key to every call, if there is one.
 #[derive(Clone, Default)]
@@ -91,7 +113,12 @@ impl ConnectArgs {
 
     /// The daemon that the flags name.
     pub(crate) fn target(&self) -> Result<Target, CliError> {
-        Target::new(self.addr.clone(), self.auth()?)
+        Target::new(self.addr.clone(), self.auth()?, self.channel()?)
+    }
+
+    /// A new connection to it, made when it is first used.
+    pub(crate) fn channel(&self) -> Result<Channel, CliError> {
+        self.addr.channel(&self.tls)
     }
 }
 
@@ -122,13 +149,18 @@ impl Interceptor for Auth {
 
 impl Target {
     /// Connects on the first call, and again whenever the connection broke.
-    pub(crate) fn new(addr: Address, auth: Auth) -> Result<Self, CliError> {
-        let channel = addr.channel()?;
+    fn new(addr: Address, auth: Auth, channel: Channel) -> Result<Self, CliError> {
         Ok(Self {
             addr,
             auth,
             channel,
         })
+    }
+
+    /// A daemon of one's own, on a plain port and without keys.
+    pub(crate) fn private(addr: Address) -> Result<Self, CliError> {
+        let channel = addr.channel(&TlsArgs::default())?;
+        Self::new(addr, Auth::default(), channel)
     }
 
     /// A client of the sessions.
@@ -162,26 +194,43 @@ impl Target {
     /// The error for a failed call.
     #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
     pub(crate) fn explain(&self, status: Status) -> CliError {
-        CliError::of_call(&self.addr.0, &status)
+        CliError::of_call(&self.addr.to_string(), &status)
     }
 }
 
 impl Address {
     /// A new connection, made when it is first used.
-    pub(crate) fn channel(&self) -> Result<Channel, CliError> {
-        let endpoint = Endpoint::from_shared(self.0.clone())
-            .map_err(|error| CliError::usage(format!("{} is no address: {error}", self.0)))?;
-        Ok(endpoint
+    fn channel(&self, tls: &TlsArgs) -> Result<Channel, CliError> {
+        let uri = match self {
+            // Nobody looks at it.
+            Self::Unix(_) => "http://localhost".to_owned(),
+            _ => self.to_string(),
+        };
+        let endpoint = Endpoint::from_shared(uri)
+            .map_err(|error| CliError::usage(format!("{self} is no address: {error}")))?;
+        let endpoint = endpoint
             .connect_timeout(CONNECT_TIME_MAX)
             .http2_keep_alive_interval(PING_EVERY)
-            .keep_alive_timeout(PONG_TIME_MAX)
-            .connect_lazy())
+            .keep_alive_timeout(PONG_TIME_MAX);
+        Ok(match self {
+            Self::Plain { .. } => endpoint.connect_lazy(),
+            Self::Tls { host, port } => {
+                endpoint.connect_with_connector_lazy(tls.connector(host, *port)?)
+            }
+            Self::Unix(path) => {
+                endpoint.connect_with_connector_lazy(Connector::Unix(path.as_path().into()))
+            }
+        })
     }
 }
 
 impl fmt::Display for Address {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
+        match self {
+            Self::Plain { host, port } => write!(f, "http://{host}:{port}"),
+            Self::Tls { host, port } => write!(f, "https://{host}:{port}"),
+            Self::Unix(path) => write!(f, "unix:{}", path.display()),
+        }
     }
 }
 
@@ -189,20 +238,31 @@ impl FromStr for Address {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let text = text.trim().trim_end_matches('/');
-        if text.starts_with("https://") {
-            return Err("the daemon speaks plain http; end TLS in a proxy before it".to_owned());
+        let text = text.trim();
+        if let Some(path) = text.strip_prefix("unix:") {
+            // As gRPC writes them: unix:path, unix:/path, unix:///path.
+            let path = path.strip_prefix("//").unwrap_or(path);
+            return match path {
+                "" => Err("unix: takes the path of a socket".to_owned()),
+                path => Ok(Self::Unix(path.into())),
+            };
         }
-        let host = text.strip_prefix("http://").unwrap_or(text);
+        let text = text.trim_end_matches('/');
+        let with_tls = text.strip_prefix("https://");
+        let host = with_tls.unwrap_or(text.strip_prefix("http://").unwrap_or(text));
         let (name, port) = split_port(host);
         if name.is_empty() || name.contains(['/', ' ', '@', '?', '#']) {
-            return Err("not of the form host:port or http://host:port".to_owned());
+            return Err("not of the form host:port, https://host:port or unix:/path".to_owned());
         }
         let port = match port {
             None => DEFAULT_PORT,
             Some(port) => port.parse().map_err(|_| format!("{port:?} is no port"))?,
         };
-        Ok(Self(format!("http://{name}:{port}")))
+        let host = name.to_owned();
+        Ok(match with_tls {
+            Some(_) => Self::Tls { host, port },
+            None => Self::Plain { host, port },
+        })
     }
 }
 
@@ -231,6 +291,10 @@ mod tests {
             ("http://bots.internal", "http://bots.internal:7717"),
             ("[::1]:80", "http://[::1]:80"),
             ("[::1]", "http://[::1]:7717"),
+            ("https://bots.internal", "https://bots.internal:7717"),
+            ("https://[::1]:443/", "https://[::1]:443"),
+            ("unix:/run/memoird.sock", "unix:/run/memoird.sock"),
+            ("unix:///run/memoird.sock", "unix:/run/memoird.sock"),
         ];
         for (text, expected) in cases {
             assert_eq!(normal(text), Ok(expected.to_owned()), "{text}");
@@ -244,7 +308,8 @@ mod tests {
             ":7717",
             "host:port",
             "host:70000",
-            "https://host",
+            "https://host:port",
+            "unix:",
             "http://a/b",
             "u@h:1",
         ] {

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tokio::time::sleep;
 
 use super::clock;
-use super::connect::{Address, Auth, Target};
+use super::connect::{Address, Target};
 use super::exit::{CliError, Exit};
 
 const POLL_EVERY: Duration = Duration::from_millis(2);
@@ -59,7 +59,7 @@ impl Daemon {
         let problem = || "the daemon has taken its endpoints away".to_owned();
         let found = self.endpoints().ok_or_else(|| failed(problem()))?;
         let addr: Address = found.grpc.parse().map_err(failed)?;
-        Target::new(addr, Auth::default())
+        Target::private(addr)
     }
 
     /// Asks it to stop and waits until it has: what it owes is written then.

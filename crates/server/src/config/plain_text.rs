@@ -9,6 +9,7 @@ use serde_json::Value;
 use super::ServerConfig;
 use super::file::File;
 use super::tenants;
+use crate::connections::socket::ListenAddress;
 
 /// Where a component says whom it calls.
 const ADDRESSES: [&str; 2] = ["url", "base_url"];
@@ -33,15 +34,17 @@ fn of_listeners(server: &ServerConfig, has_keys: bool, warnings: &mut Vec<String
     let ServerConfig {
         listen,
         admin_listen,
+        tls,
         ..
     } = server;
-    if has_keys && !listen.ip().is_loopback() {
+    if has_keys && tls.is_none() && !listen.is_of_this_machine() {
         warnings.push(format!(
             "server.listen: {listen} can be reached from other machines, and keys and turns go \
-             there in plain text; put a proxy before it that ends TLS, or listen on 127.0.0.1"
+             there in plain text; set server.tls, put a proxy before it that ends TLS, or listen \
+             on 127.0.0.1"
         ));
     }
-    if admin_listen.ip().is_unspecified() {
+    if matches!(admin_listen, ListenAddress::Tcp(address) if address.ip().is_unspecified()) {
         warnings.push(format!(
             "server.admin_listen: {admin_listen} is on all addresses of this machine, and asks \
              for no key; name an address of the network that your monitoring is in"

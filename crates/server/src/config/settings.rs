@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
-/// whole list is one setting, named after what it lists; and so are embedder and summarizer,
+/// whole list is one setting, named after what it lists; and so are embedder, summarizer and TLS,
 /// of which no part means anything without the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
@@ -15,10 +15,11 @@ pub(crate) struct Settings(BTreeMap<String, String>);
 /// Sections that count as one setting each.
 const EMBEDDER: &str = "long_term.embedder";
 const SUMMARIZER: &str = "compaction.summarizer";
+const TLS: &str = "server.tls";
 
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
-const AT_START: [&str; 25] = [
+const AT_START: [&str; 28] = [
     "data_dir",
     "journal.durability",
     "journal.queue_bytes",
@@ -44,6 +45,9 @@ const AT_START: [&str; 25] = [
     "server.max_request_bytes",
     "server.max_streams_per_connection",
     "server.reflection",
+    TLS,
+    "server.unix.mode",
+    "server.unix.peers",
 ];
 
 /// The difference between two files.
@@ -102,7 +106,7 @@ fn is_at_start(path: &str) -> bool {
 
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
     match value {
-        Value::Object(fields) if path != EMBEDDER && path != SUMMARIZER => {
+        Value::Object(fields) if ![EMBEDDER, SUMMARIZER, TLS].contains(&&*path) => {
             for (name, value) in fields {
                 let path = format!("{path}.{name}");
                 flatten(path.trim_start_matches('.').to_owned(), value, settings);

@@ -68,9 +68,10 @@ pub(super) fn have_keys(specs: &[TenantSpec]) -> bool {
 }
 
 /// The keys of all tenants. No two tenants share one, and where one tenant has keys all
-/// have.
+/// have, unless callers can show something else.
 pub(super) fn keys(
     specs: &[TenantSpec],
+    needs_keys: bool,
     environment: &dyn Environment,
     problems: &mut Problems,
 ) -> Vec<Key> {
@@ -80,7 +81,7 @@ pub(super) fn keys(
     for (index, spec) in specs.iter().enumerate() {
         let id = TenantId::parse(&spec.id).ok();
         let is_open = !any_has_keys && id == Some(TenantId::default_tenant());
-        if spec.keys.is_empty() && !is_open {
+        if spec.keys.is_empty() && !is_open && needs_keys {
             let problem = "there is none, so nobody could call as this tenant; give it one, \
                            such as { env: ACME_KEY }";
             problems.add(format!("tenants[{index}].keys"), problem);

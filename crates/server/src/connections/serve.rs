@@ -7,14 +7,17 @@ use std::time::Duration;
 
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
-use tokio::net::{TcpListener, TcpStream};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tokio_rustls::TlsAcceptor;
+use tokio_util::either::Either;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
 use super::io::Watched;
+use super::socket::{Listener, Plain, Stream};
 use super::{Connection, Connections, ConnectionsConfig, Order, Seat, count, now, one_address};
+use crate::tls::{Tls, TlsPort};
 
 /// After a failed accept, as when all file descriptors are in use.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
@@ -27,7 +30,9 @@ const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
 /// A port whose connections are served.
 pub(crate) struct Port {
-    pub(crate) listener: TcpListener,
+    pub(crate) listener: Listener,
+    /// What TLS begins with, and for which port it is asked.
+    pub(crate) tls: Option<(Arc<Tls>, TlsPort)>,
     pub(crate) connections: Arc<Connections>,
     pub(crate) config: ConnectionsConfig,
     /// Cancelled when no new connections are taken, and those that are open shall finish.
@@ -51,7 +56,7 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
 }
 
 /// The bytes of a connection, as hyper reads and writes them.
-pub(crate) type Io = TokioIo<Watched<TcpStream>>;
+pub(crate) type Io = TokioIo<Watched<Stream>>;
 
 /// HTTP/2.
 pub(crate) fn http2(max_streams: u32) -> hyper::server::conn::http2::Builder<TokioExecutor> {
@@ -88,7 +93,7 @@ impl Port {
 
     async fn accept_all(&self, protocol: impl Protocol) {
         loop {
-            let (stream, peer) = match self.listener.accept().await {
+            let (stream, mut peer) = match self.listener.accept().await {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     warn!(%error, "a connection could not be accepted");
@@ -96,17 +101,19 @@ impl Port {
                     continue;
                 }
             };
-            // Answers are small and waited for.
-            let _ = stream.set_nodelay(true);
-            let address = Some(one_address(peer.ip()));
+            peer.address = peer.address.map(one_address);
             // One waits here where all places are taken; the others in the system's queue.
-            let Some(seat) = self.connections.enter(address).await else {
-                warn!(%peer, "a connection was refused: its address has server.connections.\
-                              max_per_address of them");
+            let Some(seat) = self.connections.enter(peer).await else {
+                let address = peer.address;
+                warn!(
+                    ?address,
+                    "it has as many connections as server.connections.max_per_address"
+                );
                 continue;
             };
             let life = Life {
                 seat,
+                tls: self.tls.clone(),
                 config: self.config.clone(),
                 stop: self.stop.clone(),
                 abort: self.abort.clone(),
@@ -120,28 +127,69 @@ impl Port {
 /// A connection from its first byte to its last.
 struct Life {
     seat: Seat,
+    tls: Option<(Arc<Tls>, TlsPort)>,
     config: ConnectionsConfig,
     stop: CancellationToken,
     abort: CancellationToken,
 }
 
 impl Life {
-    async fn of(self, stream: TcpStream, protocol: impl Protocol) {
+    async fn of(self, stream: Plain, protocol: impl Protocol) {
         let connection = Arc::clone(&self.seat.0);
         let abort = self.abort.clone();
         tokio::select! {
             () = abort.cancelled() => {}
-            () = self.serve(stream, protocol, &connection) => {}
+            () = self.begin(stream, protocol, &connection) => {}
+        }
+    }
+
+    async fn begin(&self, stream: Plain, protocol: impl Protocol, connection: &Arc<Connection>) {
+        let born = now();
+        let by = born + self.config.handshake_timeout;
+        let shaking = async {
+            tokio::select! {
+                shaken = timeout_at(by, self.shake_hands(stream, connection)) => shaken.ok().flatten(),
+                () = connection.told_more_than(Order::None) => None,
+                () = self.stop.cancelled() => None,
+            }
+        };
+        if let Some(stream) = shaking.await {
+            self.serve(stream, born, protocol, connection).await;
+        }
+    }
+
+    /// Begins TLS, where it is asked for. A socket in the file system needs none.
+    async fn shake_hands(&self, stream: Plain, connection: &Connection) -> Option<Stream> {
+        let server = self.tls.as_ref();
+        let server = server.and_then(|(tls, port)| Some((tls, tls.server(*port)?)));
+        let (tls, server, stream) = match (server, stream) {
+            (Some((tls, server)), Either::Left(stream)) => (tls, server, stream),
+            (_, stream) => return Some(Either::Left(stream)),
+        };
+        match TlsAcceptor::from(server).accept(stream).await {
+            Ok(stream) => {
+                let certificates = stream.get_ref().1.peer_certificates();
+                if let Some(certificate) = certificates.and_then(|shown| shown.first()) {
+                    // It is the first time.
+                    let _ = connection.certificate.set(tls.names(certificate));
+                }
+                Some(Either::Right(Box::new(stream)))
+            }
+            Err(error) => {
+                count(&connection.connections.counts.tls_failed);
+                debug!(%error, address = ?connection.peer.address, "TLS did not begin");
+                None
+            }
         }
     }
 
     async fn serve<P: Protocol>(
         &self,
-        stream: TcpStream,
+        stream: Stream,
+        born: Instant,
         protocol: P,
         connection: &Arc<Connection>,
     ) {
-        let born = now();
         let write_timeout = self.config.write_timeout;
         let io = Watched::new(stream, Arc::clone(connection), write_timeout);
         let serving = protocol.serve(TokioIo::new(io), connection);

@@ -197,6 +197,11 @@ pub(crate) fn denied(denied: Denied) -> Status {
                            whose yours is; send none, or give the tenants keys";
             status(Unauthenticated, "NO_KEYS_HERE", problem, None)
         }
+        Denied::WrongCertificate => {
+            let problem = "your certificate names no tenant of this daemon, or several, in the \
+                           place that server.tls.client_tenant says";
+            status(Unauthenticated, "WRONG_CERTIFICATE", problem, None)
+        }
     }
 }
 

@@ -1,0 +1,134 @@
+//! `memoird cert`: an authority of one's own, and certificates by it, for development.
+
+use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use jiff::{Span, Timestamp, tz::TimeZone};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
+    KeyPair, KeyUsagePurpose, date_time_ymd,
+};
+
+use super::exit::{CliError, Exit};
+use super::output;
+use crate::process;
+
+/// How long the certificates are valid: as long as clients take one for.
+const VALID_DAYS: i64 = 397;
+
+/// Make an authority and certificates for development
+///
+/// Writes ca.pem, server.pem with server-key.pem, and for each tenant client-TENANT.pem with its
+/// key. Keys are readable for their owner only. What is there already is not overwritten; the
+/// authority's own key is not kept.
+#[derive(Args)]
+pub(crate) struct CertArgs {
+    /// The directory for the files
+    dir: PathBuf,
+    /// A name or address by which clients reach the daemon
+    #[arg(long = "name", value_name = "NAME", default_values = ["localhost", "127.0.0.1", "::1"])]
+    names: Vec<String>,
+    /// A tenant whose clients show a certificate; it stands there as a DNS name
+    #[arg(long = "tenant", value_name = "TENANT")]
+    tenants: Vec<String>,
+}
+
+/// A file to write, and whether others may read it.
+struct Output {
+    path: PathBuf,
+    text: String,
+    is_secret: bool,
+}
+
+/// Makes the files.
+pub(crate) fn run(args: &CertArgs) -> Result<(), CliError> {
+    let outputs = certificates(args)
+        .map_err(|error| CliError::usage(format!("no certificate can be made: {error}")))?;
+    fs::create_dir_all(&args.dir).map_err(CliError::io(format!(
+        "cannot create {}",
+        args.dir.display()
+    )))?;
+    if let Some(there) = outputs.iter().find(|output| output.path.exists()) {
+        let problem = format!("{} is there already", there.path.display());
+        return Err(CliError::failed(Exit::CannotCreate, problem));
+    }
+    for output in outputs {
+        write(&output).map_err(CliError::io(format!(
+            "cannot write {}",
+            output.path.display()
+        )))?;
+        output::print(&output.path.display().to_string())?;
+    }
+    Ok(())
+}
+
+fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {
+    let mut authority = params("memoird development CA", Vec::new())?;
+    authority.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    authority.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    let authority = CertifiedIssuer::self_signed(authority, KeyPair::generate()?)?;
+    let mut outputs = vec![output(&args.dir, "ca.pem", authority.pem())];
+    let server = ExtendedKeyUsagePurpose::ServerAuth;
+    let mut wanted = vec![("server".to_owned(), args.names.clone(), server)];
+    for tenant in &args.tenants {
+        let name = format!("client-{tenant}");
+        let client = ExtendedKeyUsagePurpose::ClientAuth;
+        wanted.push((name, vec![tenant.clone()], client));
+    }
+    for (name, names, purpose) in wanted {
+        let common_name = names.first().cloned().unwrap_or_default();
+        let mut of_one = params(&common_name, names)?;
+        of_one.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        of_one.extended_key_usages = vec![purpose];
+        of_one.use_authority_key_identifier_extension = true;
+        let key = KeyPair::generate()?;
+        let certificate = of_one.signed_by(&key, &authority)?;
+        outputs.push(output(&args.dir, &format!("{name}.pem"), certificate.pem()));
+        let key = output(&args.dir, &format!("{name}-key.pem"), key.serialize_pem());
+        outputs.push(Output {
+            is_secret: true,
+            ..key
+        });
+    }
+    Ok(outputs)
+}
+
+/// What all certificates have: names, and a time from yesterday on.
+fn params(common_name: &str, names: Vec<String>) -> Result<CertificateParams, rcgen::Error> {
+    let mut params = CertificateParams::new(names)?;
+    params
+        .distinguished_name
+        .push(DnType::CommonName, common_name);
+    let today = Timestamp::from_millisecond(process::wall_clock().as_ms()).unwrap_or_default();
+    let day = |days: i64| {
+        let date = today.to_zoned(TimeZone::UTC).date();
+        let date = date.saturating_add(Span::new().days(days));
+        let month = u8::try_from(date.month()).unwrap_or(1);
+        let day = u8::try_from(date.day()).unwrap_or(1);
+        date_time_ymd(date.year().into(), month, day)
+    };
+    params.not_before = day(-1);
+    params.not_after = day(VALID_DAYS);
+    Ok(params)
+}
+
+fn output(dir: &Path, name: &str, text: String) -> Output {
+    Output {
+        path: dir.join(name),
+        text,
+        is_secret: false,
+    }
+}
+
+fn write(output: &Output) -> std::io::Result<()> {
+    let mode = if output.is_secret { 0o600 } else { 0o644 };
+    let file = fs::OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(mode)
+        .open(&output.path);
+    file?.write_all(output.text.as_bytes())
+}

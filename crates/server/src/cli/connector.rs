@@ -1,0 +1,159 @@
+//! How a connection to the daemon begins where it is not plain TCP: with TLS, or at a socket in
+//! the file system.
+
+use std::future::Future;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use clap::Args;
+use http::Uri;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use rustls::{ClientConfig, RootCertStore};
+use rustls_platform_verifier::BuilderVerifierExt;
+use tokio::net::{TcpStream, UnixStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use tokio_util::either::Either;
+use tower::Service;
+
+use super::connect::CLIENT_OPTIONS;
+use super::exit::{CliError, Exit};
+use crate::tls;
+
+/// What TLS begins with.
+#[derive(Args, Clone, Debug, Default)]
+pub(crate) struct TlsArgs {
+    /// The authorities that the daemon's certificate may be of; otherwise those of the system
+    #[arg(long, global = true, env = "MEMOIRD_CA", value_name = "FILE", help_heading = CLIENT_OPTIONS)]
+    ca: Option<PathBuf>,
+
+    /// A certificate to show to the daemon instead of a key
+    #[arg(
+        long = "cert",
+        id = "client_cert",
+        global = true,
+        env = "MEMOIRD_CERT",
+        value_name = "FILE",
+        requires = "client_cert_key",
+        help_heading = CLIENT_OPTIONS
+    )]
+    cert: Option<PathBuf>,
+
+    /// The private key of that certificate
+    #[arg(
+        long = "cert-key",
+        id = "client_cert_key",
+        global = true,
+        env = "MEMOIRD_CERT_KEY",
+        value_name = "FILE",
+        help_heading = CLIENT_OPTIONS
+    )]
+    cert_key: Option<PathBuf>,
+}
+
+/// Begins connections.
+#[derive(Clone)]
+pub(crate) enum Connector {
+    /// With TLS over TCP.
+    Tls {
+        /// What it begins with.
+        tls: TlsConnector,
+        /// Who has to be there.
+        name: ServerName<'static>,
+        /// `host:port`.
+        place: String,
+    },
+    /// At a socket in the file system.
+    Unix(Arc<Path>),
+}
+
+/// The bytes of a connection.
+type Stream = Either<Box<TlsStream<TcpStream>>, UnixStream>;
+
+impl TlsArgs {
+    /// Begins connections to this host.
+    pub(crate) fn connector(&self, host: &str, port: u16) -> Result<Connector, CliError> {
+        let bare = host.trim_start_matches('[').trim_end_matches(']');
+        let name = ServerName::try_from(bare.to_owned());
+        let name = name.map_err(|_| CliError::usage(format!("{host:?} is no host")))?;
+        Ok(Connector::Tls {
+            tls: TlsConnector::from(Arc::new(self.config()?)),
+            name,
+            place: format!("{host}:{port}"),
+        })
+    }
+
+    fn config(&self) -> Result<ClientConfig, CliError> {
+        let failed = |error: rustls::Error| {
+            CliError::failed(Exit::Unavailable, format!("TLS cannot start: {error}"))
+        };
+        let builder = ClientConfig::builder_with_provider(tls::provider());
+        let builder = builder.with_safe_default_protocol_versions();
+        let builder = builder.map_err(failed)?;
+        let builder = match &self.ca {
+            None => builder.with_platform_verifier().map_err(failed)?,
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(path)? {
+                    roots.add(authority).map_err(failed)?;
+                }
+                builder.with_root_certificates(roots)
+            }
+        };
+        let mut config = match (&self.cert, &self.cert_key) {
+            (Some(cert), Some(key)) => {
+                let text = std::fs::read(key).map_err(CliError::no_input(key))?;
+                let key = PrivateKeyDer::from_pem_slice(&text).map_err(|error| {
+                    CliError::failed(Exit::Data, format!("{}: {error}", key.display()))
+                })?;
+                let chain = certificates(cert)?;
+                builder.with_client_auth_cert(chain, key).map_err(failed)?
+            }
+            _ => builder.with_no_client_auth(),
+        };
+        config.alpn_protocols = vec![b"h2".to_vec()];
+        Ok(config)
+    }
+}
+
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, CliError> {
+    let text = std::fs::read(path).map_err(CliError::no_input(path))?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(&text).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        _ => {
+            let problem = format!("{}: there is no certificate in it", path.display());
+            Err(CliError::failed(Exit::Data, problem))
+        }
+    }
+}
+
+impl Service<Uri> for Connector {
+    type Response = TokioIo<Stream>;
+    type Error = io::Error;
+    type Future = Pin<Box<dyn Future<Output = io::Result<TokioIo<Stream>>> + Send>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, _: Uri) -> Self::Future {
+        let this = self.clone();
+        Box::pin(async move {
+            let stream = match this {
+                Self::Unix(path) => Either::Right(UnixStream::connect(path).await?),
+                Self::Tls { tls, name, place } => {
+                    let stream = TcpStream::connect(place).await?;
+                    stream.set_nodelay(true)?;
+                    Either::Left(Box::new(tls.connect(name, stream).await?))
+                }
+            };
+            Ok(TokioIo::new(stream))
+        })
+    }
+}

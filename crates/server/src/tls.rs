@@ -1,0 +1,270 @@
+//! TLS on the ports: a certificate with its key, which are read again when their files change,
+//! and what the certificates of clients say about whose they are.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use memoird_core::config::Environment;
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use serde::{Deserialize, Serialize};
+use webpki::EndEntityCert;
+
+/// The section `server.tls`.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct TlsConfig {
+    /// The daemon's certificate and those between it and the authority, as PEM.
+    certificate: PathBuf,
+    /// Its private key, as PEM.
+    key: PathBuf,
+    /// The authorities whose certificates clients may show instead of a key, as PEM.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    client_ca: Option<PathBuf>,
+    /// Where a client's certificate names its tenant.
+    #[serde(default)]
+    client_tenant: ClientTenant,
+    /// Whether the admin port speaks TLS as well.
+    #[serde(default = "yes")]
+    admin: bool,
+}
+
+/// Where a certificate names its tenant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum ClientTenant {
+    /// A DNS name that is the tenant's id.
+    #[default]
+    SanDns,
+    /// The last segment of a URI, such as `acme` in `spiffe://example.org/memoird/acme`.
+    SanUri,
+    /// The common name of the subject.
+    Cn,
+}
+
+/// TLS as it is configured now.
+#[derive(Debug)]
+pub(crate) struct Tls {
+    config: TlsConfig,
+    loaded: ArcSwap<Loaded>,
+}
+
+/// What was read from the files.
+#[derive(Clone, Debug)]
+pub(crate) struct Loaded {
+    grpc: Arc<ServerConfig>,
+    admin: Arc<ServerConfig>,
+}
+
+/// What speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TlsPort {
+    /// The port of gRPC.
+    Grpc,
+    /// That of the pages. It asks for no certificate, as it asks for no key.
+    Admin,
+}
+
+/// How TLS begins.
+pub(crate) fn provider() -> Arc<CryptoProvider> {
+    Arc::new(ring::default_provider())
+}
+
+fn yes() -> bool {
+    true
+}
+
+impl TlsConfig {
+    /// True where clients may show certificates.
+    pub(crate) fn takes_clients(&self) -> bool {
+        self.client_ca.is_some()
+    }
+
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// What is wrong with one of them.
+    pub(crate) fn load(&self, environment: &dyn Environment) -> Result<Loaded, String> {
+        let chain = certificates(&self.certificate, environment)?;
+        let text = read(&self.key, environment)?;
+        let key = PrivateKeyDer::from_pem_slice(text.as_bytes());
+        let key = key.map_err(|error| at(&self.key, &format!("no private key: {error}")))?;
+        let unusable = |error: rustls::Error| {
+            let what = format!("cannot be used with {}: {error}", self.key.display());
+            at(&self.certificate, &what)
+        };
+        let builder = || {
+            ServerConfig::builder_with_provider(provider())
+                .with_safe_default_protocol_versions()
+                .map_err(unusable)
+        };
+        let pages = builder()?
+            .with_no_client_auth()
+            .with_single_cert(chain.clone(), key.clone_key())
+            .map_err(unusable)?;
+        let calls = match &self.client_ca {
+            None => builder()?.with_no_client_auth(),
+            Some(path) => {
+                let mut roots = RootCertStore::empty();
+                for authority in certificates(path, environment)? {
+                    let added = roots.add(authority);
+                    added.map_err(|error| at(path, &error.to_string()))?;
+                }
+                // Without a certificate, a call needs a key.
+                let verifier =
+                    WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider())
+                        .allow_unauthenticated()
+                        .build();
+                let verifier = verifier.map_err(|error| at(path, &error.to_string()))?;
+                builder()?.with_client_cert_verifier(verifier)
+            }
+        };
+        let calls = calls.with_single_cert(chain, key).map_err(unusable)?;
+        Ok(Loaded {
+            grpc: with_protocol(calls, b"h2"),
+            admin: with_protocol(pages, b"http/1.1"),
+        })
+    }
+}
+
+impl Tls {
+    pub(crate) fn new(config: TlsConfig, loaded: Loaded) -> Self {
+        Self {
+            config,
+            loaded: ArcSwap::from_pointee(loaded),
+        }
+    }
+
+    /// Reads the files again; new connections get what they say now.
+    ///
+    /// # Errors
+    /// What is wrong with one of them. Then nothing has changed.
+    pub(crate) fn reload(&self, environment: &dyn Environment) -> Result<(), String> {
+        let loaded = self.config.load(environment)?;
+        self.loaded.store(Arc::new(loaded));
+        Ok(())
+    }
+
+    /// What a connection of this port begins with; `None` where it is plain.
+    pub(crate) fn server(&self, port: TlsPort) -> Option<Arc<ServerConfig>> {
+        let loaded = self.loaded.load();
+        match port {
+            TlsPort::Grpc => Some(Arc::clone(&loaded.grpc)),
+            TlsPort::Admin => self.config.admin.then(|| Arc::clone(&loaded.admin)),
+        }
+    }
+
+    /// What a client's certificate says in the place where its tenant stands.
+    pub(crate) fn names(&self, certificate: &CertificateDer<'_>) -> Vec<String> {
+        let Ok(certificate) = EndEntityCert::try_from(certificate) else {
+            return Vec::new();
+        };
+        let owned = |name: &str| name.to_owned();
+        match self.config.client_tenant {
+            ClientTenant::SanDns => certificate.valid_dns_names().map(owned).collect(),
+            ClientTenant::SanUri => {
+                let uris = certificate.valid_uri_names();
+                let segments = uris.filter_map(|uri| uri.rsplit_once('/'));
+                segments.map(|(_, last)| owned(last)).collect()
+            }
+            ClientTenant::Cn => common_names(certificate.subject()),
+        }
+    }
+}
+
+fn with_protocol(mut config: ServerConfig, name: &[u8]) -> Arc<ServerConfig> {
+    config.alpn_protocols = vec![name.to_vec()];
+    Arc::new(config)
+}
+
+/// The certificates of a file, of which there is one at least.
+pub(crate) fn certificates(
+    path: &Path,
+    environment: &dyn Environment,
+) -> Result<Vec<CertificateDer<'static>>, String> {
+    let text = read(path, environment)?;
+    let found: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text.as_bytes()).collect();
+    match found {
+        Ok(found) if !found.is_empty() => Ok(found),
+        Ok(_) => Err(at(path, "there is no certificate in it")),
+        Err(error) => Err(at(path, &error.to_string())),
+    }
+}
+
+fn read(path: &Path, environment: &dyn Environment) -> Result<String, String> {
+    let text = environment.file(path);
+    text.map_err(|error| at(path, &format!("cannot be read: {error}")))
+}
+
+fn at(path: &Path, problem: &str) -> String {
+    format!("{}: {problem}", path.display())
+}
+
+/// The common names of a subject (X.520's `id-at-commonName`), as X.509 encodes them: sets of
+/// pairs of an identifier and a text. Verified certificates only; what is not of this form has
+/// no name.
+fn common_names(subject: &[u8]) -> Vec<String> {
+    const SET: u8 = 0x31;
+    const PAIR: u8 = 0x30;
+    const IDENTIFIER: u8 = 0x06;
+    const TEXTS: [u8; 3] = [0x0c, 0x13, 0x16];
+    const COMMON_NAME: [u8; 3] = [0x55, 0x04, 0x03];
+    let mut names = Vec::new();
+    for (_, set) in elements(subject).filter(|(tag, _)| *tag == SET) {
+        for (_, pair) in elements(set).filter(|(tag, _)| *tag == PAIR) {
+            let mut parts = elements(pair);
+            let is_name = parts.next() == Some((IDENTIFIER, &COMMON_NAME[..]));
+            let text = parts.next().filter(|(tag, _)| TEXTS.contains(tag));
+            let text = text.and_then(|(_, text)| std::str::from_utf8(text).ok());
+            names.extend(text.filter(|_| is_name).map(str::to_owned));
+        }
+    }
+    names
+}
+
+/// The elements of a DER encoding: their tags and contents. Ends where one is not whole.
+fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
+    std::iter::from_fn(move || {
+        let (&[tag, first], rest) = bytes.split_first_chunk::<2>()?;
+        let (length, rest) = match first {
+            0..=0x7f => (usize::from(first), rest),
+            0x81 => {
+                let (&length, rest) = rest.split_first()?;
+                (usize::from(length), rest)
+            }
+            0x82 => {
+                let (&length, rest) = rest.split_first_chunk::<2>()?;
+                (usize::from(u16::from_be_bytes(length)), rest)
+            }
+            _ => return None,
+        };
+        let (content, rest) = rest.split_at_checked(length)?;
+        bytes = rest;
+        Some((tag, content))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_common_name_is_found_among_others() {
+        // O=example, CN=acme
+        let mut subject = vec![
+            0x31, 0x10, 0x30, 0x0e, 0x06, 0x03, 0x55, 0x04, 0x0a, 0x0c, 0x07,
+        ];
+        subject.extend_from_slice(b"example");
+        subject.extend_from_slice(&[0x31, 0x0d, 0x30, 0x0b, 0x06, 0x03, 0x55, 0x04, 0x03, 0x13]);
+        subject.extend_from_slice(b"\x04acme");
+        assert_eq!(common_names(&subject), ["acme"]);
+        for end in 0..subject.len() {
+            assert!(common_names(&subject[..end]).is_empty());
+        }
+        assert!(common_names(&[0x31, 0x84, 0xff, 0xff, 0xff, 0xff]).is_empty());
+    }
+}

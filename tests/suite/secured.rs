@@ -1,0 +1,252 @@
+//! TLS, certificates of clients instead of keys, and sockets in the file system.
+
+use std::error::Error;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::Path;
+
+use memoird_proto::v1::ListSessionsRequest;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tonic::{Code, Status};
+
+use crate::harness::{
+    Authority, Daemon, Sessions, Setup, append, closed, connect_from, eventually, fails, refused,
+    run, say, sessions_at_socket, sessions_by_tls, tls_stream, user,
+};
+
+/// How many sessions its tenant has.
+async fn count(client: &mut Sessions) -> usize {
+    let listed = client.list_sessions(ListSessionsRequest::default()).await;
+    listed.expect("listed").into_inner().sessions.len()
+}
+
+async fn try_append(mut client: Sessions) -> Result<(), Status> {
+    let appended = client.append(append("chat", [user("hi")])).await;
+    appended.map(drop)
+}
+
+/// A call that reached nobody.
+async fn is_not_connected(client: Sessions) {
+    let status = try_append(client).await.expect_err("no connection");
+    assert!(
+        status.details().is_empty(),
+        "the daemon answered: {status:?}"
+    );
+    assert!(
+        status.source().is_some(),
+        "it is of the connection: {status:?}"
+    );
+}
+
+#[tokio::test]
+async fn keys_and_certificates_of_clients_are_taken_over_tls() {
+    let ours = Authority::new(&["alpha", "nobody"]).await;
+    let theirs = Authority::new(&["alpha"]).await;
+    let ca = ours.file("ca.pem");
+    let setting = ours.setting(&format!(", client_ca: {ca:?}, admin: false"));
+    let daemon = Daemon::with(Setup::default().two_tenants("", "").server(&setting)).await;
+    let addr = daemon.grpc_addr();
+    // Nobody without TLS, without a good authority, or with a certificate of another one.
+    is_not_connected(daemon.sessions_of(Setup::ALPHA)).await;
+    is_not_connected(sessions_by_tls(
+        addr,
+        theirs.client(None),
+        Some(Setup::ALPHA),
+    ))
+    .await;
+    let stranger = ours.client(Some((&theirs, "alpha")));
+    is_not_connected(sessions_by_tls(addr, stranger, None)).await;
+    // A key, or a certificate, or neither.
+    say(
+        &mut sessions_by_tls(addr, ours.client(None), Some(Setup::BETA)),
+        "b",
+        "hi",
+    )
+    .await;
+    let certified = || ours.client(Some((&ours, "alpha")));
+    let mut alpha = sessions_by_tls(addr, certified(), None);
+    say(&mut alpha, "a1", "hi").await;
+    say(&mut alpha, "a2", "hi").await;
+    assert_eq!(count(&mut alpha).await, 2);
+    let mut by_key = sessions_by_tls(addr, ours.client(None), Some(Setup::ALPHA));
+    assert_eq!(count(&mut by_key).await, 2, "the same tenant");
+    // A key that is given decides.
+    let mut both = sessions_by_tls(addr, certified(), Some(Setup::BETA));
+    assert_eq!(count(&mut both).await, 1);
+    let code = Code::Unauthenticated;
+    let hello = || append("chat", [user("hi")]);
+    let neither = sessions_by_tls(addr, ours.client(None), None)
+        .append(hello())
+        .await;
+    refused(neither, code, "NO_KEY");
+    let unknown = ours.client(Some((&ours, "nobody")));
+    let unknown = sessions_by_tls(addr, unknown, None).append(hello()).await;
+    refused(unknown, code, "WRONG_CERTIFICATE");
+    let wrong = sessions_by_tls(addr, certified(), Some("wrong"))
+        .append(hello())
+        .await;
+    refused(wrong, code, "WRONG_KEY");
+}
+
+#[tokio::test]
+async fn a_tenant_may_stand_in_the_common_name_and_have_no_key() {
+    let ours = Authority::new(&["alpha"]).await;
+    let ca = ours.file("ca.pem");
+    let setting = ours.setting(&format!(
+        ", client_ca: {ca:?}, client_tenant: cn, admin: false"
+    ));
+    let setup = Setup::default()
+        .server(&setting)
+        .section("tenants: [ { id: alpha } ]");
+    let daemon = Daemon::with(setup).await;
+    let addr = daemon.grpc_addr();
+    let certified = ours.client(Some((&ours, "alpha")));
+    say(&mut sessions_by_tls(addr, certified, None), "chat", "hi").await;
+    let without = try_append(sessions_by_tls(addr, ours.client(None), None)).await;
+    assert_eq!(without.expect_err("no key").code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn the_command_line_speaks_tls() {
+    let ours = Authority::new(&["alpha"]).await;
+    let mode = |name| {
+        ours.path(name)
+            .metadata()
+            .expect("a file")
+            .permissions()
+            .mode()
+            & 0o777
+    };
+    assert_eq!((mode("server-key.pem"), mode("server.pem")), (0o600, 0o644));
+    let again = run(&["cert", &ours.file("")], &[]).await;
+    fails(&again, 73, "is there already");
+    let ca = ours.file("ca.pem");
+    let setting = ours.setting(&format!(", client_ca: {ca:?}"));
+    let daemon = Daemon::with(Setup::default().two_tenants("", "").server(&setting)).await;
+    let port = daemon.grpc_addr().rsplit_once(':').expect("a port").1;
+    let addr = format!("https://localhost:{port}");
+    let list = ["--url", &addr, "sessions", "list"];
+    let (cert, key) = (
+        ours.file("client-alpha.pem"),
+        ours.file("client-alpha-key.pem"),
+    );
+    let by_key = run(&list, &[("MEMOIRD_CA", &ca), ("MEMOIRD_KEY", Setup::ALPHA)]).await;
+    assert_eq!(by_key.code, Some(0), "{by_key:?}");
+    let flags = ["--ca", &ca, "--cert", &cert, "--cert-key", &key];
+    let by_certificate = run(&[&list[..], &flags[..]].concat(), &[]).await;
+    assert_eq!(by_certificate.code, Some(0), "{by_certificate:?}");
+    let health = run(&["--addr", &addr, "--ca", &ca, "health"], &[]).await;
+    assert_eq!(health.code, Some(0), "{health:?}");
+    fails(
+        &run(&list, &[("MEMOIRD_KEY", Setup::ALPHA)]).await,
+        69,
+        "does not answer",
+    );
+    // The admin port as well.
+    let config = ours.client(None);
+    let mut page = tls_stream(daemon.admin_addr(), config).await.expect("TLS");
+    let request = b"GET /healthz HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    page.write_all(request).await.expect("sent");
+    let mut text = Vec::new();
+    // Its last words may be missing.
+    let _ = page.read_to_end(&mut text).await;
+    assert!(text.starts_with(b"HTTP/1.1 200"), "{}", text.escape_ascii());
+}
+
+#[tokio::test]
+async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
+    let (first, second) = (Authority::new(&[]).await, Authority::new(&[]).await);
+    let setting = first.setting(", admin: false");
+    let daemon = Daemon::with(Setup::default().two_tenants("", "").server(&setting)).await;
+    let client =
+        |of: &Authority| sessions_by_tls(daemon.grpc_addr(), of.client(None), Some(Setup::ALPHA));
+    let mut early = client(&first);
+    say(&mut early, "chat", "hi").await;
+    for name in ["server.pem", "server-key.pem"] {
+        std::fs::copy(second.path(name), first.path(name)).expect("renewed");
+    }
+    eventually("the new certificate is used", async || {
+        try_append(client(&second)).await.ok()
+    })
+    .await;
+    is_not_connected(client(&first)).await;
+    say(&mut early, "chat", "its connection goes on").await;
+    std::fs::write(first.path("server-key.pem"), "no key").expect("broken");
+    eventually("the log says it", async || {
+        let log = daemon.log();
+        (log.contains("server-key.pem") && log.contains("the old one stays")).then_some(())
+    })
+    .await;
+    say(&mut client(&second), "chat", "hi").await;
+}
+
+#[tokio::test]
+async fn a_broken_pair_does_not_start() {
+    let ours = Authority::new(&[]).await;
+    std::fs::write(ours.path("server.pem"), "nothing").expect("written");
+    let setup = Setup::default().server(&ours.setting(""));
+    let refused = Daemon::refused(&setup).await;
+    assert_eq!(refused.code, Some(64), "{refused:?}");
+    assert!(refused.stderr.contains("server.tls"), "{}", refused.stderr);
+}
+
+#[tokio::test]
+async fn who_never_begins_tls_is_closed() {
+    let ours = Authority::new(&[]).await;
+    let setup = Setup::default()
+        .server(&ours.setting(""))
+        .server("connections: { handshake_timeout: 300ms, keyless_timeout: 300ms }");
+    let daemon = Daemon::with(setup).await;
+    for addr in [daemon.grpc_addr(), daemon.admin_addr()] {
+        for hello in [&b""[..], b"\x16\x03\x01", b"GET / HTTP/1.1\r\n\r\n"] {
+            let mut stream = connect_from("127.0.0.1", addr).await;
+            stream.write_all(hello).await.expect("sent");
+            closed(&mut stream).await;
+        }
+    }
+    let mut client = sessions_by_tls(daemon.grpc_addr(), ours.client(None), None);
+    say(&mut client, "chat", "hi").await;
+}
+
+#[tokio::test]
+async fn a_socket_is_for_its_users_and_knows_them() {
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("grpc.sock");
+    let uid = home.path().metadata().expect("a directory").uid();
+    let setup = |mode: &str, uid: u32| {
+        let unix = format!("unix: {{ mode: {mode}, peers: [ {{ uid: {uid}, tenant: beta }} ] }}");
+        let setup = Setup::default().two_tenants("", "").server(&unix);
+        setup.listen(&format!("unix:{}", path.display()))
+    };
+    let mode = |path: &Path| path.metadata().expect("a socket").permissions().mode() & 0o777;
+    let mut daemon = Daemon::with(setup("0600", uid)).await;
+    assert_eq!(mode(&path), 0o600);
+    assert_eq!(daemon.grpc_addr(), format!("unix:{}", path.display()));
+    let mut beta = sessions_at_socket(&path, None);
+    say(&mut beta, "b", "hi").await;
+    let mut alpha = sessions_at_socket(&path, Some(Setup::ALPHA));
+    assert_eq!(count(&mut alpha).await, 0, "a key that is given decides");
+    let listed = run(&["--addr", daemon.grpc_addr(), "sessions", "list"], &[]).await;
+    assert!(listed.stdout.contains('b'), "{listed:?}");
+    // What a killed daemon leaves behind is in nobody's way.
+    daemon.kill9().await;
+    assert!(path.exists());
+    daemon.restart_with(setup("0660", uid + 1)).await;
+    assert_eq!(mode(&path), 0o660);
+    let other = sessions_at_socket(&path, None)
+        .append(append("chat", [user("hi")]))
+        .await;
+    refused(other, Code::Unauthenticated, "NO_KEY");
+    let second = Daemon::refused(&setup("0600", uid)).await;
+    assert!(second.stderr.contains("cannot listen"), "{second:?}");
+    daemon.stop().await;
+    assert!(!path.exists(), "it leaves no socket");
+}
+
+#[tokio::test]
+async fn without_keys_a_socket_is_open_to_who_may_open_it() {
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("grpc.sock");
+    let setup = Setup::default().listen(&format!("unix:{}", path.display()));
+    let _daemon = Daemon::with(setup).await;
+    say(&mut sessions_at_socket(&path, None), "chat", "hi").await;
+}
