@@ -114,6 +114,7 @@ impl App {
         engine.run_worker(log.reporter());
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
+        engine.start_erasing(vec![Arc::new(search.clone()), Arc::new(memories.clone())]);
         let keyring = Keyring::new(&config.keys, &engine).ok_or_else(|| {
             unavailable("a key belongs to a tenant that is not configured".to_owned())
         })?;

@@ -250,6 +250,7 @@ pub(super) fn event_kind(event: &Event) -> (&'static str, v1::EndReason, Option<
             };
             (kind, end_reason(*reason), None)
         }
+        EventKind::Erased => ("erased", none, None),
         EventKind::Compacted {
             number,
             trigger,

@@ -13,12 +13,10 @@ use memoird_core::window::SavedCut;
 use super::compaction;
 use super::intake::{Intake, folded_live, folded_row};
 use super::outbox;
-use super::prune::prune;
+use super::prune::{Pruned, prune};
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnPlace, protect};
-use crate::{
-    ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, Unpruned, summaries, windows,
-};
+use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, summaries, windows};
 
 /// The writing end of the journal.
 #[derive(Debug)]
@@ -141,13 +139,18 @@ impl Writer {
         &mut self.connection
     }
 
+    /// The same, to look at.
+    pub(super) fn shared_connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
     /// generation goes once its turns are gone. The intake must have been folded.
     pub(super) fn prune(
         &mut self,
         before: PruneBefore,
         bounds: PruneBounds,
-    ) -> Result<Unpruned, StoreError> {
+    ) -> Result<Pruned, StoreError> {
         prune(&mut self.connection, before, bounds)
     }
 }
