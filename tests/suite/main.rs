@@ -14,6 +14,7 @@ mod demo;
 mod deploy;
 mod disk;
 mod durability;
+mod erasure;
 mod export;
 mod flood;
 mod histories;

@@ -11,6 +11,7 @@ mod compaction;
 mod connect;
 mod daemon;
 mod demo;
+mod erase;
 pub(crate) mod exit;
 mod export;
 mod hooks;
@@ -102,7 +103,7 @@ enum Command {
     Config(ConfigCommand),
     /// Play recorded conversations into sessions, message by message
     Replay(ReplayArgs),
-    /// Look at sessions and end them
+    /// Look at sessions, end them and erase them
     #[command(subcommand)]
     Sessions(SessionsCommand),
     /// Look at memories, add, find and forget them, and move them between daemons
