@@ -258,12 +258,13 @@ fn every_crate_takes_its_lints_and_its_version_from_the_workspace() {
 
 /// The components of the engine, and which of them each may use. What is not listed here
 /// (clocks, errors, events, tenants and the like) lies below all of them and uses none.
-const COMPONENTS: [(&str, &[&str]); 7] = [
+const COMPONENTS: [(&str, &[&str]); 8] = [
     ("journal", &[]),
     ("sessions", &["journal"]),
     ("compaction", &["sessions"]),
     ("hooks", &["sessions"]),
     ("transcripts", &["sessions"]),
+    ("erasure", &["sessions", "hooks"]),
     ("commands", &["sessions", "compaction"]),
     // Composes them.
     (
@@ -274,6 +275,7 @@ const COMPONENTS: [(&str, &[&str]); 7] = [
             "compaction",
             "hooks",
             "transcripts",
+            "erasure",
             "commands",
             "config",
         ],

@@ -15,6 +15,7 @@ mod demo;
 mod deploy;
 mod disk;
 mod durability;
+mod erasure;
 mod export;
 mod flood;
 mod histories;

@@ -1,9 +1,9 @@
 //! Tenants: nobody reads, changes or ends what belongs to somebody else.
 
 use memoird_proto::v1::{
-    CompactSessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
-    GetStatsRequest, HistoryScope, ListSessionsRequest, PatchStateRequest, ResetSessionRequest,
-    SweepNowRequest, UndoCompactionRequest,
+    CompactSessionRequest, EndSessionRequest, EraseSessionRequest, Erased, GetHistoryRequest,
+    GetSessionRequest, GetStatsRequest, HistoryScope, ListSessionsRequest, PatchStateRequest,
+    ResetSessionRequest, SweepNowRequest, UndoCompactionRequest,
 };
 use tonic::Code;
 
@@ -64,6 +64,14 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
     refused(stranger.reset_session(reset).await, code, reason);
     let end = EndSessionRequest { session_id: id() };
     refused(stranger.end_session(end).await, code, reason);
+    for named in ["", generation] {
+        let erase = EraseSessionRequest {
+            session_id: id(),
+            generation: named.into(),
+        };
+        let erased = stranger.erase_session(erase).await.expect("an answer");
+        assert_eq!(erased.into_inner().erased, Some(Erased::default()));
+    }
     let mut into = keyed(session, "k", [user("into your life")]);
     into.expected_generation = generation.into();
     refused(

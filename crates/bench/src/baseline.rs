@@ -203,6 +203,18 @@ impl SessionService for Bare {
         unknown()
     }
 
+    async fn erase_session(&self, _: Request<EraseSessionRequest>) -> Answer<EraseSessionResponse> {
+        unknown()
+    }
+
+    async fn erase_subject(&self, _: Request<EraseSubjectRequest>) -> Answer<EraseSubjectResponse> {
+        unknown()
+    }
+
+    async fn get_erasure(&self, _: Request<GetErasureRequest>) -> Answer<GetErasureResponse> {
+        unknown()
+    }
+
     async fn undo_compaction(
         &self,
         _: Request<UndoCompactionRequest>,

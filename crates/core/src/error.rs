@@ -34,6 +34,12 @@ pub enum CoreError {
         /// The text that was sent, at most 64 characters of it.
         text: String,
     },
+    /// An erasure's id is not a ULID.
+    #[error("job_id {text:?} is not one that EraseSession or EraseSubject gave")]
+    ErasureIdInvalid {
+        /// The text that was sent, at most 64 characters of it.
+        text: String,
+    },
     /// A hook's name has other characters, or too many.
     #[error("hook name {text:?} takes 1 to {HOOK_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
     HookNameInvalid {

@@ -242,6 +242,12 @@ ulid!(
     LeaseInvalid
 );
 
+ulid!(
+    /// One job that erases: a ULID, so jobs sort by when they were asked for.
+    ErasureId,
+    ErasureIdInvalid
+);
+
 fn ulid_text(number: u128) -> [u8; ULID_LEN] {
     let mut text = [0_u8; ULID_LEN];
     let mut rest = number;

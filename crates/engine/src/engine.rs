@@ -13,6 +13,8 @@ use crate::blocking::{Blocking, StoreAccess};
 use crate::commands::Commands;
 use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
 use crate::config::EngineConfig;
+use crate::eraser::Eraser;
+use crate::erasure::Erasures;
 use crate::error::EngineError;
 use crate::events::EventSignal;
 use crate::hooks::{Hooks, Outbox, RetentionConfig};
@@ -40,6 +42,8 @@ pub struct Engine {
     pub compaction: Compaction,
     /// Hooks and their deliveries.
     pub hooks: Hooks,
+    /// What removes a session or a subject for good.
+    pub erasures: Erasures,
     /// What was said, for an index that follows the journal.
     pub transcripts: Transcripts,
     /// What happens to sessions.
@@ -114,6 +118,7 @@ impl Engine {
             },
             config.compaction.clone(),
         );
+        let erasures = Erasures::new(sessions.clone(), Arc::clone(&outbox), Arc::clone(&machine));
         let hooks = Hooks::new(
             outbox,
             sessions.clone(),
@@ -136,6 +141,7 @@ impl Engine {
             commands,
             compaction,
             hooks,
+            erasures,
             machine,
             blocking,
             models,
@@ -214,6 +220,13 @@ impl Engine {
 
     /// Runs a worker until the engine is closed.
     pub fn run_worker(&self, worker: impl Worker) {
+        self.supervisor.run(worker);
+    }
+
+    /// Starts to erase, with all that keeps something beside the journal, until the engine is
+    /// closed. Until then erasures are only written down.
+    pub fn start_erasing(&self, erasers: Vec<Arc<dyn Eraser>>) {
+        let worker = self.erasures.worker(erasers, self.stopping());
         self.supervisor.run(worker);
     }
 

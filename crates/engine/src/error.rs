@@ -1,7 +1,7 @@
 //! Why a call could not be done.
 
 use memoird_core::CoreError;
-use memoird_core::ids::{DeliveryId, Generation, SessionId};
+use memoird_core::ids::{DeliveryId, ErasureId, Generation, SessionId};
 use memoird_store::{Refused, StoreError};
 use thiserror::Error;
 
@@ -31,6 +31,15 @@ pub enum EngineError {
         /// The id.
         id: DeliveryId,
     },
+    /// There is no erasure of this name.
+    #[error("there is no erasure {id}; it was done very long ago, or is another tenant's")]
+    ErasureNotFound {
+        /// The id.
+        id: ErasureId,
+    },
+    /// As many erasures of the tenant are under way as may be.
+    #[error("too many erasures are under way; try again when one is done")]
+    ErasuresTooMany,
     /// Durability is `off`.
     #[error("there is no journal (durability: off); only the live history can be read")]
     JournalOff,

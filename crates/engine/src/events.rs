@@ -46,6 +46,8 @@ pub enum EventKind {
     },
     /// A generation ended.
     Ended(EndReason),
+    /// All that was said in it was erased.
+    Erased,
     /// The oldest exchanges became a summary.
     Compacted {
         /// Counts the summaries of the generation, from 1.

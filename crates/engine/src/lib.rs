@@ -5,8 +5,8 @@
 //! plain method calls, component by component. gRPC is one client of it; a test is another.
 //!
 //! The components own their state, and use each other in one direction:
-//! `journal` ← `sessions` ← `compaction` ← `commands`, and `sessions` ← `hooks`; `engine`
-//! composes them. Only `sessions` knows where a session is.
+//! `journal` ← `sessions` ← `compaction` ← `commands`, and `sessions` ← `hooks` ← `erasure`;
+//! `engine` composes them. Only `sessions` knows where a session is.
 
 mod background;
 mod blocking;
@@ -14,6 +14,8 @@ mod commands;
 mod compaction;
 mod config;
 mod engine;
+mod eraser;
+mod erasure;
 mod error;
 mod events;
 mod hooks;
@@ -45,6 +47,8 @@ pub use compaction::{
 };
 pub use config::EngineConfig;
 pub use engine::Engine;
+pub use eraser::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
+pub use erasure::Erasures;
 pub use error::EngineError;
 pub use events::{EVENTS_KEPT, Event, EventKind};
 pub use hooks::{
@@ -54,6 +58,7 @@ pub use hooks::{
 pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine};
 pub use memoird_core::window::WindowTurn;
+pub use memoird_store::EraseTarget;
 pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use model_fault::{FaultKind, ModelFault};
 pub use models::{ContextConfig, ContextModel};

@@ -222,9 +222,9 @@ mod tests {
         let [ours, theirs] = [(); 2].map(|()| Prompts::default());
         let prompt = ["be brief", "[]"];
         let scale = ScaleId(1);
-        ours.put(scale, ours.digest(prompt), 7);
-        assert_eq!(ours.get(scale, ours.digest(prompt)), Some(7));
-        assert_eq!(theirs.get(scale, theirs.digest(prompt)), None);
-        assert_eq!(theirs.get(scale, ours.digest(prompt)), None);
+        ours.put((scale, ours.digest(prompt), None), 7);
+        assert_eq!(ours.get((scale, ours.digest(prompt), None)), Some(7));
+        assert_eq!(theirs.get((scale, theirs.digest(prompt), None)), None);
+        assert_eq!(theirs.get((scale, ours.digest(prompt), None)), None);
     }
 }

@@ -169,6 +169,22 @@ pub enum ForgetRequest {
     Subject(Subject),
     /// All that fit.
     Filter(MemoryFilter),
+    /// All that came from these.
+    Sources(ForgetSources),
+}
+
+/// Where memories came from that are to be forgotten, whosever they are.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ForgetSources {
+    /// A session, in any of its lives.
+    pub session: Option<SessionId>,
+    /// Lives of sessions. At most [`ForgetSources::GENERATIONS_MAX`].
+    pub generations: Vec<Generation>,
+}
+
+impl ForgetSources {
+    /// The most generations of one request: they are written down with the job.
+    pub const GENERATIONS_MAX: usize = 1_000;
 }
 
 /// Counts of removed rows, or in a dry run of those that would be removed.

@@ -3,6 +3,7 @@
 //! Each tenant's memories are in a file of their own. All its writes go through one queue
 //! ([`write_queue`]), in groups; reads go past it.
 
+mod erase;
 mod extraction;
 mod forget;
 mod manifests;

@@ -114,6 +114,7 @@ impl Index {
         let mut writer = FILE.writer(path, !is_usable)?;
         // What a crash of the machine takes of the log is read from the journal again.
         writer.pragma_update(None, "synchronous", "NORMAL")?;
+        writer.pragma_update(None, "secure_delete", "ON")?;
         if !is_usable {
             let transaction = writer.transaction()?;
             transaction.execute_batch(SCHEMA)?;

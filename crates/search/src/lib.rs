@@ -6,6 +6,7 @@
 
 mod config;
 mod counters;
+mod erase;
 mod error;
 mod follower;
 mod index;

@@ -47,7 +47,7 @@ const AROUND_BYTES_MAX: usize = 512 << 10;
 /// Full text over the turns of all tenants. Cheap to clone; every clone is the same.
 #[derive(Clone, Debug)]
 pub struct Search {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 /// What calls and the worker share.
@@ -60,6 +60,9 @@ pub(crate) struct Shared {
     pub(crate) index: Mutex<Option<Arc<Index>>>,
     /// Set by whoever finds the file damaged: the worker makes it anew.
     pub(crate) is_damaged: AtomicBool,
+    /// True while pages may have stems of turns that were erased: at the start a crash may have
+    /// left any.
+    pub(crate) has_stale_stems: AtomicBool,
     /// Counts the calls that wait for the index.
     pub(crate) asked: AtomicU64,
     /// Of those, the last that came before the worker found nothing more to take in.
@@ -101,6 +104,7 @@ impl Search {
             config,
             index: Mutex::default(),
             is_damaged: AtomicBool::new(false),
+            has_stale_stems: AtomicBool::new(true),
             asked: AtomicU64::new(0),
             answered: watch::Sender::new(0),
             wanted: Notify::new(),
@@ -175,7 +179,7 @@ impl Search {
     }
 
     /// Waits until the index has what was said so far. False when it takes too long.
-    async fn catch_up(&self) -> bool {
+    pub(crate) async fn catch_up(&self) -> bool {
         let shared = &self.shared;
         if shared.engine.transcripts.settled().await.is_err() {
             return false;

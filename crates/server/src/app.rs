@@ -156,6 +156,7 @@ impl App {
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
+        engine.start_erasing(vec![Arc::new(search.clone()), Arc::new(memories.clone())]);
         let keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
                 unavailable("a key belongs to a tenant that is not configured".to_owned())

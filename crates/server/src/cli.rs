@@ -13,6 +13,7 @@ mod connect;
 mod connector;
 mod daemon;
 mod demo;
+mod erase;
 pub(crate) mod exit;
 mod export;
 mod hooks;
@@ -106,7 +107,7 @@ enum Command {
     Config(ConfigCommand),
     /// Play recorded conversations into sessions, message by message
     Replay(ReplayArgs),
-    /// Look at sessions and end them
+    /// Look at sessions, end them and erase them
     #[command(subcommand)]
     Sessions(SessionsCommand),
     /// Look at memories, add, find and forget them, and move them between daemons

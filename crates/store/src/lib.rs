@@ -5,12 +5,14 @@
 
 mod checksum;
 pub mod encoding;
+mod erasure;
 mod error;
 mod lock;
 mod memory;
 pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
+pub mod sqlite_gaps;
 mod summaries;
 pub mod verify;
 mod windows;
@@ -20,13 +22,16 @@ use std::sync::Arc;
 use memoird_core::change::{ChangeSet, EndReason};
 use memoird_core::compaction::Summary;
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, Subject, TenantId};
+use memoird_core::ids::{
+    DeliveryId, ErasureId, Generation, HookName, SessionKey, Subject, TenantId,
+};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 
 pub use checksum::{DAMAGED_TEXT, TurnCounts};
+pub use erasure::{EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage};
 pub use error::StoreError;
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
@@ -206,6 +211,15 @@ pub struct Unpruned {
     pub pages: bool,
 }
 
+/// What of the disk's pages may still hold what was removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Unclean {
+    /// There are more free pages.
+    pub pages: bool,
+    /// The log could not be emptied: somebody reads an older moment.
+    pub log: bool,
+}
+
 /// The journal. Every method may block.
 pub trait Store: Send + Sync + 'static {
     /// Writes all sets in one transaction, each whole or not at all, in their order.
@@ -361,6 +375,60 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store cannot be written; what was forgotten stays so.
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError>;
+
+    /// Writes an erasure down, or how far it is. Its counts of rows are the store's own: see
+    /// [`Self::erase_rows`].
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError>;
+
+    /// An erasure; `None` when there was none of this name, or very long ago.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError>;
+
+    /// The erasures that are not done, oldest first, at most so many.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError>;
+
+    /// Finds generations that an erasure covers, and notes them, about `rows_max` at once. A
+    /// session's are noted all at once. True when there are no more.
+    ///
+    /// # Errors
+    /// When the store cannot be read or written.
+    fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
+
+    /// What an erasure covers, as far as it was collected.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError>;
+
+    /// Removes about `rows_max` rows of what an erasure covers, owed deliveries first, and adds
+    /// them to its counts in the same transaction. From then on no hook is given a generation
+    /// whose rows are gone.
+    ///
+    /// # Errors
+    /// When the store cannot be written; what was removed stays so.
+    fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError>;
+
+    /// Removes the names of sessions and subjects from an erasure, about `rows_max` rows at
+    /// once. True when none is left.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError>;
+
+    /// Gives back at most `pages_max` free pages, and once there are none empties the log: what
+    /// was removed is then nowhere in the files.
+    ///
+    /// # Errors
+    /// When the store cannot be written.
+    fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError>;
 
     /// How many turns that were read had no checksum, or did not fit it.
     fn turn_counts(&self) -> TurnCounts {

@@ -1,6 +1,7 @@
 //! A journal that lives as long as the process: for tests and simulations, where the
 //! disk would only be in the way.
 
+mod erase;
 mod outbox;
 mod tables;
 
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::{ChangeSet, LiveSet};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
+use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -18,8 +19,9 @@ use tables::{Row, Tables};
 
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, Refused, Store,
-    StoreError, Unpruned, WrittenTurn, WrittenTurns, encoding, summaries,
+    ErasedRows, Erasure, ErasureScope, ErasureStage, GenerationOwner, JournalPage, JournalRange,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, Unclean, Unpruned, WrittenTurn,
+    WrittenTurns, encoding, summaries,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -28,6 +30,9 @@ use crate::{
 pub struct MemoryStore {
     tables: Mutex<Tables>,
 }
+
+/// Erasures that can still be asked for.
+const ERASURES_KEPT: usize = 10_000;
 
 /// What a kept generation takes beside its turns and its JSON, and what a turn takes
 /// beside its content: about so many bytes.
@@ -304,7 +309,8 @@ impl Store for MemoryStore {
 
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
         let mut tables = self.tables();
-        outbox::record_outcomes(&mut tables.outbox, outcomes);
+        let lost = outbox::record_outcomes(&mut tables.outbox, outcomes);
+        lost.iter().for_each(|id| tables.note_given(id));
         tables.is_all_owed = false;
         Ok(())
     }
@@ -358,6 +364,64 @@ impl Store for MemoryStore {
         }
         tables.keys.retain(|_, keys| !keys.is_empty());
         Ok(Unpruned::default())
+    }
+
+    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
+        let mut tables = self.tables();
+        let kept = tables.erasures.entry(erasure.id);
+        let (known, _) = kept.or_insert_with(|| (erasure.clone(), ErasureScope::default()));
+        known.stage = erasure.stage;
+        known.counts = erasure.counts;
+        known.outside.clone_from(&erasure.outside);
+        while tables.erasures.len() > ERASURES_KEPT
+            && let Some(oldest) = tables.erasures.first_entry()
+            && oldest.get().0.stage == ErasureStage::Done
+        {
+            oldest.remove();
+        }
+        Ok(())
+    }
+
+    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
+        let tables = self.tables();
+        Ok(tables.erasures.get(&id).map(|(erasure, _)| erasure.clone()))
+    }
+
+    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError> {
+        let tables = self.tables();
+        let known = tables.erasures.values().map(|(erasure, _)| erasure);
+        let open = known.filter(|erasure| erasure.stage < ErasureStage::Done);
+        Ok(open.take(max).cloned().collect())
+    }
+
+    fn collect_erased(&self, id: ErasureId, _: usize) -> Result<bool, StoreError> {
+        self.tables().collect_erased(id);
+        Ok(true)
+    }
+
+    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
+        let tables = self.tables();
+        Ok(tables
+            .erasures
+            .get(&id)
+            .map(|(_, scope)| scope.clone())
+            .unwrap_or_default())
+    }
+
+    fn erase_rows(&self, id: ErasureId, _: usize) -> Result<ErasedRows, StoreError> {
+        Ok(self.tables().erase_rows(id))
+    }
+
+    fn forget_erasure_names(&self, id: ErasureId, _: usize) -> Result<bool, StoreError> {
+        if let Some((erasure, scope)) = self.tables().erasures.get_mut(&id) {
+            erasure.target = None;
+            *scope = ErasureScope::default();
+        }
+        Ok(true)
+    }
+
+    fn clean_pages(&self, _: usize) -> Result<Unclean, StoreError> {
+        Ok(Unclean::default())
     }
 }
 

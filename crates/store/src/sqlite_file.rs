@@ -162,6 +162,19 @@ pub fn look_only(path: &Path) -> rusqlite::Result<Connection> {
     Ok(connection)
 }
 
+/// Moves the log into the file and empties it, so that nothing is left in it of what was removed.
+/// Waits so long for readers of an older moment; true when it is empty.
+///
+/// # Errors
+/// When SQLite cannot write.
+pub fn empty_log(connection: &Connection, wait: Duration) -> rusqlite::Result<bool> {
+    connection.busy_timeout(wait)?;
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let is_busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    connection.busy_timeout(BUSY_TIMEOUT)?;
+    Ok(is_busy? == 0)
+}
+
 /// What a look at a file failed with. Whoever reads "damaged" moves the file away; no full
 /// disk may lead there. `Unknown` is what SQLite says of a schema or a format that it cannot
 /// make sense of.
@@ -186,7 +199,7 @@ pub(crate) fn log_bytes(path: &Path) -> u64 {
     std::fs::metadata(path.with_extension("db-wal")).map_or(0, |meta| meta.len())
 }
 
-fn unusable(path: &Path, source: std::io::Error) -> StoreError {
+pub(crate) fn unusable(path: &Path, source: std::io::Error) -> StoreError {
     StoreError::DirUnusable {
         dir: path.parent().unwrap_or(path).to_owned(),
         source,

@@ -169,6 +169,7 @@ impl Dispatcher {
                 .results
                 .iter()
                 .map(|(delivery, _)| delivery.id.generation);
+            outbox.finish(generations.clone());
             let name = &attempt.hook.subscription.hook;
             if let Some(queue) = self.queues.get_mut(name) {
                 queue.ended(generations);
@@ -304,6 +305,7 @@ impl Dispatcher {
             let starts = self.starts;
             for batch in queue.take(found, wanted, now.steady, room, self.waits_for_batches) {
                 let (hooks, content_bytes) = (self.hooks.clone(), self.config.content_bytes);
+                outbox.begin(&batch);
                 let task = attempt(hooks, config.clone(), batch.clone(), content_bytes);
                 let task = self.attempts.spawn(task);
                 self.running.insert(task.id(), (config.clone(), batch));

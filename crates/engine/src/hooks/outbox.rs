@@ -1,11 +1,12 @@
 //! What hooks are owed: with a journal in it, written with the end that owes it; without
 //! one in memory, with the content, which is nowhere else.
 
-use std::sync::Arc;
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
 use memoird_core::change::EndReason;
-use memoird_core::ids::{HookName, TenantId};
+use memoird_core::ids::{Generation, HookName, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_store::{EndedRecord, MemoryStore, Store, StoreError, encoding};
 use tokio::sync::Notify;
@@ -25,6 +26,8 @@ pub(crate) struct Outbox {
     config: ArcSwap<HooksConfig>,
     /// Something may be owed or due that was not before.
     changed: Notify,
+    /// Generations that hooks may have in their hands, with the number of deliveries.
+    under_way: Mutex<HashMap<Generation, usize>>,
 }
 
 impl std::fmt::Debug for Outbox {
@@ -52,11 +55,12 @@ impl Outbox {
             memory,
             config: ArcSwap::from_pointee(config),
             changed: Notify::new(),
+            under_way: Mutex::default(),
         }
     }
 
     /// The hooks as they are now.
-    pub(super) fn config(&self) -> Arc<HooksConfig> {
+    pub(crate) fn config(&self) -> Arc<HooksConfig> {
         self.config.load_full()
     }
 
@@ -77,26 +81,67 @@ impl Outbox {
     }
 
     /// Calls the store that has the outbox, off the runtime's threads where it is a disk.
-    pub(super) async fn with_store<T: Send + 'static>(
+    pub(crate) async fn with_store<T: Send + 'static>(
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
         self.access.run(None, action).await
     }
 
-    /// The content of these deliveries, as many as one delivery may hold.
+    /// Notes that hooks are about to be given these.
+    pub(super) fn begin(&self, deliveries: &[Delivery]) {
+        let mut under_way = self.under_way();
+        for delivery in deliveries {
+            *under_way.entry(delivery.id.generation).or_default() += 1;
+        }
+    }
+
+    /// Notes that what became of these is written down.
+    pub(super) fn finish(&self, generations: impl Iterator<Item = Generation>) {
+        let mut under_way = self.under_way();
+        for generation in generations {
+            if let Some(count) = under_way.get_mut(&generation) {
+                *count -= 1;
+                if *count == 0 {
+                    under_way.remove(&generation);
+                }
+            }
+        }
+    }
+
+    /// True when a hook may have one of these in its hands. What is not owed any more gets into
+    /// no other.
+    pub(crate) fn are_under_way(&self, mut generations: impl Iterator<Item = Generation>) -> bool {
+        let under_way = self.under_way();
+        !under_way.is_empty() && generations.any(|generation| under_way.contains_key(&generation))
+    }
+
+    fn under_way(&self) -> MutexGuard<'_, HashMap<Generation, usize>> {
+        let under_way = self.under_way.lock();
+        under_way.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The content of these deliveries, as many as one delivery may hold, and which of them are
+    /// not owed any more. They have [begun](Self::begin).
     pub(super) async fn contents(
         &self,
         deliveries: &[Delivery],
         bytes_max: usize,
-    ) -> Result<Vec<SessionContent>, EngineError> {
+    ) -> Result<(Vec<SessionContent>, HashSet<Generation>), EngineError> {
         let wanted: Vec<_> = deliveries
             .iter()
-            .map(|delivery| (delivery.key.clone(), delivery.id.generation))
+            .map(|delivery| (delivery.key.clone(), delivery.id.clone()))
             .collect();
         let read = move |store: &dyn Store| {
-            let records = store.ended(&wanted, bytes_max)?;
-            Ok(records.into_iter().map(content_of).collect())
+            let (mut owed, mut cancelled) = (Vec::new(), HashSet::new());
+            for (key, id) in wanted {
+                match store.delivery(&id)? {
+                    Some(_) => owed.push((key, id.generation)),
+                    None => _ = cancelled.insert(id.generation),
+                }
+            }
+            let records = store.ended(&owed, bytes_max)?;
+            Ok((records.into_iter().map(content_of).collect(), cancelled))
         };
         self.with_store(read).await
     }

@@ -15,6 +15,8 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
 use thiserror::Error;
 
+use crate::eraser::{EraseFuture, EraseRequest};
+
 /// Something to do when a generation ends.
 ///
 /// A delivery is made at least once: the daemon may die after a hook has done its work
@@ -34,6 +36,13 @@ pub trait Hook: Debug + Send + Sync + 'static {
     /// missing in the answer counts as failed. Cancelled, by being dropped, at the time
     /// limit and when the daemon stops: what it started outside must then end as well.
     fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_>;
+
+    /// Erases what it wrote of a session or a subject; `None` where what it was given is out of
+    /// its reach. No delivery of these generations is under way, and none comes.
+    fn erase(&self, request: EraseRequest) -> Option<EraseFuture<'_>> {
+        let _ = request;
+        None
+    }
 }
 
 /// The answers of a hook, on their way.

@@ -12,8 +12,10 @@ use memoird_core::time::{Now, Steady};
 
 use super::census::ReservedPlace;
 use super::slot::{Slot, SlotInner, SlotState};
-use super::{Sessions, Submission};
+use super::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
+use crate::error::EngineError;
 use crate::journal::{Permit, Submitted};
+use crate::tenants::Tenant;
 
 /// A generation that ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -69,6 +71,8 @@ pub(super) enum EndCondition {
     UnusedSince(Steady),
     /// If it is expired, and was not used after this moment.
     ExpiredSince(Steady),
+    /// If it is this generation, which is erased: no hook hears of it.
+    Erased(Generation),
 }
 
 /// What became of an [`EndRequest`].
@@ -133,11 +137,12 @@ impl Sessions {
                 head.last_access <= moment
                     && head.is_expired(self.now().steady, slot.tenant.ttl_ms())
             }
+            EndCondition::Erased(generation) => head.generation == generation,
         };
         if !may_end {
             return EndAttempt::NotEnded;
         }
-        match self.submit_end(slot, &mut inner, request.reason, request.successor, permit) {
+        match self.submit_end(slot, &mut inner, request, permit) {
             Some(ended) => EndAttempt::Ended(ended),
             None => EndAttempt::NotEnded,
         }
@@ -148,10 +153,12 @@ impl Sessions {
         &self,
         slot: &Arc<Slot>,
         inner: &mut SlotInner,
-        reason: EndReason,
-        successor: Option<&TenantId>,
+        request: EndRequest<'_>,
         permit: Permit,
     ) -> Option<EndedSlot> {
+        let EndRequest {
+            reason, successor, ..
+        } = request;
         let head = inner.head()?;
         let at = self.now();
         let reason = match head.is_expired(at.steady, slot.tenant.ttl_ms()) {
@@ -164,13 +171,16 @@ impl Sessions {
             generation: head.generation,
             reason,
         };
-        let end = self.end_change(Ending {
-            key: &slot.key,
-            head,
-            session: inner.session(),
-            reason,
-            at,
-        });
+        let end = match request.condition {
+            EndCondition::Erased(_) => head.end(reason, at, Arc::default()),
+            _ => self.end_change(Ending {
+                key: &slot.key,
+                head,
+                session: inner.session(),
+                reason,
+                at,
+            }),
+        };
         let mut submission = Submission::new(vec![end]);
         let successor_place =
             successor.map(|tenant| ReservedPlace::new(&self.shared.census, tenant));
@@ -222,6 +232,54 @@ impl Sessions {
             self.shared.table.remove(slot);
         }
         inner.set_state(&slot.tenant, SlotState::Ended)
+    }
+
+    /// Ends a generation, if it lives, without hooks: it is erased. True when this ended it.
+    pub(crate) async fn end_unheard(
+        &self,
+        session: &SessionRef,
+        generation: Generation,
+    ) -> Result<bool, EngineError> {
+        let request = EndRequest {
+            condition: EndCondition::Erased(generation),
+            ..EndRequest::now(EndReason::Ended)
+        };
+        for _ in 0..ATTEMPTS_MAX {
+            let Some(slot) = self.find(session).await? else {
+                return Ok(false);
+            };
+            let permit = self.shared.journal.permit(0).await?;
+            match self.end_slot(&slot, request, permit) {
+                EndAttempt::Ended(ended) => match ended.submitted.written().await {
+                    Err(EngineError::SessionReloaded) => {}
+                    written => return written.map(|()| true),
+                },
+                EndAttempt::NotEnded => {
+                    let has_ended = slot.lock().has_ended();
+                    if !has_ended || self.has_durably_ended(&slot).await {
+                        return Ok(false);
+                    }
+                }
+                EndAttempt::NeedsLoad => self.load(&slot).await?,
+            }
+        }
+        Err(EngineError::RetriesExhausted)
+    }
+
+    /// The sessions of a tenant that live, as far as memory knows them.
+    pub(crate) fn live_heads(&self, tenant: &Tenant) -> Vec<(SessionId, Head)> {
+        let slots = self.shared.census.idle_list(&tenant.id).slots();
+        let head = |slot: &Arc<Slot>| {
+            let head = slot.lock().head().cloned()?;
+            Some((slot.key.session.clone(), head))
+        };
+        slots.iter().filter_map(head).collect()
+    }
+
+    /// Forgets the idempotency keys that were kept of a session without a journal; gives how
+    /// many there were.
+    pub(crate) fn forget_ended_keys(&self, session: &SessionRef) -> u64 {
+        self.shared.ended_keys.remove(&session.key)
     }
 
     /// Waits for the end of a session that was found ended. False when it was not written.
@@ -290,6 +348,13 @@ impl EndedKeys {
             };
             kept.count -= oldest.len();
         }
+    }
+
+    fn remove(&self, key: &SessionKey) -> u64 {
+        let mut kept = self.lock();
+        let removed = kept.sessions.remove(key).map_or(0, |keys| keys.len());
+        kept.count -= removed;
+        removed as u64
     }
 
     pub(super) fn get(&self, key: &SessionKey) -> Keys {

@@ -10,6 +10,7 @@ use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
 use memoird_core::time::Now;
 
+use super::end::EndRequest;
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
 use super::view::SessionView;
 use super::{ATTEMPTS_MAX, SessionRef, SessionVersion, Sessions, Submission};
@@ -271,7 +272,7 @@ impl Sessions {
             return Attempt::IsExpired;
         }
         let outcome = SessionView::of(&slot.key, head, &slot.tenant, now);
-        match self.submit_end(slot, &mut inner, reason, None, permit) {
+        match self.submit_end(slot, &mut inner, EndRequest::now(reason), permit) {
             Some(ended) => Attempt::Decided(Decided {
                 outcome,
                 wait: WaitFor::Written(ended.submitted),

@@ -8,14 +8,15 @@ use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet, SummaryChange};
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
+use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    GenerationOwner, JournalPage, JournalRange, MemoryStore, PruneBefore, PruneBounds, Refused,
-    Store, StoreError, Unpruned, WrittenTurn, WrittenTurns,
+    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, MemoryStore,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, Unclean, Unpruned, WrittenTurn,
+    WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -396,5 +397,37 @@ impl Store for FaultyStore {
 
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
         self.inner.prune(before, bounds)
+    }
+
+    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
+        self.inner.save_erasure(erasure)
+    }
+
+    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
+        self.inner.erasure(id)
+    }
+
+    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError> {
+        self.inner.open_erasures(max)
+    }
+
+    fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        self.inner.collect_erased(id, rows_max)
+    }
+
+    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
+        self.inner.erasure_scope(id)
+    }
+
+    fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
+        self.inner.erase_rows(id, rows_max)
+    }
+
+    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        self.inner.forget_erasure_names(id, rows_max)
+    }
+
+    fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
+        self.inner.clean_pages(pages_max)
     }
 }

@@ -27,6 +27,21 @@ pub struct GitConfig {
     /// costs as much as the list of its day's files is long.
     #[serde(with = "AsText::<Span>")]
     pub batch_wait: Duration,
+    /// What becomes of the history when a session or a subject is erased.
+    pub erase: EraseMode,
+}
+
+/// What becomes of the history when something of it is erased.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum EraseMode {
+    /// It is written anew without the files, and what held them is removed. Clones do not fit
+    /// any more.
+    #[default]
+    Rewrite,
+    /// It stays: a new commit removes the files, and the answer names the commits that still
+    /// have them.
+    Tombstone,
 }
 
 impl Default for GitConfig {
@@ -39,6 +54,7 @@ impl Default for GitConfig {
             author_email: "memoird@localhost".to_owned(),
             batch_max: 1_000,
             batch_wait: Duration::from_secs(1),
+            erase: EraseMode::default(),
         }
     }
 }

@@ -148,9 +148,31 @@ pub(super) fn remove(packs: &[ExistingPack], merged: &Path) {
 }
 
 impl ExistingPack {
+    /// The objects of a pack, whoever wrote it.
+    pub(super) fn ids(path: &Path) -> Result<Vec<Oid>, GitError> {
+        let index_path = path.with_extension("idx");
+        let index = match fs::read(&index_path) {
+            // It was never finished, or is being removed.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            index => index.doing("read", &index_path)?,
+        };
+        let entries = parse_index(&index).ok_or_else(|| {
+            let path = path.display();
+            GitError::unusable(format!(
+                "{path} is too large to be written anew; `git repack -a -d`"
+            ))
+        })?;
+        Ok(entries.into_iter().map(|entry| entry.id).collect())
+    }
+
+    /// Where its file is.
+    pub(super) fn pack_dir(&self) -> &Path {
+        self.path.parent().unwrap_or(&self.path)
+    }
+
     /// Reads the index of a pack and the types of its entries; `None` for a pack that memoird
     /// did not write.
-    fn open(path: PathBuf) -> Result<Option<Self>, GitError> {
+    pub(super) fn open(path: PathBuf) -> Result<Option<Self>, GitError> {
         let index_path = path.with_extension("idx");
         let index = fs::read(&index_path).doing("read", &index_path)?;
         let Some(mut entries) = parse_index(&index) else {

@@ -98,7 +98,7 @@ fn text(new: &[&SessionContent]) -> String {
 }
 
 /// An id on one line, control characters escaped, its middle left out when it is long.
-fn shortened(id: &SessionId) -> String {
+pub(super) fn shortened(id: &SessionId) -> String {
     let line = escaped(id.as_str().as_bytes());
     let chars: Vec<char> = line.chars().collect();
     if chars.len() <= ID_CHARS_MAX {

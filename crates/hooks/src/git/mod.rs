@@ -7,6 +7,7 @@
 mod config;
 mod deliver;
 mod delta;
+mod erase;
 mod error;
 mod existing;
 mod heads;
@@ -19,6 +20,7 @@ mod names;
 mod pack;
 mod read;
 mod repo;
+mod sweep;
 mod tree;
 
 use std::collections::HashMap;
@@ -28,10 +30,11 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    Blocking, Hook, HookCall, HookError, HookFuture, SessionContent, run_in_background,
+    Blocking, EraseFuture, EraseRequest, ErasedElsewhere, Hook, HookCall, HookError, HookFuture,
+    SessionContent, run_in_background,
 };
 
-pub use config::GitConfig;
+pub use config::{EraseMode, GitConfig};
 pub use error::GitError;
 pub use heads::{Head, heads};
 use lock::Stop;
@@ -95,6 +98,20 @@ impl GitHook {
         }
     }
 
+    async fn erase_all(&self, request: EraseRequest) -> Result<ErasedElsewhere, String> {
+        let guard = self.busy_of(&request.tenant).lock_owned().await;
+        let config = Arc::clone(&self.config);
+        let (_waiting, stop) = Stop::on_drop();
+        let work = run_in_background(Blocking::Threads, "git hook", move || {
+            let _guard = guard;
+            erase::erase(&config, &request, &stop)
+        });
+        match work.await {
+            Some(result) => result.map_err(|error| error.to_string()),
+            None => Err("the erasure was broken off; see the daemon's log".to_owned()),
+        }
+    }
+
     fn busy_of(&self, tenant: &TenantId) -> Arc<tokio::sync::Mutex<()>> {
         let mut busy = self.busy.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(busy.entry(tenant.clone()).or_default())
@@ -112,5 +129,9 @@ impl Hook for GitHook {
 
     fn deliver(&self, calls: Vec<HookCall>) -> HookFuture<'_> {
         Box::pin(self.deliver_all(calls))
+    }
+
+    fn erase(&self, request: EraseRequest) -> Option<EraseFuture<'_>> {
+        Some(Box::pin(self.erase_all(request)))
     }
 }

@@ -55,6 +55,14 @@ pub(super) fn parse(file: &str) -> Option<(&str, Generation)> {
     Some((session, generation.parse().ok()?))
 }
 
+/// The generation whose file this is, of either kind.
+pub(super) fn generation(file: &str) -> Option<Generation> {
+    let stem = file
+        .strip_suffix(MARKDOWN)
+        .or_else(|| file.strip_suffix(LINES))?;
+    stem.rsplit_once('-')?.1.parse().ok()
+}
+
 /// The folders of what ended then.
 pub(super) fn folders(ended_at: Timestamp) -> [String; 4] {
     let [year, month, day] = time::day(ended_at);

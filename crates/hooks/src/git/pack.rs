@@ -21,7 +21,7 @@ use super::delta;
 use super::error::{Doing, GitError};
 use super::existing::{Content, ExistingPack, PackEntry};
 use super::lock::Stop;
-use super::repo::sync_dir;
+use super::repo::{Repo, sync_dir};
 use super::tree::Trees;
 
 /// How the names of unfinished files begin; `git prune` removes what begins with `tmp_`.
@@ -149,6 +149,62 @@ impl Objects {
         }
         pack.finish()
     }
+}
+
+impl Objects {
+    /// Adds an object that the repository has.
+    pub(super) fn copy(&mut self, repo: &Repo, id: Oid) -> Result<(), GitError> {
+        let damaged = |error: git2::Error| repo.damaged(&id, error);
+        let odb = repo.git.odb().map_err(damaged)?;
+        let object = odb.read(id).map_err(damaged)?;
+        let added = self.add(object.kind(), object.data());
+        added.map_err(|error| repo.damaged(&id, error))?;
+        Ok(())
+    }
+}
+
+/// Writes those objects of a pack that are `kept` as a new one, where there are any. A delta stays
+/// one as long as its base stays in the pack.
+pub(super) fn write_part(
+    repo: &Repo,
+    old: &ExistingPack,
+    kept: &HashSet<Oid>,
+    stop: &Stop,
+) -> Result<(), GitError> {
+    let here: HashSet<Oid> = old.entries.iter().map(|entry| entry.id).collect();
+    let mut whole = Objects::new();
+    let mut copied = Vec::new();
+    for entry in old.entries.iter().filter(|entry| kept.contains(&entry.id)) {
+        stop.check()?;
+        let base = match entry.content {
+            Content::Delta => Some(base_of(&old.read(entry)?, repo, entry.id)?),
+            Content::Folder | Content::Other => None,
+        };
+        match base.is_none_or(|base| kept.contains(&base) && here.contains(&base)) {
+            true => copied.push(entry),
+            false => whole.copy(repo, entry.id)?,
+        }
+    }
+    if copied.is_empty() && whole.count() == 0 {
+        return Ok(());
+    }
+    let mut pack = NewPack::create(old.pack_dir(), copied.len() + whole.count())?;
+    for entry in &whole.entries {
+        pack.put(entry.id, entry.crc32, &whole.body[entry.range.clone()])?;
+    }
+    for entry in copied {
+        stop.check()?;
+        pack.put(entry.id, entry.crc32, &old.read(entry)?)?;
+    }
+    pack.finish().map(|_| ())
+}
+
+/// The object that a delta names as its base: behind its type and size.
+fn base_of(entry: &[u8], repo: &Repo, id: Oid) -> Result<Oid, GitError> {
+    let size_bytes = entry.iter().take_while(|byte| **byte & 128 != 0).count() + 1;
+    let base = entry.get(size_bytes..size_bytes + 20);
+    let base = base.ok_or_else(|| repo.damaged(&id, "is no delta"))?;
+    repo.id(base)
 }
 
 /// Entries with deltas for folders that are much like a larger one. A folder mostly grows,

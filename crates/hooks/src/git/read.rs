@@ -99,6 +99,20 @@ impl Checkpoints {
         Ok(found)
     }
 
+    /// Looks at every checkpoint of one session, or of all.
+    pub(super) fn each(
+        &self,
+        session: Option<&SessionId>,
+        mut look: impl FnMut(CheckpointEntry),
+    ) -> Result<(), GitError> {
+        self.search(session, None, |path, text| {
+            if let Some(found) = entry(path, text, session) {
+                look(found);
+            }
+            true
+        })
+    }
+
     /// Calls `look` with path and content of what may be wanted, until it is false.
     fn search(
         &self,

@@ -23,8 +23,8 @@ const MODE_FOLDER: &[u8] = b"40000";
 #[derive(Clone)]
 pub(super) struct Entry<'a> {
     mode: &'a [u8],
-    name: &'a [u8],
-    id: &'a [u8],
+    pub(super) name: &'a [u8],
+    pub(super) id: &'a [u8],
     /// Where it is in the bytes of the folder.
     pub(super) range: Range<usize>,
 }
@@ -40,7 +40,7 @@ impl<'a> Entry<'a> {
         }
     }
 
-    fn is_folder(&self) -> bool {
+    pub(super) fn is_folder(&self) -> bool {
         self.mode == MODE_FOLDER
     }
 
@@ -57,6 +57,17 @@ impl<'a> Entry<'a> {
         };
         let by_name = self.name[..common].cmp(&other.name[..common]);
         by_name.then_with(|| next(self).cmp(&next(other)))
+    }
+
+    /// Writes it as the entry of another object.
+    pub(super) fn write_with(&self, id: Oid, folder: &mut Vec<u8>) {
+        let other = Entry {
+            mode: self.mode,
+            name: self.name,
+            id: id.as_bytes(),
+            range: 0..0,
+        };
+        other.write(folder);
     }
 
     fn write(&self, folder: &mut Vec<u8>) {
@@ -132,6 +143,11 @@ impl<'a> Trees<'a> {
             self.known.insert(id, bytes);
         }
         Ok(())
+    }
+
+    /// Takes a folder that was made elsewhere.
+    pub(super) fn note(&mut self, id: Oid, bytes: Vec<u8>) {
+        self.known.insert(id, bytes);
     }
 
     /// The bytes of a folder that was loaded or written.

@@ -7,6 +7,7 @@
 
 mod bad_days;
 mod commits;
+mod erasing;
 mod kit;
 mod packs;
 mod reading;

@@ -6,7 +6,7 @@
 
 use std::collections::HashSet;
 
-use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use rusqlite::{Row, params};
 
@@ -16,7 +16,7 @@ use super::time::moment;
 use super::writer::Doomed;
 use super::{ForgetProgress, MemoryReader, MemoryWriter};
 use crate::MemoryError;
-use crate::requests::{ForgetOutcome, ForgetRequest};
+use crate::requests::{ForgetOutcome, ForgetRequest, ForgetSources};
 
 /// Memories that a step checks at most for each that it may remove.
 const LOOKED_AT_PER_ROW: usize = 8;
@@ -38,6 +38,8 @@ struct Criteria {
     tags: Vec<String>,
     after: Option<i64>,
     before: Option<i64>,
+    /// Generations ascending.
+    sources: Option<ForgetSources>,
 }
 
 /// A job as it is written down.
@@ -122,6 +124,7 @@ impl MemoryReader<'_> {
             tags: Vec::new(),
             after: None,
             before: None,
+            sources: None,
         };
         let owner_of = |subject: &Subject| -> Answer<i64> {
             Ok(find_partition(self.connection, subject)?.unwrap_or(NOBODY))
@@ -149,6 +152,14 @@ impl MemoryReader<'_> {
                 before: filter.before.map(moment),
                 ..all
             },
+            ForgetRequest::Sources(sources) => {
+                let mut sources = sources.clone();
+                sources.generations.sort_unstable();
+                Criteria {
+                    sources: Some(sources),
+                    ..all
+                }
+            }
         })
     }
 
@@ -176,7 +187,7 @@ impl MemoryReader<'_> {
             "?3 IS NULL"
         };
         let sql = format!(
-            "SELECT no, id, born, kind, observed, tags FROM memories
+            "SELECT no, id, born, kind, observed, tags, session, generation FROM memories
              WHERE id > ?1 AND {owned} ORDER BY id LIMIT ?2"
         );
         let mut statement = self.connection.prepare_cached(&sql)?;
@@ -212,9 +223,19 @@ impl MemoryWriter<'_> {
         at: Timestamp,
     ) -> Answer<()> {
         let criteria = self.criteria(request)?;
-        let leases = "UPDATE cursors SET lease = NULL
-                      WHERE lease IS NOT NULL AND (owner = ?1 OR ?1 IS NULL)";
-        self.run(leases, [criteria.owner])?;
+        if let ForgetRequest::Sources(sources) = request {
+            // What was said there is gone: nothing is extracted of it any more.
+            for generation in &sources.generations {
+                for table in ["cursors", "remembered"] {
+                    let sql = format!("DELETE FROM {table} WHERE generation = ?");
+                    self.run(&sql, [generation.to_bytes()])?;
+                }
+            }
+        } else {
+            let leases = "UPDATE cursors SET lease = NULL
+                          WHERE lease IS NOT NULL AND (owner = ?1 OR ?1 IS NULL)";
+            self.run(leases, [criteria.owner])?;
+        }
         if let ForgetRequest::Subject(subject) = request {
             let sql = "DELETE FROM partitions WHERE no = ?";
             self.run(sql, [criteria.owner])?;
@@ -225,7 +246,9 @@ impl MemoryWriter<'_> {
             self.run(sql, params![digest, moment(at)])?;
         }
         let sql = "INSERT INTO forget_jobs (job, at, born, whole, owner, memory, kinds, tags,
-            after, before, position, counts) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+            after, before, position, counts, session, generations)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
+        let sources = criteria.sources.as_ref();
         let parameters = params![
             job.to_bytes(),
             moment(at),
@@ -239,6 +262,8 @@ impl MemoryWriter<'_> {
             criteria.before,
             [0_u8; 16],
             pack(ForgetOutcome::default()),
+            sources.and_then(|sources| sources.session.as_ref().map(SessionId::as_str)),
+            sources.map(|sources| pack_generations(&sources.generations)),
         ];
         self.run(sql, parameters)
     }
@@ -249,7 +274,7 @@ impl MemoryWriter<'_> {
     /// When the file cannot be written.
     pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
-                   counts FROM forget_jobs WHERE job = ?";
+                   counts, session, generations FROM forget_jobs WHERE job = ?";
         let id = job.to_bytes();
         let found = self.one(sql, [id], Job::read)?;
         let Some(mut job) = found else {
@@ -305,6 +330,15 @@ impl Criteria {
         if born > self.born || self.kinds >> kind & 1 == 0 || !is_in_time {
             return Ok(false);
         }
+        if let Some(sources) = &self.sources {
+            let session = row.get_ref(6)?.as_str_or_null()?;
+            let generation: Option<[u8; 16]> = row.get(7)?;
+            let generation = generation.map(Generation::from_bytes);
+            let is_meant = sources.session.as_ref().map(SessionId::as_str) == session;
+            let is_covered = (is_meant && session.is_some())
+                || generation.is_some_and(|name| sources.generations.binary_search(&name).is_ok());
+            return Ok(is_covered);
+        }
         if self.tags.is_empty() {
             return Ok(true);
         }
@@ -327,11 +361,33 @@ impl Job {
                 tags: unpack_tags(row.get_ref(6)?.as_blob()?).unwrap_or_default(),
                 after: row.get(7)?,
                 before: row.get(8)?,
+                sources: match row.get_ref(12)?.as_blob_or_null()? {
+                    None => None,
+                    Some(generations) => Some(ForgetSources {
+                        session: read_session(row, 11)?,
+                        generations: unpack_generations(generations),
+                    }),
+                },
             },
             position: row.get(9)?,
             counts: unpack(row.get_ref(10)?.as_blob()?),
         })
     }
+}
+
+fn read_session(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<SessionId>> {
+    let session = row.get_ref(column)?.as_str_or_null()?;
+    Ok(session.and_then(|session| SessionId::parse(session).ok()))
+}
+
+fn pack_generations(generations: &[Generation]) -> Vec<u8> {
+    let names = generations.iter();
+    names.flat_map(|name| name.to_bytes()).collect()
+}
+
+fn unpack_generations(bytes: &[u8]) -> Vec<Generation> {
+    let names = bytes.as_chunks::<16>().0.iter();
+    names.map(|name| Generation::from_bytes(*name)).collect()
 }
 
 /// The counts in the order in which they are stored.

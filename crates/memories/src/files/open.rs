@@ -15,7 +15,7 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
 /// Each step leads from one schema to the next; a released step is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-const MIGRATIONS: [&str; 1] = [V1];
+const MIGRATIONS: [&str; 2] = [V1, V2];
 
 /// The `no` of a memory is its partition, and a number in it: what one subject may recall
 /// privately is one range in every table and index, whatever others have. Partition 0 is
@@ -32,6 +32,12 @@ const MIGRATIONS: [&str; 1] = [V1];
 /// of them it knows where they begin. With the usual 4,050 bytes, a subject of 100 among
 /// 100,000 took twice as long; backwards it jumps further than forwards.
 const V1: &str = include_str!("schema_1.sql");
+
+/// A job that forgets by the sources of memories: a session, or generations (16 bytes each).
+const V2: &str = "
+ALTER TABLE forget_jobs ADD COLUMN session TEXT;
+ALTER TABLE forget_jobs ADD COLUMN generations BLOB;
+";
 
 /// The newest schema.
 const KNOWN: i64 = MIGRATIONS.len() as i64;

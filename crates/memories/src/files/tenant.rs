@@ -7,7 +7,8 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
-use memoird_store::sqlite_file::BUSY_TIMEOUT;
+use memoird_store::sqlite_file::empty_log;
+use memoird_store::sqlite_gaps;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
 
 use super::index::{Pending, Touch};
@@ -153,11 +154,20 @@ impl TenantFile {
         // Each row of the answer is one page that was given back.
         while pages.next()?.is_some() {}
         drop(pages);
-        connection.busy_timeout(TRUNCATE_TIMEOUT)?;
-        let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
-        let is_busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-        connection.busy_timeout(BUSY_TIMEOUT)?;
-        Ok(is_busy? == 0)
+        drop(vacuum);
+        let is_empty = empty_log(&connection, TRUNCATE_TIMEOUT)?;
+        drop(connection);
+        if !is_empty {
+            return Ok(false);
+        }
+        let pages = sqlite_gaps::find(&self.path)?;
+        let writer = || locked(&self.writer);
+        Ok(sqlite_gaps::clear(
+            &self.path,
+            &pages,
+            TRUNCATE_TIMEOUT,
+            writer,
+        )?)
     }
 
     fn take_reader(&self) -> Result<TakenReader<'_>, MemoryError> {

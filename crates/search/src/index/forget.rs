@@ -1,12 +1,52 @@
 //! Forgetting: what the journal has no more leaves the index, in steps of a bounded size.
 
+use std::time::Duration;
+
 use memoird_core::ids::Generation;
+use memoird_store::sqlite_file::empty_log;
+use memoird_store::sqlite_gaps;
 use rusqlite::{TransactionBehavior, params};
 
 use super::{Answer, Index, TenantRange, generation_word, whole};
 use crate::locked;
 
+/// Pages of FTS5 that one step of a merge writes.
+const MERGED_PAGES: i64 = 64;
+/// How long emptying the log waits for searches.
+const EMPTY_LOG_WAIT: Duration = Duration::from_millis(250);
+
 impl Index {
+    /// One step of making all of the words one segment anew, without those of turns that were
+    /// forgotten; `is_first` begins. False when there is nothing more to do.
+    pub(crate) fn merge_step(&self, is_first: bool) -> Answer<bool> {
+        let writer = locked(&self.writer);
+        let before = writer.total_changes();
+        let pages = if is_first {
+            -MERGED_PAGES
+        } else {
+            MERGED_PAGES
+        };
+        let sql = "INSERT INTO words (words, rank) VALUES ('merge', ?)";
+        writer.prepare_cached(sql)?.execute([pages])?;
+        // So FTS5 says that it has done something.
+        Ok(writer.total_changes() - before >= 2)
+    }
+
+    /// Empties the log and the unused space of the file. False while somebody reads an older
+    /// moment.
+    pub(crate) fn clean(&self) -> Answer<bool> {
+        if !empty_log(&locked(&self.writer), EMPTY_LOG_WAIT)? {
+            return Ok(false);
+        }
+        let pages = sqlite_gaps::find(&self.path)?;
+        Ok(sqlite_gaps::clear(
+            &self.path,
+            &pages,
+            EMPTY_LOG_WAIT,
+            || locked(&self.writer),
+        )?)
+    }
+
     /// Generations between these two, in the order of their start, at most so many: the one
     /// itself is the first that is not among them, the other the last that may be.
     pub(crate) fn generations(

@@ -540,7 +540,7 @@ async fn forget(target: &Target, args: ForgetArgs, json: bool) -> Result<(), Cli
         }
         output::note("This would go for good:");
         counts_of(&counted).lines().for_each(output::note);
-        let asked = tokio::task::spawn_blocking(is_wanted).await;
+        let asked = tokio::task::spawn_blocking(|| is_wanted("Forget it?")).await;
         if !asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))? {
             output::note("nothing was forgotten");
             return Ok(());
@@ -587,10 +587,10 @@ async fn call_forget(
 }
 
 /// Asks on the terminal. Blocks until there is a line.
-fn is_wanted() -> Result<bool, CliError> {
+pub(super) fn is_wanted(question: &str) -> Result<bool, CliError> {
     let failed = CliError::io("cannot ask on the terminal");
     let mut stderr = io::stderr().lock();
-    write!(stderr, "Forget it? [y/N] ")
+    write!(stderr, "{question} [y/N] ")
         .and_then(|()| stderr.flush())
         .map_err(&failed)?;
     let mut answer = String::new();

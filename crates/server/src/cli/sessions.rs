@@ -1,4 +1,4 @@
-//! `memoird sessions`: list, show, compact and end the sessions of the key's tenant.
+//! `memoird sessions`: list, show, compact, end and erase the sessions of the key's tenant.
 
 use std::collections::VecDeque;
 
@@ -13,9 +13,10 @@ use tonic::Code;
 
 use super::compaction::CompactArgs;
 use super::connect::Target;
+use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::exit::CliError;
 use super::pages::Pages;
-use super::{ClientArgs, clock, compaction, json, output, transcript};
+use super::{ClientArgs, clock, compaction, erase, json, output, transcript};
 
 /// What can be done with sessions.
 #[derive(Subcommand)]
@@ -36,6 +37,10 @@ pub(crate) enum SessionsCommand {
         /// The bot's own chat id
         id: String,
     },
+    /// Erase a session everywhere, for good: turns, memories, checkpoints; no hook is called
+    Erase(EraseArgs),
+    /// Erase all sessions of a subject, and all that is remembered of it, for good
+    EraseSubject(EraseSubjectArgs),
 }
 
 /// Which sessions to list.
@@ -70,6 +75,8 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
         SessionsCommand::Show(args) => show(&target, &args, client.json).await,
         SessionsCommand::Compact(args) => compaction::compact(&target, args, client.json).await,
         SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
+        SessionsCommand::Erase(args) => erase::session(&target, args, client.json).await,
+        SessionsCommand::EraseSubject(args) => erase::subject(&target, args, client.json).await,
         SessionsCommand::End { id } => end(&target, id, client.json).await,
     }
 }

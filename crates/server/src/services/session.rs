@@ -9,7 +9,7 @@ use super::watch::EventStream;
 use super::{Answer, Api, answer, caller, place, split, split_for_page};
 use crate::heavy::HEAVY_BYTES;
 use crate::wire::context::Writer;
-use crate::wire::{compaction, context, from, status, to};
+use crate::wire::{compaction, context, erasure, from, status, to};
 
 /// Bytes that a window has on its way: its turns, the same as messages, and both encoded.
 fn window_bytes(window: &ContextOutcome) -> u64 {
@@ -163,6 +163,36 @@ impl SessionService for Api {
         answer(view, |view| v1::EndSessionResponse {
             session: Some(to::session_info(&view)),
         })
+    }
+
+    async fn erase_session(
+        &self,
+        request: Request<v1::EraseSessionRequest>,
+    ) -> Answer<v1::EraseSessionResponse> {
+        let (tenant, request) = split(request)?;
+        let target = erasure::session(&request)?;
+        let erased = self.engine.erasures.erase(&tenant, target).await;
+        answer(erased, erasure::session_erased)
+    }
+
+    async fn erase_subject(
+        &self,
+        request: Request<v1::EraseSubjectRequest>,
+    ) -> Answer<v1::EraseSubjectResponse> {
+        let (tenant, request) = split(request)?;
+        let target = erasure::subject(&request)?;
+        let erased = self.engine.erasures.erase(&tenant, target).await;
+        answer(erased, erasure::subject_erased)
+    }
+
+    async fn get_erasure(
+        &self,
+        request: Request<v1::GetErasureRequest>,
+    ) -> Answer<v1::GetErasureResponse> {
+        let (tenant, request) = split(request)?;
+        let id = erasure::job_id(&request.job_id)?;
+        let found = self.engine.erasures.get(&tenant.id, id).await;
+        answer(found, erasure::found)
     }
 
     async fn compact_session(

@@ -35,6 +35,8 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
         EngineError::GenerationNotFound { .. } => (NotFound, "GENERATION_NOT_FOUND", None),
         EngineError::DeliveryNotFound { .. } => (NotFound, "DELIVERY_NOT_FOUND", None),
+        EngineError::ErasureNotFound { .. } => (NotFound, "ERASURE_NOT_FOUND", None),
+        EngineError::ErasuresTooMany => (ResourceExhausted, "ERASURES_TOO_MANY", LATER),
         EngineError::JournalOff => (FailedPrecondition, "JOURNAL_OFF", None),
         EngineError::JournalBusy => (ResourceExhausted, "JOURNAL_BUSY", SOON),
         EngineError::MemoryFull { .. } => (ResourceExhausted, "MEMORY_FULL", LATER),
@@ -98,6 +100,7 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::CurrentTurnTooLarge { .. } => (FailedPrecondition, "CURRENT_TURN_TOO_LARGE"),
         CoreError::UnknownModel { .. } => (InvalidArgument, "UNKNOWN_MODEL"),
         CoreError::MemoryIdInvalid { .. } => (InvalidArgument, "MEMORY_ID_INVALID"),
+        CoreError::ErasureIdInvalid { .. } => (InvalidArgument, "ERASURE_ID_INVALID"),
         CoreError::LeaseInvalid { .. } => (InvalidArgument, "LEASE_INVALID"),
     };
     let mut facts = HashMap::new();

@@ -256,6 +256,7 @@ pub(super) fn event_kind(
             };
             (kind, end_reason(*reason), None)
         }
+        EventKind::Erased => ("erased", none, None),
         EventKind::Compacted {
             number,
             trigger,

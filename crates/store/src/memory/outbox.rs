@@ -107,13 +107,21 @@ pub(super) fn counts(outbox: &Outbox) -> Vec<DeliveryCount> {
     counted.collect()
 }
 
-pub(super) fn record_outcomes(outbox: &mut Outbox, outcomes: &[DeliveryOutcome]) {
+/// Records outcomes; gives the deliveries that are owed no more.
+pub(super) fn record_outcomes(
+    outbox: &mut Outbox,
+    outcomes: &[DeliveryOutcome],
+) -> Vec<DeliveryId> {
+    let mut lost = Vec::new();
     for outcome in outcomes {
         if let Some(delivery) = outbox.get_mut(&outcome.id) {
             delivery.state = outcome.state;
             delivery.tries = outcome.tries;
             delivery.last_error.clone_from(&outcome.last_error);
             delivery.due = outcome.due;
+        } else {
+            lost.push(outcome.id.clone());
         }
     }
+    lost
 }

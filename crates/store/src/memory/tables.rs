@@ -6,13 +6,14 @@ use std::sync::Arc;
 use memoird_core::change::{Change, ChangeKind, EndReason, LiveSet, SummaryChange};
 use memoird_core::compaction::{CompactionStatus, Summary};
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
-use memoird_core::ids::{DeliveryId, Generation, SessionKey};
+use memoird_core::ids::{DeliveryId, ErasureId, Generation, SessionKey};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::Head;
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady};
 use memoird_core::window::SavedCut;
 
+use super::erase::Kept;
 use super::outbox;
 use crate::{ClockAnchor, KEYS_MAX, Refused, WrittenTurn, summaries, windows};
 
@@ -31,6 +32,7 @@ pub(super) struct Tables {
     pub(super) kept_bytes: usize,
     /// True when all of that is still owed, as far as somebody looked.
     pub(super) is_all_owed: bool,
+    pub(super) erasures: BTreeMap<ErasureId, Kept>,
 }
 
 #[derive(Clone, Debug)]

@@ -2,6 +2,7 @@
 
 mod compaction;
 mod ended;
+mod erase;
 mod fold;
 mod intake;
 mod open;
@@ -14,14 +15,17 @@ mod write;
 mod written;
 
 use std::collections::HashSet;
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use rusqlite::Connection;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::idempotency::Keys;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
+use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
@@ -33,10 +37,13 @@ use write::Writer;
 
 use crate::checksum::TurnCounters;
 use crate::lock::DirLock;
+use crate::sqlite_file::{empty_log, look_only};
+use crate::sqlite_gaps;
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, READERS_MAX, Refused,
-    Store, StoreError, TurnCounts, Unpruned, WrittenTurn, WrittenTurns,
+    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, PruneBefore,
+    PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnCounts, Unclean, Unpruned,
+    WrittenTurn, WrittenTurns,
 };
 
 /// How the journal is kept.
@@ -63,6 +70,12 @@ impl Default for SqliteOptions {
     }
 }
 
+/// How long emptying the log waits for readers; commits wait meanwhile.
+const EMPTY_LOG_WAIT: Duration = Duration::from_millis(100);
+
+/// How often old turns that are forgotten are overwritten in the unused space of pages as well.
+const GAPS_EVERY_MS: u64 = 60 * 60 * 1_000;
+
 /// The journal in `journal.db` of a data directory.
 #[derive(Debug)]
 pub struct SqliteStore {
@@ -73,6 +86,10 @@ pub struct SqliteStore {
     writer: Mutex<Writer>,
     counters: TurnCounters,
     unfolded: Arc<Unfolded>,
+    /// True while the log may have turns that were forgotten.
+    is_log_stale: AtomicBool,
+    /// When the unused space of pages is looked through again, on the time line of prunings.
+    gaps_due: AtomicU64,
     /// Last, so that the connections are closed first.
     _lock: DirLock,
 }
@@ -99,6 +116,9 @@ impl SqliteStore {
             counters: TurnCounters::default(),
             unfolded,
             readers: Mutex::default(),
+            // A crash may have left anything.
+            is_log_stale: AtomicBool::new(true),
+            gaps_due: AtomicU64::new(0),
             _lock: lock,
         })
     }
@@ -106,6 +126,38 @@ impl SqliteStore {
     /// A transaction that was cut off by a panic was rolled back when it was dropped.
     fn writer(&self) -> MutexGuard<'_, Writer> {
         relock(&self.writer)
+    }
+
+    /// Empties the log. Most of it is moved into the file beside the commits, which then wait
+    /// for the rest only. False while somebody reads an older moment.
+    fn empty_log(&self) -> Result<bool, StoreError> {
+        let beside = look_only(&self.path)?;
+        beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        drop(beside);
+        Ok(empty_log(self.writer().connection(), EMPTY_LOG_WAIT)?)
+    }
+
+    /// Overwrites the unused space of pages. False while somebody reads an older moment.
+    fn clear_gaps(&self) -> Result<bool, StoreError> {
+        let pages = sqlite_gaps::find(&self.path)?;
+        sqlite_gaps::clear(&self.path, &pages, EMPTY_LOG_WAIT, || {
+            WriterConnection(self.writer())
+        })
+    }
+
+    /// The same, unless that was done within the last hour on the steady time line: it reads the
+    /// whole file.
+    fn clear_gaps_when_due(&self, moment: Steady) -> Result<bool, StoreError> {
+        let due = self.gaps_due.load(Ordering::Relaxed);
+        if moment.0 < due {
+            return Ok(true);
+        }
+        let is_clear = self.clear_gaps()?;
+        if is_clear {
+            let next = moment.0.saturating_add(GAPS_EVERY_MS);
+            self.gaps_due.store(next, Ordering::Relaxed);
+        }
+        Ok(is_clear)
     }
 
     /// Where a session's rows have to be looked for.
@@ -131,6 +183,17 @@ impl SqliteStore {
             readers.push(connection);
         }
         outcome
+    }
+}
+
+/// The one connection that writes, for as long as nobody else may.
+struct WriterConnection<'a>(MutexGuard<'a, Writer>);
+
+impl Deref for WriterConnection<'_> {
+    type Target = Connection;
+
+    fn deref(&self) -> &Connection {
+        self.0.shared_connection()
     }
 }
 
@@ -280,7 +343,57 @@ impl Store for SqliteStore {
     }
 
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
-        self.writer().prune(before, bounds)
+        let pruned = self.writer().prune(before, bounds)?;
+        let is_stale = &self.is_log_stale;
+        is_stale.fetch_or(pruned.has_forgotten, Ordering::Relaxed);
+        if !pruned.unpruned.rows && is_stale.swap(false, Ordering::Relaxed) {
+            let is_clean = self.empty_log()? && self.clear_gaps_when_due(before.ended)?;
+            is_stale.fetch_or(!is_clean, Ordering::Relaxed);
+        }
+        Ok(pruned.unpruned)
+    }
+
+    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
+        erase::save(self.writer().connection(), erasure)
+    }
+
+    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
+        self.read(|connection| erase::erasure(connection, id))
+    }
+
+    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError> {
+        self.read(|connection| erase::open_erasures(connection, max))
+    }
+
+    fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        let mut writer = self.writer();
+        writer.fold_all()?;
+        erase::collect(writer.connection(), id, rows_max)
+    }
+
+    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
+        self.read(|connection| erase::scope(connection, id))
+    }
+
+    fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
+        let mut writer = self.writer();
+        if erase::is_any_unfolded(&mut writer, id)? {
+            writer.fold_all()?;
+        }
+        erase::rows(writer.connection(), id, rows_max)
+    }
+
+    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        erase::forget_names(self.writer().connection(), id, rows_max)
+    }
+
+    fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
+        let pages = prune::give_back_pages(self.writer().connection(), pages_max)?;
+        let is_clean = pages || (self.empty_log()? && self.clear_gaps()?);
+        Ok(Unclean {
+            pages,
+            log: !is_clean,
+        })
     }
 
     fn turn_counts(&self) -> TurnCounts {

@@ -26,6 +26,8 @@ const READER_CACHE_KIB: i64 = 4 << 10;
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
     let schema = look(path, options.check_bytes_max)?;
     let mut connection = JOURNAL.writer(path, schema == 0)?;
+    // What was removed is overwritten: on its pages at once, in the log when that is emptied.
+    connection.pragma_update(None, "secure_delete", "ON")?;
     schema::migrate(&mut connection, schema)?;
     if let Some(pages) = options.pages_max {
         connection.pragma_update(None, "max_page_count", pages)?;

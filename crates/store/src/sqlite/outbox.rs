@@ -9,6 +9,7 @@ use memoird_core::ids::{DeliveryId, Generation, HookName, SessionId, SessionKey,
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
+use super::erase;
 use super::row::{GenerationRow, count, damaged, id, reason_name, reason_of, whole};
 use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, StoreError};
 
@@ -145,7 +146,7 @@ pub(super) fn record_outcomes(
                WHERE generation = ?1 AND hook = ?2";
     let mut update = transaction.prepare_cached(sql)?;
     for outcome in outcomes {
-        update.execute(params![
+        let owed = update.execute(params![
             outcome.id.generation.to_bytes(),
             outcome.id.hook.as_str(),
             state_name(outcome.state),
@@ -155,6 +156,9 @@ pub(super) fn record_outcomes(
         ])?;
         if outcome.state == DeliveryState::Done {
             release(&transaction, outcome.id.generation)?;
+        }
+        if owed == 0 {
+            erase::note_given(&transaction, outcome.id.generation, &outcome.id.hook)?;
         }
     }
     drop(update);

@@ -1,7 +1,7 @@
 //! Deletes rows that are past their retention, a bounded number at a time.
 
 use rusqlite::types::Value;
-use rusqlite::{Connection, TransactionBehavior, params};
+use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use memoird_core::ids::Generation;
 use memoird_core::time::Steady;
@@ -18,7 +18,7 @@ pub(super) fn prune(
     intake: &Intake,
     before: PruneBefore,
     bounds: PruneBounds,
-) -> Result<Unpruned, StoreError> {
+) -> Result<Pruned, StoreError> {
     let rows_max = bounds.rows_max;
     let rows_max_sql = Value::Integer(rows_max as i64);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
@@ -38,7 +38,7 @@ pub(super) fn prune(
         })?
         .collect::<Result<Vec<_>, _>>()?;
     drop(oldest);
-    let mut rows = keys;
+    let (mut rows, mut has_forgotten) = (keys, false);
     for (generation, is_owed) in generations {
         if rows >= rows_max {
             break;
@@ -53,42 +53,86 @@ pub(super) fn prune(
             rows += 1;
             continue;
         }
-        let turns = transaction
-            .prepare_cached(
-                "DELETE FROM turns WHERE id IN
-                     (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?)",
-            )?
-            .execute(params![generation, (rows_max - rows) as i64])?;
-        transaction
-            .prepare_cached(
-                "DELETE FROM turn_places WHERE generation = ?1 AND seq IN
-                     (SELECT seq FROM turn_places WHERE generation = ?1 ORDER BY seq LIMIT ?2)",
-            )?
-            .execute(params![generation, turns as i64])?;
-        rows += turns;
-        rows += compaction::forget(&transaction, generation, rows_max.saturating_sub(rows))? + 1;
-        if rows <= rows_max {
-            for table in ["states", "windows", "compactions", "outbox", "generations"] {
-                transaction
-                    .prepare_cached(&format!("DELETE FROM {table} WHERE generation = ?"))?
-                    .execute([generation])?;
-            }
-        }
+        let forgotten = forget_generation(&transaction, generation, rows_max - rows)?;
+        rows += forgotten.turns + forgotten.summaries + 1;
+        has_forgotten = true;
     }
     transaction.commit()?;
-    // Each row of the answer is one page that was given back.
-    let pages_max = bounds.pages_max;
+    let unpruned = Unpruned {
+        rows: rows >= rows_max,
+        pages: give_back_pages(connection, bounds.pages_max)?,
+    };
+    Ok(Pruned {
+        unpruned,
+        has_forgotten,
+    })
+}
+
+/// What one pruning did.
+pub(super) struct Pruned {
+    /// What is left to be done.
+    pub(super) unpruned: Unpruned,
+    /// True when something that was said has gone: the log may still have it.
+    pub(super) has_forgotten: bool,
+}
+
+/// What of a generation was removed.
+pub(super) struct Forgotten {
+    pub(super) turns: usize,
+    pub(super) summaries: usize,
+    /// True when nothing of it is left.
+    pub(super) is_all: bool,
+}
+
+/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, and
+/// all else of it once they are gone.
+pub(super) fn forget_generation(
+    transaction: &Transaction<'_>,
+    generation: [u8; 16],
+    rows_max: usize,
+) -> Result<Forgotten, StoreError> {
+    let turns = transaction
+        .prepare_cached(
+            "DELETE FROM turns WHERE id IN
+                 (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?)",
+        )?
+        .execute(params![generation, rows_max as i64])?;
+    transaction
+        .prepare_cached(
+            "DELETE FROM turn_places WHERE generation = ?1 AND seq IN
+                 (SELECT seq FROM turn_places WHERE generation = ?1 ORDER BY seq LIMIT ?2)",
+        )?
+        .execute(params![generation, turns as i64])?;
+    let summaries = compaction::forget(transaction, generation, rows_max - turns)?;
+    let is_all = turns + summaries < rows_max;
+    if is_all {
+        for table in ["states", "windows", "compactions", "outbox", "generations"] {
+            transaction
+                .prepare_cached(&format!("DELETE FROM {table} WHERE generation = ?"))?
+                .execute([generation])?;
+        }
+    }
+    Ok(Forgotten {
+        turns,
+        summaries,
+        is_all,
+    })
+}
+
+/// Gives free pages back to the disk; true when there may be more.
+pub(super) fn give_back_pages(
+    connection: &Connection,
+    pages_max: usize,
+) -> Result<bool, StoreError> {
     let mut vacuum =
         connection.prepare_cached(&format!("PRAGMA incremental_vacuum({pages_max})"))?;
+    // Each row of the answer is one page that was given back.
     let mut given_back = vacuum.query([])?;
     let mut pages = 0;
     while given_back.next()?.is_some() {
         pages += 1;
     }
-    Ok(Unpruned {
-        rows: rows >= rows_max,
-        pages: pages >= pages_max,
-    })
+    Ok(pages >= pages_max)
 }
 
 /// True when the intake has idempotency keys that were used before this moment.

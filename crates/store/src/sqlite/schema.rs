@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 5] = [V1, V2, V3, V4, V5];
+pub(super) const MIGRATIONS: [&str; 6] = [V1, V2, V3, V4, V5, V6];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -174,6 +174,42 @@ CREATE INDEX generations_ended ON generations (tenant, session, ended_at)
 const V5: &str = "
 ALTER TABLE turns ADD COLUMN header BLOB;
 ALTER TABLE turns ADD COLUMN checksum INTEGER;
+";
+
+/// `erasures` are jobs that remove what is known of a session or a subject. Which generations one
+/// covers is found first, and noted beside it: their own rows are soon gone, and what lies
+/// elsewhere is found by them. `erasure_given` has the hooks that were given one of them.
+const V6: &str = "
+CREATE TABLE erasures (
+    job        BLOB PRIMARY KEY,
+    tenant     TEXT NOT NULL,
+    stage      TEXT NOT NULL,
+    session    TEXT,
+    generation BLOB,
+    subject    TEXT,
+    position   BLOB NOT NULL,
+    counts     BLOB NOT NULL,
+    outside    TEXT NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE INDEX erasures_open ON erasures (job) WHERE stage <> 'done';
+
+CREATE TABLE erasure_generations (
+    job        BLOB    NOT NULL,
+    generation BLOB    NOT NULL,
+    session    TEXT    NOT NULL,
+    is_erased  INTEGER NOT NULL,
+    PRIMARY KEY (job, generation)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX erasure_generations_left ON erasure_generations (job, generation)
+    WHERE is_erased = 0;
+CREATE INDEX erasure_generations_name ON erasure_generations (generation);
+
+CREATE TABLE erasure_given (
+    job        BLOB NOT NULL,
+    generation BLOB NOT NULL,
+    hook       TEXT NOT NULL,
+    PRIMARY KEY (job, generation, hook)
+) STRICT, WITHOUT ROWID;
 ";
 
 /// `outbox` holds what hooks are owed, written with the end that owes it. The first journals

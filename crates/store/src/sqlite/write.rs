@@ -14,12 +14,10 @@ use memoird_core::window::SavedCut;
 use super::compaction;
 use super::intake::{Intake, Taken, TakenTurn, Unfolded, folded_live, folded_row};
 use super::outbox;
-use super::prune::{has_keys_before, prune};
+use super::prune::{Pruned, has_keys_before, prune};
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnPlace, protect};
-use crate::{
-    ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, Unpruned, summaries, windows,
-};
+use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, summaries, windows};
 
 /// Changes that a pruning puts in their places before it forgets any: what is in the intake
 /// cannot be forgotten.
@@ -162,24 +160,29 @@ impl Writer {
         &mut self.connection
     }
 
+    /// The same, to look at.
+    pub(super) fn shared_connection(&self) -> &Connection {
+        &self.connection
+    }
+
     /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
     /// generation goes once its turns are gone, and once the intake has nothing of it.
     pub(super) fn prune(
         &mut self,
         before: PruneBefore,
         bounds: PruneBounds,
-    ) -> Result<Unpruned, StoreError> {
+    ) -> Result<Pruned, StoreError> {
         let has_room = match self.fold_step(PRUNED_FOLD_CHANGES) {
             Ok(()) => true,
             // What is forgotten makes some.
             Err(StoreError::Full) => false,
             Err(error) => return Err(error),
         };
-        let mut left = prune(&mut self.connection, &self.intake, before, bounds)?;
-        left.rows |= has_room
+        let mut pruned = prune(&mut self.connection, &self.intake, before, bounds)?;
+        pruned.unpruned.rows |= has_room
             && (self.intake.has_ended_before(before.ended)
                 || has_keys_before(&self.connection, before.keys)?);
-        Ok(left)
+        Ok(pruned)
     }
 }
 

@@ -11,6 +11,7 @@ mod chat;
 mod compaction;
 mod cuts;
 mod ended;
+mod erase;
 mod faults;
 mod journal;
 mod keys;

@@ -1,7 +1,7 @@
 //! One attempt: the content of a batch is read, its hook is called, and its answers are
 //! put to the deliveries that they are for.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use memoird_core::ids::Generation;
@@ -22,7 +22,7 @@ pub(super) struct Attempt {
 pub(super) enum Outcome {
     Done,
     Failed(HookError),
-    /// There was no room for its content: it is not counted as a try.
+    /// There was no room for its content, or it is not owed any more: it is not counted as a try.
     NotTried,
 }
 
@@ -39,7 +39,7 @@ pub(super) async fn attempt(
             let problem = HookError::later(format!("the content cannot be read: {error}"));
             vec![Some(Err(problem)); batch.len()]
         }
-        Ok(contents) => deliver(&hooks, &hook, &batch, contents).await,
+        Ok((contents, cancelled)) => deliver(&hooks, &hook, &batch, contents, &cancelled).await,
     };
     hooks
         .shared
@@ -57,12 +57,14 @@ pub(super) async fn attempt(
     }
 }
 
-/// The outcome of each delivery; `None` for one whose content had no room.
+/// The outcome of each delivery; `None` for one whose content had no room, or that is not owed
+/// any more.
 async fn deliver(
     hooks: &Hooks,
     hook: &HookConfig,
     batch: &[Delivery],
     contents: Vec<SessionContent>,
+    cancelled: &HashSet<Generation>,
 ) -> Vec<Option<Result<(), HookError>>> {
     let at = hooks.shared.sessions.now().wall;
     let last_read = contents.last().map(|content| content.generation);
@@ -91,6 +93,7 @@ async fn deliver(
                 });
                 indices.push(index);
             }
+            None if cancelled.contains(&delivery.id.generation) => {}
             None if index < read || last_read.is_none() => outcomes[index] = Some(Err(gone())),
             None => {}
         }

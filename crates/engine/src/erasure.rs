@@ -1,0 +1,456 @@
+//! Erasures: what is known of a session, or of a subject, is removed for good.
+//!
+//! An erasure is a job on the disk before its first row goes, and a worker does it in bounded
+//! steps: the generations are found, those that live are ended without hooks, their rows and the
+//! deliveries that are owed leave the journal, what lies elsewhere is erased through
+//! [`Eraser`]s and hooks, and at last the disk's pages are cleaned. Every step can be done
+//! again, so after a crash the job goes on where it was.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use memoird_core::ids::{ErasureId, Generation, TenantId};
+use memoird_core::time::Steady;
+use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
+use tokio::sync::{Notify, watch};
+use tokio_util::sync::CancellationToken;
+use tracing::{debug, info, warn};
+
+use crate::eraser::{EraseRequest, ErasedElsewhere, Eraser};
+use crate::error::EngineError;
+use crate::events::EventKind;
+use crate::hooks::Outbox;
+use crate::machine::Machine;
+use crate::sessions::{SessionRef, Sessions};
+use crate::tenants::Tenant;
+use crate::worker::{WorkError, Worker};
+
+/// Rows of one step: commits wait no longer than that takes.
+const ROWS_MAX: usize = 500;
+/// Pages of 4 KiB that one step gives back to the disk.
+const PAGES_MAX: usize = 256;
+/// Jobs of a tenant that may be open; more are refused.
+const OPEN_MAX: usize = 64;
+/// Open jobs that are looked at for the next one to go on with.
+const LOOKED_AT_MAX: usize = 4_096;
+/// How long a call waits for its job.
+const WAIT: Duration = Duration::from_secs(5);
+/// The pause of a job that waits for somebody: a reader, or a hook that is under way.
+const PAUSE_MS: u64 = 50;
+/// The longest pause of a job that failed; it is doubled from [`PAUSE_MS`] on.
+const PAUSE_MS_MAX: u64 = 60_000;
+
+/// The erasures. Cheap to clone.
+#[derive(Clone, Debug)]
+pub struct Erasures {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    sessions: Sessions,
+    outbox: Arc<Outbox>,
+    machine: Arc<dyn Machine>,
+    last_id: Mutex<Option<ErasureId>>,
+    /// There is something new to do.
+    asked: Notify,
+    /// Counts the jobs that were done.
+    done: watch::Sender<u64>,
+}
+
+impl Erasures {
+    pub(crate) fn new(sessions: Sessions, outbox: Arc<Outbox>, machine: Arc<dyn Machine>) -> Self {
+        let shared = Shared {
+            sessions,
+            outbox,
+            machine,
+            last_id: Mutex::default(),
+            asked: Notify::new(),
+            done: watch::Sender::default(),
+        };
+        Self {
+            shared: Arc::new(shared),
+        }
+    }
+
+    /// The worker that does them, with all that keeps something beside the journal. There is
+    /// one.
+    pub(crate) fn worker(
+        &self,
+        erasers: Vec<Arc<dyn Eraser>>,
+        stopping: CancellationToken,
+    ) -> impl Worker + use<> {
+        ErasureWorker {
+            erasures: self.clone(),
+            erasers,
+            stopping,
+            pauses: HashMap::new(),
+            has_more: true,
+        }
+    }
+
+    /// Erases a session or a subject of a tenant. Gives the job once it is done, or as it is
+    /// after some seconds.
+    ///
+    /// # Errors
+    /// [`EngineError::ErasuresTooMany`], or a journal that cannot be written: then there is no
+    /// job.
+    pub async fn erase(
+        &self,
+        tenant: &Tenant,
+        target: EraseTarget,
+    ) -> Result<Erasure, EngineError> {
+        let shared = &self.shared;
+        let id = self.next_id();
+        let erasure = Erasure::new(id, tenant.id.clone(), target);
+        let begin = move |store: &dyn Store| {
+            let open = store.open_erasures(LOOKED_AT_MAX)?;
+            let own = open.iter().filter(|open| open.tenant == erasure.tenant);
+            let has_room = own.count() < OPEN_MAX && open.len() < LOOKED_AT_MAX;
+            if has_room {
+                store.save_erasure(&erasure)?;
+            }
+            Ok(has_room)
+        };
+        let mut done = shared.done.subscribe();
+        if !shared.outbox.with_store(begin).await? {
+            return Err(EngineError::ErasuresTooMany);
+        }
+        shared.asked.notify_one();
+        let is_done = async {
+            loop {
+                let erasure = self.get(&tenant.id, id).await?;
+                if erasure.stage == ErasureStage::Done || done.changed().await.is_err() {
+                    return Ok::<_, EngineError>(erasure);
+                }
+            }
+        };
+        match tokio::time::timeout(WAIT, is_done).await {
+            Ok(erasure) => erasure,
+            Err(_) => self.get(&tenant.id, id).await,
+        }
+    }
+
+    /// An erasure of a tenant, as far as it is.
+    ///
+    /// # Errors
+    /// [`EngineError::ErasureNotFound`], or a journal that cannot be read.
+    pub async fn get(&self, tenant: &TenantId, id: ErasureId) -> Result<Erasure, EngineError> {
+        let found = self
+            .shared
+            .outbox
+            .with_store(move |store| store.erasure(id));
+        let found = found.await?.filter(|erasure| erasure.tenant == *tenant);
+        found.ok_or(EngineError::ErasureNotFound { id })
+    }
+
+    fn next_id(&self) -> ErasureId {
+        let shared = &self.shared;
+        let last = shared.last_id.lock();
+        let mut last = last.unwrap_or_else(PoisonError::into_inner);
+        let at = shared.machine.now().wall;
+        let next = ErasureId::after(*last, at.as_ms(), shared.machine.random());
+        *last = Some(next);
+        next
+    }
+}
+
+/// The worker.
+struct ErasureWorker {
+    erasures: Erasures,
+    /// They may hold the engine: here only, so that they go when the worker ends.
+    erasers: Vec<Arc<dyn Eraser>>,
+    stopping: CancellationToken,
+    /// Jobs that wait, and until when.
+    pauses: HashMap<ErasureId, Pause>,
+    has_more: bool,
+}
+
+/// What a job waits for before it goes on.
+#[derive(Clone, Copy, Debug)]
+struct Pause {
+    until: Steady,
+    /// Failures in a row.
+    failures: u32,
+}
+
+/// What a step came to.
+enum Step {
+    /// The job goes on at once.
+    GoOn,
+    /// It has to wait for somebody.
+    Wait,
+}
+
+impl Worker for ErasureWorker {
+    fn name(&self) -> &'static str {
+        "eraser"
+    }
+
+    async fn wait(&mut self) {
+        if self.has_more {
+            return;
+        }
+        let now = self.erasures.shared.sessions.now().steady;
+        let next = self
+            .pauses
+            .values()
+            .map(|pause| pause.until.since(now))
+            .min();
+        let pause = Duration::from_millis(next.unwrap_or(PAUSE_MS_MAX));
+        let asked = self.erasures.shared.asked.notified();
+        let _ = tokio::time::timeout(pause, asked).await;
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let shared = Arc::clone(&self.erasures.shared);
+        let open = shared
+            .outbox
+            .with_store(|store| store.open_erasures(LOOKED_AT_MAX));
+        let open = open.await.map_err(|error| WorkError(error.to_string()))?;
+        let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
+        self.pauses.retain(|id, _| is_open(id));
+        let now = shared.sessions.now().steady;
+        let may_go_on = |erasure: &&Erasure| {
+            let pause = self.pauses.get(&erasure.id);
+            pause.is_none_or(|pause| pause.until <= now)
+        };
+        let next = open.iter().find(may_go_on).cloned();
+        self.has_more = next.is_some();
+        let Some(erasure) = next else {
+            return Ok(());
+        };
+        let (id, failures) = (erasure.id, self.failures(erasure.id));
+        let outcome = tokio::select! {
+            outcome = shared.advance(erasure, &self.erasers) => outcome,
+            // What was begun is gone on with at the next start.
+            () = self.stopping.cancelled() => return Ok(()),
+        };
+        let (pause_ms, failures) = match outcome {
+            Ok(Step::GoOn) => {
+                self.pauses.remove(&id);
+                return Ok(());
+            }
+            Ok(Step::Wait) => (PAUSE_MS, 0),
+            Err(problem) => {
+                warn!(job = %id, problem, "an erasure is gone on with later");
+                let pause_ms = PAUSE_MS << failures.min(16);
+                (pause_ms.min(PAUSE_MS_MAX), failures.saturating_add(1))
+            }
+        };
+        let until = Steady(shared.sessions.now().steady.0.saturating_add(pause_ms));
+        self.pauses.insert(id, Pause { until, failures });
+        Ok(())
+    }
+}
+
+impl ErasureWorker {
+    fn failures(&self, id: ErasureId) -> u32 {
+        self.pauses.get(&id).map_or(0, |pause| pause.failures)
+    }
+}
+
+impl Shared {
+    /// One step of a job.
+    async fn advance(&self, erasure: Erasure, erasers: &[Arc<dyn Eraser>]) -> Result<Step, String> {
+        let advanced = match erasure.stage {
+            ErasureStage::Collect => self.collect(erasure).await,
+            ErasureStage::End => self.end(erasure).await,
+            ErasureStage::Rows => self.remove_rows(erasure).await,
+            ErasureStage::Elsewhere => return self.erase_elsewhere(erasure, erasers).await,
+            ErasureStage::Clean => self.clean(erasure).await,
+            ErasureStage::Done => Ok(Step::GoOn),
+        };
+        advanced.map_err(|error| format!("{error:?}"))
+    }
+
+    /// Writes down that a job has come to another stage.
+    async fn enter(&self, erasure: Erasure, stage: ErasureStage) -> Result<Step, EngineError> {
+        debug!(job = %erasure.id, ?stage, "an erasure goes on");
+        self.save(Erasure { stage, ..erasure }).await?;
+        Ok(Step::GoOn)
+    }
+
+    async fn save(&self, erasure: Erasure) -> Result<(), EngineError> {
+        let save = move |store: &dyn Store| store.save_erasure(&erasure);
+        self.outbox.with_store(save).await
+    }
+
+    async fn scope(&self, erasure: &Erasure) -> Result<ErasureScope, EngineError> {
+        let id = erasure.id;
+        self.outbox
+            .with_store(move |store| store.erasure_scope(id))
+            .await
+    }
+
+    /// Finds the generations. What was said before the job began is in the journal by then.
+    async fn collect(&self, erasure: Erasure) -> Result<Step, EngineError> {
+        self.sessions.wait_all_processed().await?;
+        let id = erasure.id;
+        let collect = move |store: &dyn Store| store.collect_erased(id, ROWS_MAX);
+        match self.outbox.with_store(collect).await? {
+            true => self.enter(erasure, ErasureStage::End).await,
+            false => Ok(Step::GoOn),
+        }
+    }
+
+    /// Ends the generations that live, without hooks.
+    async fn end(&self, mut erasure: Erasure) -> Result<Step, EngineError> {
+        let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
+        if self.sessions.have_journal() {
+            let scope = self.scope(&erasure).await?;
+            for (generation, session) in &scope.generations {
+                let session = SessionRef::new(&tenant, session);
+                self.sessions.end_unheard(&session, *generation).await?;
+            }
+            self.sessions.wait_all_processed().await?;
+        } else if let Some(target) = erasure.target.clone() {
+            for (session, head) in self.sessions.live_heads(&tenant) {
+                let is_meant = match &target {
+                    EraseTarget::Session {
+                        session: meant,
+                        generation,
+                    } => session == *meant && generation.is_none_or(|of| of == head.generation),
+                    EraseTarget::Subject(subject) => head.subject.as_ref() == Some(subject),
+                };
+                let session = SessionRef::new(&tenant, &session);
+                if is_meant && self.sessions.end_unheard(&session, head.generation).await? {
+                    erasure.counts.turns += head.totals.turns;
+                    self.publish(&session, head.generation);
+                }
+            }
+            if let EraseTarget::Session { session, .. } = &target {
+                let session = SessionRef::new(&tenant, session);
+                erasure.counts.keys += self.sessions.forget_ended_keys(&session);
+            }
+        }
+        self.enter(erasure, ErasureStage::Rows).await
+    }
+
+    /// Removes rows from the journal, and waits for hooks that have one of the generations in
+    /// their hands.
+    async fn remove_rows(&self, erasure: Erasure) -> Result<Step, EngineError> {
+        let id = erasure.id;
+        let erase = move |store: &dyn Store| store.erase_rows(id, ROWS_MAX);
+        match self.outbox.with_store(erase).await? {
+            ErasedRows::More => return Ok(Step::GoOn),
+            // Its end was not written, and it came back.
+            ErasedRows::Live => return self.enter(erasure, ErasureStage::End).await,
+            ErasedRows::AllGone => {}
+        }
+        let scope = self.scope(&erasure).await?;
+        let names = scope.generations.iter().map(|(name, _)| *name);
+        if self.outbox.are_under_way(names) {
+            return Ok(Step::Wait);
+        }
+        let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
+        for (generation, session) in &scope.generations {
+            self.publish(&SessionRef::new(&tenant, session), *generation);
+        }
+        let erasure = self.read(erasure).await?;
+        self.enter(erasure, ErasureStage::Elsewhere).await
+    }
+
+    /// Tells watchers; ids only.
+    fn publish(&self, session: &SessionRef, generation: Generation) {
+        self.sessions
+            .publish(session, generation, EventKind::Erased);
+    }
+
+    /// The job with what the store counted meanwhile.
+    async fn read(&self, erasure: Erasure) -> Result<Erasure, EngineError> {
+        let id = erasure.id;
+        let read = self.outbox.with_store(move |store| store.erasure(id));
+        Ok(read.await?.unwrap_or(erasure))
+    }
+
+    /// Erases what lies beside the journal. What each of them removed is written down at once:
+    /// the next one may fail.
+    async fn erase_elsewhere(
+        &self,
+        mut erasure: Erasure,
+        erasers: &[Arc<dyn Eraser>],
+    ) -> Result<Step, String> {
+        let described = |error: EngineError| format!("{error:?}");
+        let scope = self.scope(&erasure).await.map_err(described)?;
+        let Some(target) = erasure.target.clone() else {
+            let cleaned = self.enter(erasure, ErasureStage::Clean).await;
+            return cleaned.map_err(described);
+        };
+        let request = EraseRequest {
+            tenant: erasure.tenant.clone(),
+            target,
+            generations: scope.generations.into(),
+        };
+        for eraser in erasers {
+            let erased = eraser.erase(request.clone()).await;
+            let erased = erased.map_err(|problem| format!("{}: {problem}", eraser.name()))?;
+            self.note(&mut erasure, erased).await.map_err(described)?;
+        }
+        let config = self.outbox.config();
+        let mut reached = BTreeSet::new();
+        for hook in &config.hooks {
+            let name = &hook.subscription.hook;
+            let Some(erasing) = hook.hook.erase(request.clone()) else {
+                continue;
+            };
+            let erased = erasing.await;
+            let mut erased = erased.map_err(|problem| format!("hook {name}: {problem}"))?;
+            for line in &mut erased.outside {
+                *line = format!("hook {name}: {line}");
+            }
+            reached.insert(name.clone());
+            self.note(&mut erasure, erased).await.map_err(described)?;
+        }
+        let given = scope.given.into_iter();
+        let given = given.filter(|(_, hook)| !reached.contains(hook));
+        let outside = given
+            .map(|(generation, hook)| format!("hook {hook} was given generation {generation}"))
+            .collect();
+        let erased = ErasedElsewhere {
+            outside,
+            ..ErasedElsewhere::default()
+        };
+        self.note(&mut erasure, erased).await.map_err(described)?;
+        let entered = self.enter(erasure, ErasureStage::Clean).await;
+        entered.map_err(described)
+    }
+
+    async fn note(
+        &self,
+        erasure: &mut Erasure,
+        erased: ErasedElsewhere,
+    ) -> Result<(), EngineError> {
+        erasure.counts.memories += erased.memories;
+        erasure.counts.commits += erased.commits;
+        for line in erased.outside {
+            if !erasure.outside.contains(&line) {
+                erasure.outside.push(line);
+            }
+        }
+        self.save(erasure.clone()).await
+    }
+
+    /// Removes the names from the job, and what was removed from the disk's pages.
+    async fn clean(&self, erasure: Erasure) -> Result<Step, EngineError> {
+        let id = erasure.id;
+        let forget = move |store: &dyn Store| store.forget_erasure_names(id, ROWS_MAX);
+        if !self.outbox.with_store(forget).await? {
+            return Ok(Step::GoOn);
+        }
+        let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
+        let unclean = self.outbox.with_store(clean).await?;
+        if unclean.pages {
+            return Ok(Step::GoOn);
+        }
+        if unclean.log {
+            return Ok(Step::Wait);
+        }
+        let (tenant, counts) = (erasure.tenant.clone(), erasure.counts);
+        self.enter(erasure, ErasureStage::Done).await?;
+        info!(job = %id, %tenant, ?counts, "an erasure is done");
+        self.done.send_modify(|done| *done += 1);
+        Ok(Step::GoOn)
+    }
+}

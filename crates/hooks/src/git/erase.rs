@@ -1,0 +1,541 @@
+//! Erasing checkpoints: the history is written anew without their files, branches and tags are
+//! moved to it under git's locks, and what is reachable no more leaves the repository. Clones
+//! that somebody made keep it.
+//!
+//! Until refs move, only packs that nobody needs are written. From then on a file says that the
+//! repository has to be swept, so that a crash leaves nothing behind for good. The new history
+//! follows from the old one alone: who begins again comes to the same commits.
+
+use std::collections::{HashMap, HashSet};
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use git2::{ErrorCode, ObjectType, Oid, Sort};
+use memoird_core::ids::Generation;
+use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere};
+
+use super::GitConfig;
+use super::config::EraseMode;
+use super::error::{Doing, GitError};
+use super::lock::{OwnLock, Stop};
+use super::message;
+use super::names;
+use super::pack::Objects;
+use super::read::Checkpoints;
+use super::repo::{Repo, sync_dir, write};
+use super::sweep::sweep;
+use super::tree::{Entries, Trees};
+
+/// Says that refs were moved, or are about to be, and what they led to is still there.
+const MARK: &str = "memoird.sweep";
+/// New objects that are held in memory before they become a pack, and bytes of their folders.
+const OBJECTS_MAX: usize = 50_000;
+const FOLDER_BYTES_MAX: usize = 128 << 20;
+/// Folders that are remembered with what becomes of them.
+const MEMO_MAX: usize = 200_000;
+/// Commits that an answer names; the others are counted.
+const NAMED_MAX: usize = 100;
+/// A day: so far the clocks of those who commit may be apart.
+const CLOCK_SECONDS: i64 = 24 * 60 * 60;
+/// What is left of the message of a commit that was about one erased session.
+const ERASED: &[u8] = b"Erased\n";
+
+/// Erases what a request covers from the repository of its tenant, where there is one.
+pub(super) fn erase(
+    config: &GitConfig,
+    request: &EraseRequest,
+    stop: &Stop,
+) -> Result<ErasedElsewhere, GitError> {
+    let repo = match Repo::open(config, &request.tenant) {
+        Err(GitError::Missing { .. }) => return Ok(ErasedElsewhere::default()),
+        opened => opened?,
+    };
+    let lock = OwnLock::acquire(&repo, stop)?;
+    let checkpoints = Checkpoints { repo };
+    let generations = covered(&checkpoints, request)?;
+    let repo = &checkpoints.repo;
+    let mark = repo.git_dir.join(MARK);
+    if generations.is_empty() && !mark.exists() {
+        return Ok(ErasedElsewhere::default());
+    }
+    let has_others = repo.has_work_trees()?;
+    let mut history = History {
+        repo,
+        stop,
+        generations: &generations,
+        sessions: session_names(request),
+        since: first_commit_at(&generations),
+        commits: HashMap::new(),
+        folders: HashMap::new(),
+        removed: HashSet::new(),
+        holding: Vec::new(),
+        new: NewObjects::new(repo),
+    };
+    if config.erase == EraseMode::Tombstone || has_others {
+        return history.bury(config, &lock, has_others);
+    }
+    history.rewrite()?;
+    if history.commits.is_empty() && !mark.exists() {
+        return Ok(ErasedElsewhere::default());
+    }
+    history.new.flush(stop)?;
+    write(&mark, b"")?;
+    sync_dir(&repo.git_dir)?;
+    history.move_refs(&lock)?;
+    let commits = history.commits.len() as u64;
+    drop(history);
+    // Opened anew: it must not know of what was there before.
+    let repo = Repo::open(config, &request.tenant)?;
+    sweep(&repo, stop)?;
+    fs::remove_file(&mark).doing("remove", &mark)?;
+    Ok(ErasedElsewhere {
+        commits,
+        ..ErasedElsewhere::default()
+    })
+}
+
+/// The generations whose files go: those of the journal, and of what it has forgotten those that
+/// the branch shows.
+fn covered(
+    checkpoints: &Checkpoints,
+    request: &EraseRequest,
+) -> Result<HashSet<Generation>, GitError> {
+    let mut covered: HashSet<Generation> =
+        request.generations.iter().map(|(name, _)| *name).collect();
+    match &request.target {
+        EraseTarget::Session {
+            generation: Some(generation),
+            ..
+        } => _ = covered.insert(*generation),
+        EraseTarget::Session { session, .. } => {
+            checkpoints.each(Some(session), |entry| _ = covered.insert(entry.generation))?;
+        }
+        EraseTarget::Subject(subject) => checkpoints.each(None, |entry| {
+            if entry.subject.as_deref() == Some(subject.as_str()) {
+                covered.insert(entry.generation);
+            }
+        })?,
+    }
+    Ok(covered)
+}
+
+/// When the first of these generations began, less what clocks may be wrong by.
+fn first_commit_at(generations: &HashSet<Generation>) -> i64 {
+    let ms = |generation: &Generation| {
+        let time = generation.to_bytes();
+        time[..6]
+            .iter()
+            .fold(0, |ms, byte| ms << 8 | i64::from(*byte))
+    };
+    let first = generations.iter().map(ms).min().unwrap_or(i64::MAX);
+    first / 1_000 - CLOCK_SECONDS
+}
+
+/// The names of sessions that go whole, as messages of commits have them.
+fn session_names(request: &EraseRequest) -> Vec<String> {
+    if let EraseTarget::Session {
+        generation: Some(_),
+        ..
+    } = request.target
+    {
+        return Vec::new();
+    }
+    let mut names: Vec<String> = request
+        .generations
+        .iter()
+        .map(|(_, session)| message::shortened(session))
+        .collect();
+    if let EraseTarget::Session { session, .. } = &request.target {
+        names.push(message::shortened(session));
+    }
+    names.sort_unstable();
+    names.dedup();
+    names
+}
+
+/// New objects on their way into packs.
+struct NewObjects<'a> {
+    repo: &'a Repo,
+    objects: Objects,
+    trees: Trees<'a>,
+    folder_bytes: usize,
+}
+
+/// The history of a repository, while it is looked through.
+struct History<'a> {
+    repo: &'a Repo,
+    stop: &'a Stop,
+    generations: &'a HashSet<Generation>,
+    sessions: Vec<String>,
+    /// Commits before this moment have none of it, in seconds since 1970.
+    since: i64,
+    /// What takes the place of a commit, of those that do not stay.
+    commits: HashMap<Oid, Oid>,
+    /// What takes the place of a folder; it itself where it stays.
+    folders: HashMap<Oid, Oid>,
+    /// Files that were left out.
+    removed: HashSet<Oid>,
+    /// The commits that brought them.
+    holding: Vec<Oid>,
+    new: NewObjects<'a>,
+}
+
+impl<'a> NewObjects<'a> {
+    fn new(repo: &'a Repo) -> Self {
+        Self {
+            repo,
+            objects: Objects::new(),
+            trees: Trees::new(repo),
+            folder_bytes: 0,
+        }
+    }
+
+    fn add(&mut self, kind: ObjectType, content: Vec<u8>) -> Result<Oid, GitError> {
+        let added = self.objects.add(kind, &content);
+        let id = added.map_err(|error| self.repo.damaged(&"a new object", error))?;
+        if kind == ObjectType::Tree {
+            self.folder_bytes += content.len();
+            self.trees.note(id, content);
+        }
+        Ok(id)
+    }
+
+    fn flush_when_full(&mut self, stop: &Stop) -> Result<(), GitError> {
+        let is_full = self.objects.count() >= OBJECTS_MAX || self.folder_bytes >= FOLDER_BYTES_MAX;
+        if is_full { self.flush(stop) } else { Ok(()) }
+    }
+
+    /// Writes them as a pack.
+    fn flush(&mut self, stop: &Stop) -> Result<(), GitError> {
+        if self.objects.count() > 0 {
+            let pack_dir = self.repo.pack_dir();
+            self.objects.write(&pack_dir, &[], &mut self.trees, stop)?;
+        }
+        *self = Self::new(self.repo);
+        Ok(())
+    }
+}
+
+impl History<'_> {
+    /// Makes the commits of the new history, the oldest first.
+    fn rewrite(&mut self) -> Result<(), GitError> {
+        for id in self.all_commits()? {
+            self.stop.check()?;
+            let (tree, parents) = self.tree_and_parents(id)?;
+            let new_parents: Vec<Oid> = parents.iter().map(|id| self.now(*id)).collect();
+            if new_parents == parents && self.is_before(id)? {
+                continue;
+            }
+            let new_tree = self.without(tree)?;
+            if new_tree == tree && new_parents == parents {
+                continue;
+            }
+            let place = match new_parents[..] {
+                // It had nothing else.
+                [parent] if new_tree != tree && self.tree_of(parent)? == new_tree => parent,
+                _ => self.commit(id, new_tree, &new_parents)?,
+            };
+            self.commits.insert(id, place);
+            self.new.flush_when_full(self.stop)?;
+            if self.folders.len() > MEMO_MAX {
+                self.folders.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// All commits that refs lead to, parents before children.
+    fn all_commits(&self) -> Result<Vec<Oid>, GitError> {
+        let damaged = |error: git2::Error| self.repo.damaged(&"its history", error);
+        let mut walk = self.repo.git.revwalk().map_err(damaged)?;
+        walk.set_sorting(Sort::TOPOLOGICAL | Sort::REVERSE)
+            .map_err(damaged)?;
+        for (_, target) in self.repo.refs()? {
+            if let Some(commit) = self.repo.peeled(target) {
+                walk.push(commit).map_err(damaged)?;
+            }
+        }
+        walk.collect::<Result<_, _>>().map_err(damaged)
+    }
+
+    /// True for a commit that was made before any of what goes began.
+    fn is_before(&self, id: Oid) -> Result<bool, GitError> {
+        Ok(self.repo.commit(id)?.time().seconds() < self.since)
+    }
+
+    fn tree_and_parents(&self, id: Oid) -> Result<(Oid, Vec<Oid>), GitError> {
+        let commit = self.repo.commit(id)?;
+        Ok((commit.tree_id(), commit.parent_ids().collect()))
+    }
+
+    /// The folder of a commit, which may be a new one.
+    fn tree_of(&mut self, id: Oid) -> Result<Oid, GitError> {
+        if self.repo.git.find_commit(id).is_err() {
+            self.new.flush(self.stop)?;
+        }
+        Ok(self.repo.commit(id)?.tree_id())
+    }
+
+    /// What stands in the place of a commit.
+    fn now(&self, id: Oid) -> Oid {
+        self.commits.get(&id).copied().unwrap_or(id)
+    }
+
+    /// A folder without the files that go, and without folders that are empty then.
+    fn without(&mut self, id: Oid) -> Result<Oid, GitError> {
+        if let Some(known) = self.folders.get(&id) {
+            return Ok(*known);
+        }
+        self.stop.check()?;
+        let bytes = self.repo.read(id, ObjectType::Tree)?;
+        let empty = self.empty_folder()?;
+        let mut new = Vec::with_capacity(bytes.len());
+        let mut entries = Entries::of(&bytes);
+        for entry in entries.by_ref() {
+            if entry.is_folder() {
+                let was = self.repo.id(entry.id)?;
+                let is = self.without(was)?;
+                if is != empty || was == empty {
+                    entry.write_with(is, &mut new);
+                }
+            } else if self.is_covered(entry.name) {
+                self.removed.insert(self.repo.id(entry.id)?);
+            } else {
+                new.extend_from_slice(&bytes[entry.range]);
+            }
+        }
+        if !entries.is_at_end() {
+            return Err(self.repo.damaged(&id, "is no tree"));
+        }
+        let is = match new == bytes {
+            true => id,
+            false => self.new.add(ObjectType::Tree, new)?,
+        };
+        self.folders.insert(id, is);
+        Ok(is)
+    }
+
+    fn empty_folder(&self) -> Result<Oid, GitError> {
+        let hashed = Oid::hash_object(ObjectType::Tree, b"");
+        hashed.map_err(|error| self.repo.damaged(&"an empty folder", error))
+    }
+
+    fn is_covered(&self, name: &[u8]) -> bool {
+        let name = str::from_utf8(name).ok().and_then(names::generation);
+        name.is_some_and(|generation| self.generations.contains(&generation))
+    }
+
+    /// A commit with another folder and other parents. A signature would not fit any more.
+    fn commit(&mut self, id: Oid, tree: Oid, parents: &[Oid]) -> Result<Oid, GitError> {
+        let old = self.repo.read(id, ObjectType::Commit)?;
+        let end = old.windows(2).position(|pair| pair == b"\n\n");
+        let (head, text) = old.split_at(end.map_or(old.len(), |end| end + 1));
+        let mut new = format!("tree {tree}\n").into_bytes();
+        for parent in parents {
+            new.extend_from_slice(format!("parent {parent}\n").as_bytes());
+        }
+        let mut is_left_out = false;
+        for line in head.split_inclusive(|byte| *byte == b'\n') {
+            let is_more = line.starts_with(b" ");
+            let goes = [&b"tree "[..], b"parent ", b"gpgsig"];
+            is_left_out = match is_more {
+                true => is_left_out,
+                false => goes.iter().any(|field| line.starts_with(field)),
+            };
+            if !is_left_out {
+                new.extend_from_slice(line);
+            }
+        }
+        new.push(b'\n');
+        let text = text.strip_prefix(b"\n").unwrap_or(text);
+        new.extend_from_slice(&self.message(text));
+        self.new.add(ObjectType::Commit, new)
+    }
+
+    /// A message without the sessions that go whole.
+    fn message(&self, text: &[u8]) -> Vec<u8> {
+        let names = |before: &str, line: &[u8]| {
+            self.sessions
+                .iter()
+                .any(|name| line.starts_with(format!("{before}{name}: ").as_bytes()))
+        };
+        if names("Checkpoint ", text) {
+            return ERASED.to_vec();
+        }
+        let lines = text.split_inclusive(|byte| *byte == b'\n');
+        lines
+            .filter(|line| !names("- ", line))
+            .flatten()
+            .copied()
+            .collect()
+    }
+
+    /// Moves every ref whose commit has another one in its place, and empties their logs.
+    fn move_refs(&mut self, lock: &OwnLock) -> Result<(), GitError> {
+        for (name, target) in self.repo.refs()? {
+            let place = match self.repo.git.find_object(target, None).map(|it| it.kind()) {
+                Ok(Some(ObjectType::Tag)) => self.tag(target)?,
+                _ => self.now(target),
+            };
+            if place != target {
+                self.new.flush(self.stop)?;
+                self.move_ref(lock, &name, target, place)?;
+            }
+        }
+        empty_logs(&self.repo.git_dir.join("logs"))
+    }
+
+    fn move_ref(&self, lock: &OwnLock, name: &str, from: Oid, to: Oid) -> Result<(), GitError> {
+        let path = self.repo.git_dir.join(name);
+        let held = lock.take(&path, &format!("{to}\n"))?;
+        if self.repo.target(name)? != Some(from) {
+            let path = self.repo.git_dir.display();
+            return Err(GitError::contended(format!("{name} of {path} has moved")));
+        }
+        held.commit()?;
+        sync_dir(path.parent().unwrap_or(&path))
+    }
+
+    /// A tag with a name and a message, on what stands in the place of its commit.
+    fn tag(&mut self, id: Oid) -> Result<Oid, GitError> {
+        let Some(commit) = self.repo.peeled(id) else {
+            return Ok(id);
+        };
+        let place = self.now(commit);
+        if place == commit {
+            return Ok(id);
+        }
+        let old = self.repo.read(id, ObjectType::Tag)?;
+        let text = String::from_utf8_lossy(&old);
+        let unsigned = text.split("-----BEGIN").next().unwrap_or_default();
+        let (from, to) = (format!("object {commit}\n"), format!("object {place}\n"));
+        if !unsigned.starts_with(&from) {
+            let what = "a tag of a tag cannot be moved; remove it";
+            return Err(self.repo.damaged(&id, what));
+        }
+        let new = unsigned.replacen(&from, &to, 1).into_bytes();
+        self.new.add(ObjectType::Tag, new)
+    }
+
+    /// Leaves the history as it is: the files go with a new commit, and who holds them is said.
+    fn bury(
+        mut self,
+        config: &GitConfig,
+        lock: &OwnLock,
+        has_others: bool,
+    ) -> Result<ErasedElsewhere, GitError> {
+        for id in self.all_commits()? {
+            self.stop.check()?;
+            if self.is_before(id)? {
+                continue;
+            }
+            let (tree, _) = self.tree_and_parents(id)?;
+            let known = self.removed.len();
+            self.without(tree)?;
+            if self.removed.len() > known {
+                self.holding.push(id);
+            }
+            self.new = NewObjects::new(self.repo);
+            if self.folders.len() > MEMO_MAX {
+                self.folders.clear();
+            }
+        }
+        self.folders.clear();
+        if let Some(tip) = self.repo.tip()? {
+            let (tree, _) = self.tree_and_parents(tip)?;
+            let new_tree = self.without(tree)?;
+            if new_tree != tree {
+                let at = self.repo.commit(tip)?.time().seconds();
+                let who = message::committer(config);
+                let commit = format!(
+                    "tree {new_tree}\nparent {tip}\nauthor {who} {at} +0000\n\
+                     committer {who} {at} +0000\n\nErase checkpoints\n"
+                );
+                let commit = self.new.add(ObjectType::Commit, commit.into_bytes())?;
+                self.new.flush(self.stop)?;
+                self.repo.detach_work_tree(Some(tip))?;
+                self.move_ref(lock, &self.repo.ref_name(), tip, commit)?;
+            }
+        }
+        let named = self.holding.iter().take(NAMED_MAX);
+        let mut outside: Vec<String> = named
+            .map(|id| format!("commit {id} still has it"))
+            .collect();
+        if self.holding.len() > NAMED_MAX {
+            let more = self.holding.len() - NAMED_MAX;
+            outside.push(format!("{more} more commits still have it"));
+        }
+        if has_others && !self.holding.is_empty() {
+            outside.push("a work tree may still have its files".to_owned());
+        }
+        Ok(ErasedElsewhere {
+            outside,
+            ..ErasedElsewhere::default()
+        })
+    }
+}
+
+/// Expires all that logs of refs remember.
+fn empty_logs(folder: &Path) -> Result<(), GitError> {
+    let entries = match fs::read_dir(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        entries => entries.doing("read", folder)?,
+    };
+    for entry in entries {
+        let path = entry.doing("read", folder)?.path();
+        if path.is_dir() {
+            empty_logs(&path)?;
+        } else {
+            fs::write(&path, b"").doing("write", &path)?;
+        }
+    }
+    Ok(())
+}
+
+impl Repo {
+    /// All refs that name an object, and HEAD where it does: names and objects.
+    pub(super) fn refs(&self) -> Result<Vec<(String, Oid)>, GitError> {
+        let damaged = |error: git2::Error| self.damaged(&"its refs", error);
+        let mut refs = Vec::new();
+        for found in self.git.references().map_err(damaged)? {
+            let found = found.map_err(damaged)?;
+            let name = str::from_utf8(found.name_bytes());
+            if let (Ok(name), Some(target)) = (name, found.target()) {
+                refs.push((name.to_owned(), target));
+            }
+        }
+        if let Some(target) = self.target("HEAD")? {
+            refs.push(("HEAD".to_owned(), target));
+        }
+        Ok(refs)
+    }
+
+    /// The object that a ref names itself.
+    fn target(&self, name: &str) -> Result<Option<Oid>, GitError> {
+        match self.git.find_reference(name) {
+            Ok(found) => Ok(found.target()),
+            Err(error) if error.code() == ErrorCode::NotFound => Ok(None),
+            Err(error) => Err(self.damaged(&name, error)),
+        }
+    }
+
+    /// The commit that an object is, or leads to.
+    pub(super) fn peeled(&self, id: Oid) -> Option<Oid> {
+        let object = self.git.find_object(id, None).ok()?;
+        Some(object.peel_to_commit().ok()?.id())
+    }
+
+    /// True where somebody has files checked out, or objects lie elsewhere: then nobody can say
+    /// what is still needed.
+    fn has_work_trees(&self) -> Result<bool, GitError> {
+        let linked = self.git_dir.join("worktrees");
+        let is_linked = match fs::read_dir(&linked) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            entries => entries.doing("read", &linked)?.next().is_some(),
+        };
+        let others = ["index", "shallow", "objects/info/alternates"];
+        let has = |name: &str| self.git_dir.join(name).exists();
+        Ok(is_linked || others.into_iter().any(has))
+    }
+}

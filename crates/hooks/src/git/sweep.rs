@@ -1,0 +1,191 @@
+//! Removes every object that no ref leads to: packs are written anew without them, and files that
+//! git derives from objects are removed.
+
+use std::collections::HashSet;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use git2::{ObjectType, Oid};
+
+use super::error::{Doing, GitError};
+use super::existing::ExistingPack;
+use super::lock::Stop;
+use super::pack::{self, Objects};
+use super::repo::{Repo, sync_dir};
+use super::tree::{Entries, Trees};
+
+/// Objects of a pack that is made of one that git wrote.
+const OBJECTS_MAX: usize = 20_000;
+
+/// Removes what no ref leads to. Nobody else may write to the repository meanwhile.
+pub(super) fn sweep(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
+    let reachable = reachable(repo, stop)?;
+    let pack_dir = repo.pack_dir();
+    remove_derived(repo)?;
+    for path in packs(&pack_dir)? {
+        stop.check()?;
+        let ids = ExistingPack::ids(&path)?;
+        if ids.iter().all(|id| reachable.contains(id)) {
+            continue;
+        }
+        let kept: Vec<Oid> = ids
+            .into_iter()
+            .filter(|id| reachable.contains(id))
+            .collect();
+        match ExistingPack::open(path.clone())? {
+            Some(old) => pack::write_part(repo, &old, &reachable, stop)?,
+            None => copy_whole(repo, &kept, stop)?,
+        }
+        remove_pack(&path)?;
+    }
+    sync_dir(&pack_dir)?;
+    remove_loose(&repo.git_dir.join("objects"), &reachable)
+}
+
+/// Every object that a ref leads to.
+fn reachable(repo: &Repo, stop: &Stop) -> Result<HashSet<Oid>, GitError> {
+    let mut reachable = HashSet::new();
+    let mut left: Vec<Oid> = Vec::new();
+    for (_, target) in repo.refs()? {
+        left.push(target);
+    }
+    while let Some(id) = left.pop() {
+        if !reachable.insert(id) {
+            continue;
+        }
+        stop.check()?;
+        let object = repo.git.find_object(id, None);
+        let object = object.map_err(|error| repo.damaged(&id, error))?;
+        match object.kind() {
+            Some(ObjectType::Commit) => {
+                let commit = repo.commit(id)?;
+                left.extend(commit.parent_ids());
+                walk(repo, commit.tree_id(), &mut reachable)?;
+            }
+            Some(ObjectType::Tag) => {
+                let tag = object.as_tag().map(git2::Tag::target_id);
+                left.extend(tag);
+            }
+            Some(ObjectType::Tree) => {
+                reachable.remove(&id);
+                walk(repo, id, &mut reachable)?;
+            }
+            _ => {}
+        }
+    }
+    Ok(reachable)
+}
+
+/// Adds a folder and all that is below it.
+fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitError> {
+    let mut left = vec![root];
+    while let Some(id) = left.pop() {
+        if !reachable.insert(id) {
+            continue;
+        }
+        let bytes = repo.read(id, ObjectType::Tree)?;
+        for entry in Entries::of(&bytes) {
+            let below = repo.id(entry.id)?;
+            match entry.is_folder() {
+                true => left.push(below),
+                false => _ = reachable.insert(below),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Writes objects of a pack that git wrote as packs of whole objects.
+fn copy_whole(repo: &Repo, kept: &[Oid], stop: &Stop) -> Result<(), GitError> {
+    let pack_dir = repo.pack_dir();
+    for part in kept.chunks(OBJECTS_MAX) {
+        let mut objects = Objects::new();
+        for id in part {
+            stop.check()?;
+            objects.copy(repo, *id)?;
+        }
+        objects.write(&pack_dir, &[], &mut Trees::new(repo), stop)?;
+    }
+    Ok(())
+}
+
+fn packs(pack_dir: &Path) -> Result<Vec<PathBuf>, GitError> {
+    let mut packs = Vec::new();
+    for entry in fs::read_dir(pack_dir).doing("read", pack_dir)? {
+        let path = entry.doing("read", pack_dir)?.path();
+        if path.extension().is_some_and(|ending| ending == "pack") {
+            packs.push(path);
+        }
+    }
+    packs.sort_unstable();
+    Ok(packs)
+}
+
+/// Removes a pack with all that stands beside it, its index first: without that it does not exist.
+fn remove_pack(pack: &Path) -> Result<(), GitError> {
+    for ending in ["idx", "rev", "bitmap", "mtimes", "keep", "promisor", "pack"] {
+        remove_file(&pack.with_extension(ending))?;
+    }
+    Ok(())
+}
+
+/// Removes what git makes of objects by itself: it may name what is gone.
+fn remove_derived(repo: &Repo) -> Result<(), GitError> {
+    let objects = repo.git_dir.join("objects");
+    remove_file(&objects.join("info/commit-graph"))?;
+    let graphs = objects.join("info/commit-graphs");
+    match fs::remove_dir_all(&graphs) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            return Err(error).doing("remove", &graphs);
+        }
+        _ => {}
+    }
+    let pack_dir = repo.pack_dir();
+    for entry in fs::read_dir(&pack_dir).doing("read", &pack_dir)? {
+        let entry = entry.doing("read", &pack_dir)?;
+        if entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(b"multi-pack-index")
+        {
+            remove_file(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes objects that have a file each.
+fn remove_loose(objects: &Path, reachable: &HashSet<Oid>) -> Result<(), GitError> {
+    for folder in fs::read_dir(objects).doing("read", objects)? {
+        let folder = folder.doing("read", objects)?.path();
+        let name = folder
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+        if name.len() != 2 || !folder.is_dir() {
+            continue;
+        }
+        for file in fs::read_dir(&folder).doing("read", &folder)? {
+            let path = file.doing("read", &folder)?.path();
+            let rest = path
+                .file_name()
+                .unwrap_or_default()
+                .to_string_lossy()
+                .into_owned();
+            let id = Oid::from_str(&format!("{name}{rest}"));
+            if id.is_ok_and(|id| !reachable.contains(&id)) {
+                remove_file(&path)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+fn remove_file(path: &Path) -> Result<(), GitError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error).doing("remove", path),
+        _ => Ok(()),
+    }
+}

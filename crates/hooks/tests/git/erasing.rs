@@ -1,0 +1,226 @@
+//! Erasing: no object has the text any more, whoever packed it; all else is as it was.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use memoird_core::ids::TenantId;
+use memoird_core::turn::PartKind;
+use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere, Hook, SessionContent};
+use memoird_hooks::git::EraseMode;
+
+use crate::kit::*;
+
+/// A session that says this.
+fn says(number: u64, text: &str) -> Arc<SessionContent> {
+    let mut ended = session(number);
+    ended.turns[0].1.parts = vec![part(PartKind::Text(text.to_owned()))];
+    Arc::new(ended)
+}
+
+async fn erase(
+    house: &House,
+    target: EraseTarget,
+    known: &[&Arc<SessionContent>],
+) -> ErasedElsewhere {
+    let request = EraseRequest {
+        tenant: TenantId::parse("acme").unwrap(),
+        target,
+        generations: known
+            .iter()
+            .map(|ended| (ended.generation, ended.session.clone()))
+            .collect(),
+    };
+    let erasing = house.hook.erase(request).expect("it can");
+    erasing.await.expect("erased")
+}
+
+fn all_of(ended: &SessionContent) -> EraseTarget {
+    EraseTarget::Session {
+        session: ended.session.clone(),
+        generation: None,
+    }
+}
+
+/// Every object of a repository, also those that nothing leads to, as git reads them.
+fn objects(repository: &Path) -> String {
+    let all = ["cat-file", "--batch-all-objects", "--unordered", "--batch"];
+    let output = git_may_fail(repository, &all);
+    assert!(output.status.success());
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+#[track_caller]
+fn is_gone(repository: &Path, texts: &[&str]) {
+    is_clean(repository);
+    let objects = objects(repository);
+    for text in texts {
+        assert!(!objects.contains(text), "{text} is still in an object");
+    }
+}
+
+#[tokio::test]
+async fn a_session_leaves_every_commit_and_every_pack() {
+    let house = House::new();
+    let marked = says(40, "zq-marked-qz");
+    let other = sessions(0, 30);
+    // Alone in a commit, and together with others; merged into larger packs and not.
+    for part in other[..20].chunks(5) {
+        house.deliver(part).await.unwrap();
+    }
+    let mut second = session(40);
+    second.generation = session(41).generation;
+    second.turns[0].1.parts = vec![part(PartKind::Text("zq-marked-qz again".to_owned()))];
+    let second = Arc::new(second);
+    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    let mixed = [&other[20..25], std::slice::from_ref(&second)].concat();
+    house.deliver(&mixed).await.unwrap();
+    house.deliver(&other[25..]).await.unwrap();
+    assert!(objects(&house.bare()).contains("zq-marked-qz"));
+    let before = commits(&house.bare());
+    let erased = erase(&house, all_of(&marked), &[&marked, &second]).await;
+    assert_eq!(erased.outside, Vec::<String>::new());
+    assert_eq!(
+        erased.commits, 3,
+        "that of the session alone, and those behind it"
+    );
+    is_gone(
+        &house.bare(),
+        &["zq-marked-qz", "telegram:40", "telegram%3A40"],
+    );
+    exactly_once(&house.bare(), &other);
+    assert_eq!(commits(&house.bare()), before - 1, "one was empty then");
+    // It goes on from there, and the second time there is nothing.
+    let more = sessions(50, 3);
+    house.deliver(&more).await.unwrap();
+    let again = erase(&house, all_of(&marked), &[]).await;
+    assert_eq!(again, ErasedElsewhere::default());
+    exactly_once(&house.bare(), &[&other[..], &more[..]].concat());
+}
+
+#[tokio::test]
+async fn what_the_journal_forgot_is_found_by_its_session_and_its_subject() {
+    let house = House::new();
+    let mut eve = session(3);
+    eve.subject = Some(memoird_core::ids::Subject::parse("eve").unwrap());
+    eve.turns[0].1.parts = vec![part(PartKind::Text("zq-eve-qz".to_owned()))];
+    let marked = says(1, "zq-marked-qz");
+    let batch = [
+        session(0).into(),
+        Arc::clone(&marked),
+        Arc::new(eve.clone()),
+    ];
+    house.deliver(&batch).await.unwrap();
+    assert_eq!(erase(&house, all_of(&marked), &[]).await.commits, 1);
+    is_gone(&house.bare(), &["zq-marked-qz"]);
+    assert!(objects(&house.bare()).contains("zq-eve-qz"));
+    let target = EraseTarget::Subject(eve.subject.unwrap());
+    assert_eq!(erase(&house, target, &[]).await.commits, 1);
+    is_gone(&house.bare(), &["zq-marked-qz", "zq-eve-qz"]);
+    assert_eq!(files(&house.bare()).len(), 1);
+}
+
+#[tokio::test]
+async fn a_first_commit_with_nothing_else_stays_empty() {
+    let house = House::new();
+    let marked = says(1, "zq-marked-qz");
+    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    erase(&house, all_of(&marked), &[&marked]).await;
+    is_gone(&house.bare(), &["zq-marked-qz", "telegram:1:"]);
+    assert_eq!((commits(&house.bare()), files(&house.bare()).len()), (1, 0));
+    house.deliver(&sessions(5, 2)).await.unwrap();
+    assert_eq!(files(&house.bare()).len(), 2);
+    is_clean(&house.bare());
+}
+
+#[tokio::test]
+async fn refs_of_people_and_what_git_packed_are_cleaned_as_well() {
+    let house = House::new();
+    let repository = house.bare();
+    let marked = says(40, "zq-marked-qz");
+    let other = sessions(0, 12);
+    house.deliver(&other[..6]).await.unwrap();
+    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    git(&repository, &["branch", "kept/here", "main"]);
+    git(&repository, &["tag", "light", "main"]);
+    git(&repository, &["tag", "-a", "-m", "a note", "heavy", "main"]);
+    git(&repository, &["config", "core.logAllRefUpdates", "always"]);
+    git(
+        &repository,
+        &["update-ref", "--create-reflog", "refs/heads/noted", "main"],
+    );
+    house.deliver(&other[6..]).await.unwrap();
+    // Deltas of git's own kind, an index over packs, a graph, a bitmap, and objects in files.
+    let repack = [
+        "repack",
+        "-a",
+        "-d",
+        "-f",
+        "--depth=50",
+        "--write-midx",
+        "-b",
+    ];
+    git(&repository, &repack);
+    git(&repository, &["pack-refs", "--all"]);
+    git(&repository, &["commit-graph", "write", "--reachable"]);
+    let blob = git(&repository, &["rev-parse", "main:sessions"]);
+    git(&repository, &["cat-file", "-t", blob.trim()]);
+    std::fs::write(repository.join("loose"), "zq-marked-qz in a file").unwrap();
+    git(&repository, &["hash-object", "-w", "loose"]);
+    std::fs::remove_file(repository.join("loose")).unwrap();
+    erase(&house, all_of(&marked), &[&marked]).await;
+    is_gone(&repository, &["zq-marked-qz", "telegram%3A40"]);
+    for name in ["kept/here", "light", "heavy", "noted"] {
+        let shown = git(&repository, &["ls-tree", "-r", "--name-only", name]);
+        assert_eq!(shown.lines().count(), 12, "{name}");
+    }
+    let note = git(&repository, &["cat-file", "-p", "heavy"]);
+    assert!(note.contains("a note"), "{note}");
+    exactly_once(&repository, &other);
+}
+
+#[tokio::test]
+async fn what_a_crash_left_is_swept_by_the_next_one() {
+    let house = House::new();
+    let marked = says(40, "zq-marked-qz");
+    let other = sessions(0, 6);
+    house.deliver(&other[..3]).await.unwrap();
+    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    house.deliver(&other[3..]).await.unwrap();
+    // Refs were moved to a history without it, and then the daemon died.
+    let old = git(&house.bare(), &["rev-parse", "main~2"]);
+    git(
+        &house.bare(),
+        &["update-ref", "refs/heads/main", old.trim()],
+    );
+    std::fs::write(house.bare().join("memoird.sweep"), "").unwrap();
+    erase(&house, all_of(&marked), &[&marked]).await;
+    is_gone(&house.bare(), &["zq-marked-qz"]);
+    assert!(!house.bare().join("memoird.sweep").exists());
+    exactly_once(&house.bare(), &other[..3]);
+}
+
+#[tokio::test]
+async fn a_tombstone_keeps_the_history_and_says_who_still_has_it() {
+    let house = House::with(|config| config.erase = EraseMode::Tombstone);
+    let marked = says(40, "zq-marked-qz");
+    house.deliver(&sessions(0, 3)).await.unwrap();
+    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    let commit = git(&house.bare(), &["rev-parse", "main"]);
+    house.deliver(&sessions(5, 3)).await.unwrap();
+    for _ in 0..2 {
+        let erased = erase(&house, all_of(&marked), &[&marked]).await;
+        let line = format!("commit {} still has it", commit.trim());
+        assert_eq!((erased.commits, erased.outside), (0, vec![line]));
+        is_clean(&house.bare());
+        assert_eq!((files(&house.bare()).len(), commits(&house.bare())), (6, 4));
+    }
+}
+
+#[tokio::test]
+async fn without_a_repository_there_is_nothing_and_none_is_made() {
+    let house = House::new();
+    let marked = says(1, "zq-marked-qz");
+    let erased = erase(&house, all_of(&marked), &[&marked]).await;
+    assert_eq!(erased, ErasedElsewhere::default());
+    assert!(!house.bare().exists());
+}

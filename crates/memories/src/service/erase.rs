@@ -1,0 +1,76 @@
+//! The part of memories in an erasure: what is remembered of a subject, and what came from
+//! sessions that are erased, through the jobs that forget.
+
+use memoird_core::ids::{Generation, TenantId};
+use memoird_engine::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
+use memoird_store::EraseTarget;
+
+use super::Memories;
+use crate::error::MemoryError;
+use crate::requests::{ForgetRequest, ForgetSources};
+
+impl Memories {
+    async fn erase_sources(&self, request: EraseRequest) -> Result<u64, MemoryError> {
+        let tenant = &request.tenant;
+        if !self.is_on() || !self.tenants().await?.contains(tenant) {
+            return Ok(0);
+        }
+        let names = request.generations.iter().map(|(name, _)| *name);
+        let names: Vec<Generation> = names.collect();
+        let mut parts: Vec<ForgetRequest> = names
+            .chunks(ForgetSources::GENERATIONS_MAX)
+            .map(|part| {
+                ForgetRequest::Sources(ForgetSources {
+                    session: None,
+                    generations: part.to_vec(),
+                })
+            })
+            .collect();
+        match request.target {
+            EraseTarget::Session {
+                session,
+                generation: None,
+            } => parts.push(ForgetRequest::Sources(ForgetSources {
+                session: Some(session),
+                generations: Vec::new(),
+            })),
+            EraseTarget::Session { .. } => {}
+            EraseTarget::Subject(subject) => parts.push(ForgetRequest::Subject(subject)),
+        }
+        let mut forgotten = 0;
+        for part in parts {
+            forgotten += self.forget_for_good(tenant, part).await?;
+        }
+        Ok(forgotten)
+    }
+
+    /// Forgets, and does not give up before the disk's pages are clean.
+    async fn forget_for_good(
+        &self,
+        tenant: &TenantId,
+        request: ForgetRequest,
+    ) -> Result<u64, MemoryError> {
+        let outcome = self.forget_all(tenant, request, self.now()).await?;
+        match outcome.erased {
+            true => Ok(outcome.memories + outcome.superseded),
+            false => Err(crate::FileError::LogInUse.into()),
+        }
+    }
+}
+
+impl Eraser for Memories {
+    fn name(&self) -> &'static str {
+        "memories"
+    }
+
+    fn erase(&self, request: EraseRequest) -> EraseFuture<'_> {
+        Box::pin(async move {
+            let memories = self.erase_sources(request).await;
+            let memories = memories.map_err(|error| format!("{error:?}"))?;
+            Ok(ErasedElsewhere {
+                memories,
+                ..ErasedElsewhere::default()
+            })
+        })
+    }
+}

@@ -1,0 +1,93 @@
+//! The part of the index in an erasure: the stems of what is erased leave it at once, and its
+//! pages.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use memoird_core::ids::Generation;
+use memoird_engine::{EraseFuture, EraseRequest, ErasedElsewhere, Eraser};
+
+use crate::error::SearchError;
+use crate::index::{Answer, Index};
+use crate::locked;
+use crate::search::Search;
+
+/// Turns of one step.
+const TURNS_MAX: usize = 500;
+/// How often it is waited for the index to have taken in what it has read of the journal.
+const WAITS_MAX: usize = 30;
+
+impl Search {
+    async fn erase_generations(&self, generations: Vec<Generation>) -> Result<bool, SearchError> {
+        let shared = &self.shared;
+        if !shared.engine.transcripts.have_journal() || !shared.config.enabled {
+            return Ok(true);
+        }
+        // What was read of the journal before its rows went would come into the index later.
+        let mut has_caught_up = false;
+        for _ in 0..WAITS_MAX {
+            has_caught_up = self.catch_up().await;
+            if has_caught_up {
+                break;
+            }
+        }
+        let index = locked(&shared.index).clone();
+        let index = index
+            .filter(|_| has_caught_up)
+            .ok_or(SearchError::NotReady)?;
+        let mut has_any = false;
+        for generation in generations {
+            loop {
+                let gone = self
+                    .on_index(&index, move |index| index.forget(generation, TURNS_MAX))
+                    .await?;
+                has_any |= gone > 0;
+                if gone < TURNS_MAX {
+                    break;
+                }
+            }
+        }
+        if !has_any && !shared.has_stale_stems.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        // A failure in its midst is made up for by the next try.
+        shared.has_stale_stems.store(true, Ordering::Release);
+        let mut is_first = true;
+        while self
+            .on_index(&index, move |index| index.merge_step(is_first))
+            .await?
+        {
+            is_first = false;
+        }
+        let is_clean = self.on_index(&index, Index::clean).await?;
+        shared.has_stale_stems.store(!is_clean, Ordering::Release);
+        Ok(is_clean)
+    }
+
+    async fn on_index<T: Send + 'static>(
+        &self,
+        index: &Arc<Index>,
+        action: impl FnOnce(&Index) -> Answer<T> + Send + 'static,
+    ) -> Result<T, SearchError> {
+        let index = Arc::clone(index);
+        let blocking = self.shared.engine.blocking;
+        Ok(blocking.run(move || action(&index)).await??)
+    }
+}
+
+impl Eraser for Search {
+    fn name(&self) -> &'static str {
+        "search"
+    }
+
+    fn erase(&self, request: EraseRequest) -> EraseFuture<'_> {
+        Box::pin(async move {
+            let names = request.generations.iter().map(|(name, _)| *name);
+            match self.erase_generations(names.collect()).await {
+                Ok(true) => Ok(ErasedElsewhere::default()),
+                Ok(false) => Err("somebody reads an older moment of the index".to_owned()),
+                Err(error) => Err(format!("{error:?}")),
+            }
+        })
+    }
+}

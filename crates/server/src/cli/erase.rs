@@ -1,0 +1,149 @@
+//! `memoird sessions erase` and `erase-subject`: what is known of a session or a subject is
+//! removed for good.
+
+use std::io::{self, IsTerminal};
+use std::time::Duration;
+
+use clap::Args;
+use memoird_proto::v1::{
+    EraseSessionRequest, EraseSubjectRequest, Erased, GetErasureRequest, GetErasureResponse,
+};
+use tokio::time::sleep;
+
+use super::connect::Target;
+use super::exit::CliError;
+use super::progress::Progress;
+use super::{memory, output};
+
+/// How often it is looked whether the job is done.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
+/// Which session to erase.
+#[derive(Args)]
+pub(crate) struct EraseArgs {
+    /// The bot's own chat id
+    id: String,
+    /// Only this life of it [default: all that it has had]
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Which subject to erase.
+#[derive(Args)]
+pub(crate) struct EraseSubjectArgs {
+    /// The end user's id
+    subject: String,
+    /// Do not ask
+    #[arg(long)]
+    yes: bool,
+}
+
+/// Erases a session.
+pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Result<(), CliError> {
+    let id = output::printable(&args.id);
+    let what = match &args.generation {
+        Some(generation) => format!("generation {generation} of session {id}"),
+        None => format!("session {id} with all its lives"),
+    };
+    if !may_go(&what, args.yes).await? {
+        return Ok(());
+    }
+    let request = EraseSessionRequest {
+        session_id: args.id,
+        generation: args.generation.unwrap_or_default(),
+    };
+    let begun = target.done(target.sessions().erase_session(request).await)?;
+    wait(target, begun.job_id, json).await
+}
+
+/// Erases a subject.
+pub(crate) async fn subject(
+    target: &Target,
+    args: EraseSubjectArgs,
+    json: bool,
+) -> Result<(), CliError> {
+    let subject = output::printable(&args.subject);
+    let what = format!("all sessions and memories of subject {subject}");
+    if !may_go(&what, args.yes).await? {
+        return Ok(());
+    }
+    let request = EraseSubjectRequest {
+        subject: args.subject,
+    };
+    let begun = target.done(target.sessions().erase_subject(request).await)?;
+    wait(target, begun.job_id, json).await
+}
+
+/// Asks, unless that was said.
+async fn may_go(what: &str, yes: bool) -> Result<bool, CliError> {
+    if yes {
+        return Ok(true);
+    }
+    if !io::stdin().is_terminal() {
+        return Err(CliError::usage("nobody can be asked here; say --yes"));
+    }
+    output::note(&format!(
+        "This would go for good, and no hook is called for it: {what}"
+    ));
+    let asked = tokio::task::spawn_blocking(|| memory::is_wanted("Erase it?")).await;
+    let is_wanted = asked.unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?;
+    if !is_wanted {
+        output::note("nothing was erased");
+    }
+    Ok(is_wanted)
+}
+
+/// Waits until a job is done, and shows what it came to. Whoever stops waiting stops nothing.
+async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliError> {
+    let progress = Progress::new(None);
+    let erasure = loop {
+        let request = GetErasureRequest {
+            job_id: job_id.clone(),
+        };
+        let erasure = target.done(target.sessions().get_erasure(request).await)?;
+        if erasure.done {
+            break erasure;
+        }
+        let turns = erasure.erased.map_or(0, |erased| erased.turns);
+        progress.show(|| format!("job {job_id}: {} turns erased", output::count(turns)));
+        sleep(LOOK_EVERY).await;
+    };
+    drop(progress);
+    output::show(json, &erasure, described)
+}
+
+fn described(erasure: &GetErasureResponse) -> String {
+    let erased = erasure.erased.unwrap_or_default();
+    let Erased {
+        turns,
+        summaries,
+        keys,
+        memories,
+        deliveries,
+        commits,
+    } = erased;
+    let counts = [
+        ("turns", turns),
+        ("summaries", summaries),
+        ("idempotency keys", keys),
+        ("memories", memories),
+        ("owed deliveries", deliveries),
+        ("commits", commits),
+    ];
+    let counts = output::rows(counts.map(|(name, count)| (name, output::count(count))));
+    if erasure.outside.is_empty() {
+        return counts;
+    }
+    let lines: Vec<String> = erasure
+        .outside
+        .iter()
+        .map(|line| format!("\n  {}", output::printable(line)))
+        .collect();
+    format!(
+        "{counts}\nout of reach, to be erased by hand:{}",
+        lines.concat()
+    )
+}

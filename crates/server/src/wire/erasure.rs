@@ -1,0 +1,72 @@
+//! Erasures between the wire and the engine.
+
+use memoird_core::ids::{ErasureId, Subject};
+use memoird_proto::v1;
+use memoird_store::{EraseTarget, ErasedCounts, Erasure, ErasureStage};
+use tonic::Status;
+
+use super::{from, status};
+
+/// The session, or the one life of it, that is to be erased.
+pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, Status> {
+    Ok(EraseTarget::Session {
+        session: from::session_id(&request.session_id)?,
+        generation: from::generation(&request.generation)?,
+    })
+}
+
+/// The subject that is to be erased.
+pub(crate) fn subject(request: &v1::EraseSubjectRequest) -> Result<EraseTarget, Status> {
+    let subject = Subject::parse(&request.subject).map_err(|error| status::core(&error))?;
+    Ok(EraseTarget::Subject(subject))
+}
+
+/// The job that is asked for.
+pub(crate) fn job_id(text: &str) -> Result<ErasureId, Status> {
+    text.parse().map_err(|error| status::core(&error))
+}
+
+/// How far the erasure of a session is.
+pub(crate) fn session_erased(erasure: Erasure) -> v1::EraseSessionResponse {
+    v1::EraseSessionResponse {
+        job_id: erasure.id.to_string(),
+        done: is_done(&erasure),
+        erased: Some(counts(erasure.counts)),
+        outside: erasure.outside,
+    }
+}
+
+/// How far the erasure of a subject is.
+pub(crate) fn subject_erased(erasure: Erasure) -> v1::EraseSubjectResponse {
+    v1::EraseSubjectResponse {
+        job_id: erasure.id.to_string(),
+        done: is_done(&erasure),
+        erased: Some(counts(erasure.counts)),
+        outside: erasure.outside,
+    }
+}
+
+/// How far an erasure is.
+pub(crate) fn found(erasure: Erasure) -> v1::GetErasureResponse {
+    v1::GetErasureResponse {
+        job_id: erasure.id.to_string(),
+        done: is_done(&erasure),
+        erased: Some(counts(erasure.counts)),
+        outside: erasure.outside,
+    }
+}
+
+fn is_done(erasure: &Erasure) -> bool {
+    erasure.stage == ErasureStage::Done
+}
+
+fn counts(counts: ErasedCounts) -> v1::Erased {
+    v1::Erased {
+        turns: counts.turns,
+        summaries: counts.summaries,
+        keys: counts.keys,
+        memories: counts.memories,
+        deliveries: counts.deliveries,
+        commits: counts.commits,
+    }
+}

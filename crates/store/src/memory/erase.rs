@@ -1,0 +1,87 @@
+//! Erasures in the journal in memory: each step is done whole.
+
+use memoird_core::ids::{ErasureId, Generation};
+use memoird_core::outbox::DeliveryState;
+
+use super::tables::Tables;
+use crate::{ErasedRows, Erasure, ErasureScope};
+
+impl Tables {
+    /// Notes the generations that an erasure covers.
+    pub(super) fn collect_erased(&mut self, id: ErasureId) {
+        let Some((erasure, scope)) = self.erasures.get_mut(&id) else {
+            return;
+        };
+        let covered = self
+            .generations
+            .iter()
+            .filter(|(name, row)| erasure.covers(&row.key, **name, row.head.subject.as_ref()));
+        scope.generations = covered
+            .map(|(name, row)| (*name, row.key.session.clone()))
+            .collect();
+    }
+
+    /// Removes what an erasure covers.
+    pub(super) fn erase_rows(&mut self, id: ErasureId) -> ErasedRows {
+        let Some((erasure, scope)) = self.erasures.get_mut(&id) else {
+            return ErasedRows::AllGone;
+        };
+        let lives = |name: &Generation| {
+            let row = self.generations.get(name);
+            row.is_some_and(|row| row.ended.is_none())
+        };
+        if scope.generations.iter().any(|(name, _)| lives(name)) {
+            return ErasedRows::Live;
+        }
+        for (name, _) in &scope.generations {
+            self.outbox.retain(|id, delivery| {
+                if id.generation != *name {
+                    return true;
+                }
+                let is_done = delivery.state == DeliveryState::Done;
+                if is_done || delivery.tries > 0 {
+                    scope.given.push((*name, id.hook.clone()));
+                }
+                erasure.counts.deliveries += u64::from(!is_done);
+                false
+            });
+            if let Some(row) = self.generations.remove(name) {
+                self.kept_bytes = self.kept_bytes.saturating_sub(row.kept_bytes);
+                erasure.counts.turns += row.turns.len() as u64;
+                erasure.counts.summaries += row.summaries.len() as u64;
+            }
+            self.written.retain(|_, (of, _)| of != name);
+        }
+        let is_whole = erasure.whole_session();
+        let erased = |name: &Generation| scope.generations.iter().any(|(of, _)| of == name);
+        for (key, keys) in &mut self.keys {
+            if key.tenant != erasure.tenant {
+                continue;
+            }
+            let before = keys.len();
+            keys.retain(|_, record| {
+                let is_orphan = is_whole.as_ref() == Some(key)
+                    && !self.generations.contains_key(&record.generation);
+                !erased(&record.generation) && !is_orphan
+            });
+            erasure.counts.keys += (before - keys.len()) as u64;
+        }
+        self.keys.retain(|_, keys| !keys.is_empty());
+        self.is_all_owed = false;
+        ErasedRows::AllGone
+    }
+
+    /// Notes that a hook was given a generation of which it was owed nothing any more.
+    pub(super) fn note_given(&mut self, id: &memoird_core::ids::DeliveryId) {
+        for (_, scope) in self.erasures.values_mut() {
+            let covers = scope.generations.iter().any(|(of, _)| *of == id.generation);
+            let given = (id.generation, id.hook.clone());
+            if covers && !scope.given.contains(&given) {
+                scope.given.push(given);
+            }
+        }
+    }
+}
+
+/// An erasure with what it covers.
+pub(super) type Kept = (Erasure, ErasureScope);

@@ -1,0 +1,491 @@
+//! Erasing a session or a subject: no byte of a marked text is left in any file, at once after
+//! the answer and after `kill -9` in the middle, and nothing of anybody else's is touched.
+
+use std::path::Path;
+use std::process::Command;
+
+use memoird_proto::v1::{
+    AppendRequest, CompactSessionRequest, EraseSessionRequest, EraseSessionResponse,
+    EraseSubjectRequest, GetErasureRequest, GetErasureResponse, GetHistoryRequest,
+    GetSessionRequest, HistoryScope, MemorySource, PatchStateRequest, RememberRequest,
+    SearchTranscriptsRequest, TranscriptHit,
+};
+use tonic::Code;
+
+use crate::harness::{
+    Daemon, Events, KEEPS, Seed, Sessions, Setup, all_delivered, ask_as, contents, each_once, end,
+    eventually, fact, fsck, journal, kept, keyed, live, memories_of, refused, say, seeds, text_of,
+    told, user,
+};
+
+const CHECKPOINTS: &str = "{ name: checkpoint, retry: { pause: 50ms, pause_max: 200ms }, \
+     git: { dir: ./checkpoints, batch_wait: 10ms } }";
+
+/// A text that stands nowhere but where a test put it, also as a name.
+fn marker(seed: &mut Seed) -> String {
+    let digits = seed.bytes(12).into_iter().map(|byte| format!("{byte:02x}"));
+    format!("zq{}", digits.collect::<String>())
+}
+
+/// The files below a folder that have these bytes, as they stand there.
+fn files_with(folder: &Path, text: &str) -> Vec<String> {
+    let output = Command::new("grep")
+        .args([
+            "--recursive",
+            "--text",
+            "--files-with-matches",
+            "--fixed-strings",
+            text,
+        ])
+        .arg(folder)
+        .env("LC_ALL", "C")
+        .output()
+        .expect("grep runs");
+    // 1: nothing was found; 2: a file went away meanwhile.
+    assert!(
+        output.status.code().is_some_and(|code| code <= 2),
+        "{output:?}"
+    );
+    let found = String::from_utf8_lossy(&output.stdout).into_owned();
+    found.lines().map(str::to_owned).collect()
+}
+
+/// Expects that nothing in the daemon's files has the text.
+#[track_caller]
+fn is_nowhere(daemon: &Daemon, text: &str, context: &str) {
+    let found = files_with(&daemon.path("data"), text);
+    assert!(found.is_empty(), "{context}: {text} is in {found:?}");
+    let repository = daemon.path("checkpoints/default.git");
+    if repository.exists() {
+        fsck(&repository);
+        assert!(
+            !objects(&repository).contains(text),
+            "{context}: {text} is in a checkpoint"
+        );
+        let names = files_with(&repository, text);
+        assert!(names.is_empty(), "{context}: {text} is in {names:?}");
+    }
+}
+
+/// Every object of a repository, also those that nothing leads to, as git reads them.
+fn objects(repository: &Path) -> String {
+    let output = Command::new("git")
+        .arg("-C")
+        .arg(repository)
+        .args([
+            "-c",
+            "safe.directory=*",
+            "cat-file",
+            "--batch-all-objects",
+            "--batch",
+        ])
+        .output()
+        .expect("git runs");
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+/// A session of turns that all have the mark, short and long, with a state, a summary and keys.
+async fn fill(client: &mut Sessions, session: &str, subject: &str, mark: &str) {
+    let first = say(client, session, mark).await;
+    let life = first.session.expect("a session").generation;
+    for number in 0..12 {
+        let long = "x".repeat(if number % 4 == 3 { 9_000 } else { 10 });
+        let text = format!("{mark} number {number}, Friday: {long} {mark}");
+        let request = AppendRequest {
+            subject: subject.to_owned(),
+            ..keyed(session, &format!("{mark}-{life}-{number}"), [user(&text)])
+        };
+        client.append(request).await.expect("appended");
+    }
+    let patch = PatchStateRequest {
+        session_id: session.to_owned(),
+        merge_patch_json: format!(r#"{{"note":"{mark}"}}"#),
+        expected_version: None,
+    };
+    client.patch_state(patch).await.expect("patched");
+    let compact = CompactSessionRequest {
+        session_id: session.to_owned(),
+        keep_exchanges: Some(2),
+    };
+    client.compact_session(compact).await.expect("compacted");
+}
+
+async fn erase(client: &mut Sessions, session: &str, generation: &str) -> EraseSessionResponse {
+    let request = EraseSessionRequest {
+        session_id: session.to_owned(),
+        generation: generation.to_owned(),
+    };
+    let answer = client.erase_session(request).await;
+    answer.expect("it is erased").into_inner()
+}
+
+/// Waits until a job is done.
+async fn done(client: &mut Sessions, job_id: &str) -> GetErasureResponse {
+    let request = GetErasureRequest {
+        job_id: job_id.to_owned(),
+    };
+    eventually("the erasure is done", async || {
+        let found = client.get_erasure(request.clone()).await;
+        let found = found.expect("the job").into_inner();
+        found.done.then_some(found)
+    })
+    .await
+}
+
+/// Turns that have this text.
+async fn found(daemon: &Daemon, text: &str) -> Vec<TranscriptHit> {
+    let request = SearchTranscriptsRequest {
+        query: text.to_owned(),
+        ..SearchTranscriptsRequest::default()
+    };
+    let answer = daemon.memories().search_transcripts(request).await;
+    answer.expect("an answer").into_inner().hits
+}
+
+/// The life of a session that lives.
+async fn journal_generation(client: &mut Sessions, session: &str) -> String {
+    let request = GetSessionRequest {
+        session_id: session.to_owned(),
+        ..GetSessionRequest::default()
+    };
+    let answer = client
+        .get_session(request)
+        .await
+        .expect("it lives")
+        .into_inner();
+    answer.session.expect("a session").generation
+}
+
+/// Other sessions, whose turns lie among those that are erased.
+async fn others(client: &mut Sessions, round: u64) {
+    for number in 0..20 {
+        let session = format!("other-{number}");
+        say(client, &session, &format!("round {round} of {number}")).await;
+    }
+}
+
+/// Expects every turn of them.
+async fn others_are_whole(client: &mut Sessions, rounds: u64) {
+    for number in 0..20 {
+        let turns = live(client, &format!("other-{number}")).await;
+        let texts: Vec<&str> = turns.iter().map(text_of).collect();
+        let expected: Vec<String> = (1..=rounds)
+            .map(|round| format!("round {round} of {number}"))
+            .collect();
+        assert_eq!(texts, expected, "session {number}");
+    }
+}
+
+#[tokio::test]
+async fn an_erased_session_is_nowhere_and_no_hook_hears_of_it() {
+    let mut seed = Seed::new(71);
+    let mark = marker(&mut seed);
+    println!("the mark is {mark}");
+    let hooks = format!("hooks: [ {{ name: crm, {KEEPS} }}, {CHECKPOINTS} ]");
+    let daemon = Daemon::with(Setup::default().section(hooks)).await;
+    let (mut client, mut admin) = (daemon.sessions(), daemon.admin());
+    others(&mut client, 1).await;
+    fill(&mut client, &mark, &mark, &mark).await;
+    let told_of = end(&mut client, &mark).await;
+    say(&mut client, "stays", "as it is").await;
+    let stays = end(&mut client, "stays").await;
+    all_delivered(&mut admin).await;
+    let repository = daemon.path("checkpoints/default.git");
+    assert!(objects(&repository).contains(&mark), "or nothing is shown");
+    others(&mut client, 2).await;
+    fill(&mut client, &mark, &mark, &mark).await;
+    others(&mut client, 3).await;
+    assert!(
+        !files_with(&daemon.path("data"), &mark).is_empty(),
+        "or nothing is shown"
+    );
+    // What was remembered of it, in the subject's name and in somebody else's.
+    let mut memories = daemon.memories();
+    let life = journal_generation(&mut client, &mark).await;
+    for (subject, content) in [("ann", "Ann likes trains"), ("bob", "Bob met Ann")] {
+        let source = Some(MemorySource {
+            session_id: mark.clone(),
+            generation: life.clone(),
+            seqs: vec![1],
+        });
+        let content = format!("{content}, {mark}");
+        let request = RememberRequest {
+            source,
+            ..fact(subject, &content)
+        };
+        kept(&mut memories, request).await;
+    }
+    kept(&mut memories, fact("bob", "Bob likes tea")).await;
+    assert!(
+        !found(&daemon, &mark).await.is_empty(),
+        "or nothing is shown"
+    );
+    let mut events = Events::now(&mut client).await;
+    let erased = erase(&mut client, &mark, "").await;
+    let erased = done(&mut client, &erased.job_id).await;
+    is_nowhere(&daemon, &mark, "at once");
+    assert!(found(&daemon, &mark).await.is_empty());
+    assert_eq!(
+        contents(&memories_of(&mut memories, "").await),
+        ["Bob likes tea"]
+    );
+    let counts = erased.erased.expect("counts");
+    assert_eq!(
+        (counts.turns, counts.summaries, counts.keys),
+        (26, 2, 24),
+        "{counts:?}"
+    );
+    assert_eq!((counts.deliveries, counts.memories), (0, 2), "{counts:?}");
+    assert_eq!(
+        erased.outside,
+        [format!("hook crm was given generation {told_of}")]
+    );
+    let seen = events.until("erased").await;
+    assert!(
+        seen.iter()
+            .all(|event| event.kind != "erased" || event.detail_json.is_empty())
+    );
+    assert_eq!(
+        told(&daemon).len(),
+        2,
+        "of the first life and the other session only"
+    );
+    assert!(counts.commits > 0, "{counts:?}");
+    each_once(&repository, &[stays], "the other one");
+    let again = done(&mut client, &erased.job_id).await;
+    assert_eq!(
+        (again.erased, again.outside),
+        (erased.erased, erased.outside)
+    );
+    // The second time there is nothing.
+    let nothing = erase(&mut client, &mark, "").await;
+    let nothing = done(&mut client, &nothing.job_id).await;
+    assert!(nothing.outside.is_empty(), "{nothing:?}");
+    assert_eq!(nothing.erased, Some(Default::default()));
+    others_are_whole(&mut client, 3).await;
+    // The next message begins anew.
+    say(&mut client, &mark, "hello").await;
+    assert_eq!(live(&mut client, &mark).await.len(), 1);
+}
+
+#[tokio::test]
+async fn one_life_goes_and_the_others_stay() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    client
+        .append(keyed("chat", "a", [user("first")]))
+        .await
+        .expect("done");
+    let first = end(&mut client, "chat").await;
+    client
+        .append(keyed("chat", "b", [user("second")]))
+        .await
+        .expect("done");
+    let erased = erase(&mut client, "chat", &first).await;
+    let erased = done(&mut client, &erased.job_id).await;
+    let counts = erased.erased.expect("counts");
+    assert_eq!((erased.done, counts.turns, counts.keys), (true, 1, 1));
+    let read = GetHistoryRequest {
+        session_id: "chat".into(),
+        generation: first,
+        scope: HistoryScope::Journal.into(),
+        ..GetHistoryRequest::default()
+    };
+    refused(
+        client.get_history(read).await,
+        Code::NotFound,
+        "GENERATION_NOT_FOUND",
+    );
+    assert_eq!(text_of(&live(&mut client, "chat").await[0]), "second");
+    let repeated = client.append(keyed("chat", "b", [user("second")])).await;
+    assert!(
+        repeated.expect("answered").into_inner().duplicate,
+        "its key stays"
+    );
+}
+
+#[tokio::test]
+async fn deliveries_that_are_owed_are_cancelled() {
+    let hooks = "hooks: [ { name: crm, retry: { pause: 1h, pause_max: 1h }, exec: { argv: [sh, -c, 'exit 1'] } } ]";
+    let daemon = Daemon::with(Setup::default().section(hooks)).await;
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "hi").await;
+    let generation = end(&mut client, "chat").await;
+    eventually("it was tried", async || {
+        let owed = crate::harness::deliveries(&mut daemon.admin(), Default::default()).await;
+        (owed.first()?.tries > 0).then_some(())
+    })
+    .await;
+    let erased = erase(&mut client, "chat", "").await;
+    let erased = done(&mut client, &erased.job_id).await;
+    assert_eq!(erased.erased.expect("counts").deliveries, 1);
+    assert_eq!(
+        erased.outside,
+        [format!("hook crm was given generation {generation}")]
+    );
+    let owed = crate::harness::deliveries(&mut daemon.admin(), Default::default()).await;
+    assert!(owed.is_empty(), "{owed:?}");
+}
+
+#[tokio::test]
+async fn a_subjects_sessions_go_and_those_of_others_stay() {
+    let mut seed = Seed::new(72);
+    let (mark, kept) = (marker(&mut seed), marker(&mut seed));
+    println!("the mark is {mark}");
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    for number in 0..5 {
+        fill(&mut client, &format!("{mark}-{number}"), &mark, &mark).await;
+        fill(&mut client, &format!("stays-{number}"), "bob", &kept).await;
+        if number % 2 == 0 {
+            end(&mut client, &format!("{mark}-{number}")).await;
+        }
+    }
+    let request = EraseSubjectRequest {
+        subject: mark.clone(),
+    };
+    let erased = client
+        .erase_subject(request)
+        .await
+        .expect("erased")
+        .into_inner();
+    let erased = done(&mut client, &erased.job_id).await;
+    is_nowhere(&daemon, &mark, "at once");
+    assert_eq!(erased.erased.expect("counts").turns, 65);
+    for number in 0..5 {
+        assert_eq!(
+            journal(&mut client, &format!("stays-{number}"), "")
+                .await
+                .len(),
+            13
+        );
+    }
+}
+
+#[tokio::test]
+async fn without_a_journal_what_lives_is_erased() {
+    let daemon = Daemon::with(Setup::default().section("journal: { durability: off }")).await;
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "hi").await;
+    say(&mut client, "other", "hi").await;
+    let erased = erase(&mut client, "chat", "").await;
+    let erased = done(&mut client, &erased.job_id).await;
+    assert_eq!(
+        (erased.done, erased.erased.expect("counts").turns),
+        (true, 1)
+    );
+    assert_eq!(live(&mut client, "other").await.len(), 1);
+}
+
+#[tokio::test]
+async fn what_makes_no_sense_is_refused() {
+    let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
+    let (mut alpha, mut beta) = (
+        daemon.sessions_of(Setup::ALPHA),
+        daemon.sessions_of(Setup::BETA),
+    );
+    say(&mut alpha, "chat", "hi").await;
+    let none = erase(&mut beta, "chat", "").await;
+    let none = done(&mut beta, &none.job_id).await;
+    assert_eq!((none.done, none.erased), (true, Some(Default::default())));
+    assert_eq!(live(&mut alpha, "chat").await.len(), 1);
+    let erased = erase(&mut alpha, "chat", "").await;
+    let erased = done(&mut alpha, &erased.job_id).await;
+    assert_eq!(erased.erased.expect("counts").turns, 1);
+    let look = |job_id: &str| GetErasureRequest {
+        job_id: job_id.into(),
+    };
+    let (code, reason) = (Code::NotFound, "ERASURE_NOT_FOUND");
+    refused(beta.get_erasure(look(&erased.job_id)).await, code, reason);
+    let invalid = Code::InvalidArgument;
+    refused(
+        beta.get_erasure(look("x")).await,
+        invalid,
+        "ERASURE_ID_INVALID",
+    );
+    let request = |session_id: &str, generation: &str| EraseSessionRequest {
+        session_id: session_id.into(),
+        generation: generation.into(),
+    };
+    refused(
+        alpha.erase_session(request("", "")).await,
+        invalid,
+        "ID_INVALID",
+    );
+    let named = alpha.erase_session(request("chat", "x")).await;
+    refused(named, invalid, "GENERATION_INVALID");
+    let nobody = EraseSubjectRequest::default();
+    refused(alpha.erase_subject(nobody).await, invalid, "ID_INVALID");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_amid_an_erasure_leaves_nothing_of_it() {
+    let hooks = format!("hooks: [ {CHECKPOINTS} ]");
+    let mut daemon = Daemon::with(Setup::default().section(hooks)).await;
+    let mut rounds = 0;
+    let mut kept = Vec::new();
+    for number in seeds(4) {
+        let mut seed = Seed::new(number);
+        let mark = marker(&mut seed);
+        rounds += 1;
+        let mut client = daemon.sessions();
+        others(&mut client, rounds).await;
+        let session = format!("kept-{rounds}");
+        say(&mut client, &session, "stays").await;
+        kept.push(end(&mut client, &session).await);
+        for life in 0..3 {
+            if life > 0 {
+                end(&mut client, &mark).await;
+            }
+            fill(&mut client, &mark, &mark, &mark).await;
+        }
+        all_delivered(&mut daemon.admin()).await;
+        let calls = seed.below(60);
+        println!("seed {number}: killed after {calls} calls, the mark is {mark}");
+        let mut erasing = daemon.sessions();
+        let erasing = erase(&mut erasing, &mark, "");
+        let looking = async {
+            for _ in 0..calls {
+                live(&mut client, "other-0").await;
+            }
+        };
+        tokio::select! {
+            erased = erasing => drop(erased),
+            () = looking => {}
+        }
+        daemon.kill9().await;
+        daemon.restart().await;
+        let mut client = daemon.sessions();
+        // Where the job was not on the disk yet, this one does it.
+        let erased = erase(&mut client, &mark, "").await;
+        done(&mut client, &erased.job_id).await;
+        is_nowhere(&daemon, &mark, &format!("seed {number}"));
+        others_are_whole(&mut client, rounds).await;
+        let repository = daemon.path("checkpoints/default.git");
+        each_once(&repository, &kept, &format!("seed {number}"));
+    }
+}
+
+#[tokio::test]
+async fn the_command_line_asks_waits_and_shows() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let request = AppendRequest {
+        subject: "ann".into(),
+        ..keyed("chat", "k", [user("hi")])
+    };
+    client.append(request).await.expect("done");
+    let refused = ask_as(&daemon, &["sessions", "erase", "chat"], "").await;
+    assert_eq!(refused.code, Some(2), "{refused:?}");
+    assert_eq!(live(&mut client, "chat").await.len(), 1);
+    let erased = ask_as(&daemon, &["sessions", "erase", "chat", "--yes"], "").await;
+    let first = erased.stdout.lines().next().unwrap_or_default();
+    assert!(
+        first.starts_with("turns ") && first.ends_with(" 1"),
+        "{erased:?}"
+    );
+    let subject = ["--json", "sessions", "erase-subject", "ann", "--yes"];
+    let erased = ask_as(&daemon, &subject, "").await;
+    assert!(erased.stdout.contains("\"done\": true"), "{erased:?}");
+}
