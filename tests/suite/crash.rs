@@ -4,24 +4,23 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
-use memoird_proto::v1::{AppendResponse, Turn};
+use memoird_proto::v1::{AppendResponse, GetStatsRequest, Turn};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 use tonic::Status;
 
 use crate::harness::{
-    Daemon, Seed, Sessions, Setup, eventually, journal, keyed, live, seeds_factor, text_of, user,
-    wall_ms,
+    Admin, Daemon, Seed, Sessions, Setup, eventually, journal, keyed, live, seeds_factor, text_of,
+    user, wall_ms,
 };
 
 /// Kills of one data directory; then another one is begun.
 const KILLS_OF_ONE_HOME: u64 = 10;
 const WRITERS: usize = 8;
 const SEED: u64 = 20_260_101;
-const FLUSH_MS: i64 = 100;
-/// How long a commit may take on the slowest disk of a test.
-const COMMIT_MS_MAX: i64 = 1_000;
+const FLUSH_MS: u64 = 100;
 
 /// One who writes numbered turns into a session, each under a key of its own.
 #[derive(Clone, Debug)]
@@ -38,6 +37,13 @@ struct Acked {
     number: u64,
     seq: u64,
     at_ms: i64,
+}
+
+/// How many commits were done at one moment, or a little later.
+#[derive(Clone, Copy, Debug)]
+struct Look {
+    asked_ms: i64,
+    commits: u64,
 }
 
 /// What was found so far.
@@ -158,6 +164,10 @@ impl Series {
         }
     }
 
+    #[allow(
+        clippy::print_stdout,
+        reason = "who kills for an hour wants to see how far it is"
+    )]
     fn save(&self) {
         let Tally {
             kills,
@@ -197,8 +207,7 @@ impl Series {
             .section("short_term: { max_history_turns: 100000 }")
     }
 
-    /// How much is acknowledged before a kill: with `interval` what takes longer than the time
-    /// in which anything may be lost.
+    /// How much is acknowledged before a kill: with `interval` what takes several commits.
     fn acks(&self, random: &mut Seed) -> u64 {
         let acks = match self.durability {
             "interval" => 1_000 + random.below(5_000),
@@ -207,12 +216,15 @@ impl Series {
         acks as u64
     }
 
-    /// What was acknowledged up to here must be there after a kill at this moment.
-    fn promised_ms(&self, killed_ms: i64) -> i64 {
-        match self.durability {
-            "interval" => killed_ms - FLUSH_MS - COMMIT_MS_MAX,
-            _ => i64::MAX,
+    /// What was acknowledged up to here must be there after a kill. With `interval` a commit
+    /// writes all that was acknowledged before it began: up to when the one before it ended.
+    fn promised_ms(&self, looks: &[Look]) -> i64 {
+        if self.durability != "interval" {
+            return i64::MAX;
         }
+        let last = looks.last().map_or(0, |look| look.commits);
+        let before = looks.iter().filter(|look| look.commits + 2 <= last);
+        before.map(|look| look.asked_ms).max().unwrap_or(0)
     }
 
     async fn run(&mut self) {
@@ -225,8 +237,9 @@ impl Series {
             for _ in 0..kills_left.min(KILLS_OF_ONE_HOME) {
                 let acks = self.acks(&mut random);
                 let acked_before: usize = all.iter().map(|writer| writer.acked.len()).sum();
-                all = write_until_killed(&mut daemon, all, acks).await;
-                let promised_ms = self.promised_ms(wall_ms());
+                let looks;
+                (all, looks) = write_until_killed(&mut daemon, all, acks).await;
+                let promised_ms = self.promised_ms(&looks);
                 let acked: usize = all.iter().map(|writer| writer.acked.len()).sum();
                 self.tally.acknowledged += (acked - acked_before) as u64;
                 daemon.restart().await;
@@ -284,8 +297,28 @@ fn writers() -> Vec<Writer> {
     (0..WRITERS).map(writer).collect()
 }
 
+/// Counts commits until the daemon is gone.
+async fn look_until_killed(mut client: Admin) -> Vec<Look> {
+    let mut looks = Vec::new();
+    loop {
+        let asked_ms = wall_ms();
+        let Ok(stats) = client.get_stats(GetStatsRequest::default()).await else {
+            return looks;
+        };
+        let commits = stats.into_inner().commits;
+        looks.push(Look { asked_ms, commits });
+        tokio::time::sleep(Duration::from_millis(FLUSH_MS / 10)).await;
+    }
+}
+
 /// Lets all write until at least so many turns are acknowledged and the daemon is killed.
-async fn write_until_killed(daemon: &mut Daemon, writers: Vec<Writer>, acks: u64) -> Vec<Writer> {
+async fn write_until_killed(
+    daemon: &mut Daemon,
+    writers: Vec<Writer>,
+    acks: u64,
+) -> (Vec<Writer>, Vec<Look>) {
+    let mut looking = JoinSet::new();
+    looking.spawn(look_until_killed(daemon.admin()));
     let done = Arc::new(AtomicU64::new(0));
     let mut writing = JoinSet::new();
     for writer in writers {
@@ -296,7 +329,8 @@ async fn write_until_killed(daemon: &mut Daemon, writers: Vec<Writer>, acks: u64
     })
     .await;
     daemon.kill9().await;
-    writing.join_all().await
+    let looks = looking.join_all().await.concat();
+    (writing.join_all().await, looks)
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

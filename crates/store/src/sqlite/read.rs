@@ -358,6 +358,9 @@ fn both(reach: Reach, folded: &str, intake: &str, rest: &str) -> String {
     }
 }
 
+/// The seq of a turn, and its content or what stands in for it, where there is anything.
+type PlacedContent = (u64, Option<Arc<[u8]>>);
+
 /// Reads and checks turns of a generation.
 #[derive(Clone, Copy)]
 pub(super) struct TurnReader<'a> {
@@ -375,7 +378,7 @@ impl TurnReader<'_> {
     }
 
     /// The same; no content where nothing is known of the turn but its place.
-    fn read_known(self, row: &Row<'_>) -> Result<(u64, Option<Arc<[u8]>>), StoreError> {
+    fn read_known(self, row: &Row<'_>) -> Result<PlacedContent, StoreError> {
         let seq = count(row, 0)?;
         let stored = StoredTurn {
             content: row.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?,
