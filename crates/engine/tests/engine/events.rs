@@ -53,6 +53,7 @@ fn words(events: &[Event]) -> Vec<String> {
                 format!("summary {number} {through_seq}")
             }
             EventKind::CompactionFailed { reason, .. } => format!("no summary: {reason}"),
+            EventKind::Erased => "erased".to_owned(),
             EventKind::CompactionUndone { number } => format!("no summary {number} any more"),
             EventKind::HookDelivered { hook, tries } => format!("{hook} done {tries}"),
             EventKind::HookFailed {
