@@ -52,7 +52,8 @@ pub fn find(path: &Path) -> Result<Vec<u64>, StoreError> {
     let mut first = 1;
     while first <= pages {
         let count = (pages + 1 - first).min(READ_PAGES as u64);
-        let part = &mut bytes[..count as usize * PAGE_BYTES];
+        let length = usize::try_from(count).unwrap_or(READ_PAGES) * PAGE_BYTES;
+        let part = &mut bytes[..length];
         match file.read_exact_at(part, (first - 1) * PAGE_BYTES as u64) {
             // Pages were given back meanwhile.
             Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
@@ -60,7 +61,7 @@ pub fn find(path: &Path) -> Result<Vec<u64>, StoreError> {
         }
         let (part, _) = part.as_chunks::<PAGE_BYTES>();
         let numbered = (first..).zip(part);
-        let stale = numbered.filter(|(number, page)| stale_gap(*number, *page).is_some());
+        let stale = numbered.filter(|(number, page)| stale_gap(*number, page).is_some());
         found.extend(stale.map(|(number, _)| number));
         first += count;
     }

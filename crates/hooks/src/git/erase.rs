@@ -67,6 +67,7 @@ pub(super) fn erase(
         sessions: session_names(request),
         since: first_commit_at(&generations),
         commits: HashMap::new(),
+        made: HashMap::new(),
         folders: HashMap::new(),
         removed: HashSet::new(),
         holding: Vec::new(),
@@ -172,6 +173,8 @@ struct History<'a> {
     since: i64,
     /// What takes the place of a commit, of those that do not stay.
     commits: HashMap<Oid, Oid>,
+    /// New commits with their folders.
+    made: HashMap<Oid, Oid>,
     /// What takes the place of a folder; it itself where it stays.
     folders: HashMap<Oid, Oid>,
     /// Files that were left out.
@@ -270,11 +273,11 @@ impl History<'_> {
     }
 
     /// The folder of a commit, which may be a new one.
-    fn tree_of(&mut self, id: Oid) -> Result<Oid, GitError> {
-        if self.repo.git.find_commit(id).is_err() {
-            self.new.flush(self.stop)?;
+    fn tree_of(&self, id: Oid) -> Result<Oid, GitError> {
+        match self.made.get(&id) {
+            Some(tree) => Ok(*tree),
+            None => Ok(self.repo.commit(id)?.tree_id()),
         }
-        Ok(self.repo.commit(id)?.tree_id())
     }
 
     /// What stands in the place of a commit.
@@ -350,7 +353,9 @@ impl History<'_> {
         new.push(b'\n');
         let text = text.strip_prefix(b"\n").unwrap_or(text);
         new.extend_from_slice(&self.message(text));
-        self.new.add(ObjectType::Commit, new)
+        let made = self.new.add(ObjectType::Commit, new)?;
+        self.made.insert(made, tree);
+        Ok(made)
     }
 
     /// A message without the sessions that go whole.

@@ -89,6 +89,7 @@ async fn a_session_leaves_every_commit_and_every_pack() {
     );
     exactly_once(&house.bare(), &other);
     assert_eq!(commits(&house.bare()), before - 1, "one was empty then");
+    assert!(packs(&house.bare()) <= 3, "the new history is in one pack");
     // It goes on from there, and the second time there is nothing.
     let more = sessions(50, 3);
     house.deliver(&more).await.unwrap();
