@@ -11,6 +11,7 @@ mod error;
 mod existing;
 mod heads;
 mod jsonl;
+mod links;
 mod lock;
 mod log;
 mod markdown;
