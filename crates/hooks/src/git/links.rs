@@ -16,7 +16,7 @@ pub(super) fn is_strange(target: &str) -> bool {
         let start = head.get(..known.len());
         start.is_some_and(|start| start.eq_ignore_ascii_case(known))
     };
-    has_scheme && !KNOWN.iter().any(|known| is(&known))
+    has_scheme && !KNOWN.iter().any(is)
 }
 
 /// The text with links of other schemes made relative, which leads nowhere.
