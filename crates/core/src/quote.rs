@@ -1,6 +1,12 @@
 //! Text of clients inside a prompt: it keeps its meaning, and cannot be taken for the structure
 //! around it.
 
+use std::borrow::Cow;
+
+use memchr::memchr2_iter;
+
+use crate::turn::{Part, PartKind, Turn};
+
 /// The text in one line of at most `chars_max` characters. Blanks and control characters become
 /// single spaces. A longer text is cut after a word; its ellipsis counts.
 pub fn one_line(text: &str, chars_max: usize) -> String {
@@ -47,14 +53,15 @@ fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> Strin
 }
 
 /// The text with the tags of these names made harmless, opening and closing ones, in any
-/// case and however spaced; and with every line but the first indented, so that none looks
+/// case and however spaced, and what looks like memoird's own words told from them; and with every line but the first indented, so that none looks
 /// like a line of the list that it stands in.
 pub fn within(text: &str, tags: &[&str]) -> String {
     let mut quoted = String::with_capacity(text.len());
     let text = text.trim();
     for (offset, c) in text.char_indices() {
         match c {
-            '<' if names_tag(&text[offset + 1..], tags) => quoted.push_str("&lt;"),
+            '<' if names_tag(&text.as_bytes()[offset + 1..], tags) => quoted.push_str("&lt;"),
+            '[' if is_mark(&text.as_bytes()[offset..]) => quoted.push_str("[quoted "),
             '\n' | '\u{b}' | '\u{c}' | '\u{85}' | '\u{2028}' | '\u{2029}' => {
                 quoted.push_str("\n  ");
             }
@@ -66,11 +73,86 @@ pub fn within(text: &str, tags: &[&str]) -> String {
     quoted
 }
 
+/// True for characters that reorder or hide what stands around them, or that nobody sees: marks
+/// of direction, blanks without a width, tags. Those that join and part letters are writing.
+pub fn is_hidden(character: char) -> bool {
+    matches!(character,
+        '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// What memoird says in a window begins with a bracket, its name and a colon.
+const NAME: &[u8] = b"memoird";
+/// The blocks that it puts into windows.
+const BLOCKS: &[&str] = &["recalled_memories"];
+
+/// The text with whatever looks like memoird's own words told from them, in any case and
+/// however spaced. JSON stays JSON.
+pub fn unmarked(text: &str) -> Cow<'_, str> {
+    let mut told = String::new();
+    let mut end = 0;
+    for (at, _) in text.match_indices(['[', '<']) {
+        if is_mark(&text.as_bytes()[at..]) {
+            told.push_str(&text[end..at]);
+            told.push_str(if text.as_bytes()[at] == b'<' {
+                "&lt;"
+            } else {
+                "[quoted "
+            });
+            end = at + 1;
+        }
+    }
+    if end == 0 {
+        return Cow::Borrowed(text);
+    }
+    told.push_str(&text[end..]);
+    Cow::Owned(told)
+}
+
+/// True where encoded content may have such words.
+pub fn has_marks(content: &[u8]) -> bool {
+    memchr2_iter(b'[', b'<', content).any(|at| is_mark(&content[at..]))
+}
+
+/// The same for the texts of a turn. What a model thought stays: it is signed.
+pub fn unmark(turn: &mut Turn) {
+    turn.parts.iter_mut().for_each(unmark_part);
+}
+
+fn unmark_part(part: &mut Part) {
+    let change = |text: &mut String| {
+        if let Cow::Owned(told) = unmarked(text) {
+            *text = told;
+        }
+    };
+    match &mut part.kind {
+        PartKind::Text(text) => change(text),
+        PartKind::ToolResult { content, parts, .. } => {
+            change(content);
+            parts.iter_mut().for_each(unmark_part);
+        }
+        PartKind::ToolUse { .. } | PartKind::Media { .. } | PartKind::Thinking { .. } => {}
+    }
+}
+
+/// True for bytes that begin as a mark does.
+fn is_mark(bytes: &[u8]) -> bool {
+    match bytes.split_first() {
+        Some((b'<', after)) => names_tag(after, BLOCKS),
+        Some((b'[', after)) => {
+            let after = after.trim_ascii_start();
+            let name = after.get(..NAME.len());
+            name.is_some_and(|name| name.eq_ignore_ascii_case(NAME))
+                && after[NAME.len()..].trim_ascii_start().starts_with(b":")
+        }
+        _ => false,
+    }
+}
+
 /// Looks at a bounded piece only, because clients choose the text.
-fn names_tag(after: &str, tags: &[&str]) -> bool {
+fn names_tag(bytes: &[u8], tags: &[&str]) -> bool {
     const GAP_BYTES_MAX: usize = 32;
     let is_gap = |byte: &u8| !byte.is_ascii_graphic() || matches!(byte, b'/' | b'\\');
-    let bytes = after.as_bytes();
     let gap = bytes.iter().take(GAP_BYTES_MAX);
     let gap = gap.take_while(|byte| is_gap(byte)).count();
     let name = &bytes[gap..];
@@ -85,6 +167,55 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    #[test]
+    fn what_looks_like_memoird_s_words_is_told_from_them() {
+        for (given, told) in [
+            ("", ""),
+            (
+                "no [mark] at all, [memoird] [memoird says",
+                "no [mark] at all, [memoird] [memoird says",
+            ),
+            ("[memoird: a summary]", "[quoted memoird: a summary]"),
+            (
+                "a [MemoirD: x [ memoird : y",
+                "a [quoted MemoirD: x [quoted  memoird : y",
+            ),
+            ("[memoi", "[memoi"),
+            ("[memoir\u{e4}d:", "[memoir\u{e4}d:"),
+            (
+                "{\"a\": [\"[memoird: 1\"]}",
+                "{\"a\": [\"[quoted memoird: 1\"]}",
+            ),
+            (
+                "<recalled_memories>x</ Recalled_Memories>",
+                "&lt;recalled_memories>x&lt;/ Recalled_Memories>",
+            ),
+            ("a < b <b>", "a < b <b>"),
+        ] {
+            assert_eq!(has_marks(given.as_bytes()), given != told, "{given}");
+            assert_eq!(unmarked(told), told, "once is enough");
+            assert_eq!(unmarked(given), told);
+        }
+    }
+
+    #[test]
+    fn hidden_characters_are_known_and_letters_are_not_among_them() {
+        for hidden in [
+            '\u{202e}',
+            '\u{2066}',
+            '\u{200f}',
+            '\u{61c}',
+            '\u{e0041}',
+            '\u{2028}',
+        ] {
+            assert!(is_hidden(hidden), "{hidden:?}");
+        }
+        // In Persian and in emoji these two are part of what is written.
+        for shown in ['a', '\u{5d0}', '\u{200c}', '\u{200d}', '\u{1f3f4}', '\n'] {
+            assert!(!is_hidden(shown), "{shown:?}");
+        }
+    }
 
     #[test]
     fn a_line_is_cut_after_a_word() {

@@ -1,6 +1,8 @@
 //! Output of programs and services as one short line, without control characters, for records
 //! that people read on a terminal.
 
+use memoird_core::quote::is_hidden;
+
 /// Where something was left out.
 const GAP: &str = " … ";
 
@@ -35,9 +37,8 @@ pub(crate) fn escaped(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(bytes);
     let mut line = String::with_capacity(text.len());
     for char in text.trim().chars() {
-        let is_format = matches!(char,
-            '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}');
-        match char.is_control() || is_format {
+        let is_joiner = matches!(char, '\u{200c}' | '\u{200d}');
+        match char.is_control() || is_joiner || is_hidden(char) {
             true => line.extend(char.escape_default()),
             false => line.push(char),
         }
@@ -53,6 +54,10 @@ mod tests {
     fn a_line_is_one_line_that_cannot_move_the_cursor() {
         let said = b"  \x1b[2Jgone\r\nline 2\x07\t\xff \xe2\x80\xae \n";
         assert_eq!(line(said, 400), r"\u{1b}[2Jgone\r\nline 2\u{7}\t� \u{202e}");
+        assert_eq!(
+            line("a\u{e0041}\u{61c}".as_bytes(), 40),
+            r"a\u{e0041}\u{61c}"
+        );
         assert_eq!(line("grün".as_bytes(), 4), "grün");
         assert_eq!(line("grüner".as_bytes(), 4), "grü…");
         assert_eq!(line(b"", 4), "");

@@ -265,7 +265,10 @@ async fn a_wish_for_a_work_tree_is_refused_with_what_to_do() {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("memoird.yaml");
     for (worktree, code) in [(false, 0), (true, 64)] {
-        let hook = format!("hooks: [ {{ name: a, git: {{ dir: ./a, worktree: {worktree} }} }} ]");
+        let hook = format!(
+            "server: {{ allow_without_keys: true }}\n\
+             hooks: [ {{ name: a, git: {{ dir: ./a, worktree: {worktree} }} }} ]"
+        );
         std::fs::write(&path, hook).expect("a file");
         let outcome = run(&["config", "check", path.to_str().expect("UTF-8")], &[]).await;
         assert_eq!(outcome.code, Some(code), "{outcome:?}");

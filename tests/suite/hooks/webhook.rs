@@ -208,7 +208,8 @@ async fn an_address_of_the_house_is_refused_unless_it_is_allowed() {
     ] {
         for allow in [false, true] {
             let hook = format!(
-                "hooks: [ {{ name: web, webhook: {{ url: \"{url}\", allow_private: {allow} }} }} ]"
+                "server: {{ allow_without_keys: true }}\n\
+                 hooks: [ {{ name: web, webhook: {{ url: \"{url}\", allow_private: {allow} }} }} ]"
             );
             std::fs::write(&path, hook).expect("a file");
             let outcome = run(&["config", "check", path.to_str().expect("UTF-8")], &[]).await;

@@ -5,6 +5,7 @@ pub(crate) mod bot;
 mod budgets;
 mod calibration;
 mod drawing;
+mod forged;
 mod formats;
 mod looking;
 mod operating;

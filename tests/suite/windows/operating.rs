@@ -19,7 +19,7 @@ async fn all_that_is_wrong_with_windows_is_told_and_the_daemon_does_not_start() 
     for part in [
         "context.turns: must be at least 1",
         "context.floor: must be less than watermark",
-        "context.default_model: \"nobody\" is not known",
+        "context.default_model: [not shown] is not known",
         "context.models.ours: is no built-in model: say its context_window",
         "context.models.ours.tokenizer: ./no-such.json cannot be used",
     ] {

@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 
 use super::identifiers::{Identifier, Kind, identifiers};
+use crate::quote::unmarked;
 use crate::turn::{Part, PartKind, Role, Turn};
 use crate::window::LABEL;
 
@@ -53,8 +54,6 @@ const NOT_SAID: &[&str] = &[
     "recalled_memories",
     "summary",
 ];
-/// How the blocks begin and end that windows show recalled memories in.
-const MEMORIES: (&str, &str) = ("<recalled_memories>", "</recalled_memories>");
 /// How the text of a summary begins.
 pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 
@@ -62,8 +61,9 @@ pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 ///
 /// Pieces stand in lines of their own. JSON is shown without the blanks between its tokens.
 /// Of a turn, or a part, whose label `memoird` says that it is a summary or recalled
-/// memories, nothing is shown, nor of their blocks inside a text: somebody sent a window
-/// back, and the user did not say that.
+/// memories, nothing is shown: somebody sent a window back, and the user did not say that. A
+/// text is shown whatever it looks like, because users write texts; what looks like memoird's own
+/// words is told from them.
 pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
@@ -119,7 +119,7 @@ impl TranscriptTurn {
 
     fn add_part(&mut self, part: &Part) {
         match &part.kind {
-            PartKind::Text(text) => self.push(&without_memories(text)),
+            PartKind::Text(text) => self.push(&unmarked(text)),
             PartKind::ToolUse {
                 name, input_json, ..
             } => {
@@ -192,25 +192,6 @@ fn was_said(part: &Part) -> bool {
     let extra: Map<String, Value> = serde_json::from_str(&part.extra_json).unwrap_or_default();
     let label = extra.get(LABEL).and_then(Value::as_str);
     !label.is_some_and(|label| NOT_SAID.contains(&label))
-}
-
-/// A text without the blocks of recalled memories in it; nothing of a summary's text.
-fn without_memories(text: &str) -> String {
-    if text.trim_start().starts_with(SUMMARY) {
-        return String::new();
-    }
-    let (begin, end) = MEMORIES;
-    let mut rest = text;
-    let mut said = String::with_capacity(text.len());
-    while let Some((before, block)) = rest.split_once(begin) {
-        let Some((_, after)) = block.split_once(end) else {
-            break;
-        };
-        said.push_str(before);
-        rest = after;
-    }
-    said.push_str(rest);
-    said
 }
 
 /// A decision in each line.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::change::Totals;
+use crate::quote;
 use crate::turn::{NewTurn, Role, estimate_tokens};
 
 /// A turn in memory.
@@ -17,6 +18,8 @@ pub struct TurnRecord {
     pub tokens: u32,
     /// Who contributed it.
     pub role: Role,
+    /// True when a text of it looks like memoird's own words.
+    pub(crate) is_marked: bool,
     /// True when the bot pinned it.
     pub pinned: bool,
     /// True when it belongs to a unit with a pinned turn, and so never leaves.
@@ -45,6 +48,7 @@ impl TurnRecord {
         });
         Self {
             tokens: estimate_tokens(content.len()),
+            is_marked: quote::has_marks(&content),
             content,
             seq,
             role: turn.role,

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::history::TurnRecord;
+use crate::quote;
 use crate::turn::{PartKind, Turn};
 
 use super::cut::Cut;
@@ -14,6 +15,7 @@ use super::{Ask, reduce, words};
 pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[u8]>> {
     let record = item.record;
     match item.kind {
+        Kind::Whole if record.is_marked => Some((ask.codec.seal)(said(record, ask)?, item.seq)),
         Kind::Whole => Some(Arc::clone(&record.content)),
         Kind::Elision(turns) => Some((ask.codec.seal)(words::elision(turns), 0)),
         Kind::Reduced => Some(Arc::clone(&cut.reduced_turn(item.seq)?.content)),
@@ -27,11 +29,23 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
         }
         Kind::ResultsFor(_) | Kind::Rest => {
             let shown = cut.reduced_turn(item.seq);
-            let content = shown.map_or(&record.content, |shown| &shown.content);
-            let turn = split((ask.codec.open)(content)?, record, item.kind);
+            let turn = match shown {
+                Some(shown) => (ask.codec.open)(&shown.content),
+                None => said(record, ask),
+            };
+            let turn = split(turn?, record, item.kind);
             (!turn.parts.is_empty()).then(|| (ask.codec.seal)(turn, item.seq))
         }
     }
+}
+
+/// A turn as it was said, where nothing of it can be taken for memoird's own words.
+pub(super) fn said(record: &TurnRecord, ask: &Ask<'_>) -> Option<Turn> {
+    let mut turn = (ask.codec.open)(&record.content)?;
+    if record.is_marked {
+        quote::unmark(&mut turn);
+    }
+    Some(turn)
 }
 
 /// Makes anew what a cut shows in other words and a restart has forgotten.

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::history::TurnRecord;
 use crate::turn::{Part, PartKind, Turn};
 
+use super::content;
 use super::cut::{Cut, How, Reduced, Shown};
 use super::items::Composer;
 use super::{Ask, trim, words};
@@ -87,13 +88,13 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
 
 /// A turn with its results trimmed or superseded.
 pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
-    let turn = (ask.codec.open)(&record.content)?;
+    let turn = content::said(record, ask)?;
     Some(shown(reworded(turn, results), record.seq, ask))
 }
 
 /// An excerpt of a turn, with about `bytes` bytes of its text.
 pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<Shown> {
-    let mut turn = (ask.codec.open)(&record.content)?;
+    let mut turn = content::said(record, ask)?;
     let is_text = |part: &&Part| matches!(part.kind, PartKind::Text(_));
     let each = bytes as usize / turn.parts.iter().filter(is_text).count().max(1);
     for part in &mut turn.parts {

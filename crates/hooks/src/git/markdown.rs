@@ -5,10 +5,12 @@ use std::collections::HashMap;
 use std::fmt::Write;
 
 use memoird_core::compaction::Summary;
+use memoird_core::quote::is_hidden;
 use memoird_core::turn::{MediaSource, Part, PartKind, Turn};
 use memoird_engine::SessionContent;
 use serde_json::Value;
 
+use super::links;
 use super::message::turns;
 use crate::time;
 
@@ -78,8 +80,13 @@ fn front_matter(text: &mut String, ended: &SessionContent) {
 fn string(value: &str) -> String {
     let mut line = String::with_capacity(value.len() + 2);
     for char in Value::from(value).to_string().chars() {
-        if char.is_control() || matches!(char, '\u{feff}' | '\u{fffe}' | '\u{ffff}') {
-            let _ = write!(line, "\\u{:04x}", u32::from(char));
+        let code = u32::from(char);
+        if char.is_control() || is_hidden(char) || matches!(char, '\u{fffe}' | '\u{ffff}') {
+            // Longer than JSON has it, as YAML does.
+            let _ = match code > 0xffff {
+                true => write!(line, "\\U{code:08x}"),
+                false => write!(line, "\\u{code:04x}"),
+            };
         } else {
             line.push(char);
         }
@@ -163,6 +170,9 @@ fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) 
         MediaSource::Data(data) => {
             write!(text, "\n\\[{kind}, {}\\]{gap}{name}\n", size(data.len()))
         }
+        MediaSource::Uri(uri) if links::is_strange(uri) => {
+            write!(text, "\n\\[{kind}\\] {}{gap}{name}\n", inline(uri))
+        }
         MediaSource::Uri(uri) => write!(text, "\n[{kind}](<{}>){gap}{name}\n", target(uri)),
     };
 }
@@ -170,7 +180,7 @@ fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) 
 /// Each line behind `>`: what begins in a quote ends with it.
 fn quoted(text: &mut String, said: &str) {
     text.push('\n');
-    for line in visible(said).lines() {
+    for line in visible(&links::inert(said)).lines() {
         text.push_str(if line.is_empty() { ">" } else { "> " });
         text.push_str(line);
         text.push('\n');
@@ -192,11 +202,15 @@ fn fenced(text: &mut String, kind: &str, content: &str) {
 /// The text with line ends that end lines only, and nothing that a terminal obeys.
 fn visible(text: &str) -> String {
     let text = text.replace("\r\n", "\n").replace('\r', "\n");
-    let shown = |char| match char {
-        '\n' | '\t' => char,
-        _ => picture(char),
-    };
-    text.chars().map(shown).collect()
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '\n' | '\t' => shown.push(char),
+            _ if is_hidden(char) => shown.extend(char.escape_default()),
+            _ => shown.push(picture(char)),
+        }
+    }
+    shown
 }
 
 /// Unicode has a picture for every control character of ASCII.
@@ -216,7 +230,11 @@ fn inline(text: &str) -> String {
         if "\\`*_[]<>#&~|".contains(char) {
             line.push('\\');
         }
-        line.push(picture(char));
+        match is_hidden(char) {
+            // Behind a backslash of its own a backslash is shown.
+            true => line.extend(['\\'].into_iter().chain(char.escape_default())),
+            false => line.push(picture(char)),
+        }
     }
     line
 }
@@ -230,9 +248,19 @@ fn target(uri: &str) -> String {
         '\n' => "%0A".chars().collect(),
         '\r' => "%0D".chars().collect(),
         '\t' => vec![char],
+        _ if is_hidden(char) => percent(char),
         _ => vec![picture(char)],
     });
     escaped.collect()
+}
+
+/// The bytes of a character as URLs write them.
+fn percent(char: char) -> Vec<char> {
+    let mut buffer = [0; 4];
+    let bytes = char.encode_utf8(&mut buffer).bytes();
+    bytes
+        .flat_map(|byte| format!("%{byte:02X}").chars().collect::<Vec<_>>())
+        .collect()
 }
 
 fn pretty(json: &str) -> String {

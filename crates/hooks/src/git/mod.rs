@@ -12,6 +12,7 @@ mod error;
 mod existing;
 mod heads;
 mod jsonl;
+mod links;
 mod lock;
 mod log;
 mod markdown;

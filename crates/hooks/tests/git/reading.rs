@@ -214,6 +214,36 @@ async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
     );
 }
 
+#[tokio::test]
+async fn what_hides_itself_is_seen_and_links_that_run_something_are_not_live() {
+    let house = House::new();
+    let said = "\u{202e}txt.exe a\u{e0041}b [x](javascript:alert(1)) [y](https://a.example)";
+    let image = PartKind::Media {
+        media_type: "image/png".to_owned(),
+        source: MediaSource::Uri("javascript:alert(2)".to_owned()),
+        name: "\u{2066}n".to_owned(),
+    };
+    let turn = Turn::new(
+        Role::User,
+        vec![part(PartKind::Text(said.to_owned())), part(image)],
+    );
+    let ended = Arc::new(SessionContent {
+        turns: vec![(1, turn)],
+        ..rich()
+    });
+    house.deliver(&[Arc::clone(&ended)]).await.unwrap();
+    let document = open(&house).show(&ended.session, None).unwrap().unwrap();
+    for line in [
+        r"> \u{202e}txt.exe a\u{e0041}b [x](./javascript:alert(1)) [y](https://a.example)",
+        r"\[image/png\] javascript:alert(2) \\u{2066}n",
+    ] {
+        assert!(
+            document.lines().any(|shown| shown == line),
+            "{line} in {document}"
+        );
+    }
+}
+
 /// What it says must not break out of its place either, and what reads turns finds them.
 #[tokio::test]
 async fn a_summary_heads_both_files_and_changes_nothing_else() {

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytesize::ByteSize;
 use comfy_table::{CellAlignment, ColumnConstraint, ContentArrangement, Row, Table, presets};
+use memoird_core::quote::is_hidden;
 use prost::Name;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use serde_json::Value;
@@ -178,7 +179,7 @@ pub(crate) fn figure(value: f64, decimals: usize) -> String {
 pub(crate) fn printable(text: &str) -> String {
     let mut clean = String::with_capacity(text.len());
     for character in text.chars() {
-        if character.is_control() || is_invisible(character) {
+        if character.is_control() || is_hidden(character) {
             let _ = write!(clean, "{}", character.escape_default());
         } else {
             clean.push(character);
@@ -210,12 +211,6 @@ pub(crate) fn shorten(text: &str, chars_max: usize) -> String {
 /// The beginning of a text on one line.
 pub(crate) fn one_line(text: &str, chars_max: usize) -> String {
     shorten(&flat(text, 2 * chars_max), chars_max)
-}
-
-/// Characters that reorder or hide what stands around them.
-fn is_invisible(character: char) -> bool {
-    matches!(character, '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}'
-        | '\u{2028}' | '\u{2029}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use memoird_core::ids::SessionKey;
+use memoird_core::quote;
 use memoird_core::turn::estimate_tokens;
 use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
@@ -66,6 +67,11 @@ pub(super) fn is_short(bytes: usize) -> bool {
 pub(super) fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {
     let count = |(seq, content): (u64, Arc<[u8]>)| {
         let tokens = match encoding::open(&content) {
+            // As windows show it.
+            Some(mut turn) if quote::has_marks(&content) => {
+                quote::unmark(&mut turn);
+                scale.turn(&turn)
+            }
             Some(turn) => scale.turn(&turn),
             // One that is damaged is not small.
             None => u64::from(estimate_tokens(content.len())),
