@@ -135,9 +135,10 @@ fn without_secrets(message: &str, text: &str) -> String {
     }
 }
 
-/// What stands between the words of a line.
+/// What stands between the words of a line. A message shows some of it as blanks, or not at all.
 fn is_between(c: char) -> bool {
-    c.is_whitespace() || "[]{},\"'".contains(c)
+    let is_of_word = c.is_alphanumeric() || c.is_ascii_graphic();
+    !is_of_word || "[]{},\"'".contains(c)
 }
 
 /// The same where a long line is cut in the middle of a secret.
