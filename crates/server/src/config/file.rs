@@ -192,9 +192,11 @@ fn secrets_by_lines(text: &str) -> Vec<String> {
 
 /// The words of a line that are neither names of fields nor what says where a secret is.
 fn collect_words(line: &str, secrets: &mut Vec<String>) {
+    let is_of_name = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';
     let mut is_place = false;
     for word in line.split(is_between).filter(|word| !word.is_empty()) {
         let name = word.strip_suffix(':');
+        let name = name.filter(|name| name.bytes().all(is_of_name));
         if name.is_none() && !is_place && word.len() >= SECRET_BYTES_MIN {
             secrets.push(word.to_owned());
         }
