@@ -235,5 +235,5 @@ async fn spin() {
             std::hint::spin_loop();
         }
     });
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }

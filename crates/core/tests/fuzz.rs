@@ -8,7 +8,7 @@
 use memoird_core::error::CoreError;
 use memoird_core::limits::Limits;
 use memoird_core::state::State;
-use memoird_core::words::ranking::{Found, Query, Scorer, Statistics, TERMS_MAX};
+use memoird_core::words::ranking::{Found, Query, Scorer, Statistics, TERMS_MAX, Term};
 use memoird_core::words::{normalised, numbers_and_negations, tokens};
 use memoird_fuzz::Target;
 use serde_json::{Map, Value};
@@ -114,7 +114,7 @@ fn fuzz_words() {
 
 fn check_query(text: &str) {
     let query = Query::new(text);
-    let stems: Vec<&str> = query.terms().iter().map(|term| term.stem()).collect();
+    let stems: Vec<&str> = query.terms().iter().map(Term::stem).collect();
     assert!(stems.len() <= TERMS_MAX);
     for (place, stem) in stems.iter().enumerate() {
         assert!(!stems[..place].contains(stem), "{stem} twice");

@@ -71,7 +71,7 @@ impl Bot {
         while !gauge.is_over() {
             let started = clock::monotonic();
             let outcome = self.call().await;
-            gauge.note(outcome.as_ref().map(|()| ()));
+            gauge.note(outcome.as_ref().copied());
             sleep(pace.saturating_sub(clock::since(started))).await;
         }
         self
