@@ -393,11 +393,7 @@ async fn messages_that_are_not_the_providers_are_refused_with_their_place() {
             r#"[{"role":"tool","content":"x"}]"#,
             "[0].tool_call_id",
         ),
-        (
-            anthropic,
-            r#"[{"role":"system","content":"x"}]"#,
-            "[0].role",
-        ),
+        (anthropic, r#"[{"role":"tool","content":"x"}]"#, "[0].role"),
         (
             anthropic,
             r#"[{"role":"user","content":[{"text":"x"}]}]"#,

@@ -40,6 +40,7 @@ const LAYERS: [Layer; 14] = [
             "bytesize",
             "humantime",
             "jiff",
+            "memchr",
             "regex",
             "regex-automata",
             "rust-stemmers",

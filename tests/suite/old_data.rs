@@ -159,7 +159,23 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
             assert_eq!(is.messages_json, was.messages_json, "{context}");
             assert_eq!(is.turns, was.turns, "{context}");
             let (is, was) = (is.report.expect("a report"), was.report.expect("a report"));
-            assert_eq!(is.tokens_by_block, was.tokens_by_block, "{context}");
+            // What a token count is may get nearer to the truth; what is shown may not change.
+            let tokens = |report: &ContextReport| {
+                let blocks = report.tokens_by_block.expect("blocks");
+                [
+                    blocks.system,
+                    blocks.summary,
+                    blocks.memories,
+                    blocks.anchor,
+                    blocks.tail,
+                ]
+            };
+            for (is, was) in tokens(&is).into_iter().zip(tokens(&was)) {
+                assert!(
+                    is.abs_diff(was) <= was / 20 + 1,
+                    "{context}: {is}, was {was}"
+                );
+            }
             assert_eq!(is.summary, was.summary, "{context}");
         }
         "ListHookDeliveries" => {

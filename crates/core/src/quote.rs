@@ -83,12 +83,20 @@ pub fn is_hidden(character: char) -> bool {
 
 /// What memoird says in a window begins with a bracket, its name and a colon.
 const NAME: &[u8] = b"memoird";
+/// What stands for the content of a turn that was damaged on disk: memoird's own words, which a
+/// stored turn has.
+pub const DAMAGED_TEXT: &str =
+    "[memoird: the content of this turn was damaged on disk and cannot be read]";
 /// The blocks that it puts into windows.
 const BLOCKS: &[&str] = &["recalled_memories"];
 
 /// The text with whatever looks like memoird's own words told from them, in any case and
 /// however spaced. JSON stays JSON.
 pub fn unmarked(text: &str) -> Cow<'_, str> {
+    // Whoever says just this forges nothing but that.
+    if text == DAMAGED_TEXT {
+        return Cow::Borrowed(text);
+    }
     let mut told = String::new();
     let mut end = 0;
     for (at, _) in text.match_indices(['[', '<']) {

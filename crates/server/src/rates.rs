@@ -306,11 +306,13 @@ fn size_of(path: &str) -> Option<RequestSize> {
         "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
         "PatchState" => RequestSize::Patch,
         "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"
-        | "ResetSession" | "EndSession" | "WatchEvents" | "GetMemory" | "ListMemories"
-        | "Forget" | "GetManifest" | "LeaseExtraction" | "GetMemoryStats" | "ReindexMemories"
-        | "SearchTranscripts" | "GetStats" | "ListTenants" | "SweepNow" | "RunDream"
-        | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig"
-        | "Verify" => RequestSize::Small,
+        | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject" | "GetErasure"
+        | "WatchEvents" | "GetMemory" | "ListMemories" | "Forget" | "GetManifest"
+        | "LeaseExtraction" | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts"
+        | "GetStats" | "ListTenants" | "SweepNow" | "RunDream" | "ListHookDeliveries"
+        | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig" | "Verify" => {
+            RequestSize::Small
+        }
         "Backup" => RequestSize::Backup,
         _ => return None,
     })

@@ -11,8 +11,7 @@ use memoird_proto::v1;
 use prost::Message;
 
 /// What a damaged turn says instead of its content.
-pub const DAMAGED_TEXT: &str =
-    "[memoird: the content of this turn was damaged on disk and cannot be read]";
+pub use memoird_core::quote::DAMAGED_TEXT;
 
 /// How many turns that were read could not be trusted, since the store was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -121,8 +121,11 @@ impl Commands {
             let before = windows.last_charge(&model);
             let before = before.map(|(counted, charged)| Charge { counted, charged });
             let charged = usage.input_tokens;
-            tenant.calibrate(&model, before, Charge { counted, charged });
-            windows.note_charge(&model, counted, charged);
+            let charge = Charge { counted, charged };
+            if charge.is_plausible() {
+                tenant.calibrate(&model, before, charge);
+                windows.note_charge(&model, counted, charged);
+            }
         }
     }
 }

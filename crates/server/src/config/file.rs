@@ -187,6 +187,15 @@ impl Values {
             Value::Array(items) => items.iter().for_each(|item| self.collect(item, is_secret)),
             Value::Object(fields) => {
                 for (name, value) in fields {
+                    // It names files, also that of a key.
+                    let is_pem = |text: &str| text.contains("-----") || text.contains('\n');
+                    let names_files = || {
+                        let files = value.as_object()?.values();
+                        Some(files.filter_map(Value::as_str).all(|text| !is_pem(text)))
+                    };
+                    if name == "tls" && names_files() == Some(true) {
+                        continue;
+                    }
                     let is_place = PLACES.contains(&name.as_str());
                     // A key of the file is a word; whatever else stands there is a value.
                     let is_word = |byte: u8| byte.is_ascii_lowercase() || byte == b'_';

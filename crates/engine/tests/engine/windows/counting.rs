@@ -99,7 +99,9 @@ async fn a_prompt_is_counted_once_for_all_sessions() {
             );
         }
     }
-    assert_eq!((abacus.times(system), abacus.times(tools)), (1, 1));
+    let shown = "# Tools\n\n## functions\n\nnamespace functions {\n\ntype look = () => any;\n\n\
+                 } // namespace functions";
+    assert_eq!((abacus.times(system), abacus.times(shown)), (1, 1));
     assert_eq!(seen, [seen[0]; 6]);
     let other = bot
         .context("a", ask("m", "be kinder"))
