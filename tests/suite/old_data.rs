@@ -160,7 +160,7 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
             assert_eq!(is.turns, was.turns, "{context}");
             let (is, was) = (is.report.expect("a report"), was.report.expect("a report"));
             // What a token count is may get nearer to the truth; what is shown may not change.
-            let tokens = |report: &ContextReport| {
+            let tokens = |report: &memoird_proto::v1::ContextReport| {
                 let blocks = report.tokens_by_block.expect("blocks");
                 [
                     blocks.system,

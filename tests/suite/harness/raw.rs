@@ -150,6 +150,10 @@ impl SlowCall {
             .header("authorization", format!("Bearer {key}"))
             .body(Body::new(Parts(body)))
             .expect("a request");
+        #[allow(
+            clippy::disallowed_methods,
+            reason = "a client that goes on while its request is sent"
+        )]
         let answer = tokio::spawn(async move {
             let answer = GrpcService::call(&mut channel, request)
                 .await

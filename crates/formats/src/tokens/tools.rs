@@ -159,7 +159,7 @@ fn type_of(text: &mut String, schema: &Value, depth: usize) {
         .or_else(|| list("allOf"))
     {
         return alternatives(text, schemas, |text, schema| {
-            type_of(text, schema, depth + 1)
+            type_of(text, schema, depth + 1);
         });
     }
     if let Some(kinds) = list("type") {

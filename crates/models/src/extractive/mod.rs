@@ -39,7 +39,7 @@ use material::Material;
 /// # Tokens
 /// Counted by the estimate for open models, which for such text is above what the known
 /// tokenizers give.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct ExtractiveSummarizer {
     counter: Estimate,
 }
@@ -53,14 +53,6 @@ const TAKEN: (usize, usize) = (16, 256);
 const TRIED_MAX: usize = 64;
 /// The narrative where there is no sentence.
 const SILENT: &str = "Only tools were called.";
-
-impl Default for ExtractiveSummarizer {
-    fn default() -> Self {
-        Self {
-            counter: Estimate::default(),
-        }
-    }
-}
 
 impl ExtractiveSummarizer {
     /// The summary. CPU-heavy: some milliseconds for 200 KB of turns. Written with the notes

@@ -146,7 +146,7 @@ fn a_job_is_kept_without_its_names(store: &dyn Store) {
     let job = job("a", None);
     assert_eq!(store.erasure(job.id).unwrap(), None);
     store.save_erasure(&job).unwrap();
-    assert_eq!(store.open_erasures(10).unwrap(), [job.clone()]);
+    assert_eq!(store.open_erasures(10).unwrap(), std::slice::from_ref(&job));
     let outside = vec!["one".to_owned(), "two".to_owned()];
     store
         .save_erasure(&Erasure {
@@ -225,7 +225,7 @@ fn no_byte_of_a_text_is_left_in_the_files() {
             let bytes = match mix(&mut seed) % 8 {
                 0 => 9_000,
                 1 => 2_500,
-                other => other as usize * 40,
+                other => usize::try_from(other).unwrap() * 40,
             };
             let text = format!("{0} {1} {0}", mark(session), "x".repeat(bytes));
             let chat = &mut chats[session as usize];
@@ -237,7 +237,7 @@ fn no_byte_of_a_text_is_left_in_the_files() {
             }
         }
         for session in [3, 4, 9, 0, 11] {
-            let chat = &chats[session as usize];
+            let chat = &chats[usize::try_from(session).unwrap()];
             must_write(&store, [chat.end(700)]);
             assert!(!places(dir.path(), &mark(session)).is_empty());
             let job = job(&format!("{}-id", mark(session)), None);
@@ -250,7 +250,7 @@ fn no_byte_of_a_text_is_left_in_the_files() {
             );
         }
         for session in [1, 2, 5, 6, 7, 8, 10] {
-            let chat = &chats[session as usize];
+            let chat = &chats[usize::try_from(session).unwrap()];
             let last = chat.session.head().last_seq;
             assert_eq!(seqs(&store, &chat.key, None), Some((1..=last).collect()));
         }
