@@ -14,7 +14,7 @@ use crate::{cli, config, logging, process};
 
 /// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
-    let loaded = match file {
+    let mut loaded = match file {
         Some(path) => config::load(path)?,
         None => config::embedded()?,
     };
@@ -22,7 +22,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    warn_of_few_descriptors(&loaded.server);
+    take_descriptors(&mut loaded.server);
     let notifier = Notifier::from_environment();
     cli::runtime()?.block_on(async {
         let mut signals = Signals::listen()?;
@@ -60,17 +60,29 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
 /// Descriptors beside those of connections: files, and what hooks and models have open.
 const OTHER_DESCRIPTORS: u64 = 256;
 
-fn warn_of_few_descriptors(server: &ServerConfig) {
+/// Takes as many descriptors as the process may have. Where these are few, connections leave
+/// enough of them to files: without, every read of the journal would fail.
+fn take_descriptors(server: &mut ServerConfig) {
     let connections = server.max_connections + server.connections.admin_max;
     let wanted = connections as u64 + OTHER_DESCRIPTORS;
     if let Some(limit) = process::raise_descriptor_limit().filter(|limit| *limit < wanted) {
+        server.max_connections = connections_max(limit, server);
         tracing::warn!(
             limit,
             wanted,
-            "the process may have fewer descriptors than server.max_connections may take; \
-             raise its limit (ulimit -n, LimitNOFILE) or lower the setting"
+            connections = server.max_connections,
+            "the process may have fewer descriptors than server.max_connections may take, and \
+             serves fewer connections; raise its limit (ulimit -n, LimitNOFILE) or lower the \
+             setting"
         );
     }
+}
+
+/// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`], to the rest.
+fn connections_max(limit: u64, server: &ServerConfig) -> usize {
+    let others = OTHER_DESCRIPTORS.min(limit / 2) + server.connections.admin_max as u64;
+    let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
+    server.max_connections.min(room.max(1))
 }
 
 /// The signals that stop the daemon, and the one that makes it read its configuration again.
@@ -105,5 +117,20 @@ impl Signals {
                 }
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn few_descriptors_are_shared_with_files() {
+        let server = ServerConfig::default();
+        let admin = server.connections.admin_max;
+        assert_eq!(connections_max(1 << 20, &server), server.max_connections);
+        assert_eq!(connections_max(1_024, &server), 768 - admin);
+        assert_eq!(connections_max(256, &server), 128 - admin);
+        assert_eq!(connections_max(8, &server), 1);
     }
 }

@@ -26,6 +26,9 @@ pub struct Facts<'a> {
     pub tokens: u64,
     /// Tokens that the rest of the window leaves it.
     pub room: u64,
+    /// True where a model wrote it. What was chosen from the conversation itself may begin with
+    /// an apology, because somebody said it.
+    pub is_written: bool,
 }
 
 /// Why an answer is rejected.
@@ -105,7 +108,7 @@ pub fn check(
     if says_nothing(body) {
         return Err(Rejection::Empty);
     }
-    if fields.iter().any(|(_, field)| is_refusal(field)) {
+    if facts.is_written && fields.iter().any(|(_, field)| is_refusal(field)) {
         return Err(Rejection::Refusal);
     }
     let summarized = facts.previous.map_or(0, |previous| previous.turns);

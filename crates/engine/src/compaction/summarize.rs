@@ -68,7 +68,7 @@ impl Compaction {
         };
         if material.notes.cover(&material.turns) {
             let body = body_of_notes(snapshot, &material);
-            if let Ok(made) = validator.validate(body, "notes").await? {
+            if let Ok(made) = validator.validate(body, "notes", false).await? {
                 return Ok(made);
             }
         }
@@ -92,7 +92,9 @@ impl Compaction {
             let problem = format!("no summary within {:?}", config.timeout);
             return Err(failed("timeout", problem));
         };
-        let validated = validator.validate(body?, summarizer.name()).await?;
+        let validated = validator
+            .validate(body?, summarizer.name(), summarizer.is_remote())
+            .await?;
         validated.map_err(|rejection| match rejection {
             // What computes here does not lie: so little cannot be said in fewer tokens.
             Rejection::LongerThanTheSpan if !summarizer.is_remote() => CompactionError::Nothing,
@@ -209,15 +211,21 @@ impl Validator {
         &self,
         body: Body,
         by: &str,
+        is_written: bool,
     ) -> Result<Result<NewSummary, Rejection>, CompactionError> {
         let validator = self.clone();
         let by = Box::from(by);
-        let validate = move || validator.validate_now(body, by);
+        let validate = move || validator.validate_now(body, by, is_written);
         let validated = run_in_background(self.blocking, "summarizer", validate).await;
         validated.ok_or_else(panicked)
     }
 
-    fn validate_now(&self, body: Body, by: Box<str>) -> Result<NewSummary, Rejection> {
+    fn validate_now(
+        &self,
+        body: Body,
+        by: Box<str>,
+        is_written: bool,
+    ) -> Result<NewSummary, Rejection> {
         let snapshot = &self.snapshot;
         let material = &self.material;
         let previous = snapshot.previous.as_ref();
@@ -249,6 +257,7 @@ impl Validator {
             span_tokens: tokens_before,
             tokens: tokens_after,
             room: snapshot.room,
+            is_written,
         };
         check(&summary.body, &summary.text, &facts, &self.policy)?;
         let mut left: Vec<&str> = vec![&summary.text];

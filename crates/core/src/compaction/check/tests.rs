@@ -33,6 +33,7 @@ fn checked(body: &Body, text: &str, turns: usize, last: &str, tokens: (u64, u64,
         span_tokens,
         tokens,
         room,
+        is_written: true,
     };
     match check(body, text, &facts, &CompactionPolicy::default()) {
         Ok(()) => "ok".to_owned(),
@@ -135,6 +136,7 @@ fn an_answer_may_lose_few_identifiers_of_the_last_turns() {
         span_tokens: 100,
         tokens: 10,
         room: 50,
+        is_written: true,
     };
     assert_eq!(
         check(&body, "", &facts, &CompactionPolicy::default()),
@@ -156,4 +158,21 @@ fn an_answer_may_lose_few_identifiers_of_the_last_turns() {
         ..CompactionPolicy::default()
     };
     assert_eq!(check(&body, "", &facts, &any), Ok(()));
+}
+
+#[test]
+fn an_apology_that_somebody_said_is_no_refusal() {
+    let body = body("Refund my order", "I'm sorry, I can't change this order.");
+    let span = span(5, "");
+    let facts = |is_written| Facts {
+        span: &span,
+        previous: None,
+        span_tokens: 100,
+        tokens: 10,
+        room: 50,
+        is_written,
+    };
+    let checked = |is_written| check(&body, "", &facts(is_written), &CompactionPolicy::default());
+    assert_eq!(checked(true), Err(Rejection::Refusal));
+    assert_eq!(checked(false), Ok(()));
 }
