@@ -25,7 +25,8 @@ class Daemon:
         self.config = folder / "memoird.yaml"
         self.config.write_text(
             f"version: 1\ndata_dir: {folder / 'data'}\n"
-            f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:0 }}\n"
+            f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:0, "
+            "allow_without_keys: true }\n"
             f"short_term: {{ max_history_turns: {cap} }}\n"
             f"hooks: [ {{ name: checkpoint, git: {{ dir: {folder / 'checkpoints'} }} }} ]\n"
             f"{more}"
