@@ -92,10 +92,13 @@ impl CliError {
         };
         let error = match code {
             Code::Unauthenticated | Code::PermissionDenied => Self {
-                hint: Some(
-                    "give a key in MEMOIRD_KEY or --key-file; what `memoird --help` says so of \
-                     needs the role admin",
-                ),
+                hint: Some(match reason.as_deref() {
+                    Some("NO_KEYS_HERE") => "unset MEMOIRD_KEY, and leave out --key-file",
+                    _ => {
+                        "give a key in MEMOIRD_KEY or --key-file; what `memoird --help` says so \
+                         of needs the role admin"
+                    }
+                }),
                 ..Self::failed(Exit::NoPermission, problem)
             },
             _ => Self::failed(Exit::Refused, problem),
