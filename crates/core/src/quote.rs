@@ -53,8 +53,8 @@ fn cut(mut line: String, word_end: usize, word: &str, chars_max: usize) -> Strin
 }
 
 /// The text with the tags of these names made harmless, opening and closing ones, in any
-/// case and however spaced, and what looks like memoird's own words told from them; and with every line but the first indented, so that none looks
-/// like a line of the list that it stands in.
+/// case and however spaced, and what looks like memoird's own words told from them. Every line
+/// but the first is indented, so that none looks like a line of the list that it stands in.
 pub fn within(text: &str, tags: &[&str]) -> String {
     let mut quoted = String::with_capacity(text.len());
     let text = text.trim();
