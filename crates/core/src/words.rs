@@ -1,88 +1,45 @@
-//! Words of a text as the full-text index sees them, so that what the index found can be
-//! looked at again in here; and the forms in which two texts are held against each other.
+//! Words of a text, as the indexes of memories and of transcripts have them: how a text is cut
+//! ([`tokens`]), what of a word is compared ([`Token::forms`]), what a query is looked for by
+//! ([`ranking`]); and the forms in which two texts are held against each other.
 
+mod fold;
+mod languages;
 pub mod ranking;
+mod segments;
 mod stop_words;
 
-use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use rust_stemmers::{Algorithm, Stemmer};
-use unicode_normalization::UnicodeNormalization;
-
+pub use languages::{Languages, stem};
+pub use segments::{Token, tokens};
 pub use stop_words::is_stop_word;
 
-/// Shorter words have no ending to take off: FTS5's own stemmer leaves them as well.
-const STEM_LETTERS_MIN: usize = 3;
-/// Longer ones are no words: FTS5's own stemmer leaves them as well.
-const STEM_LETTERS_MAX: usize = 63;
+use segments::runs;
 
-static ENGLISH: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::English));
+/// Goes up with every change of how words are cut, folded or stemmed: an index of another
+/// version is built anew.
+pub const VERSION: i64 = 2;
 
-/// One word of a text: a run of letters and digits, as FTS5's `unicode61` cuts them.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Token<'a> {
-    /// The word as it is written. The index folds and stems it itself.
-    pub word: &'a str,
-    /// Where it begins in the text, in bytes.
-    pub start: usize,
-}
-
-impl<'a> Token<'a> {
-    /// The word in lower case and without diacritics.
-    pub fn folded(&self) -> Cow<'a, str> {
-        fold(self.word)
+/// Adds what an index has of a text to `words`, each form behind a blank, and gives the language
+/// of the text. A form has letters, digits and marks only: to a tokenizer that splits at what is
+/// ASCII and neither, it is one word.
+pub fn add_index_words(text: &str, words: &mut String) -> Languages {
+    let language = Languages::of(text);
+    for token in tokens(text) {
+        token.forms(language, |form| {
+            words.push(' ');
+            words.push_str(form);
+        });
     }
-
-    /// The word without its ending.
-    pub fn stem(&self) -> Cow<'a, str> {
-        match self.folded() {
-            Cow::Borrowed(folded) => stem(folded),
-            Cow::Owned(folded) => Cow::Owned(stem(&folded).into_owned()),
-        }
-    }
-
-    /// Where the text goes on behind it, in bytes.
-    fn end(&self) -> usize {
-        self.start + self.word.len()
-    }
-}
-
-/// The words of a text, in order.
-pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
-    let mut rest = 0;
-    let words = std::iter::from_fn(move || {
-        let start = skip(text, rest, |c| !c.is_alphanumeric());
-        rest = skip(text, start, is_inside_word);
-        (start < rest).then(|| Token {
-            word: &text[start..rest],
-            start,
-        })
-    });
-    // Some marks count as letters; where nothing else stands, no word does.
-    words.filter(|token| token.word.is_ascii() || !token.folded().is_empty())
-}
-
-/// The word without its English ending, by the algorithm that is called English or Porter 2
-/// (M. F. Porter, "Snowball: A language for stemming algorithms", 2001). FTS5 has its
-/// predecessor; this one also finds "week" in "weekly". A word with other
-/// characters than a to z stays as it is. The word has to be [folded](Token::folded).
-pub fn stem(folded: &str) -> Cow<'_, str> {
-    let has_stem = (STEM_LETTERS_MIN..=STEM_LETTERS_MAX).contains(&folded.len())
-        && folded.bytes().all(|b| b.is_ascii_lowercase());
-    if has_stem {
-        ENGLISH.stem(folded)
-    } else {
-        Cow::Borrowed(folded)
-    }
+    language
 }
 
 /// The folded words with one space between them: texts that differ only in case,
 /// diacritics, punctuation or blanks are the same in this form.
 pub fn normalised(text: &str) -> String {
     let mut joined = String::with_capacity(text.len());
-    for token in tokens(text) {
+    for token in runs(text) {
         if !joined.is_empty() {
             joined.push(' ');
         }
@@ -100,7 +57,7 @@ pub fn numbers_and_negations(text: &str) -> Vec<String> {
     // Of a number, where it goes on if the next word belongs to it.
     let mut number_end = None;
     let mut before = None;
-    for token in tokens(text) {
+    for token in runs(text) {
         let folded = token.folded();
         let is_number = folded.starts_with(|c: char| c.is_numeric());
         if is_number && number_end.is_some_and(|end| continues_number(&text[end..token.start])) {
@@ -167,60 +124,10 @@ static NEGATIONS: Words = LazyLock::new(|| words_of("negation"));
 /// Numbers in words.
 static NUMBERS: Words = LazyLock::new(|| words_of("number"));
 
-/// The first index, from this one on, with a character of another sort.
-fn skip(text: &str, from: usize, is_of_sort: impl Fn(char) -> bool) -> usize {
-    let bytes = text.as_bytes();
-    let mut index = from;
-    // Nearly all of most texts is ASCII, where a byte is a character.
-    while bytes
-        .get(index)
-        .is_some_and(|b| b.is_ascii() && is_of_sort(char::from(*b)))
-    {
-        index += 1;
-    }
-    match bytes.get(index) {
-        Some(b) if !b.is_ascii() => {
-            let length = text[index..].find(|c| !is_of_sort(c));
-            length.map_or(text.len(), |length| index + length)
-        }
-        _ => index,
-    }
-}
-
-/// A mark that stands over or under a letter belongs to its word.
-fn is_inside_word(c: char) -> bool {
-    c.is_alphanumeric() || is_diacritic(c)
-}
-
-/// The blocks of combining diacritical marks. Vowel signs of other scripts are none of
-/// them: without those a word is another word.
-fn is_diacritic(c: char) -> bool {
-    matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
-        | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
-}
-
-fn fold(word: &str) -> Cow<'_, str> {
-    if word
-        .bytes()
-        .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit())
-    {
-        return Cow::Borrowed(word);
-    }
-    if word.is_ascii() {
-        return Cow::Owned(word.to_ascii_lowercase());
-    }
-    let lower = || word.chars().flat_map(char::to_lowercase);
-    let folded: String = lower().nfd().filter(|c| !is_diacritic(*c)).nfc().collect();
-    match folded.chars().all(is_inside_word) {
-        true => Cow::Owned(folded),
-        // Some letters exist in one piece only outside of this form, and in it would be two
-        // words: the nuktas of Devanagari, for one.
-        false => Cow::Owned(lower().filter(|c| !is_diacritic(*c)).collect()),
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::borrow::Cow;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -238,9 +145,16 @@ mod tests {
             ("snake_case", vec!["snake", "case"]),
             ("Crème BRÛLÉE, Öl", vec!["creme", "brulee", "ol"]),
             ("cre\u{300}me", vec!["creme"]),
-            ("İstanbul Straße", vec!["istanbul", "straße"]),
-            ("Ёлка 東京", vec!["елка", "東京"]),
-            ("한국어 2½", vec!["한국어", "2½"]),
+            ("İstanbul Straße", vec!["istanbul", "strasse"]),
+            ("Ёлка ΟΔΟΣ мой", vec!["елка", "οδοσ", "мой"]),
+            ("ｆｕｌｌ ﬁt 2½", vec!["full", "fit", "2½"]),
+            ("東京は雨", vec!["東", "東京", "京", "京は", "は雨", "雨"]),
+            ("我用Python写", vec!["我", "我用", "用", "python", "写"]),
+            ("서울에 물", vec!["서", "서울", "울에", "물"]),
+            ("ฉันชอบขนม", vec!["ฉัน", "ชอบ", "ขนม"]),
+            ("बिल्ली", vec!["बिल्ली"]),
+            ("كِتَاب", vec!["كتاب"]),
+            ("שָׁלוֹם", vec!["שלום"]),
         ] {
             assert_eq!(folded(text), words, "{text}");
         }
@@ -257,6 +171,18 @@ mod tests {
     }
 
     #[test]
+    fn letters_in_parts_are_the_same_word() {
+        for (one, other) in [
+            ("\u{1109}\u{1165}\u{110b}\u{116e}\u{11af}", "서울"),
+            ("か\u{3099}くせい", "がくせい"),
+            ("ｶﾞｸｾｲ", "ガクセイ"),
+            ("Gro\u{308}ße", "GRÖSSE"),
+        ] {
+            assert_eq!(folded(one), folded(other), "{one}");
+        }
+    }
+
+    #[test]
     fn only_english_letters_lose_their_ending() {
         for (word, stemmed) in [
             ("weekly", "week"),
@@ -266,11 +192,11 @@ mod tests {
             ("is", "is"),
             ("35", "35"),
             ("a1cs", "a1cs"),
-            ("häuser", "häuser"),
+            ("łodzi", "łodzi"),
         ] {
             assert_eq!(stem(word), stemmed, "{word}");
         }
-        let long = "s".repeat(STEM_LETTERS_MAX + 1);
+        let long = "s".repeat(64);
         assert_eq!(stem(&long), long);
     }
 
@@ -341,10 +267,14 @@ mod tests {
         fn any_text_has_words(text in ".{0,200}") {
             let normal = normalised(&text);
             prop_assert_eq!(&normalised(&normal), &normal);
-            prop_assert!(normal.split(' ').count() >= tokens(&text).count());
             for token in tokens(&text) {
-                prop_assert!(!token.word.is_empty() && !token.stem().is_empty());
+                prop_assert!(!token.word.is_empty() && !token.folded().is_empty());
+                prop_assert_eq!(&text[token.start..token.end()], token.word);
+                token.forms(Languages::from_bits(-1), |form| assert!(!form.is_empty()));
             }
+            let mut words = String::new();
+            add_index_words(&text, &mut words);
+            prop_assert!(words.chars().all(|c| c == ' ' || fold::is_of_word(c)), "{words:?}");
             numbers_and_negations(&text);
         }
 

@@ -8,8 +8,8 @@
 use memoird_core::error::CoreError;
 use memoird_core::limits::Limits;
 use memoird_core::state::State;
-use memoird_core::words::ranking::{Found, Query, Scorer, Statistics, TERMS_MAX, Term};
-use memoird_core::words::{normalised, numbers_and_negations, tokens};
+use memoird_core::words::ranking::{Query, Scorer, Statistics, TERMS_MAX, Term};
+use memoird_core::words::{Languages, normalised, numbers_and_negations, tokens};
 use memoird_fuzz::Target;
 use serde_json::{Map, Value};
 
@@ -96,14 +96,13 @@ fn fuzz_words() {
     };
     target.check(|input| {
         let text = &*String::from_utf8_lossy(input);
-        let mut end = 0;
+        let mut start = 0;
         for token in tokens(text) {
-            assert!(token.start >= end && text[token.start..].starts_with(token.word));
-            assert!(
-                !token.folded().is_empty() && !token.stem().is_empty(),
-                "{token:?}"
-            );
-            end = token.start + token.word.len();
+            assert!(token.start >= start && text[token.start..].starts_with(token.word));
+            assert!(!token.folded().is_empty(), "{token:?}");
+            let all = Languages::from_bits(-1);
+            token.forms(all, |form| assert!(!form.is_empty(), "{token:?}"));
+            start = token.start;
         }
         let form = normalised(text);
         assert_eq!(normalised(&form), form, "the form is one of its own");
@@ -113,20 +112,17 @@ fn fuzz_words() {
 }
 
 fn check_query(text: &str) {
-    let query = Query::new(text);
-    let stems: Vec<&str> = query.terms().iter().map(Term::stem).collect();
-    assert!(stems.len() <= TERMS_MAX);
-    for (place, stem) in stems.iter().enumerate() {
-        assert!(!stems[..place].contains(stem), "{stem} twice");
+    let query = Query::new(text, Languages::of(text));
+    let terms: Vec<&[String]> = query.terms().iter().map(Term::forms).collect();
+    assert!(terms.len() <= TERMS_MAX);
+    for (place, forms) in terms.iter().enumerate() {
+        assert!(!terms[..place].contains(forms), "{forms:?} twice");
     }
     let statistics = Statistics {
         memories: 3,
-        found_in: vec![1; stems.len()],
+        found_in: vec![1; terms.len()],
     };
-    let mut found = Found::default();
-    (0..stems.len()).for_each(|term| found.insert(term));
-    let scorer = Scorer::new(&query, &statistics);
-    let score = scorer.score(found, text);
+    let score = Scorer::new(&query, &statistics).score(text);
     assert!(score.is_finite() && score >= 0.0, "{score}");
-    assert_eq!(score > 0.0, !stems.is_empty(), "a text answers itself");
+    assert_eq!(score > 0.0, !terms.is_empty(), "a text answers itself");
 }

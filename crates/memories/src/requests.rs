@@ -262,6 +262,8 @@ pub struct MemoryStats {
     pub embedding_queued: u64,
     /// Memories whose embedding was given up.
     pub embedding_failed: u64,
+    /// Memories whose words are to be indexed anew: until then they are found by the old index.
+    pub words_queued: u64,
     /// Bytes of the file and its log.
     pub file_bytes: u64,
 }

@@ -23,7 +23,7 @@ pub(crate) use find::{Candidate, Filter, Matches};
 
 use crate::error::IndexError;
 use crate::locked;
-use crate::words;
+use crate::words::{self, Languages};
 
 /// What a call gives that uses the file.
 pub(crate) type Answer<T> = Result<T, IndexError>;
@@ -40,7 +40,7 @@ const FILE: SqliteFile = SqliteFile {
 };
 
 /// Goes up with every change of the tables: an index of another version is built anew.
-const SCHEMA_VERSION: i64 = 1;
+const SCHEMA_VERSION: i64 = 2;
 const SCHEMA: &str = include_str!("index/schema.sql");
 
 /// A file up to this size is checked whole when it is opened; of a larger one only the header
@@ -181,15 +181,30 @@ impl Index {
     }
 }
 
-/// The rows of a tenant's turns; `None` when the index has none of it.
-fn find_tenant(connection: &Connection, tenant: &str) -> Answer<Option<(TenantRange, u64)>> {
-    let sql = "SELECT no, next FROM tenants WHERE name = ?";
+/// What the index has of a tenant.
+#[derive(Clone, Copy, Debug)]
+struct TenantRow {
+    /// The rows of its turns.
+    range: TenantRange,
+    /// The number of its next turn.
+    next: u64,
+    /// What its turns are in.
+    languages: Languages,
+}
+
+/// What the index has of a tenant; `None` when it has nothing.
+fn find_tenant(connection: &Connection, tenant: &str) -> Answer<Option<TenantRow>> {
+    let sql = "SELECT no, next, languages FROM tenants WHERE name = ?";
     let mut statement = connection.prepare_cached(sql)?;
     let found = statement.query_row([tenant], |row| {
         let range = TenantRange {
             tenant: row.get(0)?,
         };
-        Ok((range, row.get::<_, i64>(1)?.unsigned_abs()))
+        Ok(TenantRow {
+            range,
+            next: row.get::<_, i64>(1)?.unsigned_abs(),
+            languages: Languages::from_bits(row.get(2)?),
+        })
     });
     Ok(found.optional()?)
 }

@@ -23,7 +23,7 @@ use crate::index::{self, Candidate, Filter, Index, Matches};
 use crate::locked;
 use crate::request::{Hit, PageToken, SearchPage, SearchRequest};
 use crate::turn_text::SearchedTurn;
-use crate::words::Sought;
+use crate::words::{Languages, Sought};
 
 /// The file of the index in the data directory.
 const FILE_NAME: &str = "search.db";
@@ -161,13 +161,13 @@ impl Search {
         if !shared.config.enabled {
             return Err(SearchError::Off);
         }
-        let sought = sought(&request)?;
+        check(&request)?;
         let incomplete = !self.catch_up().await;
         let closed = |_| SearchError::Engine(EngineError::Stopping);
         let of_tenant = self.places_of(&tenant.id);
         let _first = of_tenant.acquire().await.map_err(closed)?;
         let _then = shared.places.acquire().await.map_err(closed)?;
-        let page = self.page(tenant, request, sought).await?;
+        let page = self.page(tenant, request).await?;
         shared.seconds.observe(watch.seconds());
         Ok(SearchPage { incomplete, ..page })
     }
@@ -195,13 +195,11 @@ impl Search {
         &self,
         tenant: &Arc<Tenant>,
         request: SearchRequest,
-        sought: Sought,
     ) -> Result<SearchPage, SearchError> {
+        let (sought, matches) = self.find(tenant, &request).await?;
         let is_by_words = !sought.is_empty();
-        let sought = Arc::new(sought);
-        let matches = self.find(tenant, &request, &sought).await?;
         let judge = Judge {
-            sought,
+            sought: Arc::new(sought),
             matches: Arc::new(matches),
             after: request.after,
             before: request.before,
@@ -228,14 +226,14 @@ impl Search {
             .await
     }
 
-    /// The turns that the index finds.
+    /// What is looked for in the languages of the tenant's turns, and what the index finds.
     async fn find(
         &self,
         tenant: &Tenant,
         request: &SearchRequest,
-        sought: &Arc<Sought>,
-    ) -> Result<Matches, SearchError> {
-        let is_by_words = !sought.is_empty();
+    ) -> Result<(Sought, Matches), SearchError> {
+        let query = query(request).to_owned();
+        let is_by_words = !Sought::new(&query, Languages::default()).is_empty();
         let page = request.page;
         let filter = Filter {
             tenant: tenant.id.clone(),
@@ -253,8 +251,11 @@ impl Search {
         };
         let index = locked(&self.shared.index).clone();
         let index = index.ok_or(SearchError::NotReady)?;
-        let sought = Arc::clone(sought);
-        let find = move || index.find(&filter, &sought, CANDIDATES_MAX);
+        let find = move || {
+            let sought = Sought::new(&query, index.languages(&filter.tenant)?);
+            let matches = index.find(&filter, &sought, CANDIDATES_MAX)?;
+            Ok((sought, matches))
+        };
         let found = self.shared.engine.blocking.run(find).await?;
         found.map_err(|error| self.noted(error))
     }
@@ -387,7 +388,7 @@ impl Judge {
             };
             let score = match self.sought.is_empty() {
                 true => 0.0,
-                false => scorer.score(candidate.found, &turn.text),
+                false => scorer.score(&turn.text),
             };
             let is_late = self.after.is_none_or(|after| turn.at >= after);
             let is_early = self.before.is_none_or(|before| turn.at < before);
@@ -425,18 +426,23 @@ impl Judge {
     }
 }
 
-/// What is looked for, in words. Where there are none, something else has to be named.
-fn sought(request: &SearchRequest) -> Result<Sought, SearchError> {
+/// What of the query is looked at.
+fn query(request: &SearchRequest) -> &str {
     let query = &request.query;
-    let sought = Sought::new(&query[..query.floor_char_boundary(QUERY_BYTES_MAX)]);
+    &query[..query.floor_char_boundary(QUERY_BYTES_MAX)]
+}
+
+/// A query without words needs something else that is looked for.
+fn check(request: &SearchRequest) -> Result<(), SearchError> {
     let has_filter = request.session.is_some()
         || request.subject.is_some()
         || request.after.is_some()
         || request.before.is_some()
         || request.tool.is_some()
         || !request.roles.is_empty();
-    let is_asked = !sought.is_empty() || has_filter && query.trim().is_empty();
-    is_asked.then_some(sought).ok_or(SearchError::QueryEmpty)
+    let has_words = !Sought::new(query(request), Languages::default()).is_empty();
+    let is_asked = has_words || has_filter && request.query.trim().is_empty();
+    is_asked.then_some(()).ok_or(SearchError::QueryEmpty)
 }
 
 #[cfg(test)]

@@ -5,10 +5,7 @@ use memoird_core::words::ranking::{Query, Scorer, Term};
 use memoird_core::words::tokens;
 
 pub(crate) use memoird_core::words::ranking::{Found, Statistics};
-
-/// Goes up with every change of how words are cut, folded or stemmed: an index of another
-/// version is built anew.
-pub(crate) const VERSION: i64 = 1;
+pub(crate) use memoird_core::words::{Languages, VERSION, add_index_words};
 
 /// Of a snippet, in bytes.
 const SNIPPET_BYTES: usize = 240;
@@ -17,33 +14,32 @@ const SNIPPET_LEAD_BYTES: usize = 60;
 
 /// What is looked for, in words.
 #[derive(Clone, Debug)]
-pub(crate) struct Sought(Query);
-
-/// Adds the stems of a text to what the index is given, each behind a blank.
-pub(crate) fn add_stems(text: &str, words: &mut String) {
-    for token in tokens(text) {
-        words.push(' ');
-        words.push_str(&token.stem());
-    }
+pub(crate) struct Sought {
+    query: Query,
+    languages: Languages,
 }
 
 impl Sought {
-    pub(crate) fn new(query: &str) -> Self {
-        Self(Query::new(query))
+    /// `languages` are those of the turns that it may find.
+    pub(crate) fn new(query: &str, languages: Languages) -> Self {
+        Self {
+            query: Query::new(query, languages),
+            languages,
+        }
     }
 
     pub(crate) fn is_empty(&self) -> bool {
-        self.0.terms().is_empty()
+        self.query.terms().is_empty()
     }
 
-    /// What the index is asked for, word by word. A word has letters and digits only.
-    pub(crate) fn stems(&self) -> impl Iterator<Item = &str> {
-        self.0.terms().iter().map(Term::stem)
+    /// What the index is asked for, word by word: any of the forms of a word is the word.
+    pub(crate) fn forms(&self) -> impl Iterator<Item = &[String]> {
+        self.query.terms().iter().map(Term::forms)
     }
 
     /// What the words weigh, by what the index knows of them.
     pub(crate) fn scorer(&self, statistics: &Statistics) -> Scorer<'_> {
-        Scorer::new(&self.0, statistics)
+        Scorer::new(&self.query, statistics)
     }
 
     /// The place of a text that has most of the words, on one line; its beginning where it has
@@ -71,8 +67,11 @@ impl Sought {
     fn places(&self, text: &str) -> Vec<(usize, usize)> {
         let mut places = Vec::new();
         for token in tokens(text) {
-            let stem = token.stem();
-            let term = self.stems().position(|sought| sought == stem);
+            let mut term = None;
+            token.forms(self.languages, |form| {
+                let has_form = |forms: &[String]| forms.iter().any(|own| own == form);
+                term = term.or_else(|| self.forms().position(has_form));
+            });
             places.extend(term.map(|term| (token.start, term)));
         }
         places
@@ -106,24 +105,27 @@ mod tests {
         for (said, asked) in [
             ("We refunded the Crème brûlée", "refunds creme"),
             ("Ёлка 東京", "елка 東京"),
+            ("私の名前は太郎です", "太郎"),
+            ("我用Python写代码", "python"),
             ("snake_case_names", "name"),
             ("बिल्ली कहाँ है", "बिल्ली"),
         ] {
             let mut words = String::new();
-            add_stems(said, &mut words);
+            let language = add_index_words(said, &mut words);
             let words: Vec<&str> = words.split(' ').collect();
-            for stem in Sought::new(asked).stems() {
-                assert!(words.contains(&stem), "{stem} in {words:?}");
+            for forms in Sought::new(asked, language).forms() {
+                let is_found = forms.iter().any(|form| words.contains(&form.as_str()));
+                assert!(is_found, "{forms:?} in {words:?}");
             }
         }
-        assert!(Sought::new(" …!").is_empty());
+        assert!(Sought::new(" …!", Languages::default()).is_empty());
     }
 
     #[test]
     fn a_snippet_shows_where_most_of_the_words_are() {
         let filler = "nothing to see here ".repeat(40);
         let text = format!("A refund. {filler}The refund of invoice 17\nwas late. {filler}");
-        let snippet = Sought::new("late refunds of invoices").snippet(&text);
+        let snippet = Sought::new("late refunds of invoices", Languages::default()).snippet(&text);
         assert!(
             snippet.contains("The refund of invoice 17 was late."),
             "{snippet}"
@@ -133,15 +135,26 @@ mod tests {
             "{snippet}"
         );
         assert!(snippet.len() <= SNIPPET_BYTES + 2 * '…'.len_utf8());
-        assert_eq!(Sought::new("absent").snippet("short text"), "short text");
-        assert_eq!(Sought::new("x").snippet(""), "");
+        assert_eq!(
+            Sought::new("absent", Languages::default()).snippet("short text"),
+            "short text"
+        );
+        assert_eq!(Sought::new("x", Languages::default()).snippet(""), "");
     }
 
     #[test]
     fn a_snippet_of_any_text_is_cut_between_letters() {
         let text = "ä€家🙂".repeat(100);
         let with = format!("{text} refund {text}");
-        assert!(Sought::new("refund").snippet(&with).contains("refund"));
-        assert!(!Sought::new("absent").snippet(&with).is_empty());
+        assert!(
+            Sought::new("refund", Languages::default())
+                .snippet(&with)
+                .contains("refund")
+        );
+        assert!(
+            !Sought::new("absent", Languages::default())
+                .snippet(&with)
+                .is_empty()
+        );
     }
 }

@@ -1,6 +1,7 @@
 //! `memoird serve`: the process from reading its configuration to the last flush.
 
 use std::path::Path;
+use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
@@ -11,6 +12,9 @@ use crate::config::ServerConfig;
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging, process};
+
+/// How long a stop waits, in the end, for what threads still do.
+const LEFT_WORK_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
@@ -24,7 +28,8 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     }
     take_descriptors(&mut loaded.server);
     let notifier = Notifier::from_environment();
-    cli::runtime()?.block_on(async {
+    let runtime = cli::runtime()?;
+    let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         notifier.status("opens the journal");
         let app = App::bind(loaded, file, log).await?;
@@ -54,7 +59,10 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         }
         info!("memoird has stopped");
         Ok(())
-    })
+    });
+    // Work that nobody waits for any more must not keep the process: a crash may stop it anywhere.
+    runtime.shutdown_timeout(LEFT_WORK_WAIT);
+    ended
 }
 
 /// Descriptors beside those of connections: files, and what hooks and models have open.

@@ -1,10 +1,8 @@
 //! How well the words of a memory answer those of a query, in two steps: which words the
 //! index found is enough to choose candidates; then their text decides.
 
-use unicode_normalization::char::is_combining_mark;
-
 use super::stop_words::{is_begun, is_ending, is_stop_word};
-use super::{Token, is_apostrophe, is_diacritic, tokens};
+use super::{Languages, Token, is_apostrophe, tokens};
 
 /// Terms of one query; further words of it are not looked for.
 pub const TERMS_MAX: usize = 32;
@@ -23,16 +21,16 @@ const B: f64 = 0.75;
 /// One word that is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
-    /// The word as the query writes it, of letters and digits only: what the index is asked
-    /// for. The index folds and stems it itself.
+    /// The word as the query writes it, of letters, digits and marks only.
     pub word: String,
-    stem: String,
+    forms: Vec<String>,
 }
 
-/// The words of a query, each stem once.
+/// The words of a query, each once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     terms: Vec<Term>,
+    languages: Languages,
 }
 
 /// What the index knows of the terms of a query among the memories that may be found: those
@@ -55,40 +53,36 @@ pub struct Found(u32);
 #[derive(Clone, Debug)]
 pub struct Scorer<'a> {
     terms: &'a [Term],
+    languages: Languages,
     weights: Vec<f64>,
-    /// The first bytes of all terms, a bit for each of ASCII.
+    /// The first bytes of all forms, a bit for each of ASCII.
     firsts: u128,
-    /// Terms with letters outside of ASCII: the index finds at least as many forms of them.
-    unstemmed: Found,
 }
 
 impl Term {
-    /// The word folded and without its ending: what an index of stems is asked for.
-    pub fn stem(&self) -> &str {
-        &self.stem
-    }
-
-    /// The word as FTS5's `unicode61` cuts it: the vowel signs of Hindi and others are letters
-    /// to us, and stand between words there. A text that has the word has all of these.
-    pub fn index_words(&self) -> impl Iterator<Item = &str> {
-        let is_between = |c| is_combining_mark(c) && !is_diacritic(c);
-        self.word.split(is_between).filter(|word| !word.is_empty())
+    /// What the index is asked for: any of these is the word. One at least, of letters, digits
+    /// and marks only.
+    pub fn forms(&self) -> &[String] {
+        &self.forms
     }
 }
 
 impl Query {
     /// The terms of a text: its words without stop words, or all of its words if there are
-    /// no others; the first [`TERMS_MAX`].
-    pub fn new(text: &str) -> Self {
-        let mut telling = Self::default();
-        let mut all = Self::default();
-        let mut words = tokens(text).peekable();
+    /// no others; the first [`TERMS_MAX`]. `languages` are those of the texts that it may find.
+    pub fn new(text: &str, languages: Languages) -> Self {
+        let none = Self {
+            terms: Vec::new(),
+            languages,
+        };
+        let (mut telling, mut all) = (none.clone(), none);
+        let mut words = tokens(text).filter(|token| !token.is_part).peekable();
         let mut is_behind_apostrophe = false;
         while let Some(token) = words.next() {
             let end = token.start + token.word.len();
             let next = words.peek();
             let is_before_apostrophe =
-                next.is_some_and(|next| is_apostrophe(&text[end..next.start]));
+                next.is_some_and(|next| text.get(end..next.start).is_some_and(is_apostrophe));
             let folded = token.folded();
             let says_nothing = is_stop_word(&folded)
                 || is_before_apostrophe && is_begun(&folded)
@@ -115,12 +109,13 @@ impl Query {
     }
 
     fn add(&mut self, token: &Token<'_>) {
-        let stem = token.stem();
-        let is_known = self.terms.iter().any(|term| term.stem == stem);
-        if !is_known && self.terms.len() < TERMS_MAX {
+        let mut forms = Vec::new();
+        token.forms(self.languages, |form| forms.push(form.to_owned()));
+        let is_known = self.terms.iter().any(|term| term.forms == forms);
+        if !is_known && !forms.is_empty() && self.terms.len() < TERMS_MAX {
             self.terms.push(Term {
                 word: token.word.to_owned(),
-                stem: stem.into_owned(),
+                forms,
             });
         }
     }
@@ -153,19 +148,15 @@ impl<'a> Scorer<'a> {
             (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p()
         };
         let weights = (0..query.terms.len()).map(weight).collect();
-        let mut firsts = 0;
-        let mut unstemmed = Found::default();
-        for (index, term) in query.terms.iter().enumerate() {
-            firsts |= term.stem.bytes().next().map_or(0, bit);
-            if !term.word.is_ascii() {
-                unstemmed.insert(index);
-            }
-        }
+        let forms = query.terms.iter().flat_map(|term| &term.forms);
+        let firsts = forms.fold(0, |firsts, form| {
+            firsts | form.bytes().next().map_or(0, bit)
+        });
         Self {
             terms: &query.terms,
+            languages: query.languages,
             weights,
             firsts,
-            unstemmed,
         }
     }
 
@@ -186,13 +177,11 @@ impl<'a> Scorer<'a> {
     /// evidence together: Callan, again): of two whose best passages say the same, the one
     /// with less beside it stands first.
     ///
-    /// Of English words the text decides, not the index, whose older stemmer takes "us" for
-    /// "use" and "new" for "news"; of others what either found counts. 0 when nothing of the
-    /// query is there after all; never negative, and finite. It takes time by the length of
-    /// the content.
-    pub fn score(&self, found: Found, content: &str) -> f64 {
+    /// 0 when nothing of the query is there; never negative, and finite. It takes time by the
+    /// length of the content.
+    pub fn score(&self, content: &str) -> f64 {
         let (hits, words) = self.hits(content);
-        let mut seen = Found(found.0 & self.unstemmed.0);
+        let mut seen = Found::default();
         for (_, term) in &hits {
             seen.insert(*term);
         }
@@ -206,9 +195,12 @@ impl<'a> Scorer<'a> {
         let mut words = 0;
         for token in tokens(content) {
             if self.may_match(token.word) {
-                let stem = token.stem();
-                let term = self.terms.iter().position(|term| term.stem == stem);
-                hits.extend(term.map(|term| (words, term)));
+                let mut found = None;
+                token.forms(self.languages, |form| {
+                    let has_form = |term: &Term| term.forms.iter().any(|own| own == form);
+                    found = found.or_else(|| self.terms.iter().position(has_form));
+                });
+                hits.extend(found.map(|term| (words, term)));
             }
             words += 1;
         }
@@ -216,22 +208,26 @@ impl<'a> Scorer<'a> {
     }
 
     /// True unless the beginning of a word rules out every term: most words need no
-    /// stemming. At most the last two letters of a stem are not those of its word, and that
-    /// beyond the first two, but for "dying", "lying" and "tying".
+    /// stemming. At most the last two letters of an English stem are not those of its word, and
+    /// that beyond the first two, but for "dying", "lying" and "tying".
     fn may_match(&self, word: &str) -> bool {
         let word_bytes = word.as_bytes();
         let first = word_bytes.first().map_or(0, u8::to_ascii_lowercase);
         if self.firsts & bit(first) == 0 {
             return !word.is_ascii();
         }
+        if !self.languages.is_english() {
+            return true;
+        }
         let has_y = matches!(word_bytes.get(1), Some(b'y' | b'Y'));
-        let begins = |term: &Term| {
-            let stem = term.stem.as_bytes();
+        let begins = |form: &String| {
+            let stem = form.as_bytes();
             let begin = &stem[..stem.len().saturating_sub(2).max(2).min(stem.len())];
             let same = word_bytes.get(..begin.len());
             same.is_some_and(|same| same.eq_ignore_ascii_case(begin))
         };
-        has_y || self.terms.iter().any(begins) || !word.is_ascii()
+        let mut forms = self.terms.iter().flat_map(|term| &term.forms);
+        has_y || forms.any(begins) || !word.is_ascii()
     }
 
     /// BM25 of the whole text, which the longer it is says the less of any one word.

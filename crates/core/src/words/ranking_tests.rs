@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 
 fn words(text: &str) -> Vec<String> {
-    Query::new(text)
+    Query::new(text, Languages::default())
         .terms
         .into_iter()
         .map(|term| term.word)
@@ -14,7 +14,7 @@ fn words(text: &str) -> Vec<String> {
 
 /// Scores every content as if the index stemmed as we do.
 fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
-    let query = Query::new(query);
+    let query = Query::new(query, Languages::default());
     let all = Statistics {
         memories: 1,
         found_in: vec![],
@@ -34,8 +34,10 @@ fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
         found_in: (0..query.terms.len()).map(found_in).collect(),
     };
     let scorer = Scorer::new(&query, &statistics);
-    let score = |(found, content): (&Found, &&str)| scorer.score(*found, content);
-    found.iter().zip(contents).map(score).collect()
+    contents
+        .iter()
+        .map(|content| scorer.score(content))
+        .collect()
 }
 
 /// Which content is best.
@@ -109,8 +111,8 @@ fn a_long_memory_does_not_lose_for_being_long() {
 }
 
 #[test]
-fn of_english_words_the_text_decides_and_of_others_the_index_as_well() {
-    let query = Query::new("weekly news ขนม");
+fn the_text_decides_what_is_found() {
+    let query = Query::new("weekly news ขนม", Languages::default());
     assert_eq!(query.terms().len(), 3);
     let statistics = Statistics {
         memories: 10,
@@ -121,18 +123,45 @@ fn of_english_words_the_text_decides_and_of_others_the_index_as_well() {
     news.insert(1);
     assert_eq!(scorer.coverage(Found::default()), 0.0);
     assert!(scorer.coverage(news) > 0.0);
-    assert_eq!(
-        scorer.score(news, "something new"),
-        0.0,
-        "the index takes it for news"
-    );
-    assert!(
-        scorer.score(Found::default(), "every week") > 0.0,
-        "the index takes it for another"
-    );
-    let mut sweets = Found::default();
-    sweets.insert(2);
-    assert_eq!(scorer.score(sweets, "ของขนมไทย"), scorer.coverage(sweets));
+    assert_eq!(scorer.score("something new"), 0.0, "other words");
+    assert!(scorer.score("every week") > 0.0);
+    assert!(scorer.score("ของขนมไทย") > 0.0);
+}
+
+#[test]
+fn words_of_every_script_are_found_in_a_sentence_and_others_are_not() {
+    for (query, content, other) in [
+        ("太郎", "私の名前は太郎です", "私の名前は次郎です"),
+        ("猫はいますか", "猫を飼っている", "犬を飼っている"),
+        ("python", "我用Python写代码", "我用Rust写代码"),
+        ("서울", "서울에 살아요", "부산에 살아요"),
+        (
+            "\u{1109}\u{1165}\u{110b}\u{116e}\u{11af}",
+            "서울에 살아요",
+            "부산에 살아요",
+        ),
+        ("ขนม", "ฉันชอบกินขนมไทย", "ฉันชอบกินข้าวไทย"),
+        ("चाय", "मुझे चाय पसंद है", "मुझे कॉफ़ी पसंद है"),
+        ("Москва", "живёт в Москве", "живёт в Минске"),
+        ("grösse", "trägt Größe 42", "trägt Schuhe"),
+        ("ירושלים", "הוא גר בירושלים", "הוא גר בחיפה"),
+        ("كتاب", "قرأت الكِتَابَ أمس", "قرأت الجريدة أمس"),
+        ("நாய்", "என் நாய் பெயர் டாமி", "என் பூனை பெயர் டாமி"),
+    ] {
+        let found = scores(query, &[content, other]);
+        assert!(found[0] > found[1], "{query}: {content}");
+    }
+}
+
+#[test]
+fn a_stem_is_of_the_languages_that_are_asked() {
+    let german = Languages::of("Der Hund und die Katze sind im Haus");
+    let statistics = Statistics::default();
+    for (languages, is_found) in [(Languages::default(), false), (german, true)] {
+        let query = Query::new("Hunden", languages);
+        let score = Scorer::new(&query, &statistics).score("Ein Hund");
+        assert_eq!(score > 0.0, is_found);
+    }
 }
 
 #[test]
@@ -168,9 +197,8 @@ proptest! {
         content in ".{0,200}",
         memories in any::<u64>(),
         found_in in proptest::collection::vec(any::<u64>(), 0..40),
-        bits in any::<u32>(),
     ) {
-        let query = Query::new(&query);
+        let query = Query::new(&query, Languages::default());
         prop_assert!(query.terms.len() <= TERMS_MAX);
         for term in &query.terms {
             prop_assert!(term.word.chars().next().is_some_and(char::is_alphanumeric));
@@ -178,7 +206,7 @@ proptest! {
         }
         let statistics = Statistics { memories, found_in };
         let scorer = Scorer::new(&query, &statistics);
-        let score = scorer.score(Found(bits), &content);
+        let score = scorer.score(&content);
         prop_assert!(score.is_finite() && score >= 0.0);
     }
 
@@ -187,10 +215,15 @@ proptest! {
         query in "[a-z]{1,8}( [a-zA-Z]{1,5}(s|ed|y|ly|ies|ing|ation|ational|bility)?){0,4}",
         content in "[a-z]{1,8}( [a-zA-Z0-9é]{1,5}(s|ed|y|ly|ies|ing|ation|ational|bility)?){0,20}",
     ) {
-        let query = Query::new(&query);
+        let query = Query::new(&query, Languages::default());
         let scorer = Scorer::new(&query, &Statistics::default());
-        let stems: Vec<_> = tokens(&content).map(|token| token.stem()).collect();
-        let term = |stem: &_| query.terms.iter().position(|term| term.stem == *stem);
+        let stem = |token: Token<'_>| {
+            let mut stem = String::new();
+            token.forms(Languages::default(), |form| stem = form.to_owned());
+            stem
+        };
+        let stems: Vec<_> = tokens(&content).map(stem).collect();
+        let term = |stem: &String| query.terms.iter().position(|term| term.forms[0] == *stem);
         let hits: Vec<_> =
             (0..).zip(&stems).filter_map(|(n, stem)| Some((n, term(stem)?))).collect();
         prop_assert_eq!(scorer.hits(&content), (hits, stems.len()));
@@ -201,12 +234,12 @@ proptest! {
         words in proptest::collection::vec("[b-d]{1,2}", 1..60),
         place in 0_usize..60,
     ) {
-        let query = Query::new("bb zebra");
+        let query = Query::new("bb zebra", Languages::default());
         let scorer = Scorer::new(&query, &Statistics { memories: 9, found_in: vec![3, 1] });
         let mut more = words.clone();
         more[place % words.len()] = "zebra".into();
         if words[place % words.len()] != "bb" {
-            let score = |words: &[String]| scorer.score(Found::default(), &words.join(" "));
+            let score = |words: &[String]| scorer.score(&words.join(" "));
             prop_assert!(score(&more) >= score(&words));
         }
     }

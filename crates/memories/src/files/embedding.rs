@@ -11,7 +11,7 @@ use super::row::{MemoryRow, content_hash, kind_bits, limit, partition_of};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use super::vectors::{self, Filter, Model, Wanted};
-use super::{Due, Embedding, MemoryReader, MemoryWriter};
+use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
 use crate::rules::MemoryKind;
 
 /// Bytes that are kept of the reason why a text could not be embedded.
@@ -45,6 +45,13 @@ const REINDEX: Walk = Walk {
     at: "reindex_at",
     left: "reindex_left",
 };
+/// Of the index of words ([`index`]).
+const WORDS: Walk = Walk {
+    at: "words_at",
+    left: "words_left",
+};
+/// Memories of a step where all steps are taken at once.
+const ROWS_AT_ONCE: usize = 1_000;
 
 impl MemoryReader<'_> {
     /// The model whose vectors are used; `None`: none are made.
@@ -62,6 +69,13 @@ impl MemoryReader<'_> {
         }
         let left = |walk: &Walk| self.meta::<i64>(walk.left);
         let left = left(&BACKFILL)?.max(left(&REINDEX)?);
+        Ok(left.unwrap_or(0).unsigned_abs())
+    }
+
+    /// About how many memories are to be found by their words as they are cut now.
+    pub(super) fn words_left(&self) -> Answer<u64> {
+        let left = |walk: &Walk| self.meta::<i64>(walk.left);
+        let left = left(&WORDS)?.max(left(&REINDEX)?);
         Ok(left.unwrap_or(0).unsigned_abs())
     }
 
@@ -237,23 +251,54 @@ impl MemoryWriter<'_> {
         })
     }
 
-    /// Begins to index everything anew: the words at once, which holds up other writers for
-    /// as long as it takes; [`Self::reindex_step`] does the rest. Texts that were given up
+    /// Begins to index everything anew; [`Self::reindex_step`] does it. Texts that were given up
     /// are tried again.
     ///
     /// # Errors
     /// When the file cannot be written.
     pub fn reindex_begin(&self) -> Answer<()> {
-        self.settle_index()?;
-        self.connection
-            .execute("INSERT INTO words (words) VALUES ('rebuild')", [])?;
         self.retry_failed()?;
         self.begin(&REINDEX)
     }
 
-    /// Goes on with `max` memories: computes the hashes of their contents again, and queues
-    /// them to be embedded again; their vectors are used until then. Returns about how many
-    /// are left; 0 when it is done.
+    /// Goes on with `max` memories of a file whose words SQLite cut: takes their words into the
+    /// index anew. Returns about how many are left; 0 when it is done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn words_step(&self, max: usize) -> Answer<u64> {
+        if index::moving_at(self.connection)?.is_none() {
+            return Ok(0);
+        }
+        // What waits was decided by where the walk stands now.
+        self.settle_index()?;
+        let left = self.walk(&WORDS, max, |row| match row.memory.superseded_by {
+            None => self.index_words(row),
+            Some(_) => Ok(()),
+        })?;
+        if left == 0 {
+            index::end_moving(self.connection)?;
+        }
+        Ok(left)
+    }
+
+    /// Indexes the words of a memory that the index does not have.
+    fn index_words(&self, row: &MemoryRow) -> Answer<()> {
+        let content = &row.memory.content;
+        let update = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
+        self.run(update, [row.no, content_hash(content)])?;
+        index::add(self.connection, row.no, content)
+    }
+
+    /// Takes all steps at once: what is to be forgotten is in one index only.
+    pub(super) fn move_words(&self) -> Answer<()> {
+        while self.words_step(ROWS_AT_ONCE)? > 0 {}
+        Ok(())
+    }
+
+    /// Goes on with `max` memories: indexes their words and computes the hashes of their contents
+    /// again, and queues them to be embedded again; their vectors are used until then. Returns
+    /// about how many are left; 0 when it is done.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -261,11 +306,11 @@ impl MemoryWriter<'_> {
         let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
             SELECT ?1, ?2, 0, 0, '' WHERE EXISTS (SELECT 1 FROM meta WHERE name = 'embedding_model')
             ON CONFLICT DO NOTHING";
-        let update = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
+        self.move_words()?;
         self.walk(&REINDEX, max, |row| {
             if row.memory.superseded_by.is_none() {
-                let hash = content_hash(&row.memory.content);
-                self.run(update, [row.no, hash])?;
+                index::remove(self.connection, row.no, &row.memory.content)?;
+                self.index_words(row)?;
                 self.run(queue, [row.no, moment(at)])?;
             }
             Ok(())

@@ -222,6 +222,7 @@ impl MemoryWriter<'_> {
         request: &ForgetRequest,
         at: Timestamp,
     ) -> Answer<()> {
+        self.move_words()?;
         let criteria = self.criteria(request)?;
         if let ForgetRequest::Sources(sources) = request {
             // What was said there is gone: nothing is extracted of it any more.

@@ -1,12 +1,23 @@
 //! The full-text index: the changes of a transaction are collected, and written at its end.
+//!
+//! The table `terms` has the words of current memories as `core::words` cuts them. Before it
+//! there was `words`, which SQLite cut: of a file from that time a walk moves memory by memory,
+//! in the order of their numbers. Up to where it stands they are in `terms`, behind it in
+//! `words`; that table goes with the last of them.
 
 use std::collections::BTreeMap;
 
 use memoird_core::ids::Subject;
-use rusqlite::{Connection, params};
+use memoird_core::words::{Languages, add_index_words};
+use rusqlite::{Connection, OptionalExtension, params};
 
+use super::row::partition_of;
+use super::sql::{Answer, Sql};
 use crate::MemoryError;
 use crate::rules::{Memory, Visibility};
+
+const REMOVE_OLD: &str = "INSERT INTO words (words, rowid, content) VALUES ('delete', ?, ?)";
+const ADD_OLD: &str = "INSERT INTO words (rowid, content) VALUES (?, ?)";
 
 /// Changes of the index that are not written yet. A group of jobs then becomes one segment,
 /// written in the order of its rows, where FTS5 would make one for each savepoint and for
@@ -96,19 +107,73 @@ impl Pending {
                 Change::Remove(text) => *was = Some(text),
             }
         }
-        let remove = "INSERT INTO words (words, rowid, content) VALUES ('delete', ?, ?)";
-        let mut remove = connection.prepare_cached(remove)?;
-        let mut add =
-            connection.prepare_cached("INSERT INTO words (rowid, content) VALUES (?, ?)")?;
+        let moving_at = moving_at(connection)?;
         for (no, (was, is)) in rows.into_iter().filter(|(_, (was, is))| was != is) {
+            let is_old = moving_at.is_some_and(|at| no > at);
             if let Some(text) = was {
-                remove.execute(params![no, text])?;
+                match is_old {
+                    true => connection.run(REMOVE_OLD, params![no, text])?,
+                    false => remove(connection, no, text)?,
+                }
             }
-            if let Some(text) = is {
-                add.execute(params![no, text])?;
+            match is {
+                Some(text) if is_old => connection.run(ADD_OLD, params![no, text])?,
+                Some(text) => add(connection, no, text)?,
+                None => {}
             }
         }
         self.applied = self.changes.len();
         Ok(())
+    }
+}
+
+/// Adds the words of a memory that the index does not have, and notes their language.
+pub(super) fn add(connection: &Connection, no: i64, text: &str) -> Answer<()> {
+    let (words, language) = index_words(text);
+    let sql = "INSERT INTO terms (rowid, forms) VALUES (?, ?)";
+    connection.run(sql, params![no, words])?;
+    if language == Languages::default() {
+        return Ok(());
+    }
+    let sql = "UPDATE partitions SET languages = languages | ?1
+               WHERE no = ?2 AND languages & ?1 = 0";
+    connection.run(sql, params![language.bits(), partition_of(no)])
+}
+
+/// Removes the words of a memory.
+pub(super) fn remove(connection: &Connection, no: i64, text: &str) -> Answer<()> {
+    let (words, _) = index_words(text);
+    let sql = "INSERT INTO terms (terms, rowid, forms) VALUES ('delete', ?, ?)";
+    connection.run(sql, params![no, words])
+}
+
+fn index_words(text: &str) -> (String, Languages) {
+    let mut words = String::with_capacity(text.len() + 16);
+    let language = add_index_words(text, &mut words);
+    (words, language)
+}
+
+/// Up to which memory the words were moved; `None`: all are.
+pub(super) fn moving_at(connection: &Connection) -> rusqlite::Result<Option<i64>> {
+    let sql = "SELECT value FROM meta WHERE name = 'words_at'";
+    let mut statement = connection.prepare_cached(sql)?;
+    statement.query_row([], |row| row.get(0)).optional()
+}
+
+/// Removes the table that words were moved from.
+pub(super) fn end_moving(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "DROP TABLE IF EXISTS words; DROP VIEW IF EXISTS current_words;
+         DELETE FROM meta WHERE name IN ('words_at', 'words_left')",
+    )
+}
+
+/// In a file without memories there is nothing to move.
+pub(super) fn end_moving_if_empty(connection: &Connection) -> rusqlite::Result<()> {
+    let sql = "SELECT memories FROM state";
+    let memories: i64 = connection.query_row(sql, [], |row| row.get(0))?;
+    match memories {
+        0 => end_moving(connection),
+        _ => Ok(()),
     }
 }

@@ -15,14 +15,14 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
 /// Each step leads from one schema to the next; a released step is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-const MIGRATIONS: [&str; 2] = [V1, V2];
+const MIGRATIONS: [&str; 3] = [V1, V2, V3];
 
 /// The `no` of a memory is its partition, and a number in it: what one subject may recall
 /// privately is one range in every table and index, whatever others have. Partition 0 is
 /// the team's. A partition's number is never used twice, and a subject's name is in
 /// `partitions` only: without its row the memories have no owner, and no query finds them.
 ///
-/// `words` and the vectors hold current memories only, without history. `vector_blocks` has
+/// `words`, which is `terms` now, and the vectors hold current memories only, without history. `vector_blocks` has
 /// one bit for each dimension and what filters ask, 32 memories a row: a first look over
 /// ten thousand reads a few hundred rows. Moments sort as integers (`time.rs`), ids are
 /// 16 bytes. `format` is the version of the row. The text is the last column, so that
@@ -37,6 +37,18 @@ const V1: &str = include_str!("schema_1.sql");
 const V2: &str = "
 ALTER TABLE forget_jobs ADD COLUMN session TEXT;
 ALTER TABLE forget_jobs ADD COLUMN generations BLOB;
+";
+
+/// The index of words that memoird cuts itself. The one of `V1`, whose words SQLite cut, serves
+/// what [`super::index`] has not moved yet, and goes with the last of it.
+const V3: &str = "
+ALTER TABLE partitions ADD COLUMN languages INTEGER NOT NULL DEFAULT 1;
+CREATE VIRTUAL TABLE terms USING fts5(
+    forms, content = '', detail = none, columnsize = 0, tokenize = 'ascii'
+);
+INSERT INTO terms (terms, rank) VALUES ('secure-delete', 1);
+INSERT INTO terms (terms, rank) VALUES ('pgsz', 512);
+INSERT INTO meta VALUES ('words_at', -1), ('words_left', (SELECT memories FROM state));
 ";
 
 /// The newest schema.
@@ -115,6 +127,9 @@ fn migrate(connection: &mut Connection, from: i64, tenant: &str) -> Result<(), F
         if version == 1 {
             let salt = "INSERT INTO meta VALUES ('salt', randomblob(16)), ('tenant', ?)";
             transaction.execute(salt, [tenant])?;
+        }
+        if version == 3 {
+            super::index::end_moving_if_empty(&transaction)?;
         }
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", version)?;

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
+use memoird_core::words::Languages;
 use rusqlite::{Connection, Row, ToSql, named_params};
 
 use super::index::Pending;
@@ -161,6 +162,7 @@ impl MemoryReader<'_> {
             },
             embedding_queued: count("SELECT count(*) FROM embeddings_due WHERE failed = 0")?
                 + self.left_to_queue()?,
+            words_queued: self.words_left()?,
             embedding_failed: count("SELECT count(*) FROM embeddings_due WHERE failed = 1")?,
             file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
         })
@@ -172,14 +174,17 @@ impl MemoryReader<'_> {
     }
 
     /// How many of a partition's memories were ever numbered, and when numbering began anew:
-    /// close to how many there are.
-    pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<BTreeMap<i64, u64>> {
-        let sql = "SELECT next - 1 FROM partitions WHERE no = ?";
+    /// close to how many there are. And the languages that they are in, together.
+    pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<(BTreeMap<i64, u64>, Languages)> {
+        let sql = "SELECT next - 1, languages FROM partitions WHERE no = ?";
         let mut numbered = BTreeMap::new();
+        let mut languages = Languages::default();
         for partition in partitions {
-            let found: Option<i64> = self.value(sql, [partition])?;
-            numbered.insert(*partition, found.unwrap_or(0).unsigned_abs());
+            let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+            let (count, bits) = self.one(sql, [partition], read)?.unwrap_or((0, 0));
+            numbered.insert(*partition, count.unsigned_abs());
+            languages = languages.with(Languages::from_bits(bits));
         }
-        Ok(numbered)
+        Ok((numbered, languages))
     }
 }

@@ -13,7 +13,7 @@ use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, range};
 use super::sql::Answer;
 use super::time::moment;
 use super::vectors::{self, Filter, Glance, Wanted};
-use super::{Embedding, RecallLists};
+use super::{Embedding, RecallLists, index};
 use crate::requests::RecallRequest;
 use crate::rules::Memory;
 use crate::rules::fusion::Ranked;
@@ -99,11 +99,12 @@ impl MemoryReader<'_> {
         filter: &Filter,
         lists: &mut RecallLists,
     ) -> Answer<()> {
-        let query = Query::new(&request.query);
+        let (numbered, languages) = self.numbered(partitions)?;
+        let query = Query::new(&request.query, languages);
         if query.terms().is_empty() || request.limit == 0 {
             return Ok(());
         }
-        let numbered = self.numbered(partitions)?;
+        let moving_at = index::moving_at(self.connection)?;
         let mut statistics = Statistics {
             memories: numbered.values().sum(),
             found_in: Vec::new(),
@@ -114,7 +115,7 @@ impl MemoryReader<'_> {
             let mut matches = Matches::new(numbers);
             let (first, _) = range(partition);
             for (index, term) in query.terms().iter().enumerate() {
-                let found = self.matches(term, partition, |no| {
+                let found = self.matches(term, partition, moving_at, |no| {
                     matches.note(no - first, index);
                 })?;
                 statistics.found_in[index] += found.estimate(first, numbers);
@@ -122,18 +123,18 @@ impl MemoryReader<'_> {
             matches.into_candidates(first, &mut candidates);
         }
         let scorer = Scorer::new(&query, &statistics);
-        let mut ranked: Vec<(f64, i64, Found)> = candidates
+        let mut ranked: Vec<(f64, i64)> = candidates
             .into_iter()
-            .map(|(no, found)| (scorer.coverage(found), no, found))
+            .map(|(no, found)| (scorer.coverage(found), no))
             .collect();
-        ranked.sort_unstable_by(|(one, no, _), (other, other_no, _)| {
+        ranked.sort_unstable_by(|(one, no), (other, other_no)| {
             other.total_cmp(one).then(other_no.cmp(no))
         });
         let mut scored: Vec<(f64, MemoryId, i64)> = Vec::new();
         let sql = "SELECT kind, observed, expires, id, content FROM memories
                    WHERE no = ? AND owner IN (SELECT no FROM partitions)";
         let mut statement = self.connection.prepare_cached(sql)?;
-        for (_, no, found) in ranked {
+        for (_, no) in ranked {
             if scored.len() >= CANDIDATES_MAX.max(request.limit) {
                 break;
             }
@@ -146,8 +147,8 @@ impl MemoryReader<'_> {
             };
             if filter.passes(no, glance) {
                 let content = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
-                let score = scorer.score(found, content);
-                // Where the index's stem fits and the word does not: "us" is not "use".
+                let score = scorer.score(content);
+                // An index that is not moved yet takes "us" for "use".
                 if score > 0.0 {
                     scored.push((score, MemoryId::from_bytes(row.get(3)?), no));
                 }
@@ -213,25 +214,47 @@ impl MemoryReader<'_> {
     }
 
     /// Looks up a term in one partition, the newest memories first.
-    fn matches(&self, term: &Term, partition: i64, note: impl FnMut(i64)) -> Answer<Looked> {
+    fn matches(
+        &self,
+        term: &Term,
+        partition: i64,
+        moving_at: Option<i64>,
+        mut note: impl FnMut(i64),
+    ) -> Answer<Looked> {
+        let (first, last) = range(partition);
+        let forms: Vec<String> = term
+            .forms()
+            .iter()
+            .map(|form| format!("\"{form}\""))
+            .collect();
+        let sql = "SELECT rowid FROM terms WHERE terms MATCH ? AND rowid BETWEEN ? AND ?
+                   ORDER BY rowid DESC LIMIT ?";
+        let sought = params![forms.join(" OR "), first, last, limit(MATCHES_MAX)];
+        let moved = look(
+            &mut *self.connection.prepare_cached(sql)?,
+            sought,
+            &mut note,
+        )?;
+        let Some(at) = moving_at else {
+            return Ok(moved);
+        };
         let sql = "SELECT rowid FROM words WHERE words MATCH ? AND rowid BETWEEN ? AND ?
                    ORDER BY rowid DESC LIMIT ?";
-        let mut statement = self.connection.prepare_cached(sql)?;
-        let (first, last) = range(partition);
-        let words: Vec<String> = term
-            .index_words()
-            .map(|word| format!("\"{word}\""))
-            .collect();
-        let nothing = Looked { found: 0, last: 0 };
-        if words.is_empty() {
-            return Ok(nothing);
-        }
-        let sought = params![words.join(" AND "), first, last, limit(MATCHES_MAX)];
-        match look(&mut statement, sought, note) {
-            // A word that the index cuts in a place that we do not know of is one that it does
-            // not find; the others are found.
-            Err(error) if is_cut(&error) => Ok(nothing),
-            looked => Ok(looked?),
+        let word = format!("\"{}\"", term.word);
+        let sought = params![word, first.max(at + 1), last, limit(MATCHES_MAX)];
+        match look(&mut *self.connection.prepare_cached(sql)?, sought, note) {
+            Ok(old) => Ok(Looked {
+                found: old.found + moved.found,
+                // Those that were moved are the older ones.
+                last: if moved.found > 0 {
+                    moved.last
+                } else {
+                    old.last
+                },
+            }),
+            // SQLite cuts the word in a place that we do not know of.
+            Err(error) if is_cut(&error) => Ok(moved),
+            Err(error) => Err(error.into()),
         }
     }
 }

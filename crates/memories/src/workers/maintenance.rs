@@ -9,6 +9,7 @@ use memoird_engine::{WorkError, Worker};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::{FileError, MemoryError};
+use crate::files::MemoryWriter;
 use crate::files::time::before;
 use crate::service::Memories;
 
@@ -134,6 +135,19 @@ impl Memories {
     /// Goes on with all that was cut off. False when the log still has to be emptied.
     async fn finish(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let erased = self.finish_forgetting(tenant).await?;
+        let mut is_moved = false;
+        loop {
+            let step = |writer: &MemoryWriter<'_>| writer.words_step(ROWS_MAX);
+            let left = self.write(tenant, step).await?;
+            if left == 0 {
+                break;
+            }
+            is_moved = true;
+            tracing::info!(%tenant, left, "memories are indexed by the words of all scripts");
+        }
+        if is_moved {
+            tracing::info!(%tenant, "all memories are indexed by the words of all scripts");
+        }
         loop {
             let now = self.now();
             let left = self

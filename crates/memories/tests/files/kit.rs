@@ -1,10 +1,12 @@
 //! Short words for tests of memories.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use memoird_core::ids::{MemoryId, SessionId, Subject, TenantId};
 use memoird_core::time::Timestamp;
+use memoird_core::words::add_index_words;
 use memoird_memories::files::{
     Embedding, FilesOptions, MemoryFiles, MemoryWriter, RecallLists, RememberCommand, TenantFile,
 };
@@ -155,9 +157,7 @@ impl Kit {
     /// Every index has exactly what is current.
     pub(crate) fn check_indexes(&self) {
         let connection = Connection::open(self.path()).unwrap();
-        // A rank of 1 compares the index with the table.
-        let check = "INSERT INTO words (words, rank) VALUES ('integrity-check', 1)";
-        connection.execute(check, []).unwrap();
+        check_words(&connection);
         for stray in [
             "SELECT count(*) FROM vectors WHERE no NOT IN
                  (SELECT no FROM memories WHERE superseded_by IS NULL)",
@@ -268,4 +268,27 @@ pub(crate) fn contains(bytes: &[u8], text: &str) -> bool {
     bytes
         .windows(text.len())
         .any(|window| window == text.as_bytes())
+}
+
+/// The index has the words of what is current, and no others.
+fn check_words(connection: &Connection) {
+    let check = "INSERT INTO terms (terms, rank) VALUES ('integrity-check', 0)";
+    connection.execute(check, []).unwrap();
+    let rows = |sql: &str| -> BTreeSet<(i64, String)> {
+        let mut statement = connection.prepare(sql).unwrap();
+        let rows = statement.query_map([], |row| Ok((row.get(0)?, row.get(1)?)));
+        rows.unwrap().map(Result::unwrap).collect()
+    };
+    let vocabulary = "CREATE VIRTUAL TABLE temp.found USING fts5vocab(main, terms, instance)";
+    connection.execute_batch(vocabulary).unwrap();
+    let found = rows("SELECT doc, term FROM temp.found");
+    let current = rows("SELECT no, content FROM memories WHERE superseded_by IS NULL");
+    let mut expected = BTreeSet::new();
+    for (no, content) in current {
+        let mut words = String::new();
+        add_index_words(&content, &mut words);
+        let words = words.split_ascii_whitespace();
+        expected.extend(words.map(|word| (no, word.to_owned())));
+    }
+    assert_eq!(found, expected);
 }

@@ -10,10 +10,11 @@ use memoird_store::GenerationOwner;
 use rusqlite::{Connection, OptionalExtension, TransactionBehavior, params};
 
 use super::{
-    Answer, Followed, Index, TenantRange, find_tenant, generation_word, role_word, save_followed,
-    tool_word, whole,
+    Answer, Followed, Index, TenantRange, TenantRow, find_tenant, generation_word, role_word,
+    save_followed, tool_word, whole,
 };
-use crate::{locked, words};
+use crate::locked;
+use crate::words::{self, Languages};
 
 const DAY_MS: i64 = 24 * 60 * 60 * 1_000;
 
@@ -35,6 +36,8 @@ struct Tenant {
     range: TenantRange,
     /// The number of its next turn.
     next: u64,
+    /// What its turns are in.
+    languages: Languages,
     /// First and last row of what was said on a day.
     days: HashMap<i64, (i64, i64)>,
 }
@@ -104,7 +107,8 @@ impl Batch<'_> {
             .or_insert((row, row));
         day.1 = row;
         let mut words = String::with_capacity(turn.text.len() + 64);
-        words::add_stems(&turn.text, &mut words);
+        let language = words::add_index_words(&turn.text, &mut words);
+        tenant.languages = tenant.languages.with(language);
         let marks = [generation_word(generation), role_word(turn.role)];
         let tools = turn.tools.iter().map(|tool| tool_word(tool));
         for mark in marks.into_iter().chain(tools) {
@@ -122,19 +126,28 @@ impl Batch<'_> {
 
     fn tenant(&mut self, name: &TenantId) -> Answer<&mut Tenant> {
         if !self.tenants.contains_key(name) {
-            let (range, next) = match find_tenant(self.connection, name.as_str())? {
+            let found = match find_tenant(self.connection, name.as_str())? {
                 Some(found) => found,
                 None => {
-                    let sql = "INSERT INTO tenants (name, next) VALUES (?, 1)";
+                    let languages = Languages::default();
+                    let sql = "INSERT INTO tenants (name, next, languages) VALUES (?, 1, ?)";
                     self.connection
                         .prepare_cached(sql)?
-                        .execute([name.as_str()])?;
+                        .execute(params![name.as_str(), languages.bits()])?;
                     let tenant = self.connection.last_insert_rowid();
-                    (TenantRange { tenant }, 1)
+                    TenantRow {
+                        range: TenantRange { tenant },
+                        next: 1,
+                        languages,
+                    }
                 }
             };
-            let days = HashMap::new();
-            let tenant = Tenant { range, next, days };
+            let tenant = Tenant {
+                range: found.range,
+                next: found.next,
+                languages: found.languages,
+                days: HashMap::new(),
+            };
             self.tenants.insert(name.clone(), tenant);
         }
         let missing = rusqlite::Error::QueryReturnedNoRows;
@@ -178,14 +191,14 @@ impl Batch<'_> {
             turns.execute(parameters)?;
             words.execute(params![row.row, row.words])?;
         }
-        let sql = "UPDATE tenants SET next = ? WHERE no = ?";
+        let sql = "UPDATE tenants SET next = ?, languages = ? WHERE no = ?";
         let mut tenants = self.connection.prepare_cached(sql)?;
         let sql = "INSERT INTO days (tenant, day, first, last) VALUES (?, ?, ?, ?)
                    ON CONFLICT DO UPDATE SET last = excluded.last";
         let mut days = self.connection.prepare_cached(sql)?;
         for tenant in self.tenants.values() {
             let no = tenant.range.tenant;
-            tenants.execute([whole(tenant.next), no])?;
+            tenants.execute(params![whole(tenant.next), tenant.languages.bits(), no])?;
             for (day, (first, last)) in &tenant.days {
                 days.execute([no, *day, *first, *last])?;
             }

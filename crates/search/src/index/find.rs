@@ -9,9 +9,10 @@ use memoird_core::turn::Role;
 use rusqlite::{Connection, ToSql, params};
 
 use super::{
-    Answer, Index, TenantRange, find_tenant, generation_word, role_word, tool_word, whole,
+    Answer, Index, TenantRange, TenantRow, find_tenant, generation_word, role_word, tool_word,
+    whole,
 };
-use crate::words::{Found, Sought, Statistics};
+use crate::words::{Found, Languages, Sought, Statistics};
 
 /// Turns that one word is looked up in, the newest: whatever more turns have says next to
 /// nothing.
@@ -91,10 +92,20 @@ impl Index {
         })
     }
 
+    /// The languages of a tenant's turns.
+    pub(crate) fn languages(&self, tenant: &TenantId) -> Answer<Languages> {
+        self.read(|connection| {
+            let found = find_tenant(connection, tenant.as_str())?;
+            Ok(found.map_or(Languages::default(), |tenant| tenant.languages))
+        })
+    }
+
     /// The turns that may be hits, at most so many.
     pub(crate) fn find(&self, filter: &Filter, sought: &Sought, max: usize) -> Answer<Matches> {
         self.read(|connection| {
-            let Some((range, next)) = find_tenant(connection, filter.tenant.as_str())? else {
+            let Some(TenantRow { range, next, .. }) =
+                find_tenant(connection, filter.tenant.as_str())?
+            else {
                 return Ok(Matches::default());
             };
             let turns = filter.turns.unwrap_or(u64::MAX).min(next - 1);
@@ -240,9 +251,9 @@ impl Plan {
             found_in: Vec::new(),
         };
         let mut found: HashMap<i64, Found> = HashMap::new();
-        for (place, stem) in sought.stems().enumerate() {
+        for (place, forms) in sought.forms().enumerate() {
             let (mut count, mut last_seen) = (0, self.first);
-            self.rows(connection, Some(stem), MATCHES_MAX, |row| {
+            self.rows(connection, Some(forms), MATCHES_MAX, |row| {
                 found.entry(row).or_default().insert(place);
                 count += 1;
                 last_seen = row;
@@ -281,11 +292,12 @@ impl Plan {
     fn rows(
         &self,
         connection: &Connection,
-        stem: Option<&str>,
+        forms: Option<&[String]>,
         max: usize,
         mut note: impl FnMut(i64),
     ) -> Answer<()> {
-        let asked: Vec<String> = self.marks.iter().cloned().chain(stem.map(quoted)).collect();
+        let word = forms.map(|forms| any_of(forms.iter().cloned()));
+        let asked: Vec<String> = self.marks.iter().cloned().chain(word).collect();
         let mut parameters: Vec<&dyn ToSql> = Vec::new();
         let words = asked.join(" AND ");
         let (mut sql, row) = match (words.is_empty(), self.conditions.is_empty()) {

@@ -7,9 +7,10 @@ CREATE TABLE state (
 ) STRICT;
 
 CREATE TABLE tenants (
-    no   INTEGER PRIMARY KEY,
-    name TEXT    NOT NULL UNIQUE,
-    next INTEGER NOT NULL
+    no        INTEGER PRIMARY KEY,
+    name      TEXT    NOT NULL UNIQUE,
+    next      INTEGER NOT NULL,
+    languages INTEGER NOT NULL
 ) STRICT;
 
 CREATE TABLE generations (

@@ -64,12 +64,17 @@ async fn check_query(house: &House, query: &str) {
         assert!(hit.score.is_finite() && hit.score > 0.0, "{hit:?}");
     }
     let seen = &query[..query.floor_char_boundary(QUERY_BYTES_MAX)];
-    let sought = Query::new(seen);
+    let index = locked(&house.search.shared.index).clone().unwrap();
+    let languages = index.languages(&tenant(&house.engine, "acme").id).unwrap();
+    let sought = Query::new(seen, languages);
     for (line, said) in SAID.lines().enumerate() {
-        let has_one = tokens(said).any(|token| {
-            let stem = token.stem();
-            sought.terms().iter().any(|term| term.stem() == stem)
-        });
+        let mut has_one = false;
+        for token in tokens(said) {
+            token.forms(languages, |form| {
+                let mut forms = sought.terms().iter().flat_map(|term| term.forms());
+                has_one |= forms.any(|own| own == form);
+            });
+        }
         let session = session_id(&format!("s{line}"));
         let is_found = page.hits.iter().any(|hit| hit.session == session);
         assert_eq!(is_found, has_one, "{said:?}");

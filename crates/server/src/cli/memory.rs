@@ -180,7 +180,7 @@ async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
     let queued = target
         .done(target.memories().reindex_memories(request).await)?
         .queued;
-    let stats = wait_embedded(target, queued).await?;
+    let stats = wait_indexed(target, queued).await?;
     output::show(json, &stats, indexed)?;
     match stats.embedding_failed {
         0 => Ok(()),
@@ -193,13 +193,19 @@ async fn reindex(target: &Target, json: bool) -> Result<(), CliError> {
 }
 
 /// Waits until nothing is queued any more.
-async fn wait_embedded(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
+async fn wait_indexed(target: &Target, queued: u64) -> Result<GetMemoryStatsResponse, CliError> {
     let progress = Progress::new(None);
     loop {
         let request = GetMemoryStatsRequest {};
         let stats = target.done(target.memories().get_memory_stats(request).await)?;
         // Memories that are stored meanwhile are queued as well.
         let waiting = stats.embedding_queued;
+        if stats.words_queued > 0 {
+            let left = stats.words_queued;
+            progress.show(|| format!("the words of {left} memories are to be indexed"));
+            sleep(LOOK_EVERY).await;
+            continue;
+        }
         if waiting == 0 {
             return Ok(stats);
         }

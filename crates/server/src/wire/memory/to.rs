@@ -169,6 +169,7 @@ pub(crate) fn stats(stats: MemoryStats) -> v1::GetMemoryStatsResponse {
         embedding_queued: stats.embedding_queued,
         embedding_failed: stats.embedding_failed,
         file_bytes: stats.file_bytes,
+        words_queued: stats.words_queued,
     }
 }
 

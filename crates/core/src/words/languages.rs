@@ -1,0 +1,266 @@
+//! Languages: which one a text is in, and what its words are without their endings.
+//!
+//! Where a script has one language with a stemmer, the script decides. The languages of Latin
+//! script are told apart by their commonest words, over a whole text: never on a query, which is
+//! looked for in the languages of the texts that it may find.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::sync::LazyLock;
+
+use rust_stemmers::{Algorithm, Stemmer};
+
+use super::segments::runs;
+use super::words_of;
+
+/// Shorter words have no ending to take off: FTS5's own stemmer leaves them as well.
+const STEM_LETTERS_MIN: usize = 3;
+/// Longer ones are no words: FTS5's own stemmer leaves them as well.
+const STEM_LETTERS_MAX: usize = 63;
+/// A language shows in the first so many words of a text.
+const WORDS_LOOKED_AT: usize = 200;
+/// What is left of a Hebrew word without its prefixes, at least, in letters; and how many
+/// prefixes are taken off at most.
+const HEBREW_LETTERS_MIN: usize = 3;
+const HEBREW_PREFIXES_MAX: usize = 2;
+
+/// Languages of Latin script that a stemmer is known for: the name of the list of their commonest
+/// words, letters that only they have, and the stemmer. English comes first: a text that says
+/// nothing else is taken for it. The order is stored (as bits of [`Languages`]): it only grows.
+const LATIN: [(&str, &str, Algorithm); 14] = [
+    ("english", "", Algorithm::English),
+    ("german", "ß", Algorithm::German),
+    ("french", "êœ", Algorithm::French),
+    ("spanish", "ñ", Algorithm::Spanish),
+    ("portuguese", "ãõ", Algorithm::Portuguese),
+    ("italian", "ì", Algorithm::Italian),
+    ("dutch", "", Algorithm::Dutch),
+    ("swedish", "å", Algorithm::Swedish),
+    ("norwegian", "ø", Algorithm::Norwegian),
+    ("danish", "ø", Algorithm::Danish),
+    ("finnish", "", Algorithm::Finnish),
+    ("hungarian", "őű", Algorithm::Hungarian),
+    ("romanian", "ășț", Algorithm::Romanian),
+    ("turkish", "ğış", Algorithm::Turkish),
+];
+
+static STEMMERS: LazyLock<[Stemmer; LATIN.len()]> =
+    LazyLock::new(|| LATIN.map(|(_, _, algorithm)| Stemmer::create(algorithm)));
+static RUSSIAN: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Russian));
+static GREEK: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Greek));
+static ARABIC: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Arabic));
+static TAMIL: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Tamil));
+
+/// Which languages have a word among their commonest.
+static COMMON: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
+    let mut common = HashMap::new();
+    for (place, (name, ..)) in LATIN.iter().enumerate() {
+        let name = if place == 0 { "stop" } else { name };
+        for word in words_of(name) {
+            *common.entry(word).or_default() |= 1 << place;
+        }
+    }
+    common
+});
+
+/// Languages of Latin script; the scripts of others say which they are. English is always one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Languages(u16);
+
+impl Default for Languages {
+    fn default() -> Self {
+        Self(1)
+    }
+}
+
+impl Languages {
+    /// The language of a text, alone: the one that has most of its words among its commonest,
+    /// and English where none has more than English.
+    pub fn of(text: &str) -> Self {
+        let mut votes = [0_u16; LATIN.len()];
+        for token in runs(text).take(WORDS_LOOKED_AT) {
+            let mut found = COMMON.get(&*token.folded()).copied().unwrap_or(0);
+            if !token.word.is_ascii() {
+                found |= has_letter_of(token.word);
+            }
+            while found != 0 {
+                votes[found.trailing_zeros() as usize] += 1;
+                found &= found - 1;
+            }
+        }
+        let mut best = 0;
+        for (place, count) in votes.iter().enumerate() {
+            if *count > votes[best] {
+                best = place;
+            }
+        }
+        Self(1 << best)
+    }
+
+    /// These and others.
+    #[must_use]
+    pub fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// As it is stored.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// From what is stored, with English; languages that are not known are left out.
+    pub fn from_bits(bits: i64) -> Self {
+        let known = (1 << LATIN.len()) - 1;
+        Self(u16::try_from(bits & known).unwrap_or(0) | 1)
+    }
+
+    /// True where the rules of English are all that apply.
+    pub(super) fn is_english(self) -> bool {
+        self == Self::default()
+    }
+}
+
+/// The languages that alone have one of the letters of a word.
+fn has_letter_of(word: &str) -> u16 {
+    let mut found = 0;
+    for (place, (_, letters, _)) in LATIN.iter().enumerate() {
+        let is_its = |c: char| c.to_lowercase().any(|c| letters.contains(c));
+        found |= u16::from(word.chars().any(is_its)) << place;
+    }
+    found
+}
+
+/// The word without its English ending, by the algorithm that is called English or Porter 2
+/// (M. F. Porter, "Snowball: A language for stemming algorithms", 2001). A word with other
+/// characters than a to z stays as it is. The word has to be [folded](super::Token::folded).
+pub fn stem(folded: &str) -> Cow<'_, str> {
+    let has_stem = (STEM_LETTERS_MIN..=STEM_LETTERS_MAX).contains(&folded.len())
+        && folded.bytes().all(|b| b.is_ascii_lowercase());
+    match has_stem {
+        true => STEMMERS[0].stem(folded),
+        false => Cow::Borrowed(folded),
+    }
+}
+
+/// What the index has for a folded word: its stem in each of the languages, where its script has
+/// several; the one of its script otherwise. A Hebrew word comes with and without its prefixes.
+pub(super) fn forms(folded: &str, languages: Languages, mut give: impl FnMut(&str)) {
+    let first = folded.chars().next().unwrap_or('0');
+    if first.is_ascii() && languages.is_english() {
+        return give(&stem(folded));
+    }
+    let is_all = |is_of: fn(char) -> bool| {
+        folded.chars().count() <= STEM_LETTERS_MAX && folded.chars().all(is_of)
+    };
+    let by_script = match first {
+        '\u{370}'..='\u{3ff}' if is_all(|c| matches!(c, '\u{370}'..='\u{3ff}')) => Some(&GREEK),
+        '\u{400}'..='\u{4ff}' if is_all(|c| matches!(c, '\u{400}'..='\u{4ff}')) => Some(&RUSSIAN),
+        '\u{620}'..='\u{6ff}' if is_all(|c| matches!(c, '\u{620}'..='\u{6ff}')) => Some(&ARABIC),
+        '\u{b80}'..='\u{bff}' if is_all(|c| matches!(c, '\u{b80}'..='\u{bff}')) => Some(&TAMIL),
+        _ => None,
+    };
+    if let Some(stemmer) = by_script {
+        let stem = stemmer.stem(folded);
+        return give(if stem.is_empty() { folded } else { &stem });
+    }
+    if matches!(first, '\u{5d0}'..='\u{5ea}') {
+        return hebrew(folded, give);
+    }
+    if !is_all(|c| c.is_ascii_lowercase() || matches!(c, '\u{df}'..='\u{24f}')) {
+        return give(folded);
+    }
+    // Few languages, and most of them agree on a word: a list is enough to give each form once.
+    let mut given: [Option<Cow<'_, str>>; LATIN.len()] = [const { None }; LATIN.len()];
+    for (place, stemmer) in STEMMERS.iter().enumerate() {
+        if languages.0 >> place & 1 == 0 {
+            continue;
+        }
+        let stem = match place {
+            0 => stem(folded),
+            _ if folded.len() < STEM_LETTERS_MIN => Cow::Borrowed(folded),
+            _ => stemmer.stem(folded),
+        };
+        let stem = if stem.is_empty() {
+            Cow::Borrowed(folded)
+        } else {
+            stem
+        };
+        if !given.iter().flatten().any(|known| *known == stem) {
+            give(&stem);
+            given[place] = Some(stem);
+        }
+    }
+}
+
+/// "And", "the", "in", "as", "to", "from" and "that" are one letter before a Hebrew word.
+fn hebrew(folded: &str, mut give: impl FnMut(&str)) {
+    let mut rest = folded;
+    give(rest);
+    for _ in 0..HEBREW_PREFIXES_MAX {
+        let is_prefix = rest.starts_with(['ה', 'ו', 'ב', 'כ', 'ל', 'מ', 'ש']);
+        if !is_prefix || rest.chars().count() <= HEBREW_LETTERS_MIN {
+            return;
+        }
+        let first = rest.chars().next().map_or(0, char::len_utf8);
+        rest = &rest[first..];
+        give(rest);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn forms_of(word: &str, languages: Languages) -> Vec<String> {
+        let mut found = Vec::new();
+        forms(word, languages, |form| found.push(form.to_owned()));
+        found
+    }
+
+    #[test]
+    fn the_language_of_a_text_is_that_of_its_commonest_words() {
+        for (text, name) in [
+            ("", "english"),
+            ("4711", "english"),
+            ("prefers oat milk", "english"),
+            ("Lives in Berlin with two cats", "english"),
+            ("Der Kunde wohnt in München und hat zwei Katzen", "german"),
+            ("Mi perro se llama Toby y vive con nosotros", "spanish"),
+            ("Je préfère le café sans sucre", "french"),
+            ("Meu gato mora em casa com a minha irmã", "portuguese"),
+            ("Ha due figli che vivono a Roma con la nonna", "italian"),
+            ("De klant woont in Utrecht met zijn vrouw", "dutch"),
+            ("Jag bor i Stockholm och har två katter", "swedish"),
+            ("Köpeğimin adı Karabaş", "turkish"),
+            ("A kutyám neve Bodri és nagyon szereti a sétát", "hungarian"),
+            ("Minun koirani nimi on Musti ja se asuu kotona", "finnish"),
+        ] {
+            let found = Languages::of(text);
+            let place = LATIN.iter().position(|(known, ..)| *known == name).unwrap();
+            assert_eq!(found, Languages(1 << place), "{text}");
+        }
+    }
+
+    #[test]
+    fn each_language_has_words_of_its_own() {
+        for (place, (name, ..)) in LATIN.iter().enumerate() {
+            let own = COMMON.values().filter(|found| **found == 1 << place);
+            assert!(own.count() >= 3, "{name}");
+        }
+    }
+
+    #[test]
+    fn a_word_has_a_form_for_each_language_and_each_form_once() {
+        let both = Languages::of("Der Hund und die Katze sind im Haus").with(Languages::default());
+        assert_eq!(forms_of("hunde", both), ["hund"]);
+        assert_eq!(forms_of("weekly", Languages::default()), ["week"]);
+        assert_eq!(
+            forms_of("москве", Languages::default()),
+            forms_of("москва", both)
+        );
+        assert!(forms_of("בירושלים", both).contains(&"ירושלים".to_owned()));
+        assert_eq!(forms_of("बिल्ली", both), ["बिल्ली"]);
+        assert_eq!(Languages::from_bits(i64::from(both.bits())), both);
+        assert_eq!(Languages::from_bits(-1).bits(), (1 << LATIN.len()) - 1);
+    }
+}
