@@ -8,6 +8,7 @@ mod extraction;
 mod forget;
 mod index;
 mod open;
+mod places;
 mod reader;
 mod recall;
 mod remember;

@@ -197,12 +197,6 @@ impl MemoryReader<'_> {
             false => Ok(None),
         }
     }
-
-    pub(super) fn has_vector(&self, id: MemoryId, model: Model) -> Answer<bool> {
-        let sql = "SELECT 1 FROM memories JOIN vectors ON vectors.no = memories.no
-                   WHERE id = ? AND model = ?";
-        self.has(sql, params![id.to_bytes(), model.no])
-    }
 }
 
 impl MemoryWriter<'_> {
@@ -282,8 +276,9 @@ impl MemoryWriter<'_> {
         Ok(left)
     }
 
-    /// Indexes the words of a memory that the index does not have.
+    /// Indexes the words of a memory that the index does not have, and where it was said.
     fn index_words(&self, row: &MemoryRow) -> Answer<()> {
+        self.add_places(row)?;
         let content = &row.memory.content;
         let update = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
         self.run(update, [row.no, content_hash(content)])?;

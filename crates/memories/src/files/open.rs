@@ -40,7 +40,8 @@ ALTER TABLE forget_jobs ADD COLUMN generations BLOB;
 ";
 
 /// The index of words that memoird cuts itself. The one of `V1`, whose words SQLite cut, serves
-/// what [`super::index`] has not moved yet, and goes with the last of it.
+/// what [`super::index`] has not moved yet, and goes with the last of it. `places` says where in
+/// conversations current memories were said (`said`: a digest of whose, session and generation).
 const V3: &str = "
 ALTER TABLE partitions ADD COLUMN languages INTEGER NOT NULL DEFAULT 1;
 CREATE VIRTUAL TABLE terms USING fts5(
@@ -48,6 +49,13 @@ CREATE VIRTUAL TABLE terms USING fts5(
 );
 INSERT INTO terms (terms, rank) VALUES ('secure-delete', 1);
 INSERT INTO terms (terms, rank) VALUES ('pgsz', 512);
+CREATE TABLE places (
+    no   INTEGER NOT NULL,
+    said INTEGER NOT NULL,
+    seq  INTEGER NOT NULL,
+    PRIMARY KEY (no, seq)
+) STRICT, WITHOUT ROWID;
+CREATE INDEX places_said ON places (said, seq);
 INSERT INTO meta VALUES ('words_at', -1), ('words_left', (SELECT memories FROM state));
 ";
 

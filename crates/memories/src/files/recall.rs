@@ -21,6 +21,8 @@ use crate::rules::fusion::Ranked;
 /// Memories of a partition that a term is looked up in, the newest: whatever more memories
 /// have says next to nothing.
 const MATCHES_MAX: usize = 8_192;
+/// So many of the best of each list bring what was said before and after them.
+const NEIGHBOURS_OF: usize = 16;
 /// A partition with more numbers than these counts what it finds in a map, not in a list.
 const DENSE_MAX: u64 = 1 << 18;
 
@@ -53,11 +55,90 @@ impl MemoryReader<'_> {
         partitions.dedup();
         let filter = self.filter(request, &partitions, now)?;
         let mut lists = RecallLists::default();
-        self.by_words(request, &partitions, &filter, &mut lists)?;
-        if let Some(vector) = vector {
-            self.by_meaning(vector, request.limit, &partitions, &filter, &mut lists)?;
+        let mut numbers = HashMap::new();
+        let (query, statistics) =
+            self.by_words(request, &partitions, &filter, &mut lists, &mut numbers)?;
+        let model = match vector {
+            Some(vector) => self
+                .model_in_use(&vector.model)?
+                .map(|model| (model, vector)),
+            None => None,
+        };
+        if let Some((model, vector)) = model {
+            vectors::check(model, vector)?;
+            let wanted = Wanted::of(request.limit);
+            let near = vectors::nearest(
+                self.connection,
+                model,
+                &partitions,
+                &filter,
+                &vector.values,
+                wanted,
+            )?;
+            lists.vector = self.fetch(near, &mut lists.memories, &mut numbers)?;
+        }
+        self.add_neighbours(&filter, &mut lists, &mut numbers)?;
+        // Whatever found them, all are judged both ways.
+        let scorer = Scorer::new(&query, &statistics);
+        for (id, memory) in &lists.memories {
+            lists
+                .scores
+                .insert(*id, (scorer.score(&memory.content), None));
+        }
+        if let Some((model, vector)) = model {
+            let all = numbers.values().copied();
+            let cosines = vectors::measure(self.connection, model, all, &vector.values)?;
+            let cosines: HashMap<i64, f64> = cosines.into_iter().collect();
+            for (id, no) in &numbers {
+                if let Some((_, cosine)) = lists.scores.get_mut(id) {
+                    *cosine = cosines.get(no).copied();
+                }
+            }
         }
         Ok(lists)
+    }
+
+    /// Adds what was said right before and right after the best.
+    fn add_neighbours(
+        &self,
+        filter: &Filter,
+        lists: &mut RecallLists,
+        numbers: &mut HashMap<MemoryId, i64>,
+    ) -> Answer<()> {
+        let best = |list: &[Ranked<MemoryId>]| -> Vec<MemoryId> {
+            list.iter().take(NEIGHBOURS_OF).map(|one| one.id).collect()
+        };
+        let mut best = [best(&lists.lexical), best(&lists.vector)].concat();
+        best.sort_unstable();
+        best.dedup();
+        for id in best {
+            let (Some(no), Some(memory)) = (numbers.get(&id), lists.memories.get(&id)) else {
+                continue;
+            };
+            let Some(beside) = self.beside(*no, memory)? else {
+                continue;
+            };
+            for (other, is_after) in beside {
+                let Some(MemoryRow { memory, .. }) = MemoryRow::by_no(self.connection, other)?
+                else {
+                    continue;
+                };
+                if memory.id == id || !filter.passes(other, glance(&memory)) {
+                    continue;
+                }
+                let pair = if is_after {
+                    (id, memory.id)
+                } else {
+                    (memory.id, id)
+                };
+                if !lists.said_after.contains(&pair) {
+                    lists.said_after.push(pair);
+                }
+                numbers.insert(memory.id, other);
+                lists.memories.entry(memory.id).or_insert(memory);
+            }
+        }
+        Ok(())
     }
 
     fn filter(
@@ -91,18 +172,19 @@ impl MemoryReader<'_> {
         })
     }
 
-    /// The terms choose candidates; their text decides.
+    /// The terms choose candidates; their text decides. Gives what the terms weigh.
     fn by_words(
         &self,
         request: &RecallRequest,
         partitions: &[i64],
         filter: &Filter,
         lists: &mut RecallLists,
-    ) -> Answer<()> {
+        numbers: &mut HashMap<MemoryId, i64>,
+    ) -> Answer<(Query, Statistics)> {
         let (numbered, languages) = self.numbered(partitions)?;
         let query = Query::new(&request.query, languages);
         if query.terms().is_empty() || request.limit == 0 {
-            return Ok(());
+            return Ok((query, Statistics::default()));
         }
         let moving_at = index::moving_at(self.connection)?;
         let mut statistics = Statistics {
@@ -159,8 +241,8 @@ impl MemoryReader<'_> {
         });
         scored.truncate(request.limit);
         let found = scored.into_iter().map(|(score, _, no)| (no, score));
-        lists.lexical = self.fetch(found, &mut lists.memories)?;
-        Ok(())
+        lists.lexical = self.fetch(found, &mut lists.memories, numbers)?;
+        Ok((query, statistics))
     }
 
     /// Reads the memories of a list; gives the list with their ids.
@@ -168,6 +250,7 @@ impl MemoryReader<'_> {
         &self,
         found: impl IntoIterator<Item = (i64, f64)>,
         memories: &mut HashMap<MemoryId, Memory>,
+        numbers: &mut HashMap<MemoryId, i64>,
     ) -> Answer<Vec<Ranked<MemoryId>>> {
         let mut list = Vec::new();
         for (no, score) in found {
@@ -177,40 +260,11 @@ impl MemoryReader<'_> {
                     score,
                     observed_at: memory.observed_at,
                 });
+                numbers.insert(memory.id, no);
                 memories.insert(memory.id, memory);
             }
         }
         Ok(list)
-    }
-
-    fn by_meaning(
-        &self,
-        vector: &Embedding,
-        count: usize,
-        partitions: &[i64],
-        filter: &Filter,
-        lists: &mut RecallLists,
-    ) -> Answer<()> {
-        let Some(model) = self.model_in_use(&vector.model)? else {
-            return Ok(());
-        };
-        vectors::check(model, vector)?;
-        let found = vectors::nearest(
-            self.connection,
-            model,
-            partitions,
-            filter,
-            &vector.values,
-            Wanted::of(count),
-        )?;
-        lists.vector = self.fetch(found, &mut lists.memories)?;
-        lists.embedded = lists.vector.iter().map(|one| one.id).collect();
-        for Ranked { id, .. } in &lists.lexical {
-            if !lists.embedded.contains(id) && self.has_vector(*id, model)? {
-                lists.embedded.insert(*id);
-            }
-        }
-        Ok(())
     }
 
     /// Looks up a term in one partition, the newest memories first.

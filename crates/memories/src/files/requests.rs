@@ -1,6 +1,6 @@
 //! Requests to a tenant's file, and their results, as plain data.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey};
@@ -18,10 +18,13 @@ pub struct RecallLists {
     pub lexical: Vec<Ranked<MemoryId>>,
     /// By meaning; the score is the cosine.
     pub vector: Vec<Ranked<MemoryId>>,
-    /// The memories of both lists.
+    /// The memories of both lists, and those that were said right before and after the best.
     pub memories: HashMap<MemoryId, Memory>,
-    /// Those of them that have a vector of the query's model; empty without a query's vector.
-    pub embedded: HashSet<MemoryId>,
+    /// How all of them are judged both ways: by words (0: none of them is there), and by cosine
+    /// (`None` without a vector of the query's model, of the query or of the memory).
+    pub scores: HashMap<MemoryId, (f64, Option<f64>)>,
+    /// Two of them that were said one right after the other, the first one first.
+    pub said_after: Vec<(MemoryId, MemoryId)>,
 }
 
 /// The memories of a manifest.

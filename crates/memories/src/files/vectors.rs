@@ -239,22 +239,25 @@ pub(super) fn nearest(
             }
         }
     }
-    let mut found = measure(connection, chosen.into_iter().map(|(_, no)| no), query)?;
+    let chosen = chosen.into_iter().map(|(_, no)| no);
+    let mut found = measure(connection, model, chosen, query)?;
     found.truncate(wanted.count);
     Ok(found)
 }
 
-/// The cosines of these memories' vectors to one, the nearest first; of two that are as near
-/// the newer first.
-fn measure(
+/// The cosines of these memories' vectors of a model to one, the nearest first; of two that are as
+/// near the newer first.
+pub(super) fn measure(
     connection: &Connection,
+    model: Model,
     chosen: impl Iterator<Item = i64>,
     query: &[f32],
 ) -> Answer<Vec<(i64, f64)>> {
-    let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1";
+    let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1 AND model = ?3";
     let mut statement = connection.prepare_cached(sql)?;
     // Bound once: it would be copied for each of them.
     statement.raw_bind_parameter(2, bytes(query))?;
+    statement.raw_bind_parameter(3, model.no)?;
     let mut chosen: Vec<i64> = chosen.collect();
     chosen.sort_unstable();
     let mut found = Vec::with_capacity(chosen.len());

@@ -243,7 +243,7 @@ fn measure_ways_to_look() {
         let nos = statement
             .query_map(parameters, |row| row.get::<_, i64>(0))
             .unwrap();
-        let found = measure(&connection, nos.map(Result::unwrap), query).unwrap();
+        let found = measure(&connection, model, nos.map(Result::unwrap), query).unwrap();
         assert_eq!(found.len(), 128);
     });
     time("bits in rows, hamming here", &|query| {
@@ -263,7 +263,7 @@ fn measure_ways_to_look() {
         }
         chosen.select_nth_unstable(128);
         let nos = chosen[..128].iter().map(|(_, no)| *no);
-        assert_eq!(measure(&connection, nos, query).unwrap().len(), 128);
+        assert_eq!(measure(&connection, model, nos, query).unwrap().len(), 128);
     });
     time("bits in blocks", &|query| {
         assert_eq!(by_bits(&connection, model, query).len(), WANTED);

@@ -15,7 +15,7 @@ use super::recall::glance;
 use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
 use super::sql::{Answer, Sql};
 use super::time::moment;
-use super::{MemoryReader, vectors};
+use super::{MemoryReader, places, vectors};
 use crate::MemoryError;
 use crate::requests::ForgetOutcome;
 use crate::rules::{Memory, MemoryLimits};
@@ -88,6 +88,7 @@ impl<'a> MemoryWriter<'a> {
         self.add_tags(&row)?;
         if row.memory.superseded_by.is_none() {
             self.pending.borrow_mut().add(row.no, &row.memory.content);
+            self.add_places(&row)?;
             self.enqueue(row.no, row.memory.updated_at)?;
         }
         Ok(row)
@@ -121,6 +122,12 @@ impl<'a> MemoryWriter<'a> {
         }
         if is_current && is_elsewhere {
             self.pending.borrow_mut().add(row.no, &new.content);
+        }
+        if is_moved || was_current != is_current || old.source != new.source {
+            places::remove(self.connection, was.no)?;
+            if is_current {
+                self.add_places(row)?;
+            }
         }
         if has_other_text || !is_current {
             vectors::remove(self.connection, was.no)?;
@@ -159,6 +166,7 @@ impl<'a> MemoryWriter<'a> {
                 self.pending.borrow_mut().remove(no, &doomed.content);
             }
         }
+        places::remove(self.connection, no)?;
         counts.vectors += u64::from(vectors::remove(self.connection, no)?);
         counts.queued_embeddings += self.dequeue(no)?;
         let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {

@@ -1,8 +1,7 @@
-//! One order out of two: what the words found and what the meaning found become one list,
-//! in which importance and age have a say.
+//! One order out of two: what the words found and what the meaning found become one list, in which
+//! what was said beside it, importance and age have a say.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 use memoird_core::config::{AsText, Days, Problems};
 use memoird_core::time::Timestamp;
@@ -27,20 +26,38 @@ pub struct Ranked<Id> {
     pub observed_at: Timestamp,
 }
 
-/// What two ways of looking found. The order inside a list means nothing.
+/// A memory that may be an answer, judged both ways: what one way of looking did not find has a
+/// score by that way as well.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Lists<Id> {
-    /// Found by words.
-    pub lexical: Vec<Ranked<Id>>,
-    /// Found by meaning; empty without a search by meaning.
-    pub vector: Vec<Ranked<Id>>,
+pub struct Candidate<Id> {
+    /// Its id.
+    pub id: Id,
+    /// When it was observed: of two equal scores the newer one comes first.
+    pub observed_at: Timestamp,
+    /// By words: 0 or more; 0 has none of them.
+    pub words: f64,
+    /// By meaning, -1 to 1; `None` in a search without meaning, and of a memory without a vector.
+    pub cosine: Option<f64>,
+    /// True among the best by words.
+    pub is_lexical: bool,
+    /// True among the best by meaning.
+    pub is_near: bool,
+}
+
+/// What was found.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Candidates<Id> {
+    /// The best of both ways of looking, and what was said beside them; the order means nothing.
+    pub list: Vec<Candidate<Id>>,
+    /// Of two candidates of one conversation the first, and the one that was said right after it.
+    pub said_after: Vec<(Id, Id)>,
 }
 
 /// A memory in the list that came out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Fused<Id> {
-    /// The memory. Its score is 0 or more: relevance, which is 1 for the best of every list,
-    /// times [`HalfLives::factor`].
+    /// The memory. Its score is 0 or more: relevance, which is up to 1 for the best by words and
+    /// by meaning and somewhat more beside another one, times [`HalfLives::factor`].
     pub ranked: Ranked<Id>,
     /// Its place by words, from 1; `None` where it was not among the best.
     pub lexical_rank: Option<u32>,
@@ -57,9 +74,10 @@ pub struct Standing {
     pub importance: f32,
     /// How old it is, in milliseconds. Below 0: it is new.
     pub age_ms: i64,
-    /// False while a worker has not made its vector: then only words can find it, and that
-    /// is not held against it.
-    pub has_vector: bool,
+    /// How many words it has.
+    pub words: usize,
+    /// True of a text that asks.
+    pub is_question: bool,
 }
 
 /// In how many days half of what age can take off a score is gone.
@@ -80,10 +98,20 @@ pub struct HalfLives {
     pub reference_days: f64,
 }
 
-/// The share of a score by meaning, from 0 to 1; the score by words has the rest. Of the shares
-/// from 0.3 to 0.6, by twentieths, 0.45 alone found no less than words alone in each of the
-/// four sets of questions it was tried with.
+/// The share of a score by meaning, from 0 to 1; the score by words has the rest.
 const VECTOR_SHARE: f64 = 0.45;
+/// What the shortest text loses where both ways are asked, and in how many words that falls to
+/// about a third: a cosine takes a few words for like anything.
+const SHORTNESS_LOSS: f64 = 0.3;
+const SHORTNESS_WORDS: f64 = 10.0;
+/// The factor of a question where both ways are asked: it has the query's words and meaning, and
+/// not the answer.
+const QUESTION_FACTOR: f64 = 0.9;
+/// What of its score a memory gives to the one that was said right after it, if it asks and if it
+/// does not, and to the one before it.
+const AFTER_QUESTION: f64 = 0.75;
+const AFTER: f64 = 0.2;
+const BEFORE: f64 = 0.1;
 /// How far the factors of the most and of the least important memory are apart; the factor of
 /// one in the middle is 1. Importance and age together take at most about a third off a score:
 /// they decide between answers of much the same worth, and never lift one that hardly answers
@@ -122,52 +150,56 @@ impl HalfLives {
         }
     }
 
-    /// One list of both, best first; equal ones by newness, then by id.
+    /// One list, best first; equal ones by newness, then by id.
     ///
-    /// Scores become shares of their list's best, and shares are added by weight: the convex
-    /// combination of "An analysis of fusion functions for hybrid retrieval" (S. Bruch, S. Gai
-    /// and A. Ingber, 2023). Reciprocal ranks (G. Cormack, C. Clarke and S. Büttcher, 2009)
-    /// know nothing of a first place that is won by far: there two middling places beat it,
-    /// and both together found less than words alone.
+    /// Scores become shares of the best, and shares are added by weight: the convex combination
+    /// of "An analysis of fusion functions for hybrid retrieval" (S. Bruch, S. Gai and A. Ingber,
+    /// 2023), of the scores of all candidates both ways: whoever is missing in one list is not
+    /// nothing by that way. Reciprocal ranks (G. Cormack, C. Clarke and S. Büttcher, 2009) know
+    /// nothing of a first place that is won by far. What was said beside a good one is better
+    /// for it: an answer seldom repeats the words of its question.
     ///
     /// `standing` is asked once of each memory.
     pub fn fuse<Id: Ord + Clone>(
         &self,
-        lists: Lists<Id>,
+        candidates: Candidates<Id>,
         standing: impl Fn(&Id) -> Standing,
     ) -> Vec<Fused<Id>> {
-        let lexical = shares(lists.lexical);
-        let vector = shares(lists.vector);
-        let is_hybrid = !lexical.is_empty() && !vector.is_empty();
-        let (by_words, by_meaning) = if is_hybrid {
-            (1.0 - VECTOR_SHARE, VECTOR_SHARE)
-        } else {
-            (1.0, 1.0)
-        };
-        let mut fused: BTreeMap<Id, Fused<Id>> = BTreeMap::new();
-        for (rank, found) in (1_u32..).zip(lexical) {
-            let one = found.entry(&mut fused);
-            if one.lexical_rank.is_none() {
-                one.lexical_rank = Some(rank);
-                one.ranked.score += found.score * by_words;
-            }
+        let mut list = candidates.list;
+        list.retain(|one| one.words.is_finite() && one.cosine.is_none_or(f64::is_finite));
+        list.sort_by(|a, b| a.id.cmp(&b.id));
+        list.dedup_by(|a, b| a.id == b.id);
+        let standings: Vec<Standing> = list.iter().map(|one| standing(&one.id)).collect();
+        let relevance = relevance(&list, &standings);
+        let place = |id: &Id| list.binary_search_by(|one| one.id.cmp(id)).ok();
+        let mut beside = vec![0.0_f64; list.len()];
+        for (first, second) in &candidates.said_after {
+            let (Some(first), Some(second)) = (place(first), place(second)) else {
+                continue;
+            };
+            let share = if standings[first].is_question {
+                AFTER_QUESTION
+            } else {
+                AFTER
+            };
+            beside[second] = beside[second].max(found(&list[first], relevance[first]) * share);
+            beside[first] = beside[first].max(found(&list[second], relevance[second]) * BEFORE);
         }
-        for (rank, found) in (1_u32..).zip(vector) {
-            let one = found.entry(&mut fused);
-            if one.vector_rank.is_none() {
-                one.vector_rank = Some(rank);
-                one.ranked.score += found.score * by_meaning;
-            }
-        }
-        let mut fused: Vec<_> = fused.into_values().collect();
-        for one in &mut fused {
-            let standing = standing(&one.ranked.id);
-            if is_hybrid && !standing.has_vector && one.vector_rank.is_none() {
-                // It has no vector yet: its score by words counts in full.
-                one.ranked.score /= by_words;
-            }
-            one.ranked.score *= self.factor(standing);
-        }
+        let lexical = ranks(&list, |one| one.is_lexical.then_some(one.words));
+        let near = ranks(&list, |one| one.cosine.filter(|_| one.is_near));
+        let mut fused: Vec<_> = list
+            .into_iter()
+            .enumerate()
+            .map(|(place, one)| Fused {
+                lexical_rank: lexical[place],
+                vector_rank: near[place],
+                ranked: Ranked {
+                    score: (relevance[place] + beside[place]) * self.factor(standings[place]),
+                    observed_at: one.observed_at,
+                    id: one.id,
+                },
+            })
+            .collect();
         fused.sort_by(|a, b| a.ranked.order(&b.ranked));
         fused
     }
@@ -190,35 +222,87 @@ impl HalfLives {
     }
 }
 
-/// A list, best first, each memory with the share that its score has of the best: from 0,
-/// which is nothing of the query or a cosine that is not alike, to 1.
-fn shares<Id: Ord>(mut list: Vec<Ranked<Id>>) -> Vec<Ranked<Id>> {
-    list.retain(|one| one.score.is_finite());
-    list.sort_by(Ranked::order);
-    let best = list.first().map_or(0.0, |one| one.score);
-    // Where not even the best is alike, its order is still the best there is.
-    let zero = if best > 0.0 { 0.0 } else { COSINE_MIN };
-    for one in &mut list {
-        one.score = match best > zero {
-            true => ((one.score - zero).max(0.0) / (best - zero)).min(1.0),
-            false => 1.0,
-        };
+/// What a candidate that was found gives to those beside it; what is only beside one gives
+/// nothing on.
+fn found<Id>(one: &Candidate<Id>, relevance: f64) -> f64 {
+    if one.is_lexical || one.is_near {
+        relevance
+    } else {
+        0.0
     }
-    list
 }
 
-impl<Id: Ord + Clone> Ranked<Id> {
-    /// Its entry in the fused list.
-    fn entry<'a>(&self, fused: &'a mut BTreeMap<Id, Fused<Id>>) -> &'a mut Fused<Id> {
-        fused.entry(self.id.clone()).or_insert_with(|| Fused {
-            ranked: Self {
-                score: 0.0,
-                ..self.clone()
+/// How relevant each candidate is by itself, from 0 to 1.
+fn relevance<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<f64> {
+    let words = shares(list.iter().map(|one| Some(one.words)));
+    let near = shares(list.iter().map(|one| one.cosine));
+    let is_by_words = list.iter().any(|one| one.is_lexical);
+    let is_by_meaning = list.iter().any(|one| one.is_near);
+    let judged = words.into_iter().zip(near).zip(standings);
+    judged
+        .map(
+            |((words, near), standing)| match (is_by_words, is_by_meaning, near) {
+                (true, true, Some(near)) => {
+                    let share = (1.0 - VECTOR_SHARE) * words.unwrap_or(0.0) + VECTOR_SHARE * near;
+                    share * shape(*standing)
+                }
+                // It has no vector yet: its score by words counts in full.
+                (true, true, None) => words.unwrap_or(0.0) * shape(*standing),
+                (false, true, near) => near.unwrap_or(0.0),
+                _ => words.unwrap_or(0.0),
             },
-            lexical_rank: None,
-            vector_rank: None,
+        )
+        .collect()
+}
+
+/// What the length and the form of a text make of its score.
+fn shape(standing: Standing) -> f64 {
+    let shortness = (-(standing.words as f64) / SHORTNESS_WORDS).exp();
+    let question = if standing.is_question {
+        QUESTION_FACTOR
+    } else {
+        1.0
+    };
+    (1.0 - SHORTNESS_LOSS * shortness) * question
+}
+
+/// The share that each score has of the best: from 0, which is nothing of the query or a cosine
+/// that is not alike, to 1.
+fn shares(scores: impl Iterator<Item = Option<f64>>) -> Vec<Option<f64>> {
+    let scores: Vec<Option<f64>> = scores.collect();
+    let best = scores.iter().flatten().copied().fold(COSINE_MIN, f64::max);
+    // Where not even the best is alike, its order is still the best there is.
+    let zero = if best > 0.0 { 0.0 } else { COSINE_MIN };
+    let share = |score: f64| match best > zero {
+        true => ((score - zero).max(0.0) / (best - zero)).min(1.0),
+        false => 1.0,
+    };
+    scores.into_iter().map(|score| score.map(share)).collect()
+}
+
+/// The places from 1 of those that have a score, the best first.
+fn ranks<Id: Ord + Clone>(
+    list: &[Candidate<Id>],
+    score: impl Fn(&Candidate<Id>) -> Option<f64>,
+) -> Vec<Option<u32>> {
+    let mut order: Vec<(usize, Ranked<Id>)> = list
+        .iter()
+        .enumerate()
+        .filter_map(|(place, one)| {
+            let ranked = Ranked {
+                id: one.id.clone(),
+                score: score(one)?,
+                observed_at: one.observed_at,
+            };
+            Some((place, ranked))
         })
+        .collect();
+    order.sort_by(|(_, a), (_, b)| a.order(b));
+    let mut ranks = vec![None; list.len()];
+    for (rank, (place, _)) in (1_u32..).zip(order) {
+        ranks[place] = Some(rank);
     }
+    ranks
 }
 
 impl<Id: Ord> Ranked<Id> {

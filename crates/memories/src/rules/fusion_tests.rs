@@ -1,5 +1,7 @@
 //! What two lists become, and what importance and age may change in it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use proptest::prelude::*;
 
 use super::*;
@@ -8,24 +10,36 @@ const FRESH: Standing = Standing {
     kind: MemoryKind::User,
     importance: 0.5,
     age_ms: 0,
-    has_vector: true,
+    words: 1_000,
+    is_question: false,
 };
 
-fn list(scores: &[(u32, f64)]) -> Vec<Ranked<u32>> {
-    let ranked = |(id, score): &(u32, f64)| Ranked {
-        id: *id,
-        score: *score,
-        observed_at: Timestamp::from_ms(0),
+/// Candidates that one list or both found; who is in one only has nothing by the other.
+fn candidates(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Candidates<u32> {
+    let score = |list: &[(u32, f64)], id| {
+        let found = list.iter().find(|(other, _)| *other == id);
+        found.map(|(_, score)| *score)
     };
-    scores.iter().map(ranked).collect()
+    let ids: BTreeSet<u32> = lexical.iter().chain(vector).map(|(id, _)| *id).collect();
+    let candidate = |id| Candidate {
+        id,
+        observed_at: Timestamp::from_ms(0),
+        words: score(lexical, id).unwrap_or(0.0),
+        cosine: match vector.is_empty() {
+            true => None,
+            false => Some(score(vector, id).unwrap_or(0.0)),
+        },
+        is_lexical: score(lexical, id).is_some(),
+        is_near: score(vector, id).is_some(),
+    };
+    Candidates {
+        list: ids.into_iter().map(candidate).collect(),
+        said_after: Vec::new(),
+    }
 }
 
 fn fused(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Vec<Fused<u32>> {
-    let lists = Lists {
-        lexical: list(lexical),
-        vector: list(vector),
-    };
-    HalfLives::default().fuse(lists, |_| FRESH)
+    HalfLives::default().fuse(candidates(lexical, vector), |_| FRESH)
 }
 
 fn ids(fused: &[Fused<u32>]) -> Vec<u32> {
@@ -77,40 +91,93 @@ fn a_first_place_won_by_far_is_not_outvoted_by_two_middling_ones() {
 
 #[test]
 fn equal_ones_stand_by_newness_then_by_id() {
-    let mut lexical = list(&[(3, 1.0), (1, 1.0), (2, 1.0), (2, 1.0)]);
-    lexical[0].observed_at = Timestamp::from_ms(5);
-    let lists = Lists {
-        lexical,
-        vector: vec![],
-    };
-    let hits = HalfLives::default().fuse(lists, |_| FRESH);
+    let mut found = candidates(&[(3, 1.0), (1, 1.0), (2, 1.0)], &[]);
+    found.list[2].observed_at = Timestamp::from_ms(5);
+    let again = found.list[1].clone();
+    found.list.push(again);
+    let hits = HalfLives::default().fuse(found, |_| FRESH);
     assert_eq!(ids(&hits), [3, 1, 2], "and each once");
 }
 
 #[test]
+fn what_one_way_did_not_find_is_judged_by_it_all_the_same() {
+    // Of the words' best two, one has a cosine that is as good as the nearest's.
+    let mut found = candidates(&[(1, 9.0), (2, 9.0)], &[(3, 0.8)]);
+    found.list[1].cosine = Some(0.79);
+    let hits = HalfLives::default().fuse(found, |_| FRESH);
+    assert_eq!(ids(&hits), [2, 1, 3]);
+    assert_eq!(hits[0].vector_rank, None, "it was not among the nearest");
+}
+
+#[test]
 fn what_has_no_vector_yet_is_judged_by_its_words() {
-    let lists = Lists {
-        lexical: list(&[(1, 9.0), (2, 3.0)]),
-        vector: list(&[(2, 0.9), (3, 0.8)]),
-    };
-    let hits = HalfLives::default().fuse(lists.clone(), |_| FRESH);
+    let mut found = candidates(&[(1, 9.0), (2, 3.0)], &[(2, 0.9), (3, 0.8)]);
+    let hits = HalfLives::default().fuse(found.clone(), |_| FRESH);
     assert_eq!(ids(&hits)[0], 2);
-    let hits = HalfLives::default().fuse(lists, |id| Standing {
-        has_vector: *id != 1,
-        ..FRESH
-    });
+    found.list[0].cosine = None;
+    let hits = HalfLives::default().fuse(found, |_| FRESH);
     assert_eq!(ids(&hits)[0], 1);
-    assert_eq!(hits[0].ranked.score, 1.0);
+    assert!(hits[0].ranked.score > 0.99);
+}
+
+#[test]
+fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
+    let mut found = candidates(&[(1, 9.0), (4, 4.0)], &[]);
+    let beside = |id| Candidate {
+        id,
+        observed_at: Timestamp::from_ms(0),
+        words: 0.0,
+        cosine: None,
+        is_lexical: false,
+        is_near: false,
+    };
+    found.list.extend([beside(2), beside(3), beside(5)]);
+    // 3 is beside one that is only beside another, and has nothing of it.
+    found.said_after = vec![(1, 2), (2, 3), (5, 1), (9, 1)];
+    let of = |is_question: bool| {
+        let standing = |id: &u32| Standing {
+            is_question: is_question && *id == 1,
+            ..FRESH
+        };
+        let hits = HalfLives::default().fuse(found.clone(), standing);
+        let score = |id| {
+            hits.iter()
+                .find(|hit| hit.ranked.id == id)
+                .unwrap()
+                .ranked
+                .score
+        };
+        ([1, 2, 3, 5].map(score), ids(&hits))
+    };
+    let (scores, order) = of(false);
+    assert_eq!(scores, [1.0, AFTER, 0.0, BEFORE]);
+    assert_eq!(order, [1, 4, 2, 5, 3]);
+    let (scores, order) = of(true);
+    assert_eq!(scores, [1.0, AFTER_QUESTION, 0.0, BEFORE]);
+    assert_eq!(order, [1, 2, 4, 5, 3]);
+}
+
+#[test]
+fn a_short_text_and_a_question_are_worth_less_where_both_ways_are_asked() {
+    let found = candidates(
+        &[(1, 9.0), (2, 9.0), (3, 9.0)],
+        &[(1, 0.5), (2, 0.5), (3, 0.5)],
+    );
+    let standing = |id: &u32| Standing {
+        words: if *id == 1 { 3 } else { 30 },
+        is_question: *id == 2,
+        ..FRESH
+    };
+    let hits = HalfLives::default().fuse(found, standing);
+    assert_eq!(ids(&hits), [3, 2, 1]);
+    let found = candidates(&[(1, 9.0), (2, 8.9)], &[]);
+    assert_eq!(ids(&HalfLives::default().fuse(found, standing)), [1, 2]);
 }
 
 #[test]
 fn importance_and_age_decide_between_answers_of_much_the_same_worth() {
     let of = |scores: &[(u32, f64)], standing: fn(&u32) -> Standing| {
-        let lists = Lists {
-            lexical: list(scores),
-            vector: vec![],
-        };
-        ids(&HalfLives::default().fuse(lists, standing))
+        ids(&HalfLives::default().fuse(candidates(scores, &[]), standing))
     };
     let year_ms = 365 * 24 * 60 * 60 * 1_000;
     let important: fn(&u32) -> Standing = |id| Standing {
@@ -163,67 +230,66 @@ fn no_number_that_somebody_configures_makes_a_score_that_is_none() {
 
 #[test]
 fn what_is_no_number_does_not_count() {
-    let lexical = list(&[
+    let lexical = [
         (1, 1.0),
         (2, f64::NAN),
         (3, 3.0),
         (4, 2.0),
         (5, f64::INFINITY),
-    ]);
-    let hits = HalfLives::default().fuse(
-        Lists {
-            lexical,
-            vector: vec![],
-        },
-        |_| FRESH,
-    );
-    assert_eq!(ids(&hits), [3, 4, 1]);
+    ];
+    assert_eq!(ids(&fused(&lexical, &[])), [3, 4, 1]);
 }
 
-fn any_list() -> impl Strategy<Value = Vec<Ranked<u32>>> {
-    let one = (0_u32..30, -1.0_f64..1.0, 0_i64..3);
-    let ranked = |(id, score, ms)| Ranked {
+fn any_candidates() -> impl Strategy<Value = Candidates<u32>> {
+    let cosine = proptest::option::of(-1.0_f64..1.0);
+    let one = (
+        0_u32..30,
+        0.0_f64..9.0,
+        cosine,
+        0_i64..3,
+        any::<(bool, bool)>(),
+    );
+    let candidate = |(id, words, cosine, ms, (is_lexical, is_near))| Candidate {
         id,
-        score,
         observed_at: Timestamp::from_ms(ms),
+        words,
+        cosine,
+        is_lexical,
+        is_near: is_near && cosine.is_some(),
     };
-    let each_once = |list: Vec<Ranked<u32>>| {
-        let by_id: BTreeMap<u32, Ranked<u32>> =
-            list.into_iter().map(|ranked| (ranked.id, ranked)).collect();
+    let each_once = |list: Vec<Candidate<u32>>| {
+        let by_id: BTreeMap<u32, _> = list.into_iter().map(|one| (one.id, one)).collect();
         by_id.into_values().collect()
     };
-    proptest::collection::vec(one.prop_map(ranked), 0..30).prop_map(each_once)
+    let list = proptest::collection::vec(one.prop_map(candidate), 0..30).prop_map(each_once);
+    let said_after = proptest::collection::vec((0_u32..30, 0_u32..30), 0..20);
+    (list, said_after).prop_map(|(list, said_after)| Candidates { list, said_after })
 }
 
 proptest! {
     #[test]
-    fn the_order_that_comes_in_changes_nothing(
-        (lexical, mixed) in any_list().prop_flat_map(|l| (Just(l.clone()), Just(l).prop_shuffle())),
-        vector in any_list(),
-    ) {
-        let of = |lexical, vector| HalfLives::default().fuse(Lists { lexical, vector }, |_| FRESH);
-        let mut turned = vector.clone();
-        turned.reverse();
-        let hits = of(lexical, vector);
-        prop_assert_eq!(&of(mixed, turned), &hits);
+    fn the_order_that_comes_in_changes_nothing(found in any_candidates()) {
+        let mut turned = found.clone();
+        turned.list.reverse();
+        turned.said_after.reverse();
+        let hits = HalfLives::default().fuse(found, |_| FRESH);
+        prop_assert_eq!(&HalfLives::default().fuse(turned, |_| FRESH), &hits);
         prop_assert!(hits.is_sorted_by(|a, b| a.ranked.score >= b.ranked.score));
         for hit in &hits {
-            prop_assert!((0.0..=1.0).contains(&hit.ranked.score));
+            prop_assert!((0.0..=1.0 + AFTER_QUESTION).contains(&hit.ranked.score));
         }
     }
 
     #[test]
     fn equal_importance_and_age_change_no_order(
-        lexical in any_list(),
-        vector in any_list(),
+        found in any_candidates(),
         importance in 0.0_f32..1.0,
         age_days in 0_i64..10_000,
     ) {
-        let lists = Lists { lexical, vector };
         let standing =
             Standing { importance, age_ms: age_days * 86_400_000, ..FRESH };
-        let fresh = HalfLives::default().fuse(lists.clone(), |_| FRESH);
-        let aged = HalfLives::default().fuse(lists, |_| standing);
+        let fresh = HalfLives::default().fuse(found.clone(), |_| FRESH);
+        let aged = HalfLives::default().fuse(found, |_| standing);
         prop_assert_eq!(ids(&aged), ids(&fresh));
     }
 }

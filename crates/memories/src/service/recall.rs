@@ -1,5 +1,6 @@
 //! Recall: searches by words and by meaning, fuses both lists, and records the event.
 
+use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -16,12 +17,14 @@ use crate::error::MemoryError;
 use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists};
 use crate::locked;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
-use crate::rules::fusion::{Lists, Standing};
+use crate::rules::fusion::{Candidate, Candidates, Ranked, Standing};
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
 
 /// Places of each list that are fused.
 const DEPTH_MIN: usize = 50;
+/// What a question ends with.
+const QUESTION_MARKS: [char; 5] = ['?', '？', '؟', '\u{37e}', '՞'];
 /// Vectors of queries that are kept: bots repeat a query while an exchange goes on.
 const VECTORS_KEPT: usize = 256;
 
@@ -202,20 +205,37 @@ impl Memories {
     fn fused(&self, mut lists: RecallLists, limit: usize, now: Timestamp) -> Vec<RecallHit> {
         let half_lives = self.config().half_lives;
         let age_ms = |memory: &Memory| now.as_ms().saturating_sub(memory.observed_at.as_ms());
-        let both = Lists {
-            lexical: std::mem::take(&mut lists.lexical),
-            vector: std::mem::take(&mut lists.vector),
+        let ids = |list: &[Ranked<MemoryId>]| -> HashSet<MemoryId> {
+            list.iter().map(|one| one.id).collect()
+        };
+        let (lexical, near) = (ids(&lists.lexical), ids(&lists.vector));
+        let candidate = |(id, memory): (&MemoryId, &Memory)| {
+            let (words, cosine) = lists.scores.get(id).copied().unwrap_or_default();
+            Candidate {
+                id: *id,
+                observed_at: memory.observed_at,
+                words,
+                cosine,
+                is_lexical: lexical.contains(id),
+                is_near: near.contains(id),
+            }
+        };
+        let candidates = Candidates {
+            list: lists.memories.iter().map(candidate).collect(),
+            said_after: std::mem::take(&mut lists.said_after),
         };
         let standing = |id: &MemoryId| {
             let memory = lists.memories.get(id);
+            let content = memory.map_or("", |memory| &memory.content);
             Standing {
                 kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
                 importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
                 age_ms: memory.map_or(0, age_ms),
-                has_vector: lists.embedded.contains(id),
+                words: content.split_whitespace().count(),
+                is_question: content.trim_end().ends_with(QUESTION_MARKS),
             }
         };
-        let fused = half_lives.fuse(both, standing);
+        let fused = half_lives.fuse(candidates, standing);
         let hits = fused.into_iter().take(limit).filter_map(|one| {
             let memory = lists.memories.remove(&one.ranked.id)?;
             Some(RecallHit {

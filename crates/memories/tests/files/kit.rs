@@ -164,6 +164,8 @@ impl Kit {
             "SELECT count(*) FROM embeddings_due WHERE no NOT IN
                  (SELECT no FROM memories WHERE superseded_by IS NULL)",
             "SELECT count(*) FROM tags WHERE no NOT IN (SELECT no FROM memories)",
+            "SELECT count(*) FROM places WHERE no NOT IN
+                 (SELECT no FROM memories WHERE superseded_by IS NULL)",
             "SELECT count(*) FROM recall_events WHERE memory NOT IN (SELECT id FROM memories)",
             "SELECT count(*) FROM keys WHERE memory NOT IN (SELECT id FROM memories)",
             "SELECT count(*) - (SELECT memories FROM state) FROM memories",

@@ -1,7 +1,8 @@
 //! Who finds what.
 
+use memoird_core::ids::SessionId;
 use memoird_core::time::Timestamp;
-use memoird_memories::rules::{Fact, MemoryKind, Patch, Visibility};
+use memoird_memories::rules::{Fact, MemoryKind, Patch, Source, Visibility};
 use memoird_memories::{ForgetRequest, ListRequest, RecallRequest};
 
 use crate::kit::*;
@@ -352,6 +353,7 @@ fn a_manifest_tells_the_pinned_then_the_important_then_the_newest() {
 /// What an older memoird's file is, by what this one's has.
 const AS_OF_SCHEMA_2: &str = "
 DROP TABLE terms;
+DROP TABLE places;
 ALTER TABLE partitions DROP COLUMN languages;
 CREATE VIEW current_words AS SELECT no, content FROM memories WHERE superseded_by IS NULL;
 CREATE VIRTUAL TABLE words USING fts5(
@@ -438,4 +440,61 @@ fn what_is_said_and_changed_while_words_are_moved_is_found_once() {
     let mut cats = kit.found("ann", "cats");
     cats.sort_unstable();
     assert_eq!(cats, [1, 5]);
+}
+
+/// Says a text in a turn of a session.
+fn say_in(kit: &Kit, number: u64, who: &str, session: &str, seq: u64, text: &str) {
+    let mut said = fact(who, MemoryKind::Project, text);
+    said.source = Some(Source {
+        session: SessionId::parse(session).unwrap(),
+        generation: None,
+        seqs: vec![seq],
+    });
+    kit.remember(order(number, said));
+}
+
+fn pairs(kit: &Kit, who: &str, query: &str) -> Vec<(u64, u64)> {
+    let lists = kit.recall(&ask(&[who], query));
+    for (first, second) in &lists.said_after {
+        assert!(lists.memories.contains_key(first) && lists.memories.contains_key(second));
+    }
+    let mut pairs: Vec<(u64, u64)> = lists
+        .said_after
+        .iter()
+        .map(|(first, second)| (number(*first), number(*second)))
+        .collect();
+    pairs.sort_unstable();
+    pairs
+}
+
+#[test]
+fn what_was_said_beside_a_hit_is_found_with_it() {
+    let kit = Kit::new();
+    say_in(&kit, 1, "ann", "s1", 6, "We met yesterday.");
+    say_in(&kit, 2, "ann", "s1", 7, "Where does your sister live?");
+    say_in(&kit, 3, "ann", "s1", 8, "In Lisbon, near the river.");
+    say_in(&kit, 4, "ann", "s1", 9, "How nice.");
+    say_in(&kit, 5, "ann", "s2", 8, "In another conversation.");
+    say_in(&kit, 6, "bob", "s1", 8, "Of another subject.");
+    assert_eq!(pairs(&kit, "ann", "sister"), [(1, 2), (2, 3)]);
+    assert_eq!(pairs(&kit, "bob", "subject"), []);
+    // What is history, moved or forgotten stands nowhere.
+    let patch = Patch {
+        content: Some("In Porto, near the river.".into()),
+        ..Patch::default()
+    };
+    kit.write(move |writer| writer.update(id(3), None, &patch, at(2), &limits()));
+    assert_eq!(pairs(&kit, "ann", "sister"), [(1, 2), (2, 3)]);
+    kit.forget(100, &ForgetRequest::One(id(3)));
+    assert_eq!(pairs(&kit, "ann", "sister"), [(1, 2)]);
+    let patch = Patch {
+        visibility: Some(Visibility::Team),
+        ..Patch::default()
+    };
+    kit.write(move |writer| writer.update(id(1), None, &patch, at(2), &limits()));
+    assert_eq!(pairs(&kit, "ann", "sister"), []);
+    let strays = "SELECT count(*) FROM places WHERE no NOT IN
+        (SELECT no FROM memories WHERE superseded_by IS NULL)";
+    assert_eq!(kit.peek(strays), 0);
+    assert_eq!(kit.peek("SELECT count(*) FROM places"), 5);
 }
