@@ -2,7 +2,8 @@
 
 Each user message of the conversations becomes a memory of its domain's subject; a question
 is hit by the memory that holds the sentence which answers it. By words alone first; then,
-where a model is given, by meaning and by both, which may nowhere be worse than words alone.
+where a model is given, by meaning and by both, which may nowhere be worse than words alone. Dialogues of many days are
+asked where they answer a question, with and without saying in which turns a memory was said.
 Nobody finds what is another subject's or another tenant's. What is exported, imported and
 exported again is the same to the byte; what is forgotten is gone from the disk; and what was
 acknowledged survives `kill -9`, while facts are remembered and while they are embedded.
@@ -311,7 +312,63 @@ def by_meaning(args, modules, facts, questions):
     is_good(shares["LEXICAL"])
     for depth, share in shares["LEXICAL"].items():
         assert shares["HYBRID"][depth] >= share, f"hybrid is worse than words alone at {depth}"
+    dialogues(args, modules, daemon, ("LEXICAL", "HYBRID"))
     daemon.stop()
+
+
+def dialogues(args, modules, daemon, modes):
+    """The share of questions of which one turn that answers them is found."""
+    lines = (args.data / "dialogues_with_questions.jsonl").read_text().splitlines()
+    talks = [json.loads(line) for line in lines]
+    asker = Asker(daemon, modules)
+    pb2 = modules[1]
+    from memoird.v1 import common_pb2 as common, session_pb2 as session, session_pb2_grpc as service
+
+    sessions = service.SessionServiceStub(asker.channel)
+    found = {}
+    for said in (False, True):
+        asked = []
+        for number, talk in enumerate(talks):
+            subject = f"{talk['id']}{said}"
+            facts = [(day, turn) for day in talk["sessions"] for turn in day["turns"]]
+            ids = {}
+            for day in talk["sessions"] if said else ():
+                turns = [common.Turn(role=common.ROLE_USER, parts=[common.Part(text=common.TextPart(text=turn["text"]))])
+                         for turn in day["turns"]]
+                name = f"{subject} {day['id']}"
+                sessions.Append(session.AppendRequest(session_id=name, turns=turns), timeout=60)
+            for day in talk["sessions"]:
+                for seq, turn in enumerate(day["turns"], start=1):
+                    source = pb2.MemorySource(session_id=f"{subject} {day['id']}", seqs=[seq])
+                    more = {"source": source} if said else {}
+                    answer = asker.remember(subject, f"{turn['speaker']}: {turn['text']}", **more)
+                    ids.setdefault(answer.memory.id, set()).add(turn["id"])
+            for question in talk["questions"]:
+                evidence = set(question["evidence"]) & {turn["id"] for _, turn in facts}
+                if evidence:
+                    asked.append((subject, question["question"], evidence, ids))
+        if len(modes) > 1:
+            embedded(asker)
+        for mode in modes:
+            places = []
+            for subject, query, evidence, ids in asked:
+                request = pb2.RecallRequest(query=query, subjects=[subject], limit=10)
+                request.mode = pb2.RecallMode.Value(f"RECALL_MODE_{mode}")
+                hits = [ids[hit.memory.id] for hit in asker.call("Recall", request).hits]
+                right = [place for place, hit in enumerate(hits, start=1) if hit & evidence]
+                places.append(right[0] if right else 99)
+            shares = [sum(place <= depth for place in places) / len(places) for depth in (5, 10)]
+            name = f"{mode.lower()}, {'with' if said else 'without'} source"
+            print(f"  {name:<24} @5 {shares[0]:6.1%} @10 {shares[1]:6.1%} of {len(places)}")
+            found[mode, said] = shares
+    goals = {("LEXICAL", False): (0.61, 0.67), ("LEXICAL", True): (0.70, 0.78),
+             ("HYBRID", False): (0.64, 0.73), ("HYBRID", True): (0.73, 0.81)}
+    for (mode, said), shares in found.items():
+        enough = goals.get((mode, said), (0, 0))
+        assert shares[0] >= enough[0] and shares[1] >= enough[1], f"{mode}, {said}: {shares}"
+        if mode == "HYBRID":
+            words = found["LEXICAL", said]
+            assert all(share >= alone for share, alone in zip(shares, words)), "worse than words"
 
 
 def main():
@@ -328,6 +385,9 @@ def main():
     facts, questions = read(args.data)
     daemon, asker = by_words(args, modules, facts, questions)
     carried_over(args, modules, daemon, asker)
+    daemon.stop()
+    daemon = Daemon(args.memoird, args.work / "dialogues")
+    dialogues(args, modules, daemon, ("LEXICAL",))
     daemon.stop()
     forgotten(args, modules, facts, questions)
     killed_amid_remembering(args, modules, facts)
