@@ -18,7 +18,7 @@ use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use crate::harness::{
     Daemon, DeafHttp2, Http2, Setup, append, channel, closed, connect_from, eventually, framed,
-    http_get, refused, refused_code, say, user,
+    http_get, many_calls, refused, refused_code, say, user,
 };
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -347,5 +347,19 @@ async fn a_connection_of_refusals_only_is_closed() {
         assert!(refusals < 2_000, "it may go on for ever");
     }
     stranger.closed().await;
+    everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn of_many_calls_in_one_write_few_are_looked_at() {
+    let daemon = daemon("", "").await;
+    for path in [APPEND, CHECK] {
+        let mut stranger = connect_from("127.0.0.1", daemon.grpc_addr()).await;
+        let sent = stranger.write_all(&many_calls(path, 1_000)).await;
+        sent.expect("sent");
+        closed(&mut stranger).await;
+    }
+    let looked_at = metric(&daemon, "memoird_calls_denied_total{reason=\"NO_KEY\"}").await;
+    assert!((1..200).contains(&looked_at), "{looked_at} of 1000");
     everybody_is_served(&daemon).await;
 }

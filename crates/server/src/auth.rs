@@ -346,14 +346,32 @@ pub(crate) struct AuthService {
 }
 
 /// A call that is not let in.
-struct Refusal {
-    status: Status,
-    /// Where it is the fault of its key.
-    denied: Option<Denied>,
+enum Refusal {
+    /// It is the fault of its key.
+    Denied(Denied),
+    /// Any other.
+    Status(Status),
+}
+
+/// A call that gets no answer: only its stream is reset.
+#[derive(Debug, thiserror::Error)]
+#[error("too much was refused on this connection")]
+pub(crate) struct Unanswered(#[source] h2::Error);
+
+impl From<Infallible> for Unanswered {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 /// The future of an answer.
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Unanswered>> + Send>>;
+
+/// For whom an answer would be too much.
+fn unanswered() -> Answering {
+    let reset = Unanswered(h2::Reason::ENHANCE_YOUR_CALM.into());
+    Box::pin(std::future::ready(Err(reset)))
+}
 
 impl AuthLayer {
     pub(crate) fn new(
@@ -411,10 +429,7 @@ impl Shared {
         let authorization = request.headers().get(http::header::AUTHORIZATION);
         let keyring = self.keyring.load();
         let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes), connection);
-        let caller = caller.map_err(|denied| Refusal {
-            status: status::denied(denied),
-            denied: Some(denied),
-        })?;
+        let caller = caller.map_err(Refusal::Denied)?;
         connection.show_key();
         if is_admin_call && caller.role != Role::Admin {
             return Err(status::role_required().into());
@@ -433,10 +448,11 @@ impl Shared {
         Ok(LetIn { place, meter })
     }
 
-    /// Counts a call that was denied; gives how long its answer has to wait.
-    fn count_denied(&self, denied: Denied, connection: &Connection) -> Duration {
-        connection.count_refusal();
-        match denied {
+    /// Counts a call that was denied; gives how long its answer has to wait, or `None` where it
+    /// gets none.
+    fn count_denied(&self, denied: Denied, connection: &Connection) -> Option<Duration> {
+        let is_answered = connection.count_refusal();
+        let delay = match denied {
             Denied::NoKey => {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
                 Duration::ZERO
@@ -460,25 +476,26 @@ impl Shared {
                 warn!(?address, ?names, "a certificate is of no tenant");
                 Duration::ZERO
             }
-        }
+        };
+        is_answered.then_some(delay)
     }
 }
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
-        Self {
-            status,
-            denied: None,
-        }
+        Self::Status(status)
     }
 }
 
 impl hyper::service::Service<Request<Incoming>> for AuthService {
     type Response = Response<Body>;
-    type Error = Infallible;
+    type Error = Unanswered;
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Answering {
+        if self.connection.is_closing() {
+            return unanswered();
+        }
         let timer = self.layer.shared.metrics.start(request.uri().path());
         match Path::of(request.uri().path()) {
             Path::Probe { is_watch } => self.probe(request, is_watch, timer),
@@ -531,11 +548,17 @@ impl AuthService {
 
     /// A call that is not let in. A wrong key is told later than a missing one.
     fn refuse(&self, refusal: Refusal, timer: CallTimer) -> Answering {
-        let shared = &self.layer.shared;
-        let delay = refusal.denied.map_or(Duration::ZERO, |denied| {
-            shared.count_denied(denied, &self.connection)
-        });
-        let answer = refusal.status.into_http();
+        let (status, delay) = match refusal {
+            Refusal::Status(status) => (status, Duration::ZERO),
+            Refusal::Denied(denied) => {
+                let shared = &self.layer.shared;
+                let Some(delay) = shared.count_denied(denied, &self.connection) else {
+                    return unanswered();
+                };
+                (status::denied(denied), delay)
+            }
+        };
+        let answer = status.into_http();
         timer.stop(Some(&answer));
         if delay.is_zero() {
             return Box::pin(async move { Ok(answer) });
@@ -556,8 +579,10 @@ impl AuthService {
     /// until it is there nothing of the daemon is taken but a part of its own connection's.
     fn probe(&self, request: Request<Incoming>, is_watch: bool, timer: CallTimer) -> Answering {
         let Some(call) = self.connection.begin_keyless_call() else {
-            self.connection.count_refusal();
-            return self.refuse(status::too_many_calls().into(), timer);
+            return match self.connection.count_refusal() {
+                true => self.refuse(status::too_many_calls().into(), timer),
+                false => unanswered(),
+            };
         };
         let this = self.clone();
         Box::pin(async move {

@@ -21,8 +21,16 @@ pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
 
 /// After so many refusals for want of a key, a connection that never had one is closed when its
-/// calls are done; after twice as many, at once.
+/// calls are done, and refuses without saying why.
+const REFUSALS_ANSWERED: u32 = 16;
+/// After so many it is closed at once: more than come in before it is told to finish.
 const REFUSALS_MAX: u32 = 64;
+
+/// Bytes that a stranger's connection reads before others have their turn: each may be a
+/// fifteenth of a call.
+const STRANGER_BYTES_AT_ONCE: usize = 1 << 10;
+/// The same of other connections.
+const BYTES_AT_ONCE: usize = 64 << 10;
 
 /// The connections of a port.
 #[derive(Debug)]
@@ -96,6 +104,8 @@ pub(crate) struct Connection {
     has_said_hello: AtomicBool,
     /// True after the first good key.
     has_key: AtomicBool,
+    /// Bytes that it may still read before others have their turn.
+    readable: AtomicUsize,
     /// Calls so far, and those under way.
     calls_begun: AtomicU64,
     calls: AtomicUsize,
@@ -223,6 +233,7 @@ impl Table {
             certificate: OnceLock::new(),
             has_said_hello: AtomicBool::new(false),
             has_key: AtomicBool::new(false),
+            readable: AtomicUsize::new(0),
             calls_begun: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
             keyless_calls: AtomicUsize::new(0),
@@ -263,7 +274,7 @@ impl Table {
     }
 
     fn remove(&mut self, connection: &Connection) {
-        let was_displaced = !connection.has_key.load(Ordering::Relaxed)
+        let was_displaced = connection.is_stranger()
             && self.forget_stranger(connection.number).is_none();
         self.forget_stranger(connection.number);
         let leaves = usize::from(was_displaced);
@@ -292,9 +303,28 @@ impl Connection {
         self.certificate.get().map(Vec::as_slice)
     }
 
+    /// True until the first good key.
+    pub(crate) fn is_stranger(&self) -> bool {
+        !self.has_key.load(Ordering::Relaxed)
+    }
+
+    /// True where it was told to close: nothing more is answered.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.order.load(Ordering::Relaxed) >= Order::Close as u8
+    }
+
+    /// It is its turn to read.
+    fn begin_turn(&self) {
+        let bytes = match self.is_stranger() {
+            true => STRANGER_BYTES_AT_ONCE,
+            false => BYTES_AT_ONCE,
+        };
+        self.readable.store(bytes, Ordering::Relaxed);
+    }
+
     /// A good key was seen: it is no stranger any more.
     pub(crate) fn show_key(&self) {
-        if self.has_key.load(Ordering::Relaxed) {
+        if !self.is_stranger() {
             return;
         }
         let mut table = self.connections.table();
@@ -325,19 +355,22 @@ impl Connection {
         }
     }
 
-    /// A call was refused for want of a good key, or of a place for one without.
-    pub(crate) fn count_refusal(&self) {
-        if self.has_key.load(Ordering::Relaxed) {
-            return;
+    /// A call is refused for want of a good key, or of a place for one without. False where it
+    /// was refused so often that nobody is told why.
+    pub(crate) fn count_refusal(&self) -> bool {
+        if !self.is_stranger() {
+            return true;
         }
-        match self.refusals.fetch_add(1, Ordering::Relaxed) + 1 {
-            REFUSALS_MAX => {
+        let refusals = self.refusals.fetch_add(1, Ordering::Relaxed) + 1;
+        match refusals {
+            REFUSALS_ANSWERED => {
                 count(&self.connections.counts.refused);
                 self.tell(Order::Finish);
             }
-            refusals if refusals >= 2 * REFUSALS_MAX => self.tell(Order::Close),
+            REFUSALS_MAX.. => self.tell(Order::Close),
             _ => {}
         }
+        refusals <= REFUSALS_ANSWERED
     }
 
     /// It closes when its calls are done.
@@ -488,7 +521,9 @@ mod tests {
         drop(calls);
         assert_eq!(seat.0.calls.load(Ordering::Relaxed), 0);
         assert!(seat.0.begin_keyless_call().is_some());
-        (0..2 * REFUSALS_MAX).for_each(|_| seat.0.count_refusal());
+        let refusals = (0..REFUSALS_MAX).map(|_| seat.0.count_refusal());
+        let answered = refusals.filter(|is_answered| *is_answered).count();
+        assert_eq!(answered, REFUSALS_ANSWERED as usize);
         assert!(is_closed(&seat));
     }
 

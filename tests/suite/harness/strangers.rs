@@ -180,6 +180,29 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
     bytes.freeze()
 }
 
+/// The hello of HTTP/2, and so many calls without a key in as few bytes as HPACK takes for them
+/// (RFC 7541): a first head puts its fields into the table, and the others name them.
+pub(crate) fn many_calls(path: &str, calls: u32) -> Bytes {
+    const HEADERS: u8 = 1;
+    const ENDS: u8 = 0x4 | 0x1;
+    let mut first = vec![0x83, 0x86];
+    for (name, value) in [(0x44, path), (0x41, "memoird"), (0x5f, "application/grpc")] {
+        first.push(name);
+        first.push(u8::try_from(value.len()).expect("a short value"));
+        first.extend_from_slice(value.as_bytes());
+    }
+    let again = vec![0x83, 0x86, 0xc0, 0xbf, 0xbe];
+    let mut bytes = BytesMut::from(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"[..]);
+    for call in 0..calls {
+        let head = if call == 0 { &first } else { &again };
+        bytes.put_uint(head.len() as u64, 3);
+        bytes.put_slice(&[HEADERS, ENDS]);
+        bytes.put_u32(2 * call + 1);
+        bytes.put_slice(head);
+    }
+    bytes.freeze()
+}
+
 /// A connection from this address of this machine.
 pub(crate) async fn connect_from(from: &str, addr: &str) -> TcpStream {
     let socket = TcpSocket::new_v4().expect("a socket");

@@ -1,11 +1,11 @@
-//! The bytes of a connection: whether it has said hello, and whether its client takes what is
-//! sent to it.
+//! The bytes of a connection: whether it has said hello, how many are read before others have
+//! their turn, and whether its client takes what is sent to it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -59,16 +59,47 @@ impl<S> Watched<S> {
     }
 }
 
+impl<S: AsyncRead + Unpin> Watched<S> {
+    /// Reads at most so many bytes.
+    fn read_some(
+        &mut self,
+        bytes_max: usize,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if buffer.remaining() <= bytes_max {
+            return Pin::new(&mut self.stream).poll_read(context, buffer);
+        }
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(bytes_max));
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut part))?;
+        let read = part.filled().len();
+        buffer.advance(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let readable = self.connection.readable.load(Ordering::Relaxed);
+        if readable == 0 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let polled = match self.connection.is_stranger() {
+            true => self.read_some(readable, context, buffer),
+            // A buffer more is nothing to anybody.
+            false => Pin::new(&mut self.stream).poll_read(context, buffer),
+        };
+        let read = buffer.filled().len() - before;
+        let readable = readable.saturating_sub(read);
+        self.connection.readable.store(readable, Ordering::Relaxed);
         if self.missing > 0 {
-            self.missing = self.missing.saturating_sub(buffer.filled().len() - before);
+            self.missing = self.missing.saturating_sub(read);
             if self.missing == 0 {
                 let said = &self.connection.has_said_hello;
                 said.store(true, Ordering::Relaxed);
@@ -109,5 +140,54 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(context);
         self.written(polled, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::{BYTES_AT_ONCE, Connections, ConnectionsConfig, Peer, STRANGER_BYTES_AT_ONCE};
+    use super::*;
+
+    const SENT: usize = 1 << 20;
+
+    /// A connection whose client has sent much.
+    async fn flooded() -> (Watched<DuplexStream>, Arc<Connection>, DuplexStream) {
+        let connections = Connections::new(1, &ConnectionsConfig::default());
+        let connection = connections.table().add(&connections, Peer::default());
+        let (mut client, daemon) = duplex(SENT);
+        client.write_all(&vec![0; SENT]).await.expect("sent");
+        let io = Watched::new(daemon, Arc::clone(&connection), Duration::from_secs(1));
+        (io, connection, client)
+    }
+
+    /// How much comes in before others have their turn.
+    fn read(io: &mut Watched<DuplexStream>) -> usize {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut buffer = vec![0; SENT];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        loop {
+            let mut part = buffer.take(8 << 10);
+            let polled = Pin::new(&mut *io).poll_read(&mut context, &mut part);
+            let read = part.filled().len();
+            buffer.advance(read);
+            if polled.is_pending() || read == 0 {
+                return buffer.filled().len();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stranger_s_bytes_are_few_at_once() {
+        let (mut io, connection, _client) = flooded().await;
+        connection.begin_turn();
+        assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+        assert_eq!(read(&mut io), 0, "however often it asks");
+        connection.begin_turn();
+        assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+        connection.show_key();
+        connection.begin_turn();
+        assert_eq!(read(&mut io), BYTES_AT_ONCE);
     }
 }

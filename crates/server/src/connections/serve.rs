@@ -1,6 +1,8 @@
 //! Takes the connections of a port, and serves each in a task of its own until it ends, or
 //! has to.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -195,7 +197,9 @@ impl Life {
         let serving = protocol.serve(TokioIo::new(io), connection);
         tokio::pin!(serving);
         let patience = tokio::select! {
-            served = &mut serving => return ended(served),
+            // What it is told while it is served applies at once.
+            biased;
+            served = in_turns(serving.as_mut(), connection) => return ended(served),
             () = connection.told_more_than(Order::Finish) => return,
             patience = self.patience(born, connection, P::SAYS_HELLO) => patience,
         };
@@ -204,7 +208,8 @@ impl Life {
         };
         serving.as_mut().graceful_shutdown();
         tokio::select! {
-            served = &mut serving => ended(served),
+            biased;
+            served = in_turns(serving.as_mut(), connection) => ended(served),
             () = connection.told_more_than(Order::Finish) => {}
             () = sleep_until(patience) => debug!("a connection was cut off"),
         }
@@ -276,6 +281,15 @@ impl Life {
         let tenths = u32::try_from(connection.number % 10).unwrap_or_default();
         max_age - max_age / 100 * tenths
     }
+}
+
+/// Serves a connection, which reads a limited number of bytes each time.
+async fn in_turns<S: Future>(mut serving: Pin<&mut S>, connection: &Connection) -> S::Output {
+    poll_fn(|context| {
+        connection.begin_turn();
+        serving.as_mut().poll(context)
+    })
+    .await
 }
 
 fn ended(served: Result<(), hyper::Error>) {
