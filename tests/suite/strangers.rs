@@ -335,6 +335,51 @@ async fn wrong_keys_are_counted_and_slowed_and_good_ones_are_not() {
 }
 
 #[tokio::test]
+async fn many_wrong_keys_are_answered_by_few() {
+    let daemon = daemon("", "").await;
+    let mut answered = 0;
+    for connection in 0..2 {
+        let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+        let mut guesses = JoinSet::new();
+        for number in 0..60 {
+            let key = format!("guess-{connection}-{number}");
+            let Ok(begun) = stranger.begin(APPEND, Some(&key), "").await else {
+                break;
+            };
+            guesses.spawn(begun.answer());
+        }
+        let answers = guesses.join_all().await;
+        answered += answers.iter().filter(|answer| answer.is_ok()).count();
+        stranger.closed().await;
+    }
+    // Those that are answered at once, and two in a second for as long as it took.
+    assert!((10..50).contains(&answered), "{answered} of 120");
+    everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn strangers_on_a_shared_connection_end_nobody_s_calls() {
+    let daemon = daemon("", "").await;
+    let mut shared = Http2::connect(daemon.grpc_addr()).await;
+    let good = async |shared: &mut Http2| {
+        let begun = shared.begin(STATS, Some(Setup::ALPHA), "").await;
+        let code = begun.expect("it is open").code().await;
+        assert_eq!(code, Code::PermissionDenied, "the key is good");
+    };
+    good(&mut shared).await;
+    let mut others = Vec::new();
+    for number in 0..40 {
+        let key = format!("wrong-key-{number}");
+        others.push(shared.begin(APPEND, Some(&key), "").await.expect("a call"));
+        others.push(shared.begin(CHECK, None, "").await.expect("a probe"));
+    }
+    for _ in 0..20 {
+        good(&mut shared).await;
+    }
+    assert!(shared.is_open());
+}
+
+#[tokio::test]
 async fn a_connection_of_refusals_only_is_closed() {
     let daemon = daemon("", "").await;
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;

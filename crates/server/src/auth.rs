@@ -455,18 +455,21 @@ impl Shared {
         let delay = match denied {
             Denied::NoKey => {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
-                Duration::ZERO
+                Some(Duration::ZERO)
             }
             // It is the daemon's configuration that the client did not expect.
             Denied::NoKeysHere => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
-                Duration::ZERO
+                Some(Duration::ZERO)
             }
             Denied::WrongKey => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 let Peer { address, uid } = connection.peer;
                 warn!(?address, ?uid, "a call came with a wrong key");
-                address.map_or(Duration::ZERO, |address| self.wrong_keys.delay(address))
+                match address {
+                    Some(address) => self.wrong_keys.delay(address),
+                    None => Some(Duration::ZERO),
+                }
             }
             Denied::WrongCertificate => {
                 let count = &self.denied.wrong_certificate;
@@ -474,10 +477,10 @@ impl Shared {
                 let names = connection.certificate();
                 let address = connection.peer.address;
                 warn!(?address, ?names, "a certificate is of no tenant");
-                Duration::ZERO
+                Some(Duration::ZERO)
             }
         };
-        is_answered.then_some(delay)
+        delay.filter(|_| is_answered)
     }
 }
 
@@ -553,6 +556,7 @@ impl AuthService {
             Refusal::Denied(denied) => {
                 let shared = &self.layer.shared;
                 let Some(delay) = shared.count_denied(denied, &self.connection) else {
+                    self.connection.finish_if_stranger();
                     return unanswered();
                 };
                 (status::denied(denied), delay)
@@ -560,17 +564,10 @@ impl AuthService {
         };
         let answer = status.into_http();
         timer.stop(Some(&answer));
-        if delay.is_zero() {
-            return Box::pin(async move { Ok(answer) });
-        }
-        let Some(waiting) = self.connection.begin_keyless_call() else {
-            // Whoever has so many wrong keys at once may come again.
-            self.connection.finish();
-            return Box::pin(async move { Ok(answer) });
-        };
         Box::pin(async move {
-            tokio::time::sleep(delay).await;
-            drop(waiting);
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
             Ok(answer)
         })
     }

@@ -339,11 +339,12 @@ impl Connection {
         self.begin(false)
     }
 
-    /// A call begins without a key; `None` where there are too many of these on it.
+    /// A call begins without a key; `None` where a stranger has too many of these.
     pub(crate) fn begin_keyless_call(self: &Arc<Self>) -> Option<OpenCall> {
         let others = self.keyless_calls.fetch_add(1, Ordering::Relaxed);
         let call = self.begin(true);
-        (others < self.connections.calls_without_key).then_some(call)
+        let is_one_more = others < self.connections.calls_without_key;
+        (is_one_more || !self.is_stranger()).then_some(call)
     }
 
     fn begin(self: &Arc<Self>, is_keyless: bool) -> OpenCall {
@@ -373,9 +374,11 @@ impl Connection {
         refusals <= REFUSALS_ANSWERED
     }
 
-    /// It closes when its calls are done.
-    pub(crate) fn finish(&self) {
-        self.tell(Order::Finish);
+    /// It closes when its calls are done, unless it had a good key: others may share it.
+    pub(crate) fn finish_if_stranger(&self) {
+        if self.is_stranger() {
+            self.tell(Order::Finish);
+        }
     }
 
     fn tell(&self, order: Order) {
@@ -514,13 +517,20 @@ mod tests {
 
     #[test]
     fn calls_without_a_key_are_few_and_refusals_end_the_connection() {
-        let connections = connections(1, 1);
+        let connections = connections(2, 1);
         let seat = enter(&connections, 1).expect("a place");
         let calls: Vec<_> = std::iter::from_fn(|| seat.0.begin_keyless_call()).collect();
         assert_eq!(calls.len(), ConnectionsConfig::default().calls_without_key);
         drop(calls);
         assert_eq!(seat.0.calls.load(Ordering::Relaxed), 0);
         assert!(seat.0.begin_keyless_call().is_some());
+        let shared = enter(&connections, 2).expect("a place");
+        shared.0.show_key();
+        let calls: Vec<_> = (0..100).map(|_| shared.0.begin_keyless_call()).collect();
+        assert!(calls.iter().all(Option::is_some), "they may be of many clients");
+        (0..2 * REFUSALS_MAX).for_each(|_| drop(shared.0.count_refusal()));
+        shared.0.finish_if_stranger();
+        assert_eq!(shared.0.order.load(Ordering::Relaxed), Order::None as u8);
         let refusals = (0..REFUSALS_MAX).map(|_| seat.0.count_refusal());
         let answered = refusals.filter(|is_answered| *is_answered).count();
         assert_eq!(answered, REFUSALS_ANSWERED as usize);
