@@ -5,13 +5,15 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use memoird_proto::v1::WatchEventsRequest;
+use memoird_proto::v1::session_service_client::SessionServiceClient;
 use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::Code;
+use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
@@ -407,4 +409,37 @@ async fn of_many_calls_in_one_write_few_are_looked_at() {
     let looked_at = metric(&daemon, "memoird_calls_denied_total{reason=\"NO_KEY\"}").await;
     assert!((1..200).contains(&looked_at), "{looked_at} of 1000");
     everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn strangers_and_watchers_of_health_do_not_hold_up_the_stop() {
+    let mut daemon = daemon("", "shutdown_grace: 30s").await;
+    let idle = Http2::connect(daemon.grpc_addr()).await;
+    let mut half = Http2::connect(daemon.grpc_addr()).await;
+    let probe = half.begin(CHECK, None, "").await.expect("a probe");
+    let mut waiting = Http2::connect(daemon.grpc_addr()).await;
+    let guesses = waiting.begin(APPEND, Some("a-wrong-key"), "").await;
+    // A client that balances its load: it watches on the connection of its calls.
+    let shared = channel(daemon.grpc_addr());
+    let mut hello = Request::new(append("chat", [user("hi")]));
+    let key = format!("Bearer {}", Setup::ALPHA).parse().expect("ASCII");
+    hello.metadata_mut().insert("authorization", key);
+    let mut sessions = SessionServiceClient::new(shared.clone());
+    sessions.append(hello).await.expect("the key is good");
+    let mut watches = Vec::new();
+    for channel in [shared, channel(daemon.grpc_addr())] {
+        let asked = HealthCheckRequest::default();
+        let watch = HealthClient::new(channel).watch(asked).await;
+        let mut watch = watch.expect("it watches").into_inner();
+        let status = watch.message().await.expect("an answer").expect("one");
+        assert_eq!(status.status(), ServingStatus::Serving);
+        watches.push(watch);
+    }
+    daemon.stop().await;
+    for mut watch in watches {
+        let status = watch.message().await.expect("an answer").expect("one");
+        assert_eq!(status.status(), ServingStatus::NotServing);
+    }
+    assert!(daemon.log().contains("all calls are finished"));
+    drop((idle, half, probe, waiting, guesses, sessions));
 }

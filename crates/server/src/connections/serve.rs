@@ -27,6 +27,8 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// How long a stranger may take to finish when the daemon stops.
+const STRANGERS_STOP: Duration = Duration::from_secs(1);
 /// Until somebody else ends it.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
@@ -226,10 +228,14 @@ impl Life {
         let counts = &connection.connections.counts;
         let config = &self.config;
         tokio::select! {
-            // All of them are waited for together.
             () = self.stop.cancelled() => {
                 let is_silent = says_hello && !connection.has_said_hello.load(Ordering::Relaxed);
-                (!is_silent).then(|| born + FOREVER)
+                // Those with a key are waited for together.
+                let patience = match connection.is_stranger() {
+                    true => now() + STRANGERS_STOP,
+                    false => born + FOREVER,
+                };
+                (!is_silent).then_some(patience)
             }
             () = connection.told_more_than(Order::None) => Some(now() + config.handshake_timeout),
             () = sleep_until(born + self.age_max(connection)) => {
