@@ -443,3 +443,48 @@ async fn strangers_and_watchers_of_health_do_not_hold_up_the_stop() {
     assert!(daemon.log().contains("all calls are finished"));
     drop((idle, half, probe, waiting, guesses, sessions));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_watchers_of_health_keep_nobody_from_watching() {
+    let daemon = daemon("", "max_connections: 32").await;
+    let watch = async || {
+        let mut health = HealthClient::new(channel(daemon.grpc_addr()));
+        let watch = health.watch(HealthCheckRequest::default()).await;
+        let mut watch = watch.expect("it watches").into_inner();
+        let told = timeout(SERVED_WITHIN, watch.message()).await;
+        let status = told.expect("in time").expect("an answer").expect("one");
+        assert_eq!(status.status(), ServingStatus::Serving);
+        watch
+    };
+    let mut watches = Vec::new();
+    for _ in 0..80 {
+        watches.push(watch().await);
+    }
+    everybody_is_served(&daemon).await;
+    watches.push(watch().await);
+}
+
+#[tokio::test]
+async fn a_stranger_goes_after_a_while_whatever_it_does() {
+    let limits = "connections: { keyless_timeout: 100ms, handshake_timeout: 300ms }";
+    let daemon = daemon(limits, "").await;
+    let mut health = HealthClient::new(channel(daemon.grpc_addr()));
+    let watch = health.watch(HealthCheckRequest::default()).await;
+    let mut watch = watch.expect("it watches").into_inner();
+    let ended = async { while let Ok(Some(_)) = watch.message().await {} };
+    timeout(SERVED_WITHIN, ended).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn a_probe_with_a_good_key_makes_no_stranger_and_one_with_a_wrong_key_is_refused() {
+    let daemon = daemon("connections: { keyless_timeout: 100ms }", "").await;
+    let mut known = Http2::connect(daemon.grpc_addr()).await;
+    let probe = known.begin(CHECK, Some(Setup::ALPHA), "").await;
+    let mut other = Http2::connect(daemon.grpc_addr()).await;
+    let wrong = other.begin(CHECK, Some("a-wrong-key"), "").await;
+    let refusal = wrong.expect("a probe").refusal().await;
+    assert_eq!(refused_code(&refusal), "WRONG_KEY", "{refusal:?}");
+    other.closed().await;
+    assert!(known.is_open());
+    drop(probe);
+}

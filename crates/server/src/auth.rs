@@ -426,9 +426,8 @@ impl Shared {
     ) -> Result<LetIn, Refusal> {
         let path = request.uri().path();
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
-        let authorization = request.headers().get(http::header::AUTHORIZATION);
         let keyring = self.keyring.load();
-        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes), connection);
+        let caller = keyring.caller(authorization(request), connection);
         let caller = caller.map_err(Refusal::Denied)?;
         connection.show_key();
         if is_admin_call && caller.role != Role::Admin {
@@ -501,7 +500,7 @@ impl hyper::service::Service<Request<Incoming>> for AuthService {
         }
         let timer = self.layer.shared.metrics.start(request.uri().path());
         match Path::of(request.uri().path()) {
-            Path::Probe { is_watch } => self.probe(request, is_watch, timer),
+            Path::Probe => self.probe(request, timer),
             path => self.keyed(request.map(Body::new), path, timer),
         }
     }
@@ -573,8 +572,18 @@ impl AuthService {
     }
 
     /// A call of the health service, which needs no key. It is small, it comes at once, and
-    /// until it is there nothing of the daemon is taken but a part of its own connection's.
-    fn probe(&self, request: Request<Incoming>, is_watch: bool, timer: CallTimer) -> Answering {
+    /// until it is there nothing of the daemon is taken but a part of its own connection's. The
+    /// same is so of a stream of it: where there is no room, the oldest connection without a
+    /// good key goes, with its streams.
+    fn probe(&self, request: Request<Incoming>, timer: CallTimer) -> Answering {
+        let shared = &self.layer.shared;
+        let authorization = authorization(&request);
+        match shared.keyring.load().caller(authorization, &self.connection) {
+            Ok(_) => self.connection.show_key(),
+            // Probes are no way to guess keys either.
+            Err(Denied::WrongKey) => return self.refuse(Refusal::Denied(Denied::WrongKey), timer),
+            Err(_) => {}
+        }
         let Some(call) = self.connection.begin_keyless_call() else {
             return match self.connection.count_refusal() {
                 true => self.refuse(status::too_many_calls().into(), timer),
@@ -583,7 +592,7 @@ impl AuthService {
         };
         let this = self.clone();
         Box::pin(async move {
-            let answer = this.answer_probe(request, is_watch, call).await;
+            let answer = this.answer_probe(request, call).await;
             let answer = answer.unwrap_or_else(Status::into_http);
             timer.stop(Some(&answer));
             Ok(answer)
@@ -593,7 +602,6 @@ impl AuthService {
     async fn answer_probe(
         mut self,
         request: Request<Incoming>,
-        is_watch: bool,
         call: OpenCall,
     ) -> Result<Response<Body>, Status> {
         let admission = &self.layer.shared.admission;
@@ -604,14 +612,16 @@ impl AuthService {
         let body = body.map_err(|_| status::request_too_slow())?;
         let body = body.map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
         let request = Request::from_parts(head, Full::new(body.to_bytes()));
-        let place = match is_watch {
-            true => Some(admission.enter_health_watch()?),
-            false => None,
-        };
         let answer = admission.probe_in_turn(self.routes.call(request)).await;
         let answer = answer.unwrap_or_else(|never| match never {});
-        Ok(answer.map(|body| Body::new(HeldAnswer::new(body, (call, place)))))
+        Ok(answer.map(|body| Body::new(HeldAnswer::new(body, call))))
     }
+}
+
+/// What a call says of its key.
+fn authorization<B>(request: &Request<B>) -> Option<&[u8]> {
+    let header = request.headers().get(http::header::AUTHORIZATION)?;
+    Some(header.as_bytes())
 }
 
 /// Bytes of a probe: it names a service.
@@ -630,17 +640,13 @@ enum Path {
     /// Requests and answers are streams.
     Reflection,
     /// No key is asked for.
-    Probe {
-        /// True where the answer is a stream.
-        is_watch: bool,
-    },
+    Probe,
 }
 
 impl Path {
     fn of(path: &str) -> Self {
-        let is_watch = path == "/grpc.health.v1.Health/Watch";
         match path {
-            _ if path.starts_with("/grpc.health.") => Self::Probe { is_watch },
+            _ if path.starts_with("/grpc.health.") => Self::Probe,
             _ if path.starts_with("/grpc.reflection.") => Self::Reflection,
             _ if STREAMS.contains(&path) => Self::Stream,
             _ => Self::Unary,

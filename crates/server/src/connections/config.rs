@@ -19,7 +19,8 @@ pub(crate) struct ConnectionsConfig {
     /// How long a client may take none of what is sent to it.
     #[serde(with = "AsText::<Span>")]
     pub(crate) write_timeout: Duration,
-    /// How long a connection may be idle that never had a good key.
+    /// How long a connection may be idle that never had a good key. It is closed after ten
+    /// times as long in any case.
     #[serde(with = "AsText::<Span>")]
     pub(crate) keyless_timeout: Duration,
     /// How long any other may be idle.

@@ -27,6 +27,8 @@ const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// A stranger is too old after so many times as long as it may be idle.
+const STRANGERS_AGE: u32 = 10;
 /// How long a stranger may take to finish when the daemon stops.
 const STRANGERS_STOP: Duration = Duration::from_secs(1);
 /// Until somebody else ends it.
@@ -238,9 +240,9 @@ impl Life {
                 (!is_silent).then_some(patience)
             }
             () = connection.told_more_than(Order::None) => Some(now() + config.handshake_timeout),
-            () = sleep_until(born + self.age_max(connection)) => {
+            patience = self.old_age(born, connection) => {
                 count(&counts.old);
-                Some(now() + config.max_age_grace)
+                Some(now() + patience)
             }
             closing = self.disuse(born, connection, says_hello) => {
                 let cause = if closing.is_some() { &counts.idle } else { &counts.silent };
@@ -280,12 +282,20 @@ impl Life {
         }
     }
 
-    /// Up to a tenth less than configured, so that connections which began together do not
-    /// end together.
-    fn age_max(&self, connection: &Connection) -> Duration {
-        let max_age = self.config.max_age;
+    /// Waits until it is too old; gives how long it may take to finish.
+    async fn old_age(&self, born: Instant, connection: &Connection) -> Duration {
+        let config = &self.config;
+        // Up to a tenth less than configured, so that connections which began together do not
+        // end together.
         let tenths = u32::try_from(connection.number % 10).unwrap_or_default();
-        max_age - max_age / 100 * tenths
+        let max_age = config.max_age - config.max_age / 100 * tenths;
+        let strangers_age = config.keyless_timeout * STRANGERS_AGE;
+        sleep_until(born + max_age.min(strangers_age)).await;
+        if connection.is_stranger() {
+            return config.handshake_timeout;
+        }
+        sleep_until(born + max_age).await;
+        config.max_age_grace
     }
 }
 
