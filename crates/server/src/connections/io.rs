@@ -9,12 +9,17 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::Connection;
 
 /// The first bytes of HTTP/2 (RFC 9113, 3.4), and the head of the frame that follows.
 const HELLO_BYTES: usize = 24 + 9;
+
+/// Bytes that a stranger may send at once; probes need some hundred.
+const STRANGER_BYTES_FREE: u32 = 64 << 10;
+/// And then in a second.
+const STRANGER_BYTES_PER_SECOND: u32 = 8 << 10;
 
 /// The bytes of a connection.
 pub(crate) struct Watched<S> {
@@ -25,6 +30,16 @@ pub(crate) struct Watched<S> {
     write_timeout: Duration,
     /// Runs while nothing can be written.
     stalled: Option<Pin<Box<Sleep>>>,
+    pace: Pace,
+}
+
+/// How fast a stranger is read.
+#[derive(Debug, Default)]
+struct Pace {
+    /// When all bytes so far are paid for.
+    paid_at: Option<Instant>,
+    /// Runs while it owes too much.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Watched<S> {
@@ -35,6 +50,7 @@ impl<S> Watched<S> {
             missing: HELLO_BYTES,
             write_timeout,
             stalled: None,
+            pace: Pace::default(),
         }
     }
 
@@ -59,21 +75,46 @@ impl<S> Watched<S> {
     }
 }
 
+impl Pace {
+    /// Ready when more may be read.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// So many bytes were read.
+    fn add(&mut self, bytes: usize) {
+        const BYTE: Duration = Duration::from_nanos(1_000_000_000 / STRANGER_BYTES_PER_SECOND as u64);
+        let now = super::now();
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let paid_at = self.paid_at.unwrap_or(now).max(now) + BYTE * bytes;
+        self.paid_at = Some(paid_at);
+        let free_until = now + BYTE * STRANGER_BYTES_FREE;
+        if paid_at > free_until {
+            let pause = tokio::time::sleep(paid_at - free_until);
+            self.pause = Some(Box::pin(pause));
+        }
+    }
+}
+
 impl<S: AsyncRead + Unpin> Watched<S> {
-    /// Reads at most so many bytes.
-    fn read_some(
+    /// Reads at most so many bytes, when a stranger may send more.
+    fn read_stranger(
         &mut self,
         bytes_max: usize,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        if buffer.remaining() <= bytes_max {
-            return Pin::new(&mut self.stream).poll_read(context, buffer);
-        }
+        ready!(self.pace.poll(context));
+        let bytes_max = bytes_max.min(buffer.remaining());
         let mut part = ReadBuf::new(buffer.initialize_unfilled_to(bytes_max));
         ready!(Pin::new(&mut self.stream).poll_read(context, &mut part))?;
         let read = part.filled().len();
         buffer.advance(read);
+        self.pace.add(read);
         Poll::Ready(Ok(()))
     }
 }
@@ -91,7 +132,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         }
         let before = buffer.filled().len();
         let polled = match self.connection.is_stranger() {
-            true => self.read_some(readable, context, buffer),
+            true => self.read_stranger(readable, context, buffer),
             // A buffer more is nothing to anybody.
             false => Pin::new(&mut self.stream).poll_read(context, buffer),
         };
@@ -189,5 +230,26 @@ mod tests {
         connection.show_key();
         connection.begin_turn();
         assert_eq!(read(&mut io), BYTES_AT_ONCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_s_bytes_are_few_in_a_second() {
+        let (mut io, connection, _client) = flooded().await;
+        let mut turns = |count: usize, connection: &Connection| -> usize {
+            let turns = (0..count).map(|_| {
+                connection.begin_turn();
+                read(&mut io)
+            });
+            turns.sum()
+        };
+        let (free, second) = (STRANGER_BYTES_FREE as usize, STRANGER_BYTES_PER_SECOND as usize);
+        let at_once = turns(1_000, &connection);
+        assert!((free..=free + STRANGER_BYTES_AT_ONCE).contains(&at_once), "{at_once}");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let in_ten = turns(1_000, &connection);
+        let allowed = 9 * second..=10 * second + STRANGER_BYTES_AT_ONCE;
+        assert!(allowed.contains(&in_ten), "{in_ten}");
+        connection.show_key();
+        assert_eq!(turns(1, &connection), BYTES_AT_ONCE, "at once");
     }
 }
