@@ -108,7 +108,7 @@ impl Port {
                 }
             };
             peer.address = peer.address.map(one_address);
-            // One waits here where all places are taken; the others in the system's queue.
+            // One waits here where no stranger has a place; the others in the system's queue.
             let Some(seat) = self.connections.enter(peer).await else {
                 let address = peer.address;
                 warn!(
