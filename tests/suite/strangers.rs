@@ -11,6 +11,7 @@ use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
+use tonic::codegen::http::{self, StatusCode};
 use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -487,4 +488,38 @@ async fn a_probe_with_a_good_key_makes_no_stranger_and_one_with_a_wrong_key_is_r
     other.closed().await;
     assert!(known.is_open());
     drop(probe);
+}
+
+#[tokio::test]
+async fn what_is_no_call_of_grpc_is_told_so() {
+    let daemon = daemon("", "").await;
+    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let request = || {
+        let request = http::Request::post(format!("http://memoird{APPEND}"));
+        request.header("authorization", format!("Bearer {}", Setup::ALPHA))
+    };
+    let grpc = || request().header("content-type", "application/grpc+proto");
+    let large = "x".repeat(9_000);
+    for (request, expected) in [
+        (request(), StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        (grpc().method("GET"), StatusCode::METHOD_NOT_ALLOWED),
+        (
+            grpc().header("large", large),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        ),
+        (grpc(), StatusCode::OK),
+    ] {
+        let request = request.body(()).expect("a request");
+        assert_eq!(stranger.http_status(request).await, expected);
+    }
+    let mut answers = Vec::new();
+    for path in [APPEND, CHECK] {
+        let mut streams = Http2::connect(daemon.grpc_addr()).await;
+        let keys = [Setup::ALPHA, "a-wrong-key"];
+        let begun = streams.begin_with_keys(path, &keys, "").await;
+        answers.push(begun.expect("a call").refusal().await);
+    }
+    for refusal in answers {
+        assert_eq!(refused_code(&refusal), "SEVERAL_KEYS", "{refusal:?}");
+    }
 }

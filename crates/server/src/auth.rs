@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, Request, Response};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use memoird_core::ids::TenantId;
@@ -101,6 +102,8 @@ pub(crate) enum Denied {
     NoKey,
     /// The key is not configured.
     WrongKey,
+    /// There is more than one `authorization`.
+    SeveralKeys,
     /// There is a key in the call, and none in the configuration.
     NoKeysHere,
     /// The client's certificate names no tenant, or several.
@@ -427,7 +430,8 @@ impl Shared {
         let path = request.uri().path();
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
         let keyring = self.keyring.load();
-        let caller = keyring.caller(authorization(request), connection);
+        let authorization = authorization(request).map_err(Refusal::Denied)?;
+        let caller = keyring.caller(authorization, connection);
         let caller = caller.map_err(Refusal::Denied)?;
         connection.show_key();
         if is_admin_call && caller.role != Role::Admin {
@@ -456,8 +460,9 @@ impl Shared {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
             }
-            // It is the daemon's configuration that the client did not expect.
-            Denied::NoKeysHere => {
+            // It is the daemon's configuration that the client did not expect, or the client
+            // does not know what it sends.
+            Denied::NoKeysHere | Denied::SeveralKeys => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 Some(Duration::ZERO)
             }
@@ -497,6 +502,9 @@ impl hyper::service::Service<Request<Incoming>> for AuthService {
     fn call(&self, request: Request<Incoming>) -> Answering {
         if self.connection.is_closing() {
             return unanswered();
+        }
+        if let Some(status) = no_grpc(&request) {
+            return self.refuse_http(status);
         }
         let timer = self.layer.shared.metrics.start(request.uri().path());
         match Path::of(request.uri().path()) {
@@ -571,17 +579,31 @@ impl AuthService {
         })
     }
 
+    /// What is no call of gRPC at all.
+    fn refuse_http(&self, status: StatusCode) -> Answering {
+        if !self.connection.count_refusal() {
+            return unanswered();
+        }
+        let mut answer = Response::new(Body::empty());
+        *answer.status_mut() = status;
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+
     /// A call of the health service, which needs no key. It is small, it comes at once, and
     /// until it is there nothing of the daemon is taken but a part of its own connection's. The
     /// same is so of a stream of it: where there is no room, the oldest connection without a
     /// good key goes, with its streams.
     fn probe(&self, request: Request<Incoming>, timer: CallTimer) -> Answering {
         let shared = &self.layer.shared;
-        let authorization = authorization(&request);
-        match shared.keyring.load().caller(authorization, &self.connection) {
+        let keyring = shared.keyring.load();
+        let caller = authorization(&request)
+            .and_then(|authorization| keyring.caller(authorization, &self.connection));
+        match caller {
             Ok(_) => self.connection.show_key(),
             // Probes are no way to guess keys either.
-            Err(Denied::WrongKey) => return self.refuse(Refusal::Denied(Denied::WrongKey), timer),
+            Err(denied @ (Denied::WrongKey | Denied::SeveralKeys)) => {
+                return self.refuse(Refusal::Denied(denied), timer);
+            }
             Err(_) => {}
         }
         let Some(call) = self.connection.begin_keyless_call() else {
@@ -606,23 +628,51 @@ impl AuthService {
     ) -> Result<Response<Body>, Status> {
         let admission = &self.layer.shared.admission;
         let limit = self.layer.shared.probe_timeout;
-        let (head, body) = request.into_parts();
+        // Of its head nothing else is kept while it waits.
+        let path: Uri = request.uri().path().parse().unwrap_or_default();
+        let body = request.into_body();
         let body = Limited::new(body, PROBE_BYTES_MAX).collect();
         let body = tokio::time::timeout(limit, body).await;
         let body = body.map_err(|_| status::request_too_slow())?;
         let body = body.map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
-        let request = Request::from_parts(head, Full::new(body.to_bytes()));
+        let mut request = Request::new(Full::new(body.to_bytes()));
+        (*request.method_mut(), *request.uri_mut()) = (Method::POST, path);
+        let grpc = HeaderValue::from_static(GRPC);
+        request.headers_mut().insert(CONTENT_TYPE, grpc);
         let answer = admission.probe_in_turn(self.routes.call(request)).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         Ok(answer.map(|body| Body::new(HeldAnswer::new(body, call))))
     }
 }
 
-/// What a call says of its key.
-fn authorization<B>(request: &Request<B>) -> Option<&[u8]> {
-    let header = request.headers().get(http::header::AUTHORIZATION)?;
-    Some(header.as_bytes())
+/// Why this is no call of gRPC.
+fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
+    if request.method() != Method::POST {
+        return Some(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let content_type = request
+        .headers()
+        .get(CONTENT_TYPE)
+        .map(HeaderValue::as_bytes);
+    let rest = content_type.and_then(|of| of.strip_prefix(GRPC.as_bytes()));
+    match rest {
+        Some([] | [b'+' | b';', ..]) => None,
+        _ => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    }
 }
+
+/// What a call says of its key, once.
+fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
+    let mut said = request.headers().get_all(AUTHORIZATION).iter();
+    let first = said.next().map(HeaderValue::as_bytes);
+    match said.next() {
+        Some(_) => Err(Denied::SeveralKeys),
+        None => Ok(first),
+    }
+}
+
+/// What gRPC's requests are of, and what may follow in it.
+const GRPC: &str = "application/grpc";
 
 /// Bytes of a probe: it names a service.
 const PROBE_BYTES_MAX: usize = 1 << 10;

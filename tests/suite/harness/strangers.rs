@@ -8,7 +8,7 @@ use h2::client::{self, Connection, ResponseFuture, SendRequest};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tonic::codegen::http::{HeaderMap, Request};
+use tonic::codegen::http::{HeaderMap, Request, StatusCode};
 use tonic::{Code, Status};
 
 /// Longer than anything takes on a machine that is busy with other things.
@@ -65,10 +65,31 @@ impl Http2 {
         key: Option<&str>,
         bytes: impl Into<Bytes>,
     ) -> Result<BegunCall, h2::Error> {
+        self.begin_with_keys(path, key.as_slice(), bytes).await
+    }
+
+    /// The same with several keys.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub(crate) async fn begin_with_keys(
+        &mut self,
+        path: &str,
+        keys: &[&str],
+        bytes: impl Into<Bytes>,
+    ) -> Result<BegunCall, h2::Error> {
         let ready = self.streams.clone().ready();
         let waited = tokio::time::timeout(PATIENCE, ready).await;
         let mut streams = waited.expect("there is room for a stream")?;
-        begin(&mut streams, path, key, bytes.into())
+        begin(&mut streams, path, keys, bytes.into())
+    }
+
+    /// What HTTP says to this request, which has no body.
+    pub(crate) async fn http_status(&mut self, request: Request<()>) -> StatusCode {
+        let mut streams = self.streams.clone().ready().await.expect("it is open");
+        let (answer, _) = streams.send_request(request, true).expect("a stream");
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        answer.expect("in time").expect("an answer").status()
     }
 
     /// Waits until the daemon has closed the connection.
@@ -107,7 +128,7 @@ impl DeafHttp2 {
                 _ = &mut self.connection => return,
                 ready = ready => ready.expect("a stream"),
             };
-            let begun = begin(&mut streams, path, Some(key), bytes.clone());
+            let begun = begin(&mut streams, path, &[key], bytes.clone());
             self._calls.push(begun.expect("a call"));
         }
         let mut pings = self.connection.ping_pong().expect("its pings");
@@ -151,13 +172,13 @@ impl BegunCall {
 fn begin(
     streams: &mut SendRequest<Bytes>,
     path: &str,
-    key: Option<&str>,
+    keys: &[&str],
     bytes: Bytes,
 ) -> Result<BegunCall, h2::Error> {
     let mut request = Request::post(format!("http://memoird{path}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers");
-    if let Some(key) = key {
+    for key in keys {
         request = request.header("authorization", format!("Bearer {key}"));
     }
     let request = request.body(()).expect("a request");

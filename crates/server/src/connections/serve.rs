@@ -23,6 +23,8 @@ use crate::tls::{Tls, TlsPort};
 
 /// After a failed accept, as when all file descriptors are in use.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// What clients of gRPC take for the limit of metadata where nobody says one.
+const HEAD_BYTES_MAX: u32 = 8 << 10;
 /// A peer that is gone is noticed after these two.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
@@ -70,6 +72,7 @@ pub(crate) fn http2(max_streams: u32) -> hyper::server::conn::http2::Builder<Tok
     http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(max_streams)
+        .max_header_list_size(HEAD_BYTES_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_TIME_MAX);
     http2
