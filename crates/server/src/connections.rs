@@ -274,8 +274,8 @@ impl Table {
     }
 
     fn remove(&mut self, connection: &Connection) {
-        let was_displaced = connection.is_stranger()
-            && self.forget_stranger(connection.number).is_none();
+        let was_displaced =
+            connection.is_stranger() && self.forget_stranger(connection.number).is_none();
         self.forget_stranger(connection.number);
         let leaves = usize::from(was_displaced);
         self.open -= 1;
@@ -423,7 +423,7 @@ impl Drop for Seat {
     clippy::disallowed_methods,
     reason = "what a client may do in a time is measured by the executor's own clock"
 )]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -499,7 +499,10 @@ mod tests {
         let connections = connections(100, 200);
         let seats: Vec<_> = std::iter::from_fn(|| enter(&connections, 1)).collect();
         assert_eq!(seats.len(), 100 + LEAVING_MAX);
-        assert_eq!(seats.iter().filter(|seat| is_closed(seat)).count(), LEAVING_MAX);
+        assert_eq!(
+            seats.iter().filter(|seat| is_closed(seat)).count(),
+            LEAVING_MAX
+        );
         drop(seats);
         assert_eq!(connections.table().leaving, 0);
     }
@@ -531,7 +534,10 @@ mod tests {
         let shared = enter(&connections, 2).expect("a place");
         shared.0.show_key();
         let calls: Vec<_> = (0..100).map(|_| shared.0.begin_keyless_call()).collect();
-        assert!(calls.iter().all(Option::is_some), "they may be of many clients");
+        assert!(
+            calls.iter().all(Option::is_some),
+            "they may be of many clients"
+        );
         (0..2 * REFUSALS_MAX).for_each(|_| drop(shared.0.count_refusal()));
         shared.0.finish_if_stranger();
         assert_eq!(shared.0.order.load(Ordering::Relaxed), Order::None as u8);
