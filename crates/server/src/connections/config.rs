@@ -34,7 +34,7 @@ pub(crate) struct ConnectionsConfig {
     pub(crate) max_age_grace: Duration,
     /// Connections from one address.
     pub(crate) max_per_address: usize,
-    /// Calls without a key at once on one connection.
+    /// Probes at once on a connection that has not shown a good key.
     pub(crate) calls_without_key: usize,
     /// Connections of the admin port.
     pub(crate) admin_max: usize,

@@ -68,7 +68,11 @@ mod tests {
         let answered = (0..1_000).filter_map(|_| delay(1, now)).count();
         assert_eq!(INTERVAL * (2 + answered as u32), DELAY_MAX);
         assert_eq!(delay(1, now), None);
-        assert_eq!(delay(1, now + INTERVAL), Some(DELAY_MAX), "one in this time");
+        assert_eq!(
+            delay(1, now + INTERVAL),
+            Some(DELAY_MAX),
+            "one in this time"
+        );
         assert_eq!(delay(1, now + INTERVAL), None);
         let later = now + DELAY_MAX + INTERVAL * (FREE + 1);
         assert_eq!(delay(1, later), Some(Duration::ZERO));
