@@ -5,20 +5,23 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use memoird_proto::v1::WatchEventsRequest;
+use memoird_proto::v1::session_service_client::SessionServiceClient;
 use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
-use tonic::Code;
+use tonic::codegen::http::{self, StatusCode};
+use tonic::{Code, Request};
 use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 use tonic_reflection::pb::v1::ServerReflectionRequest;
 use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
 
 use crate::harness::{
     Daemon, DeafHttp2, Http2, Setup, append, channel, closed, connect_from, eventually, framed,
-    http_get, refused, refused_code, say, user,
+    http_get, many_calls, refused, refused_code, say, user,
 };
 
 const CHECK: &str = "/grpc.health.v1.Health/Check";
@@ -335,6 +338,51 @@ async fn wrong_keys_are_counted_and_slowed_and_good_ones_are_not() {
 }
 
 #[tokio::test]
+async fn many_wrong_keys_are_answered_by_few() {
+    let daemon = daemon("", "").await;
+    let mut answered = 0;
+    for connection in 0..2 {
+        let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+        let mut guesses = JoinSet::new();
+        for number in 0..60 {
+            let key = format!("guess-{connection}-{number}");
+            let Ok(begun) = stranger.begin(APPEND, Some(&key), "").await else {
+                break;
+            };
+            guesses.spawn(begun.answer());
+        }
+        let answers = guesses.join_all().await;
+        answered += answers.iter().filter(|answer| answer.is_ok()).count();
+        stranger.closed().await;
+    }
+    // Those that are answered at once, and two in a second for as long as it took.
+    assert!((10..50).contains(&answered), "{answered} of 120");
+    everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn strangers_on_a_shared_connection_end_nobody_s_calls() {
+    let daemon = daemon("", "").await;
+    let mut shared = Http2::connect(daemon.grpc_addr()).await;
+    let good = async |shared: &mut Http2| {
+        let begun = shared.begin(STATS, Some(Setup::ALPHA), "").await;
+        let code = begun.expect("it is open").code().await;
+        assert_eq!(code, Code::PermissionDenied, "the key is good");
+    };
+    good(&mut shared).await;
+    let mut others = Vec::new();
+    for number in 0..40 {
+        let key = format!("wrong-key-{number}");
+        others.push(shared.begin(APPEND, Some(&key), "").await.expect("a call"));
+        others.push(shared.begin(CHECK, None, "").await.expect("a probe"));
+    }
+    for _ in 0..20 {
+        good(&mut shared).await;
+    }
+    assert!(shared.is_open());
+}
+
+#[tokio::test]
 async fn a_connection_of_refusals_only_is_closed() {
     let daemon = daemon("", "").await;
     let mut stranger = Http2::connect(daemon.grpc_addr()).await;
@@ -348,4 +396,130 @@ async fn a_connection_of_refusals_only_is_closed() {
     }
     stranger.closed().await;
     everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn of_many_calls_in_one_write_few_are_looked_at() {
+    let daemon = daemon("", "").await;
+    for path in [APPEND, CHECK] {
+        let mut stranger = connect_from("127.0.0.1", daemon.grpc_addr()).await;
+        let sent = stranger.write_all(&many_calls(path, 1_000)).await;
+        sent.expect("sent");
+        closed(&mut stranger).await;
+    }
+    let looked_at = metric(&daemon, "memoird_calls_denied_total{reason=\"NO_KEY\"}").await;
+    assert!((1..200).contains(&looked_at), "{looked_at} of 1000");
+    everybody_is_served(&daemon).await;
+}
+
+#[tokio::test]
+async fn strangers_and_watchers_of_health_do_not_hold_up_the_stop() {
+    let mut daemon = daemon("", "shutdown_grace: 30s").await;
+    let idle = Http2::connect(daemon.grpc_addr()).await;
+    let mut half = Http2::connect(daemon.grpc_addr()).await;
+    let probe = half.begin(CHECK, None, "").await.expect("a probe");
+    let mut waiting = Http2::connect(daemon.grpc_addr()).await;
+    let guesses = waiting.begin(APPEND, Some("a-wrong-key"), "").await;
+    // A client that balances its load: it watches on the connection of its calls.
+    let shared = channel(daemon.grpc_addr());
+    let mut hello = Request::new(append("chat", [user("hi")]));
+    let key = format!("Bearer {}", Setup::ALPHA).parse().expect("ASCII");
+    hello.metadata_mut().insert("authorization", key);
+    let mut sessions = SessionServiceClient::new(shared.clone());
+    sessions.append(hello).await.expect("the key is good");
+    let mut watches = Vec::new();
+    for channel in [shared, channel(daemon.grpc_addr())] {
+        let asked = HealthCheckRequest::default();
+        let watch = HealthClient::new(channel).watch(asked).await;
+        let mut watch = watch.expect("it watches").into_inner();
+        let status = watch.message().await.expect("an answer").expect("one");
+        assert_eq!(status.status(), ServingStatus::Serving);
+        watches.push(watch);
+    }
+    daemon.stop().await;
+    for mut watch in watches {
+        let status = watch.message().await.expect("an answer").expect("one");
+        assert_eq!(status.status(), ServingStatus::NotServing);
+    }
+    assert!(daemon.log().contains("all calls are finished"));
+    drop((idle, half, probe, waiting, guesses, sessions));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_watchers_of_health_keep_nobody_from_watching() {
+    let daemon = daemon("", "max_connections: 32").await;
+    let watch = async || {
+        let mut health = HealthClient::new(channel(daemon.grpc_addr()));
+        let watch = health.watch(HealthCheckRequest::default()).await;
+        let mut watch = watch.expect("it watches").into_inner();
+        let told = timeout(SERVED_WITHIN, watch.message()).await;
+        let status = told.expect("in time").expect("an answer").expect("one");
+        assert_eq!(status.status(), ServingStatus::Serving);
+        watch
+    };
+    let mut watches = Vec::new();
+    for _ in 0..80 {
+        watches.push(watch().await);
+    }
+    everybody_is_served(&daemon).await;
+    watches.push(watch().await);
+}
+
+#[tokio::test]
+async fn a_stranger_goes_after_a_while_whatever_it_does() {
+    let limits = "connections: { keyless_timeout: 100ms, handshake_timeout: 300ms }";
+    let daemon = daemon(limits, "").await;
+    let mut health = HealthClient::new(channel(daemon.grpc_addr()));
+    let watch = health.watch(HealthCheckRequest::default()).await;
+    let mut watch = watch.expect("it watches").into_inner();
+    let ended = async { while let Ok(Some(_)) = watch.message().await {} };
+    timeout(SERVED_WITHIN, ended).await.expect("it ends");
+}
+
+#[tokio::test]
+async fn a_probe_with_a_good_key_makes_no_stranger_and_one_with_a_wrong_key_is_refused() {
+    let daemon = daemon("connections: { keyless_timeout: 100ms }", "").await;
+    let mut known = Http2::connect(daemon.grpc_addr()).await;
+    let probe = known.begin(CHECK, Some(Setup::ALPHA), "").await;
+    let mut other = Http2::connect(daemon.grpc_addr()).await;
+    let wrong = other.begin(CHECK, Some("a-wrong-key"), "").await;
+    let refusal = wrong.expect("a probe").refusal().await;
+    assert_eq!(refused_code(&refusal), "WRONG_KEY", "{refusal:?}");
+    other.closed().await;
+    assert!(known.is_open());
+    drop(probe);
+}
+
+#[tokio::test]
+async fn what_is_no_call_of_grpc_is_told_so() {
+    let daemon = daemon("", "").await;
+    let mut stranger = Http2::connect(daemon.grpc_addr()).await;
+    let request = || {
+        let request = http::Request::post(format!("http://memoird{APPEND}"));
+        request.header("authorization", format!("Bearer {}", Setup::ALPHA))
+    };
+    let grpc = || request().header("content-type", "application/grpc+proto");
+    let large = "x".repeat(9_000);
+    for (request, expected) in [
+        (request(), StatusCode::UNSUPPORTED_MEDIA_TYPE),
+        (grpc().method("GET"), StatusCode::METHOD_NOT_ALLOWED),
+        (
+            grpc().header("large", large),
+            StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+        ),
+        (grpc(), StatusCode::OK),
+    ] {
+        let request = request.body(()).expect("a request");
+        assert_eq!(stranger.http_status(request).await, expected);
+    }
+    let mut answers = Vec::new();
+    for path in [APPEND, CHECK] {
+        let mut streams = Http2::connect(daemon.grpc_addr()).await;
+        let keys = [Setup::ALPHA, "a-wrong-key"];
+        let begun = streams.begin_with_keys(path, &keys, "").await;
+        answers.push(begun.expect("a call").refusal().await);
+    }
+    for refusal in answers {
+        assert_eq!(refused_code(&refusal), "SEVERAL_KEYS", "{refusal:?}");
+    }
 }

@@ -4,9 +4,10 @@ use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use axum::Router;
-use axum::body::Body;
+use axum::body::{Body, Bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
@@ -17,11 +18,16 @@ use hyper::body::Incoming;
 use memoird_engine::Engine;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
+use tokio::sync::Mutex;
+use tokio::time::{Instant, sleep_until};
 use tower::Service;
 use tracing::warn;
 
 use crate::connections::serve::{Io, Protocol, http1};
-use crate::connections::{Connection, ConnectionsConfig};
+use crate::connections::{Connection, ConnectionsConfig, now};
+
+/// Between two pages of metrics, however many ask.
+const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -31,6 +37,14 @@ pub(crate) struct Admin {
     ready: Arc<AtomicBool>,
     engine: Engine,
     registry: Arc<Registry>,
+    metrics: Arc<SharedPage>,
+}
+
+/// A page for all who ask while it is waited for. It is never older than the question.
+#[derive(Debug, Default)]
+struct SharedPage {
+    /// The last one, and when it was begun.
+    last: Mutex<Option<(Instant, Bytes)>>,
 }
 
 impl Admin {
@@ -39,6 +53,7 @@ impl Admin {
             ready: Arc::default(),
             engine,
             registry: Arc::new(registry),
+            metrics: Arc::default(),
         }
     }
 
@@ -119,13 +134,71 @@ async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
 }
 
 async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
+    match admin.metrics.get(encode_metrics(&admin)).await {
+        Some(page) => ([(CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
+        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn encode_metrics(admin: &Admin) -> Option<Bytes> {
     // Where it cannot be counted, the page shows what was counted before.
     if let Err(error) = admin.engine.hooks.count_deliveries().await {
         warn!(%error, "hook deliveries could not be counted");
     }
     let mut page = String::new();
-    match text::encode(&mut page, &admin.registry) {
-        Ok(()) => ([(CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    text::encode(&mut page, &admin.registry).ok()?;
+    Some(page.into())
+}
+
+impl SharedPage {
+    /// The page, which is made where it was begun before this.
+    async fn get(&self, make: impl Future<Output = Option<Bytes>>) -> Option<Bytes> {
+        let asked = now();
+        let mut last = self.last.lock().await;
+        if let Some((begun, page)) = &*last {
+            if *begun > asked {
+                return Some(page.clone());
+            }
+            sleep_until(*begun + PAGE_PAUSE).await;
+        }
+        let begun = now();
+        let page = make.await?;
+        *last = Some((begun, page.clone()));
+        Some(page)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::task::JoinSet;
+
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn a_page_is_made_for_all_who_wait_for_it_and_is_never_old() {
+        let (page, made) = (Arc::<SharedPage>::default(), Arc::<AtomicUsize>::default());
+        let get = || {
+            let (page, made) = (Arc::clone(&page), Arc::clone(&made));
+            async move {
+                let number = async { made.fetch_add(1, Ordering::Relaxed).to_string() };
+                page.get(async { Some(number.await.into()) }).await
+            }
+        };
+        let mut asking = JoinSet::new();
+        (0..1_000).for_each(|_| drop(asking.spawn(get())));
+        asking.join_all().await;
+        assert_eq!(
+            made.load(Ordering::Relaxed),
+            2,
+            "the first, and one for the others"
+        );
+        let begun = now();
+        for number in 2..12 {
+            let page = get().await.expect("a page");
+            assert_eq!(page, number.to_string());
+        }
+        assert!(now() - begun >= PAGE_PAUSE * 9);
     }
 }

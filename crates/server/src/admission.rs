@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{MemoryUse, Tenant};
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Notify;
 use tokio_util::either::Either;
 use tonic::Status;
 
@@ -22,9 +22,6 @@ use schedule::{Lane, Schedule, Scheduled};
 const MEMORY_SHARE: u64 = 4;
 /// How long a call waits for room for its answer.
 const ROOM_WAIT_MAX: Duration = Duration::from_secs(2);
-
-/// Streams of the health service at once.
-const HEALTH_WATCHES_MAX: usize = 64;
 
 /// Lets calls in. Cheap to clone; every clone is the same admission.
 #[derive(Clone, Debug)]
@@ -38,8 +35,6 @@ struct Shared {
     memory: Arc<MemoryUse>,
     schedule: Arc<Schedule>,
     counts: Mutex<Counts>,
-    /// Places of those who watch the daemon's health.
-    health_watches: Arc<Semaphore>,
     /// Notified when bytes are free again.
     freed: Notify,
 }
@@ -78,7 +73,6 @@ impl Admission {
             memory,
             schedule: Arc::default(),
             counts: Mutex::default(),
-            health_watches: Arc::new(Semaphore::new(HEALTH_WATCHES_MAX)),
             freed: Notify::new(),
         };
         Self {
@@ -100,15 +94,6 @@ impl Admission {
             self.shared.schedule.set_weight(lane, policy.weight);
         }
         self.enter_lane(lane, policy.calls_in_flight, is_shared)
-    }
-
-    /// Lets in one who watches the daemon's health, and is of no tenant. Those have few places
-    /// of their own.
-    pub(crate) fn enter_health_watch(&self) -> Result<OwnedSemaphorePermit, Status> {
-        let places = Arc::clone(&self.shared.health_watches);
-        places
-            .try_acquire_owned()
-            .map_err(|_| status::too_many_calls())
     }
 
     /// Work for a probe, which is of no tenant, and is done when it is the probes' turn.

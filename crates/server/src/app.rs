@@ -50,6 +50,14 @@ const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 const WATCHERS_LOOKS: u32 = 10;
 const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
 
+/// What probes may ask for: the daemon, and each service.
+const PROBED: [&str; 4] = [
+    "",
+    session_service_server::SERVICE_NAME,
+    memory_service_server::SERVICE_NAME,
+    admin_service_server::SERVICE_NAME,
+];
+
 /// A caller of `Backup` sends the hashes of the files it has: of 256 GiB so many bytes.
 const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 
@@ -288,12 +296,17 @@ impl Running {
     }
 
     async fn set_health(&self, status: ServingStatus) {
-        for service in [
-            session_service_server::SERVICE_NAME,
-            memory_service_server::SERVICE_NAME,
-            admin_service_server::SERVICE_NAME,
-        ] {
+        for service in PROBED {
             self.health.set_service_status(service, status).await;
+        }
+    }
+
+    /// Tells probes that no calls are taken, and ends the streams of those that wait for changes:
+    /// there are none after this.
+    async fn end_health(&mut self) {
+        self.set_health(ServingStatus::NotServing).await;
+        for service in PROBED {
+            self.health.clear_service_status(service).await;
         }
     }
 
@@ -314,9 +327,9 @@ impl Running {
 
     /// Stops in order, each step with a limit: no new calls, old calls finished, workers
     /// stopped, changes flushed.
-    pub(crate) async fn drain(self) {
+    pub(crate) async fn drain(mut self) {
         self.admin.set_ready(false);
-        self.set_health(ServingStatus::NotServing).await;
+        self.end_health().await;
         // It does not matter if the file is gone already.
         let _ = std::fs::remove_file(&self.endpoints);
         self.stop.cancel();

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use http::{HeaderMap, Request, Response};
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use memoird_core::ids::TenantId;
@@ -101,6 +102,8 @@ pub(crate) enum Denied {
     NoKey,
     /// The key is not configured.
     WrongKey,
+    /// There is more than one `authorization`.
+    SeveralKeys,
     /// There is a key in the call, and none in the configuration.
     NoKeysHere,
     /// The client's certificate names no tenant, or several.
@@ -346,14 +349,32 @@ pub(crate) struct AuthService {
 }
 
 /// A call that is not let in.
-struct Refusal {
-    status: Status,
-    /// Where it is the fault of its key.
-    denied: Option<Denied>,
+enum Refusal {
+    /// It is the fault of its key.
+    Denied(Denied),
+    /// Any other.
+    Status(Status),
+}
+
+/// A call that gets no answer: only its stream is reset.
+#[derive(Debug, thiserror::Error)]
+#[error("too much was refused on this connection")]
+pub(crate) struct Unanswered(#[source] h2::Error);
+
+impl From<Infallible> for Unanswered {
+    fn from(never: Infallible) -> Self {
+        match never {}
+    }
 }
 
 /// The future of an answer.
-type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+type Answering = Pin<Box<dyn Future<Output = Result<Response<Body>, Unanswered>> + Send>>;
+
+/// For whom an answer would be too much.
+fn unanswered() -> Answering {
+    let reset = Unanswered(h2::Reason::ENHANCE_YOUR_CALM.into());
+    Box::pin(std::future::ready(Err(reset)))
+}
 
 impl AuthLayer {
     pub(crate) fn new(
@@ -408,13 +429,10 @@ impl Shared {
     ) -> Result<LetIn, Refusal> {
         let path = request.uri().path();
         let is_admin_call = path.starts_with("/memoird.v1.AdminService/");
-        let authorization = request.headers().get(http::header::AUTHORIZATION);
         let keyring = self.keyring.load();
-        let caller = keyring.caller(authorization.map(http::HeaderValue::as_bytes), connection);
-        let caller = caller.map_err(|denied| Refusal {
-            status: status::denied(denied),
-            denied: Some(denied),
-        })?;
+        let authorization = authorization(request).map_err(Refusal::Denied)?;
+        let caller = keyring.caller(authorization, connection);
+        let caller = caller.map_err(Refusal::Denied)?;
         connection.show_key();
         if is_admin_call && caller.role != Role::Admin {
             return Err(status::role_required().into());
@@ -433,24 +451,29 @@ impl Shared {
         Ok(LetIn { place, meter })
     }
 
-    /// Counts a call that was denied; gives how long its answer has to wait.
-    fn count_denied(&self, denied: Denied, connection: &Connection) -> Duration {
-        connection.count_refusal();
-        match denied {
+    /// Counts a call that was denied; gives how long its answer has to wait, or `None` where it
+    /// gets none.
+    fn count_denied(&self, denied: Denied, connection: &Connection) -> Option<Duration> {
+        let is_answered = connection.count_refusal();
+        let delay = match denied {
             Denied::NoKey => {
                 self.denied.no_key.fetch_add(1, Ordering::Relaxed);
-                Duration::ZERO
+                Some(Duration::ZERO)
             }
-            // It is the daemon's configuration that the client did not expect.
-            Denied::NoKeysHere => {
+            // It is the daemon's configuration that the client did not expect, or the client
+            // does not know what it sends.
+            Denied::NoKeysHere | Denied::SeveralKeys => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
-                Duration::ZERO
+                Some(Duration::ZERO)
             }
             Denied::WrongKey => {
                 self.denied.wrong_key.fetch_add(1, Ordering::Relaxed);
                 let Peer { address, uid } = connection.peer;
                 warn!(?address, ?uid, "a call came with a wrong key");
-                address.map_or(Duration::ZERO, |address| self.wrong_keys.delay(address))
+                match address {
+                    Some(address) => self.wrong_keys.delay(address),
+                    None => Some(Duration::ZERO),
+                }
             }
             Denied::WrongCertificate => {
                 let count = &self.denied.wrong_certificate;
@@ -458,30 +481,34 @@ impl Shared {
                 let names = connection.certificate();
                 let address = connection.peer.address;
                 warn!(?address, ?names, "a certificate is of no tenant");
-                Duration::ZERO
+                Some(Duration::ZERO)
             }
-        }
+        };
+        delay.filter(|_| is_answered)
     }
 }
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
-        Self {
-            status,
-            denied: None,
-        }
+        Self::Status(status)
     }
 }
 
 impl hyper::service::Service<Request<Incoming>> for AuthService {
     type Response = Response<Body>;
-    type Error = Infallible;
+    type Error = Unanswered;
     type Future = Answering;
 
     fn call(&self, request: Request<Incoming>) -> Answering {
+        if self.connection.is_closing() {
+            return unanswered();
+        }
+        if let Some(status) = no_grpc(&request) {
+            return self.refuse_http(status);
+        }
         let timer = self.layer.shared.metrics.start(request.uri().path());
         match Path::of(request.uri().path()) {
-            Path::Probe { is_watch } => self.probe(request, is_watch, timer),
+            Path::Probe => self.probe(request, timer),
             path => self.keyed(request.map(Body::new), path, timer),
         }
     }
@@ -531,37 +558,63 @@ impl AuthService {
 
     /// A call that is not let in. A wrong key is told later than a missing one.
     fn refuse(&self, refusal: Refusal, timer: CallTimer) -> Answering {
-        let shared = &self.layer.shared;
-        let delay = refusal.denied.map_or(Duration::ZERO, |denied| {
-            shared.count_denied(denied, &self.connection)
-        });
-        let answer = refusal.status.into_http();
-        timer.stop(Some(&answer));
-        if delay.is_zero() {
-            return Box::pin(async move { Ok(answer) });
-        }
-        let Some(waiting) = self.connection.begin_keyless_call() else {
-            // Whoever has so many wrong keys at once may come again.
-            self.connection.finish();
-            return Box::pin(async move { Ok(answer) });
+        let (status, delay) = match refusal {
+            Refusal::Status(status) => (status, Duration::ZERO),
+            Refusal::Denied(denied) => {
+                let shared = &self.layer.shared;
+                let Some(delay) = shared.count_denied(denied, &self.connection) else {
+                    self.connection.finish_if_stranger();
+                    return unanswered();
+                };
+                (status::denied(denied), delay)
+            }
         };
+        let answer = status.into_http();
+        timer.stop(Some(&answer));
         Box::pin(async move {
-            tokio::time::sleep(delay).await;
-            drop(waiting);
+            if !delay.is_zero() {
+                tokio::time::sleep(delay).await;
+            }
             Ok(answer)
         })
     }
 
+    /// What is no call of gRPC at all.
+    fn refuse_http(&self, status: StatusCode) -> Answering {
+        if !self.connection.count_refusal() {
+            return unanswered();
+        }
+        let mut answer = Response::new(Body::empty());
+        *answer.status_mut() = status;
+        Box::pin(std::future::ready(Ok(answer)))
+    }
+
     /// A call of the health service, which needs no key. It is small, it comes at once, and
-    /// until it is there nothing of the daemon is taken but a part of its own connection's.
-    fn probe(&self, request: Request<Incoming>, is_watch: bool, timer: CallTimer) -> Answering {
+    /// until it is there nothing of the daemon is taken but a part of its own connection's. The
+    /// same is so of a stream of it: where there is no room, the oldest connection without a
+    /// good key goes, with its streams.
+    fn probe(&self, request: Request<Incoming>, timer: CallTimer) -> Answering {
+        let shared = &self.layer.shared;
+        let keyring = shared.keyring.load();
+        let caller = authorization(&request)
+            .and_then(|authorization| keyring.caller(authorization, &self.connection));
+        match caller {
+            Ok(_) => self.connection.show_key(),
+            // Probes are no way to guess keys either.
+            Err(denied @ (Denied::WrongKey | Denied::SeveralKeys)) => {
+                return self.refuse(Refusal::Denied(denied), timer);
+            }
+            Err(_) => {}
+        }
         let Some(call) = self.connection.begin_keyless_call() else {
-            self.connection.count_refusal();
-            return self.refuse(status::too_many_calls().into(), timer);
+            return match self.connection.count_refusal() {
+                true => self.refuse(status::too_many_calls().into(), timer),
+                false => unanswered(),
+            };
         };
         let this = self.clone();
         Box::pin(async move {
-            let answer = this.answer_probe(request, is_watch, call).await;
+            let answer = this.answer_probe(request, call).await;
             let answer = answer.unwrap_or_else(Status::into_http);
             timer.stop(Some(&answer));
             Ok(answer)
@@ -571,26 +624,55 @@ impl AuthService {
     async fn answer_probe(
         mut self,
         request: Request<Incoming>,
-        is_watch: bool,
         call: OpenCall,
     ) -> Result<Response<Body>, Status> {
         let admission = &self.layer.shared.admission;
         let limit = self.layer.shared.probe_timeout;
-        let (head, body) = request.into_parts();
+        // Of its head nothing else is kept while it waits.
+        let path: Uri = request.uri().path().parse().unwrap_or_default();
+        let body = request.into_body();
         let body = Limited::new(body, PROBE_BYTES_MAX).collect();
         let body = tokio::time::timeout(limit, body).await;
         let body = body.map_err(|_| status::request_too_slow())?;
         let body = body.map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
-        let request = Request::from_parts(head, Full::new(body.to_bytes()));
-        let place = match is_watch {
-            true => Some(admission.enter_health_watch()?),
-            false => None,
-        };
+        let mut request = Request::new(Full::new(body.to_bytes()));
+        (*request.method_mut(), *request.uri_mut()) = (Method::POST, path);
+        let grpc = HeaderValue::from_static(GRPC);
+        request.headers_mut().insert(CONTENT_TYPE, grpc);
         let answer = admission.probe_in_turn(self.routes.call(request)).await;
         let answer = answer.unwrap_or_else(|never| match never {});
-        Ok(answer.map(|body| Body::new(HeldAnswer::new(body, (call, place)))))
+        Ok(answer.map(|body| Body::new(HeldAnswer::new(body, call))))
     }
 }
+
+/// Why this is no call of gRPC.
+fn no_grpc<B>(request: &Request<B>) -> Option<StatusCode> {
+    if request.method() != Method::POST {
+        return Some(StatusCode::METHOD_NOT_ALLOWED);
+    }
+    let content_type = request
+        .headers()
+        .get(CONTENT_TYPE)
+        .map(HeaderValue::as_bytes);
+    let rest = content_type.and_then(|of| of.strip_prefix(GRPC.as_bytes()));
+    match rest {
+        Some([] | [b'+' | b';', ..]) => None,
+        _ => Some(StatusCode::UNSUPPORTED_MEDIA_TYPE),
+    }
+}
+
+/// What a call says of its key, once.
+fn authorization<B>(request: &Request<B>) -> Result<Option<&[u8]>, Denied> {
+    let mut said = request.headers().get_all(AUTHORIZATION).iter();
+    let first = said.next().map(HeaderValue::as_bytes);
+    match said.next() {
+        Some(_) => Err(Denied::SeveralKeys),
+        None => Ok(first),
+    }
+}
+
+/// What gRPC's requests are of, and what may follow in it.
+const GRPC: &str = "application/grpc";
 
 /// Bytes of a probe: it names a service.
 const PROBE_BYTES_MAX: usize = 1 << 10;
@@ -608,17 +690,13 @@ enum Path {
     /// Requests and answers are streams.
     Reflection,
     /// No key is asked for.
-    Probe {
-        /// True where the answer is a stream.
-        is_watch: bool,
-    },
+    Probe,
 }
 
 impl Path {
     fn of(path: &str) -> Self {
-        let is_watch = path == "/grpc.health.v1.Health/Watch";
         match path {
-            _ if path.starts_with("/grpc.health.") => Self::Probe { is_watch },
+            _ if path.starts_with("/grpc.health.") => Self::Probe,
             _ if path.starts_with("/grpc.reflection.") => Self::Reflection,
             _ if STREAMS.contains(&path) => Self::Stream,
             _ => Self::Unary,

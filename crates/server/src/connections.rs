@@ -21,8 +21,19 @@ pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
 
 /// After so many refusals for want of a key, a connection that never had one is closed when its
-/// calls are done; after twice as many, at once.
+/// calls are done, and refuses without saying why.
+const REFUSALS_ANSWERED: u32 = 16;
+/// After so many it is closed at once: more than come in before it is told to finish.
 const REFUSALS_MAX: u32 = 64;
+
+/// Connections above the limit, of strangers that were told to go and are not gone yet.
+const LEAVING_MAX: usize = 64;
+
+/// Bytes that a stranger's connection reads before others have their turn: each may be a
+/// fifteenth of a call.
+const STRANGER_BYTES_AT_ONCE: usize = 1 << 10;
+/// The same of other connections.
+const BYTES_AT_ONCE: usize = 64 << 10;
 
 /// The connections of a port.
 #[derive(Debug)]
@@ -96,6 +107,8 @@ pub(crate) struct Connection {
     has_said_hello: AtomicBool,
     /// True after the first good key.
     has_key: AtomicBool,
+    /// Bytes that it may still read before others have their turn.
+    readable: AtomicUsize,
     /// Calls so far, and those under way.
     calls_begun: AtomicU64,
     calls: AtomicUsize,
@@ -166,27 +179,24 @@ impl Connections {
         }
     }
 
-    /// Enters a connection, or tells the stranger to go that keeps it out.
+    /// Enters a connection, and tells the oldest stranger to go where it makes one too many.
     fn try_enter(self: &Arc<Self>, peer: Peer) -> Entered {
         let mut table = self.table();
         let of_address = peer
             .address
             .and_then(|address| table.by_address.get(&address));
-        if let Some(of_address) = of_address.filter(|of| of.open >= self.max_per_address) {
-            let oldest = of_address.strangers.first().copied();
-            match (of_address.leaving, oldest) {
-                (0, None) => return Entered::Never,
-                (0, Some(oldest)) => table.displace(oldest),
-                _ => {}
+        let full = of_address.filter(|of| of.open - of.leaving >= self.max_per_address);
+        let is_address_full = full.is_some();
+        if is_address_full || table.open - table.leaving >= self.max {
+            let oldest = match full {
+                Some(of_address) => of_address.strangers.first(),
+                None => table.strangers.keys().next(),
+            };
+            match oldest.copied() {
+                None if is_address_full => return Entered::Never,
+                Some(oldest) if table.leaving < LEAVING_MAX => table.displace(oldest),
+                _ => return Entered::NotYet,
             }
-            return Entered::NotYet;
-        }
-        if table.open >= self.max {
-            let oldest = table.strangers.keys().next().copied();
-            if let (0, Some(oldest)) = (table.leaving, oldest) {
-                table.displace(oldest);
-            }
-            return Entered::NotYet;
         }
         Entered::Yes(table.add(self, peer))
     }
@@ -223,6 +233,7 @@ impl Table {
             certificate: OnceLock::new(),
             has_said_hello: AtomicBool::new(false),
             has_key: AtomicBool::new(false),
+            readable: AtomicUsize::new(0),
             calls_begun: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
             keyless_calls: AtomicUsize::new(0),
@@ -263,8 +274,8 @@ impl Table {
     }
 
     fn remove(&mut self, connection: &Connection) {
-        let was_displaced = !connection.has_key.load(Ordering::Relaxed)
-            && self.forget_stranger(connection.number).is_none();
+        let was_displaced =
+            connection.is_stranger() && self.forget_stranger(connection.number).is_none();
         self.forget_stranger(connection.number);
         let leaves = usize::from(was_displaced);
         self.open -= 1;
@@ -292,9 +303,28 @@ impl Connection {
         self.certificate.get().map(Vec::as_slice)
     }
 
+    /// True until the first good key.
+    pub(crate) fn is_stranger(&self) -> bool {
+        !self.has_key.load(Ordering::Relaxed)
+    }
+
+    /// True where it was told to close: nothing more is answered.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.order.load(Ordering::Relaxed) >= Order::Close as u8
+    }
+
+    /// It is its turn to read.
+    fn begin_turn(&self) {
+        let bytes = match self.is_stranger() {
+            true => STRANGER_BYTES_AT_ONCE,
+            false => BYTES_AT_ONCE,
+        };
+        self.readable.store(bytes, Ordering::Relaxed);
+    }
+
     /// A good key was seen: it is no stranger any more.
     pub(crate) fn show_key(&self) {
-        if self.has_key.load(Ordering::Relaxed) {
+        if !self.is_stranger() {
             return;
         }
         let mut table = self.connections.table();
@@ -309,11 +339,12 @@ impl Connection {
         self.begin(false)
     }
 
-    /// A call begins without a key; `None` where there are too many of these on it.
+    /// A call begins without a key; `None` where a stranger has too many of these.
     pub(crate) fn begin_keyless_call(self: &Arc<Self>) -> Option<OpenCall> {
         let others = self.keyless_calls.fetch_add(1, Ordering::Relaxed);
         let call = self.begin(true);
-        (others < self.connections.calls_without_key).then_some(call)
+        let is_one_more = others < self.connections.calls_without_key;
+        (is_one_more || !self.is_stranger()).then_some(call)
     }
 
     fn begin(self: &Arc<Self>, is_keyless: bool) -> OpenCall {
@@ -325,24 +356,29 @@ impl Connection {
         }
     }
 
-    /// A call was refused for want of a good key, or of a place for one without.
-    pub(crate) fn count_refusal(&self) {
-        if self.has_key.load(Ordering::Relaxed) {
-            return;
+    /// A call is refused for want of a good key, or of a place for one without. False where it
+    /// was refused so often that nobody is told why.
+    pub(crate) fn count_refusal(&self) -> bool {
+        if !self.is_stranger() {
+            return true;
         }
-        match self.refusals.fetch_add(1, Ordering::Relaxed) + 1 {
-            REFUSALS_MAX => {
+        let refusals = self.refusals.fetch_add(1, Ordering::Relaxed) + 1;
+        match refusals {
+            REFUSALS_ANSWERED => {
                 count(&self.connections.counts.refused);
                 self.tell(Order::Finish);
             }
-            refusals if refusals >= 2 * REFUSALS_MAX => self.tell(Order::Close),
+            REFUSALS_MAX.. => self.tell(Order::Close),
             _ => {}
         }
+        refusals <= REFUSALS_ANSWERED
     }
 
-    /// It closes when its calls are done.
-    pub(crate) fn finish(&self) {
-        self.tell(Order::Finish);
+    /// It closes when its calls are done, unless it had a good key: others may share it.
+    pub(crate) fn finish_if_stranger(&self) {
+        if self.is_stranger() {
+            self.tell(Order::Finish);
+        }
     }
 
     fn tell(&self, order: Order) {
@@ -387,7 +423,7 @@ impl Drop for Seat {
     clippy::disallowed_methods,
     reason = "what a client may do in a time is measured by the executor's own clock"
 )]
-fn now() -> Instant {
+pub(crate) fn now() -> Instant {
     Instant::now()
 }
 
@@ -439,26 +475,36 @@ mod tests {
     #[test]
     fn the_oldest_stranger_makes_room_and_who_has_a_key_does_not() {
         let connections = connections(3, 3);
-        let seats: Vec<_> = (0..3)
+        let mut seats: Vec<_> = (0..3)
             .filter_map(|last| enter(&connections, last))
             .collect();
         seats[0].0.show_key();
-        assert!(enter(&connections, 9).is_none());
-        assert!(enter(&connections, 9).is_none());
+        let fourth = enter(&connections, 9).expect("nobody waits for a stranger that goes");
         let closed: Vec<_> = seats.iter().map(is_closed).collect();
-        assert_eq!(closed, [false, true, false], "one, however often it asks");
-        let mut seats = seats;
+        assert_eq!(closed, [false, true, false]);
         drop(seats.remove(1));
-        let fourth = enter(&connections, 9).expect("a place");
         for seat in seats.iter().chain([&fourth]) {
             seat.0.show_key();
         }
-        assert!(enter(&connections, 10).is_none());
+        assert!(matches!(connections.try_enter(peer(10)), Entered::NotYet));
         assert!(!seats.iter().any(is_closed));
         drop((seats, fourth));
         let table = connections.table();
         assert_eq!((table.open, table.leaving), (0, 0));
         assert!(table.strangers.is_empty() && table.by_address.is_empty());
+    }
+
+    #[test]
+    fn strangers_that_go_are_few_above_the_limit() {
+        let connections = connections(100, 200);
+        let seats: Vec<_> = std::iter::from_fn(|| enter(&connections, 1)).collect();
+        assert_eq!(seats.len(), 100 + LEAVING_MAX);
+        assert_eq!(
+            seats.iter().filter(|seat| is_closed(seat)).count(),
+            LEAVING_MAX
+        );
+        drop(seats);
+        assert_eq!(connections.table().leaving, 0);
     }
 
     #[test]
@@ -468,27 +514,36 @@ mod tests {
         let (first, second) = (enter(&connections, 2), enter(&connections, 2));
         let (first, second) = (first.expect("a place"), second.expect("a place"));
         first.0.show_key();
-        assert!(matches!(connections.try_enter(peer(2)), Entered::NotYet));
-        assert!(is_closed(&second) && !is_closed(&first) && !is_closed(&other));
-        second.0.show_key();
-        drop(second);
         let third = enter(&connections, 2).expect("a place");
+        assert!(is_closed(&second) && !is_closed(&first) && !is_closed(&other));
         third.0.show_key();
         assert!(matches!(connections.try_enter(peer(2)), Entered::Never));
-        drop((first, third, other));
+        drop((first, second, third, other));
         assert_eq!(connections.table().leaving, 0);
     }
 
     #[test]
     fn calls_without_a_key_are_few_and_refusals_end_the_connection() {
-        let connections = connections(1, 1);
+        let connections = connections(2, 1);
         let seat = enter(&connections, 1).expect("a place");
         let calls: Vec<_> = std::iter::from_fn(|| seat.0.begin_keyless_call()).collect();
         assert_eq!(calls.len(), ConnectionsConfig::default().calls_without_key);
         drop(calls);
         assert_eq!(seat.0.calls.load(Ordering::Relaxed), 0);
         assert!(seat.0.begin_keyless_call().is_some());
-        (0..2 * REFUSALS_MAX).for_each(|_| seat.0.count_refusal());
+        let shared = enter(&connections, 2).expect("a place");
+        shared.0.show_key();
+        let calls: Vec<_> = (0..100).map(|_| shared.0.begin_keyless_call()).collect();
+        assert!(
+            calls.iter().all(Option::is_some),
+            "they may be of many clients"
+        );
+        (0..2 * REFUSALS_MAX).for_each(|_| drop(shared.0.count_refusal()));
+        shared.0.finish_if_stranger();
+        assert_eq!(shared.0.order.load(Ordering::Relaxed), Order::None as u8);
+        let refusals = (0..REFUSALS_MAX).map(|_| seat.0.count_refusal());
+        let answered = refusals.filter(|is_answered| *is_answered).count();
+        assert_eq!(answered, REFUSALS_ANSWERED as usize);
         assert!(is_closed(&seat));
     }
 

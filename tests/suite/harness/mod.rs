@@ -47,7 +47,7 @@ pub(crate) use seeds::{seeds, seeds_factor};
 pub(crate) use service::{Answer, Posted, Service};
 pub(crate) use setup::Setup;
 pub(crate) use skip::skip;
-pub(crate) use strangers::{DeafHttp2, Http2, closed, connect_from, framed};
+pub(crate) use strangers::{DeafHttp2, Http2, closed, connect_from, framed, many_calls};
 pub(crate) use summaries::{Says, Summaries, Wire};
 pub(crate) use turns::{
     append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,

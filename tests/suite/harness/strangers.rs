@@ -8,7 +8,7 @@ use h2::client::{self, Connection, ResponseFuture, SendRequest};
 use tokio::io::AsyncReadExt;
 use tokio::net::{TcpSocket, TcpStream};
 use tokio::task::JoinSet;
-use tonic::codegen::http::{HeaderMap, Request};
+use tonic::codegen::http::{HeaderMap, Request, StatusCode};
 use tonic::{Code, Status};
 
 /// Longer than anything takes on a machine that is busy with other things.
@@ -65,10 +65,31 @@ impl Http2 {
         key: Option<&str>,
         bytes: impl Into<Bytes>,
     ) -> Result<BegunCall, h2::Error> {
+        self.begin_with_keys(path, key.as_slice(), bytes).await
+    }
+
+    /// The same with several keys.
+    ///
+    /// # Errors
+    /// When the connection has ended.
+    pub(crate) async fn begin_with_keys(
+        &mut self,
+        path: &str,
+        keys: &[&str],
+        bytes: impl Into<Bytes>,
+    ) -> Result<BegunCall, h2::Error> {
         let ready = self.streams.clone().ready();
         let waited = tokio::time::timeout(PATIENCE, ready).await;
         let mut streams = waited.expect("there is room for a stream")?;
-        begin(&mut streams, path, key, bytes.into())
+        begin(&mut streams, path, keys, bytes.into())
+    }
+
+    /// What HTTP says to this request, which has no body.
+    pub(crate) async fn http_status(&mut self, request: Request<()>) -> StatusCode {
+        let mut streams = self.streams.clone().ready().await.expect("it is open");
+        let (answer, _) = streams.send_request(request, true).expect("a stream");
+        let answer = tokio::time::timeout(PATIENCE, answer).await;
+        answer.expect("in time").expect("an answer").status()
     }
 
     /// Waits until the daemon has closed the connection.
@@ -107,7 +128,7 @@ impl DeafHttp2 {
                 _ = &mut self.connection => return,
                 ready = ready => ready.expect("a stream"),
             };
-            let begun = begin(&mut streams, path, Some(key), bytes.clone());
+            let begun = begin(&mut streams, path, &[key], bytes.clone());
             self._calls.push(begun.expect("a call"));
         }
         let mut pings = self.connection.ping_pong().expect("its pings");
@@ -151,13 +172,13 @@ impl BegunCall {
 fn begin(
     streams: &mut SendRequest<Bytes>,
     path: &str,
-    key: Option<&str>,
+    keys: &[&str],
     bytes: Bytes,
 ) -> Result<BegunCall, h2::Error> {
     let mut request = Request::post(format!("http://memoird{path}"))
         .header("content-type", "application/grpc")
         .header("te", "trailers");
-    if let Some(key) = key {
+    for key in keys {
         request = request.header("authorization", format!("Bearer {key}"));
     }
     let request = request.body(()).expect("a request");
@@ -177,6 +198,29 @@ pub(crate) fn framed(message: &[u8]) -> Bytes {
     bytes.put_u8(0);
     bytes.put_u32(u32::try_from(message.len()).expect("a small message"));
     bytes.put_slice(message);
+    bytes.freeze()
+}
+
+/// The hello of HTTP/2, and so many calls without a key in as few bytes as HPACK takes for them
+/// (RFC 7541): a first head puts its fields into the table, and the others name them.
+pub(crate) fn many_calls(path: &str, calls: u32) -> Bytes {
+    const HEADERS: u8 = 1;
+    const ENDS: u8 = 0x4 | 0x1;
+    let mut first = vec![0x83, 0x86];
+    for (name, value) in [(0x44, path), (0x41, "memoird"), (0x5f, "application/grpc")] {
+        first.push(name);
+        first.push(u8::try_from(value.len()).expect("a short value"));
+        first.extend_from_slice(value.as_bytes());
+    }
+    let again = vec![0x83, 0x86, 0xc0, 0xbf, 0xbe];
+    let mut bytes = BytesMut::from(&b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0"[..]);
+    for call in 0..calls {
+        let head = if call == 0 { &first } else { &again };
+        bytes.put_uint(head.len() as u64, 3);
+        bytes.put_slice(&[HEADERS, ENDS]);
+        bytes.put_u32(2 * call + 1);
+        bytes.put_slice(head);
+    }
     bytes.freeze()
 }
 

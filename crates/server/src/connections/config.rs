@@ -19,7 +19,8 @@ pub(crate) struct ConnectionsConfig {
     /// How long a client may take none of what is sent to it.
     #[serde(with = "AsText::<Span>")]
     pub(crate) write_timeout: Duration,
-    /// How long a connection may be idle that never had a good key.
+    /// How long a connection may be idle that never had a good key. It is closed after ten
+    /// times as long in any case.
     #[serde(with = "AsText::<Span>")]
     pub(crate) keyless_timeout: Duration,
     /// How long any other may be idle.
@@ -33,7 +34,7 @@ pub(crate) struct ConnectionsConfig {
     pub(crate) max_age_grace: Duration,
     /// Connections from one address.
     pub(crate) max_per_address: usize,
-    /// Calls without a key at once on one connection.
+    /// Probes at once on a connection that has not shown a good key.
     pub(crate) calls_without_key: usize,
     /// Connections of the admin port.
     pub(crate) admin_max: usize,

@@ -1,20 +1,25 @@
-//! The bytes of a connection: whether it has said hello, and whether its client takes what is
-//! sent to it.
+//! The bytes of a connection: whether it has said hello, how many are read before others have
+//! their turn, and whether its client takes what is sent to it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::time::Sleep;
+use tokio::time::{Instant, Sleep};
 
 use super::Connection;
 
 /// The first bytes of HTTP/2 (RFC 9113, 3.4), and the head of the frame that follows.
 const HELLO_BYTES: usize = 24 + 9;
+
+/// Bytes that a stranger may send at once; probes need some hundred.
+const STRANGER_BYTES_FREE: u32 = 64 << 10;
+/// And then in a second.
+const STRANGER_BYTES_PER_SECOND: u32 = 8 << 10;
 
 /// The bytes of a connection.
 pub(crate) struct Watched<S> {
@@ -25,6 +30,16 @@ pub(crate) struct Watched<S> {
     write_timeout: Duration,
     /// Runs while nothing can be written.
     stalled: Option<Pin<Box<Sleep>>>,
+    pace: Pace,
+}
+
+/// How fast a stranger is read.
+#[derive(Debug, Default)]
+struct Pace {
+    /// When all bytes so far are paid for.
+    paid_at: Option<Instant>,
+    /// Runs while it owes too much.
+    pause: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Watched<S> {
@@ -35,6 +50,7 @@ impl<S> Watched<S> {
             missing: HELLO_BYTES,
             write_timeout,
             stalled: None,
+            pace: Pace::default(),
         }
     }
 
@@ -59,16 +75,73 @@ impl<S> Watched<S> {
     }
 }
 
+impl Pace {
+    /// Ready when more may be read.
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if let Some(pause) = &mut self.pause {
+            ready!(pause.as_mut().poll(context));
+            self.pause = None;
+        }
+        Poll::Ready(())
+    }
+
+    /// So many bytes were read.
+    fn add(&mut self, bytes: usize) {
+        const BYTE: Duration =
+            Duration::from_nanos(1_000_000_000 / STRANGER_BYTES_PER_SECOND as u64);
+        let now = super::now();
+        let bytes = u32::try_from(bytes).unwrap_or(u32::MAX);
+        let paid_at = self.paid_at.unwrap_or(now).max(now) + BYTE * bytes;
+        self.paid_at = Some(paid_at);
+        let free_until = now + BYTE * STRANGER_BYTES_FREE;
+        if paid_at > free_until {
+            let pause = tokio::time::sleep(paid_at - free_until);
+            self.pause = Some(Box::pin(pause));
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Watched<S> {
+    /// Reads at most so many bytes, when a stranger may send more.
+    fn read_stranger(
+        &mut self,
+        bytes_max: usize,
+        context: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        ready!(self.pace.poll(context));
+        let bytes_max = bytes_max.min(buffer.remaining());
+        let mut part = ReadBuf::new(buffer.initialize_unfilled_to(bytes_max));
+        ready!(Pin::new(&mut self.stream).poll_read(context, &mut part))?;
+        let read = part.filled().len();
+        buffer.advance(read);
+        self.pace.add(read);
+        Poll::Ready(Ok(()))
+    }
+}
+
 impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
+        let readable = self.connection.readable.load(Ordering::Relaxed);
+        if readable == 0 {
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         let before = buffer.filled().len();
-        let polled = Pin::new(&mut self.stream).poll_read(context, buffer);
+        let polled = match self.connection.is_stranger() {
+            true => self.read_stranger(readable, context, buffer),
+            // A buffer more is nothing to anybody.
+            false => Pin::new(&mut self.stream).poll_read(context, buffer),
+        };
+        let read = buffer.filled().len() - before;
+        let readable = readable.saturating_sub(read);
+        self.connection.readable.store(readable, Ordering::Relaxed);
         if self.missing > 0 {
-            self.missing = self.missing.saturating_sub(buffer.filled().len() - before);
+            self.missing = self.missing.saturating_sub(read);
             if self.missing == 0 {
                 let said = &self.connection.has_said_hello;
                 said.store(true, Ordering::Relaxed);
@@ -109,5 +182,83 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let polled = Pin::new(&mut self.stream).poll_shutdown(context);
         self.written(polled, context)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::{
+        BYTES_AT_ONCE, Connections, ConnectionsConfig, Peer, STRANGER_BYTES_AT_ONCE,
+    };
+    use super::*;
+
+    const SENT: usize = 1 << 20;
+
+    /// A connection whose client has sent much.
+    async fn flooded() -> (Watched<DuplexStream>, Arc<Connection>, DuplexStream) {
+        let connections = Connections::new(1, &ConnectionsConfig::default());
+        let connection = connections.table().add(&connections, Peer::default());
+        let (mut client, daemon) = duplex(SENT);
+        client.write_all(&vec![0; SENT]).await.expect("sent");
+        let io = Watched::new(daemon, Arc::clone(&connection), Duration::from_secs(1));
+        (io, connection, client)
+    }
+
+    /// How much comes in before others have their turn.
+    fn read(io: &mut Watched<DuplexStream>) -> usize {
+        let mut context = Context::from_waker(std::task::Waker::noop());
+        let mut buffer = vec![0; SENT];
+        let mut buffer = ReadBuf::new(&mut buffer);
+        loop {
+            let mut part = buffer.take(8 << 10);
+            let polled = Pin::new(&mut *io).poll_read(&mut context, &mut part);
+            let read = part.filled().len();
+            buffer.advance(read);
+            if polled.is_pending() || read == 0 {
+                return buffer.filled().len();
+            }
+        }
+    }
+
+    #[tokio::test]
+    async fn a_stranger_s_bytes_are_few_at_once() {
+        let (mut io, connection, _client) = flooded().await;
+        connection.begin_turn();
+        assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+        assert_eq!(read(&mut io), 0, "however often it asks");
+        connection.begin_turn();
+        assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+        connection.show_key();
+        connection.begin_turn();
+        assert_eq!(read(&mut io), BYTES_AT_ONCE);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_stranger_s_bytes_are_few_in_a_second() {
+        let (mut io, connection, _client) = flooded().await;
+        let mut turns = |count: usize, connection: &Connection| -> usize {
+            let turns = (0..count).map(|_| {
+                connection.begin_turn();
+                read(&mut io)
+            });
+            turns.sum()
+        };
+        let (free, second) = (
+            STRANGER_BYTES_FREE as usize,
+            STRANGER_BYTES_PER_SECOND as usize,
+        );
+        let at_once = turns(1_000, &connection);
+        assert!(
+            (free..=free + STRANGER_BYTES_AT_ONCE).contains(&at_once),
+            "{at_once}"
+        );
+        tokio::time::advance(Duration::from_secs(4)).await;
+        let in_four = turns(1_000, &connection);
+        let allowed = 3 * second..=4 * second + STRANGER_BYTES_AT_ONCE;
+        assert!(allowed.contains(&in_four), "{in_four}");
+        connection.show_key();
+        assert_eq!(turns(1, &connection), BYTES_AT_ONCE, "at once");
     }
 }

@@ -1,6 +1,8 @@
 //! Takes the connections of a port, and serves each in a task of its own until it ends, or
 //! has to.
 
+use std::future::poll_fn;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -21,10 +23,16 @@ use crate::tls::{Tls, TlsPort};
 
 /// After a failed accept, as when all file descriptors are in use.
 const PAUSE_AFTER_FAILURE: Duration = Duration::from_millis(100);
+/// What clients of gRPC take for the limit of metadata where nobody says one.
+const HEAD_BYTES_MAX: u32 = 8 << 10;
 /// A peer that is gone is noticed after these two.
 const PING_EVERY: Duration = Duration::from_secs(60);
 const PONG_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// A stranger is too old after so many times as long as it may be idle.
+const STRANGERS_AGE: u32 = 10;
+/// How long a stranger may take to finish when the daemon stops.
+const STRANGERS_STOP: Duration = Duration::from_secs(1);
 /// Until somebody else ends it.
 const FOREVER: Duration = Duration::from_secs(30 * 365 * 24 * 60 * 60);
 
@@ -64,6 +72,7 @@ pub(crate) fn http2(max_streams: u32) -> hyper::server::conn::http2::Builder<Tok
     http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(max_streams)
+        .max_header_list_size(HEAD_BYTES_MAX)
         .keep_alive_interval(PING_EVERY)
         .keep_alive_timeout(PONG_TIME_MAX);
     http2
@@ -102,7 +111,7 @@ impl Port {
                 }
             };
             peer.address = peer.address.map(one_address);
-            // One waits here where all places are taken; the others in the system's queue.
+            // One waits here where no stranger has a place; the others in the system's queue.
             let Some(seat) = self.connections.enter(peer).await else {
                 let address = peer.address;
                 warn!(
@@ -195,7 +204,9 @@ impl Life {
         let serving = protocol.serve(TokioIo::new(io), connection);
         tokio::pin!(serving);
         let patience = tokio::select! {
-            served = &mut serving => return ended(served),
+            // What it is told while it is served applies at once.
+            biased;
+            served = in_turns(serving.as_mut(), connection) => return ended(served),
             () = connection.told_more_than(Order::Finish) => return,
             patience = self.patience(born, connection, P::SAYS_HELLO) => patience,
         };
@@ -204,7 +215,8 @@ impl Life {
         };
         serving.as_mut().graceful_shutdown();
         tokio::select! {
-            served = &mut serving => ended(served),
+            biased;
+            served = in_turns(serving.as_mut(), connection) => ended(served),
             () = connection.told_more_than(Order::Finish) => {}
             () = sleep_until(patience) => debug!("a connection was cut off"),
         }
@@ -221,15 +233,19 @@ impl Life {
         let counts = &connection.connections.counts;
         let config = &self.config;
         tokio::select! {
-            // All of them are waited for together.
             () = self.stop.cancelled() => {
                 let is_silent = says_hello && !connection.has_said_hello.load(Ordering::Relaxed);
-                (!is_silent).then(|| born + FOREVER)
+                // Those with a key are waited for together.
+                let patience = match connection.is_stranger() {
+                    true => now() + STRANGERS_STOP,
+                    false => born + FOREVER,
+                };
+                (!is_silent).then_some(patience)
             }
             () = connection.told_more_than(Order::None) => Some(now() + config.handshake_timeout),
-            () = sleep_until(born + self.age_max(connection)) => {
+            patience = self.old_age(born, connection) => {
                 count(&counts.old);
-                Some(now() + config.max_age_grace)
+                Some(now() + patience)
             }
             closing = self.disuse(born, connection, says_hello) => {
                 let cause = if closing.is_some() { &counts.idle } else { &counts.silent };
@@ -269,13 +285,30 @@ impl Life {
         }
     }
 
-    /// Up to a tenth less than configured, so that connections which began together do not
-    /// end together.
-    fn age_max(&self, connection: &Connection) -> Duration {
-        let max_age = self.config.max_age;
+    /// Waits until it is too old; gives how long it may take to finish.
+    async fn old_age(&self, born: Instant, connection: &Connection) -> Duration {
+        let config = &self.config;
+        // Up to a tenth less than configured, so that connections which began together do not
+        // end together.
         let tenths = u32::try_from(connection.number % 10).unwrap_or_default();
-        max_age - max_age / 100 * tenths
+        let max_age = config.max_age - config.max_age / 100 * tenths;
+        let strangers_age = config.keyless_timeout * STRANGERS_AGE;
+        sleep_until(born + max_age.min(strangers_age)).await;
+        if connection.is_stranger() {
+            return config.handshake_timeout;
+        }
+        sleep_until(born + max_age).await;
+        config.max_age_grace
     }
+}
+
+/// Serves a connection, which reads a limited number of bytes each time.
+async fn in_turns<S: Future>(mut serving: Pin<&mut S>, connection: &Connection) -> S::Output {
+    poll_fn(|context| {
+        connection.begin_turn();
+        serving.as_mut().poll(context)
+    })
+    .await
 }
 
 fn ended(served: Result<(), hyper::Error>) {

@@ -13,12 +13,15 @@ use memoird_core::config::Unit;
 use rustix::fs::Mode;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpSocket, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
 
 /// What a socket in the file system is written with.
 const UNIX: &str = "unix:";
+
+/// Connections that wait in the system's queue: as many as Linux allows by default.
+const BACKLOG: u32 = 4_096;
 
 /// Where a port is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +78,7 @@ impl ListenAddress {
     /// Those of the system; somebody else may be there.
     pub(crate) async fn bind(&self, mode: u32) -> io::Result<Listener> {
         match self {
-            Self::Tcp(address) => TcpListener::bind(address).await.map(Listener::Tcp),
+            Self::Tcp(address) => bind_tcp(*address).map(Listener::Tcp),
             Self::Unix(path) => {
                 remove_if_left(path)?;
                 // It never is what it shall not be, not for a moment.
@@ -86,6 +89,16 @@ impl ListenAddress {
             }
         }
     }
+}
+
+fn bind_tcp(address: SocketAddr) -> io::Result<TcpListener> {
+    let socket = match address {
+        SocketAddr::V4(_) => TcpSocket::new_v4()?,
+        SocketAddr::V6(_) => TcpSocket::new_v6()?,
+    };
+    socket.set_reuseaddr(true)?;
+    socket.bind(address)?;
+    socket.listen(BACKLOG)
 }
 
 /// Removes the socket of a process that was killed.

@@ -1,5 +1,5 @@
-//! Wrong keys, by the address that they come from: a few are answered at once, and each
-//! further one later than the one before.
+//! Wrong keys, by the address that they come from: a few are answered at once, each further one
+//! later than the one before, and those that would be answered too late not at all.
 
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
@@ -14,7 +14,7 @@ const ADDRESSES_MAX: usize = 4_096;
 const FREE: u32 = 10;
 /// From then on one in this time.
 const INTERVAL: Duration = Duration::from_millis(500);
-/// No answer is later than this.
+/// What would be answered later than this is not answered.
 const DELAY_MAX: Duration = Duration::from_secs(10);
 
 /// Who has sent wrong keys lately.
@@ -33,19 +33,21 @@ impl Default for WrongKeys {
 }
 
 impl WrongKeys {
-    /// How long the answer to one more has to wait.
-    pub(crate) fn delay(&self, address: IpAddr) -> Duration {
+    /// How long the answer to one more has to wait; `None` where there is none.
+    pub(crate) fn delay(&self, address: IpAddr) -> Option<Duration> {
         self.delay_at(address, super::now())
     }
 
-    fn delay_at(&self, address: IpAddr, now: Instant) -> Duration {
+    fn delay_at(&self, address: IpAddr, now: Instant) -> Option<Duration> {
         let mut paid_at = self.paid_at.lock().unwrap_or_else(PoisonError::into_inner);
         let before = paid_at.get(&address).copied();
-        let latest = now + INTERVAL * FREE + DELAY_MAX;
-        let paid = (before.unwrap_or(now).max(now) + INTERVAL).min(latest);
+        let paid = before.unwrap_or(now).max(now) + INTERVAL;
+        let delay = paid.saturating_duration_since(now + INTERVAL * FREE);
+        if delay > DELAY_MAX {
+            return None;
+        }
         paid_at.insert(address, paid);
-        let owed = paid.saturating_duration_since(now + INTERVAL * FREE);
-        owed.min(DELAY_MAX)
+        Some(delay)
     }
 }
 
@@ -59,14 +61,20 @@ mod tests {
         let now = crate::connections::now();
         let delay = |last: u8, now| wrong_keys.delay_at(IpAddr::from([10, 0, 0, last]), now);
         let first: Vec<_> = (0..FREE).map(|_| delay(1, now)).collect();
-        assert!(first.iter().all(Duration::is_zero), "{first:?}");
-        assert_eq!(delay(1, now), INTERVAL);
-        assert_eq!(delay(1, now), INTERVAL * 2);
-        assert_eq!(delay(2, now), Duration::ZERO);
-        for _ in 0..1_000 {
-            assert!(delay(1, now) <= DELAY_MAX);
-        }
-        let later = now + DELAY_MAX + INTERVAL * FREE;
-        assert_eq!(delay(1, later), Duration::ZERO);
+        assert_eq!(first, [Some(Duration::ZERO); FREE as usize]);
+        assert_eq!(delay(1, now), Some(INTERVAL));
+        assert_eq!(delay(1, now), Some(INTERVAL * 2));
+        assert_eq!(delay(2, now), Some(Duration::ZERO));
+        let answered = (0..1_000).filter_map(|_| delay(1, now)).count();
+        assert_eq!(INTERVAL * (2 + answered as u32), DELAY_MAX);
+        assert_eq!(delay(1, now), None);
+        assert_eq!(
+            delay(1, now + INTERVAL),
+            Some(DELAY_MAX),
+            "one in this time"
+        );
+        assert_eq!(delay(1, now + INTERVAL), None);
+        let later = now + DELAY_MAX + INTERVAL * (FREE + 1);
+        assert_eq!(delay(1, later), Some(Duration::ZERO));
     }
 }

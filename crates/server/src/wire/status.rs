@@ -195,6 +195,10 @@ pub(crate) fn denied(denied: Denied) -> Status {
             let problem = "the key is not known; ask your operator for one";
             status(Unauthenticated, "WRONG_KEY", problem, None)
         }
+        Denied::SeveralKeys => {
+            let problem = "there is more than one `authorization` in the metadata; send one key";
+            status(Unauthenticated, "SEVERAL_KEYS", problem, None)
+        }
         Denied::NoKeysHere => {
             let problem = "this daemon has no keys (server.allow_without_keys), so it cannot tell \
                            whose yours is; send none, or give the tenants keys";
