@@ -79,7 +79,10 @@ impl Follower {
         let index = self.index().await?;
         // Whoever asked before the journal is read finds what was said before that.
         let asked = self.shared.asked.load(Ordering::Acquire);
+        let shared = Arc::clone(&self.shared);
+        let following = shared.following.lock().await;
         self.follow(&index).await?;
+        drop(following);
         self.shared
             .counters
             .file_bytes

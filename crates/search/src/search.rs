@@ -63,6 +63,8 @@ pub(crate) struct Shared {
     /// True while pages may have stems of turns that were erased: at the start a crash may have
     /// left any.
     pub(crate) has_stale_stems: AtomicBool,
+    /// Held from when the journal is read until what was read is in the index.
+    pub(crate) following: tokio::sync::Mutex<()>,
     /// Counts the calls that wait for the index.
     pub(crate) asked: AtomicU64,
     /// Of those, the last that came before the worker found nothing more to take in.
@@ -105,6 +107,7 @@ impl Search {
             index: Mutex::default(),
             is_damaged: AtomicBool::new(false),
             has_stale_stems: AtomicBool::new(true),
+            following: tokio::sync::Mutex::default(),
             asked: AtomicU64::new(0),
             answered: watch::Sender::new(0),
             wanted: Notify::new(),
@@ -179,7 +182,7 @@ impl Search {
     }
 
     /// Waits until the index has what was said so far. False when it takes too long.
-    pub(crate) async fn catch_up(&self) -> bool {
+    async fn catch_up(&self) -> bool {
         let shared = &self.shared;
         if shared.engine.transcripts.settled().await.is_err() {
             return false;
