@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use memoird_core::ids::{ErasureId, Generation, TenantId};
 use memoird_core::time::Steady;
-use memoird_store::{EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
+use memoird_store::{
+    EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage, Store,
+};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -232,7 +234,9 @@ impl Worker for ErasureWorker {
         let id = erasure.id;
         let cleaned: Vec<Erasure> = match erasure.stage {
             ErasureStage::Clean => {
-                let cleaned = ready.into_iter().filter(|job| job.stage == ErasureStage::Clean);
+                let cleaned = ready
+                    .into_iter()
+                    .filter(|job| job.stage == ErasureStage::Clean);
                 cleaned.take(CLEANED_MAX).collect()
             }
             _ => Vec::new(),

@@ -370,9 +370,15 @@ impl Store for FaultyStore {
         self.inner.delivery(id)
     }
 
-    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
+    fn due(
+        &self,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> Result<DueDeliveries, StoreError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.inner.due(hook, now, max)
+        self.inner.due(hook, after, now, max)
     }
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
