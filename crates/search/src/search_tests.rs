@@ -4,12 +4,14 @@
 mod fuzz;
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
-    Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser, JournalConfig, SystemMachine, TenantConfig, TenantLimits,
+    Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser,
+    JournalConfig, SystemMachine, TenantConfig, TenantLimits,
 };
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tempfile::TempDir;
@@ -548,6 +550,44 @@ async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
     assert!(rounds < ROUNDS as u64, "it waited for the others");
     flood.await.unwrap();
     drop(index);
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_does_not_wait_for_what_others_go_on_saying() {
+    const ROUNDS: usize = 12;
+    let dir = tempfile::tempdir().unwrap();
+    let config = SearchConfig {
+        cpu_share: 100,
+        ..SearchConfig::default()
+    };
+    let house = open(dir.path(), config).await;
+    house.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(house.found("tea").await.len(), 1);
+    let (engine, rounds) = (house.engine.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&rounds);
+    let flood = tokio::spawn(async move {
+        for round in 0..ROUNDS {
+            for _ in 0..8 {
+                say(&engine, "other", "flood", &["x"; 250]).await;
+            }
+            // Something of ours comes into the midst of it.
+            if round == 1 {
+                say(&engine, "acme", "chat", &["more tea"]).await;
+            }
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    for (after, found) in [(1, 1), (2, 2)] {
+        while rounds.load(Ordering::Relaxed) < after {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(house.found("tea").await.len(), found);
+    }
+    let rounds = rounds.load(Ordering::Relaxed);
+    assert!(rounds < ROUNDS as u64, "it waited for the others");
+    flood.await.unwrap();
     house.close().await;
 }
 
