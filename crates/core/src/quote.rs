@@ -78,7 +78,8 @@ pub fn within(text: &str, tags: &[&str]) -> String {
 pub fn is_hidden(character: char) -> bool {
     matches!(character,
         '\u{61c}' | '\u{180e}' | '\u{200b}' | '\u{200e}' | '\u{200f}' | '\u{2028}'..='\u{202e}'
-        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{e0000}'..='\u{e007f}')
+        | '\u{2060}'..='\u{206f}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}'
+        | '\u{e0000}'..='\u{e007f}')
 }
 
 /// What memoird says in a window begins with a bracket, its name and a colon.
@@ -216,11 +217,21 @@ mod tests {
             '\u{61c}',
             '\u{e0041}',
             '\u{2028}',
+            '\u{fff9}',
+            '\u{fffb}',
         ] {
             assert!(is_hidden(hidden), "{hidden:?}");
         }
         // In Persian and in emoji these two are part of what is written.
-        for shown in ['a', '\u{5d0}', '\u{200c}', '\u{200d}', '\u{1f3f4}', '\n'] {
+        for shown in [
+            'a',
+            '\u{5d0}',
+            '\u{200c}',
+            '\u{200d}',
+            '\u{fffc}',
+            '\u{1f3f4}',
+            '\n',
+        ] {
             assert!(!is_hidden(shown), "{shown:?}");
         }
     }

@@ -29,6 +29,8 @@ pub struct ErasedElsewhere {
     pub commits: u64,
     /// What could not be reached, for people: no text, no path.
     pub outside: Vec<String>,
+    /// Nothing was erased yet, because somebody else has to come first: it is asked again soon.
+    pub has_to_wait: bool,
 }
 
 /// Something that keeps what was said, or what came of it.

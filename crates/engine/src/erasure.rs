@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use memoird_core::ids::{ErasureId, Generation, TenantId};
 use memoird_core::time::Steady;
-use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
+use memoird_store::{
+    EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage, Store,
+};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -34,10 +36,14 @@ const PAGES_MAX: usize = 256;
 const OPEN_MAX: usize = 64;
 /// Open jobs that are looked at for the next one to go on with.
 const LOOKED_AT_MAX: usize = 4_096;
+/// Jobs that are cleaned together.
+const CLEANED_MAX: usize = 256;
 /// How long a call waits for its job.
 const WAIT: Duration = Duration::from_secs(5);
 /// The pause of a job that waits for somebody: a reader, or a hook that is under way.
 const PAUSE_MS: u64 = 50;
+/// After so long other tenants have their turn, if jobs of theirs can go on.
+const TURN_MS: u64 = 250;
 /// The longest pause of a job that failed; it is doubled from [`PAUSE_MS`] on.
 const PAUSE_MS_MAX: u64 = 60_000;
 
@@ -86,6 +92,7 @@ impl Erasures {
             erasers,
             stopping,
             pauses: HashMap::new(),
+            turn: None,
             has_more: true,
         }
     }
@@ -164,6 +171,8 @@ struct ErasureWorker {
     stopping: CancellationToken,
     /// Jobs that wait, and until when.
     pauses: HashMap<ErasureId, Pause>,
+    /// Whose jobs go on, and since when.
+    turn: Option<(TenantId, Steady)>,
     has_more: bool,
 }
 
@@ -216,50 +225,96 @@ impl Worker for ErasureWorker {
             let pause = self.pauses.get(&erasure.id);
             pause.is_none_or(|pause| pause.until <= now)
         };
-        let next = open.iter().find(may_go_on).cloned();
+        let ready: Vec<Erasure> = open.iter().filter(may_go_on).cloned().collect();
+        let next = self.next(&ready, now).cloned();
         self.has_more = next.is_some();
         let Some(erasure) = next else {
             return Ok(());
         };
-        let (id, failures) = (erasure.id, self.failures(erasure.id));
+        let id = erasure.id;
+        let cleaned: Vec<Erasure> = match erasure.stage {
+            ErasureStage::Clean => {
+                let cleaned = ready
+                    .into_iter()
+                    .filter(|job| job.stage == ErasureStage::Clean);
+                cleaned.take(CLEANED_MAX).collect()
+            }
+            _ => Vec::new(),
+        };
+        let mut ids: BTreeSet<ErasureId> = cleaned.iter().map(|job| job.id).collect();
+        ids.insert(id);
         let outcome = tokio::select! {
-            outcome = shared.advance(erasure, &self.erasers) => outcome,
+            outcome = shared.advance(erasure, cleaned, &self.erasers) => outcome,
             // What was begun is gone on with at the next start.
             () = self.stopping.cancelled() => return Ok(()),
         };
-        let (pause_ms, failures) = match outcome {
-            Ok(Step::GoOn) => {
-                self.pauses.remove(&id);
-                return Ok(());
-            }
-            Ok(Step::Wait) => (PAUSE_MS, 0),
-            Err(problem) => {
-                warn!(job = %id, problem, "an erasure is gone on with later");
-                let pause_ms = PAUSE_MS << failures.min(16);
-                (pause_ms.min(PAUSE_MS_MAX), failures.saturating_add(1))
-            }
-        };
-        let until = Steady(shared.sessions.now().steady.0.saturating_add(pause_ms));
-        self.pauses.insert(id, Pause { until, failures });
+        if let Err(problem) = &outcome {
+            warn!(job = %id, problem, "an erasure is gone on with later");
+        }
+        let now = shared.sessions.now().steady;
+        for id in ids {
+            let failures = self.pauses.get(&id).map_or(0, |pause| pause.failures);
+            let (pause_ms, failures) = match &outcome {
+                Ok(Step::GoOn) => {
+                    self.pauses.remove(&id);
+                    continue;
+                }
+                Ok(Step::Wait) => (PAUSE_MS, 0),
+                Err(_) => {
+                    let pause_ms = PAUSE_MS << failures.min(16);
+                    (pause_ms.min(PAUSE_MS_MAX), failures.saturating_add(1))
+                }
+            };
+            let until = Steady(now.0.saturating_add(pause_ms));
+            self.pauses.insert(id, Pause { until, failures });
+        }
         Ok(())
     }
 }
 
 impl ErasureWorker {
-    fn failures(&self, id: ErasureId) -> u32 {
-        self.pauses.get(&id).map_or(0, |pause| pause.failures)
+    /// The job that goes on: tenants have turns. Of a tenant it is the one that is the least far,
+    /// so that its jobs come to be cleaned together.
+    fn next<'a>(&mut self, ready: &'a [Erasure], now: Steady) -> Option<&'a Erasure> {
+        let turn = self.turn.take();
+        let has_turn = |tenant: &TenantId| {
+            let turn = turn.as_ref().filter(|(of, _)| of == tenant);
+            turn.is_some_and(|(_, since)| now.since(*since) < TURN_MS)
+        };
+        let is_behind = |tenant: &TenantId| turn.as_ref().is_some_and(|(of, _)| tenant <= of);
+        let order = |job: &&Erasure| {
+            let tenant = &job.tenant;
+            (
+                !has_turn(tenant),
+                is_behind(tenant),
+                tenant.clone(),
+                job.stage,
+                job.id,
+            )
+        };
+        let next = ready.iter().min_by_key(order)?;
+        self.turn = match has_turn(&next.tenant) {
+            true => turn,
+            false => Some((next.tenant.clone(), now)),
+        };
+        Some(next)
     }
 }
 
 impl Shared {
-    /// One step of a job.
-    async fn advance(&self, erasure: Erasure, erasers: &[Arc<dyn Eraser>]) -> Result<Step, String> {
+    /// One step of a job. Where it is to be cleaned, those that are `cleaned` with it come along.
+    async fn advance(
+        &self,
+        erasure: Erasure,
+        cleaned: Vec<Erasure>,
+        erasers: &[Arc<dyn Eraser>],
+    ) -> Result<Step, String> {
         let advanced = match erasure.stage {
             ErasureStage::Collect => self.collect(erasure).await,
             ErasureStage::End => self.end(erasure).await,
             ErasureStage::Rows => self.remove_rows(erasure).await,
             ErasureStage::Elsewhere => return self.erase_elsewhere(erasure, erasers).await,
-            ErasureStage::Clean => self.clean(erasure).await,
+            ErasureStage::Clean => self.clean(cleaned).await,
             ErasureStage::Done => Ok(Step::GoOn),
         };
         advanced.map_err(|error| format!("{error:?}"))
@@ -386,6 +441,9 @@ impl Shared {
         for eraser in erasers {
             let erased = eraser.erase(request.clone()).await;
             let erased = erased.map_err(|problem| format!("{}: {problem}", eraser.name()))?;
+            if erased.has_to_wait {
+                return Ok(Step::Wait);
+            }
             self.note(&mut erasure, erased).await.map_err(described)?;
         }
         let config = self.outbox.config();
@@ -413,8 +471,14 @@ impl Shared {
             ..ErasedElsewhere::default()
         };
         self.note(&mut erasure, erased).await.map_err(described)?;
-        let entered = self.enter(erasure, ErasureStage::Clean).await;
-        entered.map_err(described)
+        let is_nothing = request.generations.is_empty()
+            && erasure.counts == ErasedCounts::default()
+            && erasure.outside.is_empty();
+        let advanced = match is_nothing {
+            true => self.forget_nothing(erasure).await,
+            false => self.enter(erasure, ErasureStage::Clean).await,
+        };
+        advanced.map_err(described)
     }
 
     async fn note(
@@ -432,11 +496,31 @@ impl Shared {
         self.save(erasure.clone()).await
     }
 
-    /// Removes the names from the job, and what was removed from the disk's pages.
-    async fn clean(&self, erasure: Erasure) -> Result<Step, EngineError> {
-        let id = erasure.id;
+    /// Ends a job that found nothing: only its own names leave the disk, and these the log with
+    /// what retention removes.
+    async fn forget_nothing(&self, erasure: Erasure) -> Result<Step, EngineError> {
+        match self.forget_names(erasure.id).await? {
+            true => self.finish(erasure).await,
+            false => Ok(Step::GoOn),
+        }
+    }
+
+    /// True when a job has no names any more.
+    async fn forget_names(&self, id: ErasureId) -> Result<bool, EngineError> {
         let forget = move |store: &dyn Store| store.forget_erasure_names(id, ROWS_MAX);
-        if !self.outbox.with_store(forget).await? {
+        self.outbox.with_store(forget).await
+    }
+
+    /// Removes the names from jobs, and what was removed from the disk's pages: once for all of
+    /// them, because the whole file is looked at.
+    async fn clean(&self, jobs: Vec<Erasure>) -> Result<Step, EngineError> {
+        let mut nameless = Vec::new();
+        for job in jobs {
+            if job.target.is_none() || self.forget_names(job.id).await? {
+                nameless.push(job);
+            }
+        }
+        if nameless.is_empty() {
             return Ok(Step::GoOn);
         }
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
@@ -447,7 +531,14 @@ impl Shared {
         if unclean.log {
             return Ok(Step::Wait);
         }
-        let (tenant, counts) = (erasure.tenant.clone(), erasure.counts);
+        for job in nameless {
+            self.finish(job).await?;
+        }
+        Ok(Step::GoOn)
+    }
+
+    async fn finish(&self, erasure: Erasure) -> Result<Step, EngineError> {
+        let (id, tenant, counts) = (erasure.id, erasure.tenant.clone(), erasure.counts);
         self.enter(erasure, ErasureStage::Done).await?;
         info!(job = %id, %tenant, ?counts, "an erasure is done");
         self.done.send_modify(|done| *done += 1);

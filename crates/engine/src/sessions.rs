@@ -23,6 +23,7 @@ mod unload;
 mod update;
 mod view;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 
 use memoird_core::change::{Change, ChangeSet, EndReason};
@@ -243,6 +244,17 @@ impl Sessions {
         self.shared.journal.wait_all_processed().await
     }
 
+    /// Waits until every change of a tenant that was submitted so far is written or refused; gives
+    /// the last of them.
+    ///
+    /// # Errors
+    /// As [`Self::wait_all_processed`].
+    pub(crate) async fn wait_processed_of(&self, tenant: &Tenant) -> Result<u64, EngineError> {
+        let last = tenant.last_ticket.load(Ordering::Relaxed);
+        self.shared.journal.wait_processed(last).await?;
+        Ok(last)
+    }
+
     /// Wakes those who watch events.
     pub(crate) fn notify_watchers(&self) {
         self.shared.event_signal.notify();
@@ -300,6 +312,8 @@ impl Sessions {
         };
         let submitted = shared.journal.submit(permit, set, change);
         inner.ticket = submitted.ticket;
+        let last = &slot.tenant.last_ticket;
+        last.fetch_max(submitted.ticket, Ordering::Relaxed);
         submitted
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -102,6 +103,8 @@ pub struct Tenant {
     /// By model profile; a configuration has few.
     calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
     pub(crate) prompts: Prompts,
+    /// The last change of its sessions that was submitted to the journal.
+    pub(crate) last_ticket: AtomicU64,
 }
 
 /// What all tenants of the process use together.
@@ -198,6 +201,7 @@ impl Tenant {
             events: EventLog::default(),
             calibrations: Mutex::default(),
             prompts: Prompts::default(),
+            last_ticket: AtomicU64::new(0),
         }
     }
 

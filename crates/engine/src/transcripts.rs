@@ -6,6 +6,7 @@ use memoird_store::{GenerationOwner, WrittenTurn, WrittenTurns};
 
 use crate::error::EngineError;
 use crate::sessions::Sessions;
+use crate::tenants::Tenant;
 
 /// The journal as a follower reads it. Cheap to clone. It knows no tenants: whoever shows
 /// something of it has to.
@@ -24,12 +25,13 @@ impl Transcripts {
         self.sessions.have_journal()
     }
 
-    /// Waits until every change that was decided so far is written or refused.
+    /// Waits until every change of a tenant that was decided so far is written or refused. Gives
+    /// the last of them, as [`Self::written_beyond`] counts them.
     ///
     /// # Errors
     /// With durability `interval`, what the next try to write them fails with.
-    pub async fn settled(&self) -> Result<(), EngineError> {
-        self.sessions.wait_all_processed().await
+    pub async fn settled(&self, tenant: &Tenant) -> Result<u64, EngineError> {
+        self.sessions.wait_processed_of(tenant).await
     }
 
     /// Waits until changes are written that come after `seen`, which is what this gave before,

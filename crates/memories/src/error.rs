@@ -47,7 +47,9 @@ pub enum MemoryError {
         by: MemoryId,
     },
     /// The text holds a secret, and the policy is not to keep any.
-    #[error("content holds what looks like {what}; leave it out (long_term.secrets is `block`)")]
+    #[error(
+        "content holds what looks like {what}; leave it out (long_term.secrets does not allow it)"
+    )]
     SecretFound {
         /// What it looks like; never the secret.
         what: &'static str,

@@ -14,27 +14,18 @@ use crate::search::Search;
 
 /// Turns of one step.
 const TURNS_MAX: usize = 500;
-/// How often it is waited for the index to have taken in what it has read of the journal.
-const WAITS_MAX: usize = 30;
 
 impl Search {
     async fn erase_generations(&self, generations: Vec<Generation>) -> Result<bool, SearchError> {
         let shared = &self.shared;
-        if !shared.engine.transcripts.have_journal() || !shared.config.enabled {
+        let is_on = shared.engine.transcripts.have_journal() && shared.config.enabled;
+        if !is_on || generations.is_empty() {
             return Ok(true);
         }
         // What was read of the journal before its rows went would come into the index later.
-        let mut has_caught_up = false;
-        for _ in 0..WAITS_MAX {
-            has_caught_up = self.catch_up().await;
-            if has_caught_up {
-                break;
-            }
-        }
+        drop(shared.following.lock().await);
         let index = locked(&shared.index).clone();
-        let index = index
-            .filter(|_| has_caught_up)
-            .ok_or(SearchError::NotReady)?;
+        let index = index.ok_or(SearchError::NotReady)?;
         let mut has_any = false;
         for generation in generations {
             loop {
@@ -86,6 +77,10 @@ impl Eraser for Search {
             match self.erase_generations(names.collect()).await {
                 Ok(true) => Ok(ErasedElsewhere::default()),
                 Ok(false) => Err("somebody reads an older moment of the index".to_owned()),
+                Err(SearchError::NotReady) => Ok(ErasedElsewhere {
+                    has_to_wait: true,
+                    ..ErasedElsewhere::default()
+                }),
                 Err(error) => Err(format!("{error:?}")),
             }
         })

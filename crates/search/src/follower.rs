@@ -40,6 +40,8 @@ pub(crate) struct Follower {
     followed: Option<Followed>,
     /// The last change of the journal that was known before it was read.
     seen: u64,
+    /// A change that was known when the journal was read, and the number of its last turn then.
+    goal: Option<(u64, u64)>,
     /// What to rest after the last step.
     rest: Duration,
     has_more: bool,
@@ -57,6 +59,7 @@ impl Follower {
             shared,
             followed: None,
             seen: 0,
+            goal: None,
             rest: Duration::ZERO,
             has_more: true,
             forgetting: None,
@@ -77,9 +80,10 @@ impl Follower {
 
     async fn work(&mut self) -> Result<(), SearchError> {
         let index = self.index().await?;
-        // Whoever asked before the journal is read finds what was said before that.
-        let asked = self.shared.asked.load(Ordering::Acquire);
+        let shared = Arc::clone(&self.shared);
+        let following = shared.following.lock().await;
         self.follow(&index).await?;
+        drop(following);
         self.shared
             .counters
             .file_bytes
@@ -87,7 +91,6 @@ impl Follower {
         if self.has_more {
             return Ok(());
         }
-        self.shared.answered.send_replace(asked);
         self.forget(&index).await
     }
 
@@ -117,6 +120,8 @@ impl Follower {
     /// Takes the index away from whoever searches.
     fn leave(&mut self) {
         self.followed = None;
+        self.goal = None;
+        self.shared.reached.send_replace(None);
         self.forgetting = None;
         self.has_more = true;
         if let Some(index) = locked(&self.shared.index).take() {
@@ -181,6 +186,14 @@ impl Follower {
         self.has_more = behind > 0 && reached > followed.number;
         let behind = if self.has_more { behind } else { 0 };
         self.shared.counters.behind.store(behind, Ordering::Relaxed);
+        // What was written before the journal was read has no later number.
+        let goal = self.goal.get_or_insert((self.seen, written.last_number));
+        let is_reached = reached >= goal.1;
+        let change = if self.has_more { goal.0 } else { self.seen };
+        if is_reached || !self.has_more {
+            self.goal = None;
+            self.shared.reached.send_replace(Some(change));
+        }
         Ok(())
     }
 

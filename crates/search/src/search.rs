@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -63,10 +63,11 @@ pub(crate) struct Shared {
     /// True while pages may have stems of turns that were erased: at the start a crash may have
     /// left any.
     pub(crate) has_stale_stems: AtomicBool,
-    /// Counts the calls that wait for the index.
-    pub(crate) asked: AtomicU64,
-    /// Of those, the last that came before the worker found nothing more to take in.
-    pub(crate) answered: watch::Sender<u64>,
+    /// Held from when the journal is read until what was read is in the index.
+    pub(crate) following: tokio::sync::Mutex<()>,
+    /// The last change of the journal up to which the index has all that was said; `None` before
+    /// that is known.
+    pub(crate) reached: watch::Sender<Option<u64>>,
     /// Wakes the worker.
     pub(crate) wanted: Notify,
     pub(crate) counters: Counters,
@@ -105,8 +106,8 @@ impl Search {
             index: Mutex::default(),
             is_damaged: AtomicBool::new(false),
             has_stale_stems: AtomicBool::new(true),
-            asked: AtomicU64::new(0),
-            answered: watch::Sender::new(0),
+            following: tokio::sync::Mutex::default(),
+            reached: watch::Sender::new(None),
             wanted: Notify::new(),
             counters: Counters::default(),
             places: Semaphore::new(SEARCHES_MAX),
@@ -162,7 +163,7 @@ impl Search {
             return Err(SearchError::Off);
         }
         check(&request)?;
-        let incomplete = !self.catch_up().await;
+        let incomplete = !self.catch_up(tenant).await;
         let closed = |_| SearchError::Engine(EngineError::Stopping);
         let of_tenant = self.places_of(&tenant.id);
         let _first = of_tenant.acquire().await.map_err(closed)?;
@@ -178,16 +179,20 @@ impl Search {
         Arc::clone(places.entry(tenant.clone()).or_insert_with(new))
     }
 
-    /// Waits until the index has what was said so far. False when it takes too long.
-    pub(crate) async fn catch_up(&self) -> bool {
+    /// Waits until the index has what was said so far in this tenant's sessions. False when it
+    /// takes too long.
+    async fn catch_up(&self, tenant: &Tenant) -> bool {
         let shared = &self.shared;
-        if shared.engine.transcripts.settled().await.is_err() {
+        let Ok(last) = shared.engine.transcripts.settled(tenant).await else {
             return false;
+        };
+        let has_all = |reached: &Option<u64>| reached.is_some_and(|reached| reached >= last);
+        if has_all(&shared.reached.borrow()) {
+            return true;
         }
-        let call = shared.asked.fetch_add(1, Ordering::AcqRel) + 1;
         shared.wanted.notify_one();
-        let mut answered = shared.answered.subscribe();
-        let wait = answered.wait_for(|answered| *answered >= call);
+        let mut reached = shared.reached.subscribe();
+        let wait = reached.wait_for(has_all);
         tokio::time::timeout(CATCH_UP_WAIT, wait).await.is_ok()
     }
 
@@ -366,6 +371,7 @@ impl Search {
     fn noted(&self, error: IndexError) -> SearchError {
         if error.is_damage() {
             self.shared.is_damaged.store(true, Ordering::Release);
+            self.shared.reached.send_replace(None);
             self.shared.wanted.notify_one();
         }
         error.into()

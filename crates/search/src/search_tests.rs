@@ -4,12 +4,14 @@
 mod fuzz;
 
 use std::path::Path;
+use std::sync::atomic::AtomicU64;
 
 use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
-    Blocking, Durability, EngineConfig, JournalConfig, SystemMachine, TenantConfig, TenantLimits,
+    Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser,
+    JournalConfig, SystemMachine, TenantConfig, TenantLimits,
 };
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tempfile::TempDir;
@@ -494,6 +496,115 @@ async fn what_the_journal_forgets_leaves_the_index() {
     );
     assert_eq!(left.unwrap().len(), 1);
     drop(index);
+    house.close().await;
+}
+
+/// What is to be erased: these generations of a session.
+fn erasure_of(session: &str, generations: &[Generation]) -> EraseRequest {
+    let names = generations.iter().map(|name| (*name, session_id(session)));
+    EraseRequest {
+        tenant: TenantId::parse("acme").unwrap(),
+        target: EraseTarget::Session {
+            session: session_id(session),
+            generation: None,
+        },
+        generations: names.collect(),
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
+    const ROUNDS: usize = 12;
+    let dir = tempfile::tempdir().unwrap();
+    let config = SearchConfig {
+        cpu_share: 100,
+        ..SearchConfig::default()
+    };
+    let house = open(dir.path(), config).await;
+    house.say("acme", "gone", &["one tea"]).await;
+    assert_eq!(house.found("tea").await.len(), 1);
+    let (engine, rounds) = (house.engine.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&rounds);
+    // More than a step of the follower takes in, again and again.
+    let flood = tokio::spawn(async move {
+        for _ in 0..ROUNDS {
+            for _ in 0..8 {
+                say(&engine, "other", "flood", &["x"; 250]).await;
+            }
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    while rounds.load(Ordering::Relaxed) == 0 {
+        tokio::task::yield_now().await;
+    }
+    let index = locked(&house.search.shared.index).clone().unwrap();
+    let all = index.generations(
+        Generation::new(0, 0),
+        Generation::new(i64::MAX, u128::MAX),
+        1,
+    );
+    let erased = house.search.erase(erasure_of("gone", &all.unwrap())).await;
+    assert_eq!(erased, Ok(ErasedElsewhere::default()));
+    let rounds = rounds.load(Ordering::Relaxed);
+    assert!(rounds < ROUNDS as u64, "it waited for the others");
+    flood.await.unwrap();
+    drop(index);
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_search_does_not_wait_for_what_others_go_on_saying() {
+    const ROUNDS: usize = 12;
+    let dir = tempfile::tempdir().unwrap();
+    let config = SearchConfig {
+        cpu_share: 100,
+        ..SearchConfig::default()
+    };
+    let house = open(dir.path(), config).await;
+    house.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(house.found("tea").await.len(), 1);
+    let (engine, rounds) = (house.engine.clone(), Arc::new(AtomicU64::new(0)));
+    let counted = Arc::clone(&rounds);
+    let flood = tokio::spawn(async move {
+        for round in 0..ROUNDS {
+            for _ in 0..8 {
+                say(&engine, "other", "flood", &["x"; 250]).await;
+            }
+            // Something of ours comes into the midst of it.
+            if round == 1 {
+                say(&engine, "acme", "chat", &["more tea"]).await;
+            }
+            counted.fetch_add(1, Ordering::Relaxed);
+            tokio::task::yield_now().await;
+        }
+    });
+    for (after, found) in [(1, 1), (2, 2)] {
+        while rounds.load(Ordering::Relaxed) < after {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(house.found("tea").await.len(), found);
+    }
+    let rounds = rounds.load(Ordering::Relaxed);
+    assert!(rounds < ROUNDS as u64, "it waited for the others");
+    flood.await.unwrap();
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_waits_for_an_index_only_where_there_is_something_to_erase() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house.say("acme", "chat", &["one tea"]).await;
+    assert_eq!(house.found("tea").await.len(), 1);
+    // As while it is built anew.
+    let index = locked(&house.search.shared.index).take();
+    let nothing = house.search.erase(erasure_of("none", &[])).await;
+    assert_eq!(nothing, Ok(ErasedElsewhere::default()));
+    let some = erasure_of("chat", &[Generation::new(1, 1)]);
+    let waiting = house.search.erase(some).await.unwrap();
+    assert!(waiting.has_to_wait);
+    *locked(&house.search.shared.index) = index;
     house.close().await;
 }
 

@@ -131,7 +131,7 @@ pub struct DeliveryFilter {
 /// The deliveries of one hook that are due.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DueDeliveries {
-    /// Those that are due longest first.
+    /// Tenants in turn, of each those that are due longest first.
     pub due: Vec<Delivery>,
     /// When the next one is due that is not yet.
     pub next: Option<Steady>,
@@ -326,11 +326,18 @@ pub trait Store: Send + Sync + 'static {
     /// When the store cannot be read.
     fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError>;
 
-    /// At most `max` pending deliveries of a hook that are due.
+    /// At most `max` pending deliveries of a hook that are due: one of each tenant, then the next
+    /// of each, and so on. Tenants come by name, those behind `after` first.
     ///
     /// # Errors
     /// When the store cannot be read.
-    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError>;
+    fn due(
+        &self,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> Result<DueDeliveries, StoreError>;
 
     /// How many deliveries are pending or dead.
     ///

@@ -290,8 +290,14 @@ impl Store for MemoryStore {
         Ok(self.tables().outbox.get(id).cloned())
     }
 
-    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
-        Ok(outbox::due(&self.tables().outbox, hook, now, max))
+    fn due(
+        &self,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> Result<DueDeliveries, StoreError> {
+        Ok(outbox::due(&self.tables().outbox, hook, after, now, max))
     }
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {

@@ -293,10 +293,10 @@ impl Dispatcher {
             let Some(wanted) = queue.wanted(now.steady, room) else {
                 continue;
             };
-            let hook = name.clone();
+            let (hook, after) = (name.clone(), queue.served.clone());
             let outbox = &self.hooks.shared.outbox;
             let found = outbox
-                .with_store(move |store| store.due(&hook, now.steady, wanted))
+                .with_store(move |store| store.due(&hook, after.as_ref(), now.steady, wanted))
                 .await?;
             let Some(config) = queue.hook.clone() else {
                 continue;

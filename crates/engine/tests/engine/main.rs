@@ -14,6 +14,7 @@ mod clock;
 mod commits;
 mod compaction;
 mod durability;
+mod erasures;
 mod events;
 mod failures;
 mod hooks;

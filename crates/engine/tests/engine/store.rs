@@ -44,6 +44,8 @@ pub(crate) struct FaultyStore {
     looks: AtomicU64,
     /// Times that the idempotency keys of a session were read.
     key_reads: AtomicU64,
+    /// Times that the disk's pages were cleaned.
+    cleanings: AtomicU64,
 }
 
 /// What becomes of a commit.
@@ -114,6 +116,11 @@ fn take_one(count: &AtomicU64) -> bool {
 }
 
 impl FaultyStore {
+    /// How often the disk's pages were cleaned.
+    pub(crate) fn cleanings(&self) -> u64 {
+        self.cleanings.load(Ordering::Relaxed)
+    }
+
     /// What was written so far.
     pub(crate) fn record(&self) -> MutexGuard<'_, Record> {
         self.record.lock().unwrap()
@@ -363,9 +370,15 @@ impl Store for FaultyStore {
         self.inner.delivery(id)
     }
 
-    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
+    fn due(
+        &self,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> Result<DueDeliveries, StoreError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.inner.due(hook, now, max)
+        self.inner.due(hook, after, now, max)
     }
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
@@ -428,6 +441,7 @@ impl Store for FaultyStore {
     }
 
     fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
+        self.cleanings.fetch_add(1, Ordering::Relaxed);
         self.inner.clean_pages(pages_max)
     }
 }

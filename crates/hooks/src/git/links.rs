@@ -1,10 +1,8 @@
-//! Links in what somebody said: those of schemes that are not the web's are not live. Nothing
-//! else of the text changes.
+//! Links and HTML in what somebody said: links of schemes that are not the web's are not live,
+//! and tags are shown and do nothing. Nothing else of the text changes.
 
 /// Schemes whose links stay live.
 const KNOWN: [&str; 3] = ["http:", "https:", "mailto:"];
-/// Bytes of a tag that are looked at.
-const TAG_BYTES_MAX: usize = 2_048;
 
 /// True for the target of a link that may be of another scheme, in whatever way that is written.
 pub(super) fn is_strange(target: &str) -> bool {
@@ -19,11 +17,22 @@ pub(super) fn is_strange(target: &str) -> bool {
     has_scheme && !KNOWN.iter().any(is)
 }
 
-/// The text with links of other schemes made relative, which leads nowhere.
+/// The text with links of other schemes made relative, which leads nowhere, and without HTML.
+/// Its lines end with `\n` alone.
 pub(super) fn inert(said: &str) -> String {
+    let said = with_relative_links(said);
+    let mut text = String::with_capacity(said.len());
+    let mut code = Code::default();
+    for line in said.split_inclusive('\n') {
+        code.put(&mut text, line);
+    }
+    text
+}
+
+fn with_relative_links(said: &str) -> String {
     let mut text = String::with_capacity(said.len());
     let mut rest = said;
-    while let Some(at) = rest.find([']', '<']) {
+    while let Some(at) = rest.find(']') {
         let (before, here) = rest.split_at(at);
         text.push_str(before);
         if here.starts_with("](") || here.starts_with("]:") {
@@ -37,29 +46,104 @@ pub(super) fn inert(said: &str) -> String {
             }
             rest = target;
         } else {
-            let is_live = here.starts_with('<') && leads_away(&here[1..]);
-            text.push_str(if is_live { "&lt;" } else { &here[..1] });
+            text.push(']');
             rest = &here[1..];
         }
     }
     text + rest
 }
 
-/// True behind the `<` of a link in brackets, or of a tag with a target, that is of another
-/// scheme.
-fn leads_away(after: &str) -> bool {
-    if !after.starts_with(|first: char| first.is_ascii_alphabetic() || first == '/') {
-        return false;
+/// What of a text is code, line by line (CommonMark 0.31, 4.5 and 6.1). Only there may tags stay
+/// as they were said. So what could be read in another way is no code: fences that are not at the
+/// beginning of a line, and spans that may begin in an earlier line or end at the border of a
+/// table's cell.
+#[derive(Debug, Default)]
+struct Code {
+    /// The fence that is open: its character, and how many of them.
+    fence: Option<(char, usize)>,
+    /// Whether a fence is open depends on who reads it, from here on.
+    has_other_fence: bool,
+    /// A span may have begun in this paragraph that goes on in the next line.
+    has_open_span: bool,
+}
+
+impl Code {
+    fn put(&mut self, text: &mut String, line: &str) {
+        let start = line.trim_start();
+        let is_at_start = start.len() == line.len();
+        let marks = start.len() - start.trim_start_matches(['`', '~']).len();
+        let (marks, info) = start.split_at(marks);
+        let first = marks.chars().next().filter(|_| marks.len() >= 3);
+        let is_uniform = marks.chars().all(|mark| Some(mark) == first);
+        let is_blank = info.trim_matches([' ', '\t', '\n']).is_empty();
+        match (self.fence, first) {
+            _ if self.has_other_fence => {}
+            (Some((of, least)), Some(mark)) if mark == of && marks.len() >= least => {
+                self.fence = None;
+                self.has_other_fence = !(is_at_start && is_uniform && is_blank);
+            }
+            (Some(_), _) => return text.push_str(line),
+            (None, Some(mark)) if is_at_start && is_uniform && !info.contains('`') => {
+                self.fence = Some((mark, marks.len()));
+            }
+            (None, _) => self.has_other_fence = line.contains("```") || line.contains("~~~"),
+        }
+        self.put_text(text, line);
+        if line.trim_matches([' ', '\t', '\n']).is_empty() {
+            self.has_open_span = false;
+        }
     }
-    let tag = &after[..after.floor_char_boundary(TAG_BYTES_MAX)];
-    let tag = tag.split('>').next().unwrap_or_default();
-    let gap = |c: char| c.is_ascii_whitespace() || matches!(c, '"' | '\'');
-    let mut values = tag
-        .split('=')
-        .skip(1)
-        .map(|value| value.trim_start_matches(gap));
-    let is_autolink = !tag.contains(char::is_whitespace) && is_strange(tag);
-    is_autolink || values.any(is_strange)
+
+    /// Puts a line that is in no fence.
+    fn put_text(&mut self, text: &mut String, line: &str) {
+        let mut rest = line;
+        while let Some(at) = rest.find(['<', '`']) {
+            let (before, here) = rest.split_at(at);
+            text.push_str(before);
+            let kept = match here.strip_prefix('<') {
+                Some(after) if !is_tag(after) => 1,
+                Some(_) => {
+                    text.push_str("&lt;");
+                    rest = &here[1..];
+                    continue;
+                }
+                None => match span(here).filter(|_| !text.ends_with('\\')) {
+                    Some(span) if !self.has_open_span => span,
+                    _ => {
+                        self.has_open_span = true;
+                        here.len() - here.trim_start_matches('`').len()
+                    }
+                },
+            };
+            text.push_str(&here[..kept]);
+            rest = &here[kept..];
+        }
+        text.push_str(rest);
+    }
+}
+
+/// The length of the span of code that begins here, if it ends in this line and in this cell.
+fn span(here: &str) -> Option<usize> {
+    let ticks = here.len() - here.trim_start_matches('`').len();
+    let mut at = ticks;
+    loop {
+        at += here[at..].find('`')?;
+        let run = here[at..].len() - here[at..].trim_start_matches('`').len();
+        at += run;
+        if run == ticks {
+            return Some(at).filter(|end| !here[..*end].contains('|'));
+        }
+    }
+}
+
+/// True behind a `<` that may begin a tag, a comment or a link of an unknown scheme.
+fn is_tag(after: &str) -> bool {
+    let ends = |char: char| char.is_whitespace() || matches!(char, '<' | '>' | '`');
+    let target = after.split(ends).next().unwrap_or_default();
+    let is_closed = after[target.len()..].starts_with('>');
+    let is_link = is_closed && target.contains(':') && !is_strange(target);
+    !is_link
+        && after.starts_with(|first: char| first.is_ascii_alphabetic() || "/!?".contains(first))
 }
 
 #[cfg(test)]
@@ -82,6 +166,7 @@ mod tests {
             ("<ssh://host/>", "&lt;ssh://host/>"),
             ("<a href='javascript:x'>", "&lt;a href='javascript:x'>"),
             ("<img src=data:x>", "&lt;img src=data:x>"),
+            ("[a](<javascript:x>)<b>", "[a](<./javascript:x>)&lt;b>"),
         ] {
             assert_eq!(inert(said), shown);
         }
@@ -91,13 +176,66 @@ mod tests {
     fn all_other_text_stays_as_it_was_said() {
         for said in [
             "",
-            "a < b, Vec<String>, a[0](x), list[i]: 5 and [x]: note",
+            "a < b, 1 <2, <- and a[0](x), list[i]: 5 and [x]: note",
             "[a](https://a.example/b:c) <http://a.example> [b](HTTP://x)",
             "[a](/b:c) [b](#c:d) [c](mailto:a@b.example)",
-            "<a href=\"https://a.example\">x</a> if a <b && c> d",
-            "std::vector<int> x; a<b>c();",
+            "`Vec<String>` and ``a ` <b>``, <mailto:a@b.example>",
+            "so:\n```html\n<b>\n  ```x\n```\nand",
+            "~~~\n<b>\n```\n<i>\n~~~~\n",
+            "````\n```\n<b>\n````",
         ] {
             assert_eq!(inert(said), said);
         }
+    }
+
+    #[test]
+    fn html_is_shown_and_does_nothing() {
+        for (said, shown) in [
+            (
+                "<script>alert(1)</script>",
+                "&lt;script>alert(1)&lt;/script>",
+            ),
+            ("<!-- a", "&lt;!-- a"),
+            ("<?php", "&lt;?php"),
+            (
+                "<a href=\"https://a.example\">x</a>",
+                "&lt;a href=\"https://a.example\">x&lt;/a>",
+            ),
+            ("std::vector<int> x; a<b", "std::vector&lt;int> x; a&lt;b"),
+            (
+                "<https://a.example onclick=x>",
+                "&lt;https://a.example onclick=x>",
+            ),
+            ("<https://a", "&lt;https://a"),
+            ("<details open ontoggle=x>", "&lt;details open ontoggle=x>"),
+        ] {
+            assert_eq!(inert(said), shown);
+        }
+    }
+
+    #[test]
+    fn what_is_not_surely_code_has_no_tags() {
+        for said in [
+            "an open ` here\n`<b>`",
+            "\\`<b>`",
+            "``<b>`",
+            "a|b\n-|-\n`<b>|`",
+            // The fence of a list's item ends with it.
+            "- a\n  ```\n<b>\n  ```",
+            "  ```\n```\n<b>\n```",
+            "> ```\n```\n<b>\n```",
+            "```\n   ```\n<b>\n```",
+            "```\n\t```\n<b>\n```",
+            "```\n```\n<b>",
+            "```a`\n<b>\n```",
+            "~~~`\n~~~\n<b>",
+            "``~\n<b>",
+        ] {
+            let shown = inert(said);
+            assert!(!shown.contains("<b>"), "{said:?} is {shown:?}");
+            assert_eq!(shown.replace("&lt;", "<"), said);
+        }
+        let next = "an open ` here\n\n`<b>`";
+        assert_eq!(inert(next), next, "a paragraph ends what was open in it");
     }
 }

@@ -177,10 +177,10 @@ fn media(text: &mut String, media_type: &str, source: &MediaSource, name: &str) 
     };
 }
 
-/// Each line behind `>`: what begins in a quote ends with it.
+/// Each line behind `>`: what Markdown begins in a quote ends with it, and HTML begins nowhere.
 fn quoted(text: &mut String, said: &str) {
     text.push('\n');
-    for line in visible(&links::inert(said)).lines() {
+    for line in links::inert(&visible(said)).lines() {
         text.push_str(if line.is_empty() { ">" } else { "> " });
         text.push_str(line);
         text.push('\n');

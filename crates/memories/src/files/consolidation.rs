@@ -77,7 +77,8 @@ impl MemoryWriter<'_> {
             None => None,
             Some(session) => Some(self.digest(session.as_str())?),
         };
-        let count = "UPDATE memories SET recalls = recalls + 1,
+        // One more than SQLite's greatest integer would be no integer.
+        let count = "UPDATE memories SET recalls = recalls + (recalls < 9223372036854775807),
              recalled = max(ifnull(recalled, 0), ?2)
              WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
         let insert = "INSERT INTO recall_events (at, memory, session, query, rank, score)

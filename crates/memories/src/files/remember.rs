@@ -300,7 +300,7 @@ impl MemoryWriter<'_> {
     fn reinforce(&self, was: &MemoryRow, command: &RememberCommand) -> Answer<MemoryRow> {
         let mut row = was.clone();
         row.memory.content.clone_from(&command.fact.content);
-        row.memory.reinforced += 1;
+        row.memory.reinforced = row.memory.reinforced.saturating_add(1);
         row.memory.updated_at = command.at;
         unite(&mut row.memory, &memory_of(command));
         self.save(was, &mut row)?;
@@ -399,7 +399,8 @@ fn memory_of(command: &RememberCommand) -> Memory {
 
 /// Lets a memory take the place of one that says the same.
 pub(super) fn take_over(newer: &mut Memory, older: &Memory) {
-    newer.reinforced += older.reinforced + 1;
+    let older_says = older.reinforced.saturating_add(1);
+    newer.reinforced = newer.reinforced.saturating_add(older_says);
     unite(newer, older);
 }
 

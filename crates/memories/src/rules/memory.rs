@@ -179,6 +179,9 @@ impl MemoryLimits {
     pub const LEASE_BYTES: usize = 256 << 10;
     /// Memories of one import.
     pub const IMPORTED: usize = 500;
+    /// How often an imported memory was recalled or reinforced, at most: as much as a number of
+    /// JSON holds everywhere.
+    pub const COUNTED: u64 = 1 << 53;
 }
 
 impl Default for MemoryLimits {

@@ -12,6 +12,7 @@
 mod assigned;
 mod card;
 mod key_block;
+mod plain;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,7 @@ use std::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use crate::MemoryError;
+use plain::Plain;
 
 /// How a text with a secret is handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
@@ -46,6 +48,33 @@ pub struct Finding {
 
 /// The secrets in a text, in their order; none overlap.
 pub fn find(text: &str) -> Vec<Finding> {
+    let mut found = find_in(text);
+    let normalized = Plain::normalized(text);
+    if let Some(plain) = &normalized {
+        let more = find_in(&plain.text).into_iter();
+        found.extend(more.map(|finding| finding.in_text(plain)));
+    }
+    // A token's end is not known there: of what was found already more would go than it.
+    let read = normalized.as_ref().map_or(text, |plain| &plain.text);
+    if let Some(joined) = Plain::joined(read) {
+        let mut cut = Vec::new();
+        rules::find(&joined.text, &mut cut);
+        for finding in cut {
+            let finding = finding.in_text(&joined);
+            let finding = match &normalized {
+                Some(plain) => finding.in_text(plain),
+                None => finding,
+            };
+            if !found.iter().any(|known| known.overlaps(&finding)) {
+                found.push(finding);
+            }
+        }
+    }
+    apart(found)
+}
+
+/// The secrets in a text as it is written.
+fn find_in(text: &str) -> Vec<Finding> {
     // From the surest to the one that guesses most: of two that overlap, the first names it.
     let mut found = Vec::new();
     key_block::find(text, &mut found);
@@ -53,6 +82,20 @@ pub fn find(text: &str) -> Vec<Finding> {
     card::find(text, &mut found);
     assigned::find(text, &mut found);
     apart(found)
+}
+
+impl Finding {
+    /// The same in the text that this was made of.
+    fn in_text(self, plain: &Plain) -> Self {
+        Self {
+            range: plain.place(&self.range),
+            ..self
+        }
+    }
+
+    fn overlaps(&self, other: &Self) -> bool {
+        self.range.start < other.range.end && other.range.start < self.range.end
+    }
 }
 
 /// The text with a mark in place of each finding; findings are those of this text. The marks

@@ -132,7 +132,7 @@ impl Memories {
     pub async fn import(
         &self,
         tenant: &Tenant,
-        memories: Vec<Memory>,
+        mut memories: Vec<Memory>,
     ) -> Result<Imported, MemoryError> {
         let config = self.config();
         let limits = &config.limits;
@@ -141,7 +141,9 @@ impl Memories {
             let problem = format!("{} are more than {limit}", memories.len());
             return Err(MemoryError::invalid("memories", problem));
         }
-        for memory in &memories {
+        for memory in &mut memories {
+            memory.recalls = memory.recalls.min(MemoryLimits::COUNTED);
+            memory.reinforced = memory.reinforced.min(MemoryLimits::COUNTED);
             // An imported memory is stored as it is, so a secret in it can only be refused.
             if config.secrets != SecretPolicy::Allow {
                 for text in std::iter::once(&memory.content).chain(&memory.tags) {

@@ -22,6 +22,25 @@ fn tell(kit: &Kit, hours: i64, query: u8, hits: &[(u64, f32)], limits: &MemoryLi
 }
 
 #[test]
+fn a_count_of_recalls_that_is_full_stays_so_and_loses_nothing_else() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "fact");
+    let mut poisoned = kit.get(id(1)).unwrap();
+    (poisoned.id, poisoned.content) = (id(2), "other".into());
+    (poisoned.recalls, poisoned.reinforced) = (u64::MAX, u64::MAX);
+    kit.write(move |writer| writer.import(&[poisoned], &limits()));
+    for hours in 0..2 {
+        tell(&kit, hours, 1, &[(1, 0.5), (2, 0.5)], &limits());
+    }
+    let full = i64::MAX.unsigned_abs();
+    assert_eq!(kit.get(id(1)).unwrap().recalls, 2);
+    assert_eq!(kit.get(id(2)).unwrap().recalls, full);
+    // Said again it is reinforced, as often as it may be.
+    kit.remember(order(3, fact("ann", MemoryKind::Project, "other")));
+    assert_eq!(kit.get(id(2)).unwrap().reinforced, full);
+}
+
+#[test]
 fn recalls_are_counted_and_folded() {
     let kit = Kit::new();
     for number in 1..=3 {

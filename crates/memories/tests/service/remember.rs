@@ -7,7 +7,7 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_engine::Blocking;
-use memoird_memories::rules::{MemoryKind, NearDuplicate, Outcome, Visibility};
+use memoird_memories::rules::{MemoryKind, MemoryLimits, NearDuplicate, Outcome, Visibility};
 use memoird_memories::{MemoryError, RememberRequest};
 use tokio::task::JoinSet;
 
@@ -36,6 +36,23 @@ fn bytes(world: &World) -> u64 {
         .unwrap()
         .map(|entry| entry.unwrap().metadata().unwrap());
     sizes.map(|meta| meta.len()).sum()
+}
+
+#[tokio::test(start_paused = true)]
+async fn counts_of_an_import_are_bounded() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    let first = bot.remember(keyed(1, "likes tea")).await.unwrap();
+    let mut memory = first.memory;
+    memory.id = "01M834QB4SVSSV8V3VS1JPQNB1".parse().unwrap();
+    memory.content = "likes coffee".to_owned();
+    (memory.recalls, memory.reinforced) = (u64::MAX, u64::MAX);
+    let id = memory.id;
+    let imported = bot.memories.import(&bot.tenant, vec![memory]).await;
+    assert_eq!(imported.unwrap().added, 1);
+    let kept = bot.memory(id).await.unwrap();
+    assert_eq!(kept.recalls, MemoryLimits::COUNTED);
+    assert_eq!(kept.reinforced, MemoryLimits::COUNTED);
 }
 
 #[tokio::test(start_paused = true)]

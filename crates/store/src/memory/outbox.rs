@@ -1,9 +1,9 @@
 //! What hooks are owed, as a map: the questions that the journal answers by its indexes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use memoird_core::change::EndReason;
-use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey};
+use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 
@@ -61,7 +61,13 @@ pub(super) fn list(
     outbox.values().filter(passes).take(max).cloned().collect()
 }
 
-pub(super) fn due(outbox: &Outbox, hook: &HookName, now: Steady, max: usize) -> DueDeliveries {
+pub(super) fn due(
+    outbox: &Outbox,
+    hook: &HookName,
+    after: Option<&TenantId>,
+    now: Steady,
+    max: usize,
+) -> DueDeliveries {
     let is_pending = |delivery: &&Delivery| {
         delivery.id.hook == *hook && delivery.state == DeliveryState::Pending
     };
@@ -71,6 +77,14 @@ pub(super) fn due(outbox: &Outbox, hook: &HookName, now: Steady, max: usize) -> 
         .cloned()
         .collect();
     due.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
+    let mut earlier: HashMap<TenantId, usize> = HashMap::new();
+    due.sort_by_cached_key(|delivery| {
+        let tenant = &delivery.key.tenant;
+        let place = earlier.entry(tenant.clone()).or_default();
+        *place += 1;
+        let is_behind = after.is_some_and(|after| tenant <= after);
+        (*place, is_behind, tenant.clone())
+    });
     due.truncate(max);
     let next = pending()
         .map(|delivery| delivery.due)

@@ -302,8 +302,14 @@ impl Store for SqliteStore {
         self.read(|connection| outbox::delivery(connection, id))
     }
 
-    fn due(&self, hook: &HookName, now: Steady, max: usize) -> Result<DueDeliveries, StoreError> {
-        self.read(|connection| outbox::due(connection, hook, now, max))
+    fn due(
+        &self,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> Result<DueDeliveries, StoreError> {
+        self.read(|connection| outbox::due(connection, hook, after, now, max))
     }
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
@@ -384,6 +390,8 @@ impl Store for SqliteStore {
     }
 
     fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        // The log has them still: retention empties it.
+        self.is_log_stale.store(true, Ordering::Relaxed);
         erase::forget_names(self.writer().connection(), id, rows_max)
     }
 

@@ -1,5 +1,5 @@
 //! What hooks are owed: written with the end that owes it, outcomes are recorded one transaction for
-//! many, found by hook and by the time at which it is due.
+//! many, found by hook, by tenant and by the time at which it is due.
 
 use rusqlite::types::ToSql;
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
@@ -14,6 +14,9 @@ use super::row::{GenerationRow, count, damaged, id, reason_name, reason_of, whol
 use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, StoreError};
 
 const COLUMNS: &str = "generation, hook, tenant, session, reason, state, tries, last_error, due";
+
+/// What a hook owes and is to be tried.
+const PENDING: &str = "FROM outbox WHERE state <> 'done' AND hook = ?1 AND state = 'pending'";
 
 const STATES: [(DeliveryState, &str); 3] = [
     (DeliveryState::Pending, "pending"),
@@ -103,23 +106,81 @@ pub(super) fn delivery(
 pub(super) fn due(
     connection: &Connection,
     hook: &HookName,
+    after: Option<&TenantId>,
     now: Steady,
     max: usize,
 ) -> Result<DueDeliveries, StoreError> {
     let view = connection.unchecked_transaction()?;
-    let pending = "FROM outbox WHERE state <> 'done' AND hook = ?1 AND state = 'pending'";
-    let sql = format!("SELECT {COLUMNS} {pending} AND due <= ?2 ORDER BY due LIMIT ?3");
+    let waiting = waiting_tenants(&view, hook, now)?;
+    let next = waiting.iter().filter_map(|waiting| waiting.next).min();
+    let with_due = waiting.iter().filter(|waiting| waiting.has_due);
+    let (first, behind): (Vec<_>, Vec<_>) =
+        with_due.partition(|waiting| after.is_none_or(|after| waiting.tenant > *after));
+    let tenants: Vec<_> = first.into_iter().chain(behind).take(max).collect();
+    let sql = format!(
+        "SELECT {COLUMNS} {PENDING} AND tenant = ?2 AND due <= ?3 ORDER BY due, generation"
+    );
+    let prepare = |_| view.prepare(&sql);
+    let mut statements: Vec<_> = tenants.iter().map(prepare).collect::<Result<_, _>>()?;
+    let mut in_turn = Vec::new();
+    for (statement, waiting) in statements.iter_mut().zip(&tenants) {
+        let parameters = params![hook.as_str(), waiting.tenant.as_str(), whole(now.0)];
+        in_turn.push(statement.query(parameters)?);
+    }
+    let mut due = Vec::new();
+    // One of each tenant, again and again.
+    while due.len() < max && !in_turn.is_empty() {
+        for mut of_tenant in std::mem::take(&mut in_turn) {
+            if due.len() == max {
+                break;
+            }
+            if let Some(row) = of_tenant.next()? {
+                due.push(read(row)?);
+                in_turn.push(of_tenant);
+            }
+        }
+    }
+    Ok(DueDeliveries { due, next })
+}
+
+/// A tenant that a hook owes something.
+struct Waiting {
+    tenant: TenantId,
+    /// Something of it is due.
+    has_due: bool,
+    /// When the next of it is due that is not yet.
+    next: Option<Steady>,
+}
+
+/// The tenants that a hook owes something, by name. Each costs a few looks into the index,
+/// however much it is owed.
+fn waiting_tenants(
+    view: &Connection,
+    hook: &HookName,
+    now: Steady,
+) -> Result<Vec<Waiting>, StoreError> {
+    let sql = format!(
+        "WITH RECURSIVE waiting (name) AS (
+             SELECT min(tenant) {PENDING}
+             UNION ALL
+             SELECT (SELECT min(tenant) {PENDING} AND tenant > waiting.name)
+             FROM waiting WHERE waiting.name IS NOT NULL
+         )
+         SELECT name,
+             (SELECT min(due) {PENDING} AND tenant = waiting.name) <= ?2,
+             (SELECT min(due) {PENDING} AND tenant = waiting.name AND due > ?2)
+         FROM waiting WHERE name IS NOT NULL"
+    );
     let mut statement = view.prepare_cached(&sql)?;
-    let max = i64::try_from(max).unwrap_or(i64::MAX);
-    let rows = statement.query_map(params![hook.as_str(), whole(now.0), max], read)?;
-    let due = rows.collect::<Result<_, _>>()?;
-    let sql = format!("SELECT due {pending} AND due > ?2 ORDER BY due LIMIT 1");
-    let mut statement = view.prepare_cached(&sql)?;
-    let next = statement.query_row(params![hook.as_str(), whole(now.0)], |row| count(row, 0));
-    Ok(DueDeliveries {
-        due,
-        next: next.optional()?.map(Steady),
-    })
+    let rows = statement.query_map(params![hook.as_str(), whole(now.0)], |row| {
+        let next: Option<i64> = row.get(2)?;
+        Ok(Waiting {
+            tenant: id(row, 0, TenantId::parse)?,
+            has_due: row.get(1)?,
+            next: next.map(|_| count(row, 2)).transpose()?.map(Steady),
+        })
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
 }
 
 pub(super) fn open_deliveries(connection: &Connection) -> Result<Vec<DeliveryCount>, StoreError> {

@@ -214,7 +214,8 @@ CREATE TABLE erasure_given (
 
 /// `outbox` holds what hooks are owed, written with the end that owes it. The first journals
 /// had none, and the version stayed the same when it came: so a journal of any version may
-/// lack it, and it is looked for at each start.
+/// lack it, and it is looked for at each start. So is its index, which found deliveries without
+/// regard to their tenants once.
 const OUTBOX: &str = "
 CREATE TABLE IF NOT EXISTS outbox (
     generation BLOB    NOT NULL,
@@ -228,7 +229,9 @@ CREATE TABLE IF NOT EXISTS outbox (
     due        INTEGER NOT NULL,
     PRIMARY KEY (generation, hook)
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS outbox_open ON outbox (hook, state, due, tenant) WHERE state <> 'done';
+DROP INDEX IF EXISTS outbox_open;
+CREATE INDEX IF NOT EXISTS outbox_waiting ON outbox (hook, state, tenant, due)
+    WHERE state <> 'done';
 ";
 
 /// The newest schema.

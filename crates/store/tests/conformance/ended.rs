@@ -209,7 +209,7 @@ fn what_is_due_has_its_content_from_that_very_moment() {
         for batch in 0..BATCHES {
             let hook = hook(&format!("hook-{batch}"));
             let due = loop {
-                let found = store.due(&hook, Steady(5), 1).unwrap().due;
+                let found = store.due(&hook, None, Steady(5), 1).unwrap().due;
                 if !found.is_empty() {
                     break found;
                 }
@@ -277,7 +277,10 @@ fn memory_keeps_what_is_owed_as_long_as_there_is_room() {
         (record.key, record.turns.len(), record.at),
         (first.key.clone(), 1, now(1))
     );
-    assert_eq!(store.due(&hook("b"), Steady(1), 9).unwrap().due.len(), 1);
+    assert_eq!(
+        store.due(&hook("b"), None, Steady(1), 9).unwrap().due.len(),
+        1
+    );
     assert!(keep(2, 10_000).0);
     assert!(!keep(3, 6_000).0, "two of them are owed");
     assert_eq!(

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use memoird_core::change::{Change, EndReason};
-use memoird_core::ids::{DeliveryId, Generation, HookName};
+use memoird_core::ids::{DeliveryId, Generation, HookName, TenantId};
 use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
 use memoird_store::{DeliveryCount, DeliveryFilter, DeliveryOutcome, PruneBefore, Refused, Store};
@@ -19,6 +19,7 @@ for_every_store!(
     deliveries_are_listed_by_id_and_by_each_filter,
     pages_of_deliveries_hold_each_of_them_once,
     what_is_due_comes_in_the_order_in_which_it_became_due,
+    tenants_have_what_is_due_in_turn,
     a_settled_delivery_is_what_it_was_settled_to,
     a_dropped_delivery_stays_dropped,
     open_deliveries_are_counted_by_tenant_hook_and_state,
@@ -226,7 +227,7 @@ fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
     let chats = [40, 10, 30, 20].map(|at| owing(store, &format!("s{at}"), at, &["a", "b"]));
     let [forty, ten, thirty, twenty] = chats.each_ref().map(Chat::generation);
     let due = |at, max| {
-        let found = store.due(&hook("a"), Steady(at), max).unwrap();
+        let found = store.due(&hook("a"), None, Steady(at), max).unwrap();
         let generations: Vec<_> = found.due.iter().map(|owed| owed.id.generation).collect();
         (generations, found.next.map(|next| next.0))
     };
@@ -249,11 +250,58 @@ fn what_is_due_comes_in_the_order_in_which_it_became_due(store: &dyn Store) {
     store.record_outcomes(&states).unwrap();
     assert_eq!(due(34, 9), (vec![], Some(35)));
     assert_eq!(due(50, 9), (vec![ten, forty], None));
-    assert_eq!(store.due(&hook("b"), Steady(99), 9).unwrap().due.len(), 4);
     assert_eq!(
-        store.due(&hook("none"), Steady(99), 9).unwrap(),
+        store
+            .due(&hook("b"), None, Steady(99), 9)
+            .unwrap()
+            .due
+            .len(),
+        4
+    );
+    assert_eq!(
+        store.due(&hook("none"), None, Steady(99), 9).unwrap(),
         Default::default()
     );
+}
+
+fn tenants_have_what_is_due_in_turn(store: &dyn Store) {
+    let mut at = 10;
+    let mut owe = |tenant: &str| {
+        at += 10;
+        let generation = Generation::new(i64::try_from(at).unwrap(), u128::from(at));
+        let (chat, begin) = Chat::begin(&key(tenant, &at.to_string()), generation, at);
+        must_write(store, [begin]);
+        must_write(store, [owing_end(&chat, at + 1, &["a"])]);
+    };
+    for tenant in [
+        "flood", "flood", "flood", "flood", "quiet", "flood", "other", "quiet",
+    ] {
+        owe(tenant);
+    }
+    let due = |after: Option<&str>, at, max| {
+        let after = after.map(|tenant| TenantId::parse(tenant).unwrap());
+        let found = store.due(&hook("a"), after.as_ref(), Steady(at), max);
+        let due = found.unwrap().due.into_iter();
+        let due = due.map(|owed| format!("{} {}", owed.key.tenant, owed.key.session));
+        due.collect::<Vec<_>>()
+    };
+    let all = [
+        "flood 20", "other 80", "quiet 60", "flood 30", "quiet 90", "flood 40", "flood 50",
+        "flood 70",
+    ];
+    assert_eq!(due(None, 99, 9), all);
+    assert_eq!(due(None, 99, 4), all[..4]);
+    assert_eq!(
+        due(Some("flood"), 99, 3),
+        ["other 80", "quiet 60", "flood 20"]
+    );
+    assert_eq!(due(Some("flood"), 99, 1), ["other 80"]);
+    assert_eq!(due(Some("zzz"), 99, 1), ["flood 20"]);
+    assert_eq!(
+        due(Some("quiet"), 75, 9)[..3],
+        ["flood 20", "quiet 60", "flood 30"]
+    );
+    assert_eq!(due(Some("flood"), 45, 2), ["flood 20", "flood 30"]);
 }
 
 fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {

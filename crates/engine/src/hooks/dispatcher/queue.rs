@@ -2,7 +2,7 @@
 
 use std::collections::HashSet;
 
-use memoird_core::ids::Generation;
+use memoird_core::ids::{Generation, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::time::Steady;
 use memoird_store::DueDeliveries;
@@ -20,6 +20,8 @@ pub(super) struct HookQueue {
     look_at: Option<Steady>,
     /// Which of all starts was its last one.
     pub(super) started: u64,
+    /// The tenant that it served last: the next place is for those behind it.
+    pub(super) served: Option<TenantId>,
 }
 
 impl HookQueue {
@@ -31,6 +33,7 @@ impl HookQueue {
             attempts: 0,
             look_at,
             started: 0,
+            served: None,
         }
     }
 
@@ -95,6 +98,7 @@ impl HookQueue {
             .collect();
         for batch in &batches {
             self.attempts += 1;
+            self.served = batch.last().map(|delivery| delivery.key.tenant.clone());
             self.running
                 .extend(batch.iter().map(|delivery| delivery.id.generation));
         }

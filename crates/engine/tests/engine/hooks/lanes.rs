@@ -10,7 +10,7 @@ use tokio::time::sleep;
 use super::script::{Act, ScriptedHook};
 use super::{LIMIT, hooked, states, with_hooks};
 use crate::bot::Bot;
-use crate::kit::{TTL, World, begun, settle, unswept};
+use crate::kit::{TTL, World, begun, capped, settle, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -75,6 +75,33 @@ async fn a_hook_that_hangs_holds_up_no_other_hook() {
         end_many(&engine, 100).await;
         assert_eq!(quick.count(), 200, "{other} waits for {name}");
         assert_eq!(hanging.most(), 7, "one is left for the other");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_slow_calls_of_a_tenant_hold_up_nobody_elses() {
+    for concurrency in [1, 4] {
+        let hook = ScriptedHook::always(Act::Slow(SECOND));
+        let mut hooked = hooked("a", &hook);
+        hooked.concurrency = concurrency;
+        let mut config = with_hooks(unswept(), [hooked]);
+        config.tenants.push(capped("other", 100));
+        let engine = World::new(config).open().await;
+        end_many(&engine, 100).await;
+        let other = Bot::of(&engine, "other");
+        for id in ["x", "y", "z"] {
+            other.say(id, "hello").await.unwrap();
+            other.end(id).await.unwrap();
+        }
+        settle().await;
+        // What is under way ends; then each has every other place.
+        sleep(7 * SECOND).await;
+        let calls = hook.calls();
+        let is_other = |id: &str| ["x", "y", "z"].contains(&id);
+        let served = calls
+            .iter()
+            .filter(|call| is_other(call.content.session.as_str()));
+        assert_eq!(served.count(), 3, "with {concurrency}, of {}", calls.len());
     }
 }
 

@@ -40,6 +40,9 @@ const ASSIGNED: &str = r#"(?ix)
 /// Bytes of a value that are looked at; where they are a secret, so is the rest of it.
 const VALUE_BYTES_MAX: usize = 512;
 
+/// Bytes of a password of several words.
+const PHRASE_BYTES_MAX: usize = 128;
+
 /// A text without these has no key.
 const NEAR: &str =
     r"(?i)pass|pwd|key|secret|token|cred|bearer|authorization|kennwort|contrase|senha";
@@ -96,6 +99,15 @@ fn assigned(text: &str, said: Said, key: Match<'_>, captures: &Captures<'_>) -> 
     let quote = captures.get(4).map(|quote| quote.as_str().as_bytes()[0]);
     let bytes = &text.as_bytes()[start..];
     let end = text.floor_char_boundary(start + length(bytes, quote, VALUE_BYTES_MAX));
+    let sign = captures.get(3).map_or("", |sign| sign.as_str().trim());
+    if let (Said::Password, "=" | ":", Some(quote)) = (said, sign, quote)
+        && let Some(length) = phrase_length(&text[start..], quote)
+    {
+        return Some(Finding {
+            range: start..start + length,
+            what: said.what(),
+        });
+    }
     let value = said.secret(&text[start..end])?;
     let is_cut = end - start > VALUE_BYTES_MAX - 4;
     let length = if is_cut {
@@ -120,6 +132,26 @@ fn length(bytes: &[u8], quote: Option<u8>, bytes_max: usize) -> usize {
         .take(bytes_max)
         .take_while(|byte| !is_end(byte))
         .count()
+}
+
+/// How long a password of several words is that ends with this quote; `None`: it is none, such
+/// as what a form says.
+fn phrase_length(text: &str, quote: u8) -> Option<usize> {
+    const WORDS: &str = "password passphrase passcode pwd must should is are be at least max                          characters digits letters string required optional enter forgot                          forgotten wrong invalid incorrect not no none null too short long your                          my the a an it to";
+    let length = text
+        .bytes()
+        .take(PHRASE_BYTES_MAX)
+        .position(|byte| byte == quote)?;
+    let is_own = |word: &str| {
+        let lower = word.to_lowercase();
+        !word.is_empty()
+            && !word.contains(['.', ',', ':', '(', '\n'])
+            && !WORDS.split(' ').any(|word| word == lower)
+    };
+    let phrase = &text[..length];
+    let words = phrase.split(' ');
+    let is_phrase = (2..=8).contains(&words.clone().count()) && words.into_iter().all(is_own);
+    (is_phrase && length >= 8 && !is_placeholder(phrase)).then_some(length)
 }
 
 /// `Bearer` and `Basic` are followed by a blank and the value.

@@ -19,8 +19,11 @@ const CARD_WORDS: &str = "card visa amex express credit debit karte carte tarjet
 const OTHER_WORDS: &str = "order tracking invoice parcel shipment ticket imei phone tel call \
                            isbn ean ref reference";
 
-/// Digits with single spaces or dashes between groups of them.
-static NUMBER: LazyLock<Regex> = LazyLock::new(|| compiled("[0-9](?:[ -]?[0-9])*"));
+/// What may stand between groups of digits.
+const SEPARATORS: [char; 3] = [' ', '-', '.'];
+
+/// Digits with single separators between groups of them.
+static NUMBER: LazyLock<Regex> = LazyLock::new(|| compiled("[0-9](?:[ .-]?[0-9])*"));
 
 pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
     for number in NUMBER.find_iter(text) {
@@ -36,12 +39,13 @@ pub(super) fn find(text: &str, found: &mut Vec<Finding>) {
 
 /// True when a number is written as on a card, or without any gaps.
 fn is_card_like(number: &str) -> bool {
-    let groups: Vec<usize> = number.split([' ', '-']).map(str::len).collect();
+    let groups: Vec<usize> = number.split(SEPARATORS).map(str::len).collect();
     let is_grouped = matches!(
         *groups.as_slice(),
         [_] | [4, 6, 4 | 5] | [6, 13] | [4, 4, 4, 1..=4] | [4, 4, 4, 4, 1..=3]
     );
-    let has_one_separator = !(number.contains(' ') && number.contains('-'));
+    let separators = SEPARATORS.iter().filter(|one| number.contains(**one));
+    let has_one_separator = separators.count() <= 1;
     is_grouped && has_one_separator && (13..=19).contains(&groups.iter().sum::<usize>())
 }
 

@@ -243,6 +243,43 @@ fn told() -> Vec<(&'static str, String)> {
         ("card number", "diners ⟦3056 930902 5904⟧".to_owned()),
         ("card number", "visa card ⟦4222222222222⟧".to_owned()),
         ("card number", "card=⟦2223003122003222⟧&cvc=1".to_owned()),
+        ("card number", "my card: ⟦4111.1111.1111.1111⟧.".to_owned()),
+        (
+            "card number",
+            "⟦4111\u{a0}1111\u{a0}1111\u{a0}1111⟧".to_owned(),
+        ),
+        ("card number", "⟦4111–1111–1111–1111⟧".to_owned()),
+        (
+            "card number",
+            "a\u{200b} ⟦4111\u{200b}1111\u{2060}1111\u{ad}1111⟧".to_owned(),
+        ),
+        (
+            "card number",
+            "是 ⟦４１１１１１１１１１１１１１１１⟧ é".to_owned(),
+        ),
+        ("card number", "⟦٤١١١١١١١١١١١١١١١⟧".to_owned()),
+        ("card number", "⟦४१११ ११११ ११११ ११११⟧".to_owned()),
+        (
+            "GitHub token",
+            format!("é ⟦ghp_{}\u{200b}{}⟧ é", key(12), key(24)),
+        ),
+        (
+            "GitHub token",
+            format!("note ⟦ghp_{}\n{}⟧ end", key(19), key(17)),
+        ),
+        (
+            "GitHub token",
+            format!("⟦ｇｈｐ＿{}\r\n{}⟧", key(19), key(17)),
+        ),
+        (
+            "Google client secret",
+            format!("{{\"client_secret\":\"⟦GOCSPX-{}⟧\"}}", key(24)),
+        ),
+        ("password", "pwd='⟦correct horse⟧'".to_owned()),
+        (
+            "password",
+            "\"password\": \"⟦Blue horses fly⟧\", \"id\": 1".to_owned(),
+        ),
     ]
 }
 
@@ -327,6 +364,10 @@ const HARMLESS: &[&str] = &[
     "resetPasswordConfirmation = forgottenPasswordToken",
     "token: resetPasswordConfirmation",
     "the keyboard is a Model M 1391401",
+    "\"password\": \"wrong password\", pwd='enter it here'",
+    "password: \"At least 8 characters\", passcode = 'too short'",
+    "versions 4111.1111.1111.1112, 10.11.12.13 and ４１ or ٤١١١",
+    "it begins with ghp_\nand goes on in the next line, or sk-\nthe other",
 ];
 
 /// Takes the marks out of a text, and says where the secret stands.

@@ -1,0 +1,136 @@
+//! Erasures of several tenants: one that asks for many holds up nobody else's, and cleaning the
+//! disk's pages is done once for many.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_engine::{EraseFuture, EraseRequest, EraseTarget, ErasedElsewhere, Eraser};
+use memoird_store::ErasureStage;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::bot::Bot;
+use crate::kit::{ACME, World, capped, session_id, soon, tenant_id, unswept};
+
+const OTHER: &str = "other";
+
+/// Takes its time, and notes for whom it was called.
+#[derive(Debug, Default)]
+struct SlowEraser {
+    called_for: Mutex<Vec<TenantId>>,
+    /// So often it first has to wait.
+    waits: Mutex<u64>,
+}
+
+impl Eraser for SlowEraser {
+    fn name(&self) -> &'static str {
+        "slow"
+    }
+
+    fn erase(&self, request: EraseRequest) -> EraseFuture<'_> {
+        Box::pin(async move {
+            let mut erased = ErasedElsewhere::default();
+            {
+                let mut waits = self.waits.lock().unwrap();
+                erased.has_to_wait = *waits > 0;
+                *waits = waits.saturating_sub(1);
+            }
+            if !erased.has_to_wait {
+                self.called_for.lock().unwrap().push(request.tenant);
+                sleep(Duration::from_secs(1)).await;
+            }
+            Ok(erased)
+        })
+    }
+}
+
+fn two_tenants() -> World {
+    let mut config = unswept();
+    config.tenants = vec![capped(ACME, 1_000), capped(OTHER, 1_000)];
+    World::new(config)
+}
+
+/// Asks to erase these sessions, all at once; true for each that was done when it was answered.
+fn ask(bot: &Bot, sessions: impl IntoIterator<Item = String>) -> JoinSet<bool> {
+    let mut asked = JoinSet::new();
+    for session in sessions {
+        let bot = bot.clone();
+        asked.spawn(async move {
+            let target = EraseTarget::Session {
+                session: session_id(&session),
+                generation: None,
+            };
+            let erased = bot.engine.erasures.erase(&bot.tenant, target).await;
+            erased.unwrap().stage == ErasureStage::Done
+        });
+    }
+    asked
+}
+
+fn names(count: usize) -> impl Iterator<Item = String> {
+    (0..count).map(|number| format!("chat-{number}"))
+}
+
+#[tokio::test(start_paused = true)]
+async fn many_erasures_of_a_tenant_hold_up_nobody_elses() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    for session in names(30) {
+        acme.say(&session, "hello").await.unwrap();
+    }
+    other.say("one", "hello").await.unwrap();
+    let flood = ask(&acme, names(30));
+    sleep(Duration::from_millis(1)).await;
+    let one = ask(&other, ["one".to_owned()]);
+    sleep(Duration::from_millis(1)).await;
+    let eraser = Arc::new(SlowEraser::default());
+    engine.start_erasing(vec![eraser.clone()]);
+    assert_eq!(soon(one.join_all()).await, [true], "within five seconds");
+    let called_for = eraser.called_for.lock().unwrap().clone();
+    let turn = called_for.iter().position(|of| *of == tenant_id(OTHER));
+    assert!(turn.unwrap() <= 1, "{called_for:?}");
+    soon(flood.join_all()).await;
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn one_cleaning_serves_many_and_what_found_nothing_needs_none() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    engine.start_erasing(Vec::new());
+    let nothing = ask(&acme, names(64)).join_all().await;
+    assert!(nothing.iter().all(|is_done| *is_done), "{nothing:?}");
+    assert_eq!(world.store.cleanings(), 0, "there was nothing");
+    for session in names(40) {
+        acme.say(&session, "hello").await.unwrap();
+        other.say(&session, "hello").await.unwrap();
+    }
+    let (ours, theirs) = (ask(&acme, names(40)), ask(&other, names(40)));
+    assert!(ours.join_all().await.iter().all(|is_done| *is_done));
+    assert!(theirs.join_all().await.iter().all(|is_done| *is_done));
+    let cleanings = world.store.cleanings();
+    assert!((1..=4).contains(&cleanings), "{cleanings} for 80 jobs");
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_job_that_has_to_wait_lets_others_go_on() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let acme = Bot::acme(&engine);
+    for session in names(2) {
+        acme.say(&session, "hello").await.unwrap();
+    }
+    let eraser = Arc::new(SlowEraser {
+        waits: Mutex::new(10),
+        ..SlowEraser::default()
+    });
+    engine.start_erasing(vec![eraser.clone()]);
+    let asked = soon(ask(&acme, names(2)).join_all()).await;
+    assert_eq!(asked, [true, true], "within five seconds");
+    assert_eq!(eraser.called_for.lock().unwrap().len(), 2);
+    engine.close().await;
+}
