@@ -10,6 +10,7 @@
 
 pub mod check;
 pub mod identifiers;
+pub mod ledger;
 pub mod notes;
 pub mod probe;
 pub mod prompt;
