@@ -170,14 +170,19 @@ impl Chain {
             notes: self.notes.clone(),
             tokens_max: most.min((before / 4 + bytes / 4 * 3 / 4) as u64),
         };
-        let begun = Instant::now();
         let body = self.summarizer.body(&request);
-        let ms = begun.elapsed().as_secs_f64() * 1e3;
+        // The machine does other things as well: the shortest time is what it takes.
+        let times = (0..3).map(|_| {
+            let begun = Instant::now();
+            self.summarizer.body(&request);
+            begun.elapsed().as_secs_f64() * 1e3
+        });
+        let ms = times.fold(f64::MAX, f64::min);
         let text = body.text(span.end as u64, &self.notes);
         let tokens = self.counter.count(&text);
         println!(
             "{}",
-            json!({"id": id, "round": round, "from": span.start, "through": span.end,
+            json!({"id": id, "round": round, "from": span.start, "through": span.end, "end": end,
                 "tokens_max": request.tokens_max, "tokens": tokens, "ms": ms, "text": text})
         );
         self.previous = Some(Arc::new(Summary {

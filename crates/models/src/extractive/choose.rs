@@ -13,7 +13,7 @@ use super::wants::is_polite;
 /// Sentences that are looked at: the newest.
 const SENTENCES_MAX: usize = 4_096;
 /// What an identifier is worth, in words; a name, and a time of day, is worth less.
-const IDENTIFIER: f64 = 4.0;
+const IDENTIFIER: f64 = 8.0;
 const NAME: f64 = 1.0;
 /// What a word is worth that was said once, by what its sentence tells.
 const CHANGE: f64 = 1.5;
@@ -22,7 +22,7 @@ const REST: f64 = 0.35;
 /// Of that, what is left in a question: what was answered is no news.
 const ASKED: f64 = 0.5;
 /// What the oldest sentence is worth of the newest.
-const OLDEST: f64 = 0.6;
+const OLDEST: f64 = 0.2;
 /// A sentence that is worth less for each of its tokens is filler.
 const WORTH_MIN: f64 = 0.02;
 /// Tokens of a line beside its sentence.

@@ -1,12 +1,14 @@
 //! What fits into a summary's tokens.
 
+use std::collections::{HashMap, HashSet};
+
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::is_path;
 use memoird_core::compaction::ledger::{FAILED, GAVE};
 use memoird_engine::SummaryRequest;
 use memoird_formats::tokens::{Estimate, Tokenizer};
 
-use super::material::{Fact, Material, names};
+use super::material::{Fact, Material, TakenFact, names};
 
 /// Stands for the number of turns, which is not known here: as long as any.
 const TURNS: u64 = 9_999_999;
@@ -23,6 +25,8 @@ const BARE_CALL_BYTES: usize = 48;
 const WORD_BYTES_MAX: usize = 120;
 /// Bytes of the names that stay of what is left out of a folded call.
 const NAMED_BYTES_MAX: usize = 48;
+/// Bytes of a file's path in a folded line; of a longer one the name stays.
+const FILE_BYTES_MAX: usize = 64;
 
 /// The tokens of a summary.
 pub(super) struct Room<'a> {
@@ -135,7 +139,7 @@ impl<'a> Room<'a> {
         let newest = listed
             .iter()
             .rev()
-            .filter(|one| !said.contains(one.as_str()));
+            .filter(|one| !stands_in(&said, one.trim_start_matches('$')));
         let mut taken: Vec<String> = newest
             .take_while(|one| {
                 let tokens = self.counter.count(one) + 1;
@@ -149,27 +153,119 @@ impl<'a> Room<'a> {
         taken
     }
 
-    /// The facts that fit, best first: those that somebody mentioned, then the newest.
-    pub(super) fn facts(&self, facts: &[Fact], tokens_max: usize) -> Vec<usize> {
-        let mut order: Vec<usize> = (0..facts.len()).collect();
-        order.sort_by_key(|&index| (!facts[index].is_mentioned, facts.len() - index));
+    /// The facts that fit, the newest first, each with those of its values that name something or
+    /// count something and that no newer line says: what is known of the most things.
+    pub(super) fn facts(
+        &self,
+        facts: &[Fact],
+        lines: &[String],
+        tokens_max: usize,
+    ) -> Vec<TakenFact> {
+        let mut said: HashSet<&str> = lines.iter().flat_map(|line| values(line)).collect();
         let mut left = tokens_max;
         let mut taken = Vec::new();
-        let mut calls = std::collections::HashSet::new();
-        for index in order {
-            let fact = &facts[index];
-            let mut tokens = self.counter.count(&fact.text) + 2;
-            if !calls.contains(&fact.call) {
-                tokens += self.line_tokens(&fact.call);
+        let mut calls = HashSet::new();
+        for (index, fact) in facts.iter().enumerate().rev() {
+            let Some(text) = slim(fact, &said) else {
+                continue;
+            };
+            let tokens = self.fact_tokens(fact, &text, &calls);
+            if tokens > left {
+                break;
             }
-            if tokens <= left {
-                left -= tokens;
-                calls.insert(&fact.call);
-                taken.push(index);
-            }
+            left -= tokens;
+            calls.insert(fact.call.as_str());
+            said.extend(values(&fact.text));
+            taken.push(TakenFact { index, text });
         }
         taken
     }
+
+    /// The same with what more fits: all of each fact, first of those that somebody mentioned.
+    pub(super) fn more_facts(&self, facts: &[Fact], taken: &mut Vec<TakenFact>, tokens_max: usize) {
+        let mut order: Vec<usize> = (0..facts.len()).collect();
+        order.sort_by_key(|&index| (!facts[index].is_mentioned, facts.len() - index));
+        let mut place: HashMap<usize, usize> = taken
+            .iter()
+            .enumerate()
+            .map(|(at, fact)| (fact.index, at))
+            .collect();
+        let mut calls: HashSet<&str> = taken
+            .iter()
+            .map(|it| facts[it.index].call.as_str())
+            .collect();
+        let mut left = tokens_max;
+        for index in order {
+            let fact = &facts[index];
+            let at = place.get(&index).copied();
+            let before = at.map_or(0, |at| self.counter.count(&taken[at].text));
+            let tokens = self
+                .fact_tokens(fact, &fact.text, &calls)
+                .saturating_sub(before);
+            if tokens > left {
+                continue;
+            }
+            left -= tokens;
+            calls.insert(&fact.call);
+            let text = fact.text.clone();
+            match at {
+                Some(at) => taken[at].text = text,
+                None => {
+                    place.insert(index, taken.len());
+                    taken.push(TakenFact { index, text });
+                }
+            }
+        }
+    }
+
+    /// Tokens of a fact, with its call where no other fact of it is taken.
+    fn fact_tokens(&self, fact: &Fact, text: &str, calls: &HashSet<&str>) -> usize {
+        let call = match calls.contains(fact.call.as_str()) {
+            true => 0,
+            false => self.line_tokens(&fact.call) + 1,
+        };
+        call + self.counter.count(text) + 1
+    }
+}
+
+/// The values of a fact that name or count something and that are not said yet, with their labels
+/// and with what the fact is about; `None` where nothing is left.
+fn slim(fact: &Fact, said: &HashSet<&str>) -> Option<String> {
+    let is_new = |value: &str| !said.contains(value) && !fact.call.contains(value);
+    let mut slim = String::new();
+    let mut has_new = false;
+    for (at, pair) in fact.text.split(", ").enumerate() {
+        let mut told = values(pair).peekable();
+        let tells = told.peek().is_some();
+        let is_told = told.any(is_new);
+        let is_name = at == 0 && tells && !fact.call.contains(pair);
+        if is_told || is_name {
+            slim.push_str(if slim.is_empty() { "" } else { ", " });
+            slim.push_str(pair);
+            has_new |= is_told;
+        }
+    }
+    has_new.then_some(slim)
+}
+
+/// The words of a line with two digits or four capitals at least, without their labels.
+fn values(line: &str) -> impl Iterator<Item = &str> {
+    let words = line
+        .split(|c: char| c.is_whitespace() || matches!(c, '=' | ',' | ';' | '(' | ')' | '$' | '"'));
+    let words = words.map(|word| word.trim_matches(['.', ':', '!', '?']));
+    words.filter(|word| {
+        let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        digits >= 2 || word.len() >= 4 && word.bytes().all(|byte| byte.is_ascii_uppercase())
+    })
+}
+
+/// True where a value stands in a text, and not as a piece of a longer one.
+fn stands_in(text: &str, value: &str) -> bool {
+    let is_inside = |c: Option<char>| c.is_some_and(char::is_alphanumeric);
+    text.match_indices(value).any(|(at, _)| {
+        let (before, behind) = (&text[..at], &text[at + value.len()..]);
+        !is_inside(before.chars().next_back()) && !is_inside(behind.chars().next())
+    })
 }
 
 /// A call's line in less: its first arguments, and the beginning of what came of it.
@@ -203,18 +299,23 @@ fn shorter(call: &str, call_bytes_max: usize, outcome: &str, bytes_max: usize) -
         _ => call.to_owned(),
     };
     // The file that a change was about may stand in its result only.
-    let file = outcome
-        .rsplit("; ")
-        .next()
-        .filter(|last| is_path(last) && !line.contains(*last));
-    let begun = cut(outcome, bytes_max);
+    let words = |text| str::split(text, [' ', ';', '[', ']', '(', ')', ',', '=']);
+    let file = match words(call).any(is_path) {
+        true => None,
+        false => words(outcome).find(|word| is_path(word)),
+    };
+    let begun = cut(outcome, bytes_max).trim_end_matches([':', ';', '[']);
+    let begun = if begun.ends_with("[File") { "" } else { begun };
     if !begun.is_empty() || file.is_some() {
         line.push_str(GAVE);
         line.push_str(begun);
     }
     if let Some(file) = file.filter(|file| !begun.contains(*file)) {
         line.push_str(if begun.is_empty() { "" } else { "; " });
-        line.push_str(file);
+        // A long path by its name.
+        let name = file.rsplit('/').find(|part| !part.is_empty());
+        let is_long = file.len() > FILE_BYTES_MAX || bytes_max == 0;
+        line.push_str(name.filter(|_| is_long).unwrap_or(file));
     }
     line
 }
@@ -227,7 +328,11 @@ fn named(left_out: &str, begun: &str) -> String {
             break;
         }
         if !line.contains(name) {
-            line.push_str(if line.is_empty() { "… " } else { " " });
+            line.push_str(if line.is_empty() && !begun.ends_with('…') {
+                "… "
+            } else {
+                " "
+            });
             line.push_str(name);
         }
     }

@@ -4,6 +4,7 @@
 use std::collections::{HashMap, HashSet};
 
 use memoird_core::compaction::Body;
+use memoird_core::compaction::identifiers::{Kind, identifiers};
 use memoird_core::compaction::ledger::{Entry, GAVE, Ledger, Said};
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::sentences;
@@ -39,7 +40,7 @@ pub(super) struct Material {
     pub(super) facts: Vec<Fact>,
     /// Oldest first.
     pub(super) sentences: Vec<Sentence>,
-    /// Identifiers that a model listed.
+    /// Identifiers in the order of their last use: a summary lists the newest that no line has.
     pub(super) listed: Vec<String>,
 }
 
@@ -52,6 +53,13 @@ pub(super) struct Fact {
     pub(super) text: String,
     /// True where somebody named what it is about.
     pub(super) is_mentioned: bool,
+}
+
+/// A fact that stands in the summary, or as much of it as this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TakenFact {
+    pub(super) index: usize,
+    pub(super) text: String,
 }
 
 /// A sentence of the user or the assistant, or a list with what stands before it.
@@ -147,6 +155,14 @@ impl Material {
             self.speak(who, &line[who.len()..], Tells::Something);
         }
         self.listed.extend_from_slice(&body.identifiers);
+        self.list(&body.narrative);
+    }
+
+    /// Takes note of identifiers in what somebody said.
+    fn list(&mut self, text: &str) {
+        let found = identifiers(text).into_iter();
+        let found = found.filter(|found| found.kind != Kind::Name && !is_time(found.text));
+        self.listed.extend(found.map(|found| found.text.to_owned()));
     }
 
     fn entry(&mut self, entry: &Entry) {
@@ -185,6 +201,7 @@ impl Material {
             _ if said.tells_result => (WHO[1], Tells::Something),
             _ => (WHO[1], Tells::Rest),
         };
+        self.list(said.text);
         self.speak(who, said.text, tells);
     }
 
@@ -279,6 +296,11 @@ pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// True of a time of day, alone or behind a date: they are many, and mean little by themselves.
+fn is_time(text: &str) -> bool {
+    text.contains(':') && text.bytes().any(|byte| byte.is_ascii_digit())
+}
+
 /// True of an item of a list.
 fn is_item(line: &str) -> bool {
     let digits = line.trim_start_matches(|c: char| c.is_ascii_digit());
@@ -296,19 +318,20 @@ fn fact(line: &str) -> (&str, impl Iterator<Item = &str>) {
     (call, records.split(BETWEEN))
 }
 
-/// The facts of these indices as lines, oldest first: what one call found out in one line.
-pub(super) fn fact_lines(facts: &[Fact], taken: &[usize]) -> Vec<String> {
-    let mut taken = taken.to_vec();
-    taken.sort_unstable();
+/// The facts that were taken as lines, oldest first: what one call found out in one line.
+pub(super) fn fact_lines(facts: &[Fact], taken: &[TakenFact]) -> Vec<String> {
+    let mut taken: Vec<&TakenFact> = taken.iter().collect();
+    taken.sort_unstable_by_key(|fact| fact.index);
     let mut lines: Vec<String> = Vec::new();
     let mut call = None;
-    for fact in taken.into_iter().filter_map(|index| facts.get(index)) {
-        match lines.last_mut().filter(|_| call == Some(&fact.call)) {
-            Some(line) => line.push_str(&format!("{BETWEEN}{}", fact.text)),
-            None if fact.call.is_empty() => lines.push(fact.text.clone()),
-            None => lines.push(format!("{}{SAYS}{}", fact.call, fact.text)),
+    for TakenFact { index, text } in taken {
+        let of = &facts[*index].call;
+        match lines.last_mut().filter(|_| call == Some(of)) {
+            Some(line) => line.push_str(&format!("{BETWEEN}{text}")),
+            None if of.is_empty() => lines.push(text.clone()),
+            None => lines.push(format!("{of}{SAYS}{text}")),
         }
-        call = Some(&fact.call);
+        call = Some(of);
     }
     lines
 }

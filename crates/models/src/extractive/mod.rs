@@ -27,13 +27,15 @@ use material::Material;
 /// 1. What the user wants, in their last words that ask for something new.
 /// 2. Calls that changed something and calls that failed, each in one line: the newest whole,
 ///    the older ones folded to the tool, its first arguments and the beginning of what came of it.
-/// 3. Sentences. The one is taken next that says most for its tokens of what no line says yet:
+/// 3. What other calls found out, as records of `label=value` behind their call: the newest, and
+///    of each the values that name or count something and that no newer line says.
+/// 4. Sentences. The one is taken next that says most for its tokens of what no line says yet:
 ///    identifiers, and words, which count more in what the assistant said right behind a call
 ///    and what the user said, and less the more often they were said. This is the greedy
 ///    maximum of a coverage (H. Lin and J. Bilmes, "A Class of Submodular Functions for
 ///    Document Summarization", ACL 2011); a sentence that says nothing new is never taken.
-/// 4. What other calls found out, as records of `label=value` behind their call: first those
-///    that somebody mentioned, then the newest.
+/// 5. A short list of the newest identifiers that stand in no line.
+/// 6. Where there is still room, all of the records: first those about what somebody mentioned.
 ///
 /// The last summary is material like the turns, only older, so what it said is carried on as long
 /// as there is room.
@@ -46,11 +48,13 @@ pub struct ExtractiveSummarizer {
     counter: Estimate,
 }
 
-/// Of the room beside what is fixed, what calls may have, and of the rest sentences; in percent.
-/// What one leaves the next may have.
-const ACTIONS_PERCENT_MAX: usize = 50;
-const SENTENCES_PERCENT: usize = 70;
-/// Of all the room, what a list of identifiers may have that a model wrote; in percent.
+/// Of the room beside what is fixed, what calls that changed something may have, in percent; and
+/// how many tokens at least, where that is not most of it.
+const ACTIONS_PERCENT_MAX: usize = 35;
+const ACTIONS_TOKENS: usize = 400;
+/// Of the rest, what facts may have before there are sentences, in percent.
+const FACTS_PERCENT_MAX: usize = 40;
+/// Of all the room, what a list of identifiers may have that stand in no line; in percent.
 const LISTED_PERCENT_MAX: usize = 10;
 /// The narrative where there is no sentence.
 const SILENT: &str = "Only tools were called.";
@@ -63,23 +67,22 @@ impl ExtractiveSummarizer {
         let room = Room::new(&self.counter, request);
         let mut body = room.fixed(&material);
         let all = room.free(&body);
-        body.actions = room.actions(&material.actions, all * ACTIONS_PERCENT_MAX / 100);
-        body.identifiers = room.listed(&material.listed, &body, all * LISTED_PERCENT_MAX / 100);
-        let free = room.free(&body);
+        let most = (all * ACTIONS_PERCENT_MAX / 100).max(ACTIONS_TOKENS.min(all * 60 / 100));
+        body.actions = room.actions(&material.actions, most);
+        let for_list = all * LISTED_PERCENT_MAX / 100;
+        let for_facts = room.free(&body) * FACTS_PERCENT_MAX / 100;
+        let mut facts = room.facts(&material.facts, &body.actions, for_facts);
+        body.facts = material::fact_lines(&material.facts, &facts);
         let mut choice = Choice::new(&self.counter, &material.sentences);
         choice.cover_lines(&body);
-        let for_sentences = match material.facts.is_empty() {
-            true => free,
-            false => free * SENTENCES_PERCENT / 100,
-        };
-        choice.take(for_sentences);
+        choice.take(room.free(&body).saturating_sub(for_list));
         body.narrative = choice.narrative();
-        let mut facts = room.facts(&material.facts, room.free(&body));
-        body.facts = material::fact_lines(&material.facts, &facts);
-        choice.cover_lines(&body);
+        body.identifiers = room.listed(&material.listed, &body, for_list.min(room.free(&body)));
         choice.take(room.free(&body));
         body.narrative = choice.narrative();
-        if body.narrative.is_empty() && !material.is_empty() && free > SILENT.len() {
+        room.more_facts(&material.facts, &mut facts, room.free(&body));
+        body.facts = material::fact_lines(&material.facts, &facts);
+        if body.narrative.is_empty() && !material.is_empty() && all > SILENT.len() {
             body.narrative = SILENT.to_owned();
         }
         while !room.holds(&body) && (!facts.is_empty() || choice.drop_last()) {
