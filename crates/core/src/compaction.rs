@@ -10,6 +10,7 @@
 
 pub mod check;
 pub mod identifiers;
+pub mod ledger;
 pub mod notes;
 pub mod probe;
 pub mod prompt;
@@ -52,7 +53,7 @@ pub struct CompactionPolicy {
     /// Tokens of a summary, at most; less where the floor leaves less.
     #[serde(rename = "summary_tokens")]
     pub summary_tokens_max: u64,
-    /// Identifiers of the span's last turns that a summary may lose, in percent.
+    /// Identifiers of the span's last turns that a model's summary may lose, in percent.
     #[serde(rename = "lost_identifiers", with = "AsText::<Percent>")]
     pub lost_identifiers_percent_max: u8,
     /// When a session whose compaction fails is left alone.

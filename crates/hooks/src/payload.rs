@@ -35,7 +35,7 @@
 //! | `made_at` | when it was made |
 //! | `by` | who made it: `extractive`, `notes`, or a provider and its model |
 //! | `session_intent`, `narrative` | what the user wants, and what happened: texts, perhaps empty |
-//! | `files_touched`, `decisions`, `pending_questions`, `next_steps`, `identifiers` | lists of texts |
+//! | `actions`, `facts`, `files_touched`, `decisions`, `pending_questions`, `next_steps`, `identifiers` | lists of texts |
 //!
 //! A turn, as `memoird history --json` prints it; what it has not is left out:
 //!
@@ -125,6 +125,8 @@ pub(crate) fn summary(summary: &Summary) -> Value {
         "made_at": rfc3339_exact(summary.made_at),
         "by": &*summary.by,
         "session_intent": body.session_intent,
+        "actions": body.actions,
+        "facts": body.facts,
         "files_touched": body.files_touched,
         "decisions": body.decisions,
         "pending_questions": body.pending_questions,

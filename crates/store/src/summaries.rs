@@ -52,6 +52,10 @@ struct BodyRow {
     narrative: String,
     #[prost(string, repeated, tag = "7")]
     identifiers: Vec<String>,
+    #[prost(string, repeated, tag = "8")]
+    actions: Vec<String>,
+    #[prost(string, repeated, tag = "9")]
+    facts: Vec<String>,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -185,6 +189,8 @@ fn body_row(body: &Body) -> BodyRow {
         next_steps: body.next_steps.clone(),
         narrative: body.narrative.clone(),
         identifiers: body.identifiers.clone(),
+        actions: body.actions.clone(),
+        facts: body.facts.clone(),
     }
 }
 
@@ -197,6 +203,8 @@ fn body(row: BodyRow) -> Body {
         next_steps: row.next_steps,
         narrative: row.narrative,
         identifiers: row.identifiers,
+        actions: row.actions,
+        facts: row.facts,
     }
 }
 

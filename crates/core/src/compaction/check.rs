@@ -88,7 +88,8 @@ const LOST_MIN: u32 = 3;
 
 /// Checks an answer; `text` is the body as windows will show it, with the notes.
 ///
-/// Identifiers are paths, ids, amounts, dates and codes; names may be lost. They count where
+/// Of what a model wrote the identifiers are looked for: paths, ids, amounts, dates, codes, and the
+/// numbers of a tool's result that have a label; names may be lost. They count where
 /// the span's last six turns use them, and are lost when they do not stand in `text` to the
 /// letter. More than [`CompactionPolicy::lost_identifiers_percent_max`] of them are too many
 /// where that is at least three, or all of two.
@@ -123,6 +124,10 @@ pub fn check(
     if facts.tokens > facts.room {
         return Err(Rejection::OverBudget);
     }
+    // What was chosen within its tokens lost what did not fit, and without it all is lost.
+    if !facts.is_written {
+        return Ok(());
+    }
     let last = &facts.span[facts.span.len().saturating_sub(LAST_TURNS)..];
     let probe = Probe::of_kinds(last, &[text], |kind| kind != Kind::Name);
     let (of, lost) = (probe.identifiers, probe.identifiers - probe.found);
@@ -137,6 +142,8 @@ pub fn check(
 /// True of a body without a word in it.
 fn says_nothing(body: &Body) -> bool {
     let lists = [
+        &body.actions,
+        &body.facts,
         &body.files_touched,
         &body.decisions,
         &body.pending_questions,

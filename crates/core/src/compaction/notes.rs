@@ -55,8 +55,8 @@ impl Notes {
             return;
         }
         self.through_seq = turn.seq;
-        for (_, arguments) in &turn.calls {
-            files::of(arguments).for_each(|file| add(&mut self.files, file, FILES_MAX));
+        for call in &turn.calls {
+            files::of(&call.input).for_each(|file| add(&mut self.files, file, FILES_MAX));
         }
         if let Some(error) = turn.errors.last() {
             self.last_error = bounded(error);
@@ -66,18 +66,21 @@ impl Notes {
         }
         match turn.role {
             Role::User => self.note_questions(turn, USER, ASSISTANT),
-            Role::Assistant if !is_call_only(turn) => self.note_questions(turn, ASSISTANT, USER),
-            Role::Assistant | Role::Tool | Role::System => {}
+            Role::Assistant => self.note_questions(turn, ASSISTANT, USER),
+            Role::Tool | Role::System => {}
         }
     }
 
     fn note_questions(&mut self, turn: &TranscriptTurn, asking: &str, answering: &str) {
-        if turn.text.is_empty() {
+        if turn.spoken().next().is_none() {
             return;
         }
         self.pending_questions
             .retain(|question| !question.starts_with(answering));
-        let questions = sentences(&turn.text).filter(|sentence| is_question(sentence));
+        let questions = turn
+            .spoken()
+            .flat_map(sentences)
+            .filter(|sentence| is_question(sentence));
         for question in questions {
             let question = bounded(&format!("{asking}{question}"));
             add(&mut self.pending_questions, question, QUESTIONS_MAX);
@@ -139,18 +142,7 @@ impl Notes {
 
 /// True of a turn that brings results only: some providers send them as the user's.
 fn is_answer(turn: &TranscriptTurn) -> bool {
-    turn.text.is_empty()
-}
-
-/// True of a turn in which the assistant says nothing but what its calls say.
-fn is_call_only(turn: &TranscriptTurn) -> bool {
-    let lines = turn.text.lines().filter(|line| !line.trim().is_empty());
-    !turn.calls.is_empty()
-        && lines.clone().count() <= turn.calls.len()
-        && lines.clone().zip(&turn.calls).all(|(line, (name, _))| {
-            line.strip_prefix(name.as_str())
-                .is_some_and(|rest| rest.starts_with('('))
-        })
+    turn.spoken().next().is_none()
 }
 
 /// True of a sentence that asks.

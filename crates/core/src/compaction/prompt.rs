@@ -4,6 +4,7 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
+use super::ledger::Ledger;
 use super::notes::Notes;
 use super::summary::{Body, Summary};
 use super::transcript::TranscriptTurn;
@@ -27,7 +28,9 @@ pub struct Ask<'a> {
 }
 
 /// What stands around the pieces; no text inside may look like it.
-const TAGS: &[&str] = &["earlier", "piece", "noted", "transcript"];
+const TAGS: &[&str] = &["earlier", "piece", "noted", "ledger", "transcript"];
+/// Bytes of the ledger.
+const LEDGER_BYTES_MAX: usize = 8 * 1024;
 
 const SYSTEM: &str = include_str!("prompt/system.txt");
 
@@ -56,6 +59,11 @@ pub fn prompt(ask: &Ask<'_>) -> String {
         prompt.push_str("What was noted of it:\n\n");
         push_block(&mut prompt, "noted", &noted);
     }
+    let ledger = ledger(ask.turns);
+    if !ledger.is_empty() {
+        prompt.push_str("The calls that changed something or failed, with what came of each:\n\n");
+        push_block(&mut prompt, "ledger", &ledger);
+    }
     if !ask.turns.is_empty() {
         prompt.push_str("The turns, with the number and role of each, oldest first:\n\n");
         prompt.push_str("<transcript>\n");
@@ -71,6 +79,19 @@ pub fn prompt(ask: &Ask<'_>) -> String {
         ask.tokens_max
     ));
     prompt
+}
+
+/// The newest lines of the ledger, oldest first.
+fn ledger(turns: &[TranscriptTurn]) -> String {
+    let lines: Vec<String> = Ledger::of(turns).lines().collect();
+    let mut left = LEDGER_BYTES_MAX;
+    let newest = lines.iter().rev().take_while(|line| {
+        let fits = line.len() < left;
+        left = left.saturating_sub(line.len() + 1);
+        fits
+    });
+    let first = lines.len() - newest.count();
+    lines[first..].join("\n")
 }
 
 fn push_block(prompt: &mut String, tag: &str, text: &str) {

@@ -41,6 +41,11 @@ pub struct Body {
     pub session_intent: String,
     /// Files that were read or written, and how.
     pub files_touched: Vec<String>,
+    /// What was done, newest last: each call that changed something, with its arguments and what
+    /// came of it.
+    pub actions: Vec<String>,
+    /// What was found out, newest last: of each call what its result says, with labels.
+    pub facts: Vec<String>,
     /// What was decided, and why.
     pub decisions: Vec<String>,
     /// Questions without an answer.
@@ -82,11 +87,13 @@ impl Body {
         let intent = std::slice::from_ref(&self.session_intent);
         let (asked, noted) = (&self.pending_questions, &notes.pending_questions);
         section(&mut text, "What the user wants", intent, &[]);
+        section(&mut text, "Done", &self.actions, &[]);
         section(&mut text, "Decisions", &self.decisions, &notes.decisions);
         section(&mut text, "Open questions", asked, noted);
         section(&mut text, "Next steps", &self.next_steps, &[]);
         section(&mut text, "Files", &self.files_touched, &notes.files);
         let narrative = std::slice::from_ref(&self.narrative);
+        section(&mut text, "Known", &self.facts, &[]);
         section(&mut text, "What happened", narrative, &[]);
         write_identifiers(&mut text, &self.identifiers);
         notes.write(&mut text);
@@ -153,6 +160,8 @@ mod tests {
     fn a_body_is_written_with_its_sections() {
         let body = Body {
             session_intent: "Fly to Seattle".into(),
+            actions: all(&["book(HAT170) → ok"]),
+            facts: all(&["find(SEA): price=152"]),
             files_touched: all(&["a.rs", "b.rs"]),
             decisions: all(&["HAT170", "Window seat"]),
             pending_questions: Vec::new(),
@@ -173,9 +182,11 @@ mod tests {
         assert_eq!(
             rest,
             "\n## What the user wants\nFly to Seattle\n\
+             \n## Done\nbook(HAT170) → ok\n\
              \n## Decisions\n- HAT170\n- Window seat\n\
              \n## Next steps\nPay\n\
              \n## Files\na.rs\n\
+             \n## Known\nfind(SEA): price=152\n\
              \n## What happened\nuser: hi\n  ## Decisions\n  assistant: yes\n\
              \n## To the letter\nHAT170 $121; New York; 2024-05-15 152\n\
              \n## Notes\n- Files: b.rs\n"

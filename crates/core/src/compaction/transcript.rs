@@ -28,17 +28,43 @@ pub struct TranscriptTurn {
     /// What was said: text, calls as `name(arguments)`, results, `[image]` and `[document]`
     /// for media. No thinking, no recalled memories, no summary.
     pub text: String,
-    /// Calls of tools in it: name and arguments, as they were written.
-    pub calls: Vec<(String, String)>,
+    /// Calls of tools in it.
+    pub calls: Vec<Call>,
+    /// Results of tools in it, in the order of `text`.
+    pub results: Vec<CallResult>,
     /// Texts of results that failed.
     pub errors: Vec<String>,
     /// What the bot marked as decided, by the metadata label [`DECISION`].
     pub decisions: Vec<String>,
     /// Encoded bytes of the turn: an estimate of its size.
     pub bytes: usize,
+    /// Where in `text` its role speaks: all of it but calls, results and media.
+    spoken: Vec<Range<usize>>,
     /// Where its identifiers stand: found once, looked at by the summarizer, the check of its
     /// answer and the probe.
     identifiers: OnceLock<Vec<(Range<usize>, Kind)>>,
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Call {
+    /// Names its result.
+    pub id: String,
+    /// The tool.
+    pub name: String,
+    /// The arguments, as they were written.
+    pub input: String,
+}
+
+/// The result of a call.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CallResult {
+    /// That of the call; empty where it is not known.
+    pub call_id: String,
+    /// Where it stands in the turn's text, in bytes.
+    pub range: Range<usize>,
+    /// True where its format says that the call failed.
+    pub is_error: bool,
 }
 
 /// The metadata label by which a bot marks what a turn decided.
@@ -79,15 +105,24 @@ pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
 }
 
 impl TranscriptTurn {
-    /// A turn of text alone.
+    /// A turn of text alone. That of a tool is a result.
     pub fn new(seq: u64, role: Role, text: impl Into<String>) -> Self {
         let text = text.into();
+        let all = 0..text.len();
+        let result = CallResult {
+            range: all.clone(),
+            ..CallResult::default()
+        };
+        let is_result = role == Role::Tool;
+        let is_spoken = role != Role::Tool && !text.is_empty();
         Self {
             seq,
             role,
             bytes: text.len(),
             text,
             calls: Vec::new(),
+            results: Vec::from_iter(is_result.then_some(result)),
+            spoken: Vec::from_iter(is_spoken.then_some(all)),
             errors: Vec::new(),
             decisions: Vec::new(),
             identifiers: OnceLock::new(),
@@ -97,10 +132,23 @@ impl TranscriptTurn {
     /// A part of the same turn.
     pub fn with_text(&self, text: &str) -> Self {
         Self {
-            text: text.to_owned(),
-            identifiers: OnceLock::new(),
-            ..self.clone()
+            calls: self.calls.clone(),
+            errors: self.errors.clone(),
+            decisions: self.decisions.clone(),
+            bytes: self.bytes,
+            ..Self::new(self.seq, self.role, text)
         }
+    }
+
+    /// What its role says, in pieces: no calls, results or media.
+    pub fn spoken(&self) -> impl DoubleEndedIterator<Item = &str> {
+        self.spoken.iter().map(|range| &self.text[range.clone()])
+    }
+
+    /// The texts of its results.
+    pub fn result_texts(&self) -> impl Iterator<Item = &str> {
+        let results = self.results.iter();
+        results.filter_map(|result| self.text.get(result.range.clone()))
     }
 
     /// The identifiers of its text, in their order.
@@ -117,20 +165,48 @@ impl TranscriptTurn {
         })
     }
 
+    /// The same turn with a call behind what is said.
+    #[must_use]
+    pub fn with_call(mut self, call: Call) -> Self {
+        self.add_call(call);
+        self
+    }
+
+    fn add_call(&mut self, call: Call) {
+        self.push(&format!("{}({})", call.name, compact(&call.input)));
+        self.calls.push(call);
+    }
+
     fn add_part(&mut self, part: &Part) {
         match &part.kind {
-            PartKind::Text(text) => self.push(&unmarked(text)),
+            PartKind::Text(text) => {
+                let range = self.push(&unmarked(text));
+                // Some providers' tools answer in texts.
+                if self.role == Role::Tool {
+                    self.results.push(CallResult {
+                        range,
+                        ..CallResult::default()
+                    });
+                } else if !range.is_empty() {
+                    self.spoken.push(range);
+                }
+            }
             PartKind::ToolUse {
-                name, input_json, ..
+                id,
+                name,
+                input_json,
             } => {
-                self.push(&format!("{name}({})", compact(input_json)));
-                self.calls.push((name.clone(), input_json.clone()));
+                self.add_call(Call {
+                    id: id.clone(),
+                    name: name.clone(),
+                    input: input_json.clone(),
+                });
             }
             PartKind::ToolResult {
+                tool_use_id,
                 content,
                 parts,
                 is_error,
-                ..
             } => {
                 let texts = parts.iter().map(|part| match &part.kind {
                     PartKind::Text(text) => compact(text).into_owned(),
@@ -139,26 +215,36 @@ impl TranscriptTurn {
                 let texts = std::iter::once(compact(content).into_owned()).chain(texts);
                 let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
                 let text = texts.join("\n");
-                if *is_error {
-                    self.push(&format!("failed: {text}"));
+                let range = if *is_error {
+                    self.push(&format!("failed: {text}"))
                 } else {
-                    self.push(&text);
-                }
+                    self.push(&text)
+                };
+                self.results.push(CallResult {
+                    call_id: tool_use_id.clone(),
+                    range,
+                    is_error: *is_error,
+                });
                 // Formats without a mark for it say it in words.
                 if *is_error || text.trim_start().to_ascii_lowercase().starts_with("error") {
                     self.errors.push(text);
                 }
             }
-            kind => self.push(&media(kind)),
+            kind => {
+                self.push(&media(kind));
+            }
         }
     }
 
-    fn push(&mut self, text: &str) {
+    /// Adds a piece in lines of its own; gives where it stands.
+    fn push(&mut self, text: &str) -> Range<usize> {
         let text = text.trim();
         if !self.text.is_empty() && !text.is_empty() {
             self.text.push('\n');
         }
+        let start = self.text.len();
         self.text.push_str(text);
+        start..self.text.len()
     }
 }
 

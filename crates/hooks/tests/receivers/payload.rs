@@ -77,6 +77,8 @@ fn a_summary_is_given_with_all_that_it_says() {
             next_steps: lines("e"),
             narrative: "f".into(),
             identifiers: lines("g"),
+            actions: lines("h"),
+            facts: lines("i"),
         },
         notes: Notes {
             files: lines("noted"),
@@ -98,6 +100,8 @@ fn a_summary_is_given_with_all_that_it_says() {
         "next_steps": ["e", "\"e\"\n"],
         "narrative": "f",
         "identifiers": ["g", "\"g\"\n"],
+        "actions": ["h", "\"h\"\n"],
+        "facts": ["i", "\"i\"\n"],
     });
     let shown = parsed(&with(call(), |ended| {
         ended.summary = Some(Arc::new(summary));

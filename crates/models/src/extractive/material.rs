@@ -1,336 +1,337 @@
 //! The material of a summary: the last summary, the summaries of pieces and the turns, oldest
-//! first, as sentences and identifiers.
+//! first.
 
 use std::collections::{HashMap, HashSet};
 
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::{Kind, identifiers};
+use memoird_core::compaction::ledger::{Entry, GAVE, Ledger, Said};
 use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::transcript::{TranscriptTurn, sentences};
+use memoird_core::compaction::transcript::sentences;
 use memoird_core::turn::Role;
 use memoird_engine::SummaryRequest;
 
-/// How many times as old as it is a name counts, and a time of day: they are many, and mean
-/// little without what they were said of.
-const NAME: usize = 10;
-const TIME: usize = 6;
+use super::newest_once;
+use super::wants::{NOT_SAID, Wants};
+
 /// Entries of a list of the summary; the oldest are left out first.
 const ENTRIES_MAX: usize = 64;
-/// Bytes of what the user wants, of the whole conversation and lately each.
-const INTENT_BYTES_MAX: usize = 240;
-/// A shorter text says nothing of what the user wants: "Yes, please."
-const INTENT_BYTES_MIN: usize = 48;
-/// The intent where the user said nothing.
-const NOT_SAID: &str = "(not said)";
-/// Stands before what the user wanted last.
-pub(super) const LATELY: &str = "Lately: ";
+/// Actions and facts that are looked at: the newest.
+const ACTIONS_MAX: usize = 512;
+const FACTS_MAX: usize = 1_024;
+/// Bytes of a line that a list was joined to, and of a record.
+const JOINED_BYTES_MAX: usize = 320;
+const RECORD_BYTES_MAX: usize = 320;
+/// Between the call and its records, and between records.
+const SAYS: &str = ": ";
+const BETWEEN: &str = "; ";
 
 /// The material of a summary.
 #[derive(Debug, Default)]
 pub(super) struct Material {
-    pub(super) intent: String,
+    pub(super) wants: Wants,
+    pub(super) is_wanted: bool,
     pub(super) files: Vec<String>,
     pub(super) decisions: Vec<String>,
     pub(super) next_steps: Vec<String>,
+    /// Calls that changed something or failed, oldest first.
+    pub(super) actions: Vec<String>,
+    /// What other calls found out, oldest first.
+    pub(super) facts: Vec<Fact>,
     /// Oldest first.
     pub(super) sentences: Vec<Sentence>,
-    /// Each once, in the order of where it last stands, oldest first.
-    pub(super) identifiers: Vec<Found>,
+    /// Identifiers in the order of their last use: a summary lists the newest that no line has.
+    pub(super) listed: Vec<String>,
 }
 
-/// A sentence of the user or the assistant.
+/// A record of what a call found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Fact {
+    /// The call.
+    pub(super) call: String,
+    /// `label=value, …`
+    pub(super) text: String,
+    /// True where somebody named what it is about.
+    pub(super) is_mentioned: bool,
+}
+
+/// A fact that stands in the summary, or as much of it as this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TakenFact {
+    pub(super) index: usize,
+    pub(super) text: String,
+}
+
+/// A sentence of the user or the assistant, or a list with what stands before it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Sentence {
     /// `user: ` or `assistant: `, or empty where it is not known.
     pub(super) who: &'static str,
     pub(super) text: String,
+    /// Sentences of one turn have the same.
+    pub(super) group: usize,
+    /// What it tells.
+    pub(super) tells: Tells,
 }
 
-impl Found {
-    /// How many times as old as it is it counts.
-    pub(super) fn weight(&self) -> usize {
-        match self.kind {
-            Kind::Name => NAME,
-            Kind::Date if self.text.contains(':') => TIME,
-            _ => 1,
-        }
-    }
-}
-
-/// An identifier.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Found {
-    pub(super) text: String,
-    pub(super) kind: Kind,
+/// What a sentence tells, by where it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Tells {
+    /// What came of a change.
+    Change,
+    /// What a call found out, what the user says, or what an earlier summary says.
+    Something,
+    /// Anything else.
+    Rest,
 }
 
 const WHO: [&str; 2] = ["user: ", "assistant: "];
 
 impl Material {
     pub(super) fn of(request: &SummaryRequest) -> Self {
-        let mut gather = Gather::default();
+        let mut material = Self::default();
         let previous = request.previous.as_deref();
         let summarized = previous.map(|summary| &summary.body);
         for body in summarized.into_iter().chain(&request.chunks) {
-            gather.body(body);
+            material.body(body);
         }
         if let Some(previous) = previous {
-            gather.notes(&previous.notes);
+            material.notes(&previous.notes);
         }
-        for turn in request.turns.iter() {
-            gather.turn(turn);
-        }
-        gather.notes(&request.notes);
-        gather.finish(&request.turns)
-    }
-
-    /// The identifiers by how old they are, those that are forgotten faster counted older.
-    pub(super) fn best_first(&self) -> Vec<&str> {
-        let newest_first = self.identifiers.iter().rev().enumerate();
-        let mut order: Vec<_> = newest_first
-            .map(|(age, found)| ((age + 1) * found.weight(), age, found.text.as_str()))
-            .collect();
-        order.sort_unstable();
-        order.into_iter().map(|(_, _, text)| text).collect()
-    }
-
-    /// These identifiers, oldest first.
-    pub(super) fn in_order(&self, taken: &[&str]) -> Vec<String> {
-        let taken: HashSet<&str> = taken.iter().copied().collect();
-        let found = self.identifiers.iter();
-        let found = found.filter(|found| taken.contains(&*found.text));
-        found.map(|found| found.text.clone()).collect()
-    }
-}
-
-/// The sentences of these indices, oldest first, one in each line.
-pub(super) fn narrative(sentences: &[Sentence], taken: &[usize]) -> String {
-    let mut indices = taken.to_vec();
-    indices.sort_unstable();
-    let lines = indices.into_iter().filter_map(|index| sentences.get(index));
-    let lines = lines.map(|line| format!("{}{}", line.who, line.text));
-    lines.collect::<Vec<_>>().join("\n")
-}
-
-#[derive(Default)]
-struct Gather {
-    material: Material,
-    /// For each identifier: what it is, and where it last stood.
-    last: HashMap<String, (Kind, u64)>,
-    now: u64,
-}
-
-impl Gather {
-    /// The notes of turns.
-    fn notes(&mut self, notes: &Notes) {
-        self.material.files.extend_from_slice(&notes.files);
-        self.material.decisions.extend_from_slice(&notes.decisions);
-    }
-
-    /// A summary. Its list of identifiers is in the order of their last use.
-    fn body(&mut self, body: &Body) {
-        if !body.session_intent.trim().is_empty() && self.material.intent.is_empty() {
-            self.material.intent = body.session_intent.clone();
-        }
-        let lists = [
-            &body.files_touched,
-            &body.decisions,
-            &body.pending_questions,
-            &body.next_steps,
-        ];
-        for line in lists.into_iter().flatten().chain([&body.session_intent]) {
-            self.identifiers(line);
-        }
-        let material = &mut self.material;
-        material.files.extend_from_slice(&body.files_touched);
-        material.decisions.extend_from_slice(&body.decisions);
-        material.next_steps.clone_from(&body.next_steps);
-        for line in body.narrative.lines() {
-            self.line(line);
-        }
-        for listed in &body.identifiers {
-            self.listed(listed);
-        }
-    }
-
-    /// An identifier of a list, without what stood around it: a bare number was an amount,
-    /// capitals alone an id.
-    fn listed(&mut self, text: &str) {
-        let found = identifiers(text);
-        let kind = found.first().filter(|found| found.text == text);
-        let kind = kind.map(|found| found.kind);
-        let is_code = text.len() >= 5 && text.bytes().all(|b| b.is_ascii_uppercase());
-        let kind = match kind {
-            Some(Kind::Name) | None if is_code => Kind::Id,
-            Some(kind) => kind,
-            None if text.starts_with(|c: char| c.is_ascii_digit()) => Kind::Amount,
-            None => Kind::Name,
-        };
-        self.found(text, kind);
-    }
-
-    /// A line of a narrative.
-    fn line(&mut self, line: &str) {
-        let line = line.trim();
-        let known = WHO.into_iter().find(|who| line.starts_with(who));
-        let who = known.unwrap_or_default();
-        for text in sentences(&line[who.len()..]) {
-            self.sentence(who, text);
-        }
-        self.identifiers(&line[who.len()..]);
-    }
-
-    fn turn(&mut self, turn: &TranscriptTurn) {
-        let who = match turn.role {
-            Role::User => WHO[0],
-            Role::Assistant => WHO[1],
-            Role::Tool | Role::System => return self.identifiers_of(turn),
-        };
-        let calls = turn.calls.iter().map(|(name, _)| format!("{name}("));
-        let calls: Vec<String> = calls.collect();
-        let is_call = |line: &str| calls.iter().any(|call| line.starts_with(call.as_str()));
-        let is_data = |line: &str| line.starts_with(['{', '[']) || line.starts_with("failed: ");
-        let lines = turn.text.lines();
-        for line in lines.filter(|line| !is_call(line) && !is_data(line)) {
-            sentences(line).for_each(|text| self.sentence(who, text));
-        }
-        self.identifiers_of(turn);
-    }
-
-    fn sentence(&mut self, who: &'static str, text: &str) {
-        // Marks of lists and emphasis say nothing here.
-        let text = text.trim_start_matches(['-', '*', '•', '#', ' ']);
-        let text = text.replace("**", "");
-        self.material.sentences.push(Sentence { who, text });
-    }
-
-    fn identifiers_of(&mut self, turn: &TranscriptTurn) {
-        for found in turn.identifiers() {
-            self.found(found.text, found.kind);
-        }
-    }
-
-    fn identifiers(&mut self, text: &str) {
-        for found in identifiers(text) {
-            self.found(found.text, found.kind);
-        }
-    }
-
-    fn found(&mut self, text: &str, kind: Kind) {
-        self.now += 1;
-        match self.last.get_mut(text) {
-            // What was once more than a name stays so.
-            Some((known, last)) => (*known, *last) = ((*known).min(kind), self.now),
-            None => {
-                self.last.insert(text.to_owned(), (kind, self.now));
-            }
-        }
-        // The date of a timestamp is an identifier by itself: people ask for it.
-        if let Some((day, _)) = text.split_once('T').filter(|_| kind == Kind::Date) {
-            self.found(day, kind);
-        }
-    }
-
-    fn finish(self, turns: &[TranscriptTurn]) -> Material {
-        let mut material = self.material;
-        material.intent = intent(&material.intent, turns);
-        newest_once(&mut material.files);
-        newest_once(&mut material.decisions);
-        newest_once(&mut material.next_steps);
-        material.identifiers = ordered(self.last);
+        let ledger = Ledger::of(&request.turns);
+        ledger.said.iter().for_each(|piece| material.say(piece));
+        material.wants.hear(&ledger.said);
+        let is_said = !material.wants.text().is_empty();
+        material.is_wanted = is_said || !request.turns.is_empty();
+        ledger
+            .entries
+            .iter()
+            .for_each(|entry| material.entry(entry));
+        material.notes(&request.notes);
+        material.finish();
         material
     }
-}
 
-/// In the order of their last use. One that is only the beginning or the number of another is
-/// dropped, and its last use counts for the other: `152` for `$152`, `May 20` for `May 20, 2024`.
-fn ordered(mut last: HashMap<String, (Kind, u64)>) -> Vec<Found> {
-    let parts: Vec<(String, String)> = last
-        .keys()
-        .filter_map(|whole| part(whole).map(|part| (part.to_owned(), whole.clone())))
-        .filter(|(part, _)| last.contains_key(part))
-        .collect();
-    for (part, whole) in &parts {
-        let of_part = last.get(part).map(|(_, last)| *last);
-        if let (Some(of_part), Some((_, of_whole))) = (of_part, last.get_mut(whole)) {
-            *of_whole = (*of_whole).max(of_part);
+    pub(super) fn is_empty(&self) -> bool {
+        self.sentences.is_empty()
+            && self.actions.is_empty()
+            && self.facts.is_empty()
+            && self.listed.is_empty()
+    }
+
+    /// What the user wants, as the summary has it.
+    pub(super) fn intent(&self) -> String {
+        match self.wants.text() {
+            text if text.is_empty() && self.is_wanted => NOT_SAID.to_owned(),
+            text => text,
         }
     }
-    for (part, _) in &parts {
-        last.remove(part);
+
+    /// The notes of turns.
+    fn notes(&mut self, notes: &Notes) {
+        self.files.extend_from_slice(&notes.files);
+        self.decisions.extend_from_slice(&notes.decisions);
     }
-    let mut found: Vec<_> = last.into_iter().collect();
-    found.sort_unstable_by(|(a, (_, a_last)), (b, (_, b_last))| (a_last, a).cmp(&(b_last, b)));
-    let found = found.into_iter();
-    found
-        .map(|(text, (kind, _))| Found { text, kind })
-        .collect()
-}
 
-/// The piece of an identifier that stands for itself elsewhere.
-fn part(whole: &str) -> Option<&str> {
-    if let Some(number) = whole.strip_prefix(['$', '€', '£']) {
-        return Some(number);
+    /// A summary.
+    fn body(&mut self, body: &Body) {
+        let wants = Wants::read(&body.session_intent);
+        if !wants.text().is_empty() {
+            self.wants = wants;
+        }
+        self.files.extend_from_slice(&body.files_touched);
+        self.decisions.extend_from_slice(&body.decisions);
+        self.next_steps.clone_from(&body.next_steps);
+        self.actions.extend_from_slice(&body.actions);
+        for line in &body.facts {
+            let (call, records) = fact(line);
+            records.for_each(|record| self.fact(call, record));
+        }
+        for line in body.narrative.lines().map(str::trim) {
+            let who = WHO
+                .into_iter()
+                .find(|who| line.starts_with(who))
+                .unwrap_or_default();
+            self.speak(who, &line[who.len()..], Tells::Something);
+        }
+        self.listed.extend_from_slice(&body.identifiers);
+        self.list(&body.narrative);
     }
-    let is_month = whole.starts_with(|c: char| c.is_ascii_uppercase());
-    let (date, _) = whole.split_once(", ").filter(|_| is_month)?;
-    Some(date)
+
+    /// Takes note of identifiers in what somebody said.
+    fn list(&mut self, text: &str) {
+        let found = identifiers(text).into_iter();
+        let found = found.filter(|found| found.kind != Kind::Name && !is_time(found.text));
+        self.listed.extend(found.map(|found| found.text.to_owned()));
+    }
+
+    fn entry(&mut self, entry: &Entry) {
+        if entry.call.is_empty() && entry.is_change {
+            // The call is the last one that the last summary tells of.
+            let last = self.actions.last_mut().filter(|last| !last.contains(GAVE));
+            if let Some(last) = last {
+                last.push_str(&format!("{GAVE}{}", entry.outcome));
+            }
+        } else if entry.is_change || entry.is_failed {
+            self.actions.push(entry.line());
+        } else {
+            entry
+                .records
+                .iter()
+                .for_each(|record| self.fact(&entry.call, record));
+        }
+    }
+
+    fn fact(&mut self, call: &str, record: &str) {
+        if record.is_empty() {
+            return;
+        }
+        let end = record.floor_char_boundary(RECORD_BYTES_MAX);
+        self.facts.push(Fact {
+            call: call.to_owned(),
+            text: record[..end].to_owned(),
+            is_mentioned: false,
+        });
+    }
+
+    fn say(&mut self, said: &Said<'_>) {
+        let (who, tells) = match said.role {
+            Role::User => (WHO[0], Tells::Something),
+            _ if said.tells_change => (WHO[1], Tells::Change),
+            _ if said.tells_result => (WHO[1], Tells::Something),
+            _ => (WHO[1], Tells::Rest),
+        };
+        self.list(said.text);
+        self.speak(who, said.text, tells);
+    }
+
+    /// Adds the sentences of a text. The items of a list stay with the line before them.
+    fn speak(&mut self, who: &'static str, text: &str, tells: Tells) {
+        let group = self.sentences.last().map_or(0, |last| last.group + 1);
+        let mut joins = false;
+        let mut is_code = false;
+        for line in text.lines().map(str::trim).filter(|line| !line.is_empty()) {
+            if line.starts_with("```") {
+                is_code = !is_code;
+                continue;
+            }
+            if is_code || line.starts_with(['{', '[']) {
+                continue;
+            }
+            let is_item = is_item(line);
+            let line = line
+                .trim_start_matches(['-', '*', '•', '#', ' '])
+                .replace("**", "");
+            let last = self
+                .sentences
+                .last_mut()
+                .filter(|last| is_item && joins && last.group == group);
+            if let Some(last) = last.filter(|last| last.text.len() + line.len() < JOINED_BYTES_MAX)
+            {
+                last.text.push_str(if last.text.ends_with(':') {
+                    " "
+                } else {
+                    BETWEEN
+                });
+                last.text.push_str(&line);
+                continue;
+            }
+            let pieces = sentences(&line).map(str::to_owned);
+            self.sentences.extend(pieces.map(|text| Sentence {
+                who,
+                text,
+                group,
+                tells,
+            }));
+            joins = is_item || line.ends_with(':');
+        }
+    }
+
+    fn finish(&mut self) {
+        for list in [&mut self.files, &mut self.decisions, &mut self.next_steps] {
+            newest_once(list);
+            list.drain(..list.len().saturating_sub(ENTRIES_MAX));
+        }
+        newest_once(&mut self.actions);
+        self.actions
+            .drain(..self.actions.len().saturating_sub(ACTIONS_MAX));
+        newest_once(&mut self.listed);
+        // What a call found out takes the place of what the same call found out before.
+        let mut last: HashMap<(&str, &str), usize> = HashMap::new();
+        for (at, fact) in self.facts.iter().enumerate() {
+            last.insert((&fact.call, &fact.text), at);
+        }
+        let keep: HashSet<usize> = last.into_values().collect();
+        let mut at = 0;
+        self.facts.retain(|_| {
+            at += 1;
+            keep.contains(&(at - 1))
+        });
+        self.facts
+            .drain(..self.facts.len().saturating_sub(FACTS_MAX));
+        self.mention();
+    }
+
+    /// Marks the facts about what somebody named.
+    fn mention(&mut self) {
+        let said = self.sentences.iter().map(|sentence| sentence.text.as_str());
+        let said = said.chain(self.actions.iter().map(String::as_str));
+        let named: HashSet<&str> = said.flat_map(names).collect();
+        for fact in &mut self.facts {
+            let named = names(&fact.text).any(|name| named.contains(name));
+            fact.is_mentioned = named;
+        }
+    }
 }
 
-/// Each entry once, where it stands last, and not more than there is room for.
-fn newest_once(list: &mut Vec<String>) {
-    let mut seen = HashSet::new();
-    let mut newest: Vec<String> = std::mem::take(list).into_iter().rev().collect();
-    newest.retain(|entry| !entry.trim().is_empty() && seen.insert(entry.clone()));
-    newest.truncate(ENTRIES_MAX);
-    newest.reverse();
-    *list = newest;
+/// The words of a text that name one thing: three digits or capitals at least.
+pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-' | '@' | '.'));
+    let words = words.map(|word| word.trim_matches(['.', '-']));
+    words.filter(|word| {
+        let telling = word
+            .bytes()
+            .filter(|byte| byte.is_ascii_digit() || byte.is_ascii_uppercase());
+        word.len() >= 4 && telling.count() >= 3
+    })
 }
 
-/// The user's intent: their first request in the conversation, and their last.
-fn intent(previous: &str, turns: &[TranscriptTurn]) -> String {
-    let is_data = |text: &str| text.starts_with(['{', '[']);
-    let users = turns.iter().filter(|turn| turn.role == Role::User);
-    let texts = users.map(|turn| turn.text.as_str());
-    let texts = texts.filter(|text| !text.is_empty() && !is_data(text));
-    let is_long = |text: &str| text.len() >= INTENT_BYTES_MIN;
-    let (mut first, mut lately) = match previous.split_once(LATELY) {
-        Some((first, lately)) => (first.trim().to_owned(), lately.to_owned()),
-        None => (previous.trim().to_owned(), String::new()),
+/// True of a time of day, alone or behind a date: they are many, and mean little by themselves.
+fn is_time(text: &str) -> bool {
+    text.contains(':') && text.bytes().any(|byte| byte.is_ascii_digit())
+}
+
+/// True of an item of a list.
+fn is_item(line: &str) -> bool {
+    let digits = line.trim_start_matches(|c: char| c.is_ascii_digit());
+    line.starts_with(['-', '*', '•', '–']) && !line.starts_with("**")
+        || digits.len() < line.len() && digits.starts_with(['.', ')'])
+}
+
+/// A line of facts: the call, and its records.
+fn fact(line: &str) -> (&str, impl Iterator<Item = &str>) {
+    let end = line.find(")").and_then(|_| line.find(&format!("){SAYS}")));
+    let (call, records) = match end {
+        Some(end) => (&line[..=end], &line[end + 1 + SAYS.len()..]),
+        None => ("", line),
     };
-    if first == NOT_SAID {
-        first.clear();
-    }
-    if first.is_empty() {
-        let long = texts.clone().find(|text| is_long(text));
-        let text = long.or_else(|| texts.clone().next());
-        first = text.map(beginning).unwrap_or_default();
-    }
-    if let Some(last) = texts.rev().map(beginning).find(|text| is_long(text)) {
-        lately = last;
-    }
-    if first.is_empty() && !turns.is_empty() {
-        first = NOT_SAID.to_owned();
-    }
-    if lately.is_empty() || lately == first {
-        first
-    } else {
-        format!("{first} {LATELY}{lately}")
-    }
+    (call, records.split(BETWEEN))
 }
 
-/// The first sentences of a text, in one line.
-fn beginning(text: &str) -> String {
-    let mut line = String::new();
-    for sentence in sentences(text) {
-        let end = sentence.floor_char_boundary(INTENT_BYTES_MAX);
-        if !line.is_empty() && line.len() + end >= INTENT_BYTES_MAX {
-            break;
+/// The facts that were taken as lines, oldest first: what one call found out in one line.
+pub(super) fn fact_lines(facts: &[Fact], taken: &[TakenFact]) -> Vec<String> {
+    let mut taken: Vec<&TakenFact> = taken.iter().collect();
+    taken.sort_unstable_by_key(|fact| fact.index);
+    let mut lines: Vec<String> = Vec::new();
+    let mut call = None;
+    for TakenFact { index, text } in taken {
+        let of = &facts[*index].call;
+        match lines.last_mut().filter(|_| call == Some(of)) {
+            Some(line) => line.push_str(&format!("{BETWEEN}{text}")),
+            None if of.is_empty() => lines.push(text.clone()),
+            None => lines.push(format!("{of}{SAYS}{text}")),
         }
-        if !line.is_empty() {
-            line.push(' ');
-        }
-        line.push_str(&sentence[..end]);
+        call = Some(of);
     }
-    line
+    lines
 }

@@ -1,40 +1,44 @@
-//! Summaries made in this process without a model, of sentences taken from the turns.
+//! Summaries made in this process without a model: a ledger of what was wanted, done and found
+//! out, and sentences of the turns.
 
+mod choose;
 mod fit;
 mod material;
-mod rank;
 #[cfg(test)]
 mod tests;
+mod wants;
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use memoird_core::compaction::Body;
 use memoird_engine::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest};
 use memoird_formats::tokens::Estimate;
 
+use choose::Choice;
 use fit::Room;
 use material::Material;
 
-/// Takes sentences and identifiers out of the turns. Deterministic, without a network.
+/// Takes lines out of the turns. Deterministic, without a network.
 ///
 /// # How
-/// Sentences of the user and the assistant are chosen by SumBasic (A. Nenkova and
-/// L. Vanderwende, "The Impact of Frequency on Summarization", Microsoft Research,
-/// MSR-TR-2005-101, 2005): a sentence is worth the mean probability of its content words in
-/// all that is to be summarized; the best one with the most probable word is taken, the
-/// probabilities of its words are squared, so that nothing is said twice, and so on. It is
-/// chosen over the methods that rank by a graph of sentences (LexRank, TextRank), which have
-/// to compare all pairs of them: this one is linear in the text for each sentence taken. Two
-/// things are added. A sentence counts less the older it is, down to half, so that of equal
-/// ones the newer stays. And at most [`SENTENCES_MAX`](rank::SENTENCES_MAX) are looked at,
-/// the newest.
+/// `core::compaction::ledger` reads the turns. What is left of it, most important first:
 ///
-/// Identifiers (`core::compaction::identifiers`) come first: as many as fit beside a small
-/// share for sentences, the newest before older ones; times of day count as six times as
-/// old as they are, and names as ten times. Those that stand in a sentence are listed all the
-/// same: the list is in the order of their last use, which the next summary needs to know
-/// what is old. The last summary is material like the turns, only older, so what it
-/// said is carried on as long as there is room.
+/// 1. What the user wants, in their last words that ask for something new.
+/// 2. Calls that changed something and calls that failed, each in one line: the newest whole,
+///    the older ones folded to the tool, its first arguments and the beginning of what came of it.
+/// 3. What other calls found out, as records of `label=value` behind their call: the newest, and
+///    of each the values that name or count something and that no newer line says.
+/// 4. Sentences. The one is taken next that says most for its tokens of what no line says yet:
+///    identifiers, and words, which count more in what the assistant said right behind a call
+///    and what the user said, and less the more often they were said. This is the greedy
+///    maximum of a coverage (H. Lin and J. Bilmes, "A Class of Submodular Functions for
+///    Document Summarization", ACL 2011); a sentence that says nothing new is never taken.
+/// 5. A short list of the newest identifiers that stand in no line.
+/// 6. Where there is still room, all of the records: first those about what somebody mentioned.
+///
+/// The last summary is material like the turns, only older, so what it said is carried on as long
+/// as there is room.
 ///
 /// # Tokens
 /// Counted by the estimate for open models, which for such text is above what the known
@@ -44,55 +48,56 @@ pub struct ExtractiveSummarizer {
     counter: Estimate,
 }
 
-/// Of the room for sentences and identifiers, what identifiers leave to sentences; in percent.
-const SENTENCES_PERCENT_MIN: usize = 12;
-
-/// Sentences that are ranked, at least and at most: one for each eight tokens.
-const TAKEN: (usize, usize) = (16, 256);
-/// Sentences that are tried where the best ones do not fit.
-const TRIED_MAX: usize = 64;
+/// Of the room beside what is fixed, what calls that changed something may have, in percent; and
+/// how many tokens at least, where that is not most of it.
+const ACTIONS_PERCENT_MAX: usize = 35;
+const ACTIONS_TOKENS: usize = 400;
+/// Of the rest, what facts may have before there are sentences, in percent.
+const FACTS_PERCENT_MAX: usize = 40;
+/// Of all the room, what a list of identifiers may have that stand in no line; in percent.
+const LISTED_PERCENT_MAX: usize = 10;
 /// The narrative where there is no sentence.
 const SILENT: &str = "Only tools were called.";
 
 impl ExtractiveSummarizer {
-    /// The summary. CPU-heavy: some milliseconds for 200 KB of turns. Written with the notes
+    /// The summary. CPU-heavy: about a millisecond for 100 KB of turns. Written with the notes
     /// of the request it has at most `tokens_max` tokens, unless the notes alone have more.
     pub fn body(&self, request: &SummaryRequest) -> Body {
         let material = Material::of(request);
         let room = Room::new(&self.counter, request);
         let mut body = room.fixed(&material);
-        let free = room.free(&body);
-        let order = material.best_first();
-        let for_identifiers = free - free * SENTENCES_PERCENT_MIN / 100;
-        let taken = room.fitting(&order, for_identifiers);
-        let left = free - room.tokens_of(&order[..taken]);
-        body.narrative = narrative(&material, &room, left, free);
-        let mut taken = room.fitting(&order, room.free(&body));
-        loop {
-            body.identifiers = material.in_order(&order[..taken]);
-            if taken == 0 || room.holds(&body) {
-                return body;
-            }
-            taken -= taken.div_ceil(64);
+        let all = room.free(&body);
+        let most = (all * ACTIONS_PERCENT_MAX / 100).max(ACTIONS_TOKENS.min(all * 60 / 100));
+        body.actions = room.actions(&material.actions, most);
+        let for_list = all * LISTED_PERCENT_MAX / 100;
+        let for_facts = room.free(&body) * FACTS_PERCENT_MAX / 100;
+        let mut facts = room.facts(&material.facts, &body.actions, for_facts);
+        body.facts = material::fact_lines(&material.facts, &facts);
+        let mut choice = Choice::new(&self.counter, &material.sentences);
+        choice.cover_lines(&body);
+        choice.take(room.free(&body).saturating_sub(for_list));
+        body.narrative = choice.narrative();
+        body.identifiers = room.listed(&material.listed, &body, for_list.min(room.free(&body)));
+        choice.take(room.free(&body));
+        body.narrative = choice.narrative();
+        room.more_facts(&material.facts, &mut facts, room.free(&body));
+        body.facts = material::fact_lines(&material.facts, &facts);
+        if body.narrative.is_empty() && !material.is_empty() && all > SILENT.len() {
+            body.narrative = SILENT.to_owned();
         }
-    }
-}
-
-/// The sentences that fit, and one at least: without any a summary says nothing.
-fn narrative(material: &Material, room: &Room<'_>, left: usize, free: usize) -> String {
-    let ranked = rank::ranked(&material.sentences, (left / 8).clamp(TAKEN.0, TAKEN.1));
-    let mut lines = room.lines(&material.sentences, &ranked, left);
-    if lines.is_empty() {
-        let newest = (0..material.sentences.len()).rev().take(TRIED_MAX);
-        let tried: Vec<usize> = ranked.into_iter().take(TRIED_MAX).chain(newest).collect();
-        lines = room.lines(&material.sentences, &tried, free / 2);
-        lines.truncate(1);
-    }
-    match material::narrative(&material.sentences, &lines) {
-        said if said.is_empty() && !material.identifiers.is_empty() && free > SILENT.len() => {
-            SILENT.to_owned()
+        while !room.holds(&body) && (!facts.is_empty() || choice.drop_last()) {
+            facts.truncate(facts.len() - facts.len().div_ceil(16));
+            body.facts = material::fact_lines(&material.facts, &facts);
+            body.narrative = choice.narrative();
         }
-        said => said,
+        if !room.holds(&body) {
+            body.narrative.clear();
+            body.identifiers.clear();
+        }
+        while !room.holds(&body) && !body.actions.is_empty() {
+            body.actions.remove(0);
+        }
+        body
     }
 }
 
@@ -112,4 +117,13 @@ impl Summarizer for ExtractiveSummarizer {
     fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
         Box::pin(async move { Ok(SummarizerAnswer::Body(self.body(&request))) })
     }
+}
+
+/// Each entry once, where it stands last.
+fn newest_once(list: &mut Vec<String>) {
+    let mut seen = HashSet::new();
+    let mut newest: Vec<String> = std::mem::take(list).into_iter().rev().collect();
+    newest.retain(|entry| !entry.trim().is_empty() && seen.insert(entry.clone()));
+    newest.reverse();
+    *list = newest;
 }

@@ -9,16 +9,18 @@
 //! | `previous` | the last summary, with the fields of an answer and its `text`; or null |
 //! | `pieces` | summaries of pieces, oldest first, with the fields of an answer |
 //! | `turns` | `seq`, `role` (`user`, `assistant`, `tool`, `system`) and `text` of each |
+//! | `ledger` | calls that changed something or failed, each in one line with what came of it |
 //! | `notes` | `files`, `last_error`, `decisions`, `pending_questions` |
 //! | `tokens_max` | tokens that the summary may have |
 //! | `system`, `prompt` | all of that as a prompt, for a service that asks a model itself |
 //!
 //! It answers 200 with JSON: `session_intent` and `narrative`, which are texts, and
-//! `files_touched`, `decisions`, `pending_questions`, `next_steps` and `identifiers`, which
+//! `actions`, `facts`, `files_touched`, `decisions`, `pending_questions`, `next_steps` and `identifiers`, which
 //! are lists of texts. Or it answers 413 when the turns are too many: they come again in
 //! pieces. 429 and 5xx are tried again, `Retry-After` is heeded; 400 and 422 refuse the
 //! turns.
 
+use memoird_core::compaction::ledger::Ledger;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, prompt};
 use memoird_engine::{FaultKind, ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
@@ -42,6 +44,7 @@ impl Protocol for Webhook {
             "previous": request.previous.as_deref().map(previous),
             "pieces": request.chunks,
             "turns": request.turns.iter().map(turn).collect::<Vec<_>>(),
+            "ledger": Ledger::of(&request.turns).lines().collect::<Vec<_>>(),
             "notes": request.notes,
             "tokens_max": request.tokens_max,
             "system": prompt::system(),

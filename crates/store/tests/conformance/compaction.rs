@@ -95,6 +95,8 @@ pub(crate) fn whole_summary() -> Summary {
             next_steps: lines("e"),
             narrative: "f\r\n\t".into(),
             identifiers: lines("g"),
+            actions: lines("m"),
+            facts: lines("n"),
         },
         notes: Notes {
             through_seq: 7,

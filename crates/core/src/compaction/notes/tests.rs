@@ -1,15 +1,18 @@
 //! What is noted of a conversation, and when it is enough.
 
 use super::*;
+use crate::compaction::transcript::Call;
 
 fn turn(seq: u64, role: Role, text: &str) -> TranscriptTurn {
     TranscriptTurn::new(seq, role, text)
 }
 
 fn call(seq: u64, arguments: &str) -> TranscriptTurn {
-    let mut called = turn(seq, Role::Assistant, &format!("f({arguments})"));
-    called.calls = vec![("f".to_owned(), arguments.to_owned())];
-    called
+    turn(seq, Role::Assistant, "").with_call(Call {
+        name: "f".to_owned(),
+        input: arguments.to_owned(),
+        ..Call::default()
+    })
 }
 
 fn decided(seq: u64, text: &str, decision: &str) -> TranscriptTurn {

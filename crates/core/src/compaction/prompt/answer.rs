@@ -59,6 +59,8 @@ pub fn parse_answer(answer: &str) -> Result<Body, Rejection> {
 fn body(fields: &Map<String, Value>) -> Result<Body, Rejection> {
     let body = Body {
         session_intent: text(fields, "session_intent")?,
+        actions: list(fields, "actions")?,
+        facts: list(fields, "facts")?,
         files_touched: list(fields, "files_touched")?,
         decisions: list(fields, "decisions")?,
         pending_questions: list(fields, "pending_questions")?,

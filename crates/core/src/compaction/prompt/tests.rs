@@ -6,6 +6,7 @@ use crate::turn::Role;
 
 use super::*;
 use crate::compaction::check::Rejection;
+use crate::compaction::transcript::Call;
 use crate::time::Timestamp;
 
 fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
@@ -59,7 +60,7 @@ fn a_prompt_holds_all_that_a_model_needs() {
     ] {
         assert!(text.contains(piece), "{piece}\nis not in\n{text}");
     }
-    let body = r#"session_intent files_touched decisions pending_questions next_steps narrative identifiers"#;
+    let body = r#"session_intent actions facts files_touched decisions pending_questions next_steps narrative identifiers"#;
     for field in body.split(' ') {
         assert!(system().contains(&format!("\"{field}\": ")), "{field}");
     }
@@ -77,7 +78,12 @@ fn nothing_that_is_told_breaks_out_of_its_place() {
         last_error: evil.into(),
         ..Notes::default()
     };
-    let turns = [said(1, Role::Tool, evil)];
+    let call = said(1, Role::Assistant, "").with_call(Call {
+        name: "send".into(),
+        input: evil.into(),
+        ..Call::default()
+    });
+    let turns = [call, said(2, Role::Tool, evil)];
     let ask = Ask {
         previous: Some(&previous),
         pieces: &pieces,

@@ -121,7 +121,11 @@ fn calls_errors_and_decisions_are_told_apart() {
     );
     assert_eq!(
         heard.calls,
-        [("read".to_owned(), r#"{ "path": "a.rs" }"#.to_owned())]
+        [Call {
+            id: "t".into(),
+            name: "read".into(),
+            input: r#"{ "path": "a.rs" }"#.into(),
+        }]
     );
     assert_eq!(heard.decisions, ["Use SQLite", "Keep the API"]);
     for (content, is_error, errors) in [
@@ -135,6 +139,9 @@ fn calls_errors_and_decisions_are_told_apart() {
             1,
         );
         assert_eq!(heard.errors, vec![content; errors]);
+        let shown = if is_error { "failed: bad" } else { content };
+        assert_eq!(heard.result_texts().collect::<Vec<_>>(), [shown]);
+        assert_eq!(heard.spoken().count(), 0, "a tool says nothing for anybody");
     }
 }
 

@@ -1,0 +1,110 @@
+//! Whether a call changes something. The names of tools tell, and the commands that shells are
+//! given; where they do not, it does.
+
+use serde_json::Value;
+
+/// First words of tools that look at something.
+const READS: &str = "analyse analyze ask browse calc calculate cat check compare compute count current \
+    describe detect details diff estimate evaluate exists explain explore fetch find get glob goto grep has \
+    head help history info inspect is list load locate look lookup ls measure open parse ping plan preview \
+    print query read recall reflect retrieve screenshot scroll search select show stat status summarize \
+    tail think thought validate verify view wait watch whoami";
+
+/// Words that say the opposite, wherever they stand: `find_and_replace`, `check_out`.
+const CHANGES: &str = "add apply approve assign book buy cancel change charge checkout commit create delete \
+    drop edit execute in insert install modify move out patch pay post publish push put refund remove rename \
+    replace reserve reset run save schedule send set submit transfer update upload write";
+
+/// Words of tools that run commands, and labels of what they run.
+const SHELLS: &str = "bash cmd command console exec execute powershell run sh shell terminal zsh";
+const COMMANDS: &[&str] = &["command", "cmd", "script", "commands", "keystrokes"];
+
+/// Commands that look at something.
+const LOOKS: &str = "awk basename cat cd cut date df diff dirname du echo egrep env fgrep file find grep head \
+    history jq less ls man md5sum more nl objdump od printenv printf ps pwd readelf realpath rg sha256sum \
+    sort stat strings tail test tr tree true type uname uniq wc whereis which whoami xxd";
+const GIT_LOOKS: &str = "blame branch diff grep log ls-files ls-tree rev-parse show status";
+
+/// True unless the call clearly only looks at something.
+///
+/// The first two words of the tool's name tell (`get_user`, `browserFind`, the last part of
+/// `mcp__server__list`), unless another word of it changes something. Of a tool that runs
+/// commands the commands tell. In any other language, and in doubt, a call changes something.
+pub fn is_change(name: &str, input: &str) -> bool {
+    let name = name.rsplit("__").next().unwrap_or(name);
+    let name = name.rsplit(['.', '/', ':']).next().unwrap_or(name);
+    let words = words(name);
+    let first = &words[..words.len().min(2)];
+    let is_shell = first.iter().any(|word| has(SHELLS, word));
+    let is_read = first.iter().any(|word| has(READS, word));
+    if (is_shell || !is_read)
+        && let Ok(Value::Object(fields)) = serde_json::from_str(input)
+    {
+        let run = COMMANDS.iter().find_map(|key| fields.get(*key)?.as_str());
+        if let Some(run) = run {
+            return is_change_command(run);
+        }
+        let is_get = |method: &Value| {
+            method
+                .as_str()
+                .is_some_and(|it| it.eq_ignore_ascii_case("get"))
+        };
+        if fields.get("method").is_some_and(is_get) {
+            return false;
+        }
+    }
+    !is_read || words.iter().any(|word| has(CHANGES, word))
+}
+
+/// True unless all parts of a shell's command look at something.
+pub(super) fn is_change_command(command: &str) -> bool {
+    let first = command.trim().lines().next().unwrap_or_default();
+    let is_written = |at: usize| {
+        let target = first[at + 1..].trim_start_matches(['>', ' ']);
+        !target.starts_with('&') && !target.starts_with("/dev/null")
+    };
+    if first.contains("<<") || first.match_indices('>').any(|(at, _)| is_written(at)) {
+        return true;
+    }
+    let mut parts = first
+        .split(['|', ';', '&'])
+        .map(str::trim)
+        .filter(|part| !part.is_empty());
+    parts.any(|part| {
+        let mut words = part.split_whitespace().filter(|word| !word.contains('='));
+        let verb = words.next().unwrap_or_default();
+        let verb = verb.rsplit('/').next().unwrap_or(verb);
+        let next = words.next().unwrap_or_default();
+        match verb {
+            "" => false,
+            // A file descriptor behind `2>&1`.
+            number if number.bytes().all(|byte| byte.is_ascii_digit()) => false,
+            "git" => !has(GIT_LOOKS, next),
+            "sed" => next != "-n",
+            // Tools of agents that are called as commands.
+            other if other.contains('_') => is_change(other, ""),
+            other => !has(LOOKS, other) && !has(READS, other),
+        }
+    })
+}
+
+fn has(list: &str, word: &str) -> bool {
+    list.split(' ').any(|known| known == word)
+}
+
+/// The words of a name, in small letters: `getUser`, `get_user`, `get-user`.
+fn words(name: &str) -> Vec<String> {
+    let mut words: Vec<String> = Vec::new();
+    let mut before = '_';
+    for c in name.chars() {
+        let begins = c.is_uppercase() && before.is_lowercase() || !before.is_alphanumeric();
+        if c.is_alphanumeric() {
+            match words.last_mut().filter(|_| !begins) {
+                Some(word) => word.extend(c.to_lowercase()),
+                None => words.push(c.to_lowercase().collect()),
+            }
+        }
+        before = c;
+    }
+    words
+}

@@ -1,0 +1,245 @@
+//! What the ledger reads out of turns: calls with what came of them, and who said what.
+
+use super::*;
+use crate::compaction::transcript::Call;
+
+fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
+    TranscriptTurn::new(seq, role, text)
+}
+
+fn called(seq: u64, name: &str, input: &str) -> TranscriptTurn {
+    said(seq, Role::Assistant, "").with_call(Call {
+        id: format!("call_{seq}"),
+        name: name.to_owned(),
+        input: input.to_owned(),
+    })
+}
+
+fn answered(seq: u64, text: &str) -> TranscriptTurn {
+    let mut turn = said(seq + 1, Role::Tool, text);
+    turn.results
+        .iter_mut()
+        .for_each(|it| it.call_id = format!("call_{seq}"));
+    turn
+}
+
+fn lines(turns: &[TranscriptTurn]) -> Vec<String> {
+    Ledger::of(turns).lines().collect()
+}
+
+#[test]
+fn in_doubt_a_call_changes_something() {
+    for (name, input, changes) in [
+        ("get_user_details", "{}", false),
+        ("searchDirectFlight", "{}", false),
+        ("mcp__files__read_file", "{}", false),
+        ("browser.find-element", "{}", false),
+        ("calculate", "{}", false),
+        ("think", "{}", false),
+        ("cancel_reservation", "{}", true),
+        ("transfer_to_human_agents", "{}", true),
+        ("find_and_replace", "{}", true),
+        ("check_out", "{}", true),
+        ("get_or_create", "{}", true),
+        ("storniere_buchung", "{}", true),
+        ("\u{4e88}\u{7d04}", "{}", true),
+        ("", "", true),
+        ("bash", r#"{"command":"ls -F | head"}"#, false),
+        (
+            "bash",
+            r#"{"command":"cd src && git log --oneline 2>&1"}"#,
+            false,
+        ),
+        ("bash", r#"{"command":"sed -n 1,5p a.rs"}"#, false),
+        ("bash", r#"{"command":"cat a > b"}"#, true),
+        ("bash", r#"{"command":"git commit -m x"}"#, true),
+        ("bash", r#"{"command":"cargo test"}"#, true),
+        (
+            "execute_bash",
+            r#"{"command":"grep -r x . 2>/dev/null"}"#,
+            false,
+        ),
+        ("http", r#"{"method":"GET","url":"x"}"#, false),
+        ("http", r#"{"method":"POST","url":"x"}"#, true),
+    ] {
+        assert_eq!(is_change(name, input), changes, "{name}({input})");
+    }
+}
+
+#[test]
+fn a_call_stands_in_one_line_with_what_came_of_it() {
+    for (name, input, result, line) in [
+        (
+            "cancel_reservation",
+            r#"{"reason":"change of plan","reservation_id":"4XK90Q"}"#,
+            r#"{"reservation_id":"4XK90Q","status":"cancelled","refund":{"amount":120}}"#,
+            "cancel_reservation(reservation_id=4XK90Q, reason=change of plan) \
+             \u{2192} reservation_id=4XK90Q, status=cancelled, refund amount=120",
+        ),
+        (
+            "book",
+            r#"{"flights":[{"flight_number":"HAT170","date":"2024-05-20"}]}"#,
+            "Error: payment amount does not add up",
+            "book(flight_number=HAT170, date=2024-05-20) \
+             \u{2192} failed: Error: payment amount does not add up",
+        ),
+        (
+            "create_invoice",
+            "{}",
+            r#"{"invoice": 39595}"#,
+            "create_invoice() \u{2192} invoice=39595",
+        ),
+        ("send", "{}", "", "send() \u{2192} ok"),
+        (
+            "submit",
+            "{}",
+            r#"{"success": false, "error": "no such order"}"#,
+            "submit() \u{2192} failed: success=false, error=no such order",
+        ),
+        (
+            "edit",
+            r#"{"search":"a","replace":"b"}"#,
+            "Replaced 1 occurrences.\r\n[File: /repo/a.py (10 lines)]\n1:b\n(Open file: /repo/a.py)\nbash-$",
+            "edit(search=a, replace=b) \u{2192} Replaced 1 occurrences.; 1:b; /repo/a.py",
+        ),
+    ] {
+        let expected = line.replace("reservation_id=4XK90Q, status", "status");
+        let turns = [called(1, name, input), answered(1, result)];
+        assert_eq!(lines(&turns), [expected], "{name}");
+    }
+}
+
+#[test]
+fn what_was_read_is_kept_with_its_labels() {
+    let found = r#"[{"flight":"HAT170","day":"2024-05-20","prices":{"economy":121,"business":239}},
+        {"flight":"HAT171","day":"2024-05-20","prices":{"economy":99,"business":239}}]"#;
+    let turns = [
+        called(1, "search", r#"{"to":"SEA"}"#),
+        answered(1, found),
+        called(3, "read_log", "{}"),
+        answered(
+            3,
+            &format!("{}\nvalue = 15838\nplain words\n", "a line ".repeat(40)),
+        ),
+        called(5, "find_user", "{}"),
+        answered(5, "mia_li_3668"),
+    ];
+    let ledger = Ledger::of(&turns);
+    assert_eq!(
+        ledger.entries[0].records,
+        [
+            "flight=HAT170, day=2024-05-20, prices economy=121, business=239",
+            "flight=HAT171, prices economy=99",
+        ]
+    );
+    assert_eq!(ledger.entries[1].records.last().unwrap(), "value = 15838");
+    assert_eq!(ledger.entries[2].records, ["mia_li_3668"]);
+    assert!(ledger.entries.iter().all(|entry| !entry.is_change));
+    assert_eq!(ledger.lines().count(), 0, "nothing was changed");
+}
+
+#[test]
+fn numbers_are_found_with_their_labels() {
+    let numbers = |text| labelled_numbers(text);
+    let pair = |label: &str, number: &str| vec![(label.to_owned(), number.to_owned())];
+    assert_eq!(numbers("value = 15838"), pair("value", "15838"));
+    assert_eq!(
+        numbers(r#"{"invoice": 39595, "pages": 12}"#),
+        pair("invoice", "39595")
+    );
+    assert_eq!(numbers("12: 15838"), []);
+    assert_eq!(numbers("nothing"), []);
+}
+
+#[test]
+fn the_output_of_a_command_is_not_the_user_s() {
+    let output = "344\n(Open file: /repo/a.py)\n(Current directory: /repo)\nbash-$";
+    let turns = [
+        said(1, Role::User, "Fix it in a.py, please.\nbash-$"),
+        said(2, Role::Assistant, "I run it.\n```\npython a.py\n```"),
+        said(3, Role::User, output),
+        said(
+            4,
+            Role::Assistant,
+            "It gives 344.\n<command>\nedit 1:1\nb\nend_of_edit\n</command>",
+        ),
+        said(
+            5,
+            Role::User,
+            "[File: /repo/a.py (1 lines total)]\n1:b\nFile updated.",
+        ),
+        said(6, Role::Assistant, "Done:\n```python\nprint(1)\n```"),
+        said(7, Role::User, "Thanks, now do the same for b.py."),
+    ];
+    let ledger = Ledger::of(&turns[1..]);
+    let users: Vec<u64> = ledger
+        .said
+        .iter()
+        .filter(|it| it.role == Role::User)
+        .map(|it| it.seq)
+        .collect();
+    assert_eq!(users, [7]);
+    assert_eq!(
+        lines(&turns[1..]),
+        [
+            "python(a.py) \u{2192} 344",
+            "edit(1:1 b end_of_edit) \u{2192} [File: /repo/a.py (1 lines total)]; File updated.",
+        ]
+    );
+    assert!(
+        ledger
+            .said
+            .iter()
+            .any(|it| it.tells_change && it.text == "It gives 344.")
+    );
+    // The task ends with a prompt too; behind no command it is what somebody says.
+    assert_eq!(Ledger::of(&turns[6..]).said.len(), 1);
+    // A command before the first turn is answered by it.
+    let rest = Ledger::of(&turns[2..]);
+    assert_eq!(
+        (
+            rest.entries[0].call.as_str(),
+            rest.entries[0].outcome.as_str()
+        ),
+        ("", "344; /repo/a.py")
+    );
+}
+
+#[test]
+fn a_result_in_a_turn_of_the_user_is_no_wish() {
+    let mut turn = said(2, Role::User, "ok\nAnd book it.");
+    turn.results = vec![CallResult {
+        call_id: "call_1".into(),
+        range: 0..2,
+        is_error: false,
+    }];
+    let turns = [called(1, "delete_file", r#"{"path":"a/b.rs"}"#), turn];
+    assert_eq!(lines(&turns), ["delete_file(path=a/b.rs) \u{2192} ok"]);
+}
+
+#[test]
+fn any_text_is_read() {
+    let mut seed = 0x2545_f491_4f6c_dd1d_u64;
+    let pieces = [
+        "```", "\n", "<a>", "</a>", "{", "}", "[", "\"", ":", "=", "\u{4e2d}", "x", "=>", ")",
+        "; ", "\u{2192}",
+    ];
+    for round in 0..2_000 {
+        let mut text = String::new();
+        for _ in 0..round % 24 {
+            seed ^= seed << 13;
+            seed ^= seed >> 7;
+            seed ^= seed << 17;
+            text.push_str(pieces[(seed % pieces.len() as u64) as usize]);
+        }
+        let turns = [
+            said(1, Role::Assistant, &text),
+            said(2, Role::User, &text),
+            called(3, &text, &text),
+            answered(3, &text),
+        ];
+        assert!(Ledger::of(&turns).entries.len() <= 3, "{text}");
+        labelled_numbers(&text);
+        is_change(&text, &text);
+    }
+}

@@ -1,0 +1,151 @@
+//! What the user wants, in their own words: the last ones that ask for something, what they said
+//! since, and what they asked for first.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use memoird_core::compaction::ledger::Said;
+use memoird_core::compaction::transcript::sentences;
+use memoird_core::turn::Role;
+use memoird_core::words::is_stop_word;
+
+/// Stand before the lines behind the first one.
+const SINCE: &str = "Said since: ";
+const FIRST: &str = "At first: ";
+/// Bytes of each line.
+const WANTED_BYTES_MAX: usize = 480;
+const SINCE_BYTES_MAX: usize = 160;
+const FIRST_BYTES_MAX: usize = 240;
+/// Words that the assistant had not just said: fewer, and no identifier, say yes or thanks.
+const NEW_WORDS_MIN: usize = 4;
+/// Letters of such a word.
+const LETTERS_MIN: usize = 4;
+/// What is said to be polite; other languages' thanks are few new words.
+static POLITE: LazyLock<HashSet<&str>> = LazyLock::new(|| POLITE_WORDS.split(' ').collect());
+const POLITE_WORDS: &str = "thank thanks thankyou please help appreciate great good perfect much very okay sure \
+    stop danke bitte gracias merci obrigado grazie sounds wonderful awesome that's everything needed again";
+/// The intent where the user said nothing.
+pub(super) const NOT_SAID: &str = "(not said)";
+
+/// What the user wants, from what is known and what was said since.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wants {
+    wanted: String,
+    since: String,
+    first: String,
+}
+
+impl Wants {
+    /// Reads what [`Wants::text`] wrote. What a model wrote is all of it what was wanted.
+    pub(super) fn read(text: &str) -> Self {
+        let mut wants = Self::default();
+        for line in text.lines().map(str::trim) {
+            if let Some(since) = line.strip_prefix(SINCE) {
+                wants.since = since.to_owned();
+            } else if let Some(first) = line.strip_prefix(FIRST) {
+                wants.first = first.to_owned();
+            } else if line != NOT_SAID {
+                wants
+                    .wanted
+                    .push_str(if wants.wanted.is_empty() { "" } else { " " });
+                wants.wanted.push_str(line);
+            }
+        }
+        wants
+    }
+
+    /// Takes in what was said later.
+    pub(super) fn hear(&mut self, said: &[Said<'_>]) {
+        let mut heard = "";
+        for piece in said {
+            match piece.role {
+                Role::User => self.hear_user(piece.text, heard),
+                _ => heard = piece.text,
+            }
+        }
+    }
+
+    fn hear_user(&mut self, text: &str, heard: &str) {
+        if asks(text, heard) {
+            if self.first.is_empty() {
+                self.first = std::mem::take(&mut self.wanted);
+                self.first
+                    .truncate(self.first.floor_char_boundary(FIRST_BYTES_MAX));
+            }
+            self.wanted = beginning(text, WANTED_BYTES_MAX);
+            self.since.clear();
+        } else if self.wanted.is_empty() {
+            self.wanted = beginning(text, WANTED_BYTES_MAX);
+        } else {
+            self.since = beginning(text, SINCE_BYTES_MAX);
+        }
+    }
+
+    /// The lines, the newest wish first.
+    pub(super) fn text(&self) -> String {
+        let mut text = self.wanted.clone();
+        for (title, line) in [(SINCE, &self.since), (FIRST, &self.first)] {
+            if !line.is_empty() {
+                text.push_str(&format!("\n{title}{line}"));
+            }
+        }
+        text
+    }
+
+    /// The same in less: without what came first, then without what was said since, then half.
+    pub(super) fn shorten(&mut self) {
+        if !self.first.is_empty() {
+            self.first.clear();
+        } else if !self.since.is_empty() {
+            self.since.clear();
+        } else {
+            let end = self.wanted.floor_char_boundary(self.wanted.len() / 2);
+            self.wanted.truncate(end);
+        }
+    }
+}
+
+/// True of what asks for something new: an identifier or some words that the assistant did not
+/// just say.
+fn asks(text: &str, heard: &str) -> bool {
+    let heard = heard.to_lowercase();
+    let mut letters = 0;
+    let mut new = 0;
+    for word in text
+        .to_lowercase()
+        .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
+    {
+        let is_ascii = word.is_ascii();
+        let is_identifier = word.len() >= 4 && word.bytes().any(|byte| byte.is_ascii_digit());
+        if is_identifier && !heard.contains(word) {
+            return true;
+        }
+        if !is_ascii {
+            letters += word.chars().count();
+        }
+        new += usize::from(
+            word.chars().count() >= LETTERS_MIN && !is_polite(word) && !heard.contains(word),
+        );
+    }
+    // Scripts without blanks between words.
+    new >= NEW_WORDS_MIN || letters >= 5 * NEW_WORDS_MIN
+}
+
+/// True of a word that says nothing of what somebody wants.
+pub(super) fn is_polite(word: &str) -> bool {
+    POLITE.contains(word) || is_stop_word(word)
+}
+
+/// The first sentences of a text, in one line.
+fn beginning(text: &str, bytes_max: usize) -> String {
+    let mut line = String::new();
+    for sentence in sentences(text) {
+        let end = sentence.floor_char_boundary(bytes_max.min(sentence.len()));
+        if !line.is_empty() && line.len() + end >= bytes_max {
+            break;
+        }
+        line.push_str(if line.is_empty() { "" } else { " " });
+        line.push_str(&sentence[..end]);
+    }
+    line
+}
