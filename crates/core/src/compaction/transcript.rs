@@ -63,7 +63,7 @@ pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 /// Of a turn, or a part, whose label `memoird` says that it is a summary or recalled
 /// memories, nothing is shown: somebody sent a window back, and the user did not say that. A
 /// text is shown whatever it looks like, because users write texts; what looks like memoird's own
-/// words is told from them.
+/// words is told from them, in calls and results as well.
 pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
@@ -119,7 +119,7 @@ impl TranscriptTurn {
 
     fn add_part(&mut self, part: &Part) {
         match &part.kind {
-            PartKind::Text(text) => self.push(&unmarked(text)),
+            PartKind::Text(text) => self.push(text),
             PartKind::ToolUse {
                 name, input_json, ..
             } => {
@@ -154,11 +154,11 @@ impl TranscriptTurn {
     }
 
     fn push(&mut self, text: &str) {
-        let text = text.trim();
+        let text = unmarked(text.trim());
         if !self.text.is_empty() && !text.is_empty() {
             self.text.push('\n');
         }
-        self.text.push_str(text);
+        self.text.push_str(&text);
     }
 }
 
