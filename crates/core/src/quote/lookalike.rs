@@ -13,9 +13,10 @@ use super::is_hidden;
 const NAME: &str = "memoird";
 /// The blocks that it puts into windows.
 const BLOCKS: &[&str] = &["recalled_memories"];
-/// Bytes behind a bracket that are looked at, because clients choose the text: enough for a
-/// name with invisible characters between its letters.
-const BYTES_MAX: usize = 256;
+/// Bytes behind a bracket that are looked at: enough for a name with invisible characters between
+/// its letters. What is looked at behind one bracket ends at the next one, but for a few characters
+/// behind a name: so a text of brackets takes no longer than another.
+const BYTES_MAX: usize = 4_096;
 /// Characters between the name and its colon, or its number.
 const COLON_CHARS_MAX: usize = 32;
 
@@ -111,20 +112,14 @@ fn shown(bytes: &[u8]) -> impl Iterator<Item = char> + Clone {
     let is_seen = |c: &char| !is_unseen(*c);
     let seen = Chars(&bytes[..bytes.len().min(BYTES_MAX)]).filter(is_seen);
     seen.flat_map(|c| {
-        // A letter in a circle may be one with brackets around it.
-        let is_said =
-            move |part: &char| !is_combining_mark(*part) && (*part == c || is_letter(*part));
-        let whole = c.is_ascii() || c.is_whitespace();
-        let plain = (!whole).then(|| std::iter::once(c).nfkd().filter(is_said).map(alike));
-        whole
-            .then(|| alike(c))
+        let is_plain = c.is_ascii() || c.is_whitespace();
+        let parts = (!is_plain).then(|| std::iter::once(c).nfkd());
+        let parts = parts
             .into_iter()
-            .chain(plain.into_iter().flatten())
+            .flatten()
+            .filter(|part| !is_combining_mark(*part));
+        is_plain.then_some(c).into_iter().chain(parts).map(alike)
     })
-}
-
-fn is_letter(c: char) -> bool {
-    c.is_alphanumeric() || c == ':'
 }
 
 /// A character that nobody sees.
@@ -212,6 +207,8 @@ mod tests {
             "[mem0lrd: x",
             "[ᎷᎬᎷϴIRD: x",
             "[memoird\u{2028}∶ x",
+            &format!("[mem{}oird: x", "\u{200b}".repeat(500)),
+            &format!("[{}memoird: x", " ".repeat(2_000)),
             "<recalled_memories",
             "< / Recalled memories>",
             "＜ｒecalled_memories",
@@ -237,6 +234,8 @@ mod tests {
             "",
             "[\u{ff}",
             "[quoted memoird: x",
+            "［［［m［e［m［o［i［r［d: x",
+            "[m…e…moird: x",
             "[мемуары: x",
             "【注意：x】",
         ] {
