@@ -329,6 +329,58 @@ async fn deliveries_that_are_owed_are_cancelled() {
 }
 
 #[tokio::test]
+async fn a_hook_under_way_is_waited_for_and_named() {
+    let mut seed = Seed::new(73);
+    let mark = marker(&mut seed);
+    println!("the mark is {mark}");
+    // The first one holds what it was given until the test lets go; it fails, so that it would be
+    // tried again. The second has more to do than may run at once.
+    let hooks = "hooks: [ \
+         { name: slow, retry: { tries: 5, pause: 10ms, pause_max: 10ms }, exec: { argv: [sh, -c, \
+           'cat > /dev/null; echo x >> begun; while [ ! -e go ]; do sleep 0.05; done; exit 1'] } }, \
+         { name: later, retry: { pause: 1h, pause_max: 1h }, exec: { argv: [sh, -c, \
+           'echo x >> later; exit 1'] } } ]";
+    let daemon = Daemon::with(Setup::default().section(hooks)).await;
+    let mut client = daemon.sessions();
+    let lines = |name: &str| {
+        let text = std::fs::read_to_string(daemon.path(name)).unwrap_or_default();
+        text.lines().count()
+    };
+    say(&mut client, "chat", &mark).await;
+    let generation = end(&mut client, "chat").await;
+    eventually("both hooks were given it", async || {
+        (lines("begun") == 1 && lines("later") == 1).then_some(())
+    })
+    .await;
+    let erased = erase(&mut client, "chat", "").await;
+    assert!(!erased.done, "a hook has it in its hands: {erased:?}");
+    std::fs::write(daemon.path("go"), "").expect("written");
+    let erased = done(&mut client, &erased.job_id).await;
+    assert_eq!(
+        erased.outside,
+        [
+            format!("hook later was given generation {generation}"),
+            format!("hook slow was given generation {generation}"),
+        ]
+    );
+    is_nowhere(&daemon, &mark, "after the hook");
+    // Whatever would still come comes before what is owed for another session.
+    say(&mut client, "other", "hi").await;
+    end(&mut client, "other").await;
+    eventually("the other session is told", async || {
+        (lines("begun") >= 1 + 5 && lines("later") == 2).then_some(())
+    })
+    .await;
+    assert_eq!(
+        (lines("begun"), lines("later")),
+        (6, 2),
+        "nothing of the erased one"
+    );
+    let owed = crate::harness::deliveries(&mut daemon.admin(), Default::default()).await;
+    assert!(owed.iter().all(|one| one.session_id == "other"), "{owed:?}");
+}
+
+#[tokio::test]
 async fn a_subjects_sessions_go_and_those_of_others_stay() {
     let mut seed = Seed::new(72);
     let (mark, kept) = (marker(&mut seed), marker(&mut seed));

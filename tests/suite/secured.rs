@@ -3,6 +3,7 @@
 use std::error::Error;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
+use std::time::Duration;
 
 use memoird_proto::v1::ListSessionsRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -103,6 +104,62 @@ async fn a_tenant_may_stand_in_the_common_name_and_have_no_key() {
     say(&mut sessions_by_tls(addr, certified, None), "chat", "hi").await;
     let without = try_append(sessions_by_tls(addr, ours.client(None), None)).await;
     assert_eq!(without.expect_err("no key").code(), Code::Unauthenticated);
+}
+
+#[tokio::test]
+async fn a_tenant_may_stand_in_a_uri() {
+    let ours = Authority::new(&["alpha", "nobody"]).await;
+    let theirs = Authority::new(&["alpha"]).await;
+    let ca = ours.file("ca.pem");
+    let setting = ours.setting(&format!(
+        ", client_ca: {ca:?}, client_tenant: san_uri, admin: false"
+    ));
+    let daemon = Daemon::with(Setup::default().two_tenants("", "").server(&setting)).await;
+    let addr = daemon.grpc_addr();
+    let mut alpha = sessions_by_tls(addr, ours.client(Some((&ours, "alpha"))), None);
+    say(&mut alpha, "a", "hi").await;
+    let mut by_key = sessions_by_tls(addr, ours.client(None), Some(Setup::ALPHA));
+    assert_eq!(count(&mut by_key).await, 1, "the same tenant");
+    let mut beta = sessions_by_tls(addr, ours.client(None), Some(Setup::BETA));
+    assert_eq!(count(&mut beta).await, 0, "another one");
+    let unknown = sessions_by_tls(addr, ours.client(Some((&ours, "nobody"))), None)
+        .append(append("chat", [user("hi")]))
+        .await;
+    refused(unknown, Code::Unauthenticated, "WRONG_CERTIFICATE");
+    let foreign = ours.client(Some((&theirs, "alpha")));
+    is_not_connected(sessions_by_tls(addr, foreign, None)).await;
+}
+
+#[tokio::test]
+async fn a_handshake_that_does_not_end_holds_up_no_stop() {
+    let ours = Authority::new(&[]).await;
+    let setup = Setup::default()
+        .server(&ours.setting(""))
+        .server("shutdown_grace: 2s")
+        .server("connections: { handshake_timeout: 1h, keyless_timeout: 1h }");
+    let mut daemon = Daemon::with(setup).await;
+    let mut waiting = Vec::new();
+    for addr in [daemon.grpc_addr(), daemon.admin_addr()] {
+        for begun in [
+            &b""[..],
+            b"\x16\x03\x01",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+        ] {
+            let mut stream = connect_from("127.0.0.1", addr).await;
+            stream.write_all(begun).await.expect("sent");
+            waiting.push(stream);
+        }
+    }
+    // They were accepted before this one.
+    let mut client = sessions_by_tls(daemon.grpc_addr(), ours.client(None), None);
+    say(&mut client, "chat", "hi").await;
+    drop(client);
+    let grace = Duration::from_secs(2);
+    let stopped = tokio::time::timeout(4 * grace, daemon.stop()).await;
+    stopped.expect("it stops within its grace");
+    for stream in &mut waiting {
+        closed(stream).await;
+    }
 }
 
 #[tokio::test]

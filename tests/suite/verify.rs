@@ -5,7 +5,7 @@ use std::path::Path;
 use memoird_proto::v1::{GetContextRequest, VerifyRequest};
 
 use crate::harness::{
-    Daemon, Setup, ask_as, fact, fails, http_get, journal, live, remember, run, say, text_of,
+    Daemon, Setup, ask_as, bare, fact, fails, http_get, journal, live, remember, run, say, text_of,
 };
 
 const MARK: &str = "[memoird: the content of this turn was damaged on disk and cannot be read]";
@@ -66,7 +66,7 @@ async fn a_flip_in_a_turn_costs_that_turn_only_and_is_named() {
         ..GetContextRequest::default()
     };
     let window = client.get_context(request).await.expect("a window");
-    assert_eq!(text_of(&window.into_inner().turns[1]), MARK);
+    assert_eq!(bare(text_of(&window.into_inner().turns[1])), MARK);
     say(&mut client, "chat", "four").await;
     let (_, metrics) = http_get(daemon.admin_addr(), "/metrics").await;
     assert!(

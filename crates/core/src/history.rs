@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::change::{LiveSet, Totals};
 use crate::error::CoreError;
 use crate::limits::Limits;
+use crate::mark::Mark;
 use crate::turn::Role;
 
 pub use plan::Arrival;
@@ -216,6 +217,14 @@ impl History {
             (None, _) => rest.next(),
         })
         .filter(move |record| record.seq > after_seq)
+    }
+
+    /// Notes which turns have the mark of their session.
+    pub(crate) fn note_mark(&mut self, mark: Mark) {
+        let aside = self.aside.iter_mut();
+        let aside = aside.flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
+        let all = self.anchor.iter_mut().chain(&mut self.tail).chain(aside);
+        all.for_each(|record| record.note_mark(mark));
     }
 
     fn pinned(&self) -> &[TurnRecord] {

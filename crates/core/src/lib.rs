@@ -16,6 +16,7 @@ pub mod history;
 pub mod idempotency;
 pub mod ids;
 pub mod limits;
+pub mod mark;
 pub mod outbox;
 pub mod quote;
 pub mod session;

@@ -13,6 +13,7 @@ use crate::history::{Arrival, History, TurnRecord};
 use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
+use crate::mark::Mark;
 use crate::state::State;
 use crate::time::{Now, Steady, Timestamp};
 use crate::turn::NewTurn;
@@ -33,6 +34,7 @@ pub struct Session {
     keys: Option<Box<Keys>>,
     windows: Option<Box<Windows>>,
     compacting: Option<Box<Compacting>>,
+    mark: Mark,
 }
 
 /// The data of a session without its turns.
@@ -142,6 +144,7 @@ impl Session {
             keys: None,
             windows: None,
             compacting: None,
+            mark: Mark::default(),
         };
         (session, change)
     }
@@ -164,7 +167,20 @@ impl Session {
             keys: Some(Box::new(saved.keys)),
             windows: has_cuts.then(|| Box::new(Windows::restore(saved.cuts))),
             compacting: saved.summary.map(Compacting::with).map(Box::new),
+            mark: Mark::default(),
         }
+    }
+
+    /// Gives it the mark of its generation. To be called before anything is said in it, or
+    /// asked of it.
+    pub fn set_mark(&mut self, mark: Mark) {
+        self.mark = mark;
+        self.history.note_mark(mark);
+    }
+
+    /// What memoird's own words in its windows bear.
+    pub fn mark(&self) -> Mark {
+        self.mark
     }
 
     /// All but the turns.
@@ -239,7 +255,9 @@ impl Session {
         for (seq, turn) in (first_seq..).zip(&command.turns) {
             let content = seal(turn, seq, turn.timestamp.unwrap_or(now.wall));
             turns.push((seq, Arc::clone(&content)));
-            arrivals.push((TurnRecord::new(turn, seq, content), &turn.links.results[..]));
+            let mut record = TurnRecord::new(turn, seq, content);
+            record.note_mark(self.mark);
+            arrivals.push((record, &turn.links.results[..]));
         }
         let dropped_turns = self.history.append(arrivals, limits)?;
 

@@ -33,6 +33,7 @@ use serde::{Deserialize, Serialize};
 use crate::budget::Budget;
 use crate::config::{AsText, Percent, Problems};
 use crate::limits::Limits;
+use crate::mark::Mark;
 use crate::turn::Turn;
 
 pub use counts::ScaleId;
@@ -78,6 +79,8 @@ pub struct Ask<'a> {
     pub overheads: Overheads,
     /// Counts a turn.
     pub weigh: &'a dyn Fn(&Turn) -> u64,
+    /// What memoird's own words in it bear.
+    pub mark: Mark,
     /// Reads and writes content.
     pub codec: Codec,
     /// True when the decision applies to the next window as well.

@@ -2,6 +2,7 @@
 
 use memoird_core::compaction::CompactionPolicy;
 use memoird_core::limits::Limits;
+use memoird_core::mark::MarkSecret;
 
 use crate::compaction::CompactionConfig;
 use crate::hooks::HooksConfig;
@@ -30,6 +31,9 @@ pub struct EngineConfig {
     pub hooks: HooksConfig,
     /// The tenants that are known from the start.
     pub tenants: Vec<TenantConfig>,
+    /// What the marks in windows are made from. `None`: one that no other process knows, so that
+    /// marks do not outlive this one. It applies when the engine is opened.
+    pub mark_secret: Option<MarkSecret>,
 }
 
 impl EngineConfig {

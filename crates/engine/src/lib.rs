@@ -56,7 +56,7 @@ pub use hooks::{
     SessionContent,
 };
 pub use journal::{Durability, JournalConfig};
-pub use machine::{Machine, Stopwatch, SystemMachine};
+pub use machine::{Machine, Stopwatch, SystemMachine, new_mark_secret};
 pub use memoird_core::window::WindowTurn;
 pub use memoird_store::EraseTarget;
 pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};

@@ -3,6 +3,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use memoird_core::mark::MarkSecret;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::ClockAnchor;
 
@@ -83,6 +84,14 @@ impl Machine for SystemMachine {
     fn random(&self) -> u128 {
         rand::random()
     }
+}
+
+/// A secret for the marks of sessions that no other process has.
+pub fn new_mark_secret(machine: &dyn Machine) -> MarkSecret {
+    let mut bytes = [0; 32];
+    bytes[..16].copy_from_slice(&machine.random().to_le_bytes());
+    bytes[16..].copy_from_slice(&machine.random().to_le_bytes());
+    MarkSecret::new(bytes)
 }
 
 /// Measures how long something takes, for metrics.

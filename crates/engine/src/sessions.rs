@@ -28,13 +28,15 @@ use std::sync::{Arc, Mutex};
 
 use memoird_core::change::{Change, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
+use memoird_core::mark::{Mark, MarkSecret};
+use memoird_core::session::Session;
 use memoird_core::time::{Now, Steady};
 
 use crate::error::EngineError;
 use crate::events::{EventKind, EventSignal};
 use crate::ids::Ids;
 use crate::journal::{Committer, Journal, JournalConfig, Permit, Submitted};
-use crate::machine::Machine;
+use crate::machine::{self, Machine};
 use crate::stats::Stats;
 use crate::tenants::{Tenant, Tenants};
 use crate::worker::Supervisor;
@@ -85,6 +87,7 @@ struct Shared {
     ended_keys: EndedKeys,
     end_listener: Arc<dyn EndListener>,
     event_signal: Arc<EventSignal>,
+    mark_secret: MarkSecret,
 }
 
 /// What the sessions are built from.
@@ -96,6 +99,8 @@ pub(crate) struct SessionParts {
     pub(crate) event_signal: Arc<EventSignal>,
     /// How long idempotency keys count, in milliseconds.
     pub(crate) idempotency_ms: u64,
+    /// What the marks of sessions are made from.
+    pub(crate) mark_secret: Option<MarkSecret>,
 }
 
 /// Which session: a tenant's, by the bot's own id of it.
@@ -145,7 +150,10 @@ impl SessionRef {
 
 impl Sessions {
     pub(crate) fn new(parts: SessionParts, max_sessions: usize) -> Self {
+        let mark_secret = parts.mark_secret;
+        let mark_secret = mark_secret.unwrap_or_else(|| machine::new_mark_secret(&*parts.machine));
         let shared = Shared {
+            mark_secret,
             tenants: parts.tenants,
             machine: parts.machine,
             ids: Ids::default(),
@@ -164,6 +172,12 @@ impl Sessions {
         Self {
             shared: Arc::new(shared),
         }
+    }
+
+    /// What the tags bear in a prompt about the turns of a generation up to this one.
+    pub fn prompt_mark(&self, generation: Generation, through_seq: u64) -> Mark {
+        let secret = &self.shared.mark_secret;
+        secret.prompt_mark(generation, through_seq)
     }
 
     /// Starts the workers that write, reload and sweep.
@@ -276,6 +290,14 @@ impl Sessions {
     fn keys_since(&self, tenant: &Tenant) -> Steady {
         let limit_ms = tenant.policy().limits.idempotency_ms;
         Steady(self.now().steady.0.saturating_sub(limit_ms))
+    }
+
+    /// Begins a session, or its next life.
+    fn begin(&self, key: &SessionKey, now: Now) -> (Session, Change) {
+        let generation = self.new_generation(now);
+        let (mut fresh, begin) = Session::begin(key, generation, now);
+        fresh.set_mark(self.shared.mark_secret.mark(generation));
+        (fresh, begin)
     }
 
     fn new_generation(&self, now: Now) -> Generation {

@@ -4,6 +4,7 @@ use std::fmt::Debug;
 use std::pin::Pin;
 
 use memoird_core::ids::{Generation, SessionId};
+use memoird_core::mark::Mark;
 use memoird_core::window::Window;
 use memoird_formats::tokens::Scale;
 
@@ -58,6 +59,8 @@ pub struct SessionPoint<'a> {
     pub generation: Generation,
     /// Its newest turn.
     pub last_seq: u64,
+    /// What memoird's own words in its windows bear.
+    pub mark: Mark,
 }
 
 /// The block in which a model reads memories.

@@ -117,6 +117,7 @@ impl RemoteSummarizer {
             turns: &request.turns,
             notes: &request.notes,
             tokens_max: request.tokens_max,
+            mark: request.mark,
         });
         // No problem may repeat the prompt, or what it was made from.
         let previous = request.previous.iter().map(|summary| &*summary.text);

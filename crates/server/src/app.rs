@@ -37,6 +37,7 @@ use crate::data_files::DataFiles;
 use crate::heavy::HeavyWork;
 use crate::learnt_charges::LearntCharges;
 use crate::logging::LogControl;
+use crate::mark_secret;
 use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
 use crate::rates::Rates;
@@ -153,8 +154,11 @@ impl App {
             listen("server.admin_listen", &server.admin_listen, &server.unix).await?;
         let tls = server.tls.clone().zip(config.tls.take());
         let tls = tls.map(|(paths, loaded)| Arc::new(Tls::new(paths, loaded)));
-        let engine = config.engine.clone();
+        let mut engine = config.engine.clone();
         let machine = Arc::new(machine);
+        if journal.is_some() {
+            engine.mark_secret = Some(mark_secret::of_dir(&config.data_dir, &*machine));
+        }
         let engine = Engine::open(engine, journal.clone(), machine, Blocking::Threads).await;
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;

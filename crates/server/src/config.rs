@@ -428,6 +428,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
             ..file.limits.second.clone()
         },
         tenants: tenants::tenants(&file.tenants, problems),
+        mark_secret: None,
     }
 }
 

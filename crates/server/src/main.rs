@@ -12,6 +12,7 @@ mod data_files;
 mod heavy;
 mod learnt_charges;
 mod logging;
+mod mark_secret;
 mod metrics;
 mod notify;
 mod process;

@@ -24,30 +24,35 @@ const PAGE_BYTES: usize = 4_096;
 const READ_PAGES: usize = 64;
 /// Pages that are overwritten while nobody else may write.
 const CLEARED_AT_ONCE: usize = 256;
-/// From here on the first byte of a page that belongs to no tree may be that of one: of a larger
-/// file nothing is overwritten.
-const PAGES_MAX: u64 = 1 << 25;
+/// From here on (128 GiB) the first byte of a page that belongs to no tree may be that of one, as
+/// it is a part of a page's number: then the file's map of its pages is asked as well.
+const MAPPED_FROM: u64 = 1 << 25;
 /// The header of the file stands before that of its first page.
 const FILE_HEADER: usize = 100;
 /// Pages from one that says where other pages belong to the next one, and the first of them.
 const MAP_EVERY: u64 = (PAGE_BYTES / 5 + 1) as u64;
 const FIRST_MAP: u64 = 2;
+/// Bytes of a page in a map.
+const ENTRY_BYTES: u64 = 5;
+/// Where the header of a file says whether it has maps.
+const HAS_MAPS: u64 = 52;
 /// The page that has the bytes by which processes lock a file.
 const LOCK_PAGE: u64 = (1 << 30) / PAGE_BYTES as u64 + 1;
 
 /// Looks for pages whose unused space is not empty; their numbers, from 1. What is in the log is
-/// not looked at, and a file of 128 GiB or more has none.
+/// not looked at.
 ///
 /// # Errors
-/// When the file cannot be read.
+/// When the file cannot be read, or has 128 GiB and no map of its pages.
 pub fn find(path: &Path) -> Result<Vec<u64>, StoreError> {
+    find_in(path, MAPPED_FROM)
+}
+
+fn find_in(path: &Path, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
     let read = |error| unusable(path, error);
     let file = File::open(path).map_err(read)?;
     let pages = file.metadata().map_err(read)?.len() / PAGE_BYTES as u64;
     let mut found = Vec::new();
-    if pages >= PAGES_MAX {
-        return Ok(found);
-    }
     let mut bytes = vec![0; READ_PAGES * PAGE_BYTES];
     let mut first = 1;
     while first <= pages {
@@ -62,7 +67,11 @@ pub fn find(path: &Path) -> Result<Vec<u64>, StoreError> {
         let (part, _) = part.as_chunks::<PAGE_BYTES>();
         let numbered = (first..).zip(part);
         let stale = numbered.filter(|(number, page)| stale_gap(*number, page).is_some());
-        found.extend(stale.map(|(number, _)| number));
+        for (number, _) in stale {
+            if pages < mapped_from || is_mapped_to_tree(&file, number).map_err(read)? {
+                found.push(number);
+            }
+        }
         first += count;
     }
     Ok(found)
@@ -78,7 +87,17 @@ pub fn clear<W: std::ops::Deref<Target = Connection>>(
     path: &Path,
     pages: &[u64],
     wait: Duration,
+    writer: impl FnMut() -> W,
+) -> Result<bool, StoreError> {
+    clear_in(path, pages, wait, writer, MAPPED_FROM)
+}
+
+fn clear_in<W: std::ops::Deref<Target = Connection>>(
+    path: &Path,
+    pages: &[u64],
+    wait: Duration,
     mut writer: impl FnMut() -> W,
+    mapped_from: u64,
 ) -> Result<bool, StoreError> {
     let failed = |error| unusable(path, error);
     let file = File::options().read(true).write(true).open(path);
@@ -91,8 +110,11 @@ pub fn clear<W: std::ops::Deref<Target = Connection>>(
         }
         // It must not write back what it remembers of these pages.
         connection.execute_batch("PRAGMA shrink_memory")?;
+        let is_mapped = file.metadata().map_err(failed)?.len() / PAGE_BYTES as u64 >= mapped_from;
         for number in part {
-            clear_page(&file, *number).map_err(failed)?;
+            if !is_mapped || is_mapped_to_tree(&file, *number).map_err(failed)? {
+                clear_page(&file, *number).map_err(failed)?;
+            }
         }
         file.sync_data().map_err(failed)?;
     }
@@ -113,6 +135,30 @@ fn clear_page(file: &File, number: u64) -> io::Result<()> {
             file.write_all_at(&zeros, start + gap.start as u64)
         }
     }
+}
+
+/// True for a page that belongs to a tree by the file's map of its pages.
+fn is_mapped_to_tree(file: &File, number: u64) -> io::Result<bool> {
+    const ROOT: u8 = 1;
+    const BELOW_ROOT: u8 = 5;
+    if number == 1 {
+        return Ok(true);
+    }
+    let mut has_maps = [0; 4];
+    file.read_exact_at(&mut has_maps, HAS_MAPS)?;
+    if has_maps == [0; 4] {
+        let problem = "it has 128 GiB and no map of its pages: what was deleted may remain in it";
+        return Err(io::Error::other(problem));
+    }
+    let map = number - (number - FIRST_MAP) % MAP_EVERY;
+    let entry = (map - 1) * PAGE_BYTES as u64 + ENTRY_BYTES * (number - map - 1);
+    let mut kind = [0];
+    match file.read_exact_at(&mut kind, entry) {
+        // Pages were given back meanwhile.
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(false),
+        outcome => outcome?,
+    }
+    Ok(matches!(kind[0], ROOT | BELOW_ROOT))
 }
 
 /// The unused space of a page of a tree, if there is something in it.
@@ -164,5 +210,80 @@ mod tests {
             other[0] = first;
             assert_eq!(stale_gap(3, &other), None, "{first} is no page of a tree");
         }
+    }
+
+    /// A file whose rows moved and left; some of them, of 10,000 bytes, have pages that belong to
+    /// no tree.
+    fn used_file(dir: &Path, auto_vacuum: &str) -> (std::path::PathBuf, Connection) {
+        let path = dir.join(format!("{auto_vacuum}.db"));
+        let connection = Connection::open(&path).expect("a file");
+        let pragmas = format!(
+            "PRAGMA auto_vacuum = {auto_vacuum}; PRAGMA journal_mode = WAL; \
+             PRAGMA secure_delete = ON; CREATE TABLE t (id INTEGER PRIMARY KEY, text TEXT);"
+        );
+        connection.execute_batch(&pragmas).expect("a table");
+        for id in 0..4_000 {
+            let length = if id % 40 == 0 { 10_000 } else { 200 };
+            let text = format!("marked {id} ").repeat(length / 10);
+            connection
+                .execute("INSERT INTO t VALUES (?1, ?2)", (id * 7919 % 4_001, text))
+                .expect("a row");
+        }
+        let merges = "DELETE FROM t WHERE id % 3 <> 0; DELETE FROM t WHERE id % 5 <> 0;";
+        connection.execute_batch(merges).expect("deleted");
+        assert!(empty_log(&connection, Duration::from_secs(5)).expect("emptied"));
+        (path, connection)
+    }
+
+    #[test]
+    fn a_large_file_is_cleared_by_its_map_of_pages() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, connection) = used_file(dir.path(), "INCREMENTAL");
+        let by_byte = find_in(&path, u64::MAX).expect("read");
+        assert!(!by_byte.is_empty(), "or nothing is shown");
+        assert_eq!(
+            find_in(&path, 1).expect("read"),
+            by_byte,
+            "the map says the same"
+        );
+        // A page of a long row begins with the number of the next one.
+        let file = File::options().read(true).write(true).open(&path);
+        let file = file.expect("a file");
+        let pages = file.metadata().expect("a file").len() / PAGE_BYTES as u64;
+        let is_tree = |number| is_mapped_to_tree(&file, number).expect("a map");
+        let long = (3..=pages).find(|number| {
+            let mut first = [0];
+            let at = (number - 1) * PAGE_BYTES as u64;
+            file.read_exact_at(&mut first, at).expect("a page");
+            first == [0] && !is_tree(*number) && (number - FIRST_MAP) % MAP_EVERY != 0
+        });
+        let long = long.expect("a page of a long row");
+        let at = (long - 1) * PAGE_BYTES as u64;
+        let mut kept = vec![0; PAGE_BYTES];
+        file.read_exact_at(&mut kept, at).expect("a page");
+        file.write_all_at(&[13, 0, 0, 0, 0, 0x0f, 0], at)
+            .expect("written");
+        assert!(find_in(&path, u64::MAX).expect("read").contains(&long));
+        assert_eq!(
+            find_in(&path, 1).expect("read"),
+            by_byte,
+            "the map knows better"
+        );
+        file.write_all_at(&kept, at).expect("written back");
+        let wait = Duration::from_secs(5);
+        assert!(clear_in(&path, &by_byte, wait, || &connection, 1).expect("cleared"));
+        assert!(find_in(&path, 1).expect("read").is_empty());
+        let check: String = connection
+            .query_row("PRAGMA integrity_check", [], |row| row.get(0))
+            .expect("checked");
+        assert_eq!(check, "ok");
+    }
+
+    #[test]
+    fn a_large_file_without_a_map_is_no_silent_success() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (path, _connection) = used_file(dir.path(), "NONE");
+        let refused = find_in(&path, 1).expect_err("it cannot be told");
+        assert!(refused.to_string().contains("no map"), "{refused}");
     }
 }

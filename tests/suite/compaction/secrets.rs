@@ -3,7 +3,7 @@
 use memoird_proto::v1::CompactSessionRequest;
 
 use crate::harness::{
-    Daemon, Events, Says, Summaries, Wire, ask_as, eventually, http_get, try_reload,
+    Daemon, Events, Says, Setup, Summaries, Wire, ask_as, detail, eventually, http_get, try_reload,
 };
 
 use super::bot::{Bot, ROOMY, STRICT, told};
@@ -77,4 +77,48 @@ async fn what_a_provider_repeats_is_in_no_event_answer_log_or_metric() {
             assert_eq!(line, None, "{wire:?}: {secret}");
         }
     }
+}
+
+#[tokio::test]
+async fn what_a_summarizer_said_is_told_to_operators_only() {
+    let provider = Summaries::start(Says::Echoes).await;
+    let setup = provider.setup(Wire::ALL[0], "tries: 1,", STRICT);
+    let daemon = Daemon::with(setup.section(ROOMY).two_tenants("", "")).await;
+    let mut bot = Bot::new(daemon.sessions_of(Setup::ALPHA));
+    let mut operator = Bot::new(daemon.sessions_of(Setup::ADMIN));
+    let mut events = Events::now(&mut daemon.sessions_of(Setup::ALPHA)).await;
+    let mut operators = Events::now(&mut daemon.sessions_of(Setup::ADMIN)).await;
+    let event = bot.until(&mut events, "compaction_failed").await;
+    let reason = told(&event, "reason");
+    assert!(reason.starts_with("provider_"), "{event:?}");
+    assert!(detail(&event)["error"].is_null(), "{event:?}");
+    let seen = operators.until("compaction_failed").await;
+    let seen = seen.last().expect("one");
+    assert!(told(seen, "error").contains("400 Bad Request"), "{seen:?}");
+    let last_error = async |bot: &mut Bot| {
+        let session = bot.look().await.session.expect("a session");
+        session.compaction.expect("its state").last_error
+    };
+    assert_eq!(last_error(&mut bot).await, reason);
+    assert!(last_error(&mut operator).await.contains("400 Bad Request"));
+    let asked = || CompactSessionRequest {
+        session_id: "chat".into(),
+        keep_exchanges: None,
+    };
+    for (who, is_told) in [(&mut bot, false), (&mut operator, true)] {
+        let refused = eventually("no other compaction runs", async || {
+            let refused = who.client.compact_session(asked()).await;
+            let refused = refused.expect_err("no summary");
+            (!refused.message().contains("is being made")).then_some(refused)
+        })
+        .await;
+        assert!(refused.message().contains(&reason), "{refused:?}");
+        let is_there = refused.message().contains("400 Bad Request");
+        assert_eq!(is_there, is_told, "{refused:?}");
+    }
+    let log = eventually("the log says so", async || {
+        let log = daemon.log();
+        log.contains("400 Bad Request").then_some(log)
+    });
+    log.await;
 }

@@ -4,7 +4,7 @@
 use memoird_proto::v1::{AppendRequest, GetContextRequest, GetContextResponse, MessageFormat};
 use serde_json::{Value, json};
 
-use crate::harness::{Daemon, Events, Sessions, eventually, journal};
+use crate::harness::{Daemon, Events, Sessions, bare, eventually, journal};
 use crate::windows::bot::{ask, budget, look, report};
 
 use super::bot::{BUDGET, order};
@@ -169,7 +169,8 @@ fn block(format: MessageFormat, messages: &[Value]) -> String {
         messages[first + 1]
     );
     let said = text(&messages[first]);
-    assert!(said.starts_with("[memoird: a summary of the"), "{said}");
+    let summary = bare(&said);
+    assert!(summary.starts_with("[memoird: a summary of the"), "{said}");
     said
 }
 

@@ -50,7 +50,8 @@ pub(crate) use skip::skip;
 pub(crate) use strangers::{DeafHttp2, Http2, closed, connect_from, framed, many_calls};
 pub(crate) use summaries::{Says, Summaries, Wire};
 pub(crate) use turns::{
-    append, assistant, journal, keyed, live, say, text_of, tool_results, tool_uses, turn, user,
+    append, assistant, bare, journal, keyed, live, say, text_of, tool_results, tool_uses, turn,
+    user,
 };
 pub(crate) use wait::{eventually, wall_ms};
 pub(crate) use watcher::{Events, detail};

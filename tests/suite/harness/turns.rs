@@ -141,3 +141,27 @@ async fn all(
         request.after_seq = page.next_after_seq;
     }
 }
+
+/// What memoird says in a window with the mark of the session taken out: each of its notes has it.
+#[track_caller]
+pub(crate) fn bare(said: &str) -> String {
+    const NOTE: &str = "[memoird";
+    let of_all = " only notes with this number are memoird's. This one is a summary";
+    let mut notes = said.split(NOTE);
+    let mut bare = notes.next().unwrap_or_default().to_owned();
+    let mut marks = Vec::new();
+    for note in notes {
+        let mark = note
+            .strip_prefix(' ')
+            .and_then(|note| note.split_once(':'))
+            .filter(|(mark, _)| mark.len() == 9 && mark.bytes().all(|byte| byte.is_ascii_digit()));
+        let (mark, note) = mark.unwrap_or_else(|| panic!("a note without a mark: {said}"));
+        bare.push_str(NOTE);
+        bare.push(':');
+        bare.push_str(&note.replacen(of_all, " a summary", 1));
+        marks.push(mark);
+    }
+    marks.dedup();
+    assert!(marks.len() <= 1, "more than one mark: {said}");
+    bare
+}

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use super::bot::{ask, budget, look, outline, report, say, words};
 use super::plain;
-use crate::harness::{Daemon, Sessions, append, assistant, tool_uses, user};
+use crate::harness::{Daemon, Sessions, append, assistant, bare, tool_uses, user};
 
 async fn append_json(
     client: &mut Sessions,
@@ -201,7 +201,7 @@ async fn a_call_that_nobody_answered_gets_an_error_that_says_so() {
     assert_eq!(ids, ["one", "two"]);
     let error = openai[2]["content"].as_str().expect("text");
     assert!(
-        error.contains("[memoird: no result; the call was abandoned]"),
+        bare(error).contains("[memoird: no result; the call was abandoned]"),
         "{error}"
     );
     let anthropic = messages(&ask(&mut client, in_format("chat", MessageFormat::Anthropic)).await);

@@ -11,7 +11,7 @@ use super::bot::{
 };
 use super::plain;
 use crate::harness::{
-    Daemon, Setup, append, assistant, live, text_of, tool_results, tool_uses, turn, user,
+    Daemon, Setup, append, assistant, bare, live, text_of, tool_results, tool_uses, turn, user,
 };
 
 /// A daemon with a chat of so many turns, of about 140 tokens each.
@@ -85,7 +85,7 @@ async fn head_and_tail_are_the_first_turn_and_the_last_ones_with_a_line_between(
     };
     let window = ask(&mut client, request).await;
     assert_eq!(outline(&window), "1 [elision] 33 34 35 36 37 38 39 40");
-    assert_eq!(text_of(&window.turns[1]), elided(31));
+    assert_eq!(bare(text_of(&window.turns[1])), elided(31));
     let report = report(&window);
     assert_eq!((report.turns_included, report.turns_omitted), (9, 31));
     assert_eq!(report.omissions, [omission(2, 32, OmissionReason::Cut)]);
@@ -168,11 +168,11 @@ async fn salience_leaves_out_what_the_bot_finds_least_important() {
         );
     }
     assert_eq!(left_out, u64::from(report.turns_omitted));
-    let lines: Vec<&str> = window
+    let lines: Vec<String> = window
         .turns
         .iter()
         .filter(|turn| turn.seq == 0)
-        .map(text_of)
+        .map(|turn| bare(text_of(turn)))
         .collect();
     let expected = report
         .omissions
@@ -208,7 +208,7 @@ async fn turns_that_left_the_history_are_told_apart_from_those_that_a_cut_left_o
         ),
         (2, 60)
     );
-    assert_eq!(text_of(&window.turns[1]), elided(51));
+    assert_eq!(bare(text_of(&window.turns[1])), elided(51));
     assert_eq!(
         u64::from(report.turns_included + report.turns_omitted),
         21,
@@ -239,7 +239,7 @@ async fn a_first_turn_that_does_not_fit_is_an_excerpt_and_the_report_says_so() {
     assert_eq!(outline(&window), "1:excerpt 2 3");
     let text = text_of(&window.turns[0]);
     assert!(
-        text.starts_with("number 0:") && text.contains("[memoird: "),
+        text.starts_with("number 0:") && bare(text).contains("[memoird: "),
         "{text}"
     );
     let report = report(&window);
@@ -346,7 +346,7 @@ async fn old_and_long_results_are_shown_in_other_words_before_turns_are_left_out
         other => panic!("{other:?}"),
     };
     assert_eq!(
-        content(2),
+        bare(content(2)),
         "[memoird: superseded by the result of the later call new]"
     );
     let trimmed: serde_json::Value = serde_json::from_str(content(4)).expect("still JSON");

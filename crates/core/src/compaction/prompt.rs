@@ -8,6 +8,7 @@ use super::ledger::Ledger;
 use super::notes::Notes;
 use super::summary::{Body, Summary};
 use super::transcript::TranscriptTurn;
+use crate::mark::Mark;
 use crate::quote::within;
 
 pub use answer::parse_answer;
@@ -25,6 +26,8 @@ pub struct Ask<'a> {
     pub notes: &'a Notes,
     /// Tokens that the answer may have.
     pub tokens_max: u64,
+    /// What the tags around all of this bear.
+    pub mark: Mark,
 }
 
 /// What stands around the pieces; no text inside may look like it.
@@ -45,34 +48,36 @@ pub fn prompt(ask: &Ask<'_>) -> String {
     let mut prompt = String::new();
     if let Some(previous) = ask.previous {
         prompt.push_str("What the summary so far says; it stands for all that came before:\n\n");
-        push_block(&mut prompt, "earlier", &previous.text);
+        push_block(&mut prompt, "earlier", &previous.text, ask.mark);
     }
     if !ask.pieces.is_empty() {
         prompt.push_str("Summaries of the pieces of the conversation, oldest first:\n\n");
     }
     for piece in ask.pieces {
-        push_block(&mut prompt, "piece", &piece.text(0, &Notes::default()));
+        let text = piece.text(0, &Notes::default());
+        push_block(&mut prompt, "piece", &text, ask.mark);
     }
     if !ask.notes.is_empty() {
         let mut noted = String::new();
         ask.notes.write(&mut noted);
         prompt.push_str("What was noted of it:\n\n");
-        push_block(&mut prompt, "noted", &noted);
+        push_block(&mut prompt, "noted", &noted, ask.mark);
     }
     let ledger = ledger(ask.turns);
     if !ledger.is_empty() {
         prompt.push_str("The calls that changed something or failed, with what came of each:\n\n");
-        push_block(&mut prompt, "ledger", &ledger);
+        push_block(&mut prompt, "ledger", &ledger, ask.mark);
     }
     if !ask.turns.is_empty() {
         prompt.push_str("The turns, with the number and role of each, oldest first:\n\n");
-        prompt.push_str("<transcript>\n");
+        let mark = ask.mark;
+        prompt.push_str(&format!("<transcript {mark}>\n"));
         for turn in ask.turns.iter().filter(|turn| !turn.text.is_empty()) {
             prompt.push_str(&format!("[{} {}] ", turn.seq, turn.role.name()));
-            prompt.push_str(&within(&turn.text, TAGS));
+            prompt.push_str(&within(&mark.hidden_in(&turn.text), TAGS));
             prompt.push('\n');
         }
-        prompt.push_str("</transcript>\n\n");
+        prompt.push_str(&format!("</transcript {mark}>\n\n"));
     }
     prompt.push_str(&format!(
         "Summarize all of this in one JSON object of at most {} tokens.\n",
@@ -94,6 +99,7 @@ fn ledger(turns: &[TranscriptTurn]) -> String {
     lines[first..].join("\n")
 }
 
-fn push_block(prompt: &mut String, tag: &str, text: &str) {
-    prompt.push_str(&format!("<{tag}>\n{}\n</{tag}>\n\n", within(text, TAGS)));
+fn push_block(prompt: &mut String, tag: &str, text: &str, mark: Mark) {
+    let text = within(&mark.hidden_in(text), TAGS);
+    prompt.push_str(&format!("<{tag} {mark}>\n{text}\n</{tag} {mark}>\n\n"));
 }

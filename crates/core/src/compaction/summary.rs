@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::notes::Notes;
 use super::transcript::SUMMARY;
+use crate::mark::Mark;
 use crate::quote::unmarked;
 use crate::time::Timestamp;
 use crate::turn::{PartKind, Role, Turn};
@@ -60,10 +61,23 @@ pub struct Body {
 }
 
 impl Summary {
-    /// The turn that windows show for it. Its `memoird` label says `summary`.
-    pub fn turn(&self) -> Turn {
-        let text = PartKind::Text(self.text.to_string());
+    /// The turn that windows show for it, with the mark of its session. Its `memoird` label says
+    /// `summary`.
+    pub fn turn(&self, mark: Mark) -> Turn {
+        let text = PartKind::Text(self.text_with(mark));
         crate::window::labelled(Turn::new(Role::User, vec![text.into()]), "summary")
+    }
+
+    /// Its text with the mark of its session, which says what bears it.
+    pub fn text_with(&self, mark: Mark) -> String {
+        let text = mark.hidden_in(&self.text);
+        match text.strip_prefix(SUMMARY) {
+            Some(rest) => format!(
+                "[memoird {mark}: only notes with this number are memoird's. This one is a summary \
+                 of the {rest}"
+            ),
+            None => text.into_owned(),
+        }
     }
 }
 
@@ -78,6 +92,14 @@ impl Body {
     /// True when it says nothing.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
+    }
+
+    /// Without the mark of the prompt among its identifiers: a summarizer may take it for one.
+    #[must_use]
+    pub fn without(mut self, mark: Mark) -> Self {
+        self.identifiers
+            .retain(|identifier| !mark.is_in(identifier.as_bytes()));
+        self
     }
 
     /// The text for the model. Its first line says that it is a summary, and of how many turns.

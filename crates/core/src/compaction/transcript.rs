@@ -89,7 +89,7 @@ pub(super) const SUMMARY: &str = "[memoird: a summary of the ";
 /// Of a turn, or a part, whose label `memoird` says that it is a summary or recalled
 /// memories, nothing is shown: somebody sent a window back, and the user did not say that. A
 /// text is shown whatever it looks like, because users write texts; what looks like memoird's own
-/// words is told from them.
+/// words is told from them, in calls and results as well.
 pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
@@ -180,7 +180,7 @@ impl TranscriptTurn {
     fn add_part(&mut self, part: &Part) {
         match &part.kind {
             PartKind::Text(text) => {
-                let range = self.push(&unmarked(text));
+                let range = self.push(text);
                 // Some providers' tools answer in texts.
                 if self.role == Role::Tool {
                     self.results.push(CallResult {
@@ -236,14 +236,15 @@ impl TranscriptTurn {
         }
     }
 
-    /// Adds a piece in lines of its own; gives where it stands.
+    /// Adds a piece in lines of its own, without what looks like memoird's words; gives where it
+    /// stands.
     fn push(&mut self, text: &str) -> Range<usize> {
-        let text = text.trim();
+        let text = unmarked(text.trim());
         if !self.text.is_empty() && !text.is_empty() {
             self.text.push('\n');
         }
         let start = self.text.len();
-        self.text.push_str(text);
+        self.text.push_str(&text);
         start..self.text.len()
     }
 }

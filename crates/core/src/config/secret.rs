@@ -63,14 +63,36 @@ impl SecretRef {
     }
 }
 
-/// Names a variable as problems do: only where it looks like one, because somebody may have
-/// written the secret there.
+/// Names a variable as problems do: only where a person seems to have named it, because somebody
+/// may have written the secret there, and some of those are in capital letters.
 fn shown_variable(name: &str) -> String {
-    let is_upper = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit() || byte == b'_';
-    match name.bytes().all(is_upper) {
+    match is_spoken(name) {
         true => format!("variable {name}"),
         false => "variable of this name".to_owned(),
     }
+}
+
+/// True for several words in capital letters, such as `ACME_KEY_2`, or a single one that says that
+/// it names a secret, such as `APITOKEN`. Random letters and digits are neither.
+fn is_spoken(name: &str) -> bool {
+    const WORD_CHARS_MAX: usize = 16;
+    const DIGITS_MAX: usize = 3;
+    const NAME_CHARS_MAX: usize = 64;
+    const SECRETS: [&str; 4] = ["KEY", "TOKEN", "SECRET", "PASSWORD"];
+    let is_word = |word: &str| {
+        let letters = word.trim_end_matches(|c: char| c.is_ascii_digit());
+        letters.len() <= WORD_CHARS_MAX
+            && word.len() - letters.len() <= DIGITS_MAX
+            && letters.bytes().all(|byte| byte.is_ascii_uppercase())
+    };
+    let names_secret = || {
+        let name = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        SECRETS.iter().any(|secret| name.ends_with(secret))
+    };
+    name.len() <= NAME_CHARS_MAX
+        && name.starts_with(|c: char| c.is_ascii_uppercase())
+        && name.split('_').all(is_word)
+        && (name.contains('_') || names_secret())
 }
 
 /// The same for a file: only where it says in which directory.
@@ -84,4 +106,39 @@ fn shown_file(path: &Path) -> String {
 fn is_variable(name: &str) -> bool {
     let is_word = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     !name.is_empty() && name.bytes().all(is_word)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_shown_and_what_may_be_a_secret_is_not() {
+        for name in [
+            "ACME_KEY",
+            "ACME_KEY_2",
+            "OPENAI_API_KEY",
+            "MEMOIRD_WEBHOOK_SECRET1",
+            "APITOKEN",
+            "KEY",
+            "S3_SECRET",
+        ] {
+            assert_eq!(shown_variable(name), format!("variable {name}"));
+        }
+        for secret in [
+            "HUNTER2XYZ",
+            "HUNTERXYZ",
+            "AKIAIOSFODNN7EXAMPLE",
+            "JBSWY3DPEHPK3PXPJBSWY3DPEHPK3PXP",
+            "DEADBEEF0123456789ABCDEF",
+            "0123456789",
+            "GHP_16C7E42F292C6912E7710C838347AE178B4A",
+            "SK_LIVE_ABCDEFGHIJKLMNOPQRSTUVWXYZ",
+            "KEY_20261123045959",
+            "sk_live_key",
+            "Acme_Key",
+        ] {
+            assert_eq!(shown_variable(secret), "variable of this name", "{secret}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::change::Totals;
+use crate::mark::Mark;
 use crate::quote;
 use crate::turn::{NewTurn, Role, estimate_tokens};
 
@@ -18,7 +19,7 @@ pub struct TurnRecord {
     pub tokens: u32,
     /// Who contributed it.
     pub role: Role,
-    /// True when a text of it looks like memoird's own words.
+    /// True when a text of it looks like memoird's own words, or has the mark of its session.
     pub(crate) is_marked: bool,
     /// True when the bot pinned it.
     pub pinned: bool,
@@ -56,6 +57,11 @@ impl TurnRecord {
             held: false,
             ties,
         }
+    }
+
+    /// Notes whether it has the mark of its session.
+    pub(crate) fn note_mark(&mut self, mark: Mark) {
+        self.is_marked |= mark.is_in(&self.content);
     }
 
     pub(super) fn seq(&self) -> u64 {

@@ -12,6 +12,7 @@ use crate::compaction::{
 use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
 use crate::limits::Limits;
+use crate::mark::Mark;
 use crate::time::Steady;
 use crate::window::{Omission, OmissionReason, Policy, ScaleId, Window, percent};
 
@@ -83,6 +84,8 @@ pub struct Snapshot {
     pub room: u64,
     /// On what these are counted; without one they are estimated.
     pub scale: Option<ScaleId>,
+    /// What memoird's own words bear.
+    pub mark: Mark,
 }
 
 /// Why no compaction starts.
@@ -331,6 +334,7 @@ impl Session {
                 .max(SUMMARY_TOKENS_MIN),
             room: left(100).max(SUMMARY_TOKENS_MIN),
             scale: target.map(|target| target.scale),
+            mark: self.mark,
         }
     }
 

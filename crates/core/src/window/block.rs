@@ -30,7 +30,7 @@ impl Block {
                 tokens,
             }
         };
-        let said = window_turn(summary.turn(), known);
+        let said = window_turn(summary.turn(ask.mark), known);
         let acknowledged = window_turn(acknowledgement(), None);
         Self {
             summary: Arc::clone(summary),

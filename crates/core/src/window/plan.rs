@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::error::CoreError;
 use crate::history::View;
+use crate::mark::Mark;
 use crate::turn::Turn;
 
 use super::block::Block;
@@ -77,8 +78,8 @@ pub(super) struct Planned {
 /// Tokens of what memoird itself says, on a scale.
 pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
     Overheads {
-        elision: weigh(&words::elision(u64::from(u32::MAX))),
-        abandoned: weigh(&words::abandoned(std::iter::once(""))),
+        elision: weigh(&words::elision(u64::from(u32::MAX), Mark::default())),
+        abandoned: weigh(&words::abandoned(std::iter::once(""), Mark::default())),
     }
 }
 

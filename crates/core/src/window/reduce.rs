@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::Value;
 
 use crate::history::TurnRecord;
+use crate::mark::Mark;
 use crate::turn::{Part, PartKind, Turn};
 
 use super::content;
@@ -89,7 +90,7 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
 /// A turn with its results trimmed or superseded.
 pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
     let turn = content::said(record, ask)?;
-    Some(shown(reworded(turn, results), record.seq, ask))
+    Some(shown(reworded(turn, results, ask.mark), record.seq, ask))
 }
 
 /// An excerpt of a turn, with about `bytes` bytes of its text.
@@ -98,7 +99,7 @@ pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<
     let is_text = |part: &&Part| matches!(part.kind, PartKind::Text(_));
     let each = bytes as usize / turn.parts.iter().filter(is_text).count().max(1);
     for part in &mut turn.parts {
-        shorten(part, each * 2 / 3, each / 3);
+        shorten(part, each * 2 / 3, each / 3, ask.mark);
     }
     Some(shown(words::labelled(turn, "excerpt"), record.seq, ask))
 }
@@ -221,7 +222,7 @@ fn inner_bytes(parts: &[Part]) -> usize {
 }
 
 /// A turn with some of its results in other words.
-fn reworded(mut turn: Turn, results: &[(usize, How)]) -> Turn {
+fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
     let is_old = |(_, how): &(usize, How)| matches!(how, How::Superseded { .. });
     let is_old = results.iter().any(is_old);
     let mut place = 0;
@@ -230,7 +231,7 @@ fn reworded(mut turn: Turn, results: &[(usize, How)]) -> Turn {
             continue;
         };
         if let Some((_, how)) = results.iter().find(|(at, _)| *at == place) {
-            reword(content, parts, how);
+            reword(content, parts, how, mark);
         }
         place += 1;
     }
@@ -238,35 +239,35 @@ fn reworded(mut turn: Turn, results: &[(usize, How)]) -> Turn {
 }
 
 /// A result that was rich stays rich: its provider's fields say so.
-fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How) {
+fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
     match how {
-        How::Superseded { by } if parts.is_empty() => *content = words::superseded(by),
-        How::Superseded { by } => *parts = vec![PartKind::Text(words::superseded(by)).into()],
+        How::Superseded { by } if parts.is_empty() => *content = words::superseded(by, mark),
+        How::Superseded { by } => *parts = vec![PartKind::Text(words::superseded(by, mark)).into()],
         How::Trimmed {
             head_bytes,
             tail_bytes,
         } => {
             let (head, tail) = (*head_bytes as usize, *tail_bytes as usize);
-            *content = trim::trim(content, head, tail);
+            *content = trim::trim(content, head, tail, mark);
             let each = parts.len().max(1);
             for part in parts {
-                shorten(part, head / each, tail / each);
+                shorten(part, head / each, tail / each, mark);
             }
         }
     }
 }
 
 /// Text by its head and tail, media by a line; other parts as they are.
-fn shorten(part: &mut Part, head: usize, tail: usize) {
+fn shorten(part: &mut Part, head: usize, tail: usize, mark: Mark) {
     let is_opaque = !part.extra_json.is_empty();
     let media_type = match &mut part.kind {
         PartKind::Text(text) if text.is_empty() && is_opaque => "",
         PartKind::Text(text) => {
-            *text = trim::trim(text, head, tail);
+            *text = trim::trim(text, head, tail, mark);
             return;
         }
         PartKind::Media { media_type, .. } => media_type,
         _ => return,
     };
-    *part = PartKind::Text(words::media_left_out(media_type)).into();
+    *part = PartKind::Text(words::media_left_out(media_type, mark)).into();
 }

@@ -234,6 +234,7 @@ impl Chat {
             scale,
             overheads: overheads(&weigh),
             weigh: &weigh,
+            mark: Mark::default(),
             codec: Codec { open, seal },
             keep,
             soft: self.soft,

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::words;
+use crate::mark::Mark;
 
 /// Strings inside JSON are not shortened below this.
 const STRING_BYTES_MIN: usize = 48;
@@ -11,7 +12,7 @@ const ROUNDS_MAX: usize = 12;
 
 /// A text of more than `head + tail` bytes with only these; a shorter one as it is. What was
 /// JSON is JSON, at about the same size: long strings and lists in it are shortened.
-pub(super) fn trim(text: &str, head: usize, tail: usize) -> String {
+pub(super) fn trim(text: &str, head: usize, tail: usize, mark: Mark) -> String {
     if text.len() <= head + tail {
         return text.to_owned();
     }
@@ -19,29 +20,32 @@ pub(super) fn trim(text: &str, head: usize, tail: usize) -> String {
     let json = is_json
         .then(|| serde_json::from_str::<Value>(text).ok())
         .flatten();
-    match json.and_then(|value| trim_json(&value, head + tail)) {
+    match json.and_then(|value| trim_json(&value, head + tail, mark)) {
         Some(json) => json,
-        None => trim_text(text, head, tail, "\n"),
+        None => trim_text(text, head, tail, "\n", mark),
     }
 }
 
 /// Head and tail of plain text with a line between them, whole characters only.
-pub(super) fn trim_text(text: &str, head: usize, tail: usize, around: &str) -> String {
+fn trim_text(text: &str, head: usize, tail: usize, around: &str, mark: Mark) -> String {
     let head = &text[..text.floor_char_boundary(head)];
     let rest = &text[head.len()..];
     let tail = &rest[rest.ceil_char_boundary(rest.len().saturating_sub(tail))..];
     let left_out = rest.len() - tail.len();
     match left_out {
         0 => text.to_owned(),
-        _ => format!("{head}{around}{}{around}{tail}", words::left_out(left_out)),
+        _ => format!(
+            "{head}{around}{}{around}{tail}",
+            words::left_out(left_out, mark)
+        ),
     }
 }
 
 /// JSON of at most about `size` bytes; `None` when it cannot be made so small.
-fn trim_json(value: &Value, size: usize) -> Option<String> {
+fn trim_json(value: &Value, size: usize, mark: Mark) -> Option<String> {
     let (mut items, mut bytes) = (64, size.max(STRING_BYTES_MIN));
     for _ in 0..ROUNDS_MAX {
-        let json = shorten(value, items, bytes).to_string();
+        let json = shorten(value, items, bytes, mark).to_string();
         if json.len() <= size {
             return Some(json);
         }
@@ -55,22 +59,22 @@ fn trim_json(value: &Value, size: usize) -> Option<String> {
 
 /// A value whose lists have at most so many items (and a line), and whose strings at most
 /// about so many bytes.
-fn shorten(value: &Value, items_max: usize, bytes_max: usize) -> Value {
-    let short = |value: &Value| shorten(value, items_max, bytes_max);
+fn shorten(value: &Value, items_max: usize, bytes_max: usize, mark: Mark) -> Value {
+    let short = |value: &Value| shorten(value, items_max, bytes_max, mark);
     match value {
         Value::String(text) if text.len() > bytes_max => {
-            trim_text(text, bytes_max * 2 / 3, bytes_max / 3, " ").into()
+            trim_text(text, bytes_max * 2 / 3, bytes_max / 3, " ", mark).into()
         }
         Value::Array(items) if items.len() > items_max + 1 => {
             let (head, tail) = (items_max.div_ceil(2), items_max / 2);
             let left_out = items.len() - head - tail;
             let mut kept: Vec<Value> = items[..head].iter().map(short).collect();
-            kept.push(words::items_left_out(left_out).into());
+            kept.push(words::items_left_out(left_out, mark).into());
             kept.extend(items[items.len() - tail..].iter().map(short));
             kept.into()
         }
         Value::Array(items) => items.iter().map(short).collect(),
-        Value::Object(fields) => shorten_object(fields, items_max, short).into(),
+        Value::Object(fields) => shorten_object(fields, items_max, mark, short).into(),
         other => other.clone(),
     }
 }
@@ -79,6 +83,7 @@ fn shorten(value: &Value, items_max: usize, bytes_max: usize) -> Value {
 fn shorten_object(
     fields: &Map<String, Value>,
     items_max: usize,
+    mark: Mark,
     short: impl Fn(&Value) -> Value,
 ) -> Map<String, Value> {
     let kept_max = items_max * 8;
@@ -86,7 +91,7 @@ fn shorten_object(
     let kept = kept.map(|(name, value)| (name.clone(), short(value)));
     let mut kept: Map<String, Value> = kept.collect();
     if fields.len() > kept_max {
-        let left_out = words::items_left_out(fields.len() - kept_max);
+        let left_out = words::items_left_out(fields.len() - kept_max, mark);
         kept.insert(words::LABEL.to_owned(), left_out.into());
     }
     kept
@@ -100,8 +105,8 @@ mod tests {
     fn text_keeps_head_and_tail_in_whole_characters() {
         let text = "ä".repeat(100);
         for (head, tail) in [(0, 0), (1, 1), (3, 5), (10, 0), (199, 0), (100, 99)] {
-            let trimmed = trim(&text, head, tail);
-            let (before, after) = trimmed.split_once("\n[memoird: ").unwrap();
+            let trimmed = trim(&text, head, tail, Mark::default());
+            let (before, after) = trimmed.split_once("\n[memoird 000000000: ").unwrap();
             let (_, after) = after.split_once("here]\n").unwrap();
             assert!(
                 before.len() <= head && after.len() <= tail,
@@ -109,7 +114,7 @@ mod tests {
             );
             assert_eq!(before.len() + after.len(), head / 2 * 2 + tail / 2 * 2);
         }
-        assert_eq!(trim(&text, 100, 100), text);
+        assert_eq!(trim(&text, 100, 100, Mark::default()), text);
     }
 
     #[test]
@@ -118,7 +123,7 @@ mod tests {
             .map(|n| serde_json::json!({ "flight": format!("HAT{n:03}"), "seats": [n, 2], "note": "x".repeat(300) }))
             .collect();
         let text = serde_json::json!({ "status": "ok", "flights": flights }).to_string();
-        let trimmed = trim(&text, 1_000, 500);
+        let trimmed = trim(&text, 1_000, 500, Mark::default());
         assert!(trimmed.len() <= 1_500, "{}", trimmed.len());
         let value: Value = serde_json::from_str(&trimmed).unwrap();
         assert_eq!(value["status"], "ok");
@@ -134,7 +139,7 @@ mod tests {
         let object: Map<String, Value> =
             (0..5_000).map(|n| (format!("{n:050}"), 1.into())).collect();
         let text = Value::Object(object).to_string();
-        let trimmed = trim(&text, 100, 50);
+        let trimmed = trim(&text, 100, 50, Mark::default());
         assert!(trimmed.len() < 250 && trimmed.starts_with('{'), "{trimmed}");
     }
 }

@@ -11,6 +11,7 @@ use memoird_core::CoreError;
 use memoird_core::budget::Budget;
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
+use memoird_core::mark::Mark;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
 use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
@@ -66,6 +67,7 @@ struct Built {
     window: Window,
     session: SessionView,
     memories: MemoryBlock,
+    mark: Mark,
 }
 
 /// A look at a session for a window.
@@ -73,8 +75,15 @@ enum Look {
     Built(Box<Built>),
     /// No window fits.
     Refused(CoreError),
-    /// These turns of this version have to be counted first.
-    Uncounted(Vec<(u64, Arc<[u8]>)>, SessionVersion),
+    /// These turns have to be counted first.
+    Uncounted(Uncounted),
+}
+
+/// Turns of one version of a session, and the mark of its windows.
+struct Uncounted {
+    turns: Vec<(u64, Arc<[u8]>)>,
+    version: SessionVersion,
+    mark: Mark,
 }
 
 impl Commands {
@@ -141,6 +150,7 @@ impl Commands {
             cache_breakpoints: built.window.cache_breakpoints,
             memories: built.memories,
             report: built.window.report,
+            mark: built.mark,
         })
     }
 
@@ -216,7 +226,11 @@ impl Commands {
             match self.look(session, plan).await? {
                 Look::Built(built) => return Ok(*built),
                 Look::Refused(refusal) => return Err(refusal.into()),
-                Look::Uncounted(turns, version) => {
+                Look::Uncounted(Uncounted {
+                    turns,
+                    version,
+                    mark,
+                }) => {
                     let bytes = turns.iter().map(|(_, turn)| turn.len()).sum();
                     if turn.is_none() && !is_short(bytes) {
                         // Somebody else may just be counting them: after that it looks again.
@@ -224,7 +238,7 @@ impl Commands {
                         continue;
                     }
                     let scale = plan.model.scale.clone();
-                    let count = move || count_turns(&scale, turns);
+                    let count = move || count_turns(&scale, turns, mark);
                     let counts = counting.count(&session.tenant, bytes, count).await?;
                     // It may have been reset, or discarded, while its turns were counted.
                     self.shared.sessions.annotate(session, version, |session| {
@@ -250,15 +264,18 @@ impl Commands {
                     .session
                     .uncounted(plan.model.scale_id, plan.input_budget);
                 if !uncounted.is_empty() {
-                    return Ok::<_, EngineError>(Decision::intermediate(Look::Uncounted(
-                        uncounted,
-                        update.version,
-                    )));
+                    let uncounted = Look::Uncounted(Uncounted {
+                        turns: uncounted,
+                        version: update.version,
+                        mark: update.session.mark(),
+                    });
+                    return Ok::<_, EngineError>(Decision::intermediate(uncounted));
                 }
                 let scale = &plan.model.scale;
                 let weigh = |turn: &Turn| scale.turn(turn);
                 let last_charge = update.session.last_charge(&plan.model.profile.name);
-                let ask = plan.ask(&update.policy.limits, last_charge, &weigh);
+                let mark = update.session.mark();
+                let ask = plan.ask(&update.policy.limits, last_charge, mark, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
                     Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
@@ -274,6 +291,7 @@ impl Commands {
                     window,
                     session: update.view(),
                     memories,
+                    mark,
                 }));
                 Ok(match plan.peek {
                     true => Decision::unused(built, None),
@@ -293,6 +311,7 @@ impl Plan {
         &'a self,
         limits: &'a Limits,
         last_charge: Option<(u64, u64)>,
+        mark: Mark,
         weigh: &'a dyn Fn(&Turn) -> u64,
     ) -> Ask<'a> {
         let memories = self
@@ -327,6 +346,7 @@ impl Plan {
             scale: self.model.scale_id,
             overheads: self.model.overheads(),
             weigh,
+            mark,
             codec: Codec {
                 open: encoding::open,
                 seal: encoding::seal_again,
@@ -363,6 +383,7 @@ impl Plan {
             session: &key.session,
             generation: session.head().generation,
             last_seq: session.head().last_seq,
+            mark: session.mark(),
         };
         let block = recalled.block(window, point, &self.model.scale);
         window.hold_memories(block.tokens);

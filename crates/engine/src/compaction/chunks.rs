@@ -10,6 +10,7 @@ use memoird_core::compaction::check::Rejection;
 use memoird_core::compaction::prompt::parse_answer;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::ids::SessionKey;
+use memoird_core::mark::Mark;
 use memoird_core::session::Snapshot;
 use memoird_core::turn::{Role, estimate_tokens};
 use tokio::task::JoinSet;
@@ -170,7 +171,14 @@ impl SummarizerCalls<'_> {
             turns,
             notes: material.notes.clone(),
             tokens_max,
+            mark: self.prompt_mark(),
         }
+    }
+
+    fn prompt_mark(&self) -> Mark {
+        let snapshot = self.snapshot;
+        let sessions = self.compaction.sessions();
+        sessions.prompt_mark(snapshot.generation, snapshot.span.through_seq)
     }
 
     /// Tokens of a summary of these turns. What computes here writes as much as it may, so it
@@ -212,7 +220,7 @@ impl SummarizerCalls<'_> {
             ))
         };
         match answered {
-            Ok(SummarizerAnswer::Body(body)) => Ok(body),
+            Ok(SummarizerAnswer::Body(body)) => Ok(body.without(self.prompt_mark())),
             Ok(SummarizerAnswer::Text {
                 end: TextEnd::CutOff,
                 ..
@@ -224,7 +232,10 @@ impl SummarizerCalls<'_> {
             Ok(SummarizerAnswer::Text {
                 text,
                 end: TextEnd::Complete,
-            }) => parse_answer(&text).map_err(rejected),
+            }) => {
+                let body = parse_answer(&text).map_err(rejected)?;
+                Ok(body.without(self.prompt_mark()))
+            }
             Err(fault) if fault.kind == FaultKind::TooLong => Err(Missing::TooLong(fault.problem)),
             Err(fault) => {
                 let reason = match fault.kind {

@@ -243,7 +243,7 @@ impl Validator {
             text,
         };
         let turn_tokens = |turn: &Turn| self.scale.as_ref().map(|scale| scale.turn(turn));
-        let summary_tokens = turn_tokens(&summary.turn());
+        let summary_tokens = turn_tokens(&summary.turn(snapshot.mark));
         let overhead = turn_tokens(&acknowledgement()).unwrap_or(16);
         let tokens_after =
             summary_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
@@ -251,10 +251,13 @@ impl Validator {
         let span_tokens: u64 = turns.map(|turn| self.text_tokens(&turn.text)).sum();
         let previous_tokens = previous.map_or(0, |last| self.text_tokens(&last.text) + overhead);
         let tokens_before = span_tokens + previous_tokens;
+        // What the mark costs makes no summary too long: it says nothing of the span.
+        let marked = self.text_tokens(&summary.text_with(snapshot.mark));
+        let mark_tokens = marked.saturating_sub(self.text_tokens(&summary.text));
         let facts = Facts {
             span: &material.turns,
             previous: previous.map(|last| &**last),
-            span_tokens: tokens_before,
+            span_tokens: tokens_before + mark_tokens,
             tokens: tokens_after,
             room: snapshot.room,
             is_written,

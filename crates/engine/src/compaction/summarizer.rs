@@ -10,6 +10,7 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::mark::Mark;
 
 use crate::model_fault::ModelFault;
 
@@ -48,6 +49,8 @@ pub struct SummaryRequest {
     pub notes: Notes,
     /// Tokens that the answer may have.
     pub tokens_max: u64,
+    /// What the tags of a prompt bear.
+    pub mark: Mark,
 }
 
 /// What a summarizer answered.

@@ -308,7 +308,7 @@ impl Sessions {
             }),
             false => session.head().end(reason, at, Arc::default()),
         };
-        let (mut fresh, begin) = Session::begin(key, self.new_generation(at), at);
+        let (mut fresh, begin) = self.begin(key, at);
         if let Some(keys) = session.take_keys() {
             fresh.set_keys(keys);
         }

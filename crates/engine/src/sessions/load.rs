@@ -95,11 +95,13 @@ impl Sessions {
         let keys_since = self.keys_since(tenant);
         let policy = tenant.policy();
         let key = key.clone();
+        let shared = Arc::clone(&self.shared);
         let load = move |store: &dyn Store| {
             let saved = store.load(&key, keys_since)?;
             Ok(saved.map(|saved| {
                 let mut session = Session::restore(saved);
                 session.trim(&policy.limits);
+                session.set_mark(shared.mark_secret.mark(session.head().generation));
                 session
             }))
         };

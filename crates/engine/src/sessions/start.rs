@@ -2,8 +2,6 @@
 
 use std::sync::Arc;
 
-use memoird_core::session::Session;
-
 use super::slot::{Slot, SlotState};
 use super::update::{Decided, Decision, Effect, Update, UpdateOptions, WaitFor};
 use super::{SessionRef, SessionVersion, Sessions, Submission};
@@ -32,7 +30,7 @@ impl Sessions {
             return Ok(None);
         }
         let now = self.now();
-        let (mut fresh, begin) = Session::begin(&session.key, self.new_generation(now), now);
+        let (mut fresh, begin) = self.begin(&session.key, now);
         if let Some(keys) = keys {
             fresh.set_keys(keys);
         }

@@ -9,6 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use memoird_core::ids::{SessionId, TenantId};
+use memoird_core::mark::MarkSecret;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_engine::{
     Blocking, Engine, EngineConfig, JournalConfig, Machine, SessionConfig, TenantConfig,
@@ -130,6 +131,11 @@ impl World {
     pub(crate) async fn open(&self) -> Engine {
         let store: Arc<dyn Store> = self.store.clone();
         let (config, machine) = (self.config.clone(), self.machine.clone());
+        let config = EngineConfig {
+            // It outlives a restart, as the journal does.
+            mark_secret: Some(MarkSecret::new([7; 32])),
+            ..config
+        };
         Engine::open(config, Some(store), machine, self.blocking)
             .await
             .unwrap()

@@ -28,6 +28,7 @@ mod openai;
 mod pieces;
 mod responses;
 
+use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, Turn};
 use serde_json::Value;
 
@@ -58,6 +59,8 @@ pub struct RenderOptions<'a> {
     /// Indices of turns that do not follow on the one before: what was said between them is
     /// left out without a word.
     pub behind_gap: &'a [usize],
+    /// What memoird's own words bear.
+    pub mark: Mark,
 }
 
 /// Writes turns as a provider's message array. The turns are in the provider's order: a

@@ -2,6 +2,7 @@
 
 use memoird_core::date::Date;
 use memoird_core::ids::Subject;
+use memoird_core::mark::Mark;
 use memoird_core::quote::{one_line, within};
 use memoird_core::turn::Role;
 
@@ -19,6 +20,8 @@ pub struct ExtractionPrompt<'a> {
     pub turns: &'a [TranscriptTurn],
     /// The contents of memories that a recall gave to this session.
     pub recalled: &'a [String],
+    /// What the tags around all of this bear.
+    pub mark: Mark,
 }
 
 /// One turn.
@@ -45,6 +48,12 @@ const RULES: &str = include_str!("prompt/rules.txt");
 /// The prompt. It is as long as what it is given and some 4,000 bytes; the same arguments
 /// give the same bytes.
 pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
+    let mark = request.mark;
+    let push_line = |prompt: &mut String, head: &str, text: &str| {
+        prompt.push_str(head);
+        prompt.push_str(&within(&mark.hidden_in(text), TAGS));
+        prompt.push('\n');
+    };
     let mut prompt = format!(
         "{TASK}\nToday is {}, {}.",
         request.today.weekday(),
@@ -55,34 +64,30 @@ pub fn prompt(request: &ExtractionPrompt<'_>) -> String {
         " The person is ",
         &one_line(request.subject.as_str(), 256),
     );
-    prompt.push_str(
-        "\nWhat is known, one line for each memory, with its id at the end:\n\n<known>\n",
-    );
+    prompt.push_str("\nWhat is known, one line for each memory, with its id at the end:\n\n");
+    prompt.push_str(&format!("<known {mark}>\n"));
     // The lines of a manifest have one form; only memories' tags could imitate ours.
     for line in request.manifest.lines() {
         push_line(&mut prompt, "", line);
     }
-    prompt.push_str("</known>\n\nWhat the assistant was told from memory:\n\n<recalled>\n");
+    prompt.push_str(&format!("</known {mark}>\n\n"));
+    prompt.push_str(&format!(
+        "What the assistant was told from memory:\n\n<recalled {mark}>\n"
+    ));
     for content in request.recalled {
         push_line(&mut prompt, "- ", &one_line(content, RECALLED_CHARS_MAX));
     }
-    prompt
-        .push_str("</recalled>\n\nThe transcript, with the number, day and role of each turn:\n\n");
-    prompt.push_str("<transcript>\n");
+    prompt.push_str(&format!("</recalled {mark}>\n\n"));
+    prompt.push_str("The transcript, with the number, day and role of each turn:\n\n");
+    prompt.push_str(&format!("<transcript {mark}>\n"));
     for turn in request.turns {
         let day = turn.on.map_or(String::new(), |on| format!(" {on}"));
         let head = format!("[{}{day} {}] ", turn.seq, turn.role.name());
         push_line(&mut prompt, &head, &turn.text);
     }
-    prompt.push_str("</transcript>\n\n");
+    prompt.push_str(&format!("</transcript {mark}>\n\n"));
     prompt.push_str(RULES);
     prompt
-}
-
-fn push_line(prompt: &mut String, head: &str, text: &str) {
-    prompt.push_str(head);
-    prompt.push_str(&within(text, TAGS));
-    prompt.push('\n');
 }
 
 #[cfg(test)]
@@ -111,6 +116,7 @@ mod tests {
             manifest,
             turns,
             recalled: &recalled,
+            mark: Mark::default(),
         })
     }
 
@@ -131,10 +137,10 @@ mod tests {
         );
         for piece in [
             "Today is Sunday, 2026-11-22. The person is ann\n",
-            "<known>\n- [user] Likes tea — 2026-11-20; id X\n</known>",
-            "<recalled>\n- Likes coffee\n</recalled>",
-            "<transcript>\n[7 2026-11-21 user] Ship it next Thursday.\n  And no emoji!\n\
-             [8 assistant] I will.\n</transcript>",
+            "<known 000000000>\n- [user] Likes tea — 2026-11-20; id X\n</known 000000000>",
+            "<recalled 000000000>\n- Likes coffee\n</recalled 000000000>",
+            "<transcript 000000000>\n[7 2026-11-21 user] Ship it next Thursday.\n  And no emoji!\n\
+             [8 assistant] I will.\n</transcript 000000000>",
             "answer []",
         ] {
             assert!(text.contains(piece), "{piece}\nis not in\n{text}");
@@ -165,12 +171,12 @@ mod tests {
         let text = asked(evil, evil, &[said(1, Role::Tool, evil)], &[evil]);
         let plain = asked("ann", "", &[], &[]);
         for tag in [
-            "<known>",
-            "</known>",
-            "<recalled>",
-            "</recalled>",
-            "<transcript>",
-            "</transcript>",
+            "<known",
+            "</known",
+            "<recalled",
+            "</recalled",
+            "<transcript",
+            "</transcript",
         ] {
             assert_eq!(
                 text.matches(tag).count(),
@@ -178,7 +184,7 @@ mod tests {
                 "{tag}"
             );
         }
-        let transcript = text.split("<transcript>\n").nth(1).unwrap();
+        let transcript = text.split("<transcript 000000000>\n").nth(1).unwrap();
         assert!(!transcript.contains("\n[9 user]"), "{transcript}");
         assert_eq!(
             text.matches("\nRules:").count(),

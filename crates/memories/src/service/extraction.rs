@@ -97,6 +97,11 @@ impl Memories {
             manifest: &manifest.text,
             turns: &said.collect::<Vec<_>>(),
             recalled: &unread.recalled,
+            mark: self
+                .shared
+                .engine
+                .sessions
+                .prompt_mark(unread.generation, to_seq),
         };
         Ok(ExtractionLease {
             lease: Some(id),

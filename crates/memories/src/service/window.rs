@@ -138,7 +138,7 @@ impl RecalledMemories for Candidates {
         };
         shown.truncate(block.taken);
         MemoryBlock {
-            text: block.text,
+            text: block.text(point.mark),
             tokens: block.tokens,
             shown,
         }

@@ -360,7 +360,7 @@ async fn what_a_recall_told_is_named_in_the_prompt_and_is_no_new_fact() {
     bot.recall(query_in("s", "drink")).await.unwrap();
     sleep(SECOND).await;
     let lease = bot.lease().await;
-    let recalled = lease.prompt.split("<recalled>\n").nth(1).unwrap();
+    let recalled = lease.prompt.split("\n<recalled ").nth(1).unwrap();
     assert!(
         recalled
             .split("</recalled>")

@@ -146,7 +146,17 @@ async fn memories_come_behind_the_turns_and_leave_what_was_sent_as_it_was() {
     };
     let second = contents_of(&bot, second).await;
     assert_eq!(held(&second), ["Ann likes green tea"]);
-    assert!(second.memories_text.starts_with("<recalled_memories>"));
+    let mark = &second.memories_text["<recalled_memories ".len()..][..9];
+    assert!(
+        second
+            .memories_text
+            .starts_with(&format!("<recalled_memories {mark}>\n"))
+    );
+    assert!(
+        second
+            .memories_text
+            .ends_with(&format!("\n</recalled_memories {mark}>"))
+    );
     assert_eq!(second.turns[0].content, first.turns[0].content);
     assert_eq!(second.turns.len(), 2);
     assert!(second.report.stable_prefix_tokens > 0 && !second.report.degraded);

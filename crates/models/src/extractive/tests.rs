@@ -4,6 +4,7 @@ use memoird_core::compaction::Summary;
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::{Call, TranscriptTurn};
 use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::mark::Mark;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_formats::tokens::Tokenizer;
@@ -37,6 +38,7 @@ fn ask(turns: Vec<TranscriptTurn>, previous: Option<Body>, tokens_max: u64) -> S
         turns: turns.into(),
         notes,
         tokens_max,
+        mark: Mark::default(),
     }
 }
 

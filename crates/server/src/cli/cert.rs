@@ -9,7 +9,7 @@ use clap::Args;
 use jiff::{Span, Timestamp, tz::TimeZone};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, date_time_ymd,
+    KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 
 use super::exit::{CliError, Exit};
@@ -18,6 +18,8 @@ use crate::process;
 
 /// How long the certificates are valid: as long as clients take one for.
 const VALID_DAYS: i64 = 397;
+/// What stands before a tenant's id in its URI.
+const TENANT_URI: &str = "spiffe://memoird.invalid/tenant/";
 
 /// Make an authority and certificates for development
 ///
@@ -31,7 +33,8 @@ pub(crate) struct CertArgs {
     /// A name or address by which clients reach the daemon
     #[arg(long = "name", value_name = "NAME", default_values = ["localhost", "127.0.0.1", "::1"])]
     names: Vec<String>,
-    /// A tenant whose clients show a certificate; it stands there as a DNS name
+    /// A tenant whose clients show a certificate; it stands there as a DNS name, as the last
+    /// segment of a URI and as the common name
     #[arg(long = "tenant", value_name = "TENANT")]
     tenants: Vec<String>,
 }
@@ -81,6 +84,10 @@ fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {
     for (name, names, purpose) in wanted {
         let common_name = names.first().cloned().unwrap_or_default();
         let mut of_one = params(&common_name, names)?;
+        if purpose == ExtendedKeyUsagePurpose::ClientAuth {
+            let uri = format!("{TENANT_URI}{common_name}").as_str().try_into()?;
+            of_one.subject_alt_names.push(SanType::URI(uri));
+        }
         of_one.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         of_one.extended_key_usages = vec![purpose];
         of_one.use_authority_key_identifier_extension = true;

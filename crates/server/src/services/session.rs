@@ -94,7 +94,8 @@ impl SessionService for Api {
         &self,
         request: Request<v1::GetSessionRequest>,
     ) -> Answer<v1::GetSessionResponse> {
-        let (tenant, request) = split(request)?;
+        let (caller, request) = caller(request)?;
+        let (tenant, role) = (caller.tenant, caller.role);
         let session = from::session_id(&request.session_id)?;
         let detail = self
             .engine
@@ -102,7 +103,7 @@ impl SessionService for Api {
             .session_detail(&tenant, &session)
             .await;
         let detail = detail.map_err(|error| status::engine(&error))?;
-        let mut reply = compaction::detail(detail);
+        let mut reply = compaction::detail(detail, role);
         if request.include_state {
             let state = self.engine.commands.state(&tenant, &session).await;
             let state = state.map_err(|error| status::engine(&error))?;
@@ -199,7 +200,8 @@ impl SessionService for Api {
         &self,
         request: Request<v1::CompactSessionRequest>,
     ) -> Answer<v1::CompactSessionResponse> {
-        let (tenant, request) = split(request)?;
+        let (caller, request) = caller(request)?;
+        let (tenant, role) = (caller.tenant, caller.role);
         let session = from::session_id(&request.session_id)?;
         let keep = compaction::keep_exchanges(request.keep_exchanges)?;
         let outcome = self
@@ -207,6 +209,7 @@ impl SessionService for Api {
             .compaction
             .compact_session(&tenant, &session, keep)
             .await;
+        let outcome = outcome.map_err(|error| compaction::failure(error, role));
         answer(outcome, |outcome| compaction::compacted(&outcome))
     }
 

@@ -3,12 +3,13 @@
 
 use memoird_core::compaction::Summary;
 use memoird_core::compaction::notes::Notes;
-use memoird_engine::{CompactionOutcome, SessionDetail, SessionView};
+use memoird_engine::{CompactionOutcome, EngineError, SessionDetail, SessionView};
 use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
 use tonic::Status;
 
 use super::{status, text_or_empty, to};
+use crate::auth::Role;
 
 /// The limit on `keep_exchanges`, the same as in the configuration.
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
@@ -36,10 +37,51 @@ pub(super) fn info(view: &SessionView) -> v1::CompactionInfo {
     v1::CompactionInfo {
         breaker,
         consecutive_failures: status.failures,
-        last_error: status.last_error.to_string(),
+        last_error: for_bots(&status.last_error).to_owned(),
         running: status.running,
         summaries: status.summaries,
         through_seq: status.through_seq,
+    }
+}
+
+/// Failures that memoird tells in its own words. Of all others a bot learns the reason only: their
+/// problem may repeat what a summarizer or a file system said, which the log has.
+const OWN_WORDS: &[&str] = &[
+    "cut_off",
+    "discarded",
+    "empty",
+    "field_missing",
+    "identifiers_lost",
+    "longer_than_the_span",
+    "no_summarizer",
+    "over_budget",
+    "panicked",
+    "provider_down",
+    "refusal",
+    "timeout",
+];
+
+/// True where whoever has this role may know what went wrong, beside the reason.
+pub(super) fn may_know(role: Role, reason: &str) -> bool {
+    role == Role::Admin || OWN_WORDS.contains(&reason)
+}
+
+/// A session's last error as bots may know it.
+fn for_bots(last_error: &str) -> &str {
+    match last_error.split_once(": ") {
+        Some((reason, _)) if !may_know(Role::Bot, reason) => reason,
+        _ => last_error,
+    }
+}
+
+/// A failed call as whoever has this role may know it.
+pub(crate) fn failure(error: EngineError, role: Role) -> EngineError {
+    match error {
+        EngineError::CompactionFailed { reason, .. } if !may_know(role, reason) => {
+            let problem = "the log of the daemon says more".to_owned();
+            EngineError::CompactionFailed { reason, problem }
+        }
+        other => other,
     }
 }
 
@@ -61,11 +103,19 @@ pub(super) fn summary_info(summary: &Summary) -> v1::SummaryInfo {
     }
 }
 
-/// A session, looked at closely.
-pub(crate) fn detail(detail: SessionDetail) -> v1::GetSessionResponse {
+/// A session, looked at closely by somebody with this role.
+pub(crate) fn detail(detail: SessionDetail, role: Role) -> v1::GetSessionResponse {
     let summary = detail.summary.as_deref();
+    let mut session = to::session_info(&detail.session);
+    if let (Role::Admin, Some(info), Some(status)) = (
+        role,
+        &mut session.compaction,
+        &detail.session.head.compaction,
+    ) {
+        info.last_error = status.last_error.to_string();
+    }
     v1::GetSessionResponse {
-        session: Some(to::session_info(&detail.session)),
+        session: Some(session),
         summary: summary.map(summary_info),
         summary_text: text_or_empty(summary.map(|summary| &summary.text)),
         notes: Some(notes(detail.notes)),

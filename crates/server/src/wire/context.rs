@@ -7,6 +7,7 @@ use bytes::Bytes;
 use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
+use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use memoird_core::window::{Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurn};
@@ -59,6 +60,8 @@ struct Shown {
     breakpoints: Vec<usize>,
     /// The text of the memories; may be empty.
     block: String,
+    /// What memoird's own words bear.
+    mark: Mark,
 }
 
 /// Bytes of what is to be read before a window is asked for.
@@ -142,6 +145,7 @@ pub(crate) async fn answered(
                 turns: outcome.turns,
                 breakpoints,
                 block: outcome.memories.text,
+                mark: outcome.mark,
             };
             let rendered = writer.written(format, window, wanted).await?;
             response.system = rendered.system;
@@ -227,6 +231,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         turns,
         mut breakpoints,
         block,
+        mark,
     } = window;
     let opened = turns
         .iter()
@@ -243,6 +248,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         system: &wanted.system,
         cache_after: &breakpoints[..cached],
         behind_gap: &behind_gap,
+        mark,
     };
     let mut rendered = render(format, &turns, &options);
     if let Some(block) = block {

@@ -281,9 +281,10 @@ pub(super) fn event_kind(
             problem,
             breaker,
         } => {
-            let detail = json!({
-                "trigger": trigger, "reason": reason, "error": problem, "breaker": breaker,
-            });
+            let mut detail = json!({ "trigger": trigger, "reason": reason, "breaker": breaker });
+            if compaction::may_know(role, reason) {
+                detail["error"] = json!(problem);
+            }
             ("compaction_failed", none, Some(detail))
         }
         EventKind::CompactionUndone { number } => {

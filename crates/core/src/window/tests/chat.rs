@@ -134,7 +134,7 @@ fn a_cut_goes_to_the_floor_at_an_exchange_and_is_kept() {
         seen.window.report.blocks
     );
     assert_eq!(seen.words(), "u1 [elision] u15 a16 u17 a18 u19 a20 u21 a22");
-    let elision = PartKind::Text("[memoird: 13 turns are left out here]".into());
+    let elision = PartKind::Text("[memoird 000000000: 13 turns are left out here]".into());
     assert_eq!(seen.turns[1].parts[0].kind, elision);
 
     chat.say(text(Role::User, "and now?"));
@@ -214,7 +214,7 @@ fn a_result_that_was_asked_for_again_becomes_a_line() {
     assert_eq!(tool_use_id, "c0");
     assert_eq!(
         content,
-        "[memoird: superseded by the result of the later call c5]"
+        "[memoird 000000000: superseded by the result of the later call c5]"
     );
     assert_eq!(seen.turns[12], result("c5", "y".repeat(600)));
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::thread::available_parallelism;
 
 use memoird_core::ids::SessionKey;
+use memoird_core::mark::Mark;
 use memoird_core::quote;
 use memoird_core::turn::estimate_tokens;
 use memoird_formats::tokens::Scale;
@@ -64,12 +65,16 @@ pub(super) fn is_short(bytes: usize) -> bool {
 }
 
 /// The tokens of each turn.
-pub(super) fn count_turns(scale: &Scale, turns: Vec<(u64, Arc<[u8]>)>) -> Vec<(u64, u64)> {
+pub(super) fn count_turns(
+    scale: &Scale,
+    turns: Vec<(u64, Arc<[u8]>)>,
+    mark: Mark,
+) -> Vec<(u64, u64)> {
     let count = |(seq, content): (u64, Arc<[u8]>)| {
         let tokens = match encoding::open(&content) {
             // As windows show it.
-            Some(mut turn) if quote::has_marks(&content) => {
-                quote::unmark(&mut turn);
+            Some(mut turn) if quote::has_marks(&content) || mark.is_in(&content) => {
+                quote::unmark(&mut turn, mark);
                 scale.turn(&turn)
             }
             Some(turn) => scale.turn(&turn),

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use memoird_core::budget::BudgetOverride;
+use memoird_core::mark::Mark;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::MessageFormat;
 use memoird_core::window::{Policy as WindowPolicy, Report, WindowTurn};
@@ -53,4 +54,6 @@ pub struct ContextOutcome {
     pub memories: MemoryBlock,
     /// Why.
     pub report: Report,
+    /// What memoird's own words in it bear.
+    pub mark: Mark,
 }

@@ -6,6 +6,7 @@ mod given;
 
 use std::mem;
 
+use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
@@ -40,7 +41,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
             .flatten();
         let message = match given {
             Some((content, fields)) => Some(Message::given(given_by(turn.role), content, fields)),
-            None => translate(turn, &ids),
+            None => translate(turn, &ids, options.mark),
         };
         let behind_gap = options.behind_gap.contains(&index);
         conversation.push(message, behind_gap, marks.contains(&index));
@@ -99,10 +100,11 @@ fn said_by(role: Role) -> &'static str {
     }
 }
 
-fn translate(turn: &Turn, ids: &Ids<'_>) -> Option<Message> {
+fn translate(turn: &Turn, ids: &Ids<'_>, mark: Mark) -> Option<Message> {
     if turn.role == Role::System {
         let text = texts(turn, ids).join("\n\n");
-        let text = (!text.is_empty()).then(|| format!("[system] {text}"))?;
+        // Users write this word as well, but not the mark.
+        let text = (!text.is_empty()).then(|| format!("[system {mark}] {text}"))?;
         return Some(Message::translated(
             "user",
             vec![text_block(text)],

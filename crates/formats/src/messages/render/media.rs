@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use memoird_core::quote::unmarked;
 use memoird_core::turn::{MediaSource, MessageFormat, Part, PartKind};
 use serde_json::Value;
 
@@ -107,7 +108,7 @@ impl<'a> Media<'a> {
         let said: String = said.chars().take(LABEL_CHARS_MAX).collect();
         match said.split_whitespace().collect::<Vec<_>>().join(" ") {
             said if said.is_empty() => format!("[{kind}]"),
-            said => format!("[{kind}: {said}]"),
+            said => format!("[{kind}: {}]", unmarked(&said)),
         }
     }
 
@@ -122,11 +123,13 @@ impl<'a> Media<'a> {
         }
     }
 
-    /// The text of a document that is text.
+    /// The text of a document that is text, with what looks like memoird's own words told from
+    /// them.
     pub(super) fn text(&self) -> Option<String> {
         match &self.source {
             Source::Base64(data) if self.media_type.starts_with("text/") => {
-                String::from_utf8(base64::decode(data)?).ok()
+                let text = String::from_utf8(base64::decode(data)?).ok()?;
+                Some(unmarked(&text).into_owned())
             }
             _ => None,
         }

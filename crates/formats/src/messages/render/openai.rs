@@ -3,6 +3,7 @@
 
 mod given;
 
+use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
@@ -15,9 +16,6 @@ use super::{Parts, RenderOptions};
 
 const FORMAT: MessageFormat = MessageFormat::OpenAi;
 
-/// The result of a call that still waits for its own.
-const PENDING: &str = "[memoird: no result yet]";
-
 const LIST: ListFormat = ListFormat {
     text_type: "text",
     media_part,
@@ -25,7 +23,10 @@ const LIST: ListFormat = ListFormat {
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
-    let mut writer = Writer::default();
+    let mut writer = Writer {
+        mark: options.mark,
+        ..Writer::default()
+    };
     if !options.system.is_empty() {
         writer
             .messages
@@ -61,6 +62,7 @@ struct Writer {
     waiting: Option<Waiting>,
     /// Calls that have no result yet.
     open_calls: Vec<Value>,
+    mark: Mark,
 }
 
 /// Parts of a user's message that came with a call's results.
@@ -93,7 +95,8 @@ impl Writer {
             return;
         }
         let open_calls = std::mem::take(&mut self.open_calls).into_iter();
-        let result = |id: Value| json!({ "role": "tool", "tool_call_id": id, "content": PENDING });
+        let pending = format!("[memoird {}: no result yet]", self.mark);
+        let result = |id: Value| json!({ "role": "tool", "tool_call_id": id, "content": pending });
         self.messages.extend(open_calls.map(result));
     }
 

@@ -46,7 +46,7 @@ fn a_conversation_with_calls_goes_everywhere() {
         { "role": "assistant", "content": [use_of(mapped), use_of("c2")] },
         { "role": "user", "content": [
             result(mapped, "rain"), result("c2", "sun"),
-            { "type": "text", "text": "[system] Be kind." },
+            { "type": "text", "text": "[system 000000000] Be kind." },
         ] },
         said("assistant", "Rain."),
     ]);

@@ -34,6 +34,7 @@ fn the_prompt() -> String {
         turns: &ask.turns,
         notes: &ask.notes,
         tokens_max: ask.tokens_max,
+        mark: ask.mark,
     })
 }
 

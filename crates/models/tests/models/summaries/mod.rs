@@ -12,6 +12,7 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::mark::Mark;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_engine::{FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummaryRequest};
@@ -133,6 +134,7 @@ fn ask() -> Arc<SummaryRequest> {
             ..Notes::default()
         },
         tokens_max: 800,
+        mark: Mark::default(),
     })
 }
 

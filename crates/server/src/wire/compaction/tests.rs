@@ -93,11 +93,12 @@ fn a_summary_is_told_with_its_text_and_the_notes() {
         ..Notes::default()
     };
     let summary = summary();
-    let told = detail(SessionDetail {
+    let detailed = SessionDetail {
         session: session.clone(),
         summary: Some(Arc::clone(&summary)),
         notes,
-    });
+    };
+    let told = detail(detailed, Role::Bot);
     let info = told.summary.expect("a summary");
     assert_eq!(
         (info.number, info.first_seq, info.through_seq, info.turns),
@@ -226,4 +227,57 @@ fn events_tell_all_that_is_known() {
     let undone = EventKind::CompactionUndone { number: 3 };
     assert_eq!(detail_of(undone), Some(json!({ "number": 3 })));
     assert_eq!(detail_of(EventKind::Created), None);
+}
+
+#[test]
+fn what_somebody_else_said_of_a_failure_is_told_to_operators_only() {
+    let of = |last_error: &str| CompactionStatus {
+        failures: 1,
+        last_error: last_error.into(),
+        ..CompactionStatus::default()
+    };
+    for (error, for_bots) in [
+        (
+            "provider_failed: openai: 503 (their words)",
+            "provider_failed",
+        ),
+        ("too_long: 400 Bad Request (their words)", "too_long"),
+        ("not_written: /data is full", "not_written"),
+        (
+            "timeout: no summary within 5s",
+            "timeout: no summary within 5s",
+        ),
+        ("", ""),
+    ] {
+        let look = |role| {
+            let detailed = SessionDetail {
+                session: view(Some(of(error)), BreakerState::Closed),
+                summary: None,
+                notes: Notes::default(),
+            };
+            let session = detail(detailed, role).session.expect("a session");
+            session.compaction.expect("always told").last_error
+        };
+        assert_eq!(
+            (look(Role::Bot), look(Role::Admin)),
+            (for_bots.into(), error.into())
+        );
+    }
+    let failed = || EngineError::CompactionFailed {
+        reason: "provider_failed",
+        problem: "their words".to_owned(),
+    };
+    let told = |role| failure(failed(), role).to_string();
+    assert!(
+        !told(Role::Bot).contains("their words") && told(Role::Bot).contains("provider_failed")
+    );
+    assert!(told(Role::Admin).contains("their words"));
+    let failed = EventKind::CompactionFailed {
+        trigger: "command",
+        reason: "provider_failed",
+        problem: "their words".to_owned(),
+        breaker: "open",
+    };
+    let expected = json!({ "trigger": "command", "reason": "provider_failed", "breaker": "open" });
+    assert_eq!(detail_of(failed), Some(expected));
 }

@@ -309,6 +309,7 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
         turns,
         breakpoints: vec![0],
         block: block.to_owned(),
+        mark: Mark::default(),
     }
 }
 
@@ -363,6 +364,7 @@ fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<serde_json::Value>,
         turns,
         breakpoints: vec![count - 1],
         block: "known: tea".into(),
+        mark: Mark::default(),
     };
     let rendered = rendered(format, window, &wanted(format)).expect("messages");
     assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");

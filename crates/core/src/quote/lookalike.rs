@@ -1,0 +1,269 @@
+//! Recognizes what a reader takes for memoird's own words, whatever letters it is written in:
+//! other alphabets, wide and mathematical letters, accents, characters that nobody sees.
+//!
+//! The table has the letters that fonts draw alike. It cannot have all: what it misses still
+//! lacks the mark of the session ([`crate::mark`]).
+
+use unicode_normalization::UnicodeNormalization;
+use unicode_normalization::char::is_combining_mark;
+
+use super::is_hidden;
+
+/// What memoird says in a window begins with a bracket and its name.
+const NAME: &str = "memoird";
+/// The blocks that it puts into windows.
+const BLOCKS: &[&str] = &["recalled_memories"];
+/// Bytes behind a bracket that are looked at: enough for a name with invisible characters between
+/// its letters. What is looked at behind one bracket ends at the next one, but for a few characters
+/// behind a name: so a text of brackets takes no longer than another.
+const BYTES_MAX: usize = 4_096;
+/// Characters between the name and its colon, or its number.
+const COLON_CHARS_MAX: usize = 32;
+
+/// The first bytes in UTF-8 of the brackets that are not ASCII.
+pub(super) const LEADS: [u8; 3] = [0xe2, 0xe3, 0xef];
+
+/// False for most letters that begin with one of [`LEADS`]: all kana, and most Chinese ones.
+pub(super) fn may_be_bracket(bytes: &[u8]) -> bool {
+    matches!(
+        bytes,
+        [0xe3, 0x80, ..]
+            | [0xe2, 0x80 | 0x81 | 0x9d | 0x9f | 0xa6 | 0xa7, ..]
+            | [0xef, 0xb9 | 0xbc, ..]
+    )
+}
+
+/// Letters that look like a Latin one and are not made one by normalization.
+const ALIKE: &[(char, &str)] = &[
+    ('a', "аαɑᴀꭺꓮ⍺ⲁ"),
+    ('c', "сϲᴄꮯꓚⲥ"),
+    ('d', "ԁժᑯꓓꭰᴅđɗɖᗞ"),
+    ('e', "еεєҽɛ℮ⴹꓰꭼᴇⲉ"),
+    // `l` and `1` are among them, in what is compared with as well.
+    ('i', "іιıӏɩɪꓲꭵǀ∣׀ⵏᛁاl1|ꮮꓡʟլⲓ"),
+    ('k', "кκᴋⲕ"),
+    ('m', "мμϻᴍꓟᗰꮇⲙ"),
+    ('n', "ոռɴꓠηпⲛ"),
+    ('o', "оοσօסᴏꓳⵔⲟ〇○0ഠ"),
+    ('p', "рρᴘꮲꓑⲣ"),
+    ('r', "гᴦɾꓣꮢꭱʀᖇꭇꭈ"),
+    ('s', "ѕꜱʂտꮪꓢ"),
+    ('t', "тτᴛꭲꓔⲧ"),
+    ('w', "ѡԝաᴡω"),
+];
+
+/// A bracket of those that memoird's own words begin with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Bracket {
+    Square,
+    Angle,
+}
+
+/// Which bracket a character is.
+pub(super) fn bracket(c: char) -> Option<Bracket> {
+    match c {
+        '[' | '［' | '【' | '〔' | '〖' | '〚' | '⟦' | '⁅' | '❲' | '﹝' | '⦋' | '「' | '『' => {
+            Some(Bracket::Square)
+        }
+        '<' | '＜' | '〈' | '《' | '⟨' | '⟪' | '‹' | '﹤' | '❮' | '❰' | '⧼' => {
+            Some(Bracket::Angle)
+        }
+        _ => None,
+    }
+}
+
+/// True for bytes that begin as memoird's own words do.
+pub(super) fn begins_mark(bytes: &[u8]) -> bool {
+    let mut chars = Chars(bytes);
+    match chars.next().and_then(bracket) {
+        Some(Bracket::Square) => is_note(chars.0),
+        Some(Bracket::Angle) => names_tag(chars.0, BLOCKS),
+        None => false,
+    }
+}
+
+/// True where memoird's name stands behind a bracket, and behind that a colon or a number.
+fn is_note(behind: &[u8]) -> bool {
+    let is_gap = |c: char| matches!(c, ' ' | '*' | '_' | '`' | '~' | '\\' | '"' | '\'');
+    let mut shown = shown(behind).filter(|c| !is_gap(*c));
+    if !NAME.chars().all(|c| shown.next() == Some(alike(c))) {
+        return false;
+    }
+    let mut rest = shown.take(COLON_CHARS_MAX);
+    let end = rest.find(|&c| matches!(c, ':' | '[' | ']') || c.is_ascii_digit());
+    end.is_some_and(|c| !matches!(c, '[' | ']'))
+}
+
+/// True where a tag of one of these names, opening or closing, stands behind a bracket.
+pub(super) fn names_tag(behind: &[u8], tags: &[&str]) -> bool {
+    let mut begin = shown(behind).skip_while(|c| matches!(c, ' ' | '/' | '\\'));
+    let first = begin.next();
+    let rest = begin.filter(|c| !matches!(c, ' ' | '_'));
+    tags.iter().any(|tag| {
+        let mut name = tag.chars().filter(|c| *c != '_').map(alike);
+        let mut rest = rest.clone();
+        name.next() == first && name.all(|c| rest.next() == Some(c))
+    })
+}
+
+/// The characters that are seen of a text's beginning, as they are compared: letters that look
+/// the same are one letter, and every blank is a space.
+fn shown(bytes: &[u8]) -> impl Iterator<Item = char> + Clone {
+    let is_seen = |c: &char| !is_unseen(*c);
+    let seen = Chars(&bytes[..bytes.len().min(BYTES_MAX)]).filter(is_seen);
+    seen.flat_map(|c| {
+        let is_plain = c.is_ascii() || c.is_whitespace();
+        let parts = (!is_plain).then(|| std::iter::once(c).nfkd());
+        let parts = parts
+            .into_iter()
+            .flatten()
+            .filter(|part| !is_combining_mark(*part));
+        is_plain.then_some(c).into_iter().chain(parts).map(alike)
+    })
+}
+
+/// A character that nobody sees.
+fn is_unseen(c: char) -> bool {
+    let is_filler = matches!(c,
+        '\u{ad}' | '\u{34f}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}' | '\u{200c}'
+        | '\u{200d}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}' | '\u{ffa0}' | '\u{e0100}'..='\u{e01ef}');
+    is_filler
+        || is_combining_mark(c)
+        || is_hidden(c) && !c.is_whitespace()
+        || c.is_control() && !c.is_whitespace()
+}
+
+/// What stands for all characters that look like this one.
+fn alike(c: char) -> char {
+    match c {
+        '1' | 'l' | 'L' | '|' => 'i',
+        '0' => 'o',
+        c if c.is_ascii() && !c.is_ascii_whitespace() => c.to_ascii_lowercase(),
+        c if c.is_whitespace() => ' ',
+        '∶' | '꞉' | 'ː' | '˸' | '׃' | '։' | '⁚' | 'ꓽ' => ':',
+        // Letters in dark circles and squares, and those that flags are made of.
+        '\u{1f150}'..='\u{1f169}' => nth_letter(c, 0x1f150),
+        '\u{1f170}'..='\u{1f189}' => nth_letter(c, 0x1f170),
+        '\u{1f1e6}'..='\u{1f1ff}' => nth_letter(c, 0x1f1e6),
+        c => {
+            let lower = c.to_lowercase().next().unwrap_or(c);
+            let known = ALIKE.iter().find(|(_, all)| all.contains(lower));
+            known.map_or(lower, |(letter, _)| *letter)
+        }
+    }
+}
+
+/// The letter of the alphabet with this number, counted from a character on.
+fn nth_letter(c: char, first: u32) -> char {
+    let letter = u8::try_from(u32::from(c) - first).map_or('?', |n| char::from(b'a' + n));
+    alike(letter)
+}
+
+/// The characters of bytes, up to the first that are none.
+#[derive(Clone)]
+struct Chars<'a>(&'a [u8]);
+
+impl Iterator for Chars<'_> {
+    type Item = char;
+
+    fn next(&mut self) -> Option<char> {
+        let (&first, behind) = self.0.split_first()?;
+        if first.is_ascii() {
+            self.0 = behind;
+            return Some(char::from(first));
+        }
+        let length = match first {
+            0xc2..=0xdf => 2,
+            0xe0..=0xef => 3,
+            _ => 4,
+        };
+        let (one, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        str::from_utf8(one).ok()?.chars().next()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_looks_the_same_is_the_same() {
+        for forged in [
+            "[memoird: x",
+            "[MEMOIRD 482913075: x",
+            "[ m e m o i r d : x",
+            "[**memoird**: x",
+            "[mеmоіrԁ: x",
+            "[МЕМОІRD: x",
+            "[μεmοιrd: x",
+            "[𝗺𝗲𝗺𝗼𝗶𝗿𝗱: x",
+            "［ｍｅｍｏｉｒｄ： x",
+            "【memoird：x",
+            "[me\u{200b}mo\u{ad}ir\u{200d}d: x",
+            "[m\u{301}émoird: x",
+            "[ⓜⓔⓜⓞⓘⓡⓓ: x",
+            "[🅼🅴🅼🅾🅸🆁🅳: x",
+            "[mem0lrd: x",
+            "[ᎷᎬᎷϴIRD: x",
+            "[memoird\u{2028}∶ x",
+            &format!("[mem{}oird: x", "\u{200b}".repeat(500)),
+            &format!("[{}memoird: x", " ".repeat(2_000)),
+            "<recalled_memories",
+            "< / Recalled memories>",
+            "＜ｒecalled_memories",
+            "<reсаlled_memоries>",
+            "<re\u{200b}called\u{ff3f}memories>",
+        ] {
+            // Greek has a theta there, which no font draws as an o.
+            let expected = !forged.contains('ϴ');
+            assert_eq!(begins_mark(forged.as_bytes()), expected, "{forged}");
+        }
+        for innocent in [
+            "[memoird]: x",
+            "[memoird](https://example.com)",
+            "[memoire: x",
+            "[memo: x",
+            "[1, 2, 3]",
+            "<recall>",
+            "<b>",
+            "< recalled",
+            "(memoird: x",
+            "memoird: x",
+            "[",
+            "",
+            "[\u{ff}",
+            "[quoted memoird: x",
+            "［［［m［e［m［o［i［r［d: x",
+            "[m…e…moird: x",
+            "[мемуары: x",
+            "【注意：x】",
+        ] {
+            assert!(!begins_mark(innocent.as_bytes()), "{innocent}");
+        }
+        assert!(!begins_mark(b"[\xff\xff\xff\xff"), "bytes that are no text");
+    }
+
+    #[test]
+    fn every_bracket_is_found_in_bytes() {
+        for c in ('\u{80}'..=char::MAX).filter(|c| bracket(*c).is_some()) {
+            let text = c.to_string();
+            assert!(LEADS.contains(&text.as_bytes()[0]) && may_be_bracket(text.as_bytes()));
+        }
+    }
+
+    #[test]
+    fn tags_are_known_by_their_beginning() {
+        for (behind, is) in [
+            ("known>", true),
+            (" / KNOWN x>", true),
+            ("knоwn_facts>", true),
+            ("unknown>", false),
+            ("= known", false),
+            ("<known>", false),
+            ("", false),
+        ] {
+            assert_eq!(names_tag(behind.as_bytes(), &["known"]), is, "{behind}");
+        }
+    }
+}

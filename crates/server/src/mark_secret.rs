@@ -1,0 +1,74 @@
+//! What memoird's own words in windows are marked with outlives a restart, so that windows stay the
+//! same to the byte: a secret in a small file beside the journal. One that is lost costs a
+//! provider's cache of each window once.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
+
+use memoird_core::mark::MarkSecret;
+use memoird_engine::{Machine, new_mark_secret};
+use tracing::warn;
+
+const FILE: &str = "marks.key";
+
+/// The secret of a data directory; a new one where it has none.
+pub(crate) fn of_dir(data_dir: &Path, machine: &dyn Machine) -> MarkSecret {
+    let path = data_dir.join(FILE);
+    let problem = match read(&path) {
+        Ok(Some(secret)) => return secret,
+        Ok(None) => "it does not have 32 bytes".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let secret = new_mark_secret(machine);
+    if path.exists() {
+        warn!(%problem, path = %path.display(), "the secret of marks cannot be read, and is made \
+            anew: windows differ from those before");
+    }
+    // The journal tells of a disk that is full.
+    if let Err(error) = write(&path, &secret) {
+        warn!(%error, path = %path.display(), "the secret of marks was not written: windows will \
+            differ after the next start");
+    }
+    secret
+}
+
+fn read(path: &Path) -> io::Result<Option<MarkSecret>> {
+    match fs::read(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+        Ok(bytes) => Ok(bytes.try_into().ok().map(MarkSecret::new)),
+    }
+}
+
+fn write(path: &Path, secret: &MarkSecret) -> io::Result<()> {
+    let new = path.with_extension("new");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(true).mode(0o600);
+    let mut file = options.open(&new)?;
+    file.write_all(secret.bytes())?;
+    file.sync_all()?;
+    fs::rename(&new, path)
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_engine::SystemMachine;
+
+    use super::*;
+
+    #[test]
+    fn a_directory_keeps_its_secret_and_one_that_is_damaged_is_made_anew() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let machine = SystemMachine::resume(None);
+        let first = of_dir(dir.path(), &machine);
+        assert!(of_dir(dir.path(), &machine) == first);
+        fs::write(dir.path().join(FILE), b"short").expect("written");
+        let second = of_dir(dir.path(), &machine);
+        assert!(second != first);
+        assert!(of_dir(dir.path(), &machine) == second);
+        let nowhere = dir.path().join("nowhere");
+        assert!(of_dir(&nowhere, &machine) != second, "the daemon starts");
+    }
+}
