@@ -13,6 +13,11 @@ lint:
 test:
     cargo test --workspace --features memoird/tokenizer-json
 
+# The store's tests with encrypted files; needs OpenSSL's headers (Debian: libssl-dev)
+test-encryption:
+    LIBSQLITE3_FLAGS='-DSQLITE_ENABLE_DBPAGE_VTAB -DSQLCIPHER_OMIT_DEFAULT_LOGGING' \
+        cargo test -p memoird-store --features encryption
+
 # All tests, with ten times the seeds and rounds of simulations and crash tests
 seeds times="10x":
     MEMOIRD_SEEDS={{times}} cargo test --workspace

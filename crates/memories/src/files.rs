@@ -21,6 +21,8 @@ mod update;
 mod vectors;
 mod writer;
 
+use memoird_store::DataKey;
+
 pub use directory::{MemoryFiles, tenant_files};
 pub use index::Touch;
 pub use reader::MemoryReader;
@@ -42,6 +44,8 @@ pub struct FilesOptions {
     /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
     /// full. For tests; `None` otherwise.
     pub pages_max: Option<u32>,
+    /// What the files are encrypted with; `None`: nothing.
+    pub key: Option<DataKey>,
 }
 
 impl Default for FilesOptions {
@@ -50,6 +54,7 @@ impl Default for FilesOptions {
             files_open_max: 64,
             readers_max: 2,
             pages_max: None,
+            key: None,
         }
     }
 }

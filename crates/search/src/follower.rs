@@ -103,8 +103,8 @@ impl Follower {
         if let Some(index) = locked(&self.shared.index).clone() {
             return Ok(index);
         }
-        let path = self.shared.path.clone();
-        let (index, is_new) = self.run(move || Index::open(&path)).await?;
+        let (path, key) = (self.shared.path.clone(), self.shared.key);
+        let (index, is_new) = self.run(move || Index::open(&path, key)).await?;
         if is_new {
             self.shared
                 .counters

@@ -14,8 +14,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use memoird_core::ids::Generation;
-use memoird_store::StoreError;
 use memoird_store::sqlite_file::{SqliteFile, damaged};
+use memoird_store::{DataKey, StoreError};
 use rusqlite::{Connection, OptionalExtension, params};
 
 pub(crate) use add::NewTurn;
@@ -62,6 +62,7 @@ const TOOL_BYTES_MAX: usize = 64;
 #[derive(Debug)]
 pub(crate) struct Index {
     path: PathBuf,
+    key: Option<DataKey>,
     /// Closed before the writer: only the last connection moves the log into the file.
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Connection>,
@@ -99,8 +100,8 @@ impl TenantRange {
 impl Index {
     /// Opens the index at this path. What is there and is no index of this version, or is
     /// damaged, is removed, and an empty one made. True when that was so.
-    pub(crate) fn open(path: &Path) -> Answer<(Self, bool)> {
-        let is_usable = match is_usable(path) {
+    pub(crate) fn open(path: &Path, key: Option<DataKey>) -> Answer<(Self, bool)> {
+        let is_usable = match is_usable(path, key.as_ref()) {
             Ok(is_usable) => is_usable,
             Err(error) if error.is_damage() => {
                 tracing::warn!(%error, "the index of what was said is damaged; it is built anew");
@@ -111,7 +112,7 @@ impl Index {
         if !is_usable {
             remove(path)?;
         }
-        let mut writer = FILE.writer(path, !is_usable)?;
+        let mut writer = FILE.writer(path, key.as_ref(), !is_usable)?;
         // What a crash of the machine takes of the log is read from the journal again.
         writer.pragma_update(None, "synchronous", "NORMAL")?;
         writer.pragma_update(None, "secure_delete", "ON")?;
@@ -126,6 +127,7 @@ impl Index {
         }
         let index = Self {
             path: path.to_owned(),
+            key,
             readers: Mutex::default(),
             writer: Mutex::new(writer),
         };
@@ -168,7 +170,7 @@ impl Index {
         let kept = locked(&self.readers).pop();
         let connection = match kept {
             Some(connection) => connection,
-            None => FILE.reader(&self.path)?,
+            None => FILE.reader(&self.path, self.key.as_ref())?,
         };
         let view = connection.unchecked_transaction()?;
         let outcome = look(&view);
@@ -236,8 +238,8 @@ fn size_of(path: &Path) -> u64 {
 }
 
 /// Looks at a file without changing it: true when it is an index of this version and whole.
-fn is_usable(path: &Path) -> Answer<bool> {
-    let Some(look) = FILE.look(path)? else {
+fn is_usable(path: &Path, key: Option<&DataKey>) -> Answer<bool> {
+    let Some(look) = FILE.look(path, key)? else {
         return Ok(false);
     };
     if look.schema.is_none() {
@@ -309,19 +311,19 @@ mod tests {
     fn an_index_is_made_once_and_what_is_not_ours_is_left_alone() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("search.db");
-        let (index, is_new) = Index::open(&path).unwrap();
+        let (index, is_new) = Index::open(&path, None).unwrap();
         assert!(is_new);
         assert_eq!(index.followed().unwrap(), Followed::default());
         drop(index);
-        assert!(is_usable(&path).unwrap());
-        let (index, is_new) = Index::open(&path).unwrap();
+        assert!(is_usable(&path, None).unwrap());
+        let (index, is_new) = Index::open(&path, None).unwrap();
         assert!(!is_new);
         index.discard().unwrap();
         assert!(!path.exists());
         let foreign = Connection::open(&path).unwrap();
         foreign.execute_batch("CREATE TABLE a (b)").unwrap();
         drop(foreign);
-        let error = Index::open(&path).unwrap_err();
+        let error = Index::open(&path, None).unwrap_err();
         assert!(!error.is_damage() && path.exists(), "{error}");
     }
 

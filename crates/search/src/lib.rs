@@ -21,7 +21,7 @@ pub use config::SearchConfig;
 pub use counters::SearchSnapshot;
 pub use error::{IndexError, SearchError};
 pub use request::{Hit, PageToken, SearchPage, SearchRequest};
-pub use search::Search;
+pub use search::{Search, index_file};
 
 /// Locks also what a panic left locked: nothing is kept here that a panic could leave half
 /// changed, and a transaction was rolled back when it was dropped.

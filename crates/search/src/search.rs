@@ -10,7 +10,7 @@ use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_engine::{Engine, EngineError, HistoryQuery, HistoryScope, Stopwatch, Tenant};
-use memoird_store::{WrittenTurn, encoding};
+use memoird_store::{DataKey, WrittenTurn, encoding};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tokio::sync::{Notify, Semaphore, watch};
 use tracing::warn;
@@ -44,6 +44,12 @@ const CATCH_UP_WAIT: Duration = Duration::from_secs(1);
 const PAGE_BYTES_MAX: usize = 2 << 20;
 const AROUND_BYTES_MAX: usize = 512 << 10;
 
+/// Where the index of a data directory is. It is made of the journal, so it may be removed while
+/// no daemon runs.
+pub fn index_file(data_dir: &Path) -> PathBuf {
+    data_dir.join(FILE_NAME)
+}
+
 /// Full text over the turns of all tenants. Cheap to clone; every clone is the same.
 #[derive(Clone, Debug)]
 pub struct Search {
@@ -56,6 +62,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) config: SearchConfig,
     pub(crate) path: PathBuf,
+    pub(crate) key: Option<DataKey>,
     /// `None` until the worker has opened it, and while it is made anew.
     pub(crate) index: Mutex<Option<Arc<Index>>>,
     /// Set by whoever finds the file damaged: the worker makes it anew.
@@ -96,12 +103,19 @@ struct Judge {
 }
 
 impl Search {
-    /// Serves searches in the journal of `engine`, with an index in `data_dir`, and runs the
+    /// Serves searches in the journal of `engine`, with an index in `data_dir` that is
+    /// encrypted where there is a key, and runs the
     /// worker that keeps it up until the engine is closed. Switched off it removes the index.
     /// Without a journal there is nothing to search, and every call is refused.
-    pub fn open(engine: Engine, data_dir: &Path, config: SearchConfig) -> Self {
+    pub fn open(
+        engine: Engine,
+        data_dir: &Path,
+        config: SearchConfig,
+        key: Option<DataKey>,
+    ) -> Self {
         let shared = Shared {
-            path: data_dir.join(FILE_NAME),
+            path: index_file(data_dir),
+            key,
             config,
             index: Mutex::default(),
             is_damaged: AtomicBool::new(false),

@@ -30,7 +30,7 @@ async fn open(dir: &Path, config: SearchConfig) -> House {
 
 async fn open_with(dir: &Path, config: SearchConfig, journal: JournalConfig) -> House {
     let engine = open_engine(dir, journal).await;
-    let search = Search::open(engine.clone(), dir, config);
+    let search = Search::open(engine.clone(), dir, config, None);
     House { engine, search }
 }
 

@@ -9,13 +9,13 @@ use arc_swap::ArcSwap;
 use hyper_util::rt::TokioExecutor;
 use memoird_engine::{Blocking, Durability, Engine, SystemMachine};
 use memoird_memories::Memories;
-use memoird_memories::files::MemoryFiles;
+use memoird_memories::files::{FilesOptions, MemoryFiles};
 use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::{self, AdminServiceServer};
 use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
 use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
 use memoird_search::Search;
-use memoird_store::{SqliteOptions, SqliteStore, Store};
+use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -133,10 +133,12 @@ impl App {
     ) -> Result<Self, CliError> {
         // Taken first, so that a change of the file while a large journal is opened is noticed.
         let seen = reload::fingerprint(file, &config.secret_files);
+        let key = config.read_data_key()?;
         let data_files = DataFiles {
             data_dir: config.data_dir.clone(),
             memories_dir: config.long_term.dir.clone(),
             config: file.map(Path::to_owned),
+            key,
         };
         if data_files.is_restoring() {
             return Err(unavailable(format!(
@@ -144,10 +146,14 @@ impl App {
                 data_files.data_dir.display()
             )));
         }
-        let (journal, machine) = open_journal(&config)?;
+        data_files.check_key()?;
+        let (journal, machine) = open_journal(&config, key)?;
         data_files.remove_copies();
-        let files = &config.long_term;
-        let files = Arc::new(MemoryFiles::open(&files.dir, &files.options)?);
+        let options = FilesOptions {
+            key,
+            ..config.long_term.options.clone()
+        };
+        let files = Arc::new(MemoryFiles::open(&config.long_term.dir, &options)?);
         let server = config.server.clone();
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
         let (http, admin_addr) =
@@ -167,7 +173,7 @@ impl App {
             engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
-        let search = Search::open(engine.clone(), &config.data_dir, config.search.clone());
+        let search = Search::open(engine.clone(), &config.data_dir, config.search.clone(), key);
         engine.start_erasing(vec![Arc::new(search.clone()), Arc::new(memories.clone())]);
         let keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
@@ -385,13 +391,20 @@ fn with_reflection(routes: Routes) -> Result<Routes, CliError> {
         .add_service(reflection().build_v1alpha().map_err(failed)?))
 }
 
-fn open_journal(config: &Config) -> Result<(Option<Arc<dyn Store>>, SystemMachine), CliError> {
+fn open_journal(
+    config: &Config,
+    key: Option<DataKey>,
+) -> Result<(Option<Arc<dyn Store>>, SystemMachine), CliError> {
     if config.engine.journal.durability == Durability::Off {
         return Ok((None, SystemMachine::resume(None)));
     }
     // A large journal is checked for some seconds before the next line comes.
     info!(data_dir = %config.data_dir.display(), "opening the journal");
-    let store = SqliteStore::open(&config.data_dir, SqliteOptions::default())?;
+    let options = SqliteOptions {
+        key,
+        ..SqliteOptions::default()
+    };
+    let store = SqliteStore::open(&config.data_dir, options)?;
     let machine = SystemMachine::resume(store.clock()?.as_ref());
     Ok((Some(Arc::new(store)), machine))
 }

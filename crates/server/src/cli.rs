@@ -13,6 +13,7 @@ mod connect;
 mod connector;
 mod daemon;
 mod demo;
+mod encrypt;
 mod erase;
 pub(crate) mod exit;
 mod export;
@@ -42,6 +43,7 @@ use clap::error::{ContextKind, ErrorKind};
 use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use clap_complete::Shell;
+use memoird_store::conversion::Target;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 
@@ -51,6 +53,7 @@ use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use daemon::StatsArgs;
 use demo::DemoArgs;
+use encrypt::EncryptArgs;
 use exit::{CliError, Exit};
 use export::ExportArgs;
 use hooks::HooksCommand;
@@ -139,6 +142,9 @@ enum Command {
     Backup(BackupArgs),
     /// Make a data directory of a backup, and check it
     Restore(RestoreArgs),
+    Encrypt(EncryptArgs),
+    /// Make the SQLite files of a data directory plain again, while no daemon uses it
+    Decrypt(EncryptArgs),
     /// Ask whether the daemon takes calls; needs no key, and fails unless it does
     Health,
     Cert(CertArgs),
@@ -221,10 +227,15 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Reload => block_on(daemon::reload(&client)),
         Command::Export(args) => block_on(export::run(&client, args)),
         Command::Import(args) => block_on(import::run(&client, args)),
-        Command::Verify(VerifyArgs { dir: Some(dir) }) => verify::directory(&dir, client.json),
-        Command::Verify(VerifyArgs { dir: None }) => block_on(verify::daemon(&client)),
+        Command::Verify(VerifyArgs {
+            dir: Some(dir),
+            key,
+        }) => verify::directory(&dir, &key, client.json),
+        Command::Verify(VerifyArgs { dir: None, .. }) => block_on(verify::daemon(&client)),
         Command::Backup(args) => block_on(backup::backup(&client, args)),
         Command::Restore(args) => backup::restore(&args, client.json),
+        Command::Encrypt(args) => encrypt::run(&args, Target::Encrypted, client.json),
+        Command::Decrypt(args) => encrypt::run(&args, Target::Plain, client.json),
         Command::Health => block_on(daemon::health(&client)),
         Command::Cert(args) => cert::run(&args),
         Command::Completions { shell } => manual::completions(shell),

@@ -1,5 +1,6 @@
 //! The configuration: one YAML file, checked whole before anything starts.
 
+mod data_key;
 mod environment;
 mod file;
 mod models;
@@ -23,6 +24,7 @@ use memoird_hooks::git::GitConfig;
 use memoird_memories::MemoriesConfig;
 use memoird_memories::files::FilesOptions;
 use memoird_search::SearchConfig;
+use memoird_store::DataKey;
 use serde::{Deserialize, Serialize};
 use tracing_subscriber::EnvFilter;
 
@@ -31,8 +33,10 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::output;
 use crate::connections::ConnectionsConfig;
 use crate::connections::socket::{FileMode, ListenAddress};
+use crate::data_files::DataFiles;
 use crate::process;
 use crate::tls::{Loaded, Tls, TlsConfig};
+use data_key::DataKeySpec;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
@@ -100,6 +104,8 @@ pub(crate) struct ServerConfig {
     pub(crate) unix: UnixConfig,
     /// TLS, where it is spoken.
     pub(crate) tls: Option<TlsConfig>,
+    /// Where the key is that the data is encrypted with, where it is.
+    pub(crate) data_key: Option<DataKeySpec>,
     /// How long calls may take to finish when the daemon stops, and changes to be
     /// written after that.
     #[serde(with = "AsText::<Span>")]
@@ -160,6 +166,7 @@ impl Default for ServerConfig {
             admin_listen: ListenAddress::Tcp(([127, 0, 0, 1], 7718).into()),
             unix: UnixConfig::default(),
             tls: None,
+            data_key: None,
             shutdown_grace: Duration::from_secs(10),
             allow_without_keys: false,
             max_connections: 1_024,
@@ -192,6 +199,9 @@ impl Default for LogConfig {
 
 impl ServerConfig {
     fn check(&self, problems: &mut Problems) {
+        if let Some(key) = &self.data_key {
+            problems.within("data_key", |problems| key.check(problems));
+        }
         problems.not_zero("shutdown_grace", self.shutdown_grace);
         problems.at_least_one("max_connections", self.max_connections);
         let streams = self.max_streams_per_connection;
@@ -207,6 +217,29 @@ impl Config {
     pub(crate) fn is_open(&self) -> bool {
         self.keys.is_empty() && self.keyless == Keyless::default()
     }
+
+    /// The key of the data, read where it is. At the start only.
+    pub(crate) fn read_data_key(&self) -> Result<Option<DataKey>, CliError> {
+        data_key(self.server.data_key.as_ref())
+    }
+}
+
+fn data_key(spec: Option<&DataKeySpec>) -> Result<Option<DataKey>, CliError> {
+    let read = |spec: &DataKeySpec| spec.read(&ProcessEnvironment::default());
+    let key = spec.map(read).transpose();
+    key.map_err(|problem| CliError::failed(Exit::Config, format!("server.data_key {problem}")))
+}
+
+/// Where the files of a configuration are, and their key. Needs none of the other secrets that
+/// the file names.
+pub(crate) fn data_files(path: &Path) -> Result<DataFiles, CliError> {
+    let file = read(path, File::parse)?;
+    Ok(DataFiles {
+        memories_dir: memories_dir(&file),
+        key: data_key(file.server.data_key.as_ref())?,
+        data_dir: file.data_dir,
+        config: Some(path.to_owned()),
+    })
 }
 
 /// Reads and checks a configuration file.
@@ -483,15 +516,20 @@ fn long_term_files(file: &File, problems: &mut Problems) -> LongTerm {
     problems.at_least_one("long_term.open_files", keys.open_files);
     let is_named = !keys.dir.as_os_str().is_empty();
     problems.unless(is_named, "long_term.dir", "must be a directory, or auto");
-    let dir = match keys.dir == Path::new(AUTO) {
-        true => file.data_dir.join(MEMORIES_DIR),
-        false => keys.dir.clone(),
-    };
+    let dir = memories_dir(file);
     let options = FilesOptions {
         files_open_max: keys.open_files,
         ..FilesOptions::default()
     };
     LongTerm { dir, options }
+}
+
+fn memories_dir(file: &File) -> PathBuf {
+    let dir = &file.long_term.third.dir;
+    match dir == Path::new(AUTO) {
+        true => file.data_dir.join(MEMORIES_DIR),
+        false => dir.clone(),
+    }
 }
 
 /// The hooks, each with a name of its own.

@@ -6,8 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use memoird_memories::files::tenant_files;
-use memoird_store::StoreError;
+use memoird_search::index_file;
+use memoird_store::conversion::{check_finished, wipe};
+use memoird_store::data_key::check_key;
 use memoird_store::verify::{FileCheck, check_file, check_journal};
+use memoird_store::{DataKey, StoreError};
 
 /// The journal in a data directory and in a backup.
 pub(crate) const JOURNAL: &str = "journal.db";
@@ -29,15 +32,18 @@ pub(crate) struct DataFiles {
     pub(crate) memories_dir: PathBuf,
     /// The configuration, where there is a file of it.
     pub(crate) config: Option<PathBuf>,
+    /// What the SQLite files are encrypted with; `None`: nothing.
+    pub(crate) key: Option<DataKey>,
 }
 
 impl DataFiles {
     /// Those of a data directory, or of a backup.
-    pub(crate) fn of_dir(dir: &Path) -> Self {
+    pub(crate) fn of_dir(dir: &Path, key: Option<DataKey>) -> Self {
         Self {
             data_dir: dir.to_owned(),
             memories_dir: dir.join(MEMORIES),
             config: None,
+            key,
         }
     }
 
@@ -70,19 +76,57 @@ impl DataFiles {
         let _ = fs::remove_dir_all(self.copies_dir());
     }
 
+    /// Removes what a daemon makes anew of the journal, and the copies of a backup that was cut
+    /// off. What they held is overwritten. Nobody may use the files.
+    ///
+    /// # Errors
+    /// When one cannot be written or removed.
+    pub(crate) fn wipe_derived(&self) -> io::Result<()> {
+        let copies = Self::of_dir(&self.copies_dir(), None);
+        for path in copies.journal().into_iter().chain(copies.memories()?) {
+            wipe(&path)?;
+        }
+        self.remove_copies();
+        let index = index_file(&self.data_dir);
+        for ending in ["db-shm", "db-wal", "db"] {
+            wipe(&index.with_extension(ending))?;
+        }
+        Ok(())
+    }
+
+    /// Refuses files that the key does not fit, before anything opens one; and a directory in
+    /// which only some of them were encrypted or decrypted so far.
+    ///
+    /// # Errors
+    /// Those of [`check_finished`] and [`check_key`].
+    pub(crate) fn check_key(&self) -> Result<(), StoreError> {
+        check_finished(&self.data_dir)?;
+        check_finished(&self.memories_dir)?;
+        let memories = self.memories().map_err(|error| self.unusable(error))?;
+        let index = [index_file(&self.data_dir)];
+        for path in self.journal().into_iter().chain(index).chain(memories) {
+            check_key(&path, self.key.as_ref())?;
+        }
+        Ok(())
+    }
+
     /// Checks every file: the journal first. Reads all of them.
     ///
     /// # Errors
     /// When one cannot be read for another reason than that it is damaged.
     pub(crate) fn verify(&self) -> Result<Vec<FileCheck>, StoreError> {
-        let unusable = |source| StoreError::DirUnusable {
+        let key = self.key.as_ref();
+        let journal = self.journal();
+        let journal = journal.iter().map(|path| check_journal(path, key));
+        let memories = self.memories().map_err(|error| self.unusable(error))?;
+        let memories = memories.iter().map(|path| check_file(path, key));
+        journal.chain(memories).collect()
+    }
+
+    fn unusable(&self, source: io::Error) -> StoreError {
+        StoreError::DirUnusable {
             dir: self.memories_dir.clone(),
             source,
-        };
-        let journal = self.journal();
-        let journal = journal.iter().map(|path| check_journal(path));
-        let memories = self.memories().map_err(unusable)?;
-        let memories = memories.iter().map(|path| check_file(path));
-        journal.chain(memories).collect()
+        }
     }
 }

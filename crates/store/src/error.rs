@@ -62,6 +62,52 @@ pub enum StoreError {
         /// The newest known one.
         known: i64,
     },
+    /// There is a key, and the file is plain.
+    #[error(
+        "{} is not encrypted, and server.data_key names a key; nothing was changed. \
+         Stop the daemon and run `memoird encrypt DIR --config FILE`, or take server.data_key out",
+        path.display()
+    )]
+    NotEncrypted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is encrypted, and there is no key.
+    #[error(
+        "{} is encrypted, and no key is named; nothing was changed. Name its key in \
+         server.data_key; a command reads that with --config FILE", path.display()
+    )]
+    Encrypted {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is encrypted, and this build cannot read that.
+    #[error(
+        "{} is encrypted, and this memoird was built without the feature `encryption`; \
+         nothing was changed. Run one that was built with it", path.display()
+    )]
+    EncryptionNotBuilt {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is encrypted with another key.
+    #[error(
+        "{} is encrypted with another key than that of server.data_key; nothing was changed. \
+         Name the right one", path.display()
+    )]
+    WrongKey {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A conversion between plain and encrypted was cut off.
+    #[error(
+        "{} is of a `memoird encrypt` or `memoird decrypt` that runs or was cut off; \
+         wait for its end, or run it again", path.display()
+    )]
+    ConversionUnfinished {
+        /// What is left.
+        path: PathBuf,
+    },
     /// No room is left.
     #[error("no room is left in data_dir; free some and try again")]
     Full,

@@ -4,6 +4,8 @@
 //! and [`MemoryStore`] pass one conformance suite.
 
 mod checksum;
+pub mod conversion;
+pub mod data_key;
 pub mod encoding;
 mod erasure;
 mod error;
@@ -31,6 +33,7 @@ use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
 
 pub use checksum::{DAMAGED_TEXT, TurnCounts};
+pub use data_key::{DataKey, DataKeyError};
 pub use erasure::{EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage};
 pub use error::StoreError;
 pub use lock::{DirLock, private};

@@ -2,23 +2,28 @@
 
 use std::path::Path;
 
-use rusqlite::Connection;
+use rusqlite::OpenFlags;
 use rusqlite::backup::{Backup, StepResult};
 
-use crate::StoreError;
-use crate::sqlite_file::{damaged, look_only};
+use crate::sqlite_file::{damaged, look_only, open};
+use crate::{DataKey, StoreError};
 
 /// Pages that are copied between two looks at whether anybody still wants the copy.
 const STEP_PAGES: i32 = 1_024;
 
-/// Copies `from` to a new file. A transaction that only reads is open meanwhile: it holds
+/// Copies `from` to a new file, which is encrypted with the same key where `from` is. A transaction that only reads is open meanwhile: it holds
 /// nobody up, but the log of `from` cannot be cut as long. False when it was stopped: then the
 /// copy is not whole.
 ///
 /// # Errors
 /// When `from` cannot be read, or there is no room for the copy.
-pub fn copy(from: &Path, to: &Path, is_stopped: impl Fn() -> bool) -> Result<bool, StoreError> {
-    let source = look_only(from)?;
+pub fn copy(
+    from: &Path,
+    to: &Path,
+    key: Option<&DataKey>,
+    is_stopped: impl Fn() -> bool,
+) -> Result<bool, StoreError> {
+    let source = look_only(from, key)?;
     let failed = |error| damaged(from, error);
     let moment = source.unchecked_transaction()?;
     // The moment is that of the first read, and the backup keeps to it.
@@ -26,7 +31,8 @@ pub fn copy(from: &Path, to: &Path, is_stopped: impl Fn() -> bool) -> Result<boo
     moment
         .query_row(tables, [], |row| row.get::<_, i64>(0))
         .map_err(failed)?;
-    let mut copy = Connection::open(to)?;
+    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE;
+    let mut copy = open(to, key, flags)?;
     // A copy that a crash interrupts is thrown away.
     copy.pragma_update(None, "synchronous", "OFF")?;
     copy.pragma_update(None, "journal_mode", "OFF")?;

@@ -9,12 +9,13 @@ use rusqlite::config::DbConfig;
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use crate::StoreError;
+use crate::data_key::{DataKey, PLAIN_HEAD, check_key};
 use crate::lock::private;
 
-/// What every SQLite file begins with.
-const MAGIC: &[u8; 16] = b"SQLite format 3\0";
-/// Bytes of the header, this included: <https://www.sqlite.org/fileformat.html>, 1.3.
+/// Bytes of the header: <https://www.sqlite.org/fileformat.html>, 1.3.
 const HEADER_BYTES: usize = 100;
+/// Bytes of a page: SQLite's default, and SQLCipher's, which all files of memoird have.
+pub(crate) const PAGE_BYTES: usize = 4_096;
 /// How long a connection waits for another one.
 pub const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
 
@@ -51,8 +52,9 @@ impl SqliteFile {
     /// Looks at a file before anything is written; `None` where there is none yet.
     ///
     /// # Errors
-    /// [`StoreError::Corrupt`], [`StoreError::TooNew`], [`StoreError::DirUnusable`].
-    pub fn look(&self, path: &Path) -> Result<Option<Look>, StoreError> {
+    /// [`StoreError::Corrupt`], [`StoreError::TooNew`], [`StoreError::DirUnusable`], and those of
+    /// [`check_key`].
+    pub fn look(&self, path: &Path, key: Option<&DataKey>) -> Result<Option<Look>, StoreError> {
         let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
         match (size, log_bytes(path)) {
             (0, 0) => return Ok(None),
@@ -63,20 +65,21 @@ impl SqliteFile {
             }
             _ => {}
         }
+        check_key(path, key)?;
         let mut header = [0; HEADER_BYTES];
         let length = File::open(path).and_then(|mut file| {
             file.read_exact(&mut header)?;
             Ok(file.metadata()?.len())
         });
         let length = match length {
-            Ok(length) if header.starts_with(MAGIC) => length,
+            Ok(length) if key.is_some() || header.starts_with(PLAIN_HEAD) => length,
             Err(source) if source.kind() != ErrorKind::UnexpectedEof => {
                 return Err(unusable(path, source));
             }
             _ => return Err(corrupt(path, "it does not begin like a SQLite file")),
         };
         let damaged = |error| damaged(path, error);
-        let connection = look_only(path).map_err(damaged)?;
+        let connection = look_only(path, key).map_err(damaged)?;
         let pragma = |name| connection.pragma_query_value(None, name, |row| row.get::<_, i64>(0));
         let application_id = pragma("application_id").map_err(damaged)?;
         let empty = "SELECT NOT EXISTS (SELECT 1 FROM sqlite_schema)";
@@ -98,10 +101,15 @@ impl SqliteFile {
                 known: self.schema_known,
             });
         }
+        let whole = match key {
+            None => length_of(&header),
+            // The header is encrypted, but for the salt.
+            Some(_) => PAGE_BYTES as u64 * pragma("page_count").map_err(damaged)?.unsigned_abs(),
+        };
         Ok(Some(Look {
             connection,
             schema,
-            is_cut_off: length < length_of(&header),
+            is_cut_off: length < whole,
         }))
     }
 
@@ -110,14 +118,19 @@ impl SqliteFile {
     ///
     /// # Errors
     /// [`StoreError::DirUnusable`], [`StoreError::Sqlite`].
-    pub fn writer(&self, path: &Path, is_new: bool) -> Result<Connection, StoreError> {
+    pub fn writer(
+        &self,
+        path: &Path,
+        key: Option<&DataKey>,
+        is_new: bool,
+    ) -> Result<Connection, StoreError> {
         // The system says best why a file cannot be written.
         private::file_options()
             .create(true)
             .append(true)
             .open(path)
             .map_err(|source| unusable(path, source))?;
-        let connection = self.connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        let connection = self.connect(path, key, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
         if is_new {
             connection.pragma_update(None, "auto_vacuum", "INCREMENTAL")?;
         }
@@ -132,13 +145,17 @@ impl SqliteFile {
     ///
     /// # Errors
     /// [`StoreError::Sqlite`].
-    pub fn reader(&self, path: &Path) -> Result<Connection, StoreError> {
-        self.connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)
+    pub fn reader(&self, path: &Path, key: Option<&DataKey>) -> Result<Connection, StoreError> {
+        self.connect(path, key, OpenFlags::SQLITE_OPEN_READ_ONLY)
     }
 
-    fn connect(&self, path: &Path, mode: OpenFlags) -> Result<Connection, StoreError> {
-        let flags = mode | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-        let connection = Connection::open_with_flags(path, flags)?;
+    fn connect(
+        &self,
+        path: &Path,
+        key: Option<&DataKey>,
+        mode: OpenFlags,
+    ) -> Result<Connection, StoreError> {
+        let connection = open(path, key, mode)?;
         connection.busy_timeout(BUSY_TIMEOUT)?;
         connection.set_prepared_statement_cache_capacity(self.statements_kept);
         connection.pragma_update(None, "cache_size", -self.cache_kib)?;
@@ -147,13 +164,29 @@ impl SqliteFile {
     }
 }
 
+/// Opens any SQLite file. Where there is a key it is the first statement, as SQLCipher wants it.
+///
+/// # Errors
+/// When SQLite cannot open the file. A key is found to be wrong by the first read.
+pub(crate) fn open(
+    path: &Path,
+    key: Option<&DataKey>,
+    mode: OpenFlags,
+) -> rusqlite::Result<Connection> {
+    let connection = Connection::open_with_flags(path, mode | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    if let Some(key) = key {
+        let is_new = std::fs::metadata(path).map_or(0, |meta| meta.len()) == 0;
+        connection.pragma_update(None, "key", key.pragma(is_new)?)?;
+    }
+    Ok(connection)
+}
+
 /// A connection that looks and changes nothing.
 ///
 /// # Errors
 /// When SQLite cannot open the file.
-pub fn look_only(path: &Path) -> rusqlite::Result<Connection> {
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let connection = Connection::open_with_flags(path, flags)?;
+pub fn look_only(path: &Path, key: Option<&DataKey>) -> rusqlite::Result<Connection> {
+    let connection = open(path, key, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
     connection.busy_timeout(BUSY_TIMEOUT)?;
     // The log of a crash must still be there when somebody else opens the file; where there
     // is none, closing leaves none.

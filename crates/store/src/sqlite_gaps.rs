@@ -6,6 +6,9 @@
 //! reads these bytes, so they are cleared in the file itself, while nobody else may write and the
 //! log is empty.
 
+#[cfg(feature = "encryption")]
+mod encrypted;
+
 use std::fs::File;
 use std::io;
 use std::ops::Range;
@@ -15,11 +18,9 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use crate::StoreError;
-use crate::sqlite_file::{empty_log, unusable};
+use crate::sqlite_file::{PAGE_BYTES, empty_log, unusable};
+use crate::{DataKey, StoreError};
 
-/// Bytes of a page: SQLite's default, which all files of memoird have.
-const PAGE_BYTES: usize = 4_096;
 /// Pages that are read at once.
 const READ_PAGES: usize = 64;
 /// Pages that are overwritten while nobody else may write.
@@ -29,8 +30,7 @@ const CLEARED_AT_ONCE: usize = 256;
 const MAPPED_FROM: u64 = 1 << 25;
 /// The header of the file stands before that of its first page.
 const FILE_HEADER: usize = 100;
-/// Pages from one that says where other pages belong to the next one, and the first of them.
-const MAP_EVERY: u64 = (PAGE_BYTES / 5 + 1) as u64;
+/// The first page that says where other pages belong.
 const FIRST_MAP: u64 = 2;
 /// Bytes of a page in a map.
 const ENTRY_BYTES: u64 = 5;
@@ -39,12 +39,39 @@ const HAS_MAPS: u64 = 52;
 /// The page that has the bytes by which processes lock a file.
 const LOCK_PAGE: u64 = (1 << 30) / PAGE_BYTES as u64 + 1;
 
-/// Looks for pages whose unused space is not empty; their numbers, from 1. What is in the log is
-/// not looked at.
+/// What differs between files.
+#[derive(Clone, Copy, Debug)]
+struct Layout {
+    /// Pages from one that says where other pages belong to the next one.
+    map_every: u64,
+}
+
+const PLAIN: Layout = Layout::of(PAGE_BYTES);
+/// SQLCipher keeps the last 80 bytes of each page for a random number and a signature.
+#[cfg(feature = "encryption")]
+const ENCRYPTED: Layout = Layout::of(PAGE_BYTES - 80);
+
+impl Layout {
+    const fn of(usable_bytes: usize) -> Self {
+        Self {
+            map_every: (usable_bytes / 5 + 1) as u64,
+        }
+    }
+}
+
+/// Looks for pages whose unused space is not empty; their numbers, from 1. What is in the log of
+/// a plain file is not looked at.
 ///
 /// # Errors
-/// When the file cannot be read, or has 128 GiB and no map of its pages.
-pub fn find(path: &Path) -> Result<Vec<u64>, StoreError> {
+/// When the file cannot be read, or is plain and has 128 GiB and no map of its pages.
+pub fn find(path: &Path, key: Option<&DataKey>) -> Result<Vec<u64>, StoreError> {
+    #[cfg(feature = "encryption")]
+    if let Some(key) = key {
+        return encrypted::find(path, key);
+    }
+    #[cfg(not(feature = "encryption"))]
+    // There is no key without the feature.
+    let _ = key;
     find_in(path, MAPPED_FROM)
 }
 
@@ -66,7 +93,7 @@ fn find_in(path: &Path, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
         }
         let (part, _) = part.as_chunks::<PAGE_BYTES>();
         let numbered = (first..).zip(part);
-        let stale = numbered.filter(|(number, page)| stale_gap(*number, page).is_some());
+        let stale = numbered.filter(|(number, page)| stale_gap(&PLAIN, *number, page).is_some());
         for (number, _) in stale {
             if pages < mapped_from || is_mapped_to_tree(&file, number).map_err(read)? {
                 found.push(number);
@@ -85,10 +112,18 @@ fn find_in(path: &Path, mapped_from: u64) -> Result<Vec<u64>, StoreError> {
 /// When the file cannot be written.
 pub fn clear<W: std::ops::Deref<Target = Connection>>(
     path: &Path,
+    key: Option<&DataKey>,
     pages: &[u64],
     wait: Duration,
     writer: impl FnMut() -> W,
 ) -> Result<bool, StoreError> {
+    #[cfg(feature = "encryption")]
+    if key.is_some() {
+        return encrypted::clear(pages, wait, writer);
+    }
+    #[cfg(not(feature = "encryption"))]
+    // There is no key without the feature.
+    let _ = key;
     clear_in(path, pages, wait, writer, MAPPED_FROM)
 }
 
@@ -128,7 +163,7 @@ fn clear_page(file: &File, number: u64) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
         outcome => outcome?,
     }
-    match stale_gap(number, &page) {
+    match stale_gap(&PLAIN, number, &page) {
         None => Ok(()),
         Some(gap) => {
             let zeros = vec![0; gap.len()];
@@ -150,7 +185,7 @@ fn is_mapped_to_tree(file: &File, number: u64) -> io::Result<bool> {
         let problem = "it has 128 GiB and no map of its pages: what was deleted may remain in it";
         return Err(io::Error::other(problem));
     }
-    let map = number - (number - FIRST_MAP) % MAP_EVERY;
+    let map = number - (number - FIRST_MAP) % PLAIN.map_every;
     let entry = (map - 1) * PAGE_BYTES as u64 + ENTRY_BYTES * (number - map - 1);
     let mut kind = [0];
     match file.read_exact_at(&mut kind, entry) {
@@ -162,8 +197,8 @@ fn is_mapped_to_tree(file: &File, number: u64) -> io::Result<bool> {
 }
 
 /// The unused space of a page of a tree, if there is something in it.
-fn stale_gap(number: u64, page: &[u8; PAGE_BYTES]) -> Option<Range<usize>> {
-    let is_map = number >= FIRST_MAP && (number - FIRST_MAP).is_multiple_of(MAP_EVERY);
+fn stale_gap(layout: &Layout, number: u64, page: &[u8; PAGE_BYTES]) -> Option<Range<usize>> {
+    let is_map = number >= FIRST_MAP && (number - FIRST_MAP).is_multiple_of(layout.map_every);
     // Around the lock page a map may stand one further.
     if is_map || (LOCK_PAGE..=LOCK_PAGE + 1).contains(&number) {
         return None;
@@ -199,16 +234,20 @@ mod tests {
     fn only_the_unused_space_of_trees_is_cleared() {
         let mut leaf = [7; PAGE_BYTES];
         leaf[..8].copy_from_slice(&[13, 0, 0, 0, 2, 0x0f, 0, 0]);
-        assert_eq!(stale_gap(3, &leaf), Some(12..0x0f00));
-        assert_eq!(stale_gap(2, &leaf), None, "a map");
-        assert_eq!(stale_gap(2 + 820, &leaf), None, "a map");
-        assert_eq!(stale_gap(262_145, &leaf), None, "the page of locks");
+        assert_eq!(stale_gap(&PLAIN, 3, &leaf), Some(12..0x0f00));
+        assert_eq!(stale_gap(&PLAIN, 2, &leaf), None, "a map");
+        assert_eq!(stale_gap(&PLAIN, 2 + 820, &leaf), None, "a map");
+        assert_eq!(stale_gap(&PLAIN, 262_145, &leaf), None, "the page of locks");
         leaf[12..0x0f00].fill(0);
-        assert_eq!(stale_gap(3, &leaf), None, "it is empty");
+        assert_eq!(stale_gap(&PLAIN, 3, &leaf), None, "it is empty");
         let mut other = [7; PAGE_BYTES];
         for first in [0, 1, 3, 4, 14] {
             other[0] = first;
-            assert_eq!(stale_gap(3, &other), None, "{first} is no page of a tree");
+            assert_eq!(
+                stale_gap(&PLAIN, 3, &other),
+                None,
+                "{first} is no page of a tree"
+            );
         }
     }
 
@@ -255,7 +294,7 @@ mod tests {
             let mut first = [0];
             let at = (number - 1) * PAGE_BYTES as u64;
             file.read_exact_at(&mut first, at).expect("a page");
-            first == [0] && !is_tree(*number) && (number - FIRST_MAP) % MAP_EVERY != 0
+            first == [0] && !is_tree(*number) && (number - FIRST_MAP) % PLAIN.map_every != 0
         });
         let long = long.expect("a page of a long row");
         let at = (long - 1) * PAGE_BYTES as u64;

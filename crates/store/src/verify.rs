@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use memoird_core::ids::Generation;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
-use crate::StoreError;
 use crate::checksum::{StoredTurn, TurnPlace, Verdict, examine};
 use crate::sqlite_file::look_only;
+use crate::{DataKey, StoreError};
 
 /// Damages of one file that are described; more are counted.
 const DAMAGES_MAX: usize = 100;
@@ -47,20 +47,21 @@ pub struct TurnCheck {
 ///
 /// # Errors
 /// When the file cannot be opened or read for another reason than that it is damaged.
-pub fn check_journal(path: &Path) -> Result<FileCheck, StoreError> {
-    check(path, |connection, check| check.turns(connection))
+pub fn check_journal(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
+    check(path, key, |connection, check| check.turns(connection))
 }
 
 /// Checks another SQLite file.
 ///
 /// # Errors
 /// As of [`check_journal`].
-pub fn check_file(path: &Path) -> Result<FileCheck, StoreError> {
-    check(path, |_, _| Ok(()))
+pub fn check_file(path: &Path, key: Option<&DataKey>) -> Result<FileCheck, StoreError> {
+    check(path, key, |_, _| Ok(()))
 }
 
 fn check(
     path: &Path,
+    key: Option<&DataKey>,
     more: impl FnOnce(&Connection, &mut FileCheck) -> rusqlite::Result<()>,
 ) -> Result<FileCheck, StoreError> {
     let bytes = std::fs::metadata(path).map_err(|source| StoreError::DirUnusable {
@@ -72,7 +73,7 @@ fn check(
         bytes: bytes.len(),
         ..FileCheck::default()
     };
-    let connection = look_only(path)?;
+    let connection = look_only(path, key)?;
     for step in [check.pages(&connection), more(&connection, &mut check)] {
         match step {
             Err(error) if is_damage(&error) => check.add(error.to_string()),

@@ -83,7 +83,7 @@ impl MemoryFiles {
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
             if is_file_name(name)
-                && let Ok(Some(tenant)) = open::tenant_of(&path)
+                && let Ok(Some(tenant)) = open::tenant_of(&path, self.options.key.as_ref())
                 && let Ok(tenant) = TenantId::parse(&tenant)
                 && file_name(&tenant) == name
             {

@@ -4,10 +4,12 @@
 use std::ffi::{c_char, c_int};
 use std::path::Path;
 
+use memoird_store::DataKey;
 use memoird_store::sqlite_file::{SqliteFile, damaged, look_only};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OptionalExtension, ffi};
 
+use super::FilesOptions;
 use crate::FileError;
 
 /// Marks the file as memoird's memories: "memm".
@@ -77,12 +79,13 @@ const FILE: SqliteFile = SqliteFile {
 pub(super) fn writer(
     path: &Path,
     tenant: &str,
-    pages_max: Option<u32>,
+    options: &FilesOptions,
 ) -> Result<Connection, FileError> {
-    let schema = look(path, tenant)?;
-    let mut connection = FILE.writer(path, schema == 0)?;
+    let key = options.key.as_ref();
+    let schema = look(path, key, tenant)?;
+    let mut connection = FILE.writer(path, key, schema == 0)?;
     connection.pragma_update(None, "secure_delete", "ON")?;
-    if let Some(pages) = pages_max {
+    if let Some(pages) = options.pages_max {
         connection.pragma_update(None, "max_page_count", pages)?;
     }
     prepare(&connection)?;
@@ -91,21 +94,21 @@ pub(super) fn writer(
 }
 
 /// Opens a connection that reads while the writer writes.
-pub(super) fn reader(path: &Path) -> Result<Connection, FileError> {
-    let connection = FILE.reader(path)?;
+pub(super) fn reader(path: &Path, key: Option<&DataKey>) -> Result<Connection, FileError> {
+    let connection = FILE.reader(path, key)?;
     prepare(&connection)?;
     Ok(connection)
 }
 
 /// The tenant of a file; `None` when it cannot be determined.
-pub(super) fn tenant_of(path: &Path) -> Result<Option<String>, FileError> {
-    let connection = look_only(path)?;
+pub(super) fn tenant_of(path: &Path, key: Option<&DataKey>) -> Result<Option<String>, FileError> {
+    let connection = look_only(path, key)?;
     Ok(tenant(&connection).unwrap_or(None))
 }
 
 /// Looks at an existing file without changing it; gives its schema's version.
-fn look(path: &Path, wanted: &str) -> Result<i64, FileError> {
-    let Some(look) = FILE.look(path)? else {
+fn look(path: &Path, key: Option<&DataKey>, wanted: &str) -> Result<i64, FileError> {
+    let Some(look) = FILE.look(path, key)? else {
         return Ok(0);
     };
     let is_wanted = match look.schema {

@@ -7,6 +7,7 @@ use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
+use memoird_store::DataKey;
 use memoird_store::sqlite_file::empty_log;
 use memoird_store::sqlite_gaps;
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -22,6 +23,7 @@ pub type WriteJob = Box<dyn FnOnce(&MemoryWriter<'_>) -> Result<(), MemoryError>
 #[derive(Debug)]
 pub struct TenantFile {
     path: PathBuf,
+    key: Option<DataKey>,
     readers_max: usize,
     /// Closed before the writer: only the last connection moves the log into the file, and
     /// these cannot.
@@ -48,9 +50,10 @@ impl TenantFile {
         tenant: &TenantId,
         options: &FilesOptions,
     ) -> Result<Self, MemoryError> {
-        let writer = open::writer(path, tenant.as_str(), options.pages_max)?;
+        let writer = open::writer(path, tenant.as_str(), options)?;
         Ok(Self {
             path: path.to_owned(),
+            key: options.key,
             readers_max: options.readers_max.max(1),
             readers: Mutex::default(),
             reader_is_back: Condvar::new(),
@@ -160,10 +163,12 @@ impl TenantFile {
         if !is_empty {
             return Ok(false);
         }
-        let pages = sqlite_gaps::find(&self.path)?;
+        let key = self.key.as_ref();
+        let pages = sqlite_gaps::find(&self.path, key)?;
         let writer = || locked(&self.writer);
         Ok(sqlite_gaps::clear(
             &self.path,
+            key,
             &pages,
             TRUNCATE_TIMEOUT,
             writer,
@@ -185,7 +190,7 @@ impl TenantFile {
             connection: idle,
         };
         if taken.connection.is_none() {
-            taken.connection = Some(open::reader(&self.path)?);
+            taken.connection = Some(open::reader(&self.path, self.key.as_ref())?);
         }
         Ok(taken)
     }

@@ -4,7 +4,7 @@ use rusqlite::{Connection, params};
 use tempfile::TempDir;
 
 use super::*;
-use crate::files::open;
+use crate::files::{FilesOptions, open};
 
 const DIMENSION: usize = 384;
 const WANTED: usize = 10;
@@ -59,7 +59,7 @@ impl Clusters {
 
 fn open_one() -> (TempDir, Connection) {
     let dir = TempDir::new().unwrap();
-    let connection = open::writer(&dir.path().join("a.db"), "a", None).unwrap();
+    let connection = open::writer(&dir.path().join("a.db"), "a", &FilesOptions::default()).unwrap();
     (dir, connection)
 }
 

@@ -38,9 +38,11 @@ impl Index {
         if !empty_log(&locked(&self.writer), EMPTY_LOG_WAIT)? {
             return Ok(false);
         }
-        let pages = sqlite_gaps::find(&self.path)?;
+        let key = self.key.as_ref();
+        let pages = sqlite_gaps::find(&self.path, key)?;
         Ok(sqlite_gaps::clear(
             &self.path,
+            key,
             &pages,
             EMPTY_LOG_WAIT,
             || locked(&self.writer),

@@ -12,11 +12,12 @@ use memoird_store::{DirLock, private};
 use serde_json::json;
 
 use self::archive::{Archive, bad, failed, is_empty, sync_dir};
+use super::encrypt::DataKeyArgs;
 use super::exit::{CliError, Exit};
 use super::progress::Progress;
 use super::{ClientArgs, clock, output, verify};
 use crate::blocks::{self, HASH_BYTES};
-use crate::data_files::{CONFIG, JOURNAL, MEMORIES, RESTORING};
+use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES, RESTORING};
 
 /// A manifest with the hashes of 1 TiB has so many bytes.
 const REPLY_BYTES_MAX: usize = 64 << 20;
@@ -36,6 +37,8 @@ pub(crate) struct RestoreArgs {
     /// The data directory to make; must be empty, or not there
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    #[command(flatten)]
+    key: DataKeyArgs,
 }
 
 /// Copies all that the daemon keeps.
@@ -85,6 +88,8 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
 /// Makes a data directory of a backup, and checks it.
 pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     let manifest = archive::whole(&args.src)?;
+    let key = args.key.read()?;
+    DataFiles::of_dir(&args.src, key).check_key()?;
     let lock = begin(&args.data)?;
     let staged = args.data.join(RESTORING);
     private::dirs(&staged.join(MEMORIES)).map_err(failed(&staged))?;
@@ -125,7 +130,7 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
         output::note(&format!("restored as of {at} UTC"));
     }
     match manifest.files.iter().any(|file| file.path != CONFIG) {
-        true => verify::report(&verify::check(&args.data)?, json),
+        true => verify::report(&verify::check(&args.data, key)?, json),
         // Of a daemon without a journal and without memories.
         false => Ok(()),
     }

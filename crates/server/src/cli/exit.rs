@@ -202,6 +202,10 @@ impl From<StoreError> for CliError {
     fn from(error: StoreError) -> Self {
         let exit = match error {
             StoreError::DirUnusable { .. } => Exit::CannotCreate,
+            StoreError::NotEncrypted { .. }
+            | StoreError::Encrypted { .. }
+            | StoreError::EncryptionNotBuilt { .. }
+            | StoreError::WrongKey { .. } => Exit::Config,
             _ => Exit::Unavailable,
         };
         Self::failed(exit, error.to_string())

@@ -5,7 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memoird_proto::v1::{VerifiedFile, VerifyRequest, VerifyResponse};
+use memoird_store::DataKey;
 
+use super::encrypt::DataKeyArgs;
 use super::exit::{CliError, Exit};
 use super::{ClientArgs, output};
 use crate::data_files::DataFiles;
@@ -16,11 +18,13 @@ use crate::wire::to;
 pub(crate) struct VerifyArgs {
     /// A data directory, or a backup; without it, the running daemon checks its own (role admin)
     pub(super) dir: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) key: DataKeyArgs,
 }
 
 /// Reads a directory. A daemon may use it meanwhile.
-pub(super) fn directory(dir: &Path, json: bool) -> Result<(), CliError> {
-    report(&check(dir)?, json)
+pub(super) fn directory(dir: &Path, key: &DataKeyArgs, json: bool) -> Result<(), CliError> {
+    report(&check(dir, key.read()?)?, json)
 }
 
 /// Asks the daemon.
@@ -31,8 +35,8 @@ pub(super) async fn daemon(client: &ClientArgs) -> Result<(), CliError> {
 }
 
 /// Checks the journal and the memories in a directory.
-pub(super) fn check(dir: &Path) -> Result<VerifyResponse, CliError> {
-    let files = DataFiles::of_dir(dir);
+pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, CliError> {
+    let files = DataFiles::of_dir(dir, key);
     if files.is_restoring() {
         let problem = format!(
             "{} holds a restore that was not finished; run `memoird restore` again",
@@ -40,6 +44,7 @@ pub(super) fn check(dir: &Path) -> Result<VerifyResponse, CliError> {
         );
         return Err(CliError::failed(Exit::Data, problem));
     }
+    files.check_key()?;
     let checks = files
         .verify()
         .map_err(|error| CliError::failed(Exit::Io, error.to_string()))?;

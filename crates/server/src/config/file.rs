@@ -115,15 +115,16 @@ fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 /// Keys of the file in which secrets are, and what may stand there instead of one.
-const SECRET_KEYS: [&str; 6] = [
+const SECRET_KEYS: [&str; 7] = [
     "keys",
     "key",
     "api_key",
+    "data_key",
     "secret",
     "secret_headers",
     "token",
 ];
-const PLACES: [&str; 4] = ["env", "file", "sha256", "role"];
+const PLACES: [&str; 5] = ["env", "file", "command", "sha256", "role"];
 /// A shorter one is no secret, and may be a part of any word.
 const SECRET_BYTES_MIN: usize = 4;
 

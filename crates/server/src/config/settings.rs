@@ -7,8 +7,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
-/// whole list is one setting, named after what it lists; and so are embedder, summarizer and TLS,
-/// of which no part means anything without the others.
+/// whole list is one setting, named after what it lists; and so are embedder, summarizer, TLS and
+/// the key of the data, of which no part means anything without the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
@@ -16,10 +16,11 @@ pub(crate) struct Settings(BTreeMap<String, String>);
 const EMBEDDER: &str = "long_term.embedder";
 const SUMMARIZER: &str = "compaction.summarizer";
 const TLS: &str = "server.tls";
+const DATA_KEY: &str = "server.data_key";
 
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
-const AT_START: [&str; 28] = [
+const AT_START: [&str; 29] = [
     "data_dir",
     "journal.durability",
     "journal.queue_bytes",
@@ -39,6 +40,7 @@ const AT_START: [&str; 28] = [
     "server.connections.max_per_address",
     "server.connections.request_timeout",
     "server.connections.write_timeout",
+    DATA_KEY,
     "server.listen",
     "server.max_calls_in_flight",
     "server.max_connections",
@@ -106,7 +108,7 @@ fn is_at_start(path: &str) -> bool {
 
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
     match value {
-        Value::Object(fields) if ![EMBEDDER, SUMMARIZER, TLS].contains(&&*path) => {
+        Value::Object(fields) if ![EMBEDDER, SUMMARIZER, TLS, DATA_KEY].contains(&&*path) => {
             for (name, value) in fields {
                 let path = format!("{path}.{name}");
                 flatten(path.trim_start_matches('.').to_owned(), value, settings);

@@ -122,7 +122,7 @@ impl<'a> Copies<'a> {
 
     fn copy(&self, source: &Path, path: String, to: &Steps) -> Result<Copied, MaintenanceError> {
         let copy = self.dir.join(&path);
-        match snapshot::copy(source, &copy, || to.is_closed())? {
+        match snapshot::copy(source, &copy, self.files.key.as_ref(), || to.is_closed())? {
             true => Ok((path, copy)),
             false => Err(MaintenanceError::Stopped),
         }

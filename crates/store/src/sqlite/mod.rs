@@ -40,10 +40,10 @@ use crate::lock::DirLock;
 use crate::sqlite_file::{empty_log, look_only};
 use crate::sqlite_gaps;
 use crate::{
-    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, PruneBefore,
-    PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnCounts, Unclean, Unpruned,
-    WrittenTurn, WrittenTurns,
+    ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
+    EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange,
+    PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnCounts, Unclean,
+    Unpruned, WrittenTurn, WrittenTurns,
 };
 
 /// How the journal is kept.
@@ -58,6 +58,8 @@ pub struct SqliteOptions {
     /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
     /// full. For tests; `None` otherwise.
     pub pages_max: Option<u32>,
+    /// What the file is encrypted with; `None`: nothing.
+    pub key: Option<DataKey>,
 }
 
 impl Default for SqliteOptions {
@@ -66,6 +68,7 @@ impl Default for SqliteOptions {
             check_bytes_max: 1 << 30,
             intake_changes: 16_384,
             pages_max: None,
+            key: None,
         }
     }
 }
@@ -80,6 +83,7 @@ const GAPS_EVERY_MS: u64 = 60 * 60 * 1_000;
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
+    key: Option<DataKey>,
     /// Taken and given back by reads; up to [`READERS_MAX`] are kept. Closed before the
     /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
@@ -112,6 +116,7 @@ impl SqliteStore {
         )?;
         Ok(Self {
             path,
+            key: options.key,
             writer: Mutex::new(writer),
             counters: TurnCounters::default(),
             unfolded,
@@ -131,7 +136,7 @@ impl SqliteStore {
     /// Empties the log. Most of it is moved into the file beside the commits, which then wait
     /// for the rest only. False while somebody reads an older moment.
     fn empty_log(&self) -> Result<bool, StoreError> {
-        let beside = look_only(&self.path)?;
+        let beside = look_only(&self.path, self.key.as_ref())?;
         beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
         drop(beside);
         Ok(empty_log(self.writer().connection(), EMPTY_LOG_WAIT)?)
@@ -139,8 +144,9 @@ impl SqliteStore {
 
     /// Overwrites the unused space of pages. False while somebody reads an older moment.
     fn clear_gaps(&self) -> Result<bool, StoreError> {
-        let pages = sqlite_gaps::find(&self.path)?;
-        sqlite_gaps::clear(&self.path, &pages, EMPTY_LOG_WAIT, || {
+        let key = self.key.as_ref();
+        let pages = sqlite_gaps::find(&self.path, key)?;
+        sqlite_gaps::clear(&self.path, key, &pages, EMPTY_LOG_WAIT, || {
             WriterConnection(self.writer())
         })
     }
@@ -175,7 +181,7 @@ impl SqliteStore {
         let kept = relock(&self.readers).pop();
         let connection = match kept {
             Some(connection) => connection,
-            None => open::reader(&self.path)?,
+            None => open::reader(&self.path, self.key.as_ref())?,
         };
         let outcome = action(&connection);
         let mut readers = relock(&self.readers);

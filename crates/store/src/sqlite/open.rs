@@ -6,7 +6,7 @@ use rusqlite::Connection;
 
 use super::schema;
 use crate::sqlite_file::{SqliteFile, corrupt, damaged, log_bytes};
-use crate::{SqliteOptions, StoreError};
+use crate::{DataKey, SqliteOptions, StoreError};
 
 const JOURNAL: SqliteFile = SqliteFile {
     application_id: schema::APPLICATION_ID,
@@ -24,8 +24,8 @@ const READER_CACHE_KIB: i64 = 4 << 10;
 
 /// Opens the one connection that writes; makes the file where it is missing.
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
-    let schema = look(path, options.check_bytes_max)?;
-    let mut connection = JOURNAL.writer(path, schema == 0)?;
+    let schema = look(path, options)?;
+    let mut connection = JOURNAL.writer(path, options.key.as_ref(), schema == 0)?;
     // What was removed is overwritten: on its pages at once, in the log when that is emptied.
     connection.pragma_update(None, "secure_delete", "ON")?;
     schema::migrate(&mut connection, schema)?;
@@ -36,17 +36,17 @@ pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, 
 }
 
 /// Opens a connection that reads while the writer writes.
-pub(super) fn reader(path: &Path) -> Result<Connection, StoreError> {
-    let connection = JOURNAL.reader(path)?;
+pub(super) fn reader(path: &Path, key: Option<&DataKey>) -> Result<Connection, StoreError> {
+    let connection = JOURNAL.reader(path, key)?;
     connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
     Ok(connection)
 }
 
 /// Looks at an existing file without changing it; gives its schema's version.
-fn look(path: &Path, check_bytes_max: u64) -> Result<i64, StoreError> {
+fn look(path: &Path, options: SqliteOptions) -> Result<i64, StoreError> {
     // While there is a log, the file may lack what the log still holds.
     let is_alone = log_bytes(path) == 0;
-    let Some(look) = JOURNAL.look(path)? else {
+    let Some(look) = JOURNAL.look(path, options.key.as_ref())? else {
         return Ok(0);
     };
     let Some(schema) = look.schema else {
@@ -58,7 +58,7 @@ fn look(path: &Path, check_bytes_max: u64) -> Result<i64, StoreError> {
         return Err(corrupt(path, "its end is missing"));
     }
     let size = std::fs::metadata(path).map_or(0, |meta| meta.len());
-    if schema > 0 && size <= check_bytes_max {
+    if schema > 0 && size <= options.check_bytes_max {
         let check = "PRAGMA quick_check(1)";
         let verdict = look.connection.query_row(check, [], |row| row.get(0));
         let verdict: String = verdict.map_err(|error| damaged(path, error))?;

@@ -31,6 +31,21 @@ macro_rules! for_every_store {
             })+
         }
 
+        #[cfg(feature = "encryption")]
+        mod encrypted {
+            $(#[test]
+            fn $test() {
+                let dir = tempfile::tempdir().unwrap();
+                let options = memoird_store::SqliteOptions {
+                    intake_changes: 5,
+                    key: Some(crate::encryption::key(1)),
+                    ..memoird_store::SqliteOptions::default()
+                };
+                let store = memoird_store::SqliteStore::open(dir.path(), options).unwrap();
+                super::$test(&store);
+            })+
+        }
+
         mod memory {
             $(#[test]
             fn $test() {

@@ -10,6 +10,8 @@
 mod chat;
 mod compaction;
 mod cuts;
+#[cfg(feature = "encryption")]
+mod encryption;
 mod ended;
 mod erase;
 mod faults;

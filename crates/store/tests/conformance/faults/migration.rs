@@ -146,7 +146,8 @@ fn turns_of_older_versions_have_no_checksum_and_are_counted() {
     must_write(&open(dir.path()), [chat.append("u a u", 2)]);
     for version in [4, 3] {
         back_to_version(version, dir.path());
-        let check = memoird_store::verify::check_journal(&dir.path().join("journal.db")).unwrap();
+        let check =
+            memoird_store::verify::check_journal(&dir.path().join("journal.db"), None).unwrap();
         assert_eq!(
             (check.turns.unchecked, check.damages_total),
             (3, 0),

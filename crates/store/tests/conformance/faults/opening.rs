@@ -230,3 +230,18 @@ fn the_journal_of_a_newer_memoird_is_left_alone() {
         "{error}"
     );
 }
+
+/// What a file begins with that is encrypted.
+#[test]
+#[cfg(not(feature = "encryption"))]
+fn an_encrypted_journal_is_refused_where_nothing_can_be_decrypted() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut file = b"memoi\x01abcd123456".to_vec();
+    file.resize(8_192, 0xa5);
+    fs::write(dir.path().join("journal.db"), file).unwrap();
+    let error = refusal(dir.path());
+    assert!(
+        matches!(error, StoreError::EncryptionNotBuilt { .. }),
+        "{error}"
+    );
+}

@@ -15,7 +15,7 @@ fn a_copy_is_the_journal_of_one_moment_whatever_is_written_meanwhile() {
     let heads_during = std::cell::Cell::new(0);
     let writing = std::cell::RefCell::new(&mut chat);
     let (from, copied) = (dir.path().join("journal.db"), to.path().join("journal.db"));
-    let is_whole = snapshot::copy(&from, &copied, || {
+    let is_whole = snapshot::copy(&from, &copied, None, || {
         // Written between two steps, by another connection.
         let append = writing.borrow_mut().append("u a", 81 + heads_during.get());
         must_write(&store, [append]);
@@ -23,7 +23,7 @@ fn a_copy_is_the_journal_of_one_moment_whatever_is_written_meanwhile() {
         false
     });
     assert!(is_whole.unwrap() && heads_during.get() > 0);
-    let check = check_journal(&copied).unwrap();
+    let check = check_journal(&copied, None).unwrap();
     assert_eq!(check.damages_total, 0, "{check:?}");
     let copy = open(to.path());
     assert_eq!(
@@ -43,6 +43,6 @@ fn a_copy_that_nobody_wants_any_more_is_not_whole() {
     let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
     at_rest(dir.path());
     let from = dir.path().join("journal.db");
-    let is_whole = snapshot::copy(&from, &to.path().join("journal.db"), || true);
+    let is_whole = snapshot::copy(&from, &to.path().join("journal.db"), None, || true);
     assert!(!is_whole.unwrap());
 }

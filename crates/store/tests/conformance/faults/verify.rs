@@ -12,7 +12,7 @@ const SAID: &str = "a sentence that stands in the file once";
 
 fn check(dir: &Path) -> FileCheck {
     let before = bytes(dir);
-    let check = check_journal(&dir.join("journal.db")).unwrap();
+    let check = check_journal(&dir.join("journal.db"), None).unwrap();
     assert!(bytes(dir) == before, "a check changed the journal");
     check
 }

@@ -1,0 +1,142 @@
+//! `memoird encrypt` and `memoird decrypt`: the SQLite files of a data directory that no daemon
+//! uses. They can be cut off at any moment and called again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use memoird_store::conversion::{Outcome, Target, check_convertible, convert};
+use memoird_store::{DataKey, DirLock};
+use serde_json::json;
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::progress::Progress;
+use crate::config;
+use crate::data_files::DataFiles;
+
+/// Where the key of encrypted files is.
+#[derive(Args)]
+pub(crate) struct DataKeyArgs {
+    /// The configuration file of an encrypted directory; its server.data_key is read
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+}
+
+/// Encrypt the SQLite files of a data directory, while no daemon uses it
+///
+/// Each file is copied, compared, and takes the place of the old one, whose bytes are overwritten;
+/// so there must be room for the largest one. If it is cut off, call it again: until it is done no
+/// daemon starts there. The search index is removed, and made anew at the next start. Backups and
+/// what a file system or a disk keeps of deleted files are not reached.
+#[derive(Args)]
+pub(crate) struct EncryptArgs {
+    /// The data directory
+    dir: PathBuf,
+    /// The configuration file; its server.data_key is the key
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+}
+
+impl DataKeyArgs {
+    /// The key, where a file names one.
+    pub(super) fn read(&self) -> Result<Option<DataKey>, CliError> {
+        let files = self.config.as_deref().map(config::data_files).transpose()?;
+        Ok(files.and_then(|files| files.key))
+    }
+}
+
+/// Converts all files.
+pub(super) fn run(args: &EncryptArgs, target: Target, json: bool) -> Result<(), CliError> {
+    let configured = config::data_files(&args.config)?;
+    let Some(key) = configured.key else {
+        let problem = format!("{} names no server.data_key", args.config.display());
+        return Err(CliError::failed(Exit::Config, problem));
+    };
+    let dir = fs::canonicalize(&args.dir).map_err(CliError::no_input(&args.dir))?;
+    let files = files_of(&dir, configured);
+    if files.is_restoring() {
+        let problem = format!(
+            "{} holds a restore that was not finished; run `memoird restore` again",
+            dir.display()
+        );
+        return Err(CliError::failed(Exit::Data, problem));
+    }
+    let failed = |error| CliError::io(format!("cannot read {}", dir.display()))(error);
+    let journal = files.journal();
+    let paths: Vec<PathBuf> = journal
+        .into_iter()
+        .chain(files.memories().map_err(failed)?)
+        .collect();
+    if paths.is_empty() {
+        let problem = format!("{} holds neither a journal nor memories", dir.display());
+        return Err(CliError::failed(Exit::NoInput, problem));
+    }
+    let _data_lock = DirLock::take(&files.data_dir)?;
+    let _memories_lock = match files.memories_dir.exists() {
+        true => Some(DirLock::take(&files.memories_dir)?),
+        false => None,
+    };
+    // A wrong key changes nothing.
+    for path in &paths {
+        check_convertible(path, &key)?;
+    }
+    files.wipe_derived().map_err(failed)?;
+    let converted = convert_all(&dir, &paths, &key, target)?;
+    let unchanged = paths.len() - converted;
+    if json {
+        return output::print_json(&json!({ "converted": converted, "unchanged": unchanged }));
+    }
+    let now = described(target);
+    let [converted, unchanged] = [converted, unchanged].map(|count| output::count(count as u64));
+    output::print(&format!("{converted} files {now}, {unchanged} were so"))
+}
+
+fn convert_all(
+    dir: &Path,
+    paths: &[PathBuf],
+    key: &DataKey,
+    target: Target,
+) -> Result<usize, CliError> {
+    let bytes = |path: &Path| fs::metadata(path).map_or(0, |data| data.len());
+    let progress = Progress::new(Some(paths.iter().map(|path| bytes(path)).sum()));
+    let mut converted = 0;
+    for path in paths {
+        let name = path.strip_prefix(dir).unwrap_or(path);
+        let name = output::printable(&name.display().to_string());
+        let size = bytes(path);
+        progress.show(|| format!("{name}, {}", output::size(size)));
+        let outcome = convert(path, key, target, |_| false)?;
+        progress.add(size);
+        if outcome == Outcome::Converted {
+            converted += 1;
+            output::note(&format!(
+                "{name}: {}, {}",
+                described(target),
+                output::size(size)
+            ));
+        }
+    }
+    Ok(converted)
+}
+
+fn described(target: Target) -> &'static str {
+    match target {
+        Target::Encrypted => "encrypted",
+        Target::Plain => "decrypted",
+    }
+}
+
+/// The files of a directory. Where the configuration is that of this directory, it says where
+/// memories are.
+fn files_of(dir: &Path, configured: DataFiles) -> DataFiles {
+    let is_its = fs::canonicalize(&configured.data_dir).is_ok_and(|its| its == dir);
+    match (is_its, fs::canonicalize(&configured.memories_dir)) {
+        (true, Ok(memories_dir)) => DataFiles {
+            data_dir: dir.to_owned(),
+            memories_dir,
+            ..configured
+        },
+        _ => DataFiles::of_dir(dir, configured.key),
+    }
+}

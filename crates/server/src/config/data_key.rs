@@ -1,0 +1,139 @@
+//! Where the key is that the data is encrypted with: a variable, a file, or what a program prints.
+
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use memoird_core::config::{Environment, Problems, SecretRef};
+use memoird_store::{DataKey, DataKeyError};
+use serde::{Deserialize, Serialize};
+
+/// What a program may print: a key, and white space around it.
+const OUTPUT_BYTES_MAX: u64 = 1 << 10;
+/// How long it may take.
+const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
+
+/// `{ env: NAME }`, `{ file: PATH }` or `{ command: [ PROGRAM, ARGUMENT ] }`.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct DataKeySpec {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    env: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    file: Option<PathBuf>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    command: Option<Vec<String>>,
+}
+
+impl DataKeySpec {
+    /// Finds what is wrong without reading the key: that is done at the start only.
+    pub(super) fn check(&self, problems: &mut Problems) {
+        let places = [
+            self.env.is_some(),
+            self.file.is_some(),
+            self.command.is_some(),
+        ];
+        let is_one = places.iter().filter(|is_there| **is_there).count() == 1;
+        problems.unless(is_one, "", "takes one of env, file, command");
+        if self.command.as_ref().is_some_and(Vec::is_empty) {
+            problems.add("command", "names no program");
+        }
+        if !cfg!(feature = "encryption") {
+            problems.add("", DataKeyError::NotBuilt);
+        }
+    }
+
+    /// Reads the key. Blocks while a program runs.
+    ///
+    /// # Errors
+    /// A sentence for the operator, which never quotes the key.
+    pub(super) fn read(&self, environment: &dyn Environment) -> Result<DataKey, String> {
+        let text = match &self.command {
+            Some(command) => output_of(command).map_err(|problem| format!("command: {problem}"))?,
+            None => {
+                let place = SecretRef {
+                    env: self.env.clone(),
+                    file: self.file.clone(),
+                };
+                place.read(environment)?
+            }
+        };
+        DataKey::parse(text.trim()).map_err(|error| error.to_string())
+    }
+}
+
+/// What a program prints. Its messages go where ours do.
+fn output_of(command: &[String]) -> Result<String, String> {
+    let (program, arguments) = command.split_first().ok_or("names no program")?;
+    let mut child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .spawn()
+        .map_err(|error| format!("the program does not start: {error}"))?;
+    let outcome = wait(&mut child);
+    if outcome.is_err() {
+        // It may have ended already.
+        let _ = child.kill();
+        let _ = child.wait();
+    }
+    outcome
+}
+
+fn wait(child: &mut Child) -> Result<String, String> {
+    let output = child.stdout.take().ok_or("its output cannot be read")?;
+    let (give, take) = mpsc::channel();
+    let reader = move || {
+        let mut text = String::new();
+        let read = output.take(OUTPUT_BYTES_MAX).read_to_string(&mut text);
+        // Nobody takes it where the time is over.
+        let _ = give.send(read.map(|_| text));
+    };
+    thread::Builder::new()
+        .name("data key".to_owned())
+        .spawn(reader)
+        .map_err(|error| error.to_string())?;
+    let text = take.recv_timeout(COMMAND_TIME_MAX);
+    let text = text.map_err(|_| format!("took longer than {COMMAND_TIME_MAX:?}"))?;
+    let text = text.map_err(|error| format!("its output cannot be read: {error}"))?;
+    // It has closed its output, and has nothing more to do.
+    let status = child.wait().map_err(|error| error.to_string())?;
+    match status.success() {
+        true => Ok(text),
+        false => Err(format!("the program failed: {status}")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printed(script: &str) -> Result<String, String> {
+        output_of(&["sh", "-c", script].map(str::to_owned))
+    }
+
+    #[test]
+    fn a_program_prints_the_key_or_fails() {
+        assert_eq!(printed("echo abc"), Ok("abc\n".to_owned()));
+        let failed = printed("echo abc; exit 3").unwrap_err();
+        assert!(failed.contains("exit status: 3"), "{failed}");
+        let missing = output_of(&["/nonexistent/program".to_owned()]).unwrap_err();
+        assert!(missing.contains("does not start"), "{missing}");
+        let endless = printed("yes");
+        assert!(endless.is_err(), "more than a key is none");
+    }
+
+    #[test]
+    fn what_is_no_key_is_not_quoted() {
+        let spec = DataKeySpec {
+            command: Some(["echo", "hunter2"].map(str::to_owned).to_vec()),
+            ..DataKeySpec::default()
+        };
+        let environment = super::super::ProcessEnvironment::default();
+        let problem = spec.read(&environment).unwrap_err();
+        assert!(!problem.contains("hunter2"), "{problem}");
+    }
+}

@@ -1,0 +1,283 @@
+//! Encrypts a plain SQLite file, or decrypts an encrypted one, while nobody has it open. It can be
+//! cut off at any moment and done again: the file is the old one until the new one takes its
+//! place, and the bytes of the old one are overwritten after that.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Write};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OpenFlags};
+
+use crate::data_key::{FileForm, check_key};
+use crate::lock::private;
+use crate::sqlite_file::{corrupt, damaged, log_bytes, open, unusable};
+use crate::{DataKey, StoreError};
+
+/// What a file is to become.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// Encrypted.
+    Encrypted,
+    /// Plain.
+    Plain,
+}
+
+/// What was done so far with a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// The new file is whole, under a name of its own.
+    Copied,
+    /// The old one has a second name.
+    Kept,
+    /// The new one has taken the place of the old one.
+    Replaced,
+}
+
+/// What came of a conversion.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The file was converted.
+    Converted,
+    /// It was so already.
+    WasSo,
+    /// It was cut off.
+    Stopped,
+}
+
+/// Behind the name of a file: the one that is to take its place.
+const NEW: &str = ".converted";
+/// And the one that had its place, to be overwritten.
+const OLD: &str = ".replaced";
+/// Bytes that are overwritten at once.
+const WIPED_AT_ONCE: usize = 1 << 20;
+
+/// Refuses a directory in which a conversion was cut off: plain text may be left in it.
+///
+/// # Errors
+/// [`StoreError::ConversionUnfinished`], and when the directory cannot be read.
+pub fn check_finished(dir: &Path) -> Result<(), StoreError> {
+    let failed = |error| unusable(&dir.join("."), error);
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        entries => entries.map_err(failed)?,
+    };
+    for entry in entries {
+        let path = entry.map_err(failed)?.path();
+        let is_left = |ending: &str| path.to_string_lossy().ends_with(ending);
+        if is_left(&format!(".db{NEW}")) || is_left(&format!(".db{OLD}")) {
+            return Err(StoreError::ConversionUnfinished { path });
+        }
+    }
+    Ok(())
+}
+
+/// Says whether a file can be converted: it is plain, or encrypted with this key. A file that is
+/// missing can.
+///
+/// # Errors
+/// [`StoreError::WrongKey`], [`StoreError::Corrupt`], and when the file cannot be read.
+pub fn check_convertible(path: &Path, key: &DataKey) -> Result<(), StoreError> {
+    match FileForm::of(path)? {
+        FileForm::Empty | FileForm::Plain => Ok(()),
+        FileForm::Encrypted(_) => check_key(path, Some(key)),
+        FileForm::Unknown => Err(corrupt(path, "it does not begin like a SQLite file")),
+    }
+}
+
+/// Converts a file. `is_stopped` is asked after each step, for tests: whoever has no time for more
+/// may also just end the process.
+///
+/// # Errors
+/// Those of [`check_convertible`]; when the file is damaged or in use, or there is no room for a
+/// second one. Then it is as it was.
+pub fn convert(
+    path: &Path,
+    key: &DataKey,
+    target: Target,
+    is_stopped: impl Fn(Step) -> bool,
+) -> Result<Outcome, StoreError> {
+    let failed = |error| unusable(path, error);
+    check_convertible(path, key)?;
+    let (new, old) = (beside(path, NEW), beside(path, OLD));
+    finish_wiping(path, &old).map_err(failed)?;
+    wipe(&new).map_err(failed)?;
+    let form = FileForm::of(path)?;
+    match (form, target) {
+        (FileForm::Plain, Target::Encrypted) | (FileForm::Encrypted(_), Target::Plain) => {}
+        _ => return Ok(Outcome::WasSo),
+    }
+    private::file_options()
+        .create_new(true)
+        .write(true)
+        .open(&new)
+        .map_err(failed)?;
+    copy(path, &new, key, target)?;
+    let sync = |path: &Path| File::open(path).and_then(|file| file.sync_all());
+    sync(&new).map_err(failed)?;
+    if is_stopped(Step::Copied) {
+        return Ok(Outcome::Stopped);
+    }
+    fs::hard_link(path, &old).map_err(failed)?;
+    let dir = path.parent().unwrap_or(path);
+    sync(dir).map_err(failed)?;
+    if is_stopped(Step::Kept) {
+        return Ok(Outcome::Stopped);
+    }
+    fs::rename(&new, path).map_err(failed)?;
+    sync(dir).map_err(failed)?;
+    if is_stopped(Step::Replaced) {
+        return Ok(Outcome::Stopped);
+    }
+    wipe(&old).map_err(failed)?;
+    sync(dir).map_err(failed)?;
+    Ok(Outcome::Converted)
+}
+
+/// Removes a file after its bytes were overwritten, where it is there.
+///
+/// # Errors
+/// When it cannot be written or removed.
+pub fn wipe(path: &Path) -> io::Result<()> {
+    let mut file = match File::options().write(true).open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
+        file => file?,
+    };
+    let mut left = file.metadata()?.len();
+    let zeros = vec![0; WIPED_AT_ONCE];
+    while left > 0 {
+        let part = usize::try_from(left).unwrap_or(WIPED_AT_ONCE);
+        let part = part.min(WIPED_AT_ONCE);
+        file.write_all(&zeros[..part])?;
+        left -= part as u64;
+    }
+    file.sync_all()?;
+    drop(file);
+    fs::remove_file(path)
+}
+
+/// Wipes what was replaced. Before that it is a second name of the file itself, and only the name
+/// goes.
+fn finish_wiping(path: &Path, old: &Path) -> io::Result<()> {
+    let inode = |path: &Path| match fs::metadata(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        data => data.map(|data| Some((data.dev(), data.ino()))),
+    };
+    match (inode(path)?, inode(old)?) {
+        (_, None) => Ok(()),
+        (Some(same), Some(other)) if same == other => fs::remove_file(old),
+        _ => wipe(old),
+    }
+}
+
+/// Copies all that a file holds to a new one, and compares.
+fn copy(from: &Path, to: &Path, key: &DataKey, target: Target) -> Result<(), StoreError> {
+    let key = Some(key);
+    let (from_key, to_key) = match target {
+        Target::Encrypted => (None, key),
+        Target::Plain => (key, None),
+    };
+    let failed = |error| damaged(from, error);
+    let connection = open(from, from_key, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+    move_log(&connection, from)?;
+    attach(&connection, to, to_key)?;
+    connection.execute_batch("PRAGMA foreign_keys = OFF; PRAGMA temp_store = MEMORY;")?;
+    // A copy that is cut off is made again.
+    connection.execute_batch("PRAGMA copy.synchronous = OFF; PRAGMA copy.journal_mode = OFF;")?;
+    // Before the first table.
+    carry(&connection, "auto_vacuum").map_err(failed)?;
+    let export = "SELECT sqlcipher_export('copy')";
+    connection
+        .query_row(export, [], |_| Ok(()))
+        .map_err(failed)?;
+    for pragma in ["application_id", "user_version"] {
+        carry(&connection, pragma).map_err(failed)?;
+    }
+    compare(&connection, from).map_err(failed)??;
+    connection.execute_batch("DETACH copy")?;
+    connection.close().map_err(|(_, error)| error)?;
+    remove_log(from)
+}
+
+/// Moves what the log has into the file.
+fn move_log(connection: &Connection, path: &Path) -> Result<(), StoreError> {
+    let sql = "PRAGMA wal_checkpoint(TRUNCATE)";
+    let busy = connection.query_row(sql, [], |row| row.get::<_, i64>(0));
+    match busy.map_err(|error| damaged(path, error))? {
+        0 => Ok(()),
+        _ => Err(in_use(path)),
+    }
+}
+
+/// The log of the old file must not be taken for that of the new one.
+fn remove_log(path: &Path) -> Result<(), StoreError> {
+    if log_bytes(path) > 0 {
+        return Err(in_use(path));
+    }
+    for ending in ["db-wal", "db-shm"] {
+        match fs::remove_file(path.with_extension(ending)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => {}
+            removed => removed.map_err(|error| unusable(path, error))?,
+        }
+    }
+    Ok(())
+}
+
+fn attach(connection: &Connection, to: &Path, key: Option<&DataKey>) -> Result<(), StoreError> {
+    let path = to.to_str().ok_or_else(|| {
+        let problem = "its path is no text, which SQLite needs";
+        unusable(to, io::Error::new(ErrorKind::InvalidInput, problem))
+    })?;
+    let key = key.map(|key| key.pragma(true)).transpose()?;
+    let sql = "ATTACH ?1 AS copy KEY ?2";
+    connection.execute(sql, (path, key.unwrap_or_default()))?;
+    Ok(())
+}
+
+/// Gives the copy the value that the file has.
+fn carry(connection: &Connection, pragma: &str) -> rusqlite::Result<()> {
+    let value: i64 = connection.pragma_query_value(Some("main"), pragma, |row| row.get(0))?;
+    connection.pragma_update(Some("copy"), pragma, value)
+}
+
+/// Whether the copy has as much in each table, and is whole.
+fn compare(connection: &Connection, from: &Path) -> rusqlite::Result<Result<(), StoreError>> {
+    let sql = "SELECT name FROM main.sqlite_schema WHERE type = 'table' AND rootpage > 0";
+    let mut tables = connection.prepare(sql)?;
+    let tables = tables.query_map([], |row| row.get::<_, String>(0))?;
+    for table in tables {
+        let table = table?;
+        let quoted = table.replace('"', "\"\"");
+        let sql = format!(
+            "SELECT (SELECT count(*) FROM main.\"{quoted}\") =
+                    (SELECT count(*) FROM copy.\"{quoted}\")"
+        );
+        if !connection.query_row(&sql, [], |row| row.get(0))? {
+            return Ok(Err(corrupt(
+                from,
+                &format!("not all of {table} can be read"),
+            )));
+        }
+    }
+    let check = "PRAGMA copy.quick_check(1)";
+    let verdict: String = connection.query_row(check, [], |row| row.get(0))?;
+    match &*verdict {
+        "ok" => Ok(Ok(())),
+        verdict => Ok(Err(corrupt(
+            from,
+            &format!("its copy is not whole: {verdict}"),
+        ))),
+    }
+}
+
+fn in_use(path: &Path) -> StoreError {
+    let problem = format!("{} is in use by another process", path.display());
+    unusable(path, io::Error::new(ErrorKind::ResourceBusy, problem))
+}
+
+/// The path of a file with this behind its name.
+fn beside(path: &Path, ending: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(ending);
+    name.into()
+}

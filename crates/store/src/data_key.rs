@@ -1,0 +1,221 @@
+//! The key that the SQLite files of a data directory are encrypted with, and what the first bytes
+//! of a file say of it. SQLCipher encrypts every page (AES-256) and signs it (HMAC-SHA512), in the
+//! log too; before the first page it writes a salt in plain, of which we choose the bytes.
+//!
+//! The key is used as it is, so that opening a connection derives nothing. The salt makes the key
+//! of the signatures another one in each file.
+
+use std::fmt::{self, Write};
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+
+use rusqlite::Connection;
+use thiserror::Error;
+
+use crate::StoreError;
+use crate::sqlite_file::unusable;
+
+/// Bytes of a key.
+const KEY_BYTES: usize = 32;
+/// Bytes in front of every SQLite file that say what it is.
+const HEAD_BYTES: usize = 16;
+/// What a plain SQLite file begins with.
+pub(crate) const PLAIN_HEAD: &[u8; HEAD_BYTES] = b"SQLite format 3\0";
+/// What a file of ours begins with that is encrypted. Then come a check of the key and random
+/// bytes; together they are the salt.
+const ENCRYPTED_HEAD: &[u8; 6] = b"memoi\x01";
+/// Bytes of that check.
+const CHECK_BYTES: usize = 4;
+const RANDOM_BYTES: usize = HEAD_BYTES - ENCRYPTED_HEAD.len() - CHECK_BYTES;
+
+/// A key. There is none in a build without the feature `encryption`, so whatever is given one
+/// encrypts.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct DataKey([u8; KEY_BYTES]);
+
+/// Why a text is no key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
+pub enum DataKeyError {
+    /// It does not say 32 bytes.
+    #[error("takes 64 hexadecimal digits, as `openssl rand -hex 32` prints them")]
+    Malformed,
+    /// The build cannot encrypt.
+    #[error(
+        "this memoird cannot encrypt: it was built without the feature `encryption`; \
+         run one that was built with it"
+    )]
+    NotBuilt,
+}
+
+/// What a file is, by its first bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FileForm {
+    /// There is none, or it has no bytes.
+    Empty,
+    /// A plain SQLite file.
+    Plain,
+    /// An encrypted one, and the check of its key.
+    Encrypted([u8; CHECK_BYTES]),
+    /// Neither.
+    Unknown,
+}
+
+impl DataKey {
+    /// Reads a key of 64 hexadecimal digits.
+    ///
+    /// # Errors
+    /// [`DataKeyError`].
+    pub fn parse(hex: &str) -> Result<Self, DataKeyError> {
+        if !cfg!(feature = "encryption") {
+            return Err(DataKeyError::NotBuilt);
+        }
+        let is_hex = hex.len() == 2 * KEY_BYTES && hex.bytes().all(|d| d.is_ascii_hexdigit());
+        if !is_hex {
+            return Err(DataKeyError::Malformed);
+        }
+        let byte = |index: usize| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16);
+        let mut key = [0; KEY_BYTES];
+        for (index, place) in key.iter_mut().enumerate() {
+            *place = byte(index).map_err(|_| DataKeyError::Malformed)?;
+        }
+        Ok(Self(key))
+    }
+
+    /// Four bytes that another key does not have, but by chance, and that do not lead to it.
+    fn check(&self) -> [u8; CHECK_BYTES] {
+        #[cfg(feature = "encryption")]
+        {
+            use sha2::{Digest, Sha256};
+            let digest = Sha256::new()
+                .chain_update(b"memoird data key\0")
+                .chain_update(self.0)
+                .finalize();
+            std::array::from_fn(|index| digest[index])
+        }
+        #[cfg(not(feature = "encryption"))]
+        [0; CHECK_BYTES]
+    }
+
+    /// What `PRAGMA key` takes. Of a file that has none yet with its salt: SQLCipher takes that
+    /// of other files from them.
+    ///
+    /// # Errors
+    /// When SQLite has no random bytes.
+    pub(crate) fn pragma(&self, is_new: bool) -> rusqlite::Result<String> {
+        let mut text = "x'".to_owned();
+        let mut add = |bytes: &[u8]| {
+            for byte in bytes {
+                // A text takes everything.
+                let _ = write!(text, "{byte:02x}");
+            }
+        };
+        add(&self.0);
+        if is_new {
+            let random = format!("SELECT randomblob({RANDOM_BYTES})");
+            let aside = Connection::open_in_memory()?;
+            let random: Vec<u8> = aside.query_row(&random, [], |row| row.get(0))?;
+            add(ENCRYPTED_HEAD);
+            add(&self.check());
+            add(&random);
+        }
+        text.push('\'');
+        Ok(text)
+    }
+}
+
+impl fmt::Debug for DataKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("DataKey(hidden)")
+    }
+}
+
+impl FileForm {
+    /// What a file is.
+    ///
+    /// # Errors
+    /// When it is there and cannot be read.
+    pub fn of(path: &Path) -> Result<Self, StoreError> {
+        let mut head = Vec::with_capacity(HEAD_BYTES);
+        let read = File::open(path).and_then(|file| {
+            let mut file = file.take(HEAD_BYTES as u64);
+            file.read_to_end(&mut head)
+        });
+        match read {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Self::Empty),
+            Err(error) => Err(unusable(path, error)),
+            Ok(_) => Ok(Self::of_head(&head)),
+        }
+    }
+
+    fn of_head(head: &[u8]) -> Self {
+        let behind = head.strip_prefix(ENCRYPTED_HEAD);
+        match behind.and_then(|check| check.first_chunk()) {
+            _ if head.is_empty() => Self::Empty,
+            _ if head == PLAIN_HEAD => Self::Plain,
+            Some(check) if head.len() == HEAD_BYTES => Self::Encrypted(*check),
+            _ => Self::Unknown,
+        }
+    }
+}
+
+/// Refuses a file that cannot be opened with this key, before anything opens it. What is no
+/// SQLite file at all passes: whoever opens it says what it is.
+///
+/// # Errors
+/// [`StoreError::NotEncrypted`], [`StoreError::Encrypted`], [`StoreError::EncryptionNotBuilt`],
+/// [`StoreError::WrongKey`].
+pub fn check_key(path: &Path, key: Option<&DataKey>) -> Result<(), StoreError> {
+    let path = || path.to_owned();
+    match (FileForm::of(&path())?, key) {
+        (FileForm::Plain, Some(_)) => Err(StoreError::NotEncrypted { path: path() }),
+        (FileForm::Encrypted(_), None) if cfg!(feature = "encryption") => {
+            Err(StoreError::Encrypted { path: path() })
+        }
+        (FileForm::Encrypted(_), None) => Err(StoreError::EncryptionNotBuilt { path: path() }),
+        (FileForm::Encrypted(check), Some(key)) if check != key.check() => {
+            Err(StoreError::WrongKey { path: path() })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_bytes_say_what_a_file_is() {
+        let forms = [
+            (&b""[..], FileForm::Empty),
+            (PLAIN_HEAD, FileForm::Plain),
+            (b"memoi\x01abcd123456", FileForm::Encrypted(*b"abcd")),
+            (b"memoi\x01abcd12345", FileForm::Unknown),
+            (b"memoi\x02abcd123456", FileForm::Unknown),
+            (b"SQLite format 3", FileForm::Unknown),
+        ];
+        for (head, form) in forms {
+            assert_eq!(FileForm::of_head(head), form, "{head:?}");
+        }
+    }
+
+    #[test]
+    fn a_key_is_64_hexadecimal_digits_and_is_not_shown() {
+        let good = "00112233445566778899aabbccddeeff00112233445566778899AABBCCDDEEFF";
+        if !cfg!(feature = "encryption") {
+            assert_eq!(DataKey::parse(good), Err(DataKeyError::NotBuilt));
+            return;
+        }
+        let key = DataKey::parse(good).unwrap();
+        assert_eq!(format!("{key:?}"), "DataKey(hidden)");
+        for bad in [
+            "",
+            "00",
+            &good[1..],
+            &good.replace('A', "g"),
+            "é".repeat(32).as_str(),
+        ] {
+            assert_eq!(DataKey::parse(bad), Err(DataKeyError::Malformed), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The same for encrypted files, whose bytes say nothing: pages are read and written by SQLite,
+//! through its table `sqlite_dbpage`, so that they are decrypted, encrypted and signed.
+
+use std::ops::Deref;
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
+
+use super::{CLEARED_AT_ONCE, ENCRYPTED, PAGES_MAX, stale_gap};
+use crate::sqlite_file::{PAGE_BYTES, empty_log, look_only};
+use crate::{DataKey, StoreError};
+
+// Whoever builds is told, and not the operator whose erasure would leave something.
+const _: () = assert!(
+    has_flag("-DSQLITE_ENABLE_DBPAGE_VTAB"),
+    "the feature `encryption` needs SQLite's table of pages: build with \
+     LIBSQLITE3_FLAGS='-DSQLITE_ENABLE_DBPAGE_VTAB -DSQLCIPHER_OMIT_DEFAULT_LOGGING'"
+);
+
+/// Pages that are read in one transaction: so long the log cannot be cut.
+const READ_PAGES: u64 = 1_024;
+
+const READ: &str = "SELECT data FROM sqlite_dbpage WHERE pgno = ?";
+const WRITE: &str = "UPDATE sqlite_dbpage SET data = ?2 WHERE pgno = ?1";
+
+/// Looks for pages whose unused space is not empty, those in the log too.
+pub(super) fn find(path: &Path, key: &DataKey) -> Result<Vec<u64>, StoreError> {
+    let connection = look_only(path, Some(key))?;
+    let mut found = Vec::new();
+    let mut next = 1;
+    loop {
+        let moment = connection.unchecked_transaction()?;
+        let pages = moment.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))?;
+        let pages = pages.unsigned_abs();
+        if pages >= PAGES_MAX || next > pages {
+            return Ok(found);
+        }
+        let mut read = moment.prepare_cached(READ)?;
+        for number in next..(next + READ_PAGES).min(pages + 1) {
+            let is_stale = read.query_row([number.cast_signed()], |row| {
+                let page = row.get_ref(0)?.as_blob()?;
+                Ok(page_of(page).is_some_and(|page| stale_gap(&ENCRYPTED, number, page).is_some()))
+            });
+            if is_stale.optional()? == Some(true) {
+                found.push(number);
+            }
+        }
+        next += READ_PAGES;
+    }
+}
+
+/// Clears the unused space of these pages, a part of them in each transaction. False while
+/// somebody reads an older moment.
+pub(super) fn clear<W: Deref<Target = Connection>>(
+    pages: &[u64],
+    wait: Duration,
+    mut writer: impl FnMut() -> W,
+) -> Result<bool, StoreError> {
+    for part in pages.chunks(CLEARED_AT_ONCE) {
+        let connection = writer();
+        let behavior = TransactionBehavior::Immediate;
+        let transaction = Transaction::new_unchecked(&connection, behavior)?;
+        for number in part {
+            clear_page(&transaction, *number)?;
+        }
+        transaction.commit()?;
+        // Then the file has these pages as well, in the place of what they were.
+        if !empty_log(&connection, wait)? {
+            return Ok(false);
+        }
+    }
+    Ok(true)
+}
+
+fn clear_page(transaction: &Transaction<'_>, number: u64) -> Result<(), StoreError> {
+    let mut read = transaction.prepare_cached(READ)?;
+    let page = read.query_row([number.cast_signed()], |row| row.get::<_, Vec<u8>>(0));
+    // A page may have been given back meanwhile.
+    let Some(mut page) = page.optional()? else {
+        return Ok(());
+    };
+    let gap = page_of(&page).and_then(|page| stale_gap(&ENCRYPTED, number, page));
+    if let Some(gap) = gap {
+        page[gap].fill(0);
+        let mut write = transaction.prepare_cached(WRITE)?;
+        write.execute((number.cast_signed(), page))?;
+    }
+    Ok(())
+}
+
+fn page_of(bytes: &[u8]) -> Option<&[u8; PAGE_BYTES]> {
+    bytes.try_into().ok()
+}
+
+/// True when SQLite is built with this flag.
+const fn has_flag(wanted: &str) -> bool {
+    let Some(flags) = option_env!("LIBSQLITE3_FLAGS") else {
+        return false;
+    };
+    let (flags, wanted) = (flags.as_bytes(), wanted.as_bytes());
+    let mut start = 0;
+    while start + wanted.len() <= flags.len() {
+        let mut same = 0;
+        while same < wanted.len() && flags[start + same] == wanted[same] {
+            same += 1;
+        }
+        if same == wanted.len() {
+            return true;
+        }
+        start += 1;
+    }
+    false
+}

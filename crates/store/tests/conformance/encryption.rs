@@ -1,0 +1,360 @@
+//! Encrypted files: nothing of them can be read without the key, what a key does not fit is refused
+//! and left as it is, and a file becomes encrypted or plain whatever cuts that off.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use memoird_store::conversion::{self, Outcome, Step, Target, check_finished, convert};
+use memoird_store::data_key::FileForm;
+use memoird_store::verify::check_journal;
+use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store, StoreError, snapshot};
+use rusqlite::Connection;
+
+use crate::erase::no_byte_is_left;
+use crate::faults::{after_a_crash, at_rest, bytes, copy, must_work, talk, try_open};
+use crate::kit::*;
+
+/// A key of its own for each number.
+pub(crate) fn key(number: u8) -> DataKey {
+    DataKey::parse(&hex(number)).unwrap()
+}
+
+fn hex(number: u8) -> String {
+    format!("{number:02x}").repeat(32)
+}
+
+fn options(key: DataKey) -> SqliteOptions {
+    SqliteOptions {
+        key: Some(key),
+        ..SqliteOptions::default()
+    }
+}
+
+fn open(dir: &Path) -> SqliteStore {
+    SqliteStore::open(dir, options(key(1))).unwrap()
+}
+
+/// Opening must fail and change nothing; gives why it failed.
+fn refusal(dir: &Path, key: Option<DataKey>) -> StoreError {
+    let before = bytes(dir);
+    let options = SqliteOptions {
+        key,
+        ..SqliteOptions::default()
+    };
+    let error = SqliteStore::open(dir, options).expect_err("it must not open");
+    assert!(bytes(dir) == before, "it was changed: {error}");
+    error
+}
+
+/// An encrypted journal, as a crash leaves it: with a log.
+fn encrypted_after_a_crash(dir: &Path) {
+    let living = tempfile::tempdir().unwrap();
+    let store = open(living.path());
+    talk(&store, "first", 1);
+    drop(store);
+    let store = open(living.path());
+    talk(&store, "in the log", 50);
+    copy(living.path(), dir);
+    assert!(!bytes(dir).1.is_empty());
+}
+
+/// What the pages of the journal hold, decrypted, and where this text is in them.
+fn places(dir: &Path, text: &str) -> Vec<String> {
+    let connection = Connection::open(dir.join("journal.db")).unwrap();
+    let spec = format!("x'{}'", hex(1));
+    connection.pragma_update(None, "key", spec).unwrap();
+    let mut pages = connection
+        .prepare("SELECT pgno, data FROM sqlite_dbpage")
+        .unwrap();
+    let mut pages = pages.query([]).unwrap();
+    let mut places = Vec::new();
+    while let Some(row) = pages.next().unwrap() {
+        let page = row.get_ref(1).unwrap().as_blob().unwrap();
+        if holds(page, text) {
+            places.push(format!("page {}", row.get::<_, i64>(0).unwrap()));
+        }
+    }
+    places
+}
+
+fn holds(bytes: &[u8], text: &str) -> bool {
+    let mut windows = bytes.windows(text.len());
+    windows.any(|window| window == text.as_bytes())
+}
+
+/// What a journal knows of its sessions and turns.
+fn content(store: &SqliteStore) -> BTreeSet<String> {
+    let heads = live_heads(store);
+    let describe = |entry| format!("{entry:?}");
+    let heads = heads.into_iter().map(describe).collect::<Vec<_>>();
+    let turns = store.written_after(0, usize::MAX, usize::MAX).unwrap();
+    let turns = turns.turns.into_iter().map(|turn| format!("{turn:?}"));
+    heads.into_iter().chain(turns).collect()
+}
+
+#[test]
+fn nothing_can_be_read_without_the_key_neither_in_the_file_nor_in_the_log() {
+    let dir = tempfile::tempdir().unwrap();
+    encrypted_after_a_crash(dir.path());
+    let (file, log) = bytes(dir.path());
+    for bytes in [&file, &log] {
+        for text in ["first", "in the log", "CREATE TABLE", "SQLite format"] {
+            assert!(!holds(bytes, text), "{text}");
+        }
+    }
+    assert!(matches!(
+        FileForm::of(&dir.path().join("journal.db")).unwrap(),
+        FileForm::Encrypted(_)
+    ));
+    assert!(!places(dir.path(), "in the log").is_empty());
+    let store = open(dir.path());
+    assert_eq!(live_heads(&store).len(), 2);
+    must_work(&store);
+}
+
+#[test]
+fn two_files_of_one_key_have_salts_of_their_own() {
+    let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let heads = dirs.each_ref().map(|dir| {
+        drop(open(dir.path()));
+        bytes(dir.path()).0[..16].to_vec()
+    });
+    assert_eq!(heads[0][..10], heads[1][..10], "the key is the same");
+    assert_ne!(heads[0][10..], heads[1][10..]);
+}
+
+#[test]
+fn what_a_key_does_not_fit_is_refused_and_left_as_it_is() {
+    let (plain, encrypted) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    after_a_crash(plain.path());
+    encrypted_after_a_crash(encrypted.path());
+    let error = refusal(plain.path(), Some(key(1)));
+    assert!(matches!(error, StoreError::NotEncrypted { .. }), "{error}");
+    assert!(error.to_string().contains("memoird encrypt"), "{error}");
+    let error = refusal(encrypted.path(), None);
+    assert!(matches!(error, StoreError::Encrypted { .. }), "{error}");
+    assert!(error.to_string().contains("server.data_key"), "{error}");
+    let error = refusal(encrypted.path(), Some(key(2)));
+    assert!(matches!(error, StoreError::WrongKey { .. }), "{error}");
+}
+
+#[test]
+fn a_damaged_page_is_told_from_a_wrong_key() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    talk(&store, "long", 1);
+    drop(store);
+    let path = dir.path().join("journal.db");
+    let whole = fs::read(&path).unwrap();
+    for at in [100, whole.len() / 2, whole.len() - 1] {
+        let mut damaged = whole.clone();
+        damaged[at] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        let error = refusal(dir.path(), Some(key(1)));
+        assert!(matches!(error, StoreError::Corrupt { .. }), "{at}: {error}");
+    }
+    fs::write(&path, &whole[..whole.len() - 4_096]).unwrap();
+    let error = refusal(dir.path(), Some(key(1)));
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+}
+
+#[test]
+fn a_copy_is_encrypted_with_the_same_key_and_whole() {
+    let (dir, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = open(dir.path());
+    talk(&store, "copied", 1);
+    let (from, copied) = (dir.path().join("journal.db"), to.path().join("journal.db"));
+    let key = key(1);
+    assert!(snapshot::copy(&from, &copied, Some(&key), || false).unwrap());
+    assert!(!holds(&fs::read(&copied).unwrap(), "copied"));
+    let check = check_journal(&copied, Some(&key)).unwrap();
+    assert_eq!(check.damages_total, 0, "{check:?}");
+    assert!(check.turns.whole > 0);
+    let copy = open(to.path());
+    assert_eq!(content(&copy), content(&store));
+    must_work(&copy);
+}
+
+#[test]
+fn no_byte_of_a_text_is_left_for_whoever_has_the_key() {
+    no_byte_is_left(Some(key(1)), places);
+}
+
+#[test]
+fn a_journal_is_encrypted_and_decrypted_and_stays_the_same() {
+    let dir = tempfile::tempdir().unwrap();
+    after_a_crash(dir.path());
+    let store = try_open(dir.path()).unwrap();
+    let before = content(&store);
+    drop(store);
+    let path = dir.path().join("journal.db");
+    let all = |target| convert(&path, &key(1), target, |_| false).unwrap();
+    assert_eq!(all(Target::Encrypted), Outcome::Converted);
+    assert_eq!(all(Target::Encrypted), Outcome::WasSo);
+    assert!(!holds(&bytes(dir.path()).0, "in the log"));
+    let store = open(dir.path());
+    assert_eq!(content(&store), before);
+    must_work(&store);
+    let with_more = content(&store);
+    drop(store);
+    assert_eq!(all(Target::Plain), Outcome::Converted);
+    let store = try_open(dir.path()).unwrap();
+    assert_eq!(content(&store), with_more);
+    talk(&store, "plain again", 2_000);
+}
+
+/// A conversion that is cut off behind any step, or in the middle of the first copy or of the
+/// overwriting, and then done again.
+#[test]
+fn a_conversion_that_was_cut_off_anywhere_is_finished_by_the_next_one() {
+    let model = tempfile::tempdir().unwrap();
+    after_a_crash(model.path());
+    let before = {
+        let opened = tempfile::tempdir().unwrap();
+        copy(model.path(), opened.path());
+        content(&try_open(opened.path()).unwrap())
+    };
+    for target in [Target::Encrypted, Target::Plain] {
+        for step in [Step::Copied, Step::Kept, Step::Replaced] {
+            let dir = tempfile::tempdir().unwrap();
+            copy(model.path(), dir.path());
+            let path = dir.path().join("journal.db");
+            let convert = |target, stop: Option<Step>| {
+                convert(&path, &key(1), target, |at| Some(at) == stop).unwrap()
+            };
+            if target == Target::Plain {
+                convert(Target::Encrypted, None);
+            }
+            let what = format!("{target:?} {step:?}");
+            assert_eq!(convert(target, Some(step)), Outcome::Stopped);
+            let error = check_finished(dir.path()).unwrap_err();
+            assert!(
+                matches!(error, StoreError::ConversionUnfinished { .. }),
+                "{what}: {error}"
+            );
+            match step {
+                // Half of the copy was written.
+                Step::Copied => fs::write(path.with_extension("db.converted"), [7; 5_000]).unwrap(),
+                // A part of the old file was overwritten.
+                Step::Replaced => {
+                    let old = path.with_extension("db.replaced");
+                    let mut bytes = fs::read(&old).unwrap();
+                    bytes[..4_096].fill(0);
+                    fs::write(&old, bytes).unwrap();
+                }
+                Step::Kept => {}
+            }
+            let outcome = convert(target, None);
+            let expected = match step {
+                Step::Replaced => Outcome::WasSo,
+                _ => Outcome::Converted,
+            };
+            assert_eq!(outcome, expected, "{what}");
+            check_finished(dir.path()).unwrap();
+            let names = fs::read_dir(dir.path()).unwrap();
+            let names: Vec<_> = names.map(|entry| entry.unwrap().file_name()).collect();
+            assert_eq!(names, ["journal.db"], "{what}");
+            let store = match target {
+                Target::Encrypted => open(dir.path()),
+                Target::Plain => try_open(dir.path()).unwrap(),
+            };
+            assert_eq!(content(&store), before, "{what}");
+        }
+    }
+}
+
+/// Memories and the index of what was said have tables that a journal has not.
+#[test]
+fn full_text_and_what_the_header_says_come_along() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("t.db");
+    let plain = Connection::open(&path).unwrap();
+    plain
+        .execute_batch(
+            "PRAGMA auto_vacuum = INCREMENTAL;
+             PRAGMA journal_mode = WAL;
+             PRAGMA application_id = 77;
+             PRAGMA user_version = 3;
+             CREATE TABLE facts (no INTEGER PRIMARY KEY, content TEXT) STRICT;
+             CREATE TABLE named (name TEXT PRIMARY KEY, no INTEGER REFERENCES facts) WITHOUT ROWID;
+             CREATE VIEW current AS SELECT no, content FROM facts;
+             CREATE VIRTUAL TABLE words USING
+                 fts5(content, content = 'current', content_rowid = 'no', pgsz = 512);
+             CREATE VIRTUAL TABLE stems USING fts5(text, content = '', contentless_delete = 1);
+             INSERT INTO facts VALUES (5, 'likes green tea'), (900, 'drinks coffee');
+             INSERT INTO named VALUES ('a', 900);
+             INSERT INTO words (rowid, content) SELECT no, content FROM facts;
+             INSERT INTO stems (rowid, text) SELECT no, content FROM facts;
+             DELETE FROM stems WHERE rowid = 900;
+             ANALYZE;",
+        )
+        .unwrap();
+    drop(plain);
+    let number = |connection: &Connection, sql: &str| {
+        connection
+            .query_row(sql, [], |row| row.get::<_, i64>(0))
+            .unwrap()
+    };
+    for target in [Target::Encrypted, Target::Plain] {
+        convert(&path, &key(1), target, |_| false).unwrap();
+        let connection = Connection::open(&path).unwrap();
+        if target == Target::Encrypted {
+            let spec = format!("x'{}'", hex(1));
+            connection.pragma_update(None, "key", spec).unwrap();
+        }
+        for (sql, expected) in [
+            ("PRAGMA auto_vacuum", 2),
+            ("PRAGMA application_id", 77),
+            ("PRAGMA user_version", 3),
+            ("SELECT rowid FROM words WHERE words MATCH 'tea'", 5),
+            ("SELECT rowid FROM stems WHERE stems MATCH 'green'", 5),
+            ("SELECT count(*) FROM stems WHERE stems MATCH 'coffee'", 0),
+            ("SELECT no FROM named", 900),
+            ("SELECT count(*) > 0 FROM sqlite_stat1", 1),
+        ] {
+            assert_eq!(number(&connection, sql), expected, "{target:?}: {sql}");
+        }
+        let check = "INSERT INTO words (words, rank) VALUES ('integrity-check', 1)";
+        connection.execute(check, []).unwrap();
+    }
+}
+
+/// What is converted is read first; whoever gave another key is told before anything is changed.
+#[test]
+fn only_what_the_key_fits_is_converted() {
+    let dir = tempfile::tempdir().unwrap();
+    at_rest(dir.path());
+    let path = dir.path().join("journal.db");
+    convert(&path, &key(1), Target::Encrypted, |_| false).unwrap();
+    let before = bytes(dir.path());
+    for target in [Target::Encrypted, Target::Plain] {
+        let error = convert(&path, &key(2), target, |_| false).unwrap_err();
+        assert!(matches!(error, StoreError::WrongKey { .. }), "{error}");
+    }
+    fs::write(&path, [7; 8_192]).unwrap();
+    let error = conversion::check_convertible(&path, &key(1)).unwrap_err();
+    assert!(matches!(error, StoreError::Corrupt { .. }), "{error}");
+    fs::write(&path, before.0).unwrap();
+    must_work(&open(dir.path()));
+}
+
+#[test]
+fn a_journal_that_somebody_reads_is_not_converted() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = try_open(dir.path()).unwrap();
+    talk(&store, "s", 1);
+    let reader = Connection::open(dir.path().join("journal.db")).unwrap();
+    reader
+        .execute_batch("BEGIN; SELECT count(*) FROM turns;")
+        .unwrap();
+    talk(&store, "more", 50);
+    let before = content(&store);
+    drop(store);
+    let path = dir.path().join("journal.db");
+    let error = convert(&path, &key(1), Target::Encrypted, |_| false).unwrap_err();
+    assert!(error.to_string().contains("in use"), "{error}");
+    drop(reader);
+    convert(&path, &key(1), Target::Encrypted, |_| false).unwrap();
+    assert_eq!(content(&open(dir.path())), before);
+}
