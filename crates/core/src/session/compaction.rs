@@ -13,7 +13,7 @@ use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
 use crate::limits::Limits;
 use crate::time::Steady;
-use crate::window::{Omission, OmissionReason, Policy, ScaleId, Window, percent};
+use crate::window::{Policy, ScaleId, Window, floor, percent};
 
 /// A smaller summary would say too little.
 const SUMMARY_TOKENS_MIN: u64 = 256;
@@ -28,6 +28,8 @@ pub(super) struct Compacting {
     wanted_since: Option<Steady>,
     /// What the last window was built for.
     target: Option<WindowTokens>,
+    /// The newest turn that it leaves out and that no summary stands for; 0 where there is none.
+    left_out_seq: u64,
     /// What was noted when somebody last looked, so that each turn is noted once.
     notes: Option<Box<Notes>>,
 }
@@ -143,15 +145,19 @@ impl Session {
         if matches!(window.report.policy, Policy::SlidingWindow { .. }) {
             return None;
         }
-        self.compacting.get_or_insert_default().target = Some(target);
-        let is_left_out = |omission: &Omission| {
-            use OmissionReason::{Cut, Dropped, Salience};
-            matches!(omission.reason, Dropped | Cut | Salience)
-        };
+        let omissions = window.report.omissions.iter();
+        let left_out = omissions.filter(|omission| omission.is_left_out());
+        let left_out_seq = left_out.map(|omission| omission.last_seq).max();
+        let compacting = self.compacting.get_or_insert_default();
+        compacting.target = Some(target);
+        compacting.left_out_seq = left_out_seq.unwrap_or(0);
         let soft = percent(target.budget, policy.soft_watermark_percent);
-        let trigger = match window.report.omissions.iter().any(is_left_out) {
-            true => Some(Trigger::Reactive),
-            false => (window.counted >= soft).then_some(Trigger::Preemptive),
+        // What is ready, or cheaper, will make room.
+        let counted = window.counted.saturating_sub(window.ready_saves);
+        let is_due = counted >= soft && !window.is_reword_enough;
+        let trigger = match left_out_seq {
+            Some(_) => Some(Trigger::Reactive),
+            None => is_due.then_some(Trigger::Preemptive),
         };
         if !is_sure && trigger == Some(Trigger::Preemptive) && self.is_waiting() {
             return None;
@@ -211,8 +217,11 @@ impl Session {
         };
         let last_seq = self.head.last_seq;
         let is_held_back = |status: &CompactionStatus| {
+            // Turns that nothing stands for do not wait, unless the last attempt failed.
+            let is_urgent = trigger != Trigger::Preemptive && status.failures == 0;
             let is_early = status.at_seq > 0
-                && last_seq < status.at_seq.saturating_add(policy.turns_between_min);
+                && last_seq < status.at_seq.saturating_add(policy.turns_between_min)
+                && (!is_urgent || last_seq == status.at_seq);
             let is_open = status.breaker(now, last_seq, policy) == BreakerState::Open;
             status.running || is_early || is_open
         };
@@ -312,7 +321,7 @@ impl Session {
         let left = |share: u8| {
             let used = |target: WindowTokens| target.fixed.saturating_add(others);
             target.map_or(u64::MAX, |target| {
-                percent(target.budget, share).saturating_sub(used(target))
+                floor(target.budget, target.fixed, share).saturating_sub(used(target))
             })
         };
         Snapshot {
@@ -339,7 +348,7 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let target = self.target();
         let tokens = target.map_or(u64::MAX, |target| {
-            let floor = percent(target.budget, policy.floor_percent);
+            let floor = floor(target.budget, target.fixed, policy.floor_percent);
             let others = target.fixed + self.apart_tokens(&view);
             // The summary gets its share of what may stay, and never all of it.
             let left = floor.saturating_sub(others);
@@ -351,6 +360,7 @@ impl Session {
             tokens,
             turns: u64::MAX,
             bytes: u64::MAX,
+            splits_exchange: self.splits_exchange(trigger, &view),
         };
         let share = |cap: usize| percent(cap as u64, policy.floor_percent);
         match (trigger, limits) {
@@ -362,6 +372,25 @@ impl Session {
                 ..all
             },
             _ => all,
+        }
+    }
+
+    /// True where the exchange under way is what has to be summarized: windows or the history have
+    /// no room for all of it.
+    fn splits_exchange(&self, trigger: Trigger, view: &View<'_>) -> bool {
+        let Some(request) = view.request_under_way() else {
+            return true;
+        };
+        match trigger {
+            Trigger::Preemptive | Trigger::Command => false,
+            Trigger::Reactive => {
+                let compacting = self.compacting.as_ref();
+                compacting.is_some_and(|it| it.left_out_seq > request.seq)
+            }
+            Trigger::History => {
+                let next = (self.compaction().through_seq + 1).max(view.front_seq());
+                next >= request.seq
+            }
         }
     }
 

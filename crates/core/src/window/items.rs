@@ -176,6 +176,11 @@ impl<'a> Composer<'a> {
         unit
     }
 
+    /// The last turn that the summary stands for; 0 without one.
+    pub(super) fn through_seq(&self) -> u64 {
+        self.block.map_or(0, Block::through_seq)
+    }
+
     /// The tokens of a turn as it was said; a turn that was not counted is not small.
     pub(super) fn tokens(&self, record: &TurnRecord) -> u64 {
         self.counts.get(record.seq).unwrap_or(record.tokens).into()
@@ -348,7 +353,7 @@ impl<'a> Draft<'_, 'a> {
         }
         self.out.has_gaps = true;
         // What the summary stands for is not left out.
-        let summarized = self.composer.block.map_or(0, Block::through_seq);
+        let summarized = self.composer.through_seq();
         self.gap += end.saturating_sub(first.max(summarized + 1));
         self.has_lost |= self.note_lost(first, end);
     }

@@ -12,7 +12,7 @@ use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
 use super::items::Composer;
-use super::plan::{Last, Planned, Sent, Window, plan};
+use super::plan::{Last, Planned, Sent, Summaries, Window, plan};
 use super::{Ask, Policy};
 
 /// Cuts that a session remembers; the one used longest ago is forgotten for another.
@@ -26,10 +26,12 @@ pub struct Windows {
     /// The one used last is last.
     cuts: Vec<Entry>,
     counts: Vec<Counts>,
-    /// The summary as windows show it, for each scale.
+    /// The newest summary as windows show it, and those that windows still show, for each scale.
     blocks: Vec<Arc<Block>>,
     /// Number, scale and tokens of a summary that was weighed when it was made.
     weighed: Option<(u32, ScaleId, u64)>,
+    /// The number of a summary that windows show at once, because a call asked for it.
+    due: u32,
     /// True when a store does not know the cuts as they are.
     is_changed: bool,
     /// What a store knows of when the session was used.
@@ -139,6 +141,11 @@ impl Windows {
         }
     }
 
+    /// The summary with this number is shown by the next window of each model, not at its next cut.
+    pub(crate) fn show_at_once(&mut self, number: u32) {
+        self.due = number;
+    }
+
     /// Notes what a summary's turn weighs, so that no window has to.
     pub(crate) fn note_summary(&mut self, number: u32, scale: ScaleId, tokens: u64) {
         self.weighed = Some((number, scale, tokens));
@@ -168,6 +175,12 @@ impl Windows {
         // The plain last turns, and nothing else.
         let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
         let block = summary.map(|summary| self.block(summary, ask));
+        let mut keys = self.cuts.iter().map(|entry| &entry.key);
+        let index = keys.position(|key| key.is(ask.model, ask.policy));
+        let shown = index.map_or(0, |index| self.cuts[index].cut.summary);
+        let mut known = self.blocks.iter();
+        let shown = known.find(|block| block.is_on(ask.scale) && block.summary.number == shown);
+        let shown = shown.map(Arc::clone);
         let unknown = Counts::new(ask.scale, &view);
         let composer = Composer {
             view: &view,
@@ -175,24 +188,28 @@ impl Windows {
             overheads: ask.overheads,
             open: ask.codec.open,
             with_anchor: !matches!(ask.policy, Policy::SlidingWindow { .. }),
-            block: block.as_deref(),
+            block: None,
         };
-        let mut keys = self.cuts.iter().map(|entry| &entry.key);
-        let index = keys.position(|key| key.is(ask.model, ask.policy));
+        let summaries = Summaries {
+            newest: block.as_deref(),
+            shown: shown.as_deref(),
+            is_due: summary.is_some_and(|summary| summary.number == self.due),
+        };
         let entry = index.map(|index| &self.cuts[index]);
         let whole = Cut::default();
         let last = Last {
             cut: entry.map_or(&whole, |entry| &entry.cut),
             sent: entry.and_then(|entry| entry.sent),
+            is_known: entry.is_some(),
         };
-        let Planned { window, cut } = match plan(&composer, last, ask) {
+        let Planned { window, cut } = match plan(&composer, summaries, last, ask) {
             // A smaller model may have no room for it. The turns said now matter more.
             Err(CoreError::CurrentTurnTooLarge { .. }) if block.is_some() => {
-                let without = Composer {
-                    block: None,
-                    ..composer
+                let without = Summaries {
+                    newest: None,
+                    ..summaries
                 };
-                let mut planned = plan(&without, last, ask)?;
+                let mut planned = plan(&composer, without, last, ask)?;
                 planned.window.report.degraded = true;
                 let note = "there is no room for the summary of the oldest turns";
                 planned.window.report.notes.push(note.to_owned());
@@ -216,8 +233,13 @@ impl Windows {
             .weighed
             .filter(|(number, scale, _)| (*number, *scale) == (summary.number, ask.scale));
         let made = Arc::new(Block::new(summary, known.map(|(_, _, tokens)| tokens), ask));
-        self.blocks.retain(|block| !block.is_on(ask.scale));
-        if self.blocks.len() >= SCALES_MAX {
+        let is_shown = |block: &Arc<Block>| {
+            let number = block.summary.number;
+            self.cuts.iter().any(|entry| entry.cut.summary == number)
+        };
+        self.blocks
+            .retain(|block| !block.is_on(ask.scale) || is_shown(block));
+        if self.blocks.len() >= SCALES_MAX + CUTS_MAX {
             self.blocks.remove(0);
         }
         self.blocks.push(Arc::clone(&made));

@@ -13,7 +13,7 @@ use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
-use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
+use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, Window, WindowSettings};
 use memoird_formats::tokens::{Calibration, Charge};
 use memoird_store::encoding;
 
@@ -54,7 +54,7 @@ struct Plan {
     keep: bool,
     peek: bool,
     settings: WindowSettings,
-    soft: Option<SoftMark>,
+    soft_percent: Option<u8>,
     /// Memories to be put into the window.
     recalled: Option<Box<dyn RecalledMemories>>,
     /// Where the provider can count: what it is to count beside the turns.
@@ -175,7 +175,7 @@ impl Commands {
         Ok(Plan {
             policy: request.policy.unwrap_or(settings.policy()),
             settings: compaction::window_settings(settings, &compaction_policy),
-            soft: compaction::soft_mark(&compaction_policy),
+            soft_percent: compaction::soft_percent(&compaction_policy),
             calibration: tenant.calibration(&model.profile.name),
             keep: !request.peek && request.attempt == 0,
             peek: request.peek,
@@ -332,7 +332,7 @@ impl Plan {
                 seal: encoding::seal_again,
             },
             keep: self.keep,
-            soft: self.soft,
+            soft_percent: self.soft_percent,
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering;
 
 use memoird_core::breaker::BreakerState;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::{Failure, Summary};
+use memoird_core::compaction::{Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
 use memoird_core::session::{CompactionBlocked, Session, Snapshot};
 use tokio::sync::oneshot;
@@ -188,6 +188,8 @@ impl Compaction {
         made: NewSummary,
     ) -> Result<CompactionOutcome, CompactionError> {
         let remembers = !self.sessions().have_journal();
+        // Who asks for it wants to see it.
+        let is_due = request.trigger == Trigger::Command;
         let options = UpdateOptions::of_live(2 * made.summary.text.len());
         let committed = self.sessions().update(&request.session, options, |update| {
             if update.version != version {
@@ -195,7 +197,7 @@ impl Compaction {
             }
             let session = &mut *update.session;
             let change = session
-                .compact(snapshot.generation, &made.summary, remembers)
+                .compact(snapshot.generation, &made.summary, remembers, is_due)
                 .ok_or(CompactionError::Discarded)?;
             if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
                 session.note_summary_tokens(scale, tokens);
