@@ -39,7 +39,7 @@ pub use counts::ScaleId;
 pub use cut::{Cut, CutKey, Excerpt, Found, How, Reduced, Shown};
 pub use items::Overheads;
 pub use memory::{SavedCut, Windows};
-pub use plan::{Window, WindowTurn, overheads};
+pub use plan::{NextCut, Window, WindowTurn, overheads};
 pub use report::{Blocks, Omission, OmissionReason, Report};
 pub use words::LABEL;
 pub(crate) use words::labelled;
@@ -211,7 +211,7 @@ impl Default for WindowSettings {
             policy: PolicyName::HeadTail,
             turns: 0,
             watermark_percent: 100,
-            floor_percent: 50,
+            floor_percent: 30,
             supersede: true,
             trim_over_tokens: 2_000,
             trim_head_tokens: 500,

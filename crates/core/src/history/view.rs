@@ -51,12 +51,16 @@ impl<'a> View<'a> {
 
     /// The last user turn: with all after it it is the newest exchange.
     pub(crate) fn request(&self) -> Option<&'a TurnRecord> {
-        let is_request =
-            |record: &&TurnRecord| record.role == Role::User && record.answers().is_empty();
+        let is_request = |record: &&TurnRecord| record.begins_exchange();
         let in_tail = self.tail_from(0).rev().find(is_request);
         let apart = self.apart.iter().rev().copied().find(is_request);
         let both = in_tail.into_iter().chain(apart);
         both.max_by_key(|request| request.seq)
+    }
+
+    /// The same where first in, first out has passed it: it stands apart until the next one.
+    pub(crate) fn passed_request(&self) -> Option<u64> {
+        self.history.passed_request()
     }
 
     /// The same while the assistant has not finished answering it: until the newest words are its

@@ -18,6 +18,9 @@ use crate::window::{Policy, ScaleId, Window, floor, percent};
 /// A smaller summary would say too little.
 const SUMMARY_TOKENS_MIN: u64 = 256;
 
+/// A summary may have one part in so many of what the rest of a window leaves.
+const SUMMARY_SHARE: u64 = 12;
+
 /// What a session knows of its compaction beside its status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compacting {
@@ -85,6 +88,9 @@ pub struct Snapshot {
     pub room: u64,
     /// On what these are counted; without one they are estimated.
     pub scale: Option<ScaleId>,
+    /// True where turns of it are not shown any more, or leave the history: then a summary that
+    /// is no shorter than they are is better than none.
+    pub is_needed: bool,
 }
 
 /// Why no compaction starts.
@@ -217,8 +223,8 @@ impl Session {
         };
         let last_seq = self.head.last_seq;
         let is_held_back = |status: &CompactionStatus| {
-            // Turns that nothing stands for do not wait, unless the last attempt failed.
-            let is_urgent = trigger != Trigger::Preemptive && status.failures == 0;
+            // Turns that nothing stands for do not wait; where it fails, the breaker opens.
+            let is_urgent = trigger != Trigger::Preemptive;
             let is_early = status.at_seq > 0
                 && last_seq < status.at_seq.saturating_add(policy.turns_between_min)
                 && (!is_urgent || last_seq == status.at_seq);
@@ -290,7 +296,8 @@ impl Session {
             keep.is_exact = true;
         }
         let span = self.span(&keep).ok_or(CompactionBlocked::Nothing)?;
-        let snapshot = self.snapshot(span, policy, &status);
+        let mut snapshot = self.snapshot(span, policy, &status);
+        snapshot.is_needed = matches!(trigger, Trigger::History | Trigger::Reactive);
         status.running = true;
         self.head.compaction = Some(Arc::new(status));
         self.stop_wanting();
@@ -335,11 +342,14 @@ impl Session {
                 .collect(),
             shown: shown.map(|record| Arc::clone(&record.content)).collect(),
             apart,
+            // Beside a long exchange under way the floor leaves nothing: a part of the rest then.
             tokens_max: left(policy.floor_percent)
+                .max(left(100) / SUMMARY_SHARE)
                 .min(policy.summary_tokens_max)
                 .max(SUMMARY_TOKENS_MIN),
             room: left(100).max(SUMMARY_TOKENS_MIN),
             scale: target.map(|target| target.scale),
+            is_needed: false,
         }
     }
 

@@ -81,9 +81,13 @@ pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
     let kept = older.filter(|record| {
         view.is_kept(record) || record.role == Role::System || Some(record.seq) == request
     });
+    let passed = view.passed_request();
+    let passed = passed.filter(|&seq| seq <= through && Some(seq) == request);
+    let mut kept: Vec<u64> = kept.map(|record| record.seq).chain(passed).collect();
+    kept.sort_unstable();
     Cut {
         seq: through + 1,
-        kept: kept.map(|record| record.seq).collect(),
+        kept,
         summary: block.summary.number,
         through_seq: through,
         ..Cut::default()

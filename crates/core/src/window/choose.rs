@@ -22,7 +22,7 @@ use super::{Ask, Policy};
 const EXCERPT_TOKENS_MIN: u64 = 48;
 /// How the older steps of the exchange under way are shortened, one after the other: tokens of a
 /// turn's results, or of all that it says.
-const SHORTENED: [(u32, bool); 3] = [(256, false), (96, false), (96, true)];
+const SHORTENED: [(u32, bool); 3] = [(384, false), (96, false), (96, true)];
 
 /// What a window may hold after a cut.
 #[derive(Clone, Copy, Debug)]
@@ -91,6 +91,17 @@ pub(super) fn reword(
     maker.reduce();
     let is_less = maker.made.reduced != before;
     (is_less && maker.tokens() <= floor).then_some(maker.made)
+}
+
+/// Shows results in other words, and where that is not enough less of the older steps of the
+/// exchange under way. No turn leaves while there is room for all of them.
+pub(super) fn shorten(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Cut {
+    let mut maker = Maker::new(composer, from.clone(), ask);
+    maker.reduce();
+    if maker.tokens() <= ask.watermark() {
+        maker.shorten_exchange();
+    }
+    maker.made
 }
 
 /// The last turns and nothing else: decided anew for each window.
@@ -312,17 +323,26 @@ impl<'a> Maker<'a> {
 
     /// Where the exchange under way is all that is left of the tail and too much: shortens its
     /// older steps, then the request, and lets its oldest steps leave where that is not enough.
+    /// Long results are shortened before all the room is used, so that the next cut is not at once.
     fn shorten_exchange(&mut self) {
         let Some(request) = self.request else { return };
         let enough = self.ask.midway();
-        if self.tokens() <= self.ask.watermark() {
+        if self.tokens() <= enough {
             return;
         }
-        for (size, is_whole) in SHORTENED {
-            self.shorten_steps(request.seq, size, is_whole);
+        for (place, (size, is_whole)) in SHORTENED.into_iter().enumerate() {
+            if place > 0 && self.tokens() <= self.ask.watermark() {
+                return;
+            }
+            // No further than it has to be.
+            let goal = if place > 0 { enough } else { self.ask.floor() };
+            self.shorten_steps(request.seq, size, is_whole, goal);
             if self.tokens() <= enough {
                 return;
             }
+        }
+        if self.tokens() <= self.ask.watermark() {
+            return;
         }
         self.shorten_request(enough, enough / 4);
         if self.tokens() > enough {
@@ -343,13 +363,13 @@ impl<'a> Maker<'a> {
     }
 
     /// Shows the older steps with at most about so many tokens each, the oldest first, until the
-    /// window has come down to the floor.
-    fn shorten_steps(&mut self, request_seq: u64, size: u32, is_whole: bool) {
+    /// window has come down to the goal.
+    fn shorten_steps(&mut self, request_seq: u64, size: u32, is_whole: bool, goal: u64) {
         let (composer, ask) = (self.composer, self.ask);
         let view = composer.view;
-        let (mut tokens, floor) = (self.tokens(), ask.floor());
+        let mut tokens = self.tokens();
         for record in view.tail_from(self.made.seq.max(request_seq + 1)) {
-            if tokens <= floor {
+            if tokens <= goal {
                 return;
             }
             let stays = view.is_kept(record) || self.current.contains(&record.seq);

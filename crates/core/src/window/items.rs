@@ -56,7 +56,7 @@ pub(super) struct Composer<'a> {
     pub(super) overheads: Overheads,
     /// Decodes a turn.
     pub(super) open: fn(&[u8]) -> Option<Turn>,
-    /// True where the anchor is shown though the cut has passed it.
+    /// True where the anchor and the request are shown though the cut has passed them.
     pub(super) with_anchor: bool,
     /// What stands for the oldest turns.
     pub(super) block: Option<&'a Block>,
@@ -141,9 +141,12 @@ impl<'a> Composer<'a> {
 
     /// The turns before the tail that are shown, ascending.
     pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
-        let anchor = self.view.anchor().map(|anchor| anchor.seq);
+        let anchor = self.view.anchor().filter(|_| self.with_anchor);
+        let anchor = anchor.map(|anchor| anchor.seq);
+        // A request that first in, first out has passed is shown where the cut shows it.
         let is_shown = |record: &&TurnRecord| {
-            self.with_anchor || Some(record.seq) != anchor || record.seq >= cut.seq
+            let is_always = self.view.is_kept(record) || Some(record.seq) == anchor;
+            is_always || record.seq >= cut.seq || cut.keeps(record.seq)
         };
         let apart = self.view.apart.iter().copied();
         let mut apart: Vec<&'a TurnRecord> = apart.filter(is_shown).collect();

@@ -12,7 +12,7 @@ use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
 use super::items::Composer;
-use super::plan::{Last, Planned, Sent, Summaries, Window, plan};
+use super::plan::{Last, NextCut, Planned, Sent, Summaries, Window, next_cut, plan};
 use super::{Ask, Policy};
 
 /// Cuts that a session remembers; the one used longest ago is forgotten for another.
@@ -30,7 +30,7 @@ pub struct Windows {
     blocks: Vec<Arc<Block>>,
     /// Number, scale and tokens of a summary that was weighed when it was made.
     weighed: Option<(u32, ScaleId, u64)>,
-    /// The number of a summary that windows show at once, because a call asked for it.
+    /// Summaries up to this number are shown at once, because a call asked for the last of them.
     due: u32,
     /// True when a store does not know the cuts as they are.
     is_changed: bool,
@@ -171,16 +171,73 @@ impl Windows {
         summary: Option<&Arc<Summary>>,
         ask: &Ask<'_>,
     ) -> Result<Window, CoreError> {
+        let planned = self.look(
+            history,
+            last_seq,
+            summary,
+            ask,
+            |composer, summaries, last| {
+                match plan(composer, summaries, last, ask) {
+                    // A smaller model may have no room for it. The turns said now matter more.
+                    Err(CoreError::CurrentTurnTooLarge { .. }) if summaries.newest.is_some() => {
+                        let without = Summaries {
+                            newest: None,
+                            ..summaries
+                        };
+                        let mut planned = plan(composer, without, last, ask)?;
+                        planned.window.report.degraded = true;
+                        let note = "there is no room for the summary of the oldest turns";
+                        planned.window.report.notes.push(note.to_owned());
+                        Ok(planned)
+                    }
+                    planned => planned,
+                }
+            },
+        );
+        let Planned { window, cut } = planned?;
+        if ask.keep {
+            self.remember(cut, last_seq, &window, ask);
+        }
+        Ok(window)
+    }
+
+    /// What the next cut would do if it were made now; `None` where windows slide.
+    ///
+    /// # Errors
+    /// [`CoreError::CurrentTurnTooLarge`].
+    pub fn next_cut(
+        &mut self,
+        history: &History,
+        last_seq: u64,
+        summary: Option<&Arc<Summary>>,
+        ask: &Ask<'_>,
+    ) -> Result<Option<NextCut>, CoreError> {
+        self.look(
+            history,
+            last_seq,
+            summary,
+            ask,
+            |composer, summaries, last| next_cut(composer, summaries, last, ask),
+        )
+    }
+
+    /// Plans something with what is known of the session's windows.
+    fn look<T>(
+        &mut self,
+        history: &History,
+        last_seq: u64,
+        summary: Option<&Arc<Summary>>,
+        ask: &Ask<'_>,
+        plan: impl FnOnce(&Composer<'_>, Summaries<'_>, Last<'_>) -> T,
+    ) -> T {
         let view = history.view(last_seq);
         // The plain last turns, and nothing else.
         let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
         let block = summary.map(|summary| self.block(summary, ask));
-        let mut keys = self.cuts.iter().map(|entry| &entry.key);
-        let index = keys.position(|key| key.is(ask.model, ask.policy));
-        let shown = index.map_or(0, |index| self.cuts[index].cut.summary);
+        let entry = self.index(ask).map(|index| &self.cuts[index]);
+        let shown = entry.map_or(0, |entry| entry.cut.summary);
         let mut known = self.blocks.iter();
         let shown = known.find(|block| block.is_on(ask.scale) && block.summary.number == shown);
-        let shown = shown.map(Arc::clone);
         let unknown = Counts::new(ask.scale, &view);
         let composer = Composer {
             view: &view,
@@ -192,35 +249,21 @@ impl Windows {
         };
         let summaries = Summaries {
             newest: block.as_deref(),
-            shown: shown.as_deref(),
-            is_due: summary.is_some_and(|summary| summary.number == self.due),
+            shown: shown.map(|block| &**block),
+            is_due: summary.is_some_and(|summary| summary.number <= self.due),
         };
-        let entry = index.map(|index| &self.cuts[index]);
         let whole = Cut::default();
         let last = Last {
             cut: entry.map_or(&whole, |entry| &entry.cut),
             sent: entry.and_then(|entry| entry.sent),
             is_known: entry.is_some(),
         };
-        let Planned { window, cut } = match plan(&composer, summaries, last, ask) {
-            // A smaller model may have no room for it. The turns said now matter more.
-            Err(CoreError::CurrentTurnTooLarge { .. }) if block.is_some() => {
-                let without = Summaries {
-                    newest: None,
-                    ..summaries
-                };
-                let mut planned = plan(&composer, without, last, ask)?;
-                planned.window.report.degraded = true;
-                let note = "there is no room for the summary of the oldest turns";
-                planned.window.report.notes.push(note.to_owned());
-                planned
-            }
-            planned => planned?,
-        };
-        if ask.keep {
-            self.remember(index, cut, last_seq, &window, ask);
-        }
-        Ok(window)
+        plan(&composer, summaries, last)
+    }
+
+    fn index(&self, ask: &Ask<'_>) -> Option<usize> {
+        let mut keys = self.cuts.iter().map(|entry| &entry.key);
+        keys.position(|key| key.is(ask.model, ask.policy))
     }
 
     /// The summary, encoded and weighed once.
@@ -246,14 +289,8 @@ impl Windows {
         made
     }
 
-    fn remember(
-        &mut self,
-        index: Option<usize>,
-        cut: Cut,
-        last_seq: u64,
-        window: &Window,
-        ask: &Ask<'_>,
-    ) {
+    fn remember(&mut self, cut: Cut, last_seq: u64, window: &Window, ask: &Ask<'_>) {
+        let index = self.index(ask);
         if self.cuts.len() >= CUTS_MAX && index.is_none() {
             // A cut that is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();

@@ -108,6 +108,61 @@ pub(super) struct Summaries<'a> {
     pub(super) is_due: bool,
 }
 
+/// What the next cut is likely to do. All figures in tokens unless named otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextCut {
+    /// A window of more is cut.
+    pub at_tokens: u64,
+    /// Turns until then, if they are as long as the last ones; `None` where nothing was said yet.
+    pub in_turns: Option<u64>,
+    /// What a cut would leave now.
+    pub tokens_after: u64,
+    /// True where a summary is ready that takes the place of turns then.
+    pub is_summary_ready: bool,
+    /// What a cut would take now that the window shows.
+    pub omissions: Vec<Omission>,
+}
+
+/// Turns whose mean tells how long the next ones are.
+const LAST_TURNS: usize = 20;
+
+/// What a cut would do if it were made now; `None` where windows slide.
+///
+/// # Errors
+/// [`CoreError::CurrentTurnTooLarge`].
+pub(super) fn next_cut(
+    composer: &Composer<'_>,
+    summaries: Summaries<'_>,
+    last: Last<'_>,
+    ask: &Ask<'_>,
+) -> Result<Option<NextCut>, CoreError> {
+    if matches!(ask.policy, Policy::SlidingWindow { .. }) {
+        return Ok(None);
+    }
+    let now = decide(*composer, summaries, last, ask)?;
+    let newest = Composer {
+        block: summaries.newest,
+        ..*composer
+    };
+    let then = cut_now(now.composer, newest, &now.cut, true, ask)?;
+    let shown = omissions(&now.composer, &now.cut, &now.composed);
+    let mut taken = omissions(&then.composer, &then.cut, &then.composed);
+    taken.retain(|omission| !shown.contains(omission));
+    let tail = composer.view.tail_from(0).rev().take(LAST_TURNS);
+    let lengths: Vec<u64> = tail.map(|record| composer.tokens(record)).collect();
+    let used = ask.fixed + now.composed.tokens;
+    let room = ask.watermark().saturating_sub(used);
+    let all: u64 = lengths.iter().sum();
+    let in_turns = (all > 0).then(|| room * lengths.len() as u64 / all);
+    Ok(Some(NextCut {
+        at_tokens: ask.shown(ask.watermark()),
+        in_turns,
+        tokens_after: ask.shown(ask.fixed + then.composed.tokens),
+        is_summary_ready: then.cut.summary != now.cut.summary,
+        omissions: taken,
+    }))
+}
+
 /// What a window shall be.
 struct Decided<'a> {
     /// With the summary that it shows.
@@ -182,18 +237,32 @@ fn decide<'a>(
             composed,
         });
     }
-    if is_newest {
-        return choose::cut(&now, &cut, ask).map(|cut| Decided::anew(now, cut));
+    cut_now(now, newest, &cut, !is_small, ask)
+}
+
+/// Makes a cut, because the window `is_large` or has lost turns.
+fn cut_now<'a>(
+    now: Composer<'a>,
+    newest: Composer<'a>,
+    cut: &Cut,
+    is_large: bool,
+    ask: &Ask<'_>,
+) -> Result<Decided<'a>, CoreError> {
+    if cut.summary == number(newest.block) {
+        return choose::cut(&now, cut, ask).map(|cut| Decided::anew(now, cut));
     }
     // The prefix breaks in any case. Results in other words take less away than a summary does.
-    if !is_small && let Some(made) = choose::reword(&now, &cut, ask.floor(), ask) {
+    if is_large && let Some(made) = choose::reword(&now, cut, ask.floor(), ask) {
         let made = Decided::anew(now, made);
         if holds(now.view, &made.cut, &made.composed, ask) && !made.cut.leaves_out_any() {
             return Ok(made);
         }
     }
-    let cut = block::fresh(&newest);
-    let fresh = Decided::anew(newest, cut);
+    let mut fresh = Decided::anew(newest, block::fresh(&newest));
+    if ask.fixed + fresh.composed.tokens > ask.midway() {
+        // Else the next cut would be at once.
+        fresh = Decided::anew(newest, choose::shorten(&newest, &fresh.cut, ask));
+    }
     let is_small = ask.fixed + fresh.composed.tokens <= ask.watermark();
     if is_small && holds(newest.view, &fresh.cut, &fresh.composed, ask) {
         return Ok(fresh);

@@ -113,8 +113,12 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
     let held = |seq: u64| {
         seq >= exchange_seq || view.record(seq).is_some_and(|record| view.is_kept(record))
     };
+    // A result that came late for a call that is left out leaves as well, wherever it stands.
+    let is_out = |mate: u64| made.leaves_out(mate) && !held(mate) && !current.contains(&mate);
     let may_leave = |record: &&TurnRecord| {
-        !made.leaves_out(record.seq) && !held(record.seq) && !current.contains(&record.seq)
+        let stays = view.is_kept(record) || current.contains(&record.seq);
+        let is_middle = record.seq < exchange_seq || record.mates().any(is_out);
+        is_middle && !stays && !made.leaves_out(record.seq)
     };
     let middle: Vec<&TurnRecord> = view.tail_from(made.seq).filter(may_leave).collect();
     let count = middle.len().max(1) as f32;

@@ -151,6 +151,7 @@ impl Chat {
                 trim_over_tokens: 100,
                 trim_head_tokens: 30,
                 trim_tail_tokens: 20,
+                floor_percent: 50,
                 ..WindowSettings::default()
             },
             fixed: 20,

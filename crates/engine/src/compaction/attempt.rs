@@ -12,7 +12,7 @@ use memoird_core::session::{CompactionBlocked, Session, Snapshot};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::queue::CompactionRequest;
+use super::queue::{CompactionRequest, UnderWay};
 use super::{Compaction, CompactionOutcome};
 use crate::error::EngineError;
 use crate::events::EventKind;
@@ -83,7 +83,7 @@ enum Begun {
 
 impl Compaction {
     /// Does what was requested, counts and publishes the result, and answers the caller.
-    pub(super) async fn run(self, request: CompactionRequest) {
+    pub(super) async fn run(self, request: CompactionRequest, _under_way: UnderWay) {
         // A summary costs money, and the caller of this one has hung up.
         if request
             .reply

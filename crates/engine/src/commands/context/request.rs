@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memoird_core::budget::BudgetOverride;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::MessageFormat;
-use memoird_core::window::{Policy as WindowPolicy, Report, WindowTurn};
+use memoird_core::window::{NextCut, Policy as WindowPolicy, Report, WindowTurn};
 
 use crate::commands::AppendOutcome;
 use crate::sessions::SessionView;
@@ -53,4 +53,6 @@ pub struct ContextOutcome {
     pub memories: MemoryBlock,
     /// Why.
     pub report: Report,
+    /// What the next cut is likely to do, for who only looks.
+    pub next_cut: Option<NextCut>,
 }
