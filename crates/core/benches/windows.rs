@@ -166,7 +166,7 @@ impl Chat {
             weigh: &weigh,
             codec: CODEC,
             keep,
-            soft: None,
+            soft_percent: None,
         };
         match self.session.window(&ask) {
             Ok(window) => window,

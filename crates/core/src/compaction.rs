@@ -79,9 +79,9 @@ impl Default for CompactionPolicy {
     fn default() -> Self {
         Self {
             enabled: true,
-            soft_watermark_percent: 70,
-            hard_watermark_percent: 95,
-            floor_percent: 50,
+            soft_watermark_percent: 90,
+            hard_watermark_percent: 99,
+            floor_percent: 20,
             keep_exchanges: 5,
             turns_between_min: 5,
             defer_ms_max: 10 * 60 * 1_000,

@@ -2,7 +2,8 @@
 //!
 //! A unit is an assistant turn with tool uses and every turn that holds one of its
 //! results; it stays whole or leaves whole. The first user turn, the anchor, is held
-//! apart and never leaves; neither do pinned turns and the units they belong to.
+//! apart and never leaves; neither do pinned turns and the units they belong to. The last user
+//! turn, the request, stays until the next one where there is room for it.
 
 mod plan;
 mod record;
@@ -36,7 +37,7 @@ pub struct History {
 /// What only histories with pins or tool calls need.
 #[derive(Clone, Debug, Default)]
 struct Aside {
-    /// Held turns that first in, first out has passed; all are before the tail.
+    /// Held turns, and the request, that first in, first out has passed; all are before the tail.
     pinned: Vec<TurnRecord>,
     /// System turns from before the anchor that have left the history.
     preamble: Vec<TurnRecord>,
@@ -63,12 +64,18 @@ impl History {
     ) -> Result<u64, CoreError> {
         let plan = Plan::make(self, &arrivals, limits)?;
         let before = self.count() + arrivals.len();
+        let mut is_new = arrivals.iter();
+        let is_new =
+            is_new.any(|(record, results)| record.role == Role::User && results.is_empty());
         let mut late = Vec::new();
         for ((record, results), targets) in arrivals.into_iter().zip(plan.targets) {
             if targets.contains(&Target::Departed) {
                 late.push(record.seq);
             }
             self.place(record, results, &targets);
+        }
+        if is_new && let Some(passed) = self.passed_request() {
+            self.remove_unit(passed, limits);
         }
         // Only now are all units whole, and leave whole.
         for seq in late {
@@ -133,9 +140,42 @@ impl History {
                 None => break,
                 Some(front) if front.held => self.pass_held_front(),
                 Some(front) if self.is_preamble(front, limits) => self.pass_preamble_front(),
-                Some(front) => self.remove_unit(front.seq, limits),
+                Some(front) if self.is_request(front, limits) => self.pass_held_front(),
+                Some(front) => self.remove_oldest(front.seq, limits),
             }
         }
+    }
+
+    /// True for the last user turn, where it leaves half of the caps to what answers it.
+    fn is_request(&self, front: &TurnRecord, limits: &Limits) -> bool {
+        if !front.begins_exchange() {
+            return false;
+        }
+        let pinned = self.pinned().iter().map(|record| record.content.len());
+        let last = self
+            .tail
+            .iter()
+            .rev()
+            .find(|record| record.begins_exchange());
+        pinned.sum::<usize>() + front.content.len() <= limits.max_history_bytes / 2
+            && self.pinned().len() + 1 < limits.max_history_turns
+            && last.is_some_and(|last| last.seq == front.seq)
+    }
+
+    /// The request, where first in, first out has passed it.
+    fn passed_request(&self) -> Option<u64> {
+        let mut passed = self.pinned().iter();
+        let request = passed.find(|record| !record.held && record.begins_exchange());
+        request.map(|request| request.seq)
+    }
+
+    /// Lets the oldest unit leave; where that is what is said now, rather the request that it
+    /// answers.
+    fn remove_oldest(&mut self, front: u64, limits: &Limits) {
+        let newest = self.tail.back().map_or(0, |newest| newest.seq);
+        let passed = self.passed_request();
+        let passed = passed.filter(|_| self.unit_of(front).contains(&newest));
+        self.remove_unit(passed.unwrap_or(front), limits);
     }
 
     /// The history that `kept` describes, from its turns in ascending order. A result whose call

@@ -50,7 +50,7 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_history_turns: 50,
+            max_history_turns: 200,
             max_history_bytes: 4 << 20,
             turn_bytes: 1 << 20,
             turns_per_append: 256,

@@ -37,10 +37,10 @@ use crate::mark::Mark;
 use crate::turn::Turn;
 
 pub use counts::ScaleId;
-pub use cut::{Cut, CutKey, Excerpt, How, Reduced, Shown};
+pub use cut::{Cut, CutKey, Excerpt, Found, How, Reduced, Shown};
 pub use items::Overheads;
 pub use memory::{SavedCut, Windows};
-pub use plan::{Window, WindowTurn, overheads};
+pub use plan::{NextCut, Window, WindowTurn, overheads};
 pub use report::{Blocks, Omission, OmissionReason, Report};
 pub use words::LABEL;
 pub(crate) use words::labelled;
@@ -85,18 +85,9 @@ pub struct Ask<'a> {
     pub codec: Codec,
     /// True when the decision applies to the next window as well.
     pub keep: bool,
-    /// When results are shown in other words before anything is summarized; `None` where
-    /// nothing is.
-    pub soft: Option<SoftMark>,
-}
-
-/// When a window is large enough for a compaction, in percent of its budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct SoftMark {
-    /// From here on.
-    pub watermark_percent: u8,
-    /// Down to here.
-    pub floor_percent: u8,
+    /// From which share of the budget on, in percent, a summary is prepared for the next cut
+    /// unless results in other words will be enough; `None` where nothing is summarized.
+    pub soft_percent: Option<u8>,
 }
 
 /// Reads and writes the content of turns, whose encoding the rules do not know.
@@ -114,17 +105,21 @@ impl Ask<'_> {
         percent(self.budget, self.settings.watermark_percent)
     }
 
-    /// A cut leaves at most this many tokens.
+    /// A cut leaves at most this many tokens: what every window holds, and a share of the rest.
     fn floor(&self) -> u64 {
-        percent(self.budget, self.settings.floor_percent)
+        floor(self.budget, self.fixed, self.settings.floor_percent)
     }
 
-    /// The tokens from which on results are shown in other words, and down to which that has
-    /// to lead.
-    fn soft(&self) -> Option<(u64, u64)> {
-        let soft = self.soft?;
-        let of = |share| percent(self.budget, share);
-        Some((of(soft.watermark_percent), of(soft.floor_percent)))
+    /// Half way between the floor and the watermark: what cannot come down to the floor comes
+    /// down to here, so that the next cut is not at once.
+    fn midway(&self) -> u64 {
+        let floor = self.floor();
+        floor + self.watermark().saturating_sub(floor) / 2
+    }
+
+    /// The tokens from which on a summary is prepared.
+    fn soft(&self) -> Option<u64> {
+        Some(percent(self.budget, self.soft_percent?))
     }
 
     /// Counted tokens as the provider may charge them at most: with the margin, so that what
@@ -143,6 +138,11 @@ impl Ask<'_> {
             (tokens as f64 * self.factor) as u64
         }
     }
+}
+
+/// A share of what a budget leaves beside the `fixed` part, and that part.
+pub(crate) fn floor(budget: u64, fixed: u64, share: u8) -> u64 {
+    fixed + percent(budget.saturating_sub(fixed), share)
 }
 
 pub(crate) fn percent(whole: u64, percent: u8) -> u64 {
@@ -193,8 +193,8 @@ pub struct WindowSettings {
     /// A cut is made when a window would use more of its budget, in percent: 1 to 100.
     #[serde(rename = "watermark", with = "AsText::<Percent>")]
     pub watermark_percent: u8,
-    /// A cut leaves at most so much of the budget in use, in percent: less than the
-    /// watermark.
+    /// A cut leaves at most so much in use of what the budget has beside system prompt and
+    /// tools, in percent: less than the watermark.
     #[serde(rename = "floor", with = "AsText::<Percent>")]
     pub floor_percent: u8,
     /// Results that a later call of the same tool with the same arguments made old are
@@ -214,7 +214,7 @@ impl Default for WindowSettings {
             policy: PolicyName::HeadTail,
             turns: 0,
             watermark_percent: 100,
-            floor_percent: 50,
+            floor_percent: 30,
             supersede: true,
             trim_over_tokens: 2_000,
             trim_head_tokens: 500,

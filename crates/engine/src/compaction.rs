@@ -203,6 +203,7 @@ pub(crate) struct CompactionParts {
 
 impl Compaction {
     pub(crate) fn new(parts: CompactionParts, config: CompactionConfig) -> Self {
+        parts.queue.note_summarizer(config.summarizer.as_ref());
         let shared = Shared {
             sessions: parts.sessions,
             queue: parts.queue,
@@ -221,6 +222,7 @@ impl Compaction {
     /// Another configuration applies from now on. Its provider, or the same with another key,
     /// is called as if it had never failed.
     pub(crate) fn reconfigure(&self, config: CompactionConfig) {
+        self.queue().note_summarizer(config.summarizer.as_ref());
         self.shared.config.store(Arc::new(config));
         *self.provider_breaker() = Breaker::default();
     }
@@ -233,8 +235,13 @@ impl Compaction {
         &self.shared.sessions
     }
 
-    fn queue(&self) -> &CompactionQueue {
+    fn queue(&self) -> &Arc<CompactionQueue> {
         &self.shared.queue
+    }
+
+    /// Waits until no compaction is requested or under way.
+    pub async fn idle(&self) {
+        self.queue().idle().await;
     }
 
     fn provider_breaker(&self) -> MutexGuard<'_, Breaker> {

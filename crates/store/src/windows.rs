@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use memoird_core::window::{Cut, CutKey, Excerpt, How, Policy, Reduced, SavedCut};
+use memoird_core::window::{Cut, CutKey, Excerpt, Found, How, Policy, Reduced, SavedCut};
 use prost::{Enumeration, Message};
 
 #[derive(Clone, PartialEq, Message)]
@@ -172,7 +172,7 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
         made_at: row.made_at,
         summary: row.summary,
         through_seq: row.through_seq,
-        was_not_enough: false,
+        found: Found::default(),
     };
     Some(SavedCut {
         key: CutKey {

@@ -29,6 +29,9 @@ pub(crate) struct Keep {
     pub(crate) turns: u64,
     /// Encoded bytes.
     pub(crate) bytes: u64,
+    /// True where the exchange under way may be split, because some of its turns are not shown
+    /// any more or leave the history.
+    pub(crate) splits_exchange: bool,
 }
 
 /// What stays as it was said, walking from the newest turn to the oldest.
@@ -96,7 +99,11 @@ fn answered_through(view: &View<'_>) -> u64 {
         return view.last_seq;
     };
     match newest.role {
-        Role::User | Role::Tool => newest.mates().fold(newest.seq, u64::min) - 1,
+        Role::User | Role::Tool => {
+            let unit = newest.mates().fold(newest.seq, u64::min);
+            let request = view.request_under_way().map_or(unit, |request| request.seq);
+            unit.min(request) - 1
+        }
         Role::Assistant | Role::System => view.last_seq,
     }
 }
@@ -111,6 +118,9 @@ fn boundary(
     tokens: impl Fn(&TurnRecord) -> u64,
 ) -> Option<(u64, u64)> {
     let (mut tail, mut oldest_mate) = (Tail::default(), u64::MAX);
+    let request = view.request_under_way().map_or(0, |request| request.seq);
+    // Where it may not be split, all of it stays.
+    let may_split = keep.splits_exchange || request == 0;
     let (mut exchange, mut unit) = (None, None);
     for record in view.tail_from(after_seq + 1).rev() {
         if !is_apart(view, record) {
@@ -130,8 +140,12 @@ fn boundary(
                 exchange = Some((record.seq, tail.tokens));
             }
         }
-        if tail.exchanges == 0 && fits {
+        if tail.exchanges == 0 && fits && may_split {
             unit = Some((record.seq, tail.tokens));
+        }
+        if !may_split && record.seq <= request && exchange.is_none() {
+            // However large it is.
+            exchange = Some((record.seq, tail.tokens));
         }
         if tail.exchanges >= keep.exchanges || (tail.exchanges > 0 && !fits) {
             return exchange.or(unit);

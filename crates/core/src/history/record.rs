@@ -73,6 +73,12 @@ impl TurnRecord {
         self.ties.is_none()
     }
 
+    /// True for a user's words: with all that follows them up to the next ones they are an
+    /// exchange.
+    pub(crate) fn begins_exchange(&self) -> bool {
+        self.role == Role::User && self.answers().is_empty()
+    }
+
     /// The ids of all its calls.
     pub(super) fn uses(&self) -> impl Iterator<Item = &Box<str>> {
         self.calls().map(|(id, _)| id)

@@ -190,6 +190,24 @@ fn pins_above_a_lowered_cap_leave_room_for_what_is_said_now() {
 }
 
 #[test]
+fn the_request_stays_until_the_next_one() {
+    let (mut history, mut last_seq) = (History::default(), 0);
+    append(&mut history, &mut last_seq, "u a u a u", &caps(4)).unwrap();
+    for _ in 0..5 {
+        append(&mut history, &mut last_seq, "a+x t-x", &caps(4)).unwrap();
+    }
+    assert_eq!(seqs(&history), [1, 5, 14, 15], "whole units beside it");
+    let restored = restore(&history, last_seq);
+    assert_eq!(restored.live_set(last_seq), history.live_set(last_seq));
+    append(&mut history, &mut last_seq, "a u", &caps(4)).unwrap();
+    assert_eq!(seqs(&history), [1, 14, 15, 16, 17]);
+
+    // What is said now matters more.
+    append(&mut history, &mut last_seq, "a+x+y t-x t-y", &caps(3)).unwrap();
+    assert_eq!(seqs(&history), [1, 18, 19, 20]);
+}
+
+#[test]
 fn bytes_are_a_cap_of_their_own() {
     let limits = Limits {
         max_history_bytes: 3 * BYTES,

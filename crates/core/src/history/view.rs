@@ -49,6 +49,31 @@ impl<'a> View<'a> {
         self.history.anchor.as_ref()
     }
 
+    /// The last user turn: with all after it it is the newest exchange.
+    pub(crate) fn request(&self) -> Option<&'a TurnRecord> {
+        let is_request = |record: &&TurnRecord| record.begins_exchange();
+        let in_tail = self.tail_from(0).rev().find(is_request);
+        let apart = self.apart.iter().rev().copied().find(is_request);
+        let both = in_tail.into_iter().chain(apart);
+        both.max_by_key(|request| request.seq)
+    }
+
+    /// The same where first in, first out has passed it: it stands apart until the next one.
+    pub(crate) fn passed_request(&self) -> Option<u64> {
+        self.history.passed_request()
+    }
+
+    /// The same while the assistant has not finished answering it: until the newest words are its
+    /// own, without a call.
+    pub(crate) fn request_under_way(&self) -> Option<&'a TurnRecord> {
+        let request = self.request()?;
+        let mut later = self.tail_from(request.seq + 1).rev();
+        let newest = later.find(|record| record.role != Role::System);
+        let is_answer =
+            |newest: &TurnRecord| newest.role == Role::Assistant && newest.uses().next().is_none();
+        (!newest.is_some_and(is_answer)).then_some(request)
+    }
+
     /// The turns of the tail from `seq` on, ascending.
     pub(crate) fn tail_from(
         &self,

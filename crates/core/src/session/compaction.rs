@@ -14,10 +14,13 @@ use crate::ids::Generation;
 use crate::limits::Limits;
 use crate::mark::Mark;
 use crate::time::Steady;
-use crate::window::{Omission, OmissionReason, Policy, ScaleId, Window, percent};
+use crate::window::{Policy, ScaleId, Window, floor, percent};
 
 /// A smaller summary would say too little.
 const SUMMARY_TOKENS_MIN: u64 = 256;
+
+/// A summary may have one part in so many of what the rest of a window leaves.
+const SUMMARY_SHARE: u64 = 12;
 
 /// What a session knows of its compaction beside its status.
 #[derive(Clone, Debug, Default)]
@@ -29,6 +32,8 @@ pub(super) struct Compacting {
     wanted_since: Option<Steady>,
     /// What the last window was built for.
     target: Option<WindowTokens>,
+    /// The newest turn that it leaves out and that no summary stands for; 0 where there is none.
+    left_out_seq: u64,
     /// What was noted when somebody last looked, so that each turn is noted once.
     notes: Option<Box<Notes>>,
 }
@@ -86,6 +91,9 @@ pub struct Snapshot {
     pub scale: Option<ScaleId>,
     /// What memoird's own words bear.
     pub mark: Mark,
+    /// True where turns of it are not shown any more, or leave the history: then a summary that
+    /// is no shorter than they are is better than none.
+    pub is_needed: bool,
 }
 
 /// Why no compaction starts.
@@ -146,15 +154,19 @@ impl Session {
         if matches!(window.report.policy, Policy::SlidingWindow { .. }) {
             return None;
         }
-        self.compacting.get_or_insert_default().target = Some(target);
-        let is_left_out = |omission: &Omission| {
-            use OmissionReason::{Cut, Dropped, Salience};
-            matches!(omission.reason, Dropped | Cut | Salience)
-        };
+        let omissions = window.report.omissions.iter();
+        let left_out = omissions.filter(|omission| omission.is_left_out());
+        let left_out_seq = left_out.map(|omission| omission.last_seq).max();
+        let compacting = self.compacting.get_or_insert_default();
+        compacting.target = Some(target);
+        compacting.left_out_seq = left_out_seq.unwrap_or(0);
         let soft = percent(target.budget, policy.soft_watermark_percent);
-        let trigger = match window.report.omissions.iter().any(is_left_out) {
-            true => Some(Trigger::Reactive),
-            false => (window.counted >= soft).then_some(Trigger::Preemptive),
+        // What is ready, or cheaper, will make room.
+        let counted = window.counted.saturating_sub(window.ready_saves);
+        let is_due = counted >= soft && !window.is_reword_enough;
+        let trigger = match left_out_seq {
+            Some(_) => Some(Trigger::Reactive),
+            None => is_due.then_some(Trigger::Preemptive),
         };
         if !is_sure && trigger == Some(Trigger::Preemptive) && self.is_waiting() {
             return None;
@@ -214,8 +226,11 @@ impl Session {
         };
         let last_seq = self.head.last_seq;
         let is_held_back = |status: &CompactionStatus| {
+            // Turns that nothing stands for do not wait; where it fails, the breaker opens.
+            let is_urgent = trigger != Trigger::Preemptive;
             let is_early = status.at_seq > 0
-                && last_seq < status.at_seq.saturating_add(policy.turns_between_min);
+                && last_seq < status.at_seq.saturating_add(policy.turns_between_min)
+                && (!is_urgent || last_seq == status.at_seq);
             let is_open = status.breaker(now, last_seq, policy) == BreakerState::Open;
             status.running || is_early || is_open
         };
@@ -284,7 +299,8 @@ impl Session {
             keep.is_exact = true;
         }
         let span = self.span(&keep).ok_or(CompactionBlocked::Nothing)?;
-        let snapshot = self.snapshot(span, policy, &status);
+        let mut snapshot = self.snapshot(span, policy, &status);
+        snapshot.is_needed = matches!(trigger, Trigger::History | Trigger::Reactive);
         status.running = true;
         self.head.compaction = Some(Arc::new(status));
         self.stop_wanting();
@@ -315,7 +331,7 @@ impl Session {
         let left = |share: u8| {
             let used = |target: WindowTokens| target.fixed.saturating_add(others);
             target.map_or(u64::MAX, |target| {
-                percent(target.budget, share).saturating_sub(used(target))
+                floor(target.budget, target.fixed, share).saturating_sub(used(target))
             })
         };
         Snapshot {
@@ -329,12 +345,15 @@ impl Session {
                 .collect(),
             shown: shown.map(|record| Arc::clone(&record.content)).collect(),
             apart,
+            // Beside a long exchange under way the floor leaves nothing: a part of the rest then.
             tokens_max: left(policy.floor_percent)
+                .max(left(100) / SUMMARY_SHARE)
                 .min(policy.summary_tokens_max)
                 .max(SUMMARY_TOKENS_MIN),
             room: left(100).max(SUMMARY_TOKENS_MIN),
             scale: target.map(|target| target.scale),
             mark: self.mark,
+            is_needed: false,
         }
     }
 
@@ -343,7 +362,7 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let target = self.target();
         let tokens = target.map_or(u64::MAX, |target| {
-            let floor = percent(target.budget, policy.floor_percent);
+            let floor = floor(target.budget, target.fixed, policy.floor_percent);
             let others = target.fixed + self.apart_tokens(&view);
             // The summary gets its share of what may stay, and never all of it.
             let left = floor.saturating_sub(others);
@@ -355,6 +374,7 @@ impl Session {
             tokens,
             turns: u64::MAX,
             bytes: u64::MAX,
+            splits_exchange: self.splits_exchange(trigger, &view),
         };
         let share = |cap: usize| percent(cap as u64, policy.floor_percent);
         match (trigger, limits) {
@@ -366,6 +386,25 @@ impl Session {
                 ..all
             },
             _ => all,
+        }
+    }
+
+    /// True where the exchange under way is what has to be summarized: windows or the history have
+    /// no room for all of it.
+    fn splits_exchange(&self, trigger: Trigger, view: &View<'_>) -> bool {
+        let Some(request) = view.request_under_way() else {
+            return true;
+        };
+        match trigger {
+            Trigger::Preemptive | Trigger::Command => false,
+            Trigger::Reactive => {
+                let compacting = self.compacting.as_ref();
+                compacting.is_some_and(|it| it.left_out_seq > request.seq)
+            }
+            Trigger::History => {
+                let next = (self.compaction().through_seq + 1).max(view.front_seq());
+                next >= request.seq
+            }
         }
     }
 

@@ -15,12 +15,13 @@ const EARLIER_MAX: usize = 4;
 impl Session {
     /// Sets the summary. `None`, and no change, where the session is no longer in the state that
     /// the summary was made of. `remembers`: keep the summary before it in memory, because no
-    /// store does.
+    /// store does. `is_due`: windows show it at once, not when they would be cut.
     pub fn compact(
         &mut self,
         generation: Generation,
         summary: &Arc<Summary>,
         remembers: bool,
+        is_due: bool,
     ) -> Option<Change> {
         let mut status = self.compaction();
         status.running = false;
@@ -36,6 +37,10 @@ impl Session {
         status.summaries = summary.number;
         status.through_seq = summary.through_seq;
         status.at_seq = self.head.last_seq;
+        if is_due {
+            let windows = self.windows.get_or_insert_default();
+            windows.show_at_once(summary.number);
+        }
         let compacting = self.compacting.get_or_insert_default();
         let before = compacting.summary.replace(Arc::clone(summary));
         compacting.earlier.extend(before.filter(|_| remembers));

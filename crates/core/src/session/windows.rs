@@ -6,7 +6,7 @@ use super::Session;
 use crate::change::Change;
 use crate::error::CoreError;
 use crate::time::{Now, Steady};
-use crate::window::{Ask, ScaleId, Window, Windows};
+use crate::window::{Ask, NextCut, ScaleId, Window, Windows};
 
 impl Session {
     /// The turns, with their content, that a window of this budget may need and that have no
@@ -30,6 +30,17 @@ impl Session {
         let compacting = self.compacting.as_ref();
         let summary = compacting.and_then(|compacting| compacting.summary.as_ref());
         windows.window(&self.history, self.head.last_seq, summary, ask)
+    }
+
+    /// What the next cut of its windows would do if it were made now; `None` where they slide.
+    ///
+    /// # Errors
+    /// [`CoreError::CurrentTurnTooLarge`].
+    pub fn next_cut(&mut self, ask: &Ask<'_>) -> Result<Option<NextCut>, CoreError> {
+        let windows = self.windows.get_or_insert_default();
+        let compacting = self.compacting.as_ref();
+        let summary = compacting.and_then(|compacting| compacting.summary.as_ref());
+        windows.next_cut(&self.history, self.head.last_seq, summary, ask)
     }
 
     /// What it remembers of its windows; `None` before the first.

@@ -76,10 +76,18 @@ pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
     let view = composer.view;
     let older = view.tail_from(0);
     let older = older.take_while(|record| record.seq <= through);
-    let kept = older.filter(|record| view.is_kept(record) || record.role == Role::System);
+    // What is being answered is shown also where its first steps were summarized.
+    let request = view.request_under_way().map(|request| request.seq);
+    let kept = older.filter(|record| {
+        view.is_kept(record) || record.role == Role::System || Some(record.seq) == request
+    });
+    let passed = view.passed_request();
+    let passed = passed.filter(|&seq| seq <= through && Some(seq) == request);
+    let mut kept: Vec<u64> = kept.map(|record| record.seq).chain(passed).collect();
+    kept.sort_unstable();
     Cut {
         seq: through + 1,
-        kept: kept.map(|record| record.seq).collect(),
+        kept,
         summary: block.summary.number,
         through_seq: through,
         ..Cut::default()

@@ -3,11 +3,15 @@
 //! Cheapest first: results in other words, then turns that leave from the front of the
 //! tail, or, by salience, the least important ones. A cut goes down to the floor, so that
 //! the next one is far away.
+//!
+//! The exchange under way, from the last user turn on, stays: where it alone is too large, its
+//! older results are shortened, then what its older turns say, then the request; only after that
+//! do its oldest steps leave, and never the request.
 
 use crate::error::CoreError;
 use crate::history::TurnRecord;
 
-use super::cut::{Cut, Excerpt};
+use super::cut::{Cut, Excerpt, Found};
 use super::items::{Composer, Item};
 use super::reduce;
 use super::salience;
@@ -16,6 +20,9 @@ use super::{Ask, Policy};
 
 /// Tokens below which an excerpt says nothing.
 const EXCERPT_TOKENS_MIN: u64 = 48;
+/// How the older steps of the exchange under way are shortened, one after the other: tokens of a
+/// turn's results, or of all that it says.
+const SHORTENED: [(u32, bool); 3] = [(384, false), (96, false), (96, true)];
 
 /// What a window may hold after a cut.
 #[derive(Clone, Copy, Debug)]
@@ -35,15 +42,18 @@ pub(super) struct Target {
 pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<Cut, CoreError> {
     let from = Cut {
         excerpt: None,
-        was_not_enough: false,
+        found: Found::default(),
         ..from.clone()
     };
     let mut maker = Maker::new(composer, from, ask);
-    let target = target(ask);
+    let mut target = target(ask);
     if maker.tokens() > target.tokens {
         maker.reduce();
     }
     maker.made.excerpt = maker.excerpt_ahead();
+    if maker.made.excerpt.is_some() {
+        target.tokens = ask.midway();
+    }
     let unthinned = maker.made.clone();
     if ask.policy == Policy::Salience {
         // What first in, first out is about to take leaves first, however important it is.
@@ -59,6 +69,8 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
         maker.made = unthinned;
         maker.begin_within(target);
     }
+    maker.lengthen_excerpt(target.tokens);
+    maker.shorten_exchange();
     maker.fit()
 }
 
@@ -70,10 +82,26 @@ pub(super) fn reword(
     floor: u64,
     ask: &Ask<'_>,
 ) -> Option<Cut> {
+    let from = Cut {
+        found: Found::default(),
+        ..from.clone()
+    };
+    let before = from.reduced.clone();
+    let mut maker = Maker::new(composer, from, ask);
+    maker.reduce();
+    let is_less = maker.made.reduced != before;
+    (is_less && maker.tokens() <= floor).then_some(maker.made)
+}
+
+/// Shows results in other words, and where that is not enough less of the older steps of the
+/// exchange under way. No turn leaves while there is room for all of them.
+pub(super) fn shorten(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Cut {
     let mut maker = Maker::new(composer, from.clone(), ask);
     maker.reduce();
-    let is_less = maker.made.reduced != from.reduced;
-    (is_less && maker.tokens() <= floor).then_some(maker.made)
+    if maker.tokens() <= ask.watermark() {
+        maker.shorten_exchange();
+    }
+    maker.made
 }
 
 /// The last turns and nothing else: decided anew for each window.
@@ -82,7 +110,8 @@ pub(super) fn reword(
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Result<Cut, CoreError> {
     let mut maker = Maker::new(composer, Cut::default(), ask);
-    if let Some(start) = maker.last_units(turns.into()) {
+    maker.forget_request();
+    if let Some(start) = maker.last_units(ask.budget, turns.into()) {
         maker.begin_at(start.seq);
     }
     maker.fit()
@@ -107,13 +136,31 @@ pub(super) struct Maker<'a> {
     pub(super) composer: &'a Composer<'a>,
     pub(super) ask: &'a Ask<'a>,
     pub(super) made: Cut,
-    /// The turn that is said now, with all it must travel with.
+    /// What always stays: the turn that is said now, with all it must travel with, and the
+    /// request that is being answered.
     pub(super) unit: Vec<u64>,
+    /// That request.
+    request: Option<&'a TurnRecord>,
+    /// The turn that is said now, with all it must travel with.
+    current: Vec<u64>,
 }
 
 impl<'a> Maker<'a> {
     /// Begins with what was decided before.
     fn new(composer: &'a Composer<'a>, from: Cut, ask: &'a Ask<'a>) -> Self {
+        let current = composer.current_unit();
+        let request = match composer.view.request_under_way() {
+            Some(request) => Some(request),
+            // Answered: it stays until the next one, unless a summary stands for it.
+            None => composer
+                .view
+                .request()
+                .filter(|request| request.seq > composer.through_seq()),
+        };
+        let mut unit = current.clone();
+        unit.extend(request.map(|request| request.seq));
+        unit.sort_unstable();
+        unit.dedup();
         Self {
             composer,
             ask,
@@ -122,8 +169,24 @@ impl<'a> Maker<'a> {
                 made_at: composer.view.last_seq,
                 ..from
             },
-            unit: composer.current_unit(),
+            unit,
+            request,
+            current,
         }
+    }
+
+    /// From now on the request is a turn like any other.
+    fn forget_request(&mut self) {
+        self.request = None;
+        self.unit.clone_from(&self.current);
+    }
+
+    /// The first turn of the tail that belongs to the exchange under way; `u64::MAX` where none
+    /// is.
+    pub(super) fn exchange_seq(&self) -> u64 {
+        let first = self.request.map(|request| request.seq.max(self.made.seq));
+        let first = first.and_then(|seq| self.composer.view.tail_from(seq).next());
+        first.map_or(u64::MAX, |first| first.seq)
     }
 
     /// Tokens of the window that it makes.
@@ -140,16 +203,17 @@ impl<'a> Maker<'a> {
     fn is_worth_it(&self, target: Target) -> bool {
         let composed = self.composer.compose(&self.made);
         let is_joined = self.made.holes.len() >= salience::HOLES_MAX;
-        composed.is_whole && (!is_joined || self.ask.fixed + composed.tokens >= target.tokens / 2)
+        let tokens = self.ask.fixed + composed.tokens;
+        let is_enough = tokens <= self.ask.watermark().max(target.tokens);
+        composed.is_whole && is_enough && (!is_joined || tokens >= target.tokens / 2)
     }
 
-    /// The longest tail of whole units within the budget and `turns_max` turns; at least the
-    /// current unit.
-    fn last_units(&self, turns_max: u64) -> Option<TailStart> {
+    /// The longest tail of whole units within so many tokens and turns; at least the current unit.
+    fn last_units(&self, tokens_max: u64, turns_max: u64) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
         let mut best = starts.next();
         while let Some(start) = starts.next() {
-            if start.tokens > self.ask.budget || starts.turns > turns_max {
+            if start.tokens > tokens_max || starts.turns > turns_max {
                 break;
             }
             best = Some(start);
@@ -170,19 +234,26 @@ impl<'a> Maker<'a> {
     }
 
     /// The longest tail of whole exchanges that is small enough, else of whole units, else the
-    /// current unit.
+    /// exchange under way, as far as the caps on turns have room for it.
     fn start_within(&self, target: Target) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
         let mut exchange = None;
         let mut unit = None;
         let mut current = None;
+        let exchange_seq = self.exchange_seq();
+        let mut is_inside = true;
         while let Some(start) = starts.next() {
-            let fits = start.tokens <= target.tokens
-                && starts.turns <= target.turns
-                && starts.bytes <= target.bytes;
-            if fits {
+            let has_place = starts.turns <= target.turns && starts.bytes <= target.bytes;
+            let is_first = std::mem::replace(&mut is_inside, start.seq > exchange_seq);
+            if is_first && has_place {
+                current = Some(start);
+                if is_inside {
+                    continue;
+                }
+            }
+            if has_place && start.tokens <= target.tokens {
                 unit = Some(start);
-                if starts.at_exchange {
+                if starts.at_exchange || is_first {
                     exchange = Some(start);
                 }
             } else if current.is_some() {
@@ -221,13 +292,131 @@ impl<'a> Maker<'a> {
     fn excerpt_ahead(&self) -> Option<Excerpt> {
         let least = self.smallest()?;
         let anchor = self.composer.view.anchor()?;
-        if self.unit.contains(&anchor.seq) || least.tokens <= self.ask.budget {
+        if self.current.contains(&anchor.seq) || least.tokens <= self.ask.budget {
             return None;
         }
         let tokens = self.composer.tokens(anchor);
         let others = least.tokens.saturating_sub(tokens);
-        let wanted = self.ask.floor().saturating_sub(others) / 2;
+        let wanted = self.ask.midway().saturating_sub(others) / 2;
         excerpt(anchor, tokens, wanted.max(EXCERPT_TOKENS_MIN), self.ask)
+    }
+
+    /// Gives the anchor's excerpt the room that the tail has left.
+    fn lengthen_excerpt(&mut self, tokens_max: u64) {
+        let anchor = self.composer.view.anchor();
+        let shown = self
+            .made
+            .excerpt
+            .as_ref()
+            .and_then(|made| made.shown.as_ref());
+        let (Some(anchor), Some(shown)) = (anchor, shown) else {
+            return;
+        };
+        let room = tokens_max.saturating_sub(self.tokens());
+        if room < EXCERPT_TOKENS_MIN {
+            return;
+        }
+        let tokens = self.composer.tokens(anchor);
+        let longer = excerpt(anchor, tokens, shown.tokens + room, self.ask);
+        self.made.excerpt = longer.or(self.made.excerpt.take());
+    }
+
+    /// Where the exchange under way is all that is left of the tail and too much: shortens its
+    /// older steps, then the request, and lets its oldest steps leave where that is not enough.
+    /// Long results are shortened before all the room is used, so that the next cut is not at once.
+    fn shorten_exchange(&mut self) {
+        let Some(request) = self.request else { return };
+        let enough = self.ask.midway();
+        if self.tokens() <= enough {
+            return;
+        }
+        for (place, (size, is_whole)) in SHORTENED.into_iter().enumerate() {
+            if place > 0 && self.tokens() <= self.ask.watermark() {
+                return;
+            }
+            // No further than it has to be.
+            let goal = if place > 0 { enough } else { self.ask.floor() };
+            self.shorten_steps(request.seq, size, is_whole, goal);
+            if self.tokens() <= enough {
+                return;
+            }
+        }
+        if self.tokens() <= self.ask.watermark() {
+            return;
+        }
+        self.shorten_request(enough, enough / 4);
+        if self.tokens() > enough {
+            self.leave_steps(enough);
+        }
+        self.shorten_request(self.ask.budget, EXCERPT_TOKENS_MIN);
+        if self.tokens() > self.ask.budget
+            && self
+                .composer
+                .view
+                .anchor()
+                .is_none_or(|anchor| anchor.seq != request.seq)
+        {
+            // There is no room even for an excerpt of it beside the turn that is said now.
+            self.forget_request();
+            self.leave_steps(enough);
+        }
+    }
+
+    /// Shows the older steps with at most about so many tokens each, the oldest first, until the
+    /// window has come down to the goal.
+    fn shorten_steps(&mut self, request_seq: u64, size: u32, is_whole: bool, goal: u64) {
+        let (composer, ask) = (self.composer, self.ask);
+        let view = composer.view;
+        let mut tokens = self.tokens();
+        for record in view.tail_from(self.made.seq.max(request_seq + 1)) {
+            if tokens <= goal {
+                return;
+            }
+            let stays = view.is_kept(record) || self.current.contains(&record.seq);
+            let is_meant = is_whole || !record.answers().is_empty();
+            if is_meant && !stays && !self.made.leaves_out(record.seq) {
+                tokens -= reduce::shrink(composer, &mut self.made, record, size, is_whole, ask);
+            }
+        }
+    }
+
+    /// Shows an excerpt of the request, of at least so many tokens, where the window has more than
+    /// `enough`.
+    fn shorten_request(&mut self, enough: u64, tokens_min: u64) {
+        let (composer, ask) = (self.composer, self.ask);
+        let total = self.tokens();
+        let Some(request) = self.request.filter(|_| total > enough) else {
+            return;
+        };
+        if self.current.contains(&request.seq) || composer.view.is_kept(request) {
+            return;
+        }
+        let shown = composer.shown_tokens(&self.made, request);
+        let room = enough.saturating_sub(total - shown);
+        let wanted = room.max(tokens_min).max(EXCERPT_TOKENS_MIN);
+        if composer
+            .view
+            .anchor()
+            .is_some_and(|anchor| anchor.seq == request.seq)
+        {
+            if shown > wanted {
+                let made = excerpt(request, composer.tokens(request), wanted, ask);
+                self.made.excerpt = made.or(self.made.excerpt.take());
+            }
+            return;
+        }
+        let mut size = u32::try_from(wanted).unwrap_or(u32::MAX);
+        while size > 8 && composer.shown_tokens(&self.made, request) > wanted {
+            reduce::shrink(composer, &mut self.made, request, size, true, ask);
+            size = size / 4 * 3;
+        }
+    }
+
+    /// Lets the oldest steps leave until the window has so many tokens.
+    fn leave_steps(&mut self, enough: u64) {
+        if let Some(start) = self.last_units(enough, u64::MAX) {
+            self.begin_at(start.seq);
+        }
     }
 
     /// The cut, with an excerpt of the anchor where that is what it takes to fit.
@@ -255,7 +444,8 @@ impl<'a> Maker<'a> {
         if room < EXCERPT_TOKENS_MIN {
             return Err(self.too_large(others + EXCERPT_TOKENS_MIN));
         }
-        let left = self.ask.floor().saturating_sub(others);
+        // All the room but some for what is said next.
+        let left = self.ask.midway().saturating_sub(others).max(room / 2);
         let wanted = left.clamp(EXCERPT_TOKENS_MIN, room);
         self.made.excerpt = excerpt(anchor, tokens, wanted, self.ask)
             .or_else(|| excerpt(anchor, tokens, room, self.ask));
@@ -285,8 +475,9 @@ impl<'a> Maker<'a> {
 
 /// An excerpt of at most `wanted` tokens: its bytes shrink until it fits.
 fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Option<Excerpt> {
-    let bytes = anchor.content.len() as u64;
-    let mut bytes = bytes.saturating_mul(wanted) / tokens.max(1);
+    let bytes = reduce::text_bytes(anchor, ask);
+    // What has no words, such as an image, becomes a line.
+    let mut bytes = (bytes.saturating_mul(wanted) / tokens.max(1)).max(1);
     while bytes > 0 {
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let shown = reduce::excerpt(anchor, size, ask)?;

@@ -6,7 +6,15 @@ use std::sync::Arc;
 
 use super::Policy;
 
+/// Stands for the place of a result where the whole turn is an excerpt.
+pub(super) const WHOLE: usize = u32::MAX as usize;
+
 impl Reduced {
+    /// True when the whole turn is an excerpt.
+    pub(super) fn is_excerpt(&self) -> bool {
+        self.results.iter().any(|(place, _)| *place == WHOLE)
+    }
+
     /// True when a later call has made one of its results old.
     pub(super) fn is_superseded(&self) -> bool {
         let mut results = self.results.iter();
@@ -35,14 +43,26 @@ pub struct Cut {
     pub summary: u32,
     /// The last turn that it stands for.
     pub through_seq: u64,
-    /// True once results in other words were found not to be enough. Forgotten by a restart.
-    pub was_not_enough: bool,
+    /// What was found out since it was decided. Forgotten by a restart.
+    pub found: Found,
+}
+
+/// What was found out of the next cut, so that not every window has to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// The window's tokens when it was last tried whether results in other words are enough.
+    pub(super) tried_at: u64,
+    /// Whether they were.
+    pub(super) is_reword_enough: bool,
+    /// A summary that is ready for the next cut, and the tokens that it will save.
+    pub(super) ready: Option<(u32, u64)>,
 }
 
 /// How the results of one turn are shown.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reduced {
-    /// Which of its results, and how.
+    /// Which of its results, and how; the place `u32::MAX` is all that the turn
+    /// says, as an excerpt.
     pub results: Vec<(usize, How)>,
     /// What that makes of the turn; made anew after a restart.
     pub shown: Option<Shown>,
@@ -126,8 +146,13 @@ impl Cut {
         next >= end
     }
 
-    /// True where it shows everything as it was said.
+    /// True where it shows everything as it was said, and no summary.
     pub(super) fn is_whole(&self) -> bool {
-        self.made_at == 0
+        self.made_at == 0 && self.summary == 0
+    }
+
+    /// True where it leaves turns out for which its summary does not stand.
+    pub(super) fn leaves_out_any(&self) -> bool {
+        self.seq > self.through_seq + 1 || !self.holes.is_empty()
     }
 }

@@ -56,7 +56,7 @@ pub(super) struct Composer<'a> {
     pub(super) overheads: Overheads,
     /// Decodes a turn.
     pub(super) open: fn(&[u8]) -> Option<Turn>,
-    /// True where the anchor is shown though the cut has passed it.
+    /// True where the anchor and the request are shown though the cut has passed them.
     pub(super) with_anchor: bool,
     /// What stands for the oldest turns.
     pub(super) block: Option<&'a Block>,
@@ -141,9 +141,12 @@ impl<'a> Composer<'a> {
 
     /// The turns before the tail that are shown, ascending.
     pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
-        let anchor = self.view.anchor().map(|anchor| anchor.seq);
+        let anchor = self.view.anchor().filter(|_| self.with_anchor);
+        let anchor = anchor.map(|anchor| anchor.seq);
+        // A request that first in, first out has passed is shown where the cut shows it.
         let is_shown = |record: &&TurnRecord| {
-            self.with_anchor || Some(record.seq) != anchor || record.seq >= cut.seq
+            let is_always = self.view.is_kept(record) || Some(record.seq) == anchor;
+            is_always || record.seq >= cut.seq || cut.keeps(record.seq)
         };
         let apart = self.view.apart.iter().copied();
         let mut apart: Vec<&'a TurnRecord> = apart.filter(is_shown).collect();
@@ -174,6 +177,11 @@ impl<'a> Composer<'a> {
         }
         unit.sort_unstable();
         unit
+    }
+
+    /// The last turn that the summary stands for; 0 without one.
+    pub(super) fn through_seq(&self) -> u64 {
+        self.block.map_or(0, Block::through_seq)
     }
 
     /// The tokens of a turn as it was said; a turn that was not counted is not small.
@@ -348,7 +356,7 @@ impl<'a> Draft<'_, 'a> {
         }
         self.out.has_gaps = true;
         // What the summary stands for is not left out.
-        let summarized = self.composer.block.map_or(0, Block::through_seq);
+        let summarized = self.composer.through_seq();
         self.gap += end.saturating_sub(first.max(summarized + 1));
         self.has_lost |= self.note_lost(first, end);
     }

@@ -12,7 +12,7 @@ use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
 use super::items::Composer;
-use super::plan::{Last, Planned, Sent, Window, plan};
+use super::plan::{Last, NextCut, Planned, Sent, Summaries, Window, next_cut, plan};
 use super::{Ask, Policy};
 
 /// Cuts that a session remembers; the one used longest ago is forgotten for another.
@@ -26,10 +26,12 @@ pub struct Windows {
     /// The one used last is last.
     cuts: Vec<Entry>,
     counts: Vec<Counts>,
-    /// The summary as windows show it, for each scale.
+    /// The newest summary as windows show it, and those that windows still show, for each scale.
     blocks: Vec<Arc<Block>>,
     /// Number, scale and tokens of a summary that was weighed when it was made.
     weighed: Option<(u32, ScaleId, u64)>,
+    /// Summaries up to this number are shown at once, because a call asked for the last of them.
+    due: u32,
     /// True when a store does not know the cuts as they are.
     is_changed: bool,
     /// What a store knows of when the session was used.
@@ -139,6 +141,11 @@ impl Windows {
         }
     }
 
+    /// The summary with this number is shown by the next window of each model, not at its next cut.
+    pub(crate) fn show_at_once(&mut self, number: u32) {
+        self.due = number;
+    }
+
     /// Notes what a summary's turn weighs, so that no window has to.
     pub(crate) fn note_summary(&mut self, number: u32, scale: ScaleId, tokens: u64) {
         self.weighed = Some((number, scale, tokens));
@@ -164,10 +171,73 @@ impl Windows {
         summary: Option<&Arc<Summary>>,
         ask: &Ask<'_>,
     ) -> Result<Window, CoreError> {
+        let planned = self.look(
+            history,
+            last_seq,
+            summary,
+            ask,
+            |composer, summaries, last| {
+                match plan(composer, summaries, last, ask) {
+                    // A smaller model may have no room for it. The turns said now matter more.
+                    Err(CoreError::CurrentTurnTooLarge { .. }) if summaries.newest.is_some() => {
+                        let without = Summaries {
+                            newest: None,
+                            ..summaries
+                        };
+                        let mut planned = plan(composer, without, last, ask)?;
+                        planned.window.report.degraded = true;
+                        let note = "there is no room for the summary of the oldest turns";
+                        planned.window.report.notes.push(note.to_owned());
+                        Ok(planned)
+                    }
+                    planned => planned,
+                }
+            },
+        );
+        let Planned { window, cut } = planned?;
+        if ask.keep {
+            self.remember(cut, last_seq, &window, ask);
+        }
+        Ok(window)
+    }
+
+    /// What the next cut would do if it were made now; `None` where windows slide.
+    ///
+    /// # Errors
+    /// [`CoreError::CurrentTurnTooLarge`].
+    pub fn next_cut(
+        &mut self,
+        history: &History,
+        last_seq: u64,
+        summary: Option<&Arc<Summary>>,
+        ask: &Ask<'_>,
+    ) -> Result<Option<NextCut>, CoreError> {
+        self.look(
+            history,
+            last_seq,
+            summary,
+            ask,
+            |composer, summaries, last| next_cut(composer, summaries, last, ask),
+        )
+    }
+
+    /// Plans something with what is known of the session's windows.
+    fn look<T>(
+        &mut self,
+        history: &History,
+        last_seq: u64,
+        summary: Option<&Arc<Summary>>,
+        ask: &Ask<'_>,
+        plan: impl FnOnce(&Composer<'_>, Summaries<'_>, Last<'_>) -> T,
+    ) -> T {
         let view = history.view(last_seq);
         // The plain last turns, and nothing else.
         let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
         let block = summary.map(|summary| self.block(summary, ask));
+        let entry = self.index(ask).map(|index| &self.cuts[index]);
+        let shown = entry.map_or(0, |entry| entry.cut.summary);
+        let mut known = self.blocks.iter();
+        let shown = known.find(|block| block.is_on(ask.scale) && block.summary.number == shown);
         let unknown = Counts::new(ask.scale, &view);
         let composer = Composer {
             view: &view,
@@ -175,35 +245,25 @@ impl Windows {
             overheads: ask.overheads,
             open: ask.codec.open,
             with_anchor: !matches!(ask.policy, Policy::SlidingWindow { .. }),
-            block: block.as_deref(),
+            block: None,
         };
-        let mut keys = self.cuts.iter().map(|entry| &entry.key);
-        let index = keys.position(|key| key.is(ask.model, ask.policy));
-        let entry = index.map(|index| &self.cuts[index]);
+        let summaries = Summaries {
+            newest: block.as_deref(),
+            shown: shown.map(|block| &**block),
+            is_due: summary.is_some_and(|summary| summary.number <= self.due),
+        };
         let whole = Cut::default();
         let last = Last {
             cut: entry.map_or(&whole, |entry| &entry.cut),
             sent: entry.and_then(|entry| entry.sent),
+            is_known: entry.is_some(),
         };
-        let Planned { window, cut } = match plan(&composer, last, ask) {
-            // A smaller model may have no room for it. The turns said now matter more.
-            Err(CoreError::CurrentTurnTooLarge { .. }) if block.is_some() => {
-                let without = Composer {
-                    block: None,
-                    ..composer
-                };
-                let mut planned = plan(&without, last, ask)?;
-                planned.window.report.degraded = true;
-                let note = "there is no room for the summary of the oldest turns";
-                planned.window.report.notes.push(note.to_owned());
-                planned
-            }
-            planned => planned?,
-        };
-        if ask.keep {
-            self.remember(index, cut, last_seq, &window, ask);
-        }
-        Ok(window)
+        plan(&composer, summaries, last)
+    }
+
+    fn index(&self, ask: &Ask<'_>) -> Option<usize> {
+        let mut keys = self.cuts.iter().map(|entry| &entry.key);
+        keys.position(|key| key.is(ask.model, ask.policy))
     }
 
     /// The summary, encoded and weighed once.
@@ -216,22 +276,21 @@ impl Windows {
             .weighed
             .filter(|(number, scale, _)| (*number, *scale) == (summary.number, ask.scale));
         let made = Arc::new(Block::new(summary, known.map(|(_, _, tokens)| tokens), ask));
-        self.blocks.retain(|block| !block.is_on(ask.scale));
-        if self.blocks.len() >= SCALES_MAX {
+        let is_shown = |block: &Arc<Block>| {
+            let number = block.summary.number;
+            self.cuts.iter().any(|entry| entry.cut.summary == number)
+        };
+        self.blocks
+            .retain(|block| !block.is_on(ask.scale) || is_shown(block));
+        if self.blocks.len() >= SCALES_MAX + CUTS_MAX {
             self.blocks.remove(0);
         }
         self.blocks.push(Arc::clone(&made));
         made
     }
 
-    fn remember(
-        &mut self,
-        index: Option<usize>,
-        cut: Cut,
-        last_seq: u64,
-        window: &Window,
-        ask: &Ask<'_>,
-    ) {
+    fn remember(&mut self, cut: Cut, last_seq: u64, window: &Window, ask: &Ask<'_>) {
+        let index = self.index(ask);
         if self.cuts.len() >= CUTS_MAX && index.is_none() {
             // A cut that is forgotten here must not come back with a restart.
             self.is_changed |= self.cuts.remove(0).lasts();

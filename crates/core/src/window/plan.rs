@@ -8,7 +8,7 @@ use crate::mark::Mark;
 use crate::turn::Turn;
 
 use super::block::Block;
-use super::cut::{Cut, Reduced};
+use super::cut::{Cut, Found, Reduced};
 use super::items::{Composed, Composer, Item, Kind, Overheads};
 use super::report::{Blocks, Omission, OmissionReason, Report};
 use super::{Ask, Policy, block, choose, content, words};
@@ -31,6 +31,10 @@ pub struct Window {
     pub tokens_saved: u64,
     /// All its tokens, as counted.
     pub counted: u64,
+    /// How many of them a summary that is ready will save at the next cut.
+    pub ready_saves: u64,
+    /// True where results in other words will be enough at the next cut.
+    pub is_reword_enough: bool,
 }
 
 /// A turn of a window.
@@ -90,92 +94,265 @@ pub(super) struct Last<'a> {
     pub(super) cut: &'a Cut,
     /// `None` where it was not sent.
     pub(super) sent: Option<Sent>,
+    /// False where there was none.
+    pub(super) is_known: bool,
+}
+
+/// The summaries that a window may show.
+#[derive(Clone, Copy)]
+pub(super) struct Summaries<'a> {
+    /// The newest.
+    pub(super) newest: Option<&'a Block>,
+    /// The one that the window before shows, where that is an older one.
+    pub(super) shown: Option<&'a Block>,
+    /// True where the newest is to be shown at once.
+    pub(super) is_due: bool,
+}
+
+/// What the next cut is likely to do. All figures in tokens unless named otherwise.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NextCut {
+    /// A window of more is cut.
+    pub at_tokens: u64,
+    /// Turns until then, if they are as long as the last ones; `None` where nothing was said yet.
+    pub in_turns: Option<u64>,
+    /// What a cut would leave now.
+    pub tokens_after: u64,
+    /// True where a summary is ready that takes the place of turns then.
+    pub is_summary_ready: bool,
+    /// What a cut would take now that the window shows.
+    pub omissions: Vec<Omission>,
+}
+
+/// Turns whose mean tells how long the next ones are.
+const LAST_TURNS: usize = 20;
+
+/// What a cut would do if it were made now; `None` where windows slide.
+///
+/// # Errors
+/// [`CoreError::CurrentTurnTooLarge`].
+pub(super) fn next_cut(
+    composer: &Composer<'_>,
+    summaries: Summaries<'_>,
+    last: Last<'_>,
+    ask: &Ask<'_>,
+) -> Result<Option<NextCut>, CoreError> {
+    if matches!(ask.policy, Policy::SlidingWindow { .. }) {
+        return Ok(None);
+    }
+    let now = decide(*composer, summaries, last, ask)?;
+    let newest = Composer {
+        block: summaries.newest,
+        ..*composer
+    };
+    let then = cut_now(now.composer, newest, &now.cut, true, ask)?;
+    let shown = omissions(&now.composer, &now.cut, &now.composed);
+    let mut taken = omissions(&then.composer, &then.cut, &then.composed);
+    taken.retain(|omission| !shown.contains(omission));
+    let tail = composer.view.tail_from(0).rev().take(LAST_TURNS);
+    let lengths: Vec<u64> = tail.map(|record| composer.tokens(record)).collect();
+    let used = ask.fixed + now.composed.tokens;
+    let room = ask.watermark().saturating_sub(used);
+    let all: u64 = lengths.iter().sum();
+    let in_turns = (all > 0).then(|| room * lengths.len() as u64 / all);
+    Ok(Some(NextCut {
+        at_tokens: ask.shown(ask.watermark()),
+        in_turns,
+        tokens_after: ask.shown(ask.fixed + then.composed.tokens),
+        is_summary_ready: then.cut.summary != now.cut.summary,
+        omissions: taken,
+    }))
 }
 
 /// What a window shall be.
 struct Decided<'a> {
+    /// With the summary that it shows.
+    composer: Composer<'a>,
     cut: Cut,
     composed: Composed<'a>,
     /// True where it may show what was sent in other words.
     is_other: bool,
 }
 
-/// Plans a window after another one.
+impl<'a> Decided<'a> {
+    fn anew(composer: Composer<'a>, cut: Cut) -> Self {
+        Self {
+            composed: composer.compose(&cut),
+            composer,
+            cut,
+            is_other: true,
+        }
+    }
+}
+
+/// Plans a window after another one. The composer shows no summary yet.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn plan(
     composer: &Composer<'_>,
+    summaries: Summaries<'_>,
     last: Last<'_>,
     ask: &Ask<'_>,
 ) -> Result<Planned, CoreError> {
-    let decided = decide(composer, last.cut, ask)?;
-    Ok(finish(composer, decided, last, ask))
+    let decided = decide(*composer, summaries, last, ask)?;
+    Ok(finish(decided, summaries, last, ask))
 }
 
 fn decide<'a>(
-    composer: &Composer<'a>,
-    last: &Cut,
+    composer: Composer<'a>,
+    summaries: Summaries<'a>,
+    last: Last<'_>,
     ask: &Ask<'_>,
 ) -> Result<Decided<'a>, CoreError> {
-    let anew = |cut: Cut| Decided {
-        composed: composer.compose(&cut),
-        cut,
-        is_other: true,
+    if let Policy::SlidingWindow { turns } = ask.policy {
+        let cut = choose::slide(&composer, turns, ask)?;
+        return Ok(Decided::anew(composer, cut));
+    }
+    let newest = Composer {
+        block: summaries.newest,
+        ..composer
     };
-    let mut cut = last.clone();
+    let mut cut = last.cut.clone();
     // Much more room than the last cut had: what it left out may come back.
     let is_roomy = cut.budget > 0 && ask.budget >= cut.budget.saturating_add(cut.budget / 4);
-    if is_roomy || cut.summary != composer.block.map_or(0, |block| block.summary.number) {
-        cut = block::fresh(composer);
+    if is_roomy || summaries.must_show_newest(last) {
+        cut = block::fresh(&newest);
     }
-    content::remake(composer, &mut cut, ask);
-    if let Policy::SlidingWindow { turns } = ask.policy {
-        return choose::slide(composer, turns, ask).map(anew);
+    let is_newest = cut.summary == number(summaries.newest);
+    let block = if is_newest {
+        summaries.newest
+    } else {
+        summaries.shown
+    };
+    let now = Composer { block, ..composer };
+    content::remake(&now, &mut cut, ask);
+    let composed = now.compose(&cut);
+    let is_small = ask.fixed + composed.tokens <= ask.watermark();
+    if is_small && holds(now.view, &cut, &composed, ask) && (is_newest || !cut.leaves_out_any()) {
+        look_ahead(&now, &newest, &mut cut, &composed, ask);
+        return Ok(Decided {
+            is_other: (cut.made_at, cut.summary) != (last.cut.made_at, last.cut.summary),
+            composer: now,
+            cut,
+            composed,
+        });
     }
-    let mut composed = composer.compose(&cut);
-    let is_soft = |(mark, _): &(u64, u64)| ask.fixed + composed.tokens >= *mark;
-    if let Some((_, floor)) = ask.soft().filter(is_soft)
-        && !cut.was_not_enough
-    {
-        match choose::reword(composer, &cut, floor, ask) {
-            Some(made) => {
-                cut = made;
-                composed = composer.compose(&cut);
-            }
-            None => cut.was_not_enough = true,
+    cut_now(now, newest, &cut, !is_small, ask)
+}
+
+/// Makes a cut, because the window `is_large` or has lost turns.
+fn cut_now<'a>(
+    now: Composer<'a>,
+    newest: Composer<'a>,
+    cut: &Cut,
+    is_large: bool,
+    ask: &Ask<'_>,
+) -> Result<Decided<'a>, CoreError> {
+    if cut.summary == number(newest.block) {
+        return choose::cut(&now, cut, ask).map(|cut| Decided::anew(now, cut));
+    }
+    // The prefix breaks in any case. Results in other words take less away than a summary does.
+    if is_large && let Some(made) = choose::reword(&now, cut, ask.floor(), ask) {
+        let made = Decided::anew(now, made);
+        if holds(now.view, &made.cut, &made.composed, ask) && !made.cut.leaves_out_any() {
+            return Ok(made);
         }
     }
-    if !holds(composer.view, &cut, &composed, ask) {
-        return choose::cut(composer, &cut, ask).map(anew);
+    let mut fresh = Decided::anew(newest, block::fresh(&newest));
+    if ask.fixed + fresh.composed.tokens > ask.midway() {
+        // Else the next cut would be at once.
+        fresh = Decided::anew(newest, choose::shorten(&newest, &fresh.cut, ask));
     }
-    Ok(Decided {
-        is_other: (cut.made_at, cut.summary) != (last.made_at, last.summary),
-        cut,
-        composed,
-    })
+    let is_small = ask.fixed + fresh.composed.tokens <= ask.watermark();
+    if is_small && holds(newest.view, &fresh.cut, &fresh.composed, ask) {
+        return Ok(fresh);
+    }
+    choose::cut(&newest, &fresh.cut, ask).map(|cut| Decided::anew(newest, cut))
+}
+
+/// Finds out what the next cut can do, once for a twentieth of the budget.
+fn look_ahead(
+    now: &Composer<'_>,
+    newest: &Composer<'_>,
+    cut: &mut Cut,
+    composed: &Composed<'_>,
+    ask: &Ask<'_>,
+) {
+    let number = number(newest.block);
+    if number == cut.summary {
+        cut.found.ready = None;
+    } else if cut.found.ready.is_none_or(|(ready, _)| ready != number) {
+        let then = newest.compose(&block::fresh(newest)).tokens;
+        cut.found.ready = Some((number, composed.tokens.saturating_sub(then)));
+    }
+    let tokens = ask.fixed + composed.tokens;
+    let saves = cut.found.ready.map_or(0, |(_, saves)| saves);
+    let is_soft = ask
+        .soft()
+        .is_some_and(|soft| tokens - saves.min(tokens) >= soft);
+    if !is_soft {
+        cut.found.is_reword_enough = false;
+    } else if cut.found.tried_at == 0 || tokens > cut.found.tried_at + ask.budget / 20 {
+        cut.found.tried_at = tokens;
+        cut.found.is_reword_enough = choose::reword(now, cut, ask.floor(), ask).is_some();
+    }
+}
+
+/// The number of a summary; 0 for none.
+fn number(block: Option<&Block>) -> u32 {
+    block.map_or(0, |block| block.summary.number)
+}
+
+impl Summaries<'_> {
+    /// True where nothing is gained by another window with the summary before: nothing was sent,
+    /// that one was taken back or is not known any more, or the newest was asked for.
+    fn must_show_newest(&self, last: Last<'_>) -> bool {
+        let (newest, shown) = (number(self.newest), last.cut.summary);
+        let is_lost = shown > 0 && number(self.shown) != shown;
+        newest != shown && (!last.is_known || newest < shown || is_lost || self.is_due)
+    }
 }
 
 /// True when no cut has to be made.
 fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> bool {
     let is_few = match ask.policy {
-        Policy::HeadTail { turns } if turns > 0 => composed.tail_turns <= turns.into(),
+        Policy::HeadTail { turns } if turns > 0 => {
+            composed.tail_turns <= turns.into() || is_exchange_alone(view, cut)
+        }
         _ => true,
     };
     is_few
         && composed.is_whole
-        && ask.fixed + composed.tokens <= ask.watermark()
         && !view.has_lost_since(cut.seq, &cut.holes)
         && cut.kept.iter().all(|&seq| view.record(seq).is_some())
 }
 
+/// True where the tail is the exchange under way, which stays whatever its length.
+fn is_exchange_alone(view: &View<'_>, cut: &Cut) -> bool {
+    let request = view.request();
+    let first = request.and_then(|request| view.tail_from(request.seq).next());
+    first.is_some_and(|first| cut.seq >= first.seq)
+}
+
 /// Fetches the contents and says why.
-fn finish(composer: &Composer<'_>, decided: Decided<'_>, last: Last<'_>, ask: &Ask<'_>) -> Planned {
-    let stable = stable_items(composer, &decided, last);
+fn finish(
+    decided: Decided<'_>,
+    summaries: Summaries<'_>,
+    last: Last<'_>,
+    ask: &Ask<'_>,
+) -> Planned {
+    let composer = &decided.composer;
+    let stable = stable_items(&decided, summaries, last);
     let laid = Laid::out(composer, &decided, stable, ask);
     // Who only looks does not know the bot's prompts.
     let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
     let is_first = last.sent.is_none_or(has_other_prompts);
+    let Found {
+        ready,
+        is_reword_enough,
+        ..
+    } = decided.cut.found;
     let Decided { cut, composed, .. } = &decided;
     let included = composed.turns;
     let results = |reduced: &Reduced| reduced.results.len() as u64;
@@ -208,6 +385,8 @@ fn finish(composer: &Composer<'_>, decided: Decided<'_>, last: Last<'_>, ask: &A
         newly_reduced: newly.map(|(_, reduced)| results(reduced)).sum(),
         tokens_saved: composer.view.tokens().saturating_sub(sent_tokens),
         counted: laid.counted,
+        ready_saves: ready.map_or(0, |(_, saves)| saves),
+        is_reword_enough,
     };
     Planned {
         window,
@@ -314,7 +493,8 @@ struct Stable {
     with_block: bool,
 }
 
-fn stable_items(composer: &Composer<'_>, decided: &Decided<'_>, last: Last<'_>) -> Stable {
+fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>) -> Stable {
+    let composer = &decided.composer;
     let Some(sent) = last.sent else {
         return Stable::default();
     };
@@ -330,7 +510,8 @@ fn stable_items(composer: &Composer<'_>, decided: &Decided<'_>, last: Last<'_>) 
         };
     }
     // As it was then, where no other summary stood there.
-    let block = composer.block.filter(|_| before.summary > 0);
+    let block = summaries.shown.or(composer.block);
+    let block = block.filter(|_| before.summary > 0);
     let old = Composer { block, ..*composer }.compose(before);
     let is_same = |(new, old): &(&Item<'_>, &Item<'_>)| {
         (new.seq, new.kind, new.tokens) == (old.seq, old.kind, old.tokens)
@@ -398,9 +579,12 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
     all.extend(cut.reduced.iter().map(|(&seq, reduced)| {
         Omission::of(
             seq,
-            match reduced.is_superseded() {
-                true => OmissionReason::Superseded,
-                false => OmissionReason::Trimmed,
+            if reduced.is_excerpt() {
+                OmissionReason::Excerpt
+            } else if reduced.is_superseded() {
+                OmissionReason::Superseded
+            } else {
+                OmissionReason::Trimmed
             },
         )
     }));

@@ -10,7 +10,7 @@ use crate::mark::Mark;
 use crate::turn::{Part, PartKind, Turn};
 
 use super::content;
-use super::cut::{Cut, How, Reduced, Shown};
+use super::cut::{Cut, How, Reduced, Shown, WHOLE};
 use super::items::Composer;
 use super::{Ask, trim, words};
 
@@ -85,6 +85,69 @@ pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask:
             made.reduced.insert(seq, Reduced { results, shown });
         }
     }
+}
+
+/// Bytes that a turn says, in words, calls and results.
+pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> u64 {
+    let bytes = |part: &Part| match &part.kind {
+        PartKind::Text(text) | PartKind::Thinking { text, .. } => text.len(),
+        PartKind::ToolUse { input_json, .. } => input_json.len(),
+        PartKind::ToolResult { content, parts, .. } => content.len() + inner_bytes(parts),
+        PartKind::Media { .. } => 0,
+    };
+    let turn = (ask.codec.open)(&record.content);
+    turn.map_or(0, |turn| turn.parts.iter().map(bytes).sum::<usize>() as u64)
+}
+
+/// Shows the results of a turn with at most about so many tokens each, or where it `is_whole` all
+/// that it says. Gives the tokens that this saves.
+pub(super) fn shrink(
+    composer: &Composer<'_>,
+    made: &mut Cut,
+    record: &TurnRecord,
+    size: u32,
+    is_whole: bool,
+    ask: &Ask<'_>,
+) -> u64 {
+    let tokens = composer.tokens(record);
+    let bytes = text_bytes(record, ask) * u64::from(size) / tokens.max(1);
+    let parts = if is_whole {
+        1
+    } else {
+        record.answers().len().max(1)
+    };
+    let bytes = u32::try_from(bytes / parts as u64).unwrap_or(u32::MAX);
+    let how = How::Trimmed {
+        head_bytes: bytes / 3 * 2,
+        tail_bytes: bytes / 3,
+    };
+    let before = made.reduced_turn(record.seq);
+    let before = before.map_or(tokens, |shown| shown.tokens);
+    if before <= size.into() {
+        return 0;
+    }
+    let earlier = made.reduced.get(&record.seq);
+    let superseded = earlier.iter().flat_map(|reduced| &reduced.results);
+    let mut results: Vec<(usize, How)> = superseded
+        .filter(|(_, how)| matches!(how, How::Superseded { .. }))
+        .cloned()
+        .collect();
+    if is_whole {
+        results.push((WHOLE, how));
+    } else {
+        for place in 0..record.answers().len() {
+            if !results.iter().any(|(known, _)| *known == place) {
+                results.push((place, how.clone()));
+            }
+        }
+    }
+    results.sort_by_key(|(place, _)| *place);
+    let shown = show(record, &results, ask).filter(|shown| shown.tokens < before);
+    let Some(shown) = shown else { return 0 };
+    let saved = before - shown.tokens;
+    let shown = Some(shown);
+    made.reduced.insert(record.seq, Reduced { results, shown });
+    saved
 }
 
 /// A turn with its results trimmed or superseded.
@@ -225,17 +288,33 @@ fn inner_bytes(parts: &[Part]) -> usize {
 fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
     let is_old = |(_, how): &(usize, How)| matches!(how, How::Superseded { .. });
     let is_old = results.iter().any(is_old);
+    let whole = results.iter().find(|(place, _)| *place == WHOLE);
+    let whole = whole.map(|(_, how)| how);
     let mut place = 0;
     for part in &mut turn.parts {
+        let is_kept = is_given_back_whole(part);
         let PartKind::ToolResult { content, parts, .. } = &mut part.kind else {
+            if let Some(How::Trimmed {
+                head_bytes,
+                tail_bytes,
+            }) = whole.filter(|_| !is_kept)
+            {
+                shorten(part, *head_bytes as usize, *tail_bytes as usize, mark);
+            }
             continue;
         };
-        if let Some((_, how)) = results.iter().find(|(at, _)| *at == place) {
+        let how = results.iter().find(|(at, _)| *at == place);
+        if let Some(how) = how.map(|(_, how)| how).or(whole) {
             reword(content, parts, how, mark);
         }
         place += 1;
     }
-    words::labelled(turn, if is_old { "superseded" } else { "trimmed" })
+    let label = match (whole.is_some(), is_old) {
+        (true, _) => "excerpt",
+        (false, true) => "superseded",
+        (false, false) => "trimmed",
+    };
+    words::labelled(turn, label)
 }
 
 /// A result that was rich stays rich: its provider's fields say so.
@@ -257,13 +336,18 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
     }
 }
 
-/// Text by its head and tail, media by a line; other parts as they are.
+/// Text by its head and tail, a call's arguments as smaller JSON, media by a line; other parts as
+/// they are.
 fn shorten(part: &mut Part, head: usize, tail: usize, mark: Mark) {
     let is_opaque = !part.extra_json.is_empty();
     let media_type = match &mut part.kind {
         PartKind::Text(text) if text.is_empty() && is_opaque => "",
         PartKind::Text(text) => {
             *text = trim::trim(text, head, tail, mark);
+            return;
+        }
+        PartKind::ToolUse { input_json, .. } => {
+            *input_json = trim::trim_arguments(input_json, head + tail);
             return;
         }
         PartKind::Media { media_type, .. } => media_type,

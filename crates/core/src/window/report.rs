@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::budget::Budget;
 use crate::compaction::Summary;
 
+use super::cut::Reduced;
 use super::{Cut, Policy};
 
 /// Why a window is what it is. All figures in tokens unless named otherwise.
@@ -79,6 +80,14 @@ pub struct Omission {
     pub reason: OmissionReason,
 }
 
+impl Omission {
+    /// True where nothing in the window stands for the turns.
+    pub fn is_left_out(&self) -> bool {
+        use OmissionReason::{Cut, Dropped, Salience};
+        matches!(self.reason, Dropped | Cut | Salience)
+    }
+}
+
 /// Why a window leaves turns out, or shows them in other words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum OmissionReason {
@@ -92,7 +101,7 @@ pub enum OmissionReason {
     Superseded,
     /// A long result was trimmed to its head and tail.
     Trimmed,
-    /// The first user turn did not fit, and is an excerpt.
+    /// It did not fit, and is an excerpt: the first user turn, or one of the exchange under way.
     Excerpt,
     /// The summary stands for them.
     Summarized,
@@ -115,6 +124,14 @@ impl Report {
                         it whole";
             self.notes.push(note.to_owned());
         }
+        if cut.reduced.values().any(Reduced::is_excerpt) {
+            self.degraded = true;
+            let note = "turns of the exchange under way do not fit and are excerpts; a larger \
+                        budget shows them whole";
+            self.notes.push(note.to_owned());
+        }
+        let is_by_choice = matches!(self.policy, Policy::SlidingWindow { .. });
+        self.degraded |= !is_by_choice && self.omissions.iter().any(Omission::is_left_out);
         // Less than a twentieth is not worth a line in every answer.
         if tokens_max < self.input_budget / 20 * 19 {
             let percent = self.token_margin * 100.0;

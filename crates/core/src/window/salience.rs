@@ -40,7 +40,7 @@ pub(super) fn thin_out(maker: &mut Maker<'_>, least: &TailStart, tokens_max: u64
     let composer = maker.composer;
     let (mut units, torn) = units(maker);
     let middle: u64 = units.iter().map(|unit| unit.tokens).sum();
-    let mut tokens = least.tokens - least.lines + middle;
+    let mut tokens = least.tokens - least.lines + middle + exchange_tokens(maker);
     // The oldest of equals first.
     units.sort_by(|a, b| {
         a.importance
@@ -106,11 +106,19 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
         ask,
         made,
         unit: current,
+        ..
     } = maker;
     let view = composer.view;
-    let held = |seq: u64| view.record(seq).is_some_and(|record| view.is_kept(record));
+    let exchange_seq = maker.exchange_seq();
+    let held = |seq: u64| {
+        seq >= exchange_seq || view.record(seq).is_some_and(|record| view.is_kept(record))
+    };
+    // A result that came late for a call that is left out leaves as well, wherever it stands.
+    let is_out = |mate: u64| made.leaves_out(mate) && !held(mate) && !current.contains(&mate);
     let may_leave = |record: &&TurnRecord| {
-        !made.leaves_out(record.seq) && !view.is_kept(record) && !current.contains(&record.seq)
+        let stays = view.is_kept(record) || current.contains(&record.seq);
+        let is_middle = record.seq < exchange_seq || record.mates().any(is_out);
+        is_middle && !stays && !made.leaves_out(record.seq)
     };
     let middle: Vec<&TurnRecord> = view.tail_from(made.seq).filter(may_leave).collect();
     let count = middle.len().max(1) as f32;
@@ -151,6 +159,20 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
         }
     }
     (may_leave, must_leave)
+}
+
+/// Tokens of the exchange under way, which stays, without what always does.
+fn exchange_tokens(maker: &Maker<'_>) -> u64 {
+    let Maker { composer, made, .. } = maker;
+    let view = composer.view;
+    let stays = |record: &&TurnRecord| {
+        let is_always = view.is_kept(record) || maker.unit.contains(&record.seq);
+        !is_always && !made.leaves_out(record.seq)
+    };
+    let turns = view.tail_from(maker.exchange_seq()).filter(stays);
+    turns
+        .map(|record| composer.shown_tokens(made, record))
+        .sum()
 }
 
 fn importance(record: &TurnRecord, recency: f32, ask: &Ask<'_>) -> f32 {

@@ -75,7 +75,7 @@ impl<'a> TailStarts<'a, ()> {
         let apart = apart.iter().filter(|record| {
             let stays =
                 view.is_kept(record) || view.apart.iter().any(|apart| apart.seq == record.seq);
-            stays && plain.is_none_or(|anchor| anchor.seq != record.seq || view.is_kept(anchor))
+            stays && (composer.with_anchor || view.is_kept(record))
         });
         let mut always: Vec<u64> = apart.map(|record| record.seq).chain(held).collect();
         always.extend(unit);

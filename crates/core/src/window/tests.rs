@@ -2,6 +2,7 @@
 
 mod chat;
 mod cuts;
+mod exchange;
 mod generated;
 mod interleaved;
 mod summaries;
@@ -79,7 +80,7 @@ pub(super) struct Chat {
     pub(super) settings: WindowSettings,
     pub(super) fixed: u64,
     pub(super) summary: Option<Arc<Summary>>,
-    pub(super) soft: Option<SoftMark>,
+    pub(super) soft_percent: Option<u8>,
 }
 
 /// What a window is asked for with.
@@ -150,11 +151,12 @@ impl Chat {
                 trim_over_tokens: 100,
                 trim_head_tokens: 30,
                 trim_tail_tokens: 20,
+                floor_percent: 50,
                 ..WindowSettings::default()
             },
             fixed: 20,
             summary: None,
-            soft: None,
+            soft_percent: None,
         }
     }
 
@@ -237,7 +239,7 @@ impl Chat {
             mark: Mark::default(),
             codec: Codec { open, seal },
             keep,
-            soft: self.soft,
+            soft_percent: self.soft_percent,
         };
         let summary = self.summary.as_ref();
         let window = self
@@ -263,6 +265,7 @@ impl Chat {
             tokens: 200,
             turns: u64::MAX,
             bytes: u64::MAX,
+            splits_exchange: false,
         };
         let (number, after) = self
             .summary
@@ -284,6 +287,12 @@ impl Chat {
             text: format!("what was said up to {}", span.through_seq).into(),
         }));
         true
+    }
+
+    /// The summary is shown by the next window, not when one is cut.
+    pub(super) fn show_summary(&mut self) {
+        let number = self.summary.as_ref().map_or(0, |summary| summary.number);
+        self.windows.show_at_once(number);
     }
 
     /// The same history, as a store brings it back.

@@ -26,6 +26,15 @@ pub(super) fn trim(text: &str, head: usize, tail: usize, mark: Mark) -> String {
     }
 }
 
+/// A call's arguments at about this size, as JSON; as they are where that cannot be.
+pub(super) fn trim_arguments(json: &str, size: usize) -> String {
+    let value = (json.len() > size).then(|| serde_json::from_str::<Value>(json).ok());
+    let short = value.flatten().and_then(|value| {
+        trim_json(&value, size).or_else(|| trim_json(&value, STRING_BYTES_MIN * 4))
+    });
+    short.unwrap_or_else(|| json.to_owned())
+}
+
 /// Head and tail of plain text with a line between them, whole characters only.
 fn trim_text(text: &str, head: usize, tail: usize, around: &str, mark: Mark) -> String {
     let head = &text[..text.floor_char_boundary(head)];

@@ -9,16 +9,18 @@ use std::sync::atomic::Ordering;
 
 use memoird_core::CoreError;
 use memoird_core::budget::Budget;
+use memoird_core::compaction::Trigger;
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
-use memoird_core::window::{Ask, Codec, Policy as WindowPolicy, SoftMark, Window, WindowSettings};
+use memoird_core::window::{Ask, Codec, NextCut, Policy as WindowPolicy, Window, WindowSettings};
 use memoird_formats::tokens::{Calibration, Charge};
 use memoird_store::encoding;
 
 use super::Commands;
+use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
 use crate::models::Model;
 use crate::sessions::{
@@ -55,7 +57,7 @@ struct Plan {
     keep: bool,
     peek: bool,
     settings: WindowSettings,
-    soft: Option<SoftMark>,
+    soft_percent: Option<u8>,
     /// Memories to be put into the window.
     recalled: Option<Box<dyn RecalledMemories>>,
     /// Where the provider can count: what it is to count beside the turns.
@@ -68,11 +70,13 @@ struct Built {
     session: SessionView,
     memories: MemoryBlock,
     mark: Mark,
+    next_cut: Option<NextCut>,
 }
 
 /// A look at a session for a window.
 enum Look {
-    Built(Box<Built>),
+    /// With a compaction that it asks for.
+    Built(Box<Built>, Option<CompactionRequest>),
     /// No window fits.
     Refused(CoreError),
     /// These turns have to be counted first.
@@ -149,6 +153,7 @@ impl Commands {
             turns: built.window.turns,
             cache_breakpoints: built.window.cache_breakpoints,
             memories: built.memories,
+            next_cut: built.next_cut,
             report: built.window.report,
             mark: built.mark,
         })
@@ -185,7 +190,7 @@ impl Commands {
         Ok(Plan {
             policy: request.policy.unwrap_or(settings.policy()),
             settings: compaction::window_settings(settings, &compaction_policy),
-            soft: compaction::soft_mark(&compaction_policy),
+            soft_percent: compaction::soft_percent(&compaction_policy),
             calibration: tenant.calibration(&model.profile.name),
             keep: !request.peek && request.attempt == 0,
             peek: request.peek,
@@ -222,9 +227,20 @@ impl Commands {
     async fn window(&self, session: &SessionRef, plan: &Plan) -> Result<Built, EngineError> {
         let counting = &self.shared.counting;
         let mut turn = None;
+        let mut has_waited = false;
         for _ in 0..COUNTING_ROUNDS_MAX {
             match self.look(session, plan).await? {
-                Look::Built(built) => return Ok(*built),
+                Look::Built(built, None) => return Ok(*built),
+                Look::Built(built, Some(request)) => {
+                    let queue = &self.shared.compaction_queue;
+                    let is_urgent = request.trigger() == Trigger::Reactive && queue.is_local();
+                    if !is_urgent || std::mem::replace(&mut has_waited, true) {
+                        queue.request(request);
+                        return Ok(*built);
+                    }
+                    // Rather a summary of what it leaves out, where that takes no time.
+                    queue.run_now(request).await;
+                }
                 Look::Refused(refusal) => return Err(refusal.into()),
                 Look::Uncounted(Uncounted {
                     turns,
@@ -283,26 +299,31 @@ impl Commands {
                 compaction::explain(&mut window, update.session, &update.policy.compaction);
                 let memories = plan.add_memories(&mut window, update.key, update.session);
                 let mut effect = None;
+                let mut next_cut = None;
+                if plan.peek {
+                    next_cut = update.session.next_cut(&ask).ok().flatten();
+                }
                 if !plan.peek {
                     request = plan.compaction_request(session, update, &window, &ask);
                     effect = plan.note_use(update, &window, &ask);
                 }
-                let built = Look::Built(Box::new(Built {
+                let built = Box::new(Built {
                     window,
                     session: update.view(),
                     memories,
                     mark,
-                }));
+                    next_cut,
+                });
+                let built = Look::Built(built, None);
                 Ok(match plan.peek {
                     true => Decision::unused(built, None),
                     false => Decision::used(built, effect),
                 })
             });
-        let look = built.await?;
-        if let Some(request) = request {
-            self.shared.compaction_queue.request(request);
-        }
-        Ok(look)
+        Ok(match built.await? {
+            Look::Built(built, _) => Look::Built(built, request),
+            other => other,
+        })
     }
 }
 
@@ -352,7 +373,7 @@ impl Plan {
                 seal: encoding::seal_again,
             },
             keep: self.keep,
-            soft: self.soft,
+            soft_percent: self.soft_percent,
         }
     }
 

@@ -6,13 +6,13 @@ use std::sync::atomic::Ordering;
 
 use memoird_core::breaker::BreakerState;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::{Failure, Summary};
+use memoird_core::compaction::{Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
 use memoird_core::session::{CompactionBlocked, Session, Snapshot};
 use tokio::sync::oneshot;
 use tracing::{info, warn};
 
-use super::queue::CompactionRequest;
+use super::queue::{CompactionRequest, UnderWay};
 use super::{Compaction, CompactionOutcome};
 use crate::error::EngineError;
 use crate::events::EventKind;
@@ -83,7 +83,7 @@ enum Begun {
 
 impl Compaction {
     /// Does what was requested, counts and publishes the result, and answers the caller.
-    pub(super) async fn run(self, request: CompactionRequest) {
+    pub(super) async fn run(self, request: CompactionRequest, _under_way: UnderWay) {
         // A summary costs money, and the caller of this one has hung up.
         if request
             .reply
@@ -188,6 +188,8 @@ impl Compaction {
         made: NewSummary,
     ) -> Result<CompactionOutcome, CompactionError> {
         let remembers = !self.sessions().have_journal();
+        // Who asks for it wants to see it.
+        let is_due = request.trigger == Trigger::Command;
         let options = UpdateOptions::of_live(2 * made.summary.text.len());
         let committed = self.sessions().update(&request.session, options, |update| {
             if update.version != version {
@@ -195,7 +197,7 @@ impl Compaction {
             }
             let session = &mut *update.session;
             let change = session
-                .compact(snapshot.generation, &made.summary, remembers)
+                .compact(snapshot.generation, &made.summary, remembers, is_due)
                 .ok_or(CompactionError::Discarded)?;
             if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
                 session.note_summary_tokens(scale, tokens);

@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::Compaction;
 use super::attempt::CompactionError;
-use super::summarize::{Material, failed, failure_of};
+use super::summarize::{Material, NEEDED_TOKENS, failed, failure_of};
 use super::summarizer::{Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
 use crate::background::run_in_background;
 use crate::model_fault::{FaultKind, ModelFault};
@@ -194,7 +194,11 @@ impl SummarizerCalls<'_> {
             .previous
             .as_ref()
             .map_or(0, |last| tokens(&last.text));
-        most.min(before + said / 4 * 3)
+        let least = match self.snapshot.is_needed {
+            true => NEEDED_TOKENS / 2,
+            false => 0,
+        };
+        most.min((before + said / 4 * 3).max(least))
     }
 
     async fn call(&self, request: SummaryRequest, left: &mut Left) -> Result<Body, Missing> {

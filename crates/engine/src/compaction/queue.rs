@@ -1,7 +1,9 @@
 //! Compactions that are requested: bounded, each session once, tenants in turns.
 
 use std::collections::{HashMap, HashSet, VecDeque};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use memoird_core::compaction::Trigger;
 use memoird_core::ids::{SessionKey, TenantId};
@@ -9,6 +11,7 @@ use tokio::sync::{Notify, oneshot};
 
 use super::CompactionOutcome;
 use super::near_limit::NearLimit;
+use super::summarizer::Summarizer;
 use crate::error::EngineError;
 use crate::sessions::SessionRef;
 
@@ -16,12 +19,18 @@ use crate::sessions::SessionRef;
 const WAITING_MAX: usize = 10_000;
 /// Of these, of one tenant: there is always room for another one.
 const WAITING_TENANT_MAX: usize = 2_500;
+/// How long a call waits for a summary of what its window would leave out.
+const WAIT_MAX: Duration = Duration::from_millis(250);
 
 /// The queue of requested compactions.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionQueue {
     queue: Mutex<Queue>,
     arrived: Notify,
+    /// Somebody may find it idle.
+    finished: Notify,
+    /// See [`CompactionQueue::is_local`].
+    is_local: AtomicBool,
 }
 
 #[derive(Debug, Default)]
@@ -32,8 +41,21 @@ struct Queue {
     known: HashSet<SessionKey>,
     /// How many of them are whose.
     by_tenant: HashMap<TenantId, usize>,
+    /// Requests that were taken and are not done.
+    under_way: usize,
     /// True once the worker has stopped.
     is_closed: bool,
+}
+
+/// A request that was taken; it is done when this is dropped.
+#[derive(Debug)]
+pub(super) struct UnderWay(Arc<CompactionQueue>);
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.0.lock().under_way -= 1;
+        self.0.finished.notify_waiters();
+    }
 }
 
 /// A request for a compaction.
@@ -61,6 +83,11 @@ impl CompactionRequest {
             near_limit: None,
             reply: None,
         }
+    }
+
+    /// Why it was made.
+    pub(crate) fn trigger(&self) -> Trigger {
+        self.trigger
     }
 
     fn tenant(&self) -> &TenantId {
@@ -99,6 +126,43 @@ impl CompactionQueue {
         Ok(())
     }
 
+    /// Another summarizer applies from now on.
+    pub(super) fn note_summarizer(&self, summarizer: Option<&Arc<dyn Summarizer>>) {
+        let is_local = summarizer.is_some_and(|summarizer| !summarizer.is_remote());
+        self.is_local.store(is_local, Ordering::Relaxed);
+    }
+
+    /// True where a summary is a matter of milliseconds, because it is made in this process.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local.load(Ordering::Relaxed)
+    }
+
+    /// Requests a summary before those without a caller, and waits for it at most [`WAIT_MAX`].
+    /// Whatever comes of it, the session says.
+    pub(crate) async fn run_now(&self, mut request: CompactionRequest) {
+        let (reply, answer) = oneshot::channel();
+        request.reply = Some(reply);
+        if self.request_now(request).is_ok() {
+            // Whoever waits no longer hangs up, and nothing is lost.
+            let _ = tokio::time::timeout(WAIT_MAX, answer).await;
+        }
+    }
+
+    /// Waits until nothing is requested and nothing under way.
+    pub(super) async fn idle(&self) {
+        loop {
+            let finished = self.finished.notified();
+            let is_idle = {
+                let queue = self.lock();
+                queue.waiting.is_empty() && queue.under_way == 0
+            };
+            if is_idle {
+                return;
+            }
+            finished.await;
+        }
+    }
+
     /// Waits until something was requested.
     pub(super) async fn arrived(&self) {
         self.arrived.notified().await;
@@ -107,10 +171,10 @@ impl CompactionQueue {
     /// The first request of the tenant that has the fewest compactions running, and fewer
     /// than `tenant_max`.
     pub(super) fn take(
-        &self,
+        self: &Arc<Self>,
         running: &HashMap<TenantId, usize>,
         tenant_max: usize,
-    ) -> Option<CompactionRequest> {
+    ) -> Option<(CompactionRequest, UnderWay)> {
         let mut queue = self.lock();
         let load = |request: &CompactionRequest| running.get(request.tenant()).copied();
         let loads = queue
@@ -126,16 +190,19 @@ impl CompactionQueue {
         if request.reply.is_none() {
             queue.known.remove(&request.session.key);
         }
-        Some(request)
+        queue.under_way += 1;
+        Some((request, UnderWay(Arc::clone(self))))
     }
 
     /// Drops what waits, and refuses what comes: the engine stops.
     pub(super) fn close(&self) {
         let mut queue = self.lock();
+        let under_way = queue.under_way;
         let dropped = std::mem::replace(
             &mut *queue,
             Queue {
                 is_closed: true,
+                under_way,
                 ..Queue::default()
             },
         );

@@ -29,8 +29,11 @@ const INTENT_BYTES_MAX: usize = 300;
 /// that their number is never reached. The rest comes with the next summary.
 const SPAN_BYTES_PER_TOKEN: u64 = 80;
 
-/// Bytes of the shortest span that is summarized: a summary of a shorter one would be longer
-/// than the span.
+/// Tokens that a summary may always have where turns leave without it, however short they are.
+pub(super) const NEEDED_TOKENS: u64 = 512;
+
+/// Bytes of the shortest span that is summarized where nothing leaves without: a summary of a
+/// shorter one would be longer than the span.
 const SPAN_BYTES_MIN: usize = 200;
 
 /// What a summary is made of.
@@ -53,7 +56,8 @@ impl Compaction {
     ) -> Result<NewSummary, CompactionError> {
         let material = Arc::new(self.read_material(session, snapshot).await?);
         let bytes: usize = material.turns.iter().map(|turn| turn.text.len()).sum();
-        let is_too_short = snapshot.previous.is_none() && bytes < SPAN_BYTES_MIN;
+        let is_too_short =
+            snapshot.previous.is_none() && bytes < SPAN_BYTES_MIN && !snapshot.is_needed;
         if material.turns.is_empty() || is_too_short {
             return Err(CompactionError::Nothing);
         }
@@ -257,12 +261,20 @@ impl Validator {
         let facts = Facts {
             span: &material.turns,
             previous: previous.map(|last| &**last),
-            span_tokens: tokens_before + mark_tokens,
+            span_tokens: match snapshot.is_needed {
+                true => (tokens_before + mark_tokens).max(NEEDED_TOKENS),
+                false => tokens_before + mark_tokens,
+            },
             tokens: tokens_after,
             room: snapshot.room,
             is_written,
         };
-        check(&summary.body, &summary.text, &facts, &self.policy)?;
+        let mut policy = self.policy;
+        if snapshot.is_needed && !is_written {
+            // Without it, all of them are lost.
+            policy.lost_identifiers_percent_max = 100;
+        }
+        check(&summary.body, &summary.text, &facts, &policy)?;
         let mut left: Vec<&str> = vec![&summary.text];
         left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
         Ok(NewSummary {

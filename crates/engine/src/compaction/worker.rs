@@ -54,12 +54,15 @@ impl CompactionWorker {
         let config = self.compaction.config();
         while self.tasks.len() < config.concurrency {
             let tenant_max = config.tenant_concurrency;
-            let Some(request) = self.compaction.queue().take(&self.running, tenant_max) else {
+            let taken = self.compaction.queue().take(&self.running, tenant_max);
+            let Some((request, under_way)) = taken else {
                 return;
             };
             let tenant = request.session.key.tenant.clone();
             *self.running.entry(tenant.clone()).or_default() += 1;
-            let task = self.tasks.spawn(self.compaction.clone().run(request));
+            let task = self
+                .tasks
+                .spawn(self.compaction.clone().run(request, under_way));
             self.tenants.insert(task.id(), tenant);
         }
     }

@@ -4,6 +4,8 @@
 //! broken off goes on where it stopped when the same command runs again, and one
 //! whose daemon was killed goes on by itself once the daemon is back.
 
+mod dry_run;
+
 use std::borrow::Cow;
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -49,11 +51,22 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "N", default_value_t = 8)]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=1024))]
     concurrency: u16,
+    #[command(flatten)]
+    dry: dry_run::DryRunArgs,
 }
 
 /// Plays all of it and prints what happened.
 pub(crate) async fn run(client: &ClientArgs, args: ReplayArgs) -> Result<(), CliError> {
     let input = Lines::open(&args.file, LINE_BYTES_MAX)?;
+    if args.dry.dry_run {
+        let (lines, conversations) = mpsc::channel(1);
+        drop(tokio::task::spawn_blocking(move || read(input, &lines)));
+        let format = match args.format {
+            MessageFormat::Anthropic => memoird_core::turn::MessageFormat::Anthropic,
+            _ => memoird_core::turn::MessageFormat::OpenAi,
+        };
+        return dry_run::run(&args.dry, conversations, format, client.json).await;
+    }
     let player = Arc::new(Player {
         target: client.connect.target()?,
         format: args.format,

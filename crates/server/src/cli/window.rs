@@ -6,6 +6,7 @@ mod draw;
 use std::io::IsTerminal;
 
 use clap::{Args, ValueEnum};
+use memoird_core::window::Policy as Chosen;
 use memoird_proto::v1::window_policy::Policy;
 use memoird_proto::v1::{
     Budget, GetContextRequest, GetContextResponse, HeadTail, MessageFormat, Salience,
@@ -42,7 +43,7 @@ pub(crate) struct WindowArgs {
 /// How turns are chosen, as the configuration names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "snake_case")]
-enum PolicyName {
+pub(super) enum PolicyName {
     /// The last turns alone
     SlidingWindow,
     /// The first user turn and the last turns
@@ -96,27 +97,36 @@ impl WindowArgs {
         let Some(name) = self.policy else {
             return Ok(None);
         };
-        let turns = self.turns;
-        let policy = match (name, turns) {
-            (PolicyName::SlidingWindow, None | Some(0)) => {
-                let problem = "--policy sliding_window takes --turns, at least 1";
-                return Err(CliError::usage(problem));
-            }
-            (PolicyName::TokenBudget | PolicyName::Salience, Some(_)) => {
-                let problem = "--turns belongs to --policy sliding_window or head_tail";
-                return Err(CliError::usage(problem));
-            }
-            (PolicyName::SlidingWindow, Some(turns)) => {
-                Policy::SlidingWindow(SlidingWindow { turns })
-            }
-            (PolicyName::HeadTail, turns) => Policy::HeadTail(HeadTail {
-                turns: turns.unwrap_or(0),
-            }),
-            (PolicyName::TokenBudget, None) => Policy::TokenBudget(TokenBudget {}),
-            (PolicyName::Salience, None) => Policy::Salience(Salience {}),
+        let policy = match name.policy(self.turns)? {
+            Chosen::SlidingWindow { turns } => Policy::SlidingWindow(SlidingWindow { turns }),
+            Chosen::HeadTail { turns } => Policy::HeadTail(HeadTail { turns }),
+            Chosen::TokenBudget => Policy::TokenBudget(TokenBudget {}),
+            Chosen::Salience => Policy::Salience(Salience {}),
         };
         let policy = Some(policy);
         Ok(Some(WindowPolicy { policy }))
+    }
+}
+
+impl PolicyName {
+    /// The policy with this number of turns, where it takes one.
+    pub(super) fn policy(self, turns: Option<u32>) -> Result<Chosen, CliError> {
+        match (self, turns) {
+            (Self::SlidingWindow, None | Some(0)) => {
+                let problem = "--policy sliding_window takes --turns, at least 1";
+                Err(CliError::usage(problem))
+            }
+            (Self::TokenBudget | Self::Salience, Some(_)) => {
+                let problem = "--turns belongs to --policy sliding_window or head_tail";
+                Err(CliError::usage(problem))
+            }
+            (Self::SlidingWindow, Some(turns)) => Ok(Chosen::SlidingWindow { turns }),
+            (Self::HeadTail, turns) => Ok(Chosen::HeadTail {
+                turns: turns.unwrap_or(0),
+            }),
+            (Self::TokenBudget, None) => Ok(Chosen::TokenBudget),
+            (Self::Salience, None) => Ok(Chosen::Salience),
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
-use memoird_core::window::{Omission, OmissionReason, Policy, Report};
+use memoird_core::window::{NextCut, Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurn};
 use memoird_formats::messages::{RenderOptions, Rendered, render};
 use memoird_memories::{RecallForWindow, RecallRequest};
@@ -122,6 +122,7 @@ pub(crate) async fn answered(
 ) -> Result<spliced::GetContextResponse, Status> {
     let session = to::session_info(&outcome.session);
     let mut report = report(outcome.report, &outcome.turns);
+    report.next_cut = outcome.next_cut.map(next_cut);
     let turns = outcome.turns.iter();
     let turns = turns.map(|turn| Bytes::from_owner(Arc::clone(&turn.content)));
     let hits = recall
@@ -353,6 +354,17 @@ fn report(report: Report, turns: &[WindowTurn]) -> v1::ContextReport {
         omissions: report.omissions.into_iter().map(omission).collect(),
         model: report.model,
         summary: report.summary.as_deref().map(compaction::summary_info),
+        next_cut: None,
+    }
+}
+
+fn next_cut(next: NextCut) -> v1::NextCut {
+    v1::NextCut {
+        at_tokens: next.at_tokens,
+        in_turns: next.in_turns,
+        tokens_after: next.tokens_after,
+        summary_ready: next.is_summary_ready,
+        omissions: next.omissions.into_iter().map(omission).collect(),
     }
 }
 

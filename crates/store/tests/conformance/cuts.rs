@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind};
 use memoird_core::time::Steady;
-use memoird_core::window::{Cut, CutKey, Excerpt, How, Policy, Reduced, SavedCut, Shown};
+use memoird_core::window::{Cut, CutKey, Excerpt, Found, How, Policy, Reduced, SavedCut, Shown};
 use memoird_store::{PruneBefore, Store};
 
 use crate::chat::{Chat, begun};
@@ -103,7 +103,7 @@ fn every_field() -> Vec<SavedCut> {
         made_at: 8,
         summary: 9,
         through_seq: u64::MAX,
-        was_not_enough: false,
+        found: Found::default(),
     };
     let policies = [
         Policy::SlidingWindow { turns: 1 },

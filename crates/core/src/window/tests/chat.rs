@@ -179,8 +179,10 @@ fn an_anchor_that_cannot_fit_becomes_an_excerpt() {
     let mut chat = chat([long(Role::User, 500), text(Role::Assistant, "ok")]);
     chat.say(text(Role::User, "go on"));
     let seen = chat.see(Policy::TokenBudget, 300).unwrap();
-    assert_eq!(seen.words(), "[excerpt] a2 u3".replace("a2 ", "[elision] "));
+    assert_eq!(seen.words(), "[excerpt] a2 u3");
     assert!(seen.window.report.degraded && seen.window.report.blocks.total() <= 300);
+    let anchor = seen.window.report.blocks.anchor;
+    assert!(anchor > 100, "it uses the room: {anchor}");
     chat.say(text(Role::Assistant, "yes"));
     chat.say(text(Role::User, "more"));
     let next = chat.see(Policy::TokenBudget, 300).unwrap();
@@ -362,7 +364,7 @@ fn a_first_user_turn_that_comes_late_tears_no_unit_apart() {
     );
     chat.say(text(Role::User, "hello"));
     for policy in POLICIES {
-        let words = chat.see(policy, 150).unwrap().words();
+        let words = chat.see(policy, 140).unwrap().words();
         assert!(
             !words.contains('t') && words.ends_with("[elision] u6"),
             "{policy:?}: {words}"

@@ -190,6 +190,9 @@ proptest! {
             }
             if let Some((every, keep)) = summarized && place.is_multiple_of(every) {
                 chat.summarize(keep);
+                if place.is_multiple_of(2) {
+                    chat.show_summary();
+                }
             }
             let (mut twin, mut later) = (chat.clone(), chat.restarted());
             let seen = chat.see(policy, budget);
@@ -197,12 +200,17 @@ proptest! {
             prop_assert_eq!(seen.as_ref().map(|seen| &seen.turns), again.as_ref().map(|seen| &seen.turns));
             let after_restart = later.see(policy, budget);
             let Ok(seen) = seen else { before = None; continue };
-            if chat.windows.is_changed() && !seen.window.has_new_cut {
+            // A summary before the newest is not known after a restart.
+            let shown = seen.window.report.summary.as_ref().map_or(0, |shown| shown.number);
+            let newest = chat.summary.as_ref().map_or(0, |newest| newest.number);
+            let is_known = shown == 0 || shown == newest;
+            if chat.windows.is_changed() && !seen.window.has_new_cut && is_known {
                 prop_assert_eq!(&after_restart.unwrap().turns, &seen.turns, "a restart changes nothing");
             }
             check_pairs(&seen)?;
             check_budget(&chat, &seen, budget)?;
             check_survivors(&chat, &seen, policy, &turn)?;
+            check_exchange(&chat, &seen, policy, budget)?;
             if let Some(before) = &before {
                 check_prefix(&chat, before, &seen)?;
             }
@@ -320,6 +328,85 @@ pub(super) fn check_survivors(
             is_anchor || has(&open(&pinned.content).unwrap()),
             "a pinned turn: {}",
             seen.words()
+        );
+    }
+    Ok(())
+}
+
+/// The exchange under way is there, whole or marked as something shorter, and where turns are left
+/// out that no summary stands for, the report says so.
+fn check_exchange(
+    chat: &Chat,
+    seen: &Seen,
+    policy: Policy,
+    budget: u64,
+) -> Result<(), TestCaseError> {
+    let report = &seen.window.report;
+    if matches!(policy, Policy::SlidingWindow { .. }) {
+        return Ok(());
+    }
+    let left_out: Vec<&Omission> = report
+        .omissions
+        .iter()
+        .filter(|o| o.is_left_out())
+        .collect();
+    prop_assert!(left_out.is_empty() || report.degraded, "{}", seen.words());
+    let is_short = |omission: &&Omission| omission.reason == OmissionReason::Excerpt;
+    let is_excerpt = report.omissions.iter().any(|omission| is_short(&omission));
+    prop_assert!(!is_excerpt || report.degraded && !report.notes.is_empty());
+    let view = chat.history.view(chat.last_seq);
+    let Some(request) = view.request() else {
+        return Ok(());
+    };
+    let is_out = |seq: u64| {
+        left_out
+            .iter()
+            .any(|o| o.first_seq <= seq && seq <= o.last_seq)
+    };
+    // Where there is room for an excerpt of it beside what is said now.
+    let mut now: Vec<u64> = vec![chat.last_seq];
+    while let Some(more) = now
+        .iter()
+        .filter_map(|&seq| view.record(seq))
+        .flat_map(TurnRecord::mates)
+        .find(|mate| !now.contains(mate))
+    {
+        now.push(more);
+    }
+    let pinned = chat.history.turns_after(0).filter(|record| record.pinned);
+    let stays = now.iter().filter_map(|&seq| view.record(seq)).chain(pinned);
+    let stays: u64 = stays
+        .map(|record| weigh(&open(&record.content).expect("a turn")))
+        .sum();
+    if budget > stays + 400 {
+        prop_assert!(
+            !is_out(request.seq),
+            "the request {}: {}",
+            request.seq,
+            seen.words()
+        );
+    }
+    // What could be shortened and is not, and stands behind turns that are left out.
+    let steps = view.tail_from(request.seq + 1);
+    let lost = steps.clone().filter(|step| is_out(step.seq)).count();
+    let is_long = |step: &&TurnRecord| weigh(&open(&step.content).expect("a turn")) > 2_000;
+    let has_caps = chat.limits.max_history_turns < 50 || chat.limits.max_history_bytes < 1_000;
+    // A result whose call is not there any more cannot be.
+    let is_late = |step: &TurnRecord| step.mates().any(|mate| mate < request.seq);
+    let is_late = steps.clone().any(is_late);
+    if budget >= 8_000
+        && !has_caps
+        && !is_late
+        && !steps.clone().any(|step| is_long(&step))
+        && !is_long(&request)
+    {
+        prop_assert_eq!(
+            lost,
+            0,
+            "steps of the exchange {}: {} {:?}",
+            request.seq,
+            seen.words(),
+            report.omissions
         );
     }
     Ok(())

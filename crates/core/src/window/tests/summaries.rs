@@ -26,6 +26,7 @@ fn a_summary_stands_behind_the_system_prompt_and_is_acknowledged() {
         "s1 u2 a3 u4 a5 u6 a7 u8 a9 u10"
     );
     assert!(chat.summarize(2));
+    chat.show_summary();
     let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(seen.words(), "s1 [summary] [acknowledgement] u2 u8 a9 u10");
     let report = &seen.window.report;
@@ -59,6 +60,7 @@ fn a_summary_that_is_taken_back_gives_the_turns_back() {
     let mut chat = long_chat(4);
     let before = chat.see(HEAD_TAIL, 5_000).unwrap();
     chat.summarize(1);
+    chat.show_summary();
     assert!(
         chat.see(HEAD_TAIL, 5_000)
             .unwrap()
@@ -116,30 +118,60 @@ fn sliding_windows_show_no_summary() {
 #[test]
 fn results_in_other_words_come_before_any_summary() {
     let mut chat = long_chat(1);
-    chat.soft = Some(SoftMark {
-        watermark_percent: 70,
-        floor_percent: 50,
-    });
     for place in 0..3 {
         let id = format!("c{place}");
         chat.say(call(&[&id], "{}"));
         chat.say(result(&id, "y".repeat(1_000)));
     }
     chat.say(text(Role::User, "go on"));
-    let whole = chat.see(HEAD_TAIL, 5_000).unwrap();
+    chat.soft_percent = Some(70);
+    let whole = chat.clone().see(HEAD_TAIL, 5_000).unwrap();
     assert_eq!(whole.window.report.results_trimmed, 0);
-    let total = whole.window.report.blocks.total();
-    let mut small = chat.clone();
-    small.windows = Windows::default();
-    let seen = small.see(HEAD_TAIL, total * 10 / 8).unwrap();
-    assert!(
-        seen.window.report.results_trimmed > 0,
-        "{:?}",
-        seen.window.report
-    );
-    assert!(!seen.words().contains("[elision]"), "{}", seen.words());
-    let again = small.see(HEAD_TAIL, total * 10 / 8).unwrap();
+    let budget = whole.window.counted * 10 / 9;
+    let seen = chat.see(HEAD_TAIL, budget).unwrap();
+    assert!(seen.window.is_reword_enough, "no summary is needed");
+    assert_eq!(seen.turns, whole.turns, "and the prefix stays");
+
+    assert!(chat.summarize(1));
+    for n in 0..3 {
+        chat.say(text(Role::Assistant, "x".repeat(100)));
+        chat.say(text(Role::User, format!("go on {n}")));
+    }
+    let seen = chat.see(HEAD_TAIL, budget).unwrap();
+    assert!(seen.window.report.results_trimmed > 0);
+    assert!(!seen.words().contains("[summary]"), "{}", seen.words());
+    let again = chat.see(HEAD_TAIL, budget).unwrap();
     assert!(!again.window.has_new_cut);
+}
+
+#[test]
+fn a_summary_takes_its_place_when_the_window_would_be_cut() {
+    let mut chat = long_chat(8);
+    chat.soft_percent = Some(70);
+    let before = chat.see(HEAD_TAIL, 640).unwrap();
+    assert!(chat.summarize(1));
+    let (mut last, mut swapped) = (before, None);
+    for n in 0..6 {
+        chat.say(text(Role::Assistant, format!("{n} {}", "y".repeat(100))));
+        chat.say(text(Role::User, "and then?"));
+        let seen = chat.see(HEAD_TAIL, 640).unwrap();
+        if seen.words().contains("[summary]") {
+            swapped = Some(n);
+            assert_eq!(seen.words().matches("[elision]").count(), 0);
+            let since: Vec<&Turn> = seen.turns.iter().skip(4).collect();
+            let newest = &last.turns[last.turns.len() - since.len() + 2..];
+            assert!(since.iter().zip(newest).all(|(now, then)| *now == then));
+            break;
+        }
+        assert_eq!(
+            seen.turns[..last.turns.len()],
+            last.turns,
+            "the prefix stays"
+        );
+        assert!(seen.window.ready_saves > 0);
+        last = seen;
+    }
+    assert!(swapped.is_some_and(|n| n > 0), "{swapped:?}");
 }
 
 #[test]

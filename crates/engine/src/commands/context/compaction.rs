@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::compaction::{CompactionPolicy, Trigger};
 use memoird_core::session::{Session, WindowTokens};
-use memoird_core::window::{
-    Ask, Omission, OmissionReason, Policy, SoftMark, Window, WindowSettings,
-};
+use memoird_core::window::{Ask, Omission, Policy, Window, WindowSettings};
 
 use super::Plan;
 use crate::compaction::{CompactionRequest, NearLimit};
@@ -33,26 +31,25 @@ pub(super) fn window_settings(
     }
 }
 
-/// From when on results are shown in other words.
-pub(super) fn soft_mark(policy: &CompactionPolicy) -> Option<SoftMark> {
-    policy.enabled.then_some(SoftMark {
-        watermark_percent: policy.soft_watermark_percent,
-        floor_percent: policy.floor_percent,
-    })
+/// From when on a summary is prepared.
+pub(super) fn soft_percent(policy: &CompactionPolicy) -> Option<u8> {
+    policy.enabled.then_some(policy.soft_watermark_percent)
 }
 
 /// Says why turns are left out that no summary stands for.
 pub(super) fn explain(window: &mut Window, session: &Session, policy: &CompactionPolicy) {
-    use OmissionReason::{Cut, Dropped, Salience};
     let report = &mut window.report;
-    let is_left_out = |omission: &Omission| matches!(omission.reason, Dropped | Cut | Salience);
     let is_by_choice = matches!(report.policy, Policy::SlidingWindow { .. });
-    if is_by_choice || !policy.enabled || !report.omissions.iter().any(is_left_out) {
+    if is_by_choice || !report.omissions.iter().any(Omission::is_left_out) {
         return;
     }
     let status = session.compaction();
-    report.degraded |= status.failures > 0;
+    report.degraded = true;
     report.notes.push(match status.failures {
+        _ if !policy.enabled => {
+            "turns are left out without a summary: compaction is off, or has no summarizer"
+                .to_owned()
+        }
         0 => "turns are left out until there is a summary of them".to_owned(),
         times => format!(
             "turns are left out without a summary, which failed {times} times in a row; see \

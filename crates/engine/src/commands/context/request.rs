@@ -6,7 +6,7 @@ use memoird_core::budget::BudgetOverride;
 use memoird_core::mark::Mark;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::MessageFormat;
-use memoird_core::window::{Policy as WindowPolicy, Report, WindowTurn};
+use memoird_core::window::{NextCut, Policy as WindowPolicy, Report, WindowTurn};
 
 use crate::commands::AppendOutcome;
 use crate::sessions::SessionView;
@@ -56,4 +56,6 @@ pub struct ContextOutcome {
     pub report: Report,
     /// What memoird's own words in it bear.
     pub mark: Mark,
+    /// What the next cut is likely to do, for who only looks.
+    pub next_cut: Option<NextCut>,
 }

@@ -118,7 +118,7 @@ async fn near_the_limit_the_provider_decides() {
     talk.window().await;
     settle().await;
     assert_eq!(script.times(), 1, "now it is due");
-    assert!(talk.window().await.report.summary.is_some());
+    assert!(talk.has_summary().await);
 }
 
 #[tokio::test(start_paused = true)]

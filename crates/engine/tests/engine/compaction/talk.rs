@@ -83,6 +83,11 @@ impl Talk {
         }
     }
 
+    /// True once the session has a summary, shown or waiting for the next cut.
+    pub(crate) async fn has_summary(&self) -> bool {
+        self.bot.summary_through(&self.session).await > 0
+    }
+
     /// Says this; it has to be acknowledged.
     pub(crate) async fn add(&mut self, turns: Vec<Turn>) {
         self.try_add(turns).await.unwrap();

@@ -45,7 +45,7 @@ pub(super) fn window(window: &GetContextResponse, has_colours: bool) -> String {
         lines.extend(summary);
         lines.push(String::new());
     }
-    let omitted = omitted(&report);
+    let omitted = omitted(&report.omissions);
     if !omitted.is_empty() {
         lines.extend(omitted);
         lines.push(String::new());
@@ -110,15 +110,15 @@ fn summary(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
 }
 
 /// A line for each reason, in the order in which reasons come first.
-fn omitted(report: &ContextReport) -> Vec<String> {
+fn omitted(omissions: &[Omission]) -> Vec<String> {
     let mut reasons: Vec<i32> = Vec::new();
-    for omission in &report.omissions {
+    for omission in omissions {
         if !reasons.contains(&omission.reason) {
             reasons.push(omission.reason);
         }
     }
     let line = |reason: i32| {
-        let of_reason = report.omissions.iter();
+        let of_reason = omissions.iter();
         let ranges = merged(of_reason.filter(|omission| omission.reason == reason));
         let length = |(first, last): &(u64, u64)| last.saturating_add(1).saturating_sub(*first);
         let turns: u64 = ranges.iter().map(length).sum();
@@ -169,6 +169,33 @@ fn named(ranges: &[(u64, u64)]) -> String {
     }
 }
 
+/// What the next cut will take, and when.
+fn next_cut(report: &ContextReport) -> Vec<String> {
+    let Some(next) = &report.next_cut else {
+        return Vec::new();
+    };
+    let at = output::count(next.at_tokens);
+    let when = match next.in_turns {
+        Some(turns) => format!(", in about {}", output::counted(turns, "turn", "turns")),
+        None => String::new(),
+    };
+    let mut lines = vec![format!("next cut       above {at} tokens{when}")];
+    let left = output::count(next.tokens_after);
+    if next.omissions.is_empty() {
+        return lines;
+    }
+    lines.push(format!("  now it would leave {left} tokens:"));
+    if next.summary_ready {
+        lines.push("  a summary is ready".to_owned());
+    }
+    lines.extend(
+        omitted(&next.omissions)
+            .into_iter()
+            .map(|line| format!("  {line}")),
+    );
+    lines
+}
+
 /// What else the report says.
 fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     let share = report.stable_prefix_tokens as f64 * 100.0 / report.tokens_total.max(1) as f64;
@@ -186,6 +213,7 @@ fn facts(window: &GetContextResponse, report: &ContextReport) -> Vec<String> {
     if !report.cache_breakpoints.is_empty() {
         facts.push(format!("cache          {}", breakpoints(window, report)));
     }
+    facts.extend(next_cut(report));
     let system = report.tokens_by_block.unwrap_or_default().system;
     if system == 0 {
         let note = "system prompt and tools come with the bot's own calls";

@@ -1,7 +1,7 @@
 //! Windows are drawn within 80 columns, and nothing that is in a report is left out.
 
 use memoird_proto::v1::part::Part as Kind;
-use memoird_proto::v1::{Budget, Part, Role, SessionInfo, SummaryInfo, TokensByBlock};
+use memoird_proto::v1::{Budget, NextCut, Part, Role, SessionInfo, SummaryInfo, TokensByBlock};
 
 use super::*;
 
@@ -33,6 +33,13 @@ fn omission(first_seq: u64, last_seq: u64, reason: OmissionReason) -> Omission {
 fn example() -> GetContextResponse {
     let report = ContextReport {
         summary: None,
+        next_cut: Some(NextCut {
+            at_tokens: 950,
+            in_turns: Some(14),
+            tokens_after: 420,
+            summary_ready: true,
+            omissions: vec![omission(1, 3, OmissionReason::Summarized)],
+        }),
         input_budget: 1_000,
         tokens_total: 600,
         tokens_by_block: Some(TokensByBlock {
@@ -93,6 +100,8 @@ fn a_window_is_drawn_with_turns_omissions_and_facts() {
     has("stable prefix  150 of 600 tokens (25 %)");
     has("counts         times 1.250, may be off by 10 %");
     has("cache          may break after turns 1, 10");
+    has("next cut       above 950 tokens, in about 14 turns\n");
+    has("  now it would leave 420 tokens:\n  a summary is ready\n  3 turns summarized: 1-3\n");
     has("system prompt and tools come with the bot's own calls");
     has("degraded       the tokenizer\\u{1b}[31m is not there");
     assert!(!text.contains('\u{1b}'), "{text:?}");

@@ -1,0 +1,157 @@
+//! The exchange under way: what the agent is working on is not taken away.
+
+use super::*;
+
+const HEAD_TAIL: Policy = Policy::HeadTail { turns: 0 };
+
+fn long(role: Role, tokens: usize) -> Turn {
+    text(role, "x".repeat(tokens * 4 - 16))
+}
+
+/// Chat, then a request, and so many tool calls for it.
+fn working(chat_tokens: usize, request_tokens: usize, calls: usize, result_tokens: usize) -> Chat {
+    let mut chat = Chat::new(Limits {
+        max_history_turns: 1_000,
+        ..Limits::default()
+    });
+    chat.settings.trim_over_tokens = 0;
+    chat.say(text(Role::User, "hello"));
+    for _ in 0..chat_tokens / 100 {
+        chat.say(long(Role::Assistant, 50));
+        chat.say(long(Role::User, 50));
+    }
+    chat.say(text(Role::Assistant, "what can I do?"));
+    chat.say(long(Role::User, request_tokens));
+    for n in 0..calls {
+        let id = format!("c{n}");
+        chat.say(call(&[&id], &format!("{{\"n\":{n}}}")));
+        chat.say(result(&id, format!("{n}").repeat(result_tokens * 4 / 2)));
+    }
+    chat
+}
+
+fn request_of(chat: &Chat) -> u64 {
+    let view = chat.history.view(chat.last_seq);
+    view.request().expect("an exchange under way").seq
+}
+
+#[test]
+fn a_request_with_a_long_document_is_neither_cut_nor_summarized() {
+    let mut chat = working(4_000, 12_000, 1, 60);
+    let request = request_of(&chat);
+    for policy in [HEAD_TAIL, Policy::TokenBudget, Policy::Salience] {
+        let seen = chat.clone().see(policy, 15_500).unwrap();
+        let words = seen.words();
+        assert!(
+            words.contains(&format!(" u{request} a")),
+            "{policy:?}: {words}"
+        );
+        assert!(seen.window.counted > 12_000);
+        assert!(
+            seen.window.report.degraded,
+            "the chat before it is left out"
+        );
+    }
+    assert!(chat.summarize(1));
+    let through = chat.summary.as_ref().map(|summary| summary.through_seq);
+    assert_eq!(
+        through,
+        Some(request - 1),
+        "all before it, and nothing of it"
+    );
+    chat.show_summary();
+    let seen = chat.see(HEAD_TAIL, 16_500).unwrap();
+    assert!(
+        seen.words()
+            .ends_with(&format!("u{request} a{} t{}", request + 1, request + 2))
+    );
+    assert!(!seen.window.report.degraded);
+    chat.summary = None;
+    assert!(chat.summarize(0), "whoever asks for all of it");
+    let through = chat.summary.as_ref().map(|summary| summary.through_seq);
+    assert_eq!(through, Some(request - 1));
+}
+
+#[test]
+fn a_request_many_calls_back_stays() {
+    for calls in [1, 5, 23, 100] {
+        let mut chat = working(1_000, 40, calls, 150);
+        let request = request_of(&chat);
+        let seen = chat.see(HEAD_TAIL, 4_000).unwrap();
+        let words = seen.words();
+        assert!(words.contains(&format!("u{request} ")), "{calls}: {words}");
+        let is_cut = |omission: &Omission| omission.is_left_out() && omission.last_seq > request;
+        let cut = seen.window.report.omissions.iter().any(is_cut);
+        assert_eq!(cut, calls == 100, "{calls}: {words}");
+        assert!(seen.window.counted <= 4_000);
+        // The next step finds the same prefix.
+        chat.say(call(&["next"], "{}"));
+        chat.say(result("next", "ok"));
+        let next = chat.see(HEAD_TAIL, 4_000).unwrap();
+        assert_eq!(next.turns[..seen.turns.len()], seen.turns, "{calls}");
+    }
+}
+
+#[test]
+fn what_does_not_fit_of_it_is_trimmed_in_results_and_then_an_excerpt() {
+    let mut chat = working(0, 40, 23, 300);
+    let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
+    let reasons = |seen: &Seen| -> Vec<OmissionReason> {
+        let omissions = seen.window.report.omissions.iter();
+        omissions.map(|omission| omission.reason).collect()
+    };
+    assert!(
+        reasons(&seen).contains(&OmissionReason::Trimmed),
+        "{}",
+        seen.words()
+    );
+    assert!(
+        !reasons(&seen).contains(&OmissionReason::Excerpt),
+        "{}",
+        seen.words()
+    );
+
+    let mut chat = working(0, 2_000, 0, 0);
+    for n in 0..4 {
+        chat.say(text(Role::Assistant, "thinking aloud ".repeat(40)));
+        let id = format!("c{n}");
+        chat.say(call(&[&id], "{}"));
+        chat.say(result(&id, "z".repeat(400)));
+    }
+    let seen = chat.see(HEAD_TAIL, 2_000).unwrap();
+    assert!(
+        reasons(&seen).contains(&OmissionReason::Excerpt),
+        "{}",
+        seen.words()
+    );
+    assert!(seen.window.report.degraded && !seen.window.report.notes.is_empty());
+    assert_eq!(
+        seen.words().matches("[excerpt]").count() > 1,
+        true,
+        "{}",
+        seen.words()
+    );
+}
+
+#[test]
+fn a_request_that_is_answered_is_a_turn_like_any_other() {
+    let mut chat = working(100, 600, 3, 50);
+    chat.say(text(Role::Assistant, "done"));
+    assert!(
+        chat.history
+            .view(chat.last_seq)
+            .request_under_way()
+            .is_none()
+    );
+    chat.say(text(Role::User, "thanks"));
+    for _ in 0..3 {
+        chat.say(long(Role::Assistant, 100));
+        chat.say(long(Role::User, 100));
+    }
+    let seen = chat.see(HEAD_TAIL, 900).unwrap();
+    assert!(
+        seen.words().starts_with("u1 [elision] "),
+        "{}",
+        seen.words()
+    );
+}

@@ -1,0 +1,399 @@
+//! `memoird replay --dry-run`: what recorded conversations would cost with a policy and a budget.
+//! It asks for a window where a bot would call its model, of an engine in this process that keeps
+//! nothing, and compares each with the one before.
+
+mod chart;
+mod prices;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Args;
+use memoird_core::CoreError;
+use memoird_core::budget::BudgetOverride;
+use memoird_core::ids::{SessionId, TenantId};
+use memoird_core::session::AppendCommand;
+use memoird_core::turn::{MessageFormat, Role};
+use memoird_core::window::{Omission, OmissionReason, Policy};
+use memoird_engine::{
+    Blocking, ContextOutcome, ContextRequest, Engine, EngineConfig, EngineError, Summarizer,
+    SystemMachine, Tenant,
+};
+use memoird_formats::messages;
+use memoird_models::ExtractiveSummarizer;
+use memoird_store::encoding;
+use serde::Serialize;
+use serde_json::json;
+use tokio::sync::mpsc::Receiver;
+
+use prices::Price;
+
+use super::super::exit::{CliError, Exit};
+use super::super::output;
+use super::super::window::PolicyName;
+use super::Conversation;
+use crate::config;
+
+/// What to simulate.
+#[derive(Args)]
+pub(super) struct DryRunArgs {
+    /// Call no daemon: simulate, and tell tokens, cache, cost, cuts and summaries
+    #[arg(long)]
+    pub(super) dry_run: bool,
+    /// The configuration to simulate [default: the embedded one]
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    config: Option<PathBuf>,
+    /// A model of it [default: its default_model]
+    #[arg(long, value_name = "NAME", requires = "dry_run")]
+    model: Option<String>,
+    /// Another context window than the model's, in tokens
+    #[arg(long, value_name = "TOKENS", requires = "dry_run")]
+    context_window: Option<u64>,
+    /// What a request may have in tokens, with nothing kept free
+    #[arg(long, value_name = "TOKENS", requires = "dry_run")]
+    #[arg(conflicts_with = "context_window")]
+    input_budget: Option<u64>,
+    /// Tokens of the system prompt and the tools of every request
+    #[arg(long, value_name = "TOKENS", requires = "dry_run", default_value_t = 0)]
+    overhead_tokens: u64,
+    /// How to choose the turns [default: as configured]
+    #[arg(long, value_enum, value_name = "POLICY", requires = "dry_run")]
+    policy: Option<PolicyName>,
+    /// Turns of --policy sliding_window, at least 1, or of the tail of head_tail
+    #[arg(long, value_name = "N", requires = "policy")]
+    turns: Option<u32>,
+    /// Let so many conversations follow each other in one session
+    #[arg(long, value_name = "N", requires = "dry_run", default_value_t = 1)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
+    chain: u32,
+    /// Prices by model, as JSON: {"NAME": {"input", "cached_input"}}, for a million tokens
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    prices: Option<PathBuf>,
+    /// Draw every window into this HTML file
+    #[arg(long, value_name = "FILE", requires = "dry_run")]
+    html: Option<PathBuf>,
+}
+
+/// Turns of the plain window that everything is compared with.
+const COMPARED_TURNS: u32 = 10;
+
+/// Simulates all of it and prints what it would take.
+pub(super) async fn run(
+    args: &DryRunArgs,
+    mut conversations: Receiver<Result<Conversation, CliError>>,
+    format: MessageFormat,
+    json: bool,
+) -> Result<(), CliError> {
+    let mut all = Vec::new();
+    while let Some(conversation) = conversations.recv().await {
+        all.push(conversation?);
+    }
+    let sessions: Vec<&[Conversation]> = all.chunks(args.chain as usize).collect();
+    let config = match &args.config {
+        Some(path) => config::load(path)?,
+        None => config::embedded()?,
+    };
+    let simulation = Simulation {
+        args,
+        config: quiet(config.engine),
+        format,
+    };
+    let policy = args
+        .policy
+        .map(|name| name.policy(args.turns))
+        .transpose()?;
+    let asked = simulation.play(&sessions, policy).await?;
+    let sliding = Policy::SlidingWindow {
+        turns: COMPARED_TURNS,
+    };
+    let compared = simulation.play(&sessions, Some(sliding)).await?;
+    let price = prices::find(
+        args.prices.as_deref(),
+        args.model.as_deref().unwrap_or_default(),
+    )?;
+    if let Some(path) = &args.html {
+        let page = chart::page(&asked.bars(), &summary(&asked, &compared, &price));
+        std::fs::write(path, page).map_err(CliError::cannot_create(path))?;
+    }
+    match json {
+        true => output::print_json(&json!({
+            "outcome": asked,
+            "cost": price.cost(asked.tokens, asked.cached_tokens),
+            "sliding_window_10": compared,
+            "sliding_window_10_cost": price.cost(compared.tokens, compared.cached_tokens),
+        })),
+        false => output::print(&output::rows(summary(&asked, &compared, &price))),
+    }
+}
+
+fn summary(asked: &Outcome, compared: &Outcome, price: &Price) -> Vec<(&'static str, String)> {
+    let cost = price.cost(asked.tokens, asked.cached_tokens);
+    let other = price.cost(compared.tokens, compared.cached_tokens);
+    let share = |part: u64, all: u64| format!("{:.1} %", 100.0 * part as f64 / all.max(1) as f64);
+    vec![
+        ("sessions", output::count(asked.sessions)),
+        ("model calls", output::count(asked.calls)),
+        ("refused", output::count(asked.refused)),
+        ("input tokens", output::count(asked.tokens)),
+        ("in cache", share(asked.cached_tokens, asked.tokens)),
+        ("largest window", output::count(asked.tokens_max)),
+        ("prefix changed", output::count(asked.prefix_changes)),
+        ("summaries", output::count(asked.summaries)),
+        ("turns left out", output::count(asked.turns_left_out)),
+        ("degraded windows", output::count(asked.degraded)),
+        (
+            "cost",
+            format!("{} {}", output::figure(cost, 4), price.unit),
+        ),
+        (
+            "last 10 turns",
+            format!("{} {}", output::figure(other, 4), price.unit),
+        ),
+        ("of that", output::figure(cost / other.max(1e-12), 3)),
+    ]
+}
+
+/// What a simulation came to.
+#[derive(Debug, Default, Serialize)]
+struct Outcome {
+    sessions: u64,
+    /// Windows, where a bot would call its model.
+    calls: u64,
+    /// Calls whose current turn does not fit.
+    refused: u64,
+    /// Tokens of all windows, and of these in a prefix that was sent before.
+    tokens: u64,
+    cached_tokens: u64,
+    /// The largest window.
+    tokens_max: u64,
+    /// Windows that begin otherwise than the one before.
+    prefix_changes: u64,
+    summaries: u64,
+    /// Turns that the last window of a session leaves out without a summary.
+    turns_left_out: u64,
+    degraded: u64,
+    /// Each window, by session.
+    windows: Vec<Vec<WindowFacts>>,
+}
+
+/// What is told of one window.
+#[derive(Debug, Serialize)]
+struct WindowFacts {
+    /// The newest turn.
+    seq: u64,
+    tokens: u64,
+    /// Of these, in a prefix that was sent before.
+    cached_tokens: u64,
+    /// The number of the summary in it; 0 for none.
+    summary: u32,
+    /// Turns that are left out without a summary.
+    left_out: u64,
+    /// Turns that are not shown as they were said.
+    shortened: usize,
+}
+
+/// The engine without anything that reaches out of the process or ends a session.
+fn quiet(mut config: EngineConfig) -> EngineConfig {
+    config.hooks.hooks.clear();
+    config.tenants.clear();
+    config.memory_bytes = 0;
+    config.journal_bytes = 0;
+    config.sessions.max_sessions = 0;
+    // A simulation costs nothing.
+    let is_remote = |summarizer: &Arc<dyn Summarizer>| summarizer.is_remote();
+    if config.compaction.summarizer.as_ref().is_some_and(is_remote) {
+        config.compaction.summarizer = Some(Arc::new(ExtractiveSummarizer::default()));
+    }
+    config
+}
+
+struct Simulation<'a> {
+    args: &'a DryRunArgs,
+    config: EngineConfig,
+    format: MessageFormat,
+}
+
+impl Simulation<'_> {
+    async fn play(
+        &self,
+        sessions: &[&[Conversation]],
+        policy: Option<Policy>,
+    ) -> Result<Outcome, CliError> {
+        let machine = Arc::new(SystemMachine::resume(None));
+        let engine = Engine::open(self.config.clone(), None, machine, Blocking::Threads);
+        let engine = engine.await.map_err(failed)?;
+        let tenant = engine.tenants.get_or_insert(&TenantId::default_tenant());
+        let mut outcome = Outcome::default();
+        for (number, conversations) in sessions.iter().enumerate() {
+            let name = format!("{number}");
+            let session = SessionId::parse(&name)
+                .map_err(|error| CliError::failed(Exit::Internal, error.to_string()))?;
+            let player = SessionPlayer {
+                simulation: self,
+                engine: &engine,
+                tenant: &tenant,
+                session,
+                policy,
+            };
+            player.play(conversations, &mut outcome).await?;
+        }
+        engine.close().await;
+        Ok(outcome)
+    }
+}
+
+struct SessionPlayer<'a> {
+    simulation: &'a Simulation<'a>,
+    engine: &'a Engine,
+    tenant: &'a Arc<Tenant>,
+    session: SessionId,
+    policy: Option<Policy>,
+}
+
+impl SessionPlayer<'_> {
+    /// Says everything, and asks for a window wherever the model is to answer.
+    async fn play(
+        &self,
+        conversations: &[Conversation],
+        outcome: &mut Outcome,
+    ) -> Result<(), CliError> {
+        let mut before: Option<ContextOutcome> = None;
+        let mut windows = Vec::new();
+        for (place, conversation) in conversations.iter().enumerate() {
+            for (index, message) in conversation.messages.iter().enumerate() {
+                let turns = messages::parse(self.simulation.format, message).map_err(|error| {
+                    let place = format!("line {}, message {}", conversation.line, index + 1);
+                    CliError::failed(Exit::Data, format!("{place}: {error}"))
+                })?;
+                // One system prompt is enough for a session.
+                if place > 0 && turns.iter().all(|turn| turn.role == Role::System) {
+                    continue;
+                }
+                let asks = turns
+                    .last()
+                    .is_some_and(|turn| matches!(turn.role, Role::User | Role::Tool));
+                let command = AppendCommand {
+                    turns: turns.into_iter().map(encoding::encode).collect(),
+                    ..AppendCommand::default()
+                };
+                if !asks {
+                    let commands = &self.engine.commands;
+                    let appended = commands.append(self.tenant, &self.session, command);
+                    appended.await.map_err(failed)?;
+                    continue;
+                }
+                let Some(window) = self.window(command).await? else {
+                    outcome.refused += 1;
+                    continue;
+                };
+                windows.push(outcome.count(before.as_ref(), &window));
+                before = Some(window);
+                // A bot's model takes longer than that.
+                self.engine.compaction.idle().await;
+            }
+        }
+        outcome.sessions += 1;
+        if let Some(last) = &before {
+            outcome.summaries += last
+                .session
+                .head
+                .compaction
+                .as_ref()
+                .map_or(0, |status| u64::from(status.summaries));
+            outcome.turns_left_out += left_out(last);
+        }
+        outcome.windows.push(windows);
+        Ok(())
+    }
+
+    /// The window; `None` where the current turn does not fit.
+    async fn window(&self, append: AppendCommand) -> Result<Option<ContextOutcome>, CliError> {
+        let args = self.simulation.args;
+        let budget = match args.input_budget {
+            Some(tokens) => BudgetOverride {
+                context_window: Some(tokens),
+                max_reply_tokens: Some(0),
+                safety_headroom: Some(0),
+                tool_result_headroom: Some(0),
+            },
+            None => BudgetOverride {
+                context_window: args.context_window,
+                ..BudgetOverride::default()
+            },
+        };
+        let request = ContextRequest {
+            append: Some(append),
+            model: args.model.clone().unwrap_or_default(),
+            budget,
+            overhead_tokens: args.overhead_tokens,
+            policy: self.policy,
+            ..ContextRequest::default()
+        };
+        let window = self
+            .engine
+            .commands
+            .context(self.tenant, &self.session, request);
+        match window.await {
+            Ok(window) => Ok(Some(window)),
+            Err(EngineError::Core(CoreError::CurrentTurnTooLarge { .. })) => Ok(None),
+            Err(error) => Err(failed(error)),
+        }
+    }
+}
+
+impl Outcome {
+    /// Tokens of each window, and those in cache, by session.
+    fn bars(&self) -> Vec<Vec<(u64, u64)>> {
+        let bar = |window: &WindowFacts| (window.tokens, window.cached_tokens);
+        let sessions = self.windows.iter();
+        sessions
+            .map(|windows| windows.iter().map(bar).collect())
+            .collect()
+    }
+
+    /// Counts a window; gives what is told of it.
+    fn count(&mut self, before: Option<&ContextOutcome>, window: &ContextOutcome) -> WindowFacts {
+        let report = &window.report;
+        let tokens = report.blocks.total();
+        let cached = before.map_or(0, |before| {
+            let pairs = window.turns.iter().zip(&before.turns);
+            let same = pairs.take_while(|(now, then)| now.content == then.content);
+            let count = same.clone().count();
+            self.prefix_changes += u64::from(count < before.turns.len());
+            report.blocks.system + same.map(|(now, _)| now.tokens).sum::<u64>()
+        });
+        self.calls += 1;
+        self.tokens += tokens;
+        self.cached_tokens += cached;
+        self.tokens_max = self.tokens_max.max(tokens);
+        self.degraded += u64::from(report.degraded);
+        WindowFacts {
+            seq: window.session.head.last_seq,
+            tokens,
+            cached_tokens: cached,
+            summary: report.summary.as_ref().map_or(0, |summary| summary.number),
+            left_out: left_out(window),
+            shortened: report
+                .omissions
+                .iter()
+                .filter(|it| is_shortened(it))
+                .count(),
+        }
+    }
+}
+
+/// Turns that a window leaves out without a summary.
+fn left_out(window: &ContextOutcome) -> u64 {
+    let omissions = window.report.omissions.iter();
+    let left_out = omissions.filter(|omission| omission.is_left_out());
+    let turns = left_out.map(|omission| omission.last_seq - omission.first_seq + 1);
+    turns.sum()
+}
+
+fn is_shortened(omission: &Omission) -> bool {
+    !omission.is_left_out() && omission.reason != OmissionReason::Summarized
+}
+
+fn failed(error: EngineError) -> CliError {
+    CliError::failed(Exit::Refused, error.to_string())
+}

@@ -1,0 +1,78 @@
+//! What tokens cost.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use serde::Deserialize;
+
+use crate::cli::exit::{CliError, Exit};
+
+/// What a million tokens cost.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Price {
+    /// Read by the model for the first time.
+    input: f64,
+    /// Read from the provider's cache.
+    cached_input: f64,
+    /// Whatever the table is in.
+    #[serde(default)]
+    pub(super) unit: String,
+}
+
+/// The price of a model in a table; without a table, a cached token costs a tenth of another.
+pub(super) fn find(table: Option<&Path>, model: &str) -> Result<Price, CliError> {
+    let Some(path) = table else {
+        return Ok(Price {
+            input: 1.0,
+            cached_input: 0.1,
+            unit: "million tokens at the full price".to_owned(),
+        });
+    };
+    let wrong =
+        |problem: String| CliError::failed(Exit::Data, format!("{}: {problem}", path.display()));
+    let text = std::fs::read_to_string(path).map_err(CliError::no_input(path))?;
+    let table: Result<BTreeMap<String, Price>, _> = serde_json::from_str(&text);
+    let mut table = table.map_err(|error| wrong(error.to_string()))?;
+    let names = table.keys().cloned().collect::<Vec<_>>().join(", ");
+    let found = match (table.remove(model), table.len()) {
+        // A table of one price needs no name.
+        (None, 1) if model.is_empty() => table.pop_first().map(|(_, price)| price),
+        (found, _) => found,
+    };
+    found.ok_or_else(|| wrong(format!("no price of {model:?}; it has {names}")))
+}
+
+impl Price {
+    /// What so many tokens cost, some of them in cache.
+    pub(super) fn cost(&self, tokens: u64, cached: u64) -> f64 {
+        let fresh = tokens.saturating_sub(cached) as f64;
+        (fresh * self.input + cached as f64 * self.cached_input) / 1e6
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cached_token_costs_a_tenth_unless_a_table_says_otherwise() {
+        let price = find(None, "m").unwrap();
+        assert!((price.cost(2_000_000, 1_000_000) - 1.1).abs() < 1e-9);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("prices.json");
+        std::fs::write(&path, r#"{"m": {"input": 2.0, "cached_input": 0.5}}"#).unwrap();
+        for name in ["m", ""] {
+            let price = find(Some(&path), name).unwrap();
+            assert!(
+                (price.cost(2_000_000, 1_000_000) - 2.5).abs() < 1e-9,
+                "{name}"
+            );
+        }
+        let refused = find(Some(&path), "other").unwrap_err().to_string();
+        assert!(
+            refused.contains("no price of \"other\"; it has m"),
+            "{refused}"
+        );
+    }
+}
