@@ -333,7 +333,7 @@ def dialogues(args, modules, daemon, modes):
             facts = [(day, turn) for day in talk["sessions"] for turn in day["turns"]]
             ids = {}
             for day in talk["sessions"] if said else ():
-                turns = [common.Turn(role=common.ROLE_USER, parts=[common.Part(text=common.TextPart(text=turn["text"]))])
+                turns = [common.Turn(role=common.ROLE_USER, parts=[common.Part(text=turn["text"])])
                          for turn in day["turns"]]
                 name = f"{subject} {day['id']}"
                 sessions.Append(session.AppendRequest(session_id=name, turns=turns), timeout=60)
