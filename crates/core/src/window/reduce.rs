@@ -347,7 +347,7 @@ fn shorten(part: &mut Part, head: usize, tail: usize, mark: Mark) {
             return;
         }
         PartKind::ToolUse { input_json, .. } => {
-            *input_json = trim::trim_arguments(input_json, head + tail);
+            *input_json = trim::trim_arguments(input_json, head + tail, mark);
             return;
         }
         PartKind::Media { media_type, .. } => media_type,

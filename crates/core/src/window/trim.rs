@@ -27,10 +27,10 @@ pub(super) fn trim(text: &str, head: usize, tail: usize, mark: Mark) -> String {
 }
 
 /// A call's arguments at about this size, as JSON; as they are where that cannot be.
-pub(super) fn trim_arguments(json: &str, size: usize) -> String {
+pub(super) fn trim_arguments(json: &str, size: usize, mark: Mark) -> String {
     let value = (json.len() > size).then(|| serde_json::from_str::<Value>(json).ok());
     let short = value.flatten().and_then(|value| {
-        trim_json(&value, size).or_else(|| trim_json(&value, STRING_BYTES_MIN * 4))
+        trim_json(&value, size, mark).or_else(|| trim_json(&value, STRING_BYTES_MIN * 4, mark))
     });
     short.unwrap_or_else(|| json.to_owned())
 }
