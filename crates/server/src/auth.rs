@@ -767,7 +767,7 @@ mod tests {
     #[test]
     fn a_client_s_deadline_is_read_as_grpc_writes_it() {
         let read = |text: &str| {
-            let text = http::HeaderValue::from_str(text).unwrap();
+            let text = HeaderValue::from_str(text).unwrap();
             deadline(&HeaderMap::from_iter([(
                 http::HeaderName::from_static("grpc-timeout"),
                 text,
@@ -777,7 +777,7 @@ mod tests {
         assert_eq!(read("99999999n"), Some(Duration::from_nanos(99_999_999)));
         assert_eq!(read("1H"), Some(Duration::from_secs(3_600)));
         for wrong in ["", "S", "2", "2s", "-2S", "999999999S", "2\u{b5}"] {
-            let wrong = http::HeaderValue::from_bytes(wrong.as_bytes()).unwrap();
+            let wrong = HeaderValue::from_bytes(wrong.as_bytes()).unwrap();
             let name = http::HeaderName::from_static("grpc-timeout");
             assert_eq!(deadline(&HeaderMap::from_iter([(name, wrong)])), None);
         }

@@ -65,8 +65,8 @@ mod tests {
         assert_eq!(delay(1, now), Some(INTERVAL));
         assert_eq!(delay(1, now), Some(INTERVAL * 2));
         assert_eq!(delay(2, now), Some(Duration::ZERO));
-        let answered = (0..1_000).filter_map(|_| delay(1, now)).count();
-        assert_eq!(INTERVAL * (2 + answered as u32), DELAY_MAX);
+        let answered: Vec<_> = (0..1_000).filter_map(|_| delay(1, now)).collect();
+        assert_eq!(answered.last(), Some(&DELAY_MAX));
         assert_eq!(delay(1, now), None);
         assert_eq!(
             delay(1, now + INTERVAL),
