@@ -5,7 +5,12 @@
 //! with OpenAI's messages; BUDGET is that of the window, in tokens; so many conversations are
 //! JOINED, one behind the other, with the system prompt of the first.
 
-#![allow(clippy::print_stdout, clippy::unwrap_used)]
+#![allow(
+    clippy::cast_possible_truncation,
+    clippy::disallowed_methods,
+    clippy::print_stdout,
+    clippy::unwrap_used
+)]
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -43,8 +48,10 @@ fn main() {
     let budget = numbers.next().unwrap_or(8_000);
     let joined = numbers.next().unwrap_or(1);
     let file = std::fs::read_to_string(path).unwrap();
-    let lines = file.lines().map(|line| serde_json::from_str(line).unwrap());
-    let conversations: Vec<(String, Vec<Value>)> = lines.map(conversation).collect();
+    let lines = file
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let conversations: Vec<(String, Vec<Value>)> = lines.map(|line| conversation(&line)).collect();
     for group in conversations.chunks(joined) {
         let id = &group[0].0;
         let all = group.iter().enumerate().flat_map(|(at, (_, messages))| {
@@ -60,7 +67,7 @@ fn main() {
     }
 }
 
-fn conversation(line: Value) -> (String, Vec<Value>) {
+fn conversation(line: &Value) -> (String, Vec<Value>) {
     let id = line["id"].to_string();
     (id, line["messages"].as_array().unwrap().clone())
 }
@@ -97,7 +104,7 @@ impl Chain {
             let is_due =
                 shown * 100 > self.budget * usize::from(self.policy.soft_watermark_percent);
             let is_last = end == turns.len();
-            if !is_due && !is_last || turns[end - 1].role == Role::Assistant && !is_last {
+            if !is_last && (!is_due || turns[end - 1].role == Role::Assistant) {
                 continue;
             }
             let exchanges = match is_last {

@@ -198,7 +198,7 @@ impl<'a> Choice<'a> {
         if let Some(number) = self.numbers.get(text) {
             return *number;
         }
-        let next = self.numbers.len() as u32;
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
         self.numbers.insert(text.to_owned(), next);
         next
     }

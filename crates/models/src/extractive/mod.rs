@@ -50,10 +50,10 @@ pub struct ExtractiveSummarizer {
 
 /// Of the room beside what is fixed, what calls that changed something may have, in percent; and
 /// how many tokens at least, where that is not most of it.
-const ACTIONS_PERCENT_MAX: usize = 35;
+const ACTIONS_PERCENT_MAX: usize = 45;
 const ACTIONS_TOKENS: usize = 400;
 /// Of the rest, what facts may have before there are sentences, in percent.
-const FACTS_PERCENT_MAX: usize = 40;
+const FACTS_PERCENT_MAX: usize = 25;
 /// Of all the room, what a list of identifiers may have that stand in no line; in percent.
 const LISTED_PERCENT_MAX: usize = 10;
 /// The narrative where there is no sentence.

