@@ -255,7 +255,7 @@ mod tests {
             let mut first = [0];
             let at = (number - 1) * PAGE_BYTES as u64;
             file.read_exact_at(&mut first, at).expect("a page");
-            first == [0] && !is_tree(*number) && (number - FIRST_MAP) % MAP_EVERY != 0
+            first == [0] && !is_tree(*number) && !(number - FIRST_MAP).is_multiple_of(MAP_EVERY)
         });
         let long = long.expect("a page of a long row");
         let at = (long - 1) * PAGE_BYTES as u64;
