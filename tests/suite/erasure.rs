@@ -368,7 +368,7 @@ async fn a_hook_under_way_is_waited_for_and_named() {
     say(&mut client, "other", "hi").await;
     end(&mut client, "other").await;
     eventually("the other session is told", async || {
-        (lines("begun") >= 1 + 5 && lines("later") == 2).then_some(())
+        (lines("begun") >= 6 && lines("later") == 2).then_some(())
     })
     .await;
     assert_eq!(
