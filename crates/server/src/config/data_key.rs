@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 const OUTPUT_BYTES_MAX: u64 = 1 << 10;
 /// How long it may take.
 const COMMAND_TIME_MAX: Duration = Duration::from_secs(30);
+/// How often it is looked whether a program has ended that has printed all, and how long after.
+const ENDS_LOOKS: u32 = 500;
+const ENDS_PAUSE: Duration = Duration::from_millis(10);
 
 /// `{ env: NAME }`, `{ file: PATH }` or `{ command: [ PROGRAM, ARGUMENT ] }`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -99,12 +102,15 @@ fn wait(child: &mut Child) -> Result<String, String> {
     let text = take.recv_timeout(COMMAND_TIME_MAX);
     let text = text.map_err(|_| format!("took longer than {COMMAND_TIME_MAX:?}"))?;
     let text = text.map_err(|error| format!("its output cannot be read: {error}"))?;
-    // It has closed its output, and has nothing more to do.
-    let status = child.wait().map_err(|error| error.to_string())?;
-    match status.success() {
-        true => Ok(text),
-        false => Err(format!("the program failed: {status}")),
+    // It has closed its output, and has little more to do.
+    for _ in 0..ENDS_LOOKS {
+        match child.try_wait().map_err(|error| error.to_string())? {
+            Some(status) if status.success() => return Ok(text),
+            Some(status) => return Err(format!("the program failed: {status}")),
+            None => thread::sleep(ENDS_PAUSE),
+        }
     }
+    Err("does not end".to_owned())
 }
 
 #[cfg(test)]
@@ -124,6 +130,29 @@ mod tests {
         assert!(missing.contains("does not start"), "{missing}");
         let endless = printed("yes");
         assert!(endless.is_err(), "more than a key is none");
+    }
+
+    #[test]
+    fn it_stands_in_one_place() {
+        let problem = |spec: &str| {
+            let text = format!("server: {{ data_key: {spec} }}");
+            super::super::tests::parse(&text).expect_err("a problem was expected")
+        };
+        for (spec, part) in [
+            ("{}", "takes one of env, file, command"),
+            ("{ env: A, file: ./b }", "takes one of env, file, command"),
+            ("{ command: [] }", "names no program"),
+        ] {
+            let problem = problem(spec);
+            assert!(problem.contains("server.data_key"), "{problem}");
+            assert!(problem.contains(part), "{problem}");
+        }
+        let written = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
+        assert!(!problem(written).contains(written), "it is not shown");
+        if !cfg!(feature = "encryption") {
+            let problem = problem("{ env: A }");
+            assert!(problem.contains("the feature `encryption`"), "{problem}");
+        }
     }
 
     #[test]

@@ -11,7 +11,8 @@ use memoird_store::verify::check_journal;
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store, StoreError, snapshot};
 use rusqlite::Connection;
 
-use crate::erase::no_byte_is_left;
+use crate::chat::begun;
+use crate::erase::{no_byte_is_left, says};
 use crate::faults::{after_a_crash, at_rest, bytes, copy, must_work, talk, try_open};
 use crate::kit::*;
 
@@ -280,8 +281,9 @@ fn full_text_and_what_the_header_says_come_along() {
              CREATE TABLE named (name TEXT PRIMARY KEY, no INTEGER REFERENCES facts) WITHOUT ROWID;
              CREATE VIEW current AS SELECT no, content FROM facts;
              CREATE VIRTUAL TABLE words USING
-                 fts5(content, content = 'current', content_rowid = 'no', pgsz = 512);
+                 fts5(content, content = 'current', content_rowid = 'no');
              CREATE VIRTUAL TABLE stems USING fts5(text, content = '', contentless_delete = 1);
+             INSERT INTO words (words, rank) VALUES ('pgsz', 512);
              INSERT INTO facts VALUES (5, 'likes green tea'), (900, 'drinks coffee');
              INSERT INTO named VALUES ('a', 900);
              INSERT INTO words (rowid, content) SELECT no, content FROM facts;
@@ -357,4 +359,48 @@ fn a_journal_that_somebody_reads_is_not_converted() {
     drop(reader);
     convert(&path, &key(1), Target::Encrypted, |_| false).unwrap();
     assert_eq!(content(&open(dir.path())), before);
+}
+
+/// `cargo test --release -p memoird-store --features encryption --test conformance -- --ignored
+/// --nocapture it_costs`. CPU of the thread that commits, 64 appends of 200 bytes at once.
+#[test]
+#[ignore = "it measures"]
+fn it_costs_so_much_to_commit() {
+    let mut ratios: Vec<f64> = (0..7)
+        .map(|_| commit_cpu_ns(Some(key(1))) / commit_cpu_ns(None))
+        .collect();
+    ratios.sort_by(f64::total_cmp);
+    println!(
+        "CPU per commit, encrypted to plain: {:.2} ({:.2} to {:.2})",
+        ratios[3], ratios[0], ratios[6]
+    );
+}
+
+fn commit_cpu_ns(key: Option<DataKey>) -> f64 {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SqliteOptions {
+        key,
+        ..SqliteOptions::default()
+    };
+    let store = SqliteStore::open(dir.path(), options).unwrap();
+    let mut chats: Vec<_> = (1..=64)
+        .map(|at| begun(&store, &format!("s{at}"), at))
+        .collect();
+    let text = says(&"x".repeat(200));
+    let mut spent = 0.0;
+    for at in 100..600 {
+        let appends = chats.iter_mut().map(|chat| chat.append_command(&text, at));
+        let sets: Vec<_> = appends.map(|append| set([append])).collect();
+        let before = thread_cpu_ns();
+        let written = store.commit(&clock(at), &sets).unwrap();
+        spent += thread_cpu_ns() - before;
+        assert!(written.iter().all(Result::is_ok));
+    }
+    spent
+}
+
+/// Its first number is what the thread has had of the processor, in nanoseconds.
+fn thread_cpu_ns() -> f64 {
+    let text = fs::read_to_string("/proc/thread-self/schedstat").unwrap();
+    text.split(' ').next().unwrap().parse().unwrap()
 }

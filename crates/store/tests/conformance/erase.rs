@@ -171,7 +171,7 @@ fn a_job_is_kept_without_its_names(store: &dyn Store) {
     assert_eq!(store.erasure_scope(job.id).unwrap(), Default::default());
 }
 
-fn says(text: &str) -> AppendCommand {
+pub(crate) fn says(text: &str) -> AppendCommand {
     let turn = Turn::new(Role::User, vec![PartKind::Text(text.to_owned()).into()]);
     AppendCommand {
         turns: vec![encoding::encode(turn)],
