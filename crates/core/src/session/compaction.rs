@@ -321,7 +321,13 @@ impl Session {
         let mut apart: Vec<u64> = apart.map(|record| record.seq).collect();
         apart.sort_unstable();
         apart.dedup();
+        // A request that first in, first out has passed leaves with the next one.
+        let passed = view.passed_request();
+        apart.retain(|&seq| Some(seq) != passed);
+        let passed = passed.and_then(|seq| view.record(seq));
+        let passed = passed.filter(|passed| passed.seq >= span.first_seq && in_span(passed));
         let turns = older().filter(|record| is_summarized(&view, record));
+        let turns = passed.into_iter().chain(turns);
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
         let both = |record: &&TurnRecord| is_summarized(&view, record) && is_apart(&view, record);
         let shown = shown.chain(older().filter(both));

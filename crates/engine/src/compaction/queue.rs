@@ -20,7 +20,7 @@ const WAITING_MAX: usize = 10_000;
 /// Of these, of one tenant: there is always room for another one.
 const WAITING_TENANT_MAX: usize = 2_500;
 /// How long a call waits for a summary of what its window would leave out.
-const WAIT_MAX: Duration = Duration::from_millis(250);
+const WAIT_MAX: Duration = Duration::from_secs(1);
 
 /// The queue of requested compactions.
 #[derive(Debug, Default)]

@@ -88,7 +88,7 @@ async fn while_nothing_can_be_written_no_summarizer_is_paid() {
     talk.exchange().await;
     talk.window().await;
     settle().await;
-    assert!(talk.window().await.report.summary.is_some());
+    assert!(talk.has_summary().await);
     talk.check_journal().await;
 }
 

@@ -36,6 +36,10 @@ fn compacting(script: &Arc<Script>) -> EngineConfig {
     let mut config = with_models(unswept(), vec![model("small", 4_000, &Arc::default())]);
     config.compaction.summarizer = Some(script.clone());
     config.compaction.policy.turns_between_min = 2;
+    config.compaction.policy.soft_watermark_percent = 70;
+    config.compaction.policy.hard_watermark_percent = 95;
+    config.compaction.policy.floor_percent = 50;
+    config.context.settings.floor_percent = 50;
     config.compaction.policy.summary_tokens_max = 600;
     config.limits.max_history_turns = 1_000;
     config.sessions.session_ttl = NEVER;
