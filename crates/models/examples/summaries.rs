@@ -19,6 +19,7 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::{TranscriptTurn, transcript_turn};
 use memoird_core::compaction::{CompactionPolicy, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::mark::Mark;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{MessageFormat, Role};
 use memoird_engine::SummaryRequest;
@@ -172,6 +173,7 @@ impl Chain {
             session: SessionId::parse("s").unwrap(),
             generation: "01ARYZ6S410000000000000001".parse::<Generation>().unwrap(),
             previous: self.previous.clone(),
+            mark: Mark::default(),
             chunks: Vec::new(),
             turns: said.to_vec().into(),
             notes: self.notes.clone(),

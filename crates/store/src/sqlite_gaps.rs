@@ -294,7 +294,9 @@ mod tests {
             let mut first = [0];
             let at = (number - 1) * PAGE_BYTES as u64;
             file.read_exact_at(&mut first, at).expect("a page");
-            first == [0] && !is_tree(*number) && !(number - FIRST_MAP).is_multiple_of(PLAIN.map_every)
+            first == [0]
+                && !is_tree(*number)
+                && !(number - FIRST_MAP).is_multiple_of(PLAIN.map_every)
         });
         let long = long.expect("a page of a long row");
         let at = (long - 1) * PAGE_BYTES as u64;
