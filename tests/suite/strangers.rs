@@ -447,7 +447,7 @@ async fn strangers_and_watchers_of_health_do_not_hold_up_the_stop() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_watchers_of_health_keep_nobody_from_watching() {
-    let daemon = daemon("", "max_connections: 32").await;
+    let daemon = daemon("", "max_connections: 100").await;
     let watch = async || {
         let mut health = HealthClient::new(channel(daemon.grpc_addr()));
         let watch = health.watch(HealthCheckRequest::default()).await;
@@ -458,7 +458,7 @@ async fn many_watchers_of_health_keep_nobody_from_watching() {
         watch
     };
     let mut watches = Vec::new();
-    for _ in 0..80 {
+    for _ in 0..130 {
         watches.push(watch().await);
     }
     everybody_is_served(&daemon).await;
