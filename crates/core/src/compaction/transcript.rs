@@ -113,7 +113,7 @@ impl TranscriptTurn {
             range: all.clone(),
             ..CallResult::default()
         };
-        let is_result = role == Role::Tool;
+        let is_result = role == Role::Tool && !text.is_empty();
         let is_spoken = role != Role::Tool && !text.is_empty();
         Self {
             seq,

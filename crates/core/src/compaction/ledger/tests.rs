@@ -17,9 +17,11 @@ fn called(seq: u64, name: &str, input: &str) -> TranscriptTurn {
 
 fn answered(seq: u64, text: &str) -> TranscriptTurn {
     let mut turn = said(seq + 1, Role::Tool, text);
-    turn.results
-        .iter_mut()
-        .for_each(|it| it.call_id = format!("call_{seq}"));
+    turn.results = vec![CallResult {
+        call_id: format!("call_{seq}"),
+        range: 0..text.len(),
+        is_error: false,
+    }];
     turn
 }
 
