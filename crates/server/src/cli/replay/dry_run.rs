@@ -394,6 +394,7 @@ fn is_shortened(omission: &Omission) -> bool {
     !omission.is_left_out() && omission.reason != OmissionReason::Summarized
 }
 
+#[allow(clippy::needless_pass_by_value, reason = "map_err gives it away")]
 fn failed(error: EngineError) -> CliError {
     CliError::failed(Exit::Refused, error.to_string())
 }
