@@ -1,5 +1,10 @@
 //! What is found, by whom, and how the index survives what happens to its file.
 
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test's clients are tasks of their own"
+)]
+
 #[path = "search_tests/fuzz.rs"]
 mod fuzz;
 

@@ -1,7 +1,7 @@
 //! Any text as the query of a recall: it is answered, and a memory that has a word of the query
 //! is found by it.
 
-use memoird_core::words::ranking::Query;
+use memoird_core::words::ranking::{Query, Term};
 use memoird_core::words::{Languages, tokens};
 use memoird_fuzz::Target;
 
@@ -36,7 +36,7 @@ fn fuzz_recalls() {
             let mut has_one = false;
             for token in tokens(fact) {
                 token.forms(Languages::default(), |form| {
-                    let mut forms = sought.terms().iter().flat_map(|term| term.forms());
+                    let mut forms = sought.terms().iter().flat_map(Term::forms);
                     has_one |= forms.any(|own| own == form);
                 });
             }

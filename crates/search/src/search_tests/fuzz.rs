@@ -1,7 +1,7 @@
 //! Any text as a query: it is answered, or refused because it has no words; and a turn that has a
 //! word of the query is found by it.
 
-use memoird_core::words::ranking::Query;
+use memoird_core::words::ranking::{Query, Term};
 use memoird_core::words::tokens;
 use memoird_fuzz::Target;
 use tokio::runtime::Builder;
@@ -71,7 +71,7 @@ async fn check_query(house: &House, query: &str) {
         let mut has_one = false;
         for token in tokens(said) {
             token.forms(languages, |form| {
-                let mut forms = sought.terms().iter().flat_map(|term| term.forms());
+                let mut forms = sought.terms().iter().flat_map(Term::forms);
                 has_one |= forms.any(|own| own == form);
             });
         }
