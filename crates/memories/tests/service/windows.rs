@@ -202,13 +202,14 @@ async fn nothing_is_told_twice() {
     }
     let request = Wanted {
         memories: with_memories("tea").memories,
-        ..asking(4_000)
+        ..asking(5_000)
     };
     let request = Wanted {
         policy: Some(Policy::SlidingWindow { turns: 2 }),
         ..request
     };
-    assert_eq!(contents_of(&bot, request).await.memories.len(), 3);
+    let window = contents_of(&bot, request).await;
+    assert_eq!(held(&window).len(), 3, "{:?} {:?}", held(&window), window.report);
 }
 
 #[tokio::test(start_paused = true)]

@@ -379,13 +379,10 @@ fn check_exchange(
         .map(|record| weigh(&open(&record.content).expect("a turn")))
         .sum();
     // A turn that answers several others stands in the window several times.
-    let is_split = now
-        .iter()
-        .filter_map(|&seq| view.record(seq))
-        .any(|record| {
-            let calls = record.answers();
-            calls.iter().any(|call| *call != calls[0])
-        });
+    let is_split = view.tail_from(request.seq).any(|record| {
+        let calls = record.answers();
+        calls.iter().any(|call| *call != calls[0])
+    });
     if budget > stays + 400 && !is_split {
         prop_assert!(
             !is_out(request.seq),
