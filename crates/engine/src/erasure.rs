@@ -12,9 +12,7 @@ use std::time::Duration;
 
 use memoird_core::ids::{ErasureId, Generation, TenantId};
 use memoird_core::time::Steady;
-use memoird_store::{
-    EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage, Store,
-};
+use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 use tracing::{debug, info, warn};
@@ -223,7 +221,7 @@ impl Worker for ErasureWorker {
         let now = shared.sessions.now().steady;
         let may_go_on = |erasure: &&Erasure| {
             let pause = self.pauses.get(&erasure.id);
-            pause.is_none_or(|pause| pause.until <= now)
+            pause.is_none_or(|pause| pause.until <= now) && !waits_for_earlier(erasure, &open)
         };
         let ready: Vec<Erasure> = open.iter().filter(may_go_on).cloned().collect();
         let next = self.next(&ready, now).cloned();
@@ -270,6 +268,18 @@ impl Worker for ErasureWorker {
         }
         Ok(())
     }
+}
+
+/// True for a job that could be cleaned while an earlier one of the same is not so far: it is
+/// not done before that.
+fn waits_for_earlier(job: &Erasure, open: &[Erasure]) -> bool {
+    let is_waited_for = |other: &Erasure| {
+        other.id < job.id
+            && other.stage < ErasureStage::Clean
+            && other.tenant == job.tenant
+            && other.target == job.target
+    };
+    job.stage == ErasureStage::Clean && job.target.is_some() && open.iter().any(is_waited_for)
 }
 
 impl ErasureWorker {
@@ -471,14 +481,8 @@ impl Shared {
             ..ErasedElsewhere::default()
         };
         self.note(&mut erasure, erased).await.map_err(described)?;
-        let is_nothing = request.generations.is_empty()
-            && erasure.counts == ErasedCounts::default()
-            && erasure.outside.is_empty();
-        let advanced = match is_nothing {
-            true => self.forget_nothing(erasure).await,
-            false => self.enter(erasure, ErasureStage::Clean).await,
-        };
-        advanced.map_err(described)
+        let entered = self.enter(erasure, ErasureStage::Clean).await;
+        entered.map_err(described)
     }
 
     async fn note(
@@ -496,15 +500,6 @@ impl Shared {
         self.save(erasure.clone()).await
     }
 
-    /// Ends a job that found nothing: only its own names leave the disk, and these the log with
-    /// what retention removes.
-    async fn forget_nothing(&self, erasure: Erasure) -> Result<Step, EngineError> {
-        match self.forget_names(erasure.id).await? {
-            true => self.finish(erasure).await,
-            false => Ok(Step::GoOn),
-        }
-    }
-
     /// True when a job has no names any more.
     async fn forget_names(&self, id: ErasureId) -> Result<bool, EngineError> {
         let forget = move |store: &dyn Store| store.forget_erasure_names(id, ROWS_MAX);
@@ -514,13 +509,12 @@ impl Shared {
     /// Removes the names from jobs, and what was removed from the disk's pages: once for all of
     /// them, because the whole file is looked at.
     async fn clean(&self, jobs: Vec<Erasure>) -> Result<Step, EngineError> {
-        let mut nameless = Vec::new();
-        for job in jobs {
-            if job.target.is_none() || self.forget_names(job.id).await? {
-                nameless.push(job);
-            }
+        let mut are_nameless = true;
+        for job in jobs.iter().filter(|job| job.target.is_some()) {
+            are_nameless &= self.forget_names(job.id).await?;
         }
-        if nameless.is_empty() {
+        // Several of them may have the same names.
+        if !are_nameless {
             return Ok(Step::GoOn);
         }
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
@@ -531,7 +525,7 @@ impl Shared {
         if unclean.log {
             return Ok(Step::Wait);
         }
-        for job in nameless {
+        for job in jobs {
             self.finish(job).await?;
         }
         Ok(Step::GoOn)

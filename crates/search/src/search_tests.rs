@@ -20,6 +20,7 @@ use memoird_engine::{
 };
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tempfile::TempDir;
+use tokio::task::JoinSet;
 
 use super::*;
 
@@ -531,7 +532,8 @@ async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
     let (engine, rounds) = (house.engine.clone(), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&rounds);
     // More than a step of the follower takes in, again and again.
-    let flood = tokio::spawn(async move {
+    let mut flood = JoinSet::new();
+    flood.spawn(async move {
         for _ in 0..ROUNDS {
             for _ in 0..8 {
                 say(&engine, "other", "flood", &["x"; 250]).await;
@@ -553,7 +555,7 @@ async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
     assert_eq!(erased, Ok(ErasedElsewhere::default()));
     let rounds = rounds.load(Ordering::Relaxed);
     assert!(rounds < ROUNDS as u64, "it waited for the others");
-    flood.await.unwrap();
+    flood.join_all().await;
     drop(index);
     house.close().await;
 }
@@ -571,7 +573,8 @@ async fn a_search_does_not_wait_for_what_others_go_on_saying() {
     assert_eq!(house.found("tea").await.len(), 1);
     let (engine, rounds) = (house.engine.clone(), Arc::new(AtomicU64::new(0)));
     let counted = Arc::clone(&rounds);
-    let flood = tokio::spawn(async move {
+    let mut flood = JoinSet::new();
+    flood.spawn(async move {
         for round in 0..ROUNDS {
             for _ in 0..8 {
                 say(&engine, "other", "flood", &["x"; 250]).await;
@@ -592,7 +595,7 @@ async fn a_search_does_not_wait_for_what_others_go_on_saying() {
     }
     let rounds = rounds.load(Ordering::Relaxed);
     assert!(rounds < ROUNDS as u64, "it waited for the others");
-    flood.await.unwrap();
+    flood.join_all().await;
     house.close().await;
 }
 

@@ -16,8 +16,8 @@ use memoird_core::config::{AsText, Environment, Problem, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_engine::{
-    CompactionConfig, ContextConfig, EngineConfig, HookConfig, HooksConfig, TenantConfig,
-    TenantLimits,
+    CompactionConfig, ContextConfig, Durability, EngineConfig, HookConfig, HooksConfig,
+    TenantConfig, TenantLimits,
 };
 use memoird_hooks::HookSpec;
 use memoird_hooks::git::GitConfig;
@@ -333,6 +333,12 @@ fn check(file: File) -> Result<Config, String> {
     if engine.sessions.max_sessions == 0 {
         let unbounded = "short_term.max_sessions is 0: there is no cap on sessions, and only \
                          their TTL bounds the memory of the daemon";
+        warnings.push(unbounded.to_owned());
+    }
+    if tenants::are_journals_unbounded(&file.tenants) && file.journal.durability != Durability::Off
+    {
+        let unbounded = "tenants[].limits.journal_bytes is set for no tenant: one of them can fill \
+                         the disk of all";
         warnings.push(unbounded.to_owned());
     }
     if keys.is_empty() && keyless == Keyless::default() {

@@ -71,25 +71,30 @@ impl Code {
     fn put(&mut self, text: &mut String, line: &str) {
         let start = line.trim_start();
         let is_at_start = start.len() == line.len();
-        let marks = start.len() - start.trim_start_matches(['`', '~']).len();
-        let (marks, info) = start.split_at(marks);
-        let first = marks.chars().next().filter(|_| marks.len() >= 3);
-        let is_uniform = marks.chars().all(|mark| Some(mark) == first);
+        let mark = start
+            .chars()
+            .next()
+            .filter(|mark| matches!(mark, '`' | '~'));
+        let info = mark.map_or(start, |mark| start.trim_start_matches(mark));
+        let marks = start.len() - info.len();
+        let fence = mark.filter(|_| marks >= 3);
         let is_blank = info.trim_matches([' ', '\t', '\n']).is_empty();
-        match (self.fence, first) {
+        match (self.fence, fence) {
             _ if self.has_other_fence => {}
-            (Some((of, least)), Some(mark)) if mark == of && marks.len() >= least => {
+            (Some((of, least)), Some(mark)) if mark == of && marks >= least => {
                 self.fence = None;
-                self.has_other_fence = !(is_at_start && is_uniform && is_blank);
+                self.has_other_fence = !(is_at_start && is_blank);
             }
             (Some(_), _) => return text.push_str(line),
-            (None, Some(mark)) if is_at_start && is_uniform && !info.contains('`') => {
-                self.fence = Some((mark, marks.len()));
+            (None, Some(mark)) if is_at_start && !info.contains('`') => {
+                self.fence = Some((mark, marks));
             }
             (None, _) => self.has_other_fence = line.contains("```") || line.contains("~~~"),
         }
         self.put_text(text, line);
-        if line.trim_matches([' ', '\t', '\n']).is_empty() {
+        // These end a paragraph.
+        let is_fence = fence.is_some() && !self.has_other_fence;
+        if is_fence || line.trim_matches([' ', '\t', '\n']).is_empty() {
             self.has_open_span = false;
         }
     }
@@ -107,13 +112,12 @@ impl Code {
                     rest = &here[1..];
                     continue;
                 }
-                None => match span(here).filter(|_| !text.ends_with('\\')) {
-                    Some(span) if !self.has_open_span => span,
-                    _ => {
-                        self.has_open_span = true;
-                        here.len() - here.trim_start_matches('`').len()
-                    }
-                },
+                None => {
+                    let may_begin = !self.has_open_span && !text.ends_with('\\');
+                    let span = may_begin.then(|| span(here)).flatten();
+                    self.has_open_span = span.is_none();
+                    span.unwrap_or(here.len() - here.trim_start_matches('`').len())
+                }
             };
             text.push_str(&here[..kept]);
             rest = &here[kept..];
@@ -182,7 +186,7 @@ mod tests {
             "`Vec<String>` and ``a ` <b>``, <mailto:a@b.example>",
             "so:\n```html\n<b>\n  ```x\n```\nand",
             "~~~\n<b>\n```\n<i>\n~~~~\n",
-            "````\n```\n<b>\n````",
+            "````\n```\n<b>\n````\n`<b>`",
         ] {
             assert_eq!(inert(said), said);
         }
@@ -229,12 +233,14 @@ mod tests {
             "```\n```\n<b>",
             "```a`\n<b>\n```",
             "~~~`\n~~~\n<b>",
-            "``~\n<b>",
+            "``~ x\n``<b>``",
+            "```~\n<i>\n```\n<b>",
         ] {
             let shown = inert(said);
             assert!(!shown.contains("<b>"), "{said:?} is {shown:?}");
             assert_eq!(shown.replace("&lt;", "<"), said);
         }
+        assert_eq!(inert("`<i>` `<b>|`"), "`<i>` `&lt;b>|`");
         let next = "an open ` here\n\n`<b>`";
         assert_eq!(inert(next), next, "a paragraph ends what was open in it");
     }

@@ -76,12 +76,14 @@ fn front_matter(text: &mut String, ended: &SessionContent) {
     text.push_str("---\n");
 }
 
-/// A string as JSON, which is YAML as well once no control character is left.
+/// A string as JSON, which is YAML as well once no control character is left, and no HTML where
+/// somebody reads it as Markdown.
 fn string(value: &str) -> String {
     let mut line = String::with_capacity(value.len() + 2);
     for char in Value::from(value).to_string().chars() {
         let code = u32::from(char);
-        if char.is_control() || is_hidden(char) || matches!(char, '\u{fffe}' | '\u{ffff}') {
+        let is_strange = matches!(char, '<' | '\u{fffe}' | '\u{ffff}');
+        if char.is_control() || is_hidden(char) || is_strange {
             // Longer than JSON has it, as YAML does.
             let _ = match code > 0xffff {
                 true => write!(line, "\\U{code:08x}"),

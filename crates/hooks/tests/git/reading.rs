@@ -215,7 +215,7 @@ async fn a_document_says_all_and_nothing_breaks_out_of_its_place() {
 }
 
 #[tokio::test]
-async fn what_hides_itself_is_seen_and_links_that_run_something_are_not_live() {
+async fn what_hides_itself_is_seen_and_links_and_html_that_run_something_are_not_live() {
     let house = House::new();
     let said = "\u{202e}txt.exe a\u{e0041}b [x](javascript:alert(1)) [y](https://a.example)";
     let image = PartKind::Media {
@@ -227,13 +227,20 @@ async fn what_hides_itself_is_seen_and_links_that_run_something_are_not_live() {
         Role::User,
         vec![part(PartKind::Text(said.to_owned())), part(image)],
     );
+    let html = PartKind::Text("</blockquote><h2>out</h2>\n\n`<b>` \u{fff9}a\u{fffb}".to_owned());
+    let html = Turn::new(Role::Assistant, vec![part(html)]);
     let ended = Arc::new(SessionContent {
-        turns: vec![(1, turn)],
+        session: id("<script>"),
+        turns: vec![(1, turn), (2, html)],
         ..rich()
     });
     house.deliver(&[Arc::clone(&ended)]).await.unwrap();
     let document = open(&house).show(&ended.session, None).unwrap().unwrap();
     for line in [
+        r#"session: "\u003cscript>""#,
+        r"# \<script\>",
+        "> &lt;/blockquote>&lt;h2>out&lt;/h2>",
+        r"> `<b>` \u{fff9}a\u{fffb}",
         r"> \u{202e}txt.exe a\u{e0041}b [x](./javascript:alert(1)) [y](https://a.example)",
         r"\[image/png\] javascript:alert(2) \\u{2066}n",
     ] {

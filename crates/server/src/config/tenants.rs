@@ -67,6 +67,14 @@ pub(super) fn have_keys(specs: &[TenantSpec]) -> bool {
     specs.iter().any(|spec| !spec.keys.is_empty())
 }
 
+/// True where several tenants have keys of bots, and none a bound on what it may keep.
+pub(super) fn are_journals_unbounded(specs: &[TenantSpec]) -> bool {
+    let has_bot = |spec: &&TenantSpec| spec.keys.iter().any(|key| key.role == Role::Bot);
+    let mut with_bots = specs.iter().filter(has_bot);
+    let is_unbounded = |spec: &TenantSpec| spec.limits.journal_bytes.unwrap_or(0) == 0;
+    with_bots.clone().count() > 1 && with_bots.all(is_unbounded)
+}
+
 /// The keys of all tenants. No two tenants share one, and where one tenant has keys all
 /// have, unless callers can show something else.
 pub(super) fn keys(

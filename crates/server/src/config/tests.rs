@@ -294,6 +294,38 @@ fn durability_off_is_a_word_and_no_cap_is_warned_of() {
 }
 
 #[test]
+fn tenants_that_may_fill_the_disk_are_warned_of() {
+    let warned = |limits: &str, more: &str| {
+        let tenant = |id: &str, digit: &str, limits: &str| {
+            let hex = digit.repeat(32);
+            let role = if id == "b" && more.contains("admin") {
+                "admin"
+            } else {
+                "bot"
+            };
+            format!(
+                "{{ id: {id}, keys: [ {{ sha256: '{hex}', role: {role} }} ], limits: {{ {limits} }} }}"
+            )
+        };
+        let (a, b) = (tenant("a", "0a", limits), tenant("b", "0b", ""));
+        let tenants = if more.contains("alone") {
+            a
+        } else {
+            format!("{a}, {b}")
+        };
+        let config = parse(&format!("tenants: [ {tenants} ]\n{more}")).unwrap();
+        let mut warnings = config.warnings.iter();
+        warnings.any(|warning| warning.starts_with("tenants[].limits.journal_bytes"))
+    };
+    assert!(warned("", ""));
+    assert!(warned("journal_bytes: 0", ""));
+    assert!(!warned("journal_bytes: 1GiB", ""));
+    assert!(!warned("", "# alone"));
+    assert!(!warned("", "# admin"), "operators are trusted");
+    assert!(!warned("", "journal: { durability: off }"));
+}
+
+#[test]
 fn one_key_belongs_to_one_tenant() {
     let hex = "0b".repeat(32);
     let key = format!("keys: [ {{ sha256: '{hex}' }} ]");

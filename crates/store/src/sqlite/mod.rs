@@ -396,8 +396,6 @@ impl Store for SqliteStore {
     }
 
     fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
-        // The log has them still: retention empties it.
-        self.is_log_stale.store(true, Ordering::Relaxed);
         erase::forget_names(self.writer().connection(), id, rows_max)
     }
 
