@@ -39,6 +39,7 @@ const LAYERS: [Layer; 14] = [
         only: Some(&[
             "bytesize",
             "humantime",
+            "icu_segmenter",
             "jiff",
             "memchr",
             "regex",

@@ -57,7 +57,10 @@ const WIPED_AT_ONCE: usize = 1 << 20;
 /// # Errors
 /// [`StoreError::ConversionUnfinished`], and when the directory cannot be read.
 pub fn check_finished(dir: &Path) -> Result<(), StoreError> {
-    let failed = |error| unusable(&dir.join("."), error);
+    let failed = |source| StoreError::DirUnusable {
+        dir: dir.to_owned(),
+        source,
+    };
     let entries = match fs::read_dir(dir) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
         entries => entries.map_err(failed)?,

@@ -20,7 +20,12 @@ pub(super) const BUDGET: u64 = 6_000;
 pub(super) const ROOMY: &str = "short_term: { max_history_turns: 10000 }";
 
 /// One try, and a provider that is never left alone: what fails is seen as it fails.
-pub(super) const STRICT: &str = "provider_breaker: { failures: 100, cool_down: 1ms },";
+pub(super) const STRICT: &str = "provider_breaker: { failures: 100, cool_down: 1ms }, \
+    soft_watermark: 70%, hard_watermark: 95%, floor: 50%,";
+
+/// A compaction that is due early and goes down half way.
+pub(super) const EARLY: &str =
+    "compaction: { soft_watermark: 70%, hard_watermark: 95%, floor: 50% }";
 
 /// A daemon whose summaries come from this provider.
 pub(super) async fn daemon(provider: &Summaries, wire: Wire, own: &str) -> Daemon {
@@ -126,6 +131,19 @@ impl Bot {
             }
         }
         panic!("120 exchanges without {kind}");
+    }
+
+    /// Exchanges until windows show a summary of at least this number; gives its text.
+    pub(super) async fn until_shown(&mut self, number: u32) -> String {
+        for _ in 0..120 {
+            let window = self.window().await;
+            let shown = report(&window).summary.as_ref().map(|it| it.number);
+            if shown.is_some_and(|shown| shown >= number) {
+                return summary(&window).expect("a summary").to_owned();
+            }
+            self.exchange().await;
+        }
+        panic!("120 exchanges without summary {number} in a window");
     }
 
     /// What must be true of every window: besides what the report says of itself, calls and

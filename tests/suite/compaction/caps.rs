@@ -7,7 +7,7 @@ use tonic::Code;
 use crate::harness::{Daemon, Events, Says, Setup, Summaries, Wire, detail, live, refused};
 use crate::windows::bot::report;
 
-use super::bot::{Bot, STRICT, order, summary};
+use super::bot::{Bot, EARLY, STRICT, order, summary};
 
 #[tokio::test]
 async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the_journal() {
@@ -70,13 +70,14 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
 #[tokio::test]
 async fn without_a_journal_there_are_summaries_and_what_memory_has_is_taken_back() {
     let off = Setup::default()
+        .section(EARLY)
         .section("journal: { durability: off }")
         .section("short_term: { max_history_turns: 10000 }");
     let daemon = Daemon::with(off).await;
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
-    let first = summary(&bot.window().await).expect("a summary").to_owned();
+    let first = bot.until_shown(1).await;
     bot.until(&mut events, "compacted").await;
     let undo = || UndoCompactionRequest {
         session_id: "chat".into(),

@@ -8,12 +8,12 @@ use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Events, Says, Sessions, Setup, Summaries, Wire, append, assistant, detail, end,
+    Daemon, Events, Says, Sessions, Setup, Summaries, Wire, append, assistant, bare, detail, end,
     eventually, journal, live, refused, say, tool_results, tool_uses, user,
 };
 use crate::windows::bot::{report, words};
 
-use super::bot::{Bot, ROOMY, daemon, order, sum, summary};
+use super::bot::{Bot, EARLY, ROOMY, daemon, order, sum, summary};
 
 async fn try_compact(
     client: &mut Sessions,
@@ -52,7 +52,7 @@ async fn shown(bot: &mut Bot) -> Vec<u64> {
 
 /// The default summarizer.
 async fn own() -> (Daemon, Bot) {
-    let daemon = Daemon::with(Setup::default().section(ROOMY)).await;
+    let daemon = Daemon::with(Setup::default().section(ROOMY).section(EARLY)).await;
     let bot = Bot::new(daemon.sessions());
     (daemon, bot)
 }
@@ -342,7 +342,7 @@ async fn an_undo_brings_back_what_the_last_summary_replaced_and_then_the_one_bef
         one.last_seq
     );
     let window = bot.window().await;
-    assert_eq!(summary(&window), Some(&*one.summary));
+    assert_eq!(summary(&window).map(bare), Some(one.summary));
     assert_eq!(summary(&window), summary(&with_one), "to the byte");
     let event = events
         .until("compaction_undone")

@@ -2,7 +2,7 @@
 
 use crate::harness::{Daemon, Events, Says, Setup, Summaries};
 
-use super::bot::{BUDGET, Bot, ROOMY, counted, summary, told};
+use super::bot::{BUDGET, Bot, EARLY, ROOMY, counted, summary, told};
 
 /// A model whose tokens are counted by this provider.
 fn setup(provider: &Summaries, counter: &str) -> Setup {
@@ -12,7 +12,10 @@ fn setup(provider: &Summaries, counter: &str) -> Setup {
         "ours: {{ provider: anthropic, context_window: 90000, tokenizer: estimate, counter: {counter} }}"
     );
     let context = format!("context: {{ default_model: ours, models: {{ {models} }} }}");
-    Setup::default().section(context).section(ROOMY)
+    Setup::default()
+        .section(context)
+        .section(ROOMY)
+        .section(EARLY)
 }
 
 const ANTHROPIC: &str = "{ anthropic: { base_url: 'http://127.0.0.1:PORT' } }";

@@ -69,8 +69,8 @@ async fn goes_well(wire: Wire) {
         );
         assert!(told_of["probe_score"].as_f64() > Some(0.9), "{told_of}");
         through_seq = told_of["through_seq"].as_u64().expect("a seq");
+        let text = bot.until_shown(number).await;
         let window = bot.window().await;
-        let text = summary(&window).expect("a summary").to_owned();
         let info = report(&window).summary.clone().expect("a summary");
         assert_eq!((info.number, info.through_seq), (number, through_seq));
         assert_eq!(info.made_by, wire.made_by());
@@ -190,7 +190,7 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
     // What came meanwhile is summarized by the next one.
     let next = bot.until(&mut events, "compacted").await;
     assert_eq!(detail(&next)["first_seq"], through_seq + 1);
-    let text = summary(&bot.window().await).expect("a summary").to_owned();
+    let text = bot.until_shown(2).await;
     assert!(
         text.contains(&order(1)) && text.contains(&order(20)),
         "{text}"
@@ -205,8 +205,7 @@ async fn a_summary_is_the_same_to_the_byte_until_the_next_one() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
-    let first = bot.window().await;
-    let text = summary(&first).expect("a summary").to_owned();
+    let text = bot.until_shown(1).await;
     loop {
         let window = bot.exchange().await;
         let info = report(&window).summary.clone().expect("a summary");
@@ -237,7 +236,7 @@ async fn a_span_longer_than_the_providers_window_is_summarized_in_pieces() {
         .collect();
     let through_seq = detail(&event)["through_seq"].as_u64().expect("a seq");
     assert!(seqs.iter().copied().eq(2..=through_seq), "{seqs:?}");
-    let text = summary(&bot.window().await).expect("a summary").to_owned();
+    let text = bot.until_shown(1).await;
     assert!(text.contains(&order(1)), "{text}");
     assert!(
         detail(&event)["probe_score"].as_f64() > Some(0.9),

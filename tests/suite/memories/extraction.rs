@@ -131,7 +131,9 @@ async fn turns_are_leased_once_and_what_was_found_is_stored_with_where_it_comes_
         ("ann", source(&[2]), 0.8)
     );
     assert_eq!(oslo.observed_at, first.turns[1].timestamp);
-    assert_eq!(recall(&mut client, of("ann", "Oslo")).await.hits.len(), 1);
+    let hits = recall(&mut client, of("ann", "Oslo")).await.hits;
+    let first_hit = hits[0].memory.as_ref().map(|memory| &*memory.id);
+    assert_eq!(first_hit, Some(&*oslo.id), "before what was said beside it");
 
     let nothing = lease(&mut client).await;
     assert!(

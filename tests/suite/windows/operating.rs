@@ -11,7 +11,7 @@ fn context(settings: &str) -> Setup {
 #[tokio::test]
 async fn all_that_is_wrong_with_windows_is_told_and_the_daemon_does_not_start() {
     let wrong = context(
-        "policy: sliding_window, watermark: 40%, default_model: nobody, \
+        "policy: sliding_window, watermark: 25%, default_model: nobody, \
          models: { ours: { tokenizer: { file: ./no-such.json } } }",
     );
     let ended = Daemon::refused(&wrong).await;
@@ -60,7 +60,7 @@ async fn settings_of_windows_apply_at_once() {
     let mut daemon = Daemon::with(context("watermark: 90%")).await;
     let mut admin = daemon.admin();
     daemon.rewrite(context(
-        "floor: 30%, models: { ours: { context_window: 90000 } }",
+        "floor: 35%, models: { ours: { context_window: 90000 } }",
     ));
     let (applied, refused) = reload(&mut admin).await;
     assert_eq!(

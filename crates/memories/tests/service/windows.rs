@@ -209,7 +209,13 @@ async fn nothing_is_told_twice() {
         ..request
     };
     let window = contents_of(&bot, request).await;
-    assert_eq!(held(&window).len(), 3, "{:?} {:?}", held(&window), window.report);
+    assert_eq!(
+        held(&window).len(),
+        3,
+        "{:?} {:?}",
+        held(&window),
+        window.report
+    );
 }
 
 #[tokio::test(start_paused = true)]

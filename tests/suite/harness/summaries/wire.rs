@@ -206,7 +206,7 @@ fn identifiers(prompt: &str) -> Vec<&str> {
         if !is_one || found.contains(&word) {
             continue;
         }
-        let Some(rest) = left.checked_sub(word.len() + 1) else {
+        let Some(rest) = left.checked_sub(word.len() + "- order \n".len()) else {
             break;
         };
         left = rest;
@@ -217,6 +217,11 @@ fn identifiers(prompt: &str) -> Vec<&str> {
 }
 
 fn summary(prompt: &str) -> Value {
+    // Each with a word that says what it is.
+    let facts: Vec<String> = identifiers(prompt)
+        .iter()
+        .map(|id| format!("order {id}"))
+        .collect();
     json!({
         "session_intent": "The user wants to know where each order is.",
         "files_touched": [],
@@ -224,7 +229,8 @@ fn summary(prompt: &str) -> Value {
         "pending_questions": [],
         "next_steps": [],
         "narrative": "The user asked for orders, and the assistant looked them up.",
-        "identifiers": identifiers(prompt),
+        "facts": facts,
+        "identifiers": [],
     })
 }
 

@@ -47,8 +47,7 @@ pub(super) fn explain(window: &mut Window, session: &Session, policy: &Compactio
     report.degraded = true;
     report.notes.push(match status.failures {
         _ if !policy.enabled => {
-            "turns are left out without a summary: compaction is off, or has no summarizer"
-                .to_owned()
+            "turns are left out without a summary: there is no summarizer".to_owned()
         }
         0 => "turns are left out until there is a summary of them".to_owned(),
         times => format!(
