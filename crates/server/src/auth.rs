@@ -390,6 +390,10 @@ impl AuthLayer {
 
     /// These services, for the calls of a connection.
     pub(crate) fn service(&self, routes: Routes, connection: &Arc<Connection>) -> AuthService {
+        if self.shared.keyring.load().is_shared() {
+            let strangers = self.shared.admission.schedule().strangers();
+            connection.owner.enter(strangers);
+        }
         AuthService {
             layer: self.clone(),
             routes,
@@ -426,7 +430,8 @@ impl Shared {
         let caller = caller.clone();
         // The tenant is known here, and the call has no place yet: what limits a tenant's calls
         // by their number stands between these two.
-        let place = self.admission.enter(&caller.tenant, keyring.is_shared());
+        let (is_shared, owner) = (keyring.is_shared(), &connection.owner);
+        let place = self.admission.enter(&caller.tenant, is_shared, owner);
         let place = place.map(Arc::new)?;
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(Arc::clone(&place));
@@ -507,7 +512,7 @@ impl AuthService {
         let request_timeout = (path != Path::Reflection).then_some(shared.request_timeout);
         let request = request
             .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
-        let answer = place.in_turn(self.routes.clone().call(request));
+        let answer = self.routes.clone().call(request);
         Box::pin(async move {
             let mut answer = match deadline {
                 None => answer.await?,
@@ -586,7 +591,7 @@ impl AuthService {
             true => Some(admission.enter_health_watch()?),
             false => None,
         };
-        let answer = admission.probe_in_turn(self.routes.call(request)).await;
+        let answer = self.routes.call(request).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         Ok(answer.map(|body| Body::new(HeldAnswer::new(body, (call, place)))))
     }

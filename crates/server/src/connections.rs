@@ -16,6 +16,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::admission::schedule::{Owner, Schedule};
+
 pub(crate) use config::ConnectionsConfig;
 pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
@@ -30,6 +32,7 @@ pub(crate) struct Connections {
     max: usize,
     max_per_address: usize,
     calls_without_key: usize,
+    schedule: Arc<Schedule>,
     table: Mutex<Table>,
     /// Notified when a connection has closed.
     closed: Notify,
@@ -90,6 +93,8 @@ pub(crate) struct Connection {
     number: u64,
     /// Who is at its other end, as the system knows it.
     pub(crate) peer: Peer,
+    /// For whose turns it and its calls wait.
+    pub(crate) owner: Arc<Owner>,
     /// What the client's certificate says about whose it is; empty until there is one.
     certificate: OnceLock<Vec<String>>,
     /// True after the first bytes of its protocol.
@@ -132,12 +137,17 @@ pub(crate) struct OpenCall {
 struct Seat(Arc<Connection>);
 
 impl Connections {
-    /// So many of them at once.
-    pub(crate) fn new(max: usize, config: &ConnectionsConfig) -> Arc<Self> {
+    /// So many of them at once; they may be made to wait for turns of this schedule.
+    pub(crate) fn new(
+        max: usize,
+        config: &ConnectionsConfig,
+        schedule: &Arc<Schedule>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             max,
             max_per_address: config.max_per_address,
             calls_without_key: config.calls_without_key,
+            schedule: Arc::clone(schedule),
             table: Mutex::default(),
             closed: Notify::new(),
             counts: ConnectionCounts::default(),
@@ -220,6 +230,7 @@ impl Table {
             connections: Arc::clone(connections),
             number,
             peer,
+            owner: Arc::new(Owner::nobody(Arc::clone(&connections.schedule))),
             certificate: OnceLock::new(),
             has_said_hello: AtomicBool::new(false),
             has_key: AtomicBool::new(false),
@@ -415,7 +426,7 @@ mod tests {
             max_per_address,
             ..ConnectionsConfig::default()
         };
-        Connections::new(max, &config)
+        Connections::new(max, &config, &Arc::default())
     }
 
     fn peer(last: u8) -> Peer {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
@@ -17,6 +17,7 @@ use tracing::{debug, warn};
 use super::io::Watched;
 use super::socket::{Listener, Plain, Stream};
 use super::{Connection, Connections, ConnectionsConfig, Order, Seat, count, now, one_address};
+use crate::admission::schedule::{InTurn, Scheduled};
 use crate::tls::{Tls, TlsPort};
 
 /// After a failed accept, as when all file descriptors are in use.
@@ -58,9 +59,12 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
 /// The bytes of a connection, as hyper reads and writes them.
 pub(crate) type Io = TokioIo<Watched<Stream>>;
 
-/// HTTP/2.
-pub(crate) fn http2(max_streams: u32) -> hyper::server::conn::http2::Builder<TokioExecutor> {
-    let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+/// HTTP/2, whose calls are run so.
+pub(crate) fn http2(
+    max_streams: u32,
+    in_turn: InTurn,
+) -> hyper::server::conn::http2::Builder<InTurn> {
+    let mut http2 = hyper::server::conn::http2::Builder::new(in_turn);
     http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(max_streams)
@@ -193,7 +197,7 @@ impl Life {
         let write_timeout = self.config.write_timeout;
         let io = Watched::new(stream, Arc::clone(connection), write_timeout);
         let serving = protocol.serve(TokioIo::new(io), connection);
-        tokio::pin!(serving);
+        let mut serving = Scheduled::new(Arc::clone(&connection.owner), serving);
         let patience = tokio::select! {
             served = &mut serving => return ended(served),
             () = connection.told_more_than(Order::Finish) => return,
@@ -202,7 +206,7 @@ impl Life {
         let Some(patience) = patience else {
             return;
         };
-        serving.as_mut().graceful_shutdown();
+        serving.inner().graceful_shutdown();
         tokio::select! {
             served = &mut serving => ended(served),
             () = connection.told_more_than(Order::Finish) => {}
