@@ -13,6 +13,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use hyper::rt::Executor;
+use hyper_util::rt::TokioExecutor;
 
 /// Tasks that may be polled at once for each core: one works, and the next ones are known to
 /// the executor before it asks.
@@ -253,14 +254,13 @@ where
     F: Future<Output = ()> + Send + 'static,
 {
     fn execute(&self, call: F) {
-        match self.0.is_nobody() {
-            true => drop(tokio::spawn(call)),
-            // The next call on the connection may be another tenant's.
-            false => drop(tokio::spawn(Scheduled::new(
-                Arc::new(self.0.as_now()),
-                call,
-            ))),
+        let tokio = TokioExecutor::new();
+        if self.0.is_nobody() {
+            return tokio.execute(call);
         }
+        // The next call on the connection may be another tenant's.
+        let owner = Arc::new(self.0.as_now());
+        tokio.execute(Scheduled::new(owner, call));
     }
 }
 
