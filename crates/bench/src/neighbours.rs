@@ -133,7 +133,8 @@ pub(super) async fn run(common: &CommonArgs, args: NeighboursArgs) -> Result<()>
             spin.end()?;
             let flood = args.neighbour(kind, &server)?;
             row.beside.push(args.victim(&victim, rate).await?);
-            row.flood_rate = flood.end()? as f64 / f64::from(args.seconds);
+            let span = WARMUP.as_secs_f64() + f64::from(args.seconds);
+            row.flood_rate = flood.end()? as f64 / span;
         }
         progress(&row.line())?;
         measured.push(row);
@@ -227,7 +228,11 @@ async fn at_a_pace(target: &Target, pace: Duration, span: Duration) -> Result<La
         if due >= span {
             break;
         }
-        sleep(due.saturating_sub(clock::since(started))).await;
+        // Timers count in milliseconds: where the next calls are due within one, no sleep.
+        let early = due.saturating_sub(clock::since(started));
+        if !early.is_zero() {
+            sleep(early).await;
+        }
         let request = target.request(AppendRequest {
             session_id: format!("v{}", rng.below(SESSIONS)),
             turns: turns.clone(),

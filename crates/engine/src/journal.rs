@@ -26,10 +26,12 @@ pub(crate) use committer::{CommitHandler, Committer};
 
 use crate::blocking::StoreAccess;
 use crate::error::EngineError;
-use crate::tenants::ms;
+use crate::tenants::{JOURNAL_SHARE, Tenant, ms};
 
 /// What one permit of the queue stands for.
 const PERMIT_BYTES: usize = 1 << 10;
+/// What one of a tenant's [`JOURNAL_SHARE`] stands for; a set takes one of them at least.
+const SHARE_BYTES: usize = 16 << 10;
 /// No further set joins a transaction of this many bytes.
 const BATCH_BYTES: usize = 8 << 20;
 
@@ -128,6 +130,17 @@ struct Submission<C> {
 #[derive(Debug)]
 pub(crate) struct Permit {
     _room: Option<OwnedSemaphorePermit>,
+    /// Of what its tenant may have in the queue.
+    _share: Option<OwnedSemaphorePermit>,
+}
+
+impl Permit {
+    fn of(room: Option<OwnedSemaphorePermit>) -> Self {
+        Self {
+            _room: room,
+            _share: None,
+        }
+    }
 }
 
 /// A change set that was submitted.
@@ -259,29 +272,65 @@ impl<C> Journal<C> {
             return Ok(permit);
         }
         let Some(backend) = &self.backend else {
-            return Ok(Permit { _room: None });
+            return Ok(Permit::of(None));
         };
         backend.flush.notify_one();
         let count = backend.permits_of(bytes);
         let room = Arc::clone(&backend.permits).acquire_many_owned(count);
-        let wait = Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed));
-        match tokio::time::timeout(wait, room).await {
-            Ok(Ok(room)) => Ok(Permit { _room: Some(room) }),
+        match tokio::time::timeout(self.queue_wait(), room).await {
+            Ok(Ok(room)) => Ok(Permit::of(Some(room))),
             Ok(Err(_)) => Err(EngineError::Stopping),
             Err(_) => Err(self.refusal().unwrap_or(EngineError::JournalBusy)),
         }
     }
 
+    /// Waits for room in the queue and, where several tenants wait for commits, for room in
+    /// the tenant's own share of it.
+    ///
+    /// # Errors
+    /// As [`Self::permit`].
+    pub(crate) async fn permit_of(
+        &self,
+        tenant: &Tenant,
+        bytes: usize,
+    ) -> Result<Permit, EngineError> {
+        let share = match self.is_sync() && tenant.is_one_of_several() {
+            true => Some(self.share(tenant, bytes).await?),
+            false => None,
+        };
+        let permit = self.permit(bytes).await?;
+        Ok(Permit {
+            _share: share,
+            ..permit
+        })
+    }
+
+    async fn share(
+        &self,
+        tenant: &Tenant,
+        bytes: usize,
+    ) -> Result<OwnedSemaphorePermit, EngineError> {
+        let count = u32::try_from(bytes.div_ceil(SHARE_BYTES)).unwrap_or(u32::MAX);
+        let share = Arc::clone(&tenant.journal_share);
+        let room = share.acquire_many_owned(count.clamp(1, JOURNAL_SHARE));
+        let room = tokio::time::timeout(self.queue_wait(), room).await;
+        let room = room.map_err(|_| EngineError::JournalBusy)?;
+        // It is never closed.
+        room.map_err(|_| EngineError::Stopping)
+    }
+
+    fn queue_wait(&self) -> Duration {
+        Duration::from_millis(self.queue_wait_ms.load(Ordering::Relaxed))
+    }
+
     /// Room in the queue, where there is some at once.
     pub(crate) fn try_permit(&self, bytes: usize) -> Option<Permit> {
         let Some(backend) = &self.backend else {
-            return Some(Permit { _room: None });
+            return Some(Permit::of(None));
         };
         let count = backend.permits_of(bytes);
         let room = Arc::clone(&backend.permits).try_acquire_many_owned(count);
-        Some(Permit {
-            _room: Some(room.ok()?),
-        })
+        Some(Permit::of(Some(room.ok()?)))
     }
 
     /// Submits a change set. Called under the lock of the session that decided it.
@@ -485,3 +534,6 @@ impl<C> Backend<C> {
         (waiting.len(), last_ticket)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,6 +15,7 @@ use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_formats::tokens::{Calibration, Charge};
 use serde::{Deserialize, Serialize};
+use tokio::sync::Semaphore;
 
 use crate::error::EngineError;
 use crate::events::EventLog;
@@ -25,6 +26,9 @@ use crate::stats::TenantStats;
 
 /// Nobody has so many times the calls of others that these wait for long.
 const WEIGHT_MAX: u32 = 100;
+/// Where several tenants share a journal, so many sets of each may be in its queue at once, so
+/// that nobody's set waits behind all that a flood brings; of large sets fewer.
+pub(crate) const JOURNAL_SHARE: u32 = 64;
 /// Fewer are less than a message, and more are no limit.
 const BYTES_PER_SECOND: RangeInclusive<usize> = 1 << 10..=100 << 20;
 
@@ -99,6 +103,10 @@ pub struct Tenant {
     /// Both are of the process.
     pub(crate) memory: Arc<MemoryUse>,
     journal: Arc<JournalUse>,
+    /// How many tenants there are.
+    tenants: Arc<AtomicUsize>,
+    /// Room for its changes in the journal's queue, where there are several tenants.
+    pub(crate) journal_share: Arc<Semaphore>,
     pub(crate) events: EventLog,
     /// By model profile; a configuration has few.
     calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
@@ -112,6 +120,7 @@ pub struct Tenant {
 pub(crate) struct UseOfAll {
     memory: Arc<MemoryUse>,
     journal: Arc<JournalUse>,
+    tenants: Arc<AtomicUsize>,
 }
 
 /// What an operator decided for a tenant. A reload replaces it as a whole.
@@ -198,11 +207,18 @@ impl Tenant {
             stats: TenantStats::default(),
             memory: Arc::clone(&of_all.memory),
             journal: Arc::clone(&of_all.journal),
+            tenants: Arc::clone(&of_all.tenants),
+            journal_share: Arc::new(Semaphore::new(JOURNAL_SHARE as usize)),
             events: EventLog::default(),
             calibrations: Mutex::default(),
             prompts: Prompts::default(),
             last_ticket: AtomicU64::new(0),
         }
+    }
+
+    /// True where it is not the only tenant.
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        self.tenants.load(Ordering::Relaxed) > 1
     }
 
     /// How a provider's token counts differ from ours.
@@ -374,6 +390,7 @@ impl Tenants {
         }
         let new = || {
             let policy = Policy::of(&self.config.load(), id);
+            self.of_all.tenants.fetch_add(1, Ordering::Relaxed);
             Arc::new(Tenant::new(id.clone(), policy, &self.of_all))
         };
         Arc::clone(&self.by_id.entry(id.clone()).or_insert_with(new))

@@ -3,7 +3,7 @@
 //! then a flood by one of them leaves room for the others.
 
 pub(crate) mod body;
-mod schedule;
+pub(crate) mod schedule;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,11 +12,10 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_engine::{MemoryUse, Tenant};
 use tokio::sync::Notify;
-use tokio_util::either::Either;
 use tonic::Status;
 
 use crate::wire::status;
-use schedule::{Lane, Schedule, Scheduled};
+use schedule::{Lane, Owner, Schedule};
 
 /// The share of `limits.memory` that requests and answers may have: one part of this many.
 const MEMORY_SHARE: u64 = 4;
@@ -85,22 +84,24 @@ impl Admission {
         self.shared.counts().calls
     }
 
+    /// Whose turns the tasks of all connections and calls wait for.
+    pub(crate) fn schedule(&self) -> &Arc<Schedule> {
+        &self.shared.schedule
+    }
+
+    /// From now on a connection and its calls wait for the turns of this tenant.
+    pub(crate) fn wait_in_turn(&self, connection: &Owner, tenant: &Tenant) {
+        let lane = self.lane(&tenant.id);
+        let weight = tenant.policy().weight;
+        self.shared.schedule.set_weight(lane, weight);
+        connection.enter(lane);
+    }
+
     /// Lets a call of a tenant in, or refuses it. Where it `is_shared`, other tenants may call
     /// as well.
     pub(crate) fn enter(&self, tenant: &Tenant, is_shared: bool) -> Result<CallPlace, Status> {
-        let policy = tenant.policy();
         let lane = self.lane(&tenant.id);
-        if is_shared {
-            self.shared.schedule.set_weight(lane, policy.weight);
-        }
-        self.enter_lane(lane, policy.calls_in_flight, is_shared)
-    }
-
-    /// Work for a probe, which is of no tenant, and is done when it is the probes' turn.
-    pub(crate) fn probe_in_turn<F: Future>(&self, work: F) -> Scheduled<F> {
-        let schedule = Arc::clone(&self.shared.schedule);
-        let lane = schedule.probes();
-        Scheduled::new(schedule, lane, work)
+        self.enter_lane(lane, tenant.policy().calls_in_flight, is_shared)
     }
 
     fn lane(&self, tenant: &TenantId) -> Lane {
@@ -165,15 +166,6 @@ impl Counts {
 }
 
 impl CallPlace {
-    /// Work that is done when it is its tenant's turn; at once where there is one tenant only.
-    pub(crate) fn in_turn<F: Future>(&self, work: F) -> Either<F, Scheduled<F>> {
-        if !self.is_shared {
-            return Either::Left(work);
-        }
-        let schedule = Arc::clone(&self.shared.schedule);
-        Either::Right(Scheduled::new(schedule, self.lane, work))
-    }
-
     /// Counts so many bytes more of its request.
     ///
     /// # Errors

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use hyper_util::rt::TokioExecutor;
 use memoird_engine::{Blocking, Durability, Engine, SystemMachine};
 use memoird_memories::Memories;
 use memoird_memories::files::{FilesOptions, MemoryFiles};
@@ -27,6 +26,7 @@ use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Pages};
 use crate::admission::Admission;
+use crate::admission::schedule::InTurn;
 use crate::auth::{AuthLayer, AuthService, Keyring};
 use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ServerConfig, UnixConfig};
@@ -92,19 +92,20 @@ pub(crate) struct Ports {
 /// gRPC, as a port speaks it.
 #[derive(Clone)]
 struct Grpc {
-    http2: hyper::server::conn::http2::Builder<TokioExecutor>,
+    streams_max: u32,
     auth_layer: AuthLayer,
     routes: Routes,
 }
 
 impl Protocol for Grpc {
-    type Serving = hyper::server::conn::http2::Connection<Io, AuthService, TokioExecutor>;
+    type Serving = hyper::server::conn::http2::Connection<Io, AuthService, InTurn>;
 
     const SAYS_HELLO: bool = true;
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
         let service = self.auth_layer.service(self.routes.clone(), connection);
-        self.http2.serve_connection(io, service)
+        let in_turn = InTurn(Arc::clone(&connection.owner));
+        http2(self.streams_max, in_turn).serve_connection(io, service)
     }
 }
 
@@ -208,12 +209,13 @@ impl App {
         let calls = CallMetrics::new();
         let memory = Arc::clone(engine.tenants.memory());
         let admission = Admission::new(server.max_calls_in_flight, memory);
+        let schedule = Arc::clone(admission.schedule());
         let limits = &server.connections;
         let rates = api.rates.clone();
         let auth_layer = AuthLayer::new(keyring, admission, rates, calls.clone(), limits);
         let connections = Ports {
-            grpc: Connections::new(server.max_connections, limits),
-            admin: Connections::new(limits.admin_max, limits),
+            grpc: Connections::new(server.max_connections, limits, &schedule),
+            admin: Connections::new(limits.admin_max, limits, &schedule),
         };
         let registry = metrics::registry(Sources {
             api: api.clone(),
@@ -268,7 +270,7 @@ impl App {
             tasks: calls.clone(),
         };
         grpc.run(Grpc {
-            http2: http2(self.server.max_streams_per_connection),
+            streams_max: self.server.max_streams_per_connection,
             auth_layer: self.auth_layer.clone(),
             routes: routes.prepare(),
         });

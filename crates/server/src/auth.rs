@@ -411,6 +411,10 @@ impl AuthLayer {
 
     /// These services, for the calls of a connection.
     pub(crate) fn service(&self, routes: Routes, connection: &Arc<Connection>) -> AuthService {
+        if self.shared.keyring.load().is_shared() {
+            let strangers = self.shared.admission.schedule().strangers();
+            connection.owner.enter(strangers);
+        }
         AuthService {
             layer: self.clone(),
             routes,
@@ -433,7 +437,7 @@ impl Shared {
         let authorization = authorization(request).map_err(Refusal::Denied)?;
         let caller = keyring.caller(authorization, connection);
         let caller = caller.map_err(Refusal::Denied)?;
-        connection.show_key();
+        self.recognise(connection, &caller.tenant, &keyring);
         if is_admin_call && caller.role != Role::Admin {
             return Err(status::role_required().into());
         }
@@ -449,6 +453,14 @@ impl Shared {
         request.extensions_mut().insert(caller);
         request.extensions_mut().insert(Arc::clone(&place));
         Ok(LetIn { place, meter })
+    }
+
+    /// A connection shows a good key of a tenant.
+    fn recognise(&self, connection: &Connection, tenant: &Tenant, keyring: &Keyring) {
+        connection.show_key();
+        if keyring.is_shared() {
+            self.admission.wait_in_turn(&connection.owner, tenant);
+        }
     }
 
     /// Counts a call that was denied; gives how long its answer has to wait, or `None` where it
@@ -534,7 +546,7 @@ impl AuthService {
         let request_timeout = (path != Path::Reflection).then_some(shared.request_timeout);
         let request = request
             .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
-        let answer = place.in_turn(self.routes.clone().call(request));
+        let answer = self.routes.clone().call(request);
         Box::pin(async move {
             let mut answer = match deadline {
                 None => answer.await?,
@@ -599,7 +611,7 @@ impl AuthService {
         let caller = authorization(&request)
             .and_then(|authorization| keyring.caller(authorization, &self.connection));
         match caller {
-            Ok(_) => self.connection.show_key(),
+            Ok(caller) => shared.recognise(&self.connection, &caller.tenant, &keyring),
             // Probes are no way to guess keys either.
             Err(denied @ (Denied::WrongKey | Denied::SeveralKeys)) => {
                 return self.refuse(Refusal::Denied(denied), timer);
@@ -626,7 +638,6 @@ impl AuthService {
         request: Request<Incoming>,
         call: OpenCall,
     ) -> Result<Response<Body>, Status> {
-        let admission = &self.layer.shared.admission;
         let limit = self.layer.shared.probe_timeout;
         // Of its head nothing else is kept while it waits.
         let path: Uri = request.uri().path().parse().unwrap_or_default();
@@ -639,7 +650,7 @@ impl AuthService {
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, path);
         let grpc = HeaderValue::from_static(GRPC);
         request.headers_mut().insert(CONTENT_TYPE, grpc);
-        let answer = admission.probe_in_turn(self.routes.call(request)).await;
+        let answer = self.routes.call(request).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         Ok(answer.map(|body| Body::new(HeldAnswer::new(body, call))))
     }

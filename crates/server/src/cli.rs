@@ -264,9 +264,16 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     result
 }
 
+/// After so many tasks a thread looks for bytes that have come, however many tasks it has. Some
+/// tasks work for a millisecond, and tokio's own number is 61.
+const TASKS_PER_LOOK: u32 = 8;
+
 /// What runs tasks: a thread for each processor.
 pub(crate) fn runtime() -> Result<Runtime, CliError> {
-    let runtime = Builder::new_multi_thread().enable_all().build();
+    let runtime = Builder::new_multi_thread()
+        .event_interval(TASKS_PER_LOOK)
+        .enable_all()
+        .build();
     runtime.map_err(CliError::io("cannot start the runtime"))
 }
 

@@ -16,6 +16,9 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use crate::admission::schedule::{Owner, Schedule};
+use io::BytesLeft;
+
 pub(crate) use config::ConnectionsConfig;
 pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
@@ -32,8 +35,13 @@ const LEAVING_MAX: usize = 64;
 /// Bytes that a stranger's connection reads before others have their turn: each may be a
 /// fifteenth of a call.
 const STRANGER_BYTES_AT_ONCE: usize = 1 << 10;
-/// The same of other connections.
+/// The same of other connections, where tenants take turns. Small calls cost much more for each
+/// byte than large answers do.
+const BYTES_IN_TURN: usize = 8 << 10;
+/// The same where there is one tenant.
 const BYTES_AT_ONCE: usize = 64 << 10;
+/// Bytes that a connection writes before others have their turn, where tenants take turns.
+const WRITTEN_BYTES_IN_TURN: usize = 128 << 10;
 
 /// The connections of a port.
 #[derive(Debug)]
@@ -41,6 +49,7 @@ pub(crate) struct Connections {
     max: usize,
     max_per_address: usize,
     calls_without_key: usize,
+    schedule: Arc<Schedule>,
     table: Mutex<Table>,
     /// Notified when a connection has closed.
     closed: Notify,
@@ -101,14 +110,17 @@ pub(crate) struct Connection {
     number: u64,
     /// Who is at its other end, as the system knows it.
     pub(crate) peer: Peer,
+    /// For whose turns it and its calls wait.
+    pub(crate) owner: Arc<Owner>,
     /// What the client's certificate says about whose it is; empty until there is one.
     certificate: OnceLock<Vec<String>>,
     /// True after the first bytes of its protocol.
     has_said_hello: AtomicBool,
     /// True after the first good key.
     has_key: AtomicBool,
-    /// Bytes that it may still read before others have their turn.
-    readable: AtomicUsize,
+    /// Bytes that it may still read and write before others have their turn.
+    readable: BytesLeft,
+    writable: BytesLeft,
     /// Calls so far, and those under way.
     calls_begun: AtomicU64,
     calls: AtomicUsize,
@@ -145,12 +157,17 @@ pub(crate) struct OpenCall {
 struct Seat(Arc<Connection>);
 
 impl Connections {
-    /// So many of them at once.
-    pub(crate) fn new(max: usize, config: &ConnectionsConfig) -> Arc<Self> {
+    /// So many of them at once; they may be made to wait for turns of this schedule.
+    pub(crate) fn new(
+        max: usize,
+        config: &ConnectionsConfig,
+        schedule: &Arc<Schedule>,
+    ) -> Arc<Self> {
         Arc::new(Self {
             max,
             max_per_address: config.max_per_address,
             calls_without_key: config.calls_without_key,
+            schedule: Arc::clone(schedule),
             table: Mutex::default(),
             closed: Notify::new(),
             counts: ConnectionCounts::default(),
@@ -230,10 +247,12 @@ impl Table {
             connections: Arc::clone(connections),
             number,
             peer,
+            owner: Arc::new(Owner::nobody(Arc::clone(&connections.schedule))),
             certificate: OnceLock::new(),
             has_said_hello: AtomicBool::new(false),
             has_key: AtomicBool::new(false),
-            readable: AtomicUsize::new(0),
+            readable: BytesLeft::default(),
+            writable: BytesLeft::default(),
             calls_begun: AtomicU64::new(0),
             calls: AtomicUsize::new(0),
             keyless_calls: AtomicUsize::new(0),
@@ -313,13 +332,17 @@ impl Connection {
         self.order.load(Ordering::Relaxed) >= Order::Close as u8
     }
 
-    /// It is its turn to read.
+    /// It is its turn to read and to write.
     fn begin_turn(&self) {
-        let bytes = match self.is_stranger() {
-            true => STRANGER_BYTES_AT_ONCE,
-            false => BYTES_AT_ONCE,
+        let (readable, writable) = match self.owner.is_nobody() {
+            true => (BYTES_AT_ONCE, usize::MAX),
+            false => (BYTES_IN_TURN, WRITTEN_BYTES_IN_TURN),
         };
-        self.readable.store(bytes, Ordering::Relaxed);
+        self.readable.set(match self.is_stranger() {
+            true => STRANGER_BYTES_AT_ONCE,
+            false => readable,
+        });
+        self.writable.set(writable);
     }
 
     /// A good key was seen: it is no stranger any more.
@@ -451,7 +474,7 @@ mod tests {
             max_per_address,
             ..ConnectionsConfig::default()
         };
-        Connections::new(max, &config)
+        Connections::new(max, &config, &Arc::default())
     }
 
     fn peer(last: u8) -> Peer {

@@ -60,7 +60,8 @@ impl Sessions {
 
         self.shared.tenants.memory().check_session_room()?;
         let place = self.reserve(&session.tenant).await?;
-        let permit = self.shared.journal.permit(options.bytes).await?;
+        let journal = &self.shared.journal;
+        let permit = journal.permit_of(&session.tenant, options.bytes).await?;
         // From here on nothing waits: a caller who hangs up does so before or after.
         let idle = self.shared.census.idle_list(&session.tenant.id);
         let tenant = Arc::clone(&session.tenant);

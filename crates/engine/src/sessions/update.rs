@@ -202,7 +202,7 @@ impl Sessions {
             let slot = self.find(session).await?;
             let attempt = match &slot {
                 Some(slot) => {
-                    let permit = self.permit(options).await?;
+                    let permit = self.permit(session, options).await?;
                     self.decide_in(slot, options, permit, &mut decide)?
                 }
                 None => Attempt::HasEnded,
@@ -243,7 +243,7 @@ impl Sessions {
         for _ in 0..ATTEMPTS_MAX {
             let slot = self.find(session).await?;
             let slot = slot.ok_or_else(|| session.not_found())?;
-            let permit = self.shared.journal.permit(0).await?;
+            let permit = self.shared.journal.permit_of(&session.tenant, 0).await?;
             match self.end_in(&slot, reason, permit) {
                 Attempt::Decided(decided) => {
                     if self.is_durable(decided.wait).await? {
@@ -359,13 +359,17 @@ impl Sessions {
         }
     }
 
-    async fn permit(&self, options: UpdateOptions) -> Result<Option<Permit>, EngineError> {
-        let journal = &self.shared.journal;
+    async fn permit(
+        &self,
+        session: &SessionRef,
+        options: UpdateOptions,
+    ) -> Result<Option<Permit>, EngineError> {
+        let (journal, tenant) = (&self.shared.journal, &session.tenant);
         match options.is_optional {
             true => Ok(journal
                 .try_permit(options.bytes)
                 .filter(|_| !journal.is_failing())),
-            false => journal.permit(options.bytes).await.map(Some),
+            false => journal.permit_of(tenant, options.bytes).await.map(Some),
         }
     }
 

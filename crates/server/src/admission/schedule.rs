@@ -1,65 +1,84 @@
-//! Who works next. A call works when it is polled, and waits in between: for its request, for
-//! the disk. Only a few calls are polled at a time; of those that could go on, the tenants'
-//! are taken in turn. So what a call of one tenant waits for is a few calls of each other
-//! tenant, however many calls these have made.
+//! Who works next. A connection and a call work when they are polled, and wait in between: for
+//! bytes, for the disk. Only a few tasks are polled at a time; of those that could go on, the
+//! tenants' are taken in turn. So what a task of one tenant waits for is a few polls of each
+//! other tenant, however many connections and calls these have.
 //!
 //! The executor alone would take them in the order in which they were woken: behind everything
 //! that a flood has woken before.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
-/// Calls that may be polled at once for each core: one works, and the next ones are known to
-/// the executor before it asks.
-const CALLS_PER_CORE: usize = 2;
+use hyper::rt::Executor;
+use hyper_util::rt::TokioExecutor;
 
-/// The calls that could go on, by tenant.
+/// Tasks that may be polled at once for each core: one works, and the next ones are known to
+/// the executor before it asks.
+const TASKS_PER_CORE: usize = 2;
+
+/// The tasks that could go on, by tenant.
 #[derive(Debug)]
 pub(crate) struct Schedule {
     queues: Mutex<Queues>,
 }
 
-/// A tenant's place in the schedule.
+/// Where the tasks of one tenant wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Lane(usize);
 
+/// Whose a task is. A connection is a tenant's from the first good key on.
+#[derive(Debug)]
+pub(crate) struct Owner {
+    schedule: Arc<Schedule>,
+    /// The number of a lane, or [`NOBODY`].
+    lane: AtomicUsize,
+}
+
+/// The lane of tasks that wait for no turn: those of a daemon that has one tenant only.
+const NOBODY: usize = usize::MAX;
+
 #[derive(Debug)]
 struct Queues {
-    /// Calls that may be polled beside those that are.
+    /// Tasks that may be polled beside those that are.
     free: usize,
     lanes: Vec<Queue>,
-    /// Lanes with calls that wait, in the order of their turns.
-    in_turn: VecDeque<usize>,
+    /// Lanes with tasks that wait, by when each has its turn (start-time fair queueing).
+    in_turn: BTreeSet<(u64, usize)>,
+    /// When the last turn began, in [`TURN`]s.
+    now: u64,
 }
 
-/// The calls of one tenant that wait for their turn.
+/// How long a turn of a lane of weight 1 takes. It is no real time: it only orders turns.
+const TURN: u64 = 1 << 20;
+
+/// The tasks of one tenant that wait for their turn.
 #[derive(Debug)]
 struct Queue {
-    /// Calls it may have polled in each round.
+    /// Tasks it may have polled where a lane of weight 1 has one.
     weight: u32,
-    /// How many of them are left in this round.
-    left: u32,
-    calls: VecDeque<Arc<Call>>,
+    /// When its last turn ended.
+    ended: u64,
+    tasks: VecDeque<Arc<Task>>,
 }
 
-/// A call in the schedule.
+/// A task in the schedule.
 #[derive(Debug)]
-struct Call {
-    schedule: Arc<Schedule>,
-    lane: Lane,
-    state: Mutex<CallState>,
+struct Task {
+    owner: Arc<Owner>,
+    state: Mutex<TaskState>,
 }
 
 #[derive(Debug)]
-struct CallState {
+struct TaskState {
     step: Step,
-    /// Polls the call once more.
+    /// Polls the task once more.
     waker: Option<Waker>,
 }
 
-/// Where a call stands.
+/// Where a task stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     /// It waits for something else.
@@ -76,13 +95,16 @@ enum Step {
     Done,
 }
 
-/// A call that works when it is its turn.
+/// What is polled when it is its turn.
 pub(crate) struct Scheduled<F: Future> {
     inner: Pin<Box<F>>,
-    call: Arc<Call>,
+    task: Arc<Task>,
     waker: Waker,
-    has_begun: bool,
 }
+
+/// Runs the calls of a connection, each in a task that is polled when it is its turn.
+#[derive(Clone, Debug)]
+pub(crate) struct InTurn(pub(crate) Arc<Owner>);
 
 impl Lane {
     /// Lanes count from 0.
@@ -94,7 +116,7 @@ impl Lane {
 impl Default for Schedule {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::of(cores * CALLS_PER_CORE)
+        Self::of(cores * TASKS_PER_CORE)
     }
 }
 
@@ -103,15 +125,16 @@ impl Schedule {
         let queues = Queues {
             free,
             lanes: vec![Queue::default()],
-            in_turn: VecDeque::new(),
+            in_turn: BTreeSet::new(),
+            now: 0,
         };
         Self {
             queues: Mutex::new(queues),
         }
     }
 
-    /// The lane of calls that are no tenant's.
-    pub(crate) fn probes(&self) -> Lane {
+    /// The lane of what is no tenant's, or not yet.
+    pub(crate) fn strangers(&self) -> Lane {
         Lane(0)
     }
 
@@ -122,30 +145,32 @@ impl Schedule {
         Lane(queues.lanes.len() - 1)
     }
 
-    /// In each round so many calls of this lane have their turn.
+    /// So many tasks of this lane have their turn where one of weight 1 has one.
     pub(crate) fn set_weight(&self, lane: Lane, weight: u32) {
         self.queues().lanes[lane.0].weight = weight.max(1);
     }
 
-    /// Takes a turn at once where one is free, and otherwise puts the call into its queue.
+    /// Takes a turn at once where one is free, and otherwise puts the task into its queue.
     /// True when it is its turn.
-    fn take_or_queue(&self, call: &Arc<Call>) -> bool {
+    fn take_or_queue(&self, task: &Arc<Task>) -> bool {
         let mut queues = self.queues();
+        let queues = &mut *queues;
         if queues.free > 0 {
             queues.free -= 1;
             return true;
         }
-        let lane = call.lane.0;
+        let lane = task.owner.lane.load(Ordering::Relaxed);
         let queue = &mut queues.lanes[lane];
-        queue.calls.push_back(Arc::clone(call));
-        if queue.calls.len() == 1 {
-            queue.left = queue.weight;
-            queues.in_turn.push_back(lane);
+        if queue.tasks.is_empty() {
+            // Who had no task for a while is the next one, and saves up no turns.
+            let begins = queue.ended.max(queues.now);
+            queues.in_turn.insert((begins, lane));
         }
+        queue.tasks.push_back(Arc::clone(task));
         false
     }
 
-    /// Gives a turn back: the next call has it.
+    /// Gives a turn back: the next task has it.
     fn give_back(&self) {
         loop {
             let next = self.queues().next();
@@ -164,33 +189,74 @@ impl Default for Queue {
     fn default() -> Self {
         Self {
             weight: 1,
-            left: 1,
-            calls: VecDeque::new(),
+            ended: 0,
+            tasks: VecDeque::new(),
         }
     }
 }
 
 impl Queues {
-    /// The call whose turn it is; without one the turn is free.
-    fn next(&mut self) -> Option<Arc<Call>> {
-        let Some(&lane) = self.in_turn.front() else {
+    /// The task whose turn it is; without one the turn is free.
+    fn next(&mut self) -> Option<Arc<Task>> {
+        let Some((begins, lane)) = self.in_turn.pop_first() else {
             self.free += 1;
             return None;
         };
         let queue = &mut self.lanes[lane];
-        let call = queue.calls.pop_front();
-        queue.left = queue.left.saturating_sub(1);
-        if queue.calls.is_empty() {
-            self.in_turn.pop_front();
-        } else if queue.left == 0 {
-            queue.left = queue.weight;
-            self.in_turn.rotate_left(1);
+        let task = queue.tasks.pop_front();
+        self.now = begins;
+        queue.ended = begins + TURN / u64::from(queue.weight);
+        if !queue.tasks.is_empty() {
+            self.in_turn.insert((queue.ended, lane));
         }
-        call
+        task
     }
 }
 
-impl Call {
+impl Owner {
+    /// Nobody yet: tasks wait for no turn.
+    pub(crate) fn nobody(schedule: Arc<Schedule>) -> Self {
+        Self {
+            schedule,
+            lane: AtomicUsize::new(NOBODY),
+        }
+    }
+
+    /// From now on its tasks wait in this lane.
+    pub(crate) fn enter(&self, lane: Lane) {
+        self.lane.store(lane.0, Ordering::Relaxed);
+    }
+
+    /// The same owner, whatever happens to this one.
+    fn as_now(&self) -> Self {
+        Self {
+            schedule: Arc::clone(&self.schedule),
+            lane: AtomicUsize::new(self.lane.load(Ordering::Relaxed)),
+        }
+    }
+
+    /// True where its tasks wait for no turn.
+    pub(crate) fn is_nobody(&self) -> bool {
+        self.lane.load(Ordering::Relaxed) == NOBODY
+    }
+}
+
+impl<F> Executor<F> for InTurn
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    fn execute(&self, call: F) {
+        let tokio = TokioExecutor::new();
+        if self.0.is_nobody() {
+            return tokio.execute(call);
+        }
+        // The next call on the connection may be another tenant's.
+        let owner = Arc::new(self.0.as_now());
+        tokio.execute(Scheduled::new(owner, call));
+    }
+}
+
+impl Task {
     /// It is its turn. False when nobody wants it any more.
     fn grant(&self) -> bool {
         let mut state = self.state();
@@ -208,17 +274,18 @@ impl Call {
 
     /// It could go on.
     fn ready(self: &Arc<Self>) {
-        if self.schedule.take_or_queue(self) && !self.grant() {
-            self.schedule.give_back();
+        let schedule = &self.owner.schedule;
+        if schedule.take_or_queue(self) && !self.grant() {
+            schedule.give_back();
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, CallState> {
+    fn state(&self) -> MutexGuard<'_, TaskState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Wake for Call {
+impl Wake for Task {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -239,45 +306,50 @@ impl Wake for Call {
 }
 
 impl<F: Future> Scheduled<F> {
-    /// Works on a call of this lane when it is its turn.
-    pub(crate) fn new(schedule: Arc<Schedule>, lane: Lane, inner: F) -> Self {
-        let state = CallState {
-            step: Step::Ready,
+    /// Polls this when it is its owner's turn.
+    pub(crate) fn new(owner: Arc<Owner>, inner: F) -> Self {
+        let state = TaskState {
+            step: Step::Waiting,
             waker: None,
         };
-        let call = Arc::new(Call {
-            schedule,
-            lane,
+        let task = Arc::new(Task {
+            owner,
             state: Mutex::new(state),
         });
         Self {
             inner: Box::pin(inner),
-            waker: Waker::from(Arc::clone(&call)),
-            call,
-            has_begun: false,
+            waker: Waker::from(Arc::clone(&task)),
+            task,
         }
+    }
+
+    /// What is polled.
+    pub(crate) fn inner(&mut self) -> Pin<&mut F> {
+        self.inner.as_mut()
     }
 
     /// True when it is its turn; from here on it is polled.
     fn begins(&mut self, context: &Context<'_>) -> bool {
-        let mut state = self.call.state();
+        let mut state = self.task.state();
         match &mut state.waker {
             Some(known) => known.clone_from(context.waker()),
             None => state.waker = Some(context.waker().clone()),
         }
-        if !std::mem::replace(&mut self.has_begun, true) {
-            drop(state);
-            if !self.call.schedule.take_or_queue(&self.call) {
-                return false;
+        match state.step {
+            Step::Granted => {
+                state.step = Step::Running;
+                return true;
             }
-            self.call.state().step = Step::Running;
-            return true;
+            // It is polled for the first time, or for a reason that only its task knows.
+            Step::Waiting => state.step = Step::Ready,
+            Step::Ready | Step::Running | Step::RunningAgain | Step::Done => return false,
         }
-        let is_granted = state.step == Step::Granted;
-        if is_granted {
-            state.step = Step::Running;
+        drop(state);
+        let is_its_turn = self.task.owner.schedule.take_or_queue(&self.task);
+        if is_its_turn {
+            self.task.state().step = Step::Running;
         }
-        is_granted
+        is_its_turn
     }
 }
 
@@ -286,6 +358,9 @@ impl<F: Future> Future for Scheduled<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
         let this = &mut *self;
+        if this.task.owner.is_nobody() {
+            return this.inner.as_mut().poll(context);
+        }
         if !this.begins(context) {
             return Poll::Pending;
         }
@@ -293,7 +368,7 @@ impl<F: Future> Future for Scheduled<F> {
             .inner
             .as_mut()
             .poll(&mut Context::from_waker(&this.waker));
-        let mut state = this.call.state();
+        let mut state = this.task.state();
         let could_go_on = state.step == Step::RunningAgain;
         state.step = match (&polled, could_go_on) {
             (Poll::Ready(_), _) => Step::Done,
@@ -303,19 +378,19 @@ impl<F: Future> Future for Scheduled<F> {
         drop(state);
         if polled.is_pending() && could_go_on {
             // Behind those of others that wait.
-            this.call.ready();
+            this.task.ready();
         }
-        this.call.schedule.give_back();
+        this.task.owner.schedule.give_back();
         polled
     }
 }
 
 impl<F: Future> Drop for Scheduled<F> {
     fn drop(&mut self) {
-        let step = std::mem::replace(&mut self.call.state().step, Step::Done);
+        let step = std::mem::replace(&mut self.task.state().step, Step::Done);
         // Also where the poll panicked.
         if matches!(step, Step::Granted | Step::Running | Step::RunningAgain) {
-            self.call.schedule.give_back();
+            self.task.owner.schedule.give_back();
         }
     }
 }
@@ -328,6 +403,12 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+
+    fn in_turn<F: Future>(schedule: &Arc<Schedule>, lane: Lane, work: F) -> Scheduled<F> {
+        let owner = Owner::nobody(Arc::clone(schedule));
+        owner.enter(lane);
+        Scheduled::new(Arc::new(owner), work)
+    }
 
     /// Notes who works, and could always go on.
     async fn work(name: &'static str, times: usize, order: Arc<Mutex<Vec<&'static str>>>) {
@@ -353,7 +434,7 @@ mod tests {
         let mut calls = JoinSet::new();
         let mut start = |lane, name, times| {
             let work = work(name, times, Arc::clone(&order));
-            calls.spawn(Scheduled::new(Arc::clone(&schedule), lane, work));
+            calls.spawn(in_turn(&schedule, lane, work));
         };
         (0..100).for_each(|_| start(flood, "flood", 10));
         start(victim, "victim", 5);
@@ -362,6 +443,31 @@ mod tests {
         assert_eq!(order.len(), 100 * 10 + 5);
         let last = order.iter().rposition(|name| *name == "victim").unwrap();
         assert!(last <= 20, "the victim was done after {last}");
+    }
+
+    #[tokio::test]
+    async fn who_had_nothing_to_do_is_next_and_has_no_turns_left_over() {
+        let schedule = Arc::new(Schedule::of(0));
+        let lanes = [(); 2].map(|()| schedule.add_lane());
+        let [flood, victim] = lanes.map(|lane| {
+            let owner = Owner::nobody(Arc::clone(&schedule));
+            owner.enter(lane);
+            let state = TaskState {
+                step: Step::Ready,
+                waker: None,
+            };
+            Arc::new(Task {
+                owner: Arc::new(owner),
+                state: Mutex::new(state),
+            })
+        });
+        let queue = |task| assert!(!schedule.take_or_queue(task));
+        let is_next = |task| Arc::ptr_eq(&schedule.queues().next().expect("a task"), task);
+        (0..10).for_each(|_| queue(&flood));
+        (0..5).for_each(|_| assert!(is_next(&flood)));
+        (0..3).for_each(|_| queue(&victim));
+        let order: Vec<_> = (0..6).map(|_| is_next(&victim)).collect();
+        assert_eq!(order, [true, false, true, false, true, false]);
     }
 
     #[tokio::test]
@@ -374,7 +480,7 @@ mod tests {
         for (lane, name) in [(light, "light"), (heavy, "heavy")] {
             for _ in 0..20 {
                 let work = work(name, 20, Arc::clone(&order));
-                calls.spawn(Scheduled::new(Arc::clone(&schedule), lane, work));
+                calls.spawn(in_turn(&schedule, lane, work));
             }
         }
         calls.join_all().await;
@@ -405,7 +511,7 @@ mod tests {
                 }
                 done.fetch_add(1, Ordering::Relaxed);
             };
-            let call = Scheduled::new(Arc::clone(&schedule), lanes[number % 4], work);
+            let call = in_turn(&schedule, lanes[number % 4], work);
             calls.spawn(async move {
                 // Callers hang up in the middle.
                 match number % 7 {
@@ -424,14 +530,37 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_connection_waits_for_turns_from_the_first_key_on() {
+        let schedule = Arc::new(Schedule::of(1));
+        let lane = schedule.add_lane();
+        let owner = Arc::new(Owner::nobody(Arc::clone(&schedule)));
+        let order = Arc::<Mutex<Vec<&str>>>::default();
+        let known = {
+            let (owner, order) = (Arc::clone(&owner), Arc::clone(&order));
+            let schedule = Arc::clone(&schedule);
+            async move {
+                tokio::task::yield_now().await;
+                assert!(owner.is_nobody());
+                assert_eq!(schedule.queues().free, 1, "it has waited for no turn");
+                owner.enter(lane);
+                work("connection", 3, order).await;
+                assert_eq!(schedule.queues().free, 0, "it is its turn");
+            }
+        };
+        Scheduled::new(owner, known).await;
+        assert_eq!(order.lock().unwrap().len(), 3);
+        assert_eq!(schedule.queues().free, 1);
+    }
+
+    #[tokio::test]
     async fn a_call_that_panics_gives_its_turn_back() {
         let schedule = Arc::new(Schedule::of(1));
         let lane = schedule.add_lane();
-        let panics = Scheduled::new(Arc::clone(&schedule), lane, async { panic!("a defect") });
+        let panics = in_turn(&schedule, lane, async { panic!("a defect") });
         let mut calls = JoinSet::<()>::new();
         calls.spawn(panics);
         assert!(calls.join_next().await.is_some_and(|ended| ended.is_err()));
-        Scheduled::new(Arc::clone(&schedule), lane, async {}).await;
+        in_turn(&schedule, lane, async {}).await;
         assert_eq!(schedule.queues().free, 1);
     }
 }

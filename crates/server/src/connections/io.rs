@@ -1,10 +1,10 @@
-//! The bytes of a connection: whether it has said hello, how many are read before others have
-//! their turn, and whether its client takes what is sent to it.
+//! The bytes of a connection: whether it has said hello, how many are read and written before
+//! others have their turn, and whether its client takes what is sent to it.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -20,6 +20,10 @@ const HELLO_BYTES: usize = 24 + 9;
 const STRANGER_BYTES_FREE: u32 = 64 << 10;
 /// And then in a second.
 const STRANGER_BYTES_PER_SECOND: u32 = 8 << 10;
+
+/// How many bytes more a connection may have in its turn.
+#[derive(Debug, Default)]
+pub(super) struct BytesLeft(AtomicUsize);
 
 /// The bytes of a connection.
 pub(crate) struct Watched<S> {
@@ -75,6 +79,30 @@ impl<S> Watched<S> {
     }
 }
 
+impl BytesLeft {
+    /// A turn begins, in which there are so many.
+    pub(super) fn set(&self, bytes: usize) {
+        self.0.store(bytes, Ordering::Relaxed);
+    }
+
+    /// Ready with what is left; where that is nothing, it is polled again in the next turn.
+    fn poll(&self, context: &Context<'_>) -> Poll<usize> {
+        match self.0.load(Ordering::Relaxed) {
+            0 => {
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            left => Poll::Ready(left),
+        }
+    }
+
+    /// So many were read or written.
+    fn take(&self, bytes: usize) {
+        let left = self.0.load(Ordering::Relaxed);
+        self.set(left.saturating_sub(bytes));
+    }
+}
+
 impl Pace {
     /// Ready when more may be read.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
@@ -126,11 +154,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
         context: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        let readable = self.connection.readable.load(Ordering::Relaxed);
-        if readable == 0 {
-            context.waker().wake_by_ref();
-            return Poll::Pending;
-        }
+        let readable = ready!(self.connection.readable.poll(context));
         let before = buffer.filled().len();
         let polled = match self.connection.is_stranger() {
             true => self.read_stranger(readable, context, buffer),
@@ -138,8 +162,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
             false => Pin::new(&mut self.stream).poll_read(context, buffer),
         };
         let read = buffer.filled().len() - before;
-        let readable = readable.saturating_sub(read);
-        self.connection.readable.store(readable, Ordering::Relaxed);
+        self.connection.readable.take(read);
         if self.missing > 0 {
             self.missing = self.missing.saturating_sub(read);
             if self.missing == 0 {
@@ -157,7 +180,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.connection.writable.poll(context));
         let polled = Pin::new(&mut self.stream).poll_write(context, bytes);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.connection.writable.take(written);
+        }
         self.written(polled, context)
     }
 
@@ -166,7 +193,11 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
         context: &mut Context<'_>,
         bytes: &[IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
+        ready!(self.connection.writable.poll(context));
         let polled = Pin::new(&mut self.stream).poll_write_vectored(context, bytes);
+        if let Poll::Ready(Ok(written)) = polled {
+            self.connection.writable.take(written);
+        }
         self.written(polled, context)
     }
 
@@ -187,19 +218,36 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncWriteExt, DuplexStream, duplex};
+    use std::future::poll_fn;
+    use std::io::Cursor;
+    use std::pin::pin;
 
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
+
+    use super::super::serve::in_turns;
     use super::super::{
-        BYTES_AT_ONCE, Connections, ConnectionsConfig, Peer, STRANGER_BYTES_AT_ONCE,
+        BYTES_AT_ONCE, BYTES_IN_TURN, Connections, ConnectionsConfig, Peer, STRANGER_BYTES_AT_ONCE,
+        WRITTEN_BYTES_IN_TURN,
     };
     use super::*;
+    use crate::admission::schedule::{Schedule, Scheduled};
 
     const SENT: usize = 1 << 20;
 
-    /// A connection whose client has sent much.
-    async fn flooded() -> (Watched<DuplexStream>, Arc<Connection>, DuplexStream) {
-        let connections = Connections::new(1, &ConnectionsConfig::default());
+    /// A connection of a daemon with one tenant or several.
+    fn connection(is_shared: bool) -> Arc<Connection> {
+        let schedule = Arc::<Schedule>::default();
+        let connections = Connections::new(1, &ConnectionsConfig::default(), &schedule);
         let connection = connections.table().add(&connections, Peer::default());
+        if is_shared {
+            connection.owner.enter(schedule.strangers());
+        }
+        connection
+    }
+
+    /// A connection whose client has sent much.
+    async fn flooded(is_shared: bool) -> (Watched<DuplexStream>, Arc<Connection>, DuplexStream) {
+        let connection = connection(is_shared);
         let (mut client, daemon) = duplex(SENT);
         client.write_all(&vec![0; SENT]).await.expect("sent");
         let io = Watched::new(daemon, Arc::clone(&connection), Duration::from_secs(1));
@@ -224,20 +272,22 @@ mod tests {
 
     #[tokio::test]
     async fn a_stranger_s_bytes_are_few_at_once() {
-        let (mut io, connection, _client) = flooded().await;
-        connection.begin_turn();
-        assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
-        assert_eq!(read(&mut io), 0, "however often it asks");
-        connection.begin_turn();
-        assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
-        connection.show_key();
-        connection.begin_turn();
-        assert_eq!(read(&mut io), BYTES_AT_ONCE);
+        for (is_shared, of_others) in [(false, BYTES_AT_ONCE), (true, BYTES_IN_TURN)] {
+            let (mut io, connection, _client) = flooded(is_shared).await;
+            connection.begin_turn();
+            assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+            assert_eq!(read(&mut io), 0, "however often it asks");
+            connection.begin_turn();
+            assert_eq!(read(&mut io), STRANGER_BYTES_AT_ONCE);
+            connection.show_key();
+            connection.begin_turn();
+            assert_eq!(read(&mut io), of_others);
+        }
     }
 
     #[tokio::test(start_paused = true)]
     async fn a_stranger_s_bytes_are_few_in_a_second() {
-        let (mut io, connection, _client) = flooded().await;
+        let (mut io, connection, _client) = flooded(false).await;
         let mut turns = |count: usize, connection: &Connection| -> usize {
             let turns = (0..count).map(|_| {
                 connection.begin_turn();
@@ -260,5 +310,44 @@ mod tests {
         assert!(allowed.contains(&in_four), "{in_four}");
         connection.show_key();
         assert_eq!(turns(1, &connection), BYTES_AT_ONCE, "at once");
+    }
+
+    /// Turns that a connection with a good key has until this is done with its bytes.
+    async fn turns_of<F: Future>(
+        is_shared: bool,
+        work: impl FnOnce(Watched<Cursor<Vec<u8>>>) -> F,
+    ) -> usize {
+        let connection = connection(is_shared);
+        connection.show_key();
+        let stream = Cursor::new(vec![0; SENT]);
+        let io = Watched::new(stream, Arc::clone(&connection), Duration::from_secs(1));
+        let (mut turns, mut work) = (0, pin!(work(io)));
+        let counted = poll_fn(|context| {
+            turns += 1;
+            work.as_mut().poll(context)
+        });
+        let mut scheduled = Scheduled::new(Arc::clone(&connection.owner), counted);
+        in_turns(&mut scheduled, &connection).await;
+        drop(scheduled);
+        turns
+    }
+
+    #[tokio::test]
+    async fn many_bytes_take_many_turns() {
+        let reading = |mut io: Watched<_>| async move {
+            let mut buffer = [0; BYTES_IN_TURN / 2];
+            while io.read(&mut buffer).await.expect("bytes") > 0 {}
+        };
+        // The last one finds that there are no more.
+        assert_eq!(turns_of(true, reading).await, SENT / BYTES_IN_TURN + 1);
+        assert_eq!(turns_of(false, reading).await, SENT / BYTES_AT_ONCE + 1);
+        let writing = |mut io: Watched<_>| async move {
+            for _ in 0..2 * SENT / WRITTEN_BYTES_IN_TURN {
+                let bytes = [0; WRITTEN_BYTES_IN_TURN / 2];
+                io.write_all(&bytes).await.expect("room");
+            }
+        };
+        assert_eq!(turns_of(true, writing).await, SENT / WRITTEN_BYTES_IN_TURN);
+        assert_eq!(turns_of(false, writing).await, 1);
     }
 }

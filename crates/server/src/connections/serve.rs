@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulConnection;
 use tokio::time::{Instant, sleep_until, timeout_at};
 use tokio_rustls::TlsAcceptor;
@@ -19,6 +19,7 @@ use tracing::{debug, warn};
 use super::io::Watched;
 use super::socket::{Listener, Plain, Stream};
 use super::{Connection, Connections, ConnectionsConfig, Order, Seat, count, now, one_address};
+use crate::admission::schedule::{InTurn, Scheduled};
 use crate::tls::{Tls, TlsPort};
 
 /// After a failed accept, as when all file descriptors are in use.
@@ -66,9 +67,12 @@ pub(crate) trait Protocol: Clone + Send + Sync + 'static {
 /// The bytes of a connection, as hyper reads and writes them.
 pub(crate) type Io = TokioIo<Watched<Stream>>;
 
-/// HTTP/2.
-pub(crate) fn http2(max_streams: u32) -> hyper::server::conn::http2::Builder<TokioExecutor> {
-    let mut http2 = hyper::server::conn::http2::Builder::new(TokioExecutor::new());
+/// HTTP/2, whose calls are run so.
+pub(crate) fn http2(
+    max_streams: u32,
+    in_turn: InTurn,
+) -> hyper::server::conn::http2::Builder<InTurn> {
+    let mut http2 = hyper::server::conn::http2::Builder::new(in_turn);
     http2
         .timer(TokioTimer::new())
         .max_concurrent_streams(max_streams)
@@ -202,21 +206,21 @@ impl Life {
         let write_timeout = self.config.write_timeout;
         let io = Watched::new(stream, Arc::clone(connection), write_timeout);
         let serving = protocol.serve(TokioIo::new(io), connection);
-        tokio::pin!(serving);
+        let mut serving = Scheduled::new(Arc::clone(&connection.owner), serving);
         let patience = tokio::select! {
             // What it is told while it is served applies at once.
             biased;
-            served = in_turns(serving.as_mut(), connection) => return ended(served),
+            served = in_turns(&mut serving, connection) => return ended(served),
             () = connection.told_more_than(Order::Finish) => return,
             patience = self.patience(born, connection, P::SAYS_HELLO) => patience,
         };
         let Some(patience) = patience else {
             return;
         };
-        serving.as_mut().graceful_shutdown();
+        serving.inner().graceful_shutdown();
         tokio::select! {
             biased;
-            served = in_turns(serving.as_mut(), connection) => ended(served),
+            served = in_turns(&mut serving, connection) => ended(served),
             () = connection.told_more_than(Order::Finish) => {}
             () = sleep_until(patience) => debug!("a connection was cut off"),
         }
@@ -302,11 +306,14 @@ impl Life {
     }
 }
 
-/// Serves a connection, which reads a limited number of bytes each time.
-async fn in_turns<S: Future>(mut serving: Pin<&mut S>, connection: &Connection) -> S::Output {
+/// Serves a connection, which reads and writes a limited number of bytes each time.
+pub(super) async fn in_turns<S: Future + Unpin>(
+    serving: &mut S,
+    connection: &Connection,
+) -> S::Output {
     poll_fn(|context| {
         connection.begin_turn();
-        serving.as_mut().poll(context)
+        Pin::new(&mut *serving).poll(context)
     })
     .await
 }

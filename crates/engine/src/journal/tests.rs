@@ -1,0 +1,64 @@
+//! What each tenant may have in the queue.
+
+use memoird_core::ids::TenantId;
+use memoird_store::MemoryStore;
+
+use super::*;
+use crate::blocking::Blocking;
+use crate::tenants::Tenants;
+
+const BUSY: EngineError = EngineError::JournalBusy;
+
+/// A journal whose queue nobody takes anything out of.
+fn journal() -> Journal<()> {
+    let store = Arc::<MemoryStore>::default();
+    let access = StoreAccess::new(store, Blocking::Inline);
+    Journal::new(&JournalConfig::default(), Some(access))
+}
+
+fn tenant(tenants: &Tenants, id: &str) -> Arc<Tenant> {
+    tenants.get_or_insert(&TenantId::parse(id).expect("an id"))
+}
+
+/// Permits for so many small sets, or why there are not so many.
+async fn permits(
+    journal: &Journal<()>,
+    tenant: &Tenant,
+    sets: u32,
+) -> Result<Vec<Permit>, EngineError> {
+    let mut permits = Vec::new();
+    for _ in 0..sets {
+        permits.push(journal.permit_of(tenant, 0).await?);
+    }
+    Ok(permits)
+}
+
+#[tokio::test(start_paused = true)]
+async fn nobody_waits_behind_all_that_another_tenant_brings() {
+    let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
+    let (flood, victim) = (tenant(&tenants, "flood"), tenant(&tenants, "victim"));
+    let mut many = permits(&journal, &flood, JOURNAL_SHARE)
+        .await
+        .expect("its share");
+    assert_eq!(permits(&journal, &flood, 1).await.unwrap_err(), BUSY);
+    assert!(permits(&journal, &victim, JOURNAL_SHARE).await.is_ok());
+    many.pop();
+    assert!(permits(&journal, &flood, 1).await.is_ok(), "one is written");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_large_set_is_a_whole_share() {
+    let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
+    let (flood, victim) = (tenant(&tenants, "flood"), tenant(&tenants, "victim"));
+    let large = journal.permit_of(&flood, 8 << 20).await;
+    assert!(large.is_ok());
+    assert_eq!(permits(&journal, &flood, 1).await.unwrap_err(), BUSY);
+    assert!(permits(&journal, &victim, 1).await.is_ok());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_only_tenant_has_the_whole_queue() {
+    let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
+    let only = tenant(&tenants, "only");
+    assert!(permits(&journal, &only, 4 * JOURNAL_SHARE).await.is_ok());
+}
