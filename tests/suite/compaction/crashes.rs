@@ -144,7 +144,8 @@ async fn a_window_is_the_same_to_the_byte_after_a_crash() {
     let mut bot = Bot::new(daemon.sessions());
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compacted").await;
-    bot.exchanges(2).await;
+    bot.until_shown(1).await;
+    bot.exchange().await;
     let before = bot.window().await;
     let all = bot.look().await;
     crash(&mut daemon, &mut bot).await;
