@@ -6,7 +6,7 @@ use tonic::{Code, Status};
 
 use crate::harness::{Daemon, Events, Says, Summaries, Wire, eventually, refused, refused_code};
 
-use super::bot::{Bot, ROOMY, STRICT, counted, daemon, sum, summary, told};
+use super::bot::{Bot, ROOMY, STRICT, counted, daemon, sum, told};
 
 async fn state(bot: &mut Bot) -> CompactionInfo {
     bot.look()

@@ -20,7 +20,7 @@ use crate::window::{Policy, ScaleId, Window, floor, percent};
 const SUMMARY_TOKENS_MIN: u64 = 256;
 
 /// A summary may have one part in so many of what the rest of a window leaves.
-const SUMMARY_SHARE: u64 = 12;
+const SUMMARY_SHARE: u64 = 4;
 
 /// What a session knows of its compaction beside its status.
 #[derive(Clone, Debug, Default)]
