@@ -13,10 +13,9 @@ import itertools
 import json
 import pathlib
 import re
-import time
 
 from kit import Daemon, generated
-from windows import Bot, check_openai
+from windows import Bot, check_openai, settled
 
 TURNS = 10_000
 BUDGET = 8_000
@@ -50,17 +49,6 @@ def endless(conversations):
                 continue
             text = json.dumps(message)
             yield json.loads(re.sub(r'"call_', f'"r{round}_call_', text))
-
-
-def settled(stub, api, name):
-    """The session once no compaction is under way."""
-    deadline = time.monotonic() + 30
-    while True:
-        answer = stub.GetSession(api.GetSessionRequest(session_id=name))
-        if not answer.session.compaction.running:
-            return answer
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.005)
 
 
 def share_left(stub, session_pb2, name, bot, exchanges):

@@ -54,11 +54,16 @@ def check_whole(name, messages, turns, api):
 
 
 def check_bounded(name, messages, turns):
-    """The anchor, then the newest turns, in whole units."""
+    """The anchor, the newest request, then the newest turns, in whole units."""
     anchor = next(i for i, message in enumerate(messages, start=1) if message["role"] == "user")
     assert turns[0].seq == anchor, f"{name}: no anchor"
     assert CAP / 2 < len(turns) <= CAP + 1, f"{name}: {len(turns)} turns"
     tail = [turn.seq for turn in turns[1:]]
+    request = max(i for i, message in enumerate(messages, start=1) if message["role"] == "user")
+    assert request in tail, f"{name}: no request"
+    if tail[0] == request:
+        # First in, first out has passed it.
+        tail = tail[1:]
     assert tail == list(range(tail[0], len(messages) + 1)), f"{name}: gaps in {tail}"
     waiting = []
     for turn in turns:

@@ -5,7 +5,7 @@ kept, no call is without its result, the first user turn is there, and the messa
 what the provider's own types take. Then the conversations chained, ten at a time: how much
 of what is sent stands in a prefix that was sent before, without summaries and, for each
 family of conversations, with all defaults; and what that costs where a cached token costs a
-tenth, by the side of the last ten turns.
+tenth, by the side of the last ten turns. `replay --dry-run` must tell the same beforehand.
 """
 
 import argparse
@@ -13,6 +13,8 @@ import collections
 import functools
 import json
 import pathlib
+import subprocess
+import time
 
 from anthropic.types import MessageParam
 from openai.types.chat import ChatCompletionMessageParam
@@ -198,6 +200,17 @@ def shared(before, now):
     return same
 
 
+def settled(stub, api, name):
+    """The session once no compaction is under way."""
+    deadline = time.monotonic() + 30
+    while True:
+        answer = stub.GetSession(api.GetSessionRequest(session_id=name))
+        if not answer.session.compaction.running:
+            return answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.005)
+
+
 def chained(daemon, conversations, modules, budget, policy):
     """Ten conversations become one; the share of tokens in a prefix that was sent before."""
     grpc, api, session_pb2, session_grpc = modules
@@ -228,6 +241,8 @@ def chained(daemon, conversations, modules, budget, policy):
                 told_reused += window.report.stable_prefix_tokens
                 cuts += same < sum(tokens for _, tokens in before)
                 before = now
+                # A model takes longer to answer than a summary to be made.
+                settled(stub, session_pb2, name)
             stub.EndSession(session_pb2.EndSessionRequest(session_id=name))
     kind = policy.WhichOneof("policy")
     print(f"  {kind} under {budget}: {reused / sent:.1%} of {sent} tokens in a prefix sent before "
@@ -249,18 +264,31 @@ def check_exchange(window, said, policy):
     assert not left_out or (report.degraded and report.notes), report
 
 
+def simulated(daemon, file):
+    """Tokens, and those in a prefix sent before, as `replay --dry-run` tells them."""
+    argv = [daemon.memoird, "--json", "replay", "--dry-run", "--config", daemon.config,
+            "--format", "openai", "--input-budget", "8000", "--chain", "10", file]
+    out = subprocess.run(argv, check=True, stdout=subprocess.PIPE).stdout
+    outcome = json.loads(out)["outcome"]
+    return outcome["tokens"], outcome["cached_tokens"]
+
+
 def families(daemon, data, modules, kinds):
     """Each family with all defaults; the share in a prefix, and the cost."""
     for family, (share_min, cost_max) in FAMILIES.items():
-        lines = (data / f"{family}_openai.jsonl").read_text().splitlines()
-        conversations = [json.loads(line) for line in lines]
+        file = data / f"{family}_openai.jsonl"
+        conversations = [json.loads(line) for line in file.read_text().splitlines()]
         print(f"  {family}:")
         sent, reused = chained(daemon, conversations, modules, 8_000, kinds["head_tail"])
         others = chained(daemon, conversations, modules, 8_000, kinds["sliding_window 10"])
         cost, other = (all - 0.9 * cached for all, cached in ((sent, reused), others))
-        print(f"    costs {cost / other:.2f} of the last ten turns")
+        told, told_cached = simulated(daemon, file)
+        print(f"    costs {cost / other:.2f} of the last ten turns; simulated beforehand: "
+              f"{told_cached / told:.1%} of {told} tokens")
         assert reused / sent >= share_min, f"{family}: {reused / sent:.1%}"
         assert cost / other <= cost_max, f"{family}: {cost / other:.2f}"
+        assert abs(told / sent - 1) <= 0.03, f"{family}: {told} simulated, {sent} sent"
+        assert abs(told_cached / told - reused / sent) <= 0.01, f"{family}: {told_cached / told:.1%}"
 
 
 def main():

@@ -30,14 +30,18 @@ use serde_json::{Value, json};
 
 /// Exchanges that stay after the last compaction of a conversation.
 const KEPT_AT_END: usize = 1;
+/// The engine's: a summary may have one part in so many of what the rest of a window leaves.
+const SUMMARY_SHARE: usize = 12;
 
 struct Chain {
     counter: Estimate,
     summarizer: ExtractiveSummarizer,
     policy: CompactionPolicy,
     budget: usize,
-    /// Tokens of what windows show whatever is summarized: system prompt and anchor.
-    fixed: usize,
+    /// Tokens of the system prompt, which no share of the budget is for.
+    system: usize,
+    /// Tokens of the first user turn, which windows show whatever is summarized.
+    anchor: usize,
     previous: Option<Arc<Summary>>,
     notes: Notes,
 }
@@ -80,7 +84,8 @@ impl Chain {
             summarizer: ExtractiveSummarizer::default(),
             policy: CompactionPolicy::default(),
             budget,
-            fixed: 0,
+            system: 0,
+            anchor: 0,
             previous: None,
             notes: Notes::default(),
         }
@@ -98,10 +103,12 @@ impl Chain {
             .iter()
             .position(is_user)
             .map_or(0, |anchor| anchor + 1);
-        self.fixed = self.tokens(&turns[..from]);
+        self.anchor = self.tokens(&turns[from.saturating_sub(1)..from]);
+        self.system = self.tokens(&turns[..from]) - self.anchor;
         let (mut start, mut round) = (from, 0);
         for end in from + 1..=turns.len() {
-            let shown = self.fixed + self.summary_tokens() + self.tokens(&turns[start..end]);
+            let shown = self.summary_tokens() + self.tokens(&turns[start..end]);
+            let shown = self.system + self.anchor + shown;
             let is_due =
                 shown * 100 > self.budget * usize::from(self.policy.soft_watermark_percent);
             let is_last = end == turns.len();
@@ -126,13 +133,19 @@ impl Chain {
         self.counter.count(text)
     }
 
-    fn floor(&self) -> usize {
-        (self.budget * usize::from(self.policy.floor_percent) / 100).saturating_sub(self.fixed)
+    /// What a share of the budget beside the system prompt leaves to a summary, in tokens.
+    fn left(&self, percent: usize, tail: usize) -> usize {
+        let share = self.budget.saturating_sub(self.system) * percent / 100;
+        share.saturating_sub(self.anchor + tail)
+    }
+
+    fn floor(&self, tail: usize) -> usize {
+        self.left(usize::from(self.policy.floor_percent), tail)
     }
 
     /// Where the tail begins: at a user's turn, else where no call waits for its result.
     fn boundary(&self, turns: &[TranscriptTurn], start: usize, end: usize, most: usize) -> usize {
-        let floor = self.floor();
+        let floor = self.floor(0);
         let kept = floor - (self.policy.summary_tokens_max as usize).min(floor / 2);
         let (mut exchanges, mut at) = (0, None);
         for index in (start..end).rev() {
@@ -162,9 +175,9 @@ impl Chain {
     ) {
         let said = &turns[span.clone()];
         said.iter().for_each(|turn| self.notes.note(turn));
-        let left = self
-            .floor()
-            .saturating_sub(self.tokens(&turns[span.end..end]));
+        let tail = self.tokens(&turns[span.end..end]);
+        // Beside a long tail the floor leaves nothing: a part of the rest then.
+        let left = self.floor(tail).max(self.left(100, tail) / SUMMARY_SHARE);
         let most = (left as u64).min(self.policy.summary_tokens_max).max(256);
         let bytes: usize = said.iter().map(|turn| turn.text.len()).sum();
         let before = self.previous.as_ref().map_or(0, |last| last.text.len());
