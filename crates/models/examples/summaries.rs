@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 /// Exchanges that stay after the last compaction of a conversation.
 const KEPT_AT_END: usize = 1;
 /// The engine's: a summary may have one part in so many of what the rest of a window leaves.
-const SUMMARY_SHARE: usize = 12;
+const SUMMARY_SHARE: usize = 4;
 
 struct Chain {
     counter: Estimate,
