@@ -215,11 +215,12 @@ async fn talk(format: MessageFormat) {
         }
     }
     assert!(numbers.len() >= 2 && numbers.is_sorted(), "{numbers:?}");
-    // What was said long ago is known: in the summary, to the letter.
+    // What was said long ago is known: in the summary, to the letter. Of small matters not all is,
+    // where changes need the room.
     let known = (1..55)
         .filter(|number| last.1.contains(&order(*number)) || *number > 50)
         .count();
-    assert!(known >= 40, "{known} of 54 in {}", last.1);
+    assert!(known >= 32, "{known} of 54 in {}", last.1);
     let mut failed = Vec::new();
     while let Some(event) = events.soon().await {
         if event.kind == "compaction_failed" {

@@ -397,7 +397,11 @@ fn check_exchange(
     let is_long = |step: &&TurnRecord| weigh(&open(&step.content).expect("a turn")) > 2_000;
     let has_caps = chat.limits.max_history_turns < 50 || chat.limits.max_history_bytes < 1_000;
     // A result whose call is not there any more cannot be.
-    let is_late = |step: &TurnRecord| step.mates().any(|mate| mate < request.seq);
+    let summaries = report.omissions.iter();
+    let summaries = summaries.filter(|it| it.reason == OmissionReason::Summarized);
+    let through = summaries.map(|it| it.last_seq).max().unwrap_or(0);
+    let is_gone = |mate| mate < request.seq || mate <= through;
+    let is_late = |step: &TurnRecord| step.mates().any(is_gone);
     let is_late = steps.clone().any(is_late);
     if budget >= 8_000
         && !has_caps
