@@ -31,14 +31,12 @@ pub const FAILED: &str = "failed: ";
 /// A call of a tool and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// The turn that called.
-    pub seq: u64,
     /// `tool(label=value, …)`: the tool's name as it is, long values cut. Empty where the call
     /// stands before the turns.
     pub call: String,
     /// What came of it, in one line; empty while there is no result.
     pub outcome: String,
-    /// What a result says, in records of `label=value`.
+    /// What a result says, in records of `label=value`; none of a change.
     pub records: Vec<String>,
     /// True unless the call only looks at something.
     pub is_change: bool,
@@ -114,19 +112,19 @@ struct Reading<'a> {
     known: HashSet<String>,
     tells_change: bool,
     tells_result: bool,
-    /// False until the assistant spoke: a command from before the first turn may be answered.
-    has_asked: bool,
+    /// False before the first turn, which may answer a command from before it.
+    has_begun: bool,
 }
 
 impl<'a> Reading<'a> {
     fn turn(&mut self, turn: &'a TranscriptTurn) {
         let asked = self.asked.take();
-        if !std::mem::replace(&mut self.has_asked, true)
+        if !std::mem::replace(&mut self.has_begun, true)
             && turn.role == Role::User
             && turn.results.is_empty()
             && is_framed(&turn.text)
         {
-            let entry = self.called(turn.seq, String::new(), true);
+            let entry = self.called(String::new(), true);
             self.result(entry, &turn.text, false);
             return;
         }
@@ -156,22 +154,21 @@ impl<'a> Reading<'a> {
                 None => self.say(turn, piece),
                 Some(command) => {
                     self.say(turn, command.said);
-                    let entry = self.called(turn.seq, command.call(), command.is_change());
+                    let entry = self.called(command.call(), command.is_change());
                     self.asked = Some(entry);
                 }
             }
         }
         for call in &turn.calls {
             let line = values::call_line(&call.name, &call.input, CALL_BYTES_MAX);
-            let entry = self.called(turn.seq, line, is_change(&call.name, &call.input));
+            let entry = self.called(line, is_change(&call.name, &call.input));
             self.open.insert(&call.id, entry);
             self.last_open = Some(entry);
         }
     }
 
-    fn called(&mut self, seq: u64, call: String, is_change: bool) -> usize {
+    fn called(&mut self, call: String, is_change: bool) -> usize {
         self.entries.push(Entry {
-            seq,
             call,
             is_change,
             ..Entry::default()
@@ -183,7 +180,7 @@ impl<'a> Reading<'a> {
         let known = self.open.remove(result.call_id.as_str());
         let entry = known.or_else(|| self.last_open.take());
         // The call may stand before the turns.
-        let entry = entry.unwrap_or_else(|| self.called(turn.seq, String::new(), false));
+        let entry = entry.unwrap_or_else(|| self.called(String::new(), false));
         let text = turn.text.get(result.range.clone()).unwrap_or_default();
         self.result(entry, text, result.is_error);
     }
@@ -195,10 +192,12 @@ impl<'a> Reading<'a> {
         let read = values::Result::of(text);
         entry.is_failed = is_error || read.is_failed;
         entry.outcome = read.outcome(entry, &self.known, OUTCOME_BYTES_MAX);
-        entry.records = read.records();
-        for record in entry.records.iter().filter(|_| !entry.is_change) {
-            let pairs = record.split(", ").filter(|pair| pair.contains('='));
-            self.known.extend(pairs.map(str::to_owned));
+        if !entry.is_change {
+            entry.records = read.records();
+            for record in &entry.records {
+                let pairs = record.split(", ").filter(|pair| pair.contains('='));
+                self.known.extend(pairs.map(str::to_owned));
+            }
         }
         self.known.extend(read.last_line().map(str::to_owned));
         self.tells_change |= entry.is_change;

@@ -97,8 +97,8 @@ impl Notes {
 
     /// True when these notes say all that is worth keeping of these turns: then they are the
     /// summary, and no model is asked. That is so when each exchange of the span carries a
-    /// decision that the bot marked and that still stands here whole, and every identifier of
-    /// the span stands here as well. Most conversations never do; a bot that marks what it
+    /// decision that the bot marked and that still stands here whole, and all that the
+    /// probe looks for in the span is told here as well. Most conversations never do; a bot that marks what it
     /// decides does.
     pub fn cover(&self, span: &[TranscriptTurn]) -> bool {
         let mut exchanges = span.chunk_by(|_, next| next.role != Role::User || is_answer(next));

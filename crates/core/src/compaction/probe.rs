@@ -188,7 +188,7 @@ fn has_word(near: &str, identifier: &str) -> bool {
 }
 
 /// True where a word of a label or of a tool's name stands there, in any form of at least its
-/// first four letters: "cancelled" for `cancel_reservation`.
+/// first five bytes: "cancelled" for `cancel_reservation`.
 fn names(near: &str, label: &str) -> bool {
     let near = near.to_lowercase();
     let label = label.to_lowercase();

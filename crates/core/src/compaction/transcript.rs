@@ -11,6 +11,7 @@ use std::sync::OnceLock;
 use serde_json::{Map, Value};
 
 use super::identifiers::{Identifier, Kind, identifiers};
+use super::ledger::FAILED;
 use crate::quote::unmarked;
 use crate::turn::{Part, PartKind, Role, Turn};
 use crate::window::LABEL;
@@ -216,7 +217,9 @@ impl TranscriptTurn {
                 let texts: Vec<String> = texts.filter(|text| !text.is_empty()).collect();
                 let text = texts.join("\n");
                 let range = if *is_error {
-                    self.push(&format!("failed: {text}"))
+                    // The range is what the tool said.
+                    let Range { start, end } = self.push(&format!("{FAILED}{text}"));
+                    (start + FAILED.len()).min(end)..end
                 } else {
                     self.push(&text)
                 };

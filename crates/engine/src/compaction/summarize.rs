@@ -269,12 +269,7 @@ impl Validator {
             room: snapshot.room,
             is_written,
         };
-        let mut policy = self.policy;
-        if snapshot.is_needed && !is_written {
-            // Without it, all of them are lost.
-            policy.lost_identifiers_percent_max = 100;
-        }
-        check(&summary.body, &summary.text, &facts, &policy)?;
+        check(&summary.body, &summary.text, &facts, &self.policy)?;
         let mut left: Vec<&str> = vec![&summary.text];
         left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
         Ok(NewSummary {

@@ -30,7 +30,7 @@ const BETWEEN: &str = "; ";
 #[derive(Debug, Default)]
 pub(super) struct Material {
     pub(super) wants: Wants,
-    pub(super) is_wanted: bool,
+    pub(super) has_turns: bool,
     pub(super) files: Vec<String>,
     pub(super) decisions: Vec<String>,
     pub(super) next_steps: Vec<String>,
@@ -101,8 +101,7 @@ impl Material {
         let ledger = Ledger::of(&request.turns);
         ledger.said.iter().for_each(|piece| material.say(piece));
         material.wants.hear(&ledger.said);
-        let is_said = !material.wants.text().is_empty();
-        material.is_wanted = is_said || !request.turns.is_empty();
+        material.has_turns = !request.turns.is_empty();
         ledger
             .entries
             .iter()
@@ -122,7 +121,7 @@ impl Material {
     /// What the user wants, as the summary has it.
     pub(super) fn intent(&self) -> String {
         match self.wants.text() {
-            text if text.is_empty() && self.is_wanted => NOT_SAID.to_owned(),
+            text if text.is_empty() && self.has_turns => NOT_SAID.to_owned(),
             text => text,
         }
     }
@@ -310,7 +309,7 @@ fn is_item(line: &str) -> bool {
 
 /// A line of facts: the call, and its records.
 fn fact(line: &str) -> (&str, impl Iterator<Item = &str>) {
-    let end = line.find(")").and_then(|_| line.find(&format!("){SAYS}")));
+    let end = line.find(&format!("){SAYS}"));
     let (call, records) = match end {
         Some(end) => (&line[..=end], &line[end + 1 + SAYS.len()..]),
         None => ("", line),

@@ -1,7 +1,8 @@
 //! What the ledger reads out of turns: calls with what came of them, and who said what.
 
 use super::*;
-use crate::compaction::transcript::Call;
+use crate::compaction::transcript::{Call, transcript_turn};
+use crate::turn::{PartKind, Turn};
 
 fn said(seq: u64, role: Role, text: &str) -> TranscriptTurn {
     TranscriptTurn::new(seq, role, text)
@@ -244,4 +245,29 @@ fn any_text_is_read() {
         labelled_numbers(&text);
         is_change(&text, &text);
     }
+}
+
+#[test]
+fn what_failed_is_told_once_and_read_as_the_tool_said_it() {
+    let call = PartKind::ToolUse {
+        id: "c".into(),
+        name: "cancel_order".into(),
+        input_json: r#"{"order":"ORD-1"}"#.into(),
+    };
+    let result = PartKind::ToolResult {
+        tool_use_id: "c".into(),
+        content: r#"{"error":"no such order"}"#.into(),
+        parts: Vec::new(),
+        is_error: true,
+    };
+    let turns = [
+        transcript_turn(1, &Turn::new(Role::Assistant, vec![call.into()]), 1_000),
+        transcript_turn(2, &Turn::new(Role::Tool, vec![result.into()]), 1_000),
+    ];
+    let told = lines(&turns).concat();
+    assert_eq!(told.matches(FAILED).count(), 1, "{told}");
+    assert!(
+        told.contains("no such order") && !told.contains('{'),
+        "{told}"
+    );
 }

@@ -44,7 +44,6 @@ pub(super) fn explain(window: &mut Window, session: &Session, policy: &Compactio
         return;
     }
     let status = session.compaction();
-    report.degraded = true;
     report.notes.push(match status.failures {
         _ if !policy.enabled => {
             "turns are left out without a summary: there is no summarizer".to_owned()
