@@ -176,13 +176,13 @@ impl Search {
         if !shared.config.enabled {
             return Err(SearchError::Off);
         }
-        check(&request)?;
+        let is_by_words = check(&request)?;
         let incomplete = !self.catch_up(tenant).await;
         let closed = |_| SearchError::Engine(EngineError::Stopping);
         let of_tenant = self.places_of(&tenant.id);
         let _first = of_tenant.acquire().await.map_err(closed)?;
         let _then = shared.places.acquire().await.map_err(closed)?;
-        let page = self.page(tenant, request).await?;
+        let page = self.page(tenant, request, is_by_words).await?;
         shared.seconds.observe(watch.seconds());
         Ok(SearchPage { incomplete, ..page })
     }
@@ -214,9 +214,9 @@ impl Search {
         &self,
         tenant: &Arc<Tenant>,
         request: SearchRequest,
+        is_by_words: bool,
     ) -> Result<SearchPage, SearchError> {
-        let (sought, matches) = self.find(tenant, &request).await?;
-        let is_by_words = !sought.is_empty();
+        let (sought, matches) = self.find(tenant, &request, is_by_words).await?;
         let judge = Judge {
             sought: Arc::new(sought),
             matches: Arc::new(matches),
@@ -250,9 +250,9 @@ impl Search {
         &self,
         tenant: &Tenant,
         request: &SearchRequest,
+        is_by_words: bool,
     ) -> Result<(Sought, Matches), SearchError> {
         let query = query(request).to_owned();
-        let is_by_words = !Sought::new(&query, Languages::default()).is_empty();
         let page = request.page;
         let filter = Filter {
             tenant: tenant.id.clone(),
@@ -452,8 +452,8 @@ fn query(request: &SearchRequest) -> &str {
     &query[..query.floor_char_boundary(QUERY_BYTES_MAX)]
 }
 
-/// A query without words needs something else that is looked for.
-fn check(request: &SearchRequest) -> Result<(), SearchError> {
+/// True where words are looked for; a query without any needs something else that is.
+fn check(request: &SearchRequest) -> Result<bool, SearchError> {
     let has_filter = request.session.is_some()
         || request.subject.is_some()
         || request.after.is_some()
@@ -462,7 +462,7 @@ fn check(request: &SearchRequest) -> Result<(), SearchError> {
         || !request.roles.is_empty();
     let has_words = !Sought::new(query(request), Languages::default()).is_empty();
     let is_asked = has_words || has_filter && request.query.trim().is_empty();
-    is_asked.then_some(()).ok_or(SearchError::QueryEmpty)
+    is_asked.then_some(has_words).ok_or(SearchError::QueryEmpty)
 }
 
 #[cfg(test)]

@@ -518,33 +518,65 @@ fn erasure_of(session: &str, generations: &[Generation]) -> EraseRequest {
     }
 }
 
-#[tokio::test(start_paused = true)]
-async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
-    const ROUNDS: usize = 12;
-    let dir = tempfile::tempdir().unwrap();
-    let config = SearchConfig {
+/// The index is kept up without a rest.
+fn without_rests() -> SearchConfig {
+    SearchConfig {
         cpu_share: 100,
         ..SearchConfig::default()
-    };
-    let house = open(dir.path(), config).await;
-    house.say("acme", "gone", &["one tea"]).await;
-    assert_eq!(house.found("tea").await.len(), 1);
-    let (engine, rounds) = (house.engine.clone(), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&rounds);
-    // More than a step of the follower takes in, again and again.
-    let mut flood = JoinSet::new();
-    flood.spawn(async move {
-        for _ in 0..ROUNDS {
-            for _ in 0..8 {
-                say(&engine, "other", "flood", &["x"; 250]).await;
+    }
+}
+
+/// Another tenant, which says more than a step of the follower takes in, again and again; in its
+/// second round `acme` says something as well.
+struct Flood {
+    tasks: JoinSet<()>,
+    rounds: Arc<AtomicU64>,
+}
+
+impl Flood {
+    const ROUNDS: u64 = 12;
+
+    fn begin(engine: &Engine) -> Self {
+        let (engine, rounds) = (engine.clone(), Arc::new(AtomicU64::new(0)));
+        let counted = Arc::clone(&rounds);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(async move {
+            for round in 0..Self::ROUNDS {
+                for _ in 0..8 {
+                    say(&engine, "other", "flood", &["x"; 250]).await;
+                }
+                if round == 1 {
+                    say(&engine, "acme", "chat", &["more tea"]).await;
+                }
+                counted.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
             }
-            counted.fetch_add(1, Ordering::Relaxed);
+        });
+        Self { tasks, rounds }
+    }
+
+    async fn reaches(&self, rounds: u64) {
+        while self.rounds.load(Ordering::Relaxed) < rounds {
             tokio::task::yield_now().await;
         }
-    });
-    while rounds.load(Ordering::Relaxed) == 0 {
-        tokio::task::yield_now().await;
     }
+
+    /// Expects that nobody waited for all of it.
+    async fn end(self) {
+        let rounds = self.rounds.load(Ordering::Relaxed);
+        assert!(rounds < Self::ROUNDS, "it waited for the others");
+        self.tasks.join_all().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), without_rests()).await;
+    house.say("acme", "gone", &["one tea"]).await;
+    assert_eq!(house.found("tea").await.len(), 1);
+    let flood = Flood::begin(&house.engine);
+    flood.reaches(1).await;
     let index = locked(&house.search.shared.index).clone().unwrap();
     let all = index.generations(
         Generation::new(0, 0),
@@ -553,49 +585,23 @@ async fn an_erasure_does_not_wait_for_what_others_go_on_saying() {
     );
     let erased = house.search.erase(erasure_of("gone", &all.unwrap())).await;
     assert_eq!(erased, Ok(ErasedElsewhere::default()));
-    let rounds = rounds.load(Ordering::Relaxed);
-    assert!(rounds < ROUNDS as u64, "it waited for the others");
-    flood.join_all().await;
+    flood.end().await;
     drop(index);
     house.close().await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_search_does_not_wait_for_what_others_go_on_saying() {
-    const ROUNDS: usize = 12;
     let dir = tempfile::tempdir().unwrap();
-    let config = SearchConfig {
-        cpu_share: 100,
-        ..SearchConfig::default()
-    };
-    let house = open(dir.path(), config).await;
+    let house = open(dir.path(), without_rests()).await;
     house.say("acme", "chat", &["one tea"]).await;
     assert_eq!(house.found("tea").await.len(), 1);
-    let (engine, rounds) = (house.engine.clone(), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&rounds);
-    let mut flood = JoinSet::new();
-    flood.spawn(async move {
-        for round in 0..ROUNDS {
-            for _ in 0..8 {
-                say(&engine, "other", "flood", &["x"; 250]).await;
-            }
-            // Something of ours comes into the midst of it.
-            if round == 1 {
-                say(&engine, "acme", "chat", &["more tea"]).await;
-            }
-            counted.fetch_add(1, Ordering::Relaxed);
-            tokio::task::yield_now().await;
-        }
-    });
+    let flood = Flood::begin(&house.engine);
     for (after, found) in [(1, 1), (2, 2)] {
-        while rounds.load(Ordering::Relaxed) < after {
-            tokio::task::yield_now().await;
-        }
+        flood.reaches(after).await;
         assert_eq!(house.found("tea").await.len(), found);
     }
-    let rounds = rounds.load(Ordering::Relaxed);
-    assert!(rounds < ROUNDS as u64, "it waited for the others");
-    flood.join_all().await;
+    flood.end().await;
     house.close().await;
 }
 

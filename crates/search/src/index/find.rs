@@ -44,8 +44,6 @@ pub(crate) struct Candidate {
     pub(crate) turn: u64,
     /// Its number in the journal.
     pub(crate) number: u64,
-    /// Which words the index found in it.
-    pub(crate) found: Found,
 }
 
 /// What the index found.
@@ -234,7 +232,6 @@ impl Plan {
             candidates.push(Candidate {
                 turn: TenantRange::number(row),
                 number: 0,
-                found: Found::default(),
             });
         })?;
         Ok(Matches {
@@ -268,18 +265,17 @@ impl Plan {
             });
         }
         let scorer = sought.scorer(&statistics);
-        let mut ranked: Vec<(f64, i64, Found)> = found
+        let mut ranked: Vec<(f64, i64)> = found
             .into_iter()
-            .map(|(row, found)| (scorer.coverage(found), row, found))
+            .map(|(row, found)| (scorer.coverage(found), row))
             .collect();
-        ranked.sort_unstable_by(|(one, row, _), (other, other_row, _)| {
+        ranked.sort_unstable_by(|(one, row), (other, other_row)| {
             other.total_cmp(one).then(other_row.cmp(row))
         });
         ranked.truncate(max);
-        let candidates = ranked.into_iter().map(|(_, row, found)| Candidate {
+        let candidates = ranked.into_iter().map(|(_, row)| Candidate {
             turn: TenantRange::number(row),
             number: 0,
-            found,
         });
         Ok(Matches {
             candidates: candidates.collect(),
