@@ -80,20 +80,24 @@ impl MemoryReader<'_> {
         self.add_neighbours(&filter, &mut lists, &mut numbers)?;
         // Whatever found them, all are judged both ways.
         let scorer = Scorer::new(&query, &statistics);
-        for (id, memory) in &lists.memories {
-            lists
-                .scores
-                .insert(*id, (scorer.score(&memory.content), None));
-        }
+        let scores = |list: &[Ranked<MemoryId>]| -> HashMap<MemoryId, f64> {
+            list.iter().map(|one| (one.id, one.score)).collect()
+        };
+        let (words, mut cosines) = (scores(&lists.lexical), scores(&lists.vector));
         if let Some((model, vector)) = model {
-            let all = numbers.values().copied();
-            let cosines = vectors::measure(self.connection, model, all, &vector.values)?;
-            let cosines: HashMap<i64, f64> = cosines.into_iter().collect();
-            for (id, no) in &numbers {
-                if let Some((_, cosine)) = lists.scores.get_mut(id) {
-                    *cosine = cosines.get(no).copied();
-                }
-            }
+            let others = numbers.iter().filter(|(id, _)| !cosines.contains_key(*id));
+            let others: HashMap<i64, MemoryId> = others.map(|(id, no)| (*no, *id)).collect();
+            let nos = others.keys().copied();
+            let found = vectors::measure(self.connection, model, nos, &vector.values)?;
+            let found = found
+                .into_iter()
+                .filter_map(|(no, cosine)| Some((*others.get(&no)?, cosine)));
+            cosines.extend(found);
+        }
+        for (id, memory) in &lists.memories {
+            let words = words.get(id).copied();
+            let words = words.unwrap_or_else(|| scorer.score(&memory.content));
+            lists.scores.insert(*id, (words, cosines.get(id).copied()));
         }
         Ok(lists)
     }

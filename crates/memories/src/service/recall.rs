@@ -8,6 +8,7 @@ use hashlink::LruCache;
 use memoird_core::idempotency::{Fingerprint, fingerprint};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
+use memoird_core::words::tokens;
 use memoird_engine::{Stopwatch, Tenant};
 use tracing::warn;
 
@@ -231,7 +232,7 @@ impl Memories {
                 kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
                 importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
                 age_ms: memory.map_or(0, age_ms),
-                words: content.split_whitespace().count(),
+                words: tokens(content).count(),
                 is_question: content.trim_end().ends_with(QUESTION_MARKS),
             }
         };
