@@ -232,9 +232,10 @@ impl Worker for ErasureWorker {
         let id = erasure.id;
         let cleaned: Vec<Erasure> = match erasure.stage {
             ErasureStage::Clean => {
-                let cleaned = ready
+                let others = ready
                     .into_iter()
-                    .filter(|job| job.stage == ErasureStage::Clean);
+                    .filter(|job| job.stage == ErasureStage::Clean && job.id != id);
+                let cleaned = std::iter::once(erasure.clone()).chain(others);
                 cleaned.take(CLEANED_MAX).collect()
             }
             _ => Vec::new(),
@@ -531,11 +532,11 @@ impl Shared {
         Ok(Step::GoOn)
     }
 
-    async fn finish(&self, erasure: Erasure) -> Result<Step, EngineError> {
+    async fn finish(&self, erasure: Erasure) -> Result<(), EngineError> {
         let (id, tenant, counts) = (erasure.id, erasure.tenant.clone(), erasure.counts);
         self.enter(erasure, ErasureStage::Done).await?;
         info!(job = %id, %tenant, ?counts, "an erasure is done");
         self.done.send_modify(|done| *done += 1);
-        Ok(Step::GoOn)
+        Ok(())
     }
 }

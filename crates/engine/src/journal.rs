@@ -311,8 +311,13 @@ impl<C> Journal<C> {
         bytes: usize,
     ) -> Result<OwnedSemaphorePermit, EngineError> {
         let count = u32::try_from(bytes.div_ceil(SHARE_BYTES)).unwrap_or(u32::MAX);
+        let count = count.clamp(1, JOURNAL_SHARE);
         let share = Arc::clone(&tenant.journal_share);
-        let room = share.acquire_many_owned(count.clamp(1, JOURNAL_SHARE));
+        // As with the queue: no timer where there is room.
+        if let Ok(room) = Arc::clone(&share).try_acquire_many_owned(count) {
+            return Ok(room);
+        }
+        let room = share.acquire_many_owned(count);
         let room = tokio::time::timeout(self.queue_wait(), room).await;
         let room = room.map_err(|_| EngineError::JournalBusy)?;
         // It is never closed.

@@ -120,7 +120,7 @@ pub(super) fn due(
     let sql = format!(
         "SELECT {COLUMNS} {PENDING} AND tenant = ?2 AND due <= ?3 ORDER BY due, generation"
     );
-    let prepare = |_| view.prepare(&sql);
+    let prepare = |_| view.prepare_cached(&sql);
     let mut statements: Vec<_> = tenants.iter().map(prepare).collect::<Result<_, _>>()?;
     let mut in_turn = Vec::new();
     for (statement, waiting) in statements.iter_mut().zip(&tenants) {
