@@ -124,6 +124,14 @@ pub(crate) fn digest(key: &[u8]) -> KeyDigest {
     Sha256::digest(key).into()
 }
 
+/// True where several tenants may call.
+pub(crate) fn are_several(keys: &[Key], keyless: &Keyless) -> bool {
+    let of_users = keyless.by_uid.iter().map(|(_, tenant, _)| tenant);
+    let of_keys = keys.iter().map(|key| &key.tenant);
+    let tenants = of_keys.chain(&keyless.by_certificate).chain(of_users);
+    tenants.collect::<HashSet<&TenantId>>().len() > 1
+}
+
 impl Keyring {
     /// The keys with the engine's tenants; `None` when the engine lacks one of them. Calls of
     /// those that `before` has go on.
@@ -172,17 +180,11 @@ impl Keyring {
             let validity = same.map(|same| same.key.clone()).unwrap_or_default();
             by_uid.insert(*uid, caller(tenant, *role, validity)?);
         }
-        let tenants: HashSet<&TenantId> = keys
-            .iter()
-            .map(|key| &key.tenant)
-            .chain(&keyless.by_certificate)
-            .chain(keyless.by_uid.iter().map(|(_, tenant, _)| tenant))
-            .collect();
         Some(Self::Keys {
             by_prefix,
             by_name,
             by_uid,
-            is_shared: tenants.len() > 1,
+            is_shared: are_several(keys, keyless),
         })
     }
 

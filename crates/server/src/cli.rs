@@ -252,7 +252,7 @@ fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
 /// Runs a client to its end, or to a signal: dropping it stops the daemons that it
 /// started and removes their directories.
 fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), CliError> {
-    let runtime = runtime()?;
+    let runtime = runtime(false)?;
     let result = runtime.block_on(async {
         tokio::select! {
             result = client => result,
@@ -264,16 +264,18 @@ fn block_on(client: impl Future<Output = Result<(), CliError>>) -> Result<(), Cl
     result
 }
 
-/// After so many tasks a thread looks for bytes that have come, however many tasks it has. Some
+/// After so many tasks a thread looks for bytes that have come, where tenants share the daemon. Some
 /// tasks work for a millisecond, and tokio's own number is 61.
 const TASKS_PER_LOOK: u32 = 8;
 
-/// What runs tasks: a thread for each processor.
-pub(crate) fn runtime() -> Result<Runtime, CliError> {
-    let runtime = Builder::new_multi_thread()
-        .event_interval(TASKS_PER_LOOK)
-        .enable_all()
-        .build();
+/// What runs tasks: a thread for each processor. Where it `is_shared` by tenants nobody's bytes wait
+/// for many tasks of others; a single one's calls are answered sooner without that.
+pub(crate) fn runtime(is_shared: bool) -> Result<Runtime, CliError> {
+    let mut builder = Builder::new_multi_thread();
+    if is_shared {
+        builder.event_interval(TASKS_PER_LOOK);
+    }
+    let runtime = builder.enable_all().build();
     runtime.map_err(CliError::io("cannot start the runtime"))
 }
 

@@ -24,7 +24,7 @@ pub(crate) use socket::Peer;
 pub(crate) use wrong_keys::WrongKeys;
 
 /// After so many refusals for want of a key, a connection that never had one is closed when its
-/// calls are done, and refuses without saying why.
+/// calls are done, and further ones get no answer: their streams are reset.
 const REFUSALS_ANSWERED: u32 = 16;
 /// After so many it is closed at once: more than come in before it is told to finish.
 const REFUSALS_MAX: u32 = 64;
@@ -380,7 +380,7 @@ impl Connection {
     }
 
     /// A call is refused for want of a good key, or of a place for one without. False where it
-    /// was refused so often that nobody is told why.
+    /// was refused so often that it gets no answer.
     pub(crate) fn count_refusal(&self) -> bool {
         if !self.is_stranger() {
             return true;
@@ -492,7 +492,7 @@ mod tests {
     }
 
     fn is_closed(seat: &Seat) -> bool {
-        seat.0.order.load(Ordering::Relaxed) == Order::Close as u8
+        seat.0.is_closing()
     }
 
     #[test]

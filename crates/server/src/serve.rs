@@ -7,6 +7,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing::info;
 
 use crate::app::App;
+use crate::auth::are_several;
 use crate::cli::exit::{CliError, Exit};
 use crate::config::ServerConfig;
 use crate::notify::Notifier;
@@ -28,7 +29,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     }
     take_descriptors(&mut loaded.server);
     let notifier = Notifier::from_environment();
-    let runtime = cli::runtime()?;
+    let runtime = cli::runtime(are_several(&loaded.keys, &loaded.keyless))?;
     let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         notifier.status("opens the journal");
