@@ -45,12 +45,14 @@ pub struct CompactionPolicy {
     pub floor_percent: u8,
     /// Exchanges that stay as they were said, unless they alone exceed the floor. At least 1.
     pub keep_exchanges: u32,
-    /// Turns from one compaction to the next, at least.
+    /// Turns from one compaction to the next, at least; turns that would be left out without a
+    /// summary do not wait for it.
     pub turns_between_min: u64,
     /// How long one waits for a pending call or a streaming reply, in milliseconds.
     #[serde(rename = "defer_max", with = "AsText::<Millis>")]
     pub defer_ms_max: u64,
-    /// Tokens of a summary, at most; less where the floor leaves less.
+    /// Tokens of a summary, at most; less where neither the floor nor a quarter of what a window
+    /// has left leaves so much.
     #[serde(rename = "summary_tokens")]
     pub summary_tokens_max: u64,
     /// Identifiers of the span's last turns that a model's summary may lose, in percent.

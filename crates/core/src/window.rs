@@ -1,13 +1,15 @@
 //! Windows: which turns the next model call sees, and why.
 //!
-//! A window is the system prompt, the anchor, pinned turns and a tail. Until it would use
+//! A window is the system prompt, the anchor, pinned turns, the request that is being answered, and
+//! a tail. Until it would use
 //! more than the `watermark` of its budget it only grows at its end, so that what was sent
 //! before stays the same to the byte and a provider's cache holds. Then a **cut** is made,
 //! which goes down to the `floor`; see [`choose`]. All that is decided, how results are
 //! shown included, is decided at a cut and kept until the next one.
 //!
-//! Nothing here counts text or decodes a turn but at a cut: between two of them a window is
-//! additions over counts that were made once.
+//! Nothing here counts text or decodes a turn but at a cut, and above the soft mark once for each
+//! twentieth of the budget, to see what the next cut can do: else a window is additions over counts
+//! that were made once.
 
 mod block;
 mod choose;

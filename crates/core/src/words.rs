@@ -17,8 +17,8 @@ pub use stop_words::is_stop_word;
 
 use segments::runs;
 
-/// Goes up with every change of how words are cut, folded or stemmed: an index of another
-/// version is built anew.
+/// Goes up with every change of how words are cut, folded or stemmed: an index of transcripts of
+/// another version is built anew, and memories need a schema of their own to be indexed anew.
 pub const VERSION: i64 = 2;
 
 /// Adds what an index has of a text to `words`, each form behind a blank, and gives the language

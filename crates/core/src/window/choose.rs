@@ -82,14 +82,13 @@ pub(super) fn reword(
     floor: u64,
     ask: &Ask<'_>,
 ) -> Option<Cut> {
-    let from = Cut {
+    let fresh = Cut {
         found: Found::default(),
         ..from.clone()
     };
-    let before = from.reduced.clone();
-    let mut maker = Maker::new(composer, from, ask);
+    let mut maker = Maker::new(composer, fresh, ask);
     maker.reduce();
-    let is_less = maker.made.reduced != before;
+    let is_less = maker.made.reduced != from.reduced;
     (is_less && maker.tokens() <= floor).then_some(maker.made)
 }
 

@@ -56,7 +56,7 @@ pub(super) struct Composer<'a> {
     pub(super) overheads: Overheads,
     /// Decodes a turn.
     pub(super) open: fn(&[u8]) -> Option<Turn>,
-    /// True where the anchor and the request are shown though the cut has passed them.
+    /// True where the anchor is shown though the cut has passed it.
     pub(super) with_anchor: bool,
     /// What stands for the oldest turns.
     pub(super) block: Option<&'a Block>,

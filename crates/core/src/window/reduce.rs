@@ -110,6 +110,11 @@ pub(super) fn shrink(
     ask: &Ask<'_>,
 ) -> u64 {
     let tokens = composer.tokens(record);
+    let before = made.reduced_turn(record.seq);
+    let before = before.map_or(tokens, |shown| shown.tokens);
+    if before <= size.into() {
+        return 0;
+    }
     let bytes = text_bytes(record, ask) * u64::from(size) / tokens.max(1);
     let parts = if is_whole {
         1
@@ -121,11 +126,6 @@ pub(super) fn shrink(
         head_bytes: bytes / 3 * 2,
         tail_bytes: bytes / 3,
     };
-    let before = made.reduced_turn(record.seq);
-    let before = before.map_or(tokens, |shown| shown.tokens);
-    if before <= size.into() {
-        return 0;
-    }
     let earlier = made.reduced.get(&record.seq);
     let superseded = earlier.iter().flat_map(|reduced| &reduced.results);
     let mut results: Vec<(usize, How)> = superseded

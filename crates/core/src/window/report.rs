@@ -23,7 +23,8 @@ pub struct Report {
     pub turns_included: u32,
     /// Turns of the history that are not in it.
     pub turns_omitted: u32,
-    /// Tool results that are not as they were said: trimmed or superseded.
+    /// Tool results that are not as they were said: trimmed or superseded; and turns of which an
+    /// excerpt is shown.
     pub results_trimmed: u32,
     /// The part at the front that was sent before, unchanged.
     pub stable_prefix_tokens: u64,
