@@ -3,10 +3,7 @@
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::blocking::Blocking;
-
-/// A call that is ready to run gets nine tenths of a core that it shares with such a thread.
-const NICENESS: i32 = 10;
+use crate::blocking::{Blocking, give_way};
 
 /// Computes on a thread of its own, called `name` and of low priority; without
 /// [`Blocking::Threads`] where other blocking calls run. `None` when the computation panicked,
@@ -23,10 +20,7 @@ pub async fn run_in_background<T: Send + 'static>(
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())
         .spawn(move || {
-            // On Linux this is of the thread alone. Where it is refused, the work is done
-            // all the same.
-            #[cfg(target_os = "linux")]
-            let _ = rustix::process::nice(NICENESS);
+            give_way();
             // The caller may have gone.
             let _ = sender.send(compute());
         });

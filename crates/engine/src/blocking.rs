@@ -3,6 +3,7 @@
 mod fair_queue;
 mod fair_threads;
 
+use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,22 @@ use memoird_store::{READERS_MAX, Store, StoreError};
 
 use crate::error::EngineError;
 use fair_threads::FairThreads;
+
+/// A thread of the runtime that is ready to run gets nine tenths of a core that it shares with
+/// a thread of this niceness.
+const NICENESS: i32 = 10;
+
+/// From now on the calling thread gives way to those of the runtime, so that no call waits for
+/// the long work of another one.
+pub(crate) fn give_way() {
+    thread_local!(static GIVES_WAY: Cell<bool> = const { Cell::new(false) });
+    if GIVES_WAY.replace(true) {
+        return;
+    }
+    // On Linux this is of the thread alone. Where it is refused, the work is done all the same.
+    #[cfg(target_os = "linux")]
+    let _ = rustix::process::nice(NICENESS);
+}
 
 /// Where blocking calls run.
 #[derive(Clone, Copy, Debug)]
@@ -53,6 +70,13 @@ impl Blocking {
         if self.is_inline() {
             return Ok(action());
         }
+        let gives_way = matches!(self, Self::Threads);
+        let action = move || {
+            if gives_way {
+                give_way();
+            }
+            action()
+        };
         tokio::task::spawn_blocking(action)
             .await
             .map_err(|error| EngineError::JournalFailed {
@@ -74,10 +98,20 @@ enum Place {
 }
 
 impl Executor {
-    /// Up to `threads_max` threads of this name, where calls run on threads at all.
+    /// Up to `threads_max` threads of this name, where calls run on threads at all. They give
+    /// way to those of the runtime.
     pub fn new(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
+        Self::on(blocking, FairThreads::new(name, threads_max, give_way))
+    }
+
+    /// One thread, which gives way to nobody.
+    fn first(blocking: Blocking, name: &'static str) -> Self {
+        Self::on(blocking, FairThreads::new(name, 1, || {}))
+    }
+
+    fn on(blocking: Blocking, threads: FairThreads) -> Self {
         Self(match blocking {
-            Blocking::Threads => Place::Own(Arc::new(FairThreads::new(name, threads_max))),
+            Blocking::Threads => Place::Own(Arc::new(threads)),
             Blocking::Pool | Blocking::Inline | Blocking::InlineWithReadDelay(_) => {
                 Place::Shared(blocking)
             }
@@ -114,7 +148,7 @@ impl StoreAccess {
     pub(crate) fn new(store: Arc<dyn Store>, blocking: Blocking) -> Self {
         Self {
             store,
-            committer: Executor::new(blocking, "committer", 1),
+            committer: Executor::first(blocking, "committer"),
             readers: Executor::new(blocking, "reader", READERS_MAX),
             read_delay: blocking.read_delay(),
         }

@@ -24,6 +24,8 @@ pub(crate) struct FairThreads {
 struct Shared {
     name: &'static str,
     threads_max: usize,
+    /// What each thread does first.
+    begin: fn(),
     state: Mutex<State>,
     /// A call arrived, or the threads are to end.
     changed: Condvar,
@@ -50,8 +52,8 @@ impl std::fmt::Debug for State {
 }
 
 impl FairThreads {
-    /// At most `threads_max` threads of this name.
-    pub(super) fn new(name: &'static str, threads_max: usize) -> Self {
+    /// At most `threads_max` threads of this name, each of which does this first.
+    pub(super) fn new(name: &'static str, threads_max: usize, begin: fn()) -> Self {
         let state = State {
             calls: FairQueue::new(CALLS_WAITING_MAX),
             threads: 0,
@@ -61,6 +63,7 @@ impl FairThreads {
         let shared = Shared {
             name,
             threads_max: threads_max.max(1),
+            begin,
             state: Mutex::new(state),
             changed: Condvar::new(),
         };
@@ -139,6 +142,7 @@ impl Drop for FairThreads {
 impl Shared {
     /// The life of one thread.
     fn run_calls(&self) {
+        (self.begin)();
         while let Some(call) = self.next_call() {
             call();
         }
@@ -178,7 +182,7 @@ mod tests {
 
     #[tokio::test]
     async fn calls_run_at_once_up_to_the_limit_and_a_panic_ends_no_thread() {
-        let threads = FairThreads::new("test", 2);
+        let threads = FairThreads::new("test", 2, || {});
         let panicked = threads.run(None, || std::panic::resume_unwind(Box::new("a test's")));
         let panicked: Result<(), _> = panicked.await;
         assert!(matches!(panicked, Err(EngineError::JournalFailed { .. })));
