@@ -239,6 +239,11 @@ impl Compaction {
         &self.shared.queue
     }
 
+    /// How many compactions are requested or under way.
+    pub fn pending(&self) -> usize {
+        self.queue().pending()
+    }
+
     /// Waits until no compaction is requested or under way.
     pub async fn idle(&self) {
         self.queue().idle().await;

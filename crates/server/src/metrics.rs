@@ -380,7 +380,15 @@ impl Sources {
         family(encoder, MetricType::Counter, "compactions", help, outcomes)?;
         let counts: Vec<_> = tenants.iter().map(|it| (&it.id, &it.compaction)).collect();
         encode_by_tenant(encoder, &COMPACTIONS, &counts)?;
-        let summarizer = self.api.engine.compaction.summarizer_state();
+        let compaction = &self.api.engine.compaction;
+        let help = "Compactions that are requested or under way";
+        gauge(
+            encoder,
+            "compactions_pending",
+            help,
+            compaction.pending() as u64,
+        )?;
+        let summarizer = compaction.summarizer_state();
         let (name, state) = summarizer.unwrap_or(("local".to_owned(), BreakerState::Closed));
         let state = match state {
             BreakerState::Closed => 0,

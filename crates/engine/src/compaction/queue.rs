@@ -148,15 +148,17 @@ impl CompactionQueue {
         }
     }
 
+    /// How many are requested or under way.
+    pub(super) fn pending(&self) -> usize {
+        let queue = self.lock();
+        queue.waiting.len() + queue.under_way
+    }
+
     /// Waits until nothing is requested and nothing under way.
     pub(super) async fn idle(&self) {
         loop {
             let finished = self.finished.notified();
-            let is_idle = {
-                let queue = self.lock();
-                queue.waiting.is_empty() && queue.under_way == 0
-            };
-            if is_idle {
+            if self.pending() == 0 {
                 return;
             }
             finished.await;
