@@ -17,6 +17,7 @@ use crate::harness::{
     eventually, fact, fsck, journal, kept, keyed, live, memories_of, refused, say, seeds, text_of,
     told, user,
 };
+use crate::search;
 
 const CHECKPOINTS: &str = "{ name: checkpoint, retry: { pause: 50ms, pause_max: 200ms }, \
      git: { dir: ./checkpoints, batch_wait: 10ms } }";
@@ -139,8 +140,7 @@ async fn found(daemon: &Daemon, text: &str) -> Vec<TranscriptHit> {
         query: text.to_owned(),
         ..SearchTranscriptsRequest::default()
     };
-    let answer = daemon.memories().search_transcripts(request).await;
-    answer.expect("an answer").into_inner().hits
+    search::found(daemon, request).await
 }
 
 /// The life of a session that lives.

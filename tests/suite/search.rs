@@ -5,8 +5,8 @@ use memoird_proto::v1::{Role, SearchTranscriptsRequest, TranscriptHit};
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Setup, append, ask_as, assistant, http_get, refused, say, text_of, tool_results,
-    tool_uses, user,
+    Daemon, Setup, append, ask_as, assistant, eventually, http_get, refused, say, text_of,
+    tool_results, tool_uses, user,
 };
 
 fn words(query: &str) -> SearchTranscriptsRequest {
@@ -16,11 +16,17 @@ fn words(query: &str) -> SearchTranscriptsRequest {
     }
 }
 
-async fn found(daemon: &Daemon, request: SearchTranscriptsRequest) -> Vec<TranscriptHit> {
-    let answer = daemon.memories().search_transcripts(request).await;
-    let answer = answer.expect("found").into_inner();
-    assert!(!answer.incomplete);
-    answer.hits
+/// What is found once all that was said is indexed.
+pub(crate) async fn found(
+    daemon: &Daemon,
+    request: SearchTranscriptsRequest,
+) -> Vec<TranscriptHit> {
+    eventually("all that was said is indexed", async || {
+        let answer = daemon.memories().search_transcripts(request.clone()).await;
+        let answer = answer.expect("found").into_inner();
+        (!answer.incomplete).then_some(answer.hits)
+    })
+    .await
 }
 
 fn places(hits: &[TranscriptHit]) -> Vec<(&str, u64)> {
@@ -126,6 +132,7 @@ async fn the_command_line_finds_what_was_said() {
     for number in 0..3 {
         say(&mut client, "chat", &format!("tea number {number}")).await;
     }
+    assert_eq!(found(&daemon, words("number")).await.len(), 3);
     let outcome = ask_as(&daemon, &["search", "number", "--session", "chat"], "").await;
     assert_eq!(outcome.code, Some(0), "{outcome:?}");
     for part in ["WORDS", "chat", "user", "tea number 2"] {

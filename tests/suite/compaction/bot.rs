@@ -8,8 +8,8 @@ use memoird_proto::v1::{
 };
 
 use crate::harness::{
-    Daemon, Events, Sessions, Summaries, Wire, append, assistant, detail, http_get, journal,
-    text_of, tool_uses, turn, user,
+    Daemon, Events, Sessions, Summaries, Wire, append, assistant, detail, eventually, http_get,
+    journal, text_of, tool_uses, turn, user,
 };
 use crate::windows::bot::{ask, budget, is_paired, report};
 
@@ -40,6 +40,8 @@ pub(super) struct Bot {
     /// The turns that were acknowledged.
     said: Vec<Turn>,
     exchanges: usize,
+    /// Where the daemon's metrics are, when each exchange waits for the summary it asks for.
+    patience: Option<String>,
 }
 
 impl Bot {
@@ -53,7 +55,32 @@ impl Bot {
             session: session.to_owned(),
             said: Vec::new(),
             exchanges: 0,
+            patience: None,
         }
+    }
+
+    /// One whose exchanges wait for the summaries that they ask for, so that it
+    /// does not matter how busy the machine is.
+    pub(super) fn patient(daemon: &Daemon) -> Self {
+        let mut bot = Self::new(daemon.sessions());
+        bot.waits_for_summaries(daemon);
+        bot
+    }
+
+    /// From now on it is a patient one.
+    pub(super) fn waits_for_summaries(&mut self, daemon: &Daemon) {
+        self.patience = Some(daemon.admin_addr().to_owned());
+    }
+
+    async fn settled(&self) {
+        let Some(admin) = &self.patience else { return };
+        eventually("no summary is asked for", async || {
+            let (_, page) = http_get(admin, "/metrics").await;
+            page.lines()
+                .any(|line| line == "memoird_compactions_pending 0")
+                .then_some(())
+        })
+        .await;
     }
 
     /// The request for its window.
@@ -111,6 +138,7 @@ impl Bot {
             self.says(found(&id, number)).await;
         }
         self.append(assistant(&answer(number))).await;
+        self.settled().await;
         window
     }
 
@@ -209,6 +237,9 @@ impl Bot {
     /// The same bot at a daemon that was started again.
     pub(super) fn goes_on_at(&mut self, daemon: &Daemon) {
         self.client = daemon.sessions();
+        if let Some(admin) = &mut self.patience {
+            daemon.admin_addr().clone_into(admin);
+        }
     }
 }
 

@@ -39,6 +39,7 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
     daemon.kill9().await;
     daemon.restart().await;
     bot.goes_on_at(&daemon);
+    bot.waits_for_summaries(&daemon);
     bot.journal_is_whole().await;
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;

@@ -2,7 +2,7 @@
 
 use crate::harness::{Daemon, Events, Says, Setup, Summaries};
 
-use super::bot::{BUDGET, Bot, EARLY, ROOMY, counted, summary, told};
+use super::bot::{BUDGET, Bot, EARLY, ROOMY, counted, told};
 
 /// A model whose tokens are counted by this provider.
 fn setup(provider: &Summaries, counter: &str) -> Setup {
@@ -32,7 +32,7 @@ async fn a_large_count_compacts_before_the_estimate_would() {
         let provider = Summaries::start(Says::Well).await;
         provider.counts(200);
         let daemon = Daemon::with(setup(&provider, counter)).await;
-        let mut bot = Bot::new(daemon.sessions());
+        let mut bot = Bot::patient(&daemon);
         let mut events = Events::now(&mut daemon.sessions()).await;
         let event = bot.until(&mut events, "compacted").await;
         assert_eq!(told(&event, "trigger"), "preemptive");
@@ -57,7 +57,7 @@ async fn a_small_count_says_that_there_is_room_and_is_remembered() {
     let provider = Summaries::start(Says::Well).await;
     provider.counts(85);
     let daemon = Daemon::with(setup(&provider, ANTHROPIC)).await;
-    let mut bot = Bot::new(daemon.sessions());
+    let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     for number in 1..=2_u64 {
         // Between two windows something is always appended: that may not decide.
@@ -91,11 +91,10 @@ async fn without_an_answer_the_estimate_decides_and_soon_nobody_is_asked() {
     let provider = Summaries::start(Says::Well).await;
     provider.counts(0);
     let daemon = Daemon::with(setup(&provider, VLLM)).await;
-    let mut bot = Bot::new(daemon.sessions());
-    let mut events = Events::now(&mut daemon.sessions()).await;
-    for _ in 0..3 {
-        bot.until(&mut events, "compacted").await;
-        assert!(summary(&bot.window().await).is_some());
+    let mut bot = Bot::patient(&daemon);
+    bot.exchange().await;
+    for number in 1..=3 {
+        bot.until_shown(number).await;
     }
     bot.exchanges(40).await;
     let asked = provider.counted().len();

@@ -14,8 +14,9 @@ use prost_types::FieldMask;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, Memories, Setup, append, channel, contents, fact, kept, manifest, memories_of,
-    memory_stats, of, raw_call, recall, recalled, refused, refused_code, remember, user,
+    Daemon, Memories, Setup, append, channel, contents, eventually, fact, kept, manifest,
+    memories_of, memory_stats, of, raw_call, recall, recalled, refused, refused_code, remember,
+    user,
 };
 
 /// Every rpc of the service, by its name.
@@ -349,6 +350,12 @@ async fn the_same_words_keys_and_ids_of_two_tenants_are_two_memories() {
         recalled(&mut alpha.client, of("bob", "wiki")).await,
         [&*alpha.team.content]
     );
+    eventually("the recall is noted", async || {
+        let known = memories_of(&mut alpha.client, "").await;
+        let noted = known.iter().any(|memory| memory.recall_count > 0);
+        noted.then_some(())
+    })
+    .await;
     let before = state(&mut alpha.client).await;
     for target in [Target::Id(copy.id), Target::Subject("ann".into())] {
         let forget = ForgetRequest {
