@@ -239,6 +239,86 @@ async fn a_history_is_read_in_pages() {
 }
 
 #[tokio::test]
+async fn a_history_is_read_from_its_end() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let turns: Vec<Turn> = (1..=25).map(|number| user(&number.to_string())).collect();
+    client.append(append("pages", turns)).await.expect("done");
+    for scope in [
+        HistoryScope::Live,
+        HistoryScope::Journal,
+        HistoryScope::Longest,
+    ] {
+        let mut request = GetHistoryRequest {
+            session_id: "pages".into(),
+            scope: scope.into(),
+            last: 10,
+            ..GetHistoryRequest::default()
+        };
+        let mut pages = Vec::new();
+        loop {
+            let page = client.get_history(request.clone()).await.expect("a page");
+            let page = page.into_inner();
+            assert_eq!(page.next_after_seq, 0);
+            assert_eq!(page.session.expect("it lives").last_seq, 25);
+            let seqs: Vec<u64> = page.turns.iter().map(|turn| turn.seq).collect();
+            assert!(seqs.is_sorted(), "{seqs:?}");
+            pages.push((seqs[0], seqs.len()));
+            request.before_seq = page.previous_before_seq;
+            if request.before_seq == 0 {
+                break;
+            }
+        }
+        assert_eq!(pages, [(16, 10), (6, 10), (1, 5)], "{scope:?}");
+        let both = GetHistoryRequest {
+            limit: 1,
+            ..request
+        };
+        refused(
+            client.get_history(both).await,
+            Code::InvalidArgument,
+            "LIMIT_INVALID",
+        );
+    }
+}
+
+#[tokio::test]
+async fn messages_are_read_back_as_they_came() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let cases = [
+        (
+            MessageFormat::Openai,
+            r#"[{"role":"system","content":"Be kind."},{"role":"user","content":"a","name":"ann"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{ }"}}]},{"role":"tool","tool_call_id":"c1","content":"1"}]"#,
+        ),
+        (
+            MessageFormat::Anthropic,
+            r#"[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"f","input":{"b":1.0}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"1"},{"type":"text","text":"go on"}]}]"#,
+        ),
+    ];
+    for (format, messages) in cases {
+        let session = format!("{format:?}");
+        let request = AppendRequest {
+            session_id: session.clone(),
+            messages_json: messages.into(),
+            format: format.into(),
+            ..AppendRequest::default()
+        };
+        client.append(request).await.expect("appended");
+        let request = GetHistoryRequest {
+            session_id: session,
+            format: format.into(),
+            last: 20,
+            ..GetHistoryRequest::default()
+        };
+        let page = client.get_history(request).await.expect("a page");
+        let value = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+        let read = page.into_inner().messages_json;
+        assert_eq!(value(&read), value(messages), "{format:?}");
+    }
+}
+
+#[tokio::test]
 async fn a_page_of_large_turns_ends_early_and_goes_on() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
@@ -361,6 +441,7 @@ async fn sessions_are_listed_most_recently_used_first_in_pages() {
     let nonsense = ListSessionsRequest {
         page_size: 1,
         page_token: "nonsense".into(),
+        ..ListSessionsRequest::default()
     };
     refused(
         client.list_sessions(nonsense).await,

@@ -103,6 +103,7 @@ async fn fill(client: &mut Sessions, session: &str, subject: &str, mark: &str) {
         session_id: session.to_owned(),
         merge_patch_json: format!(r#"{{"note":"{mark}"}}"#),
         expected_version: None,
+        ..PatchStateRequest::default()
     };
     client.patch_state(patch).await.expect("patched");
     let compact = CompactSessionRequest {

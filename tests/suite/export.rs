@@ -50,6 +50,7 @@ async fn a_tenant_moves_to_another_daemon_and_a_repetition_adds_nothing() {
         session_id: "one".into(),
         merge_patch_json: r#"{"mood": {"now": "fine"}, "price": 0.10}"#.into(),
         expected_version: None,
+        ..PatchStateRequest::default()
     };
     client.patch_state(patch).await.expect("patched");
     let exported = ask_as(&from, &["export"], "").await;

@@ -55,6 +55,7 @@ async fn any_characters_make_an_id_in_every_call() {
             session_id: id.into(),
             merge_patch_json: serde_json::json!({ id: id }).to_string(),
             expected_version: Some(0),
+            ..PatchStateRequest::default()
         };
         client.patch_state(patch).await.expect("patched");
     }
@@ -136,6 +137,7 @@ async fn an_id_of_no_bytes_or_of_too_many_is_refused_by_every_call() {
             session_id: id(),
             merge_patch_json: "{}".into(),
             expected_version: None,
+            ..PatchStateRequest::default()
         };
         refused(client.patch_state(patch).await, code, reason);
         let reset = ResetSessionRequest {

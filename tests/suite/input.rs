@@ -331,6 +331,7 @@ async fn json_nested_a_thousand_deep_is_refused() {
                 session_id: "chat".into(),
                 merge_patch_json: json,
                 expected_version: None,
+                ..PatchStateRequest::default()
             };
             // The deeper one is too large as well, which is seen first.
             let (code, reason) = match depth {
@@ -428,6 +429,7 @@ async fn a_state_and_a_request_have_their_limits() {
         session_id: "chat".into(),
         merge_patch_json: format!(r#"{{"a":"{}"}}"#, "x".repeat(length)),
         expected_version: None,
+        ..PatchStateRequest::default()
     };
     client.patch_state(patch(1_000)).await.expect("it fits");
     let large = client.patch_state(patch(1_100)).await;

@@ -232,6 +232,7 @@ async fn the_log_never_holds_a_key_or_what_a_message_says() {
         session_id: "chat".into(),
         merge_patch_json: format!("{{\"k\":{:?}}}", words[2]),
         expected_version: None,
+        ..Default::default()
     };
     client.patch_state(patch.clone()).await.expect("patched");
     let bad = memoird_proto::v1::PatchStateRequest {

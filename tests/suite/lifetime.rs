@@ -89,6 +89,7 @@ async fn at_its_cap_a_tenant_loses_its_longest_idle_session() {
         session_id: "c".into(),
         merge_patch_json: "{}".into(),
         expected_version: None,
+        ..PatchStateRequest::default()
     };
     client.patch_state(patch).await.expect("patched");
     assert!(generation(&mut client, "b").await.is_some());

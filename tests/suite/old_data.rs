@@ -353,6 +353,7 @@ async fn sessions_go_on(daemon: &Daemon, old: &Old) {
             session_id: field(&state, "session").to_owned(),
             merge_patch_json: r#"{"mood":"better"}"#.to_owned(),
             expected_version: state["version"].as_u64(),
+            ..PatchStateRequest::default()
         };
         let answer = client.patch_state(request).await.expect("patched");
         let mut patched: Value = serde_json::from_str(field(&state, "json")).expect("JSON");

@@ -137,6 +137,7 @@ async fn a_request_that_only_names_something_is_small() {
         session_id: "chat".into(),
         merge_patch_json: json,
         expected_version: None,
+        ..PatchStateRequest::default()
     };
     let text = |bytes: usize| format!("{{\"k\":{:?}}}", "x".repeat(bytes));
     client

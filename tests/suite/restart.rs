@@ -29,6 +29,7 @@ async fn patch(client: &mut Sessions, json: &str) -> String {
         session_id: "chat".into(),
         merge_patch_json: json.into(),
         expected_version: None,
+        ..PatchStateRequest::default()
     };
     client
         .patch_state(request)

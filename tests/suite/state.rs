@@ -1,8 +1,8 @@
 //! The free-form JSON of a session, its ends and its new lives.
 
 use memoird_proto::v1::{
-    EndSessionRequest, GetHistoryRequest, GetSessionRequest, HistoryScope, PatchStateRequest,
-    PatchStateResponse, ResetSessionRequest,
+    AppendRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest, HistoryScope,
+    ListSessionsRequest, PatchStateRequest, PatchStateResponse, ResetSessionRequest,
 };
 use tonic::{Code, Response, Status};
 
@@ -17,6 +17,7 @@ async fn patch(
         session_id: "chat".into(),
         merge_patch_json: json.into(),
         expected_version: version,
+        ..PatchStateRequest::default()
     };
     client.patch_state(request).await
 }
@@ -224,4 +225,88 @@ async fn a_generation_that_never_was_is_not_found() {
         Code::NotFound,
         "SESSION_NOT_FOUND",
     );
+}
+
+#[tokio::test]
+async fn a_patch_may_start_a_session_and_replace_the_whole_state() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let whole = |json: &str| PatchStateRequest {
+        session_id: "chat".into(),
+        merge_patch_json: json.into(),
+        create: true,
+        replace: true,
+        ..PatchStateRequest::default()
+    };
+    for (version, json) in [(1, r#"{"a":null,"b":1}"#), (2, r#"{"c":null}"#)] {
+        let state = client.patch_state(whole(json)).await.expect("patched");
+        let state = state.into_inner();
+        assert_eq!((&*state.state_json, state.version), (json, version));
+    }
+    assert!(live(&mut client, "chat").await.is_empty());
+    say(&mut client, "other", "hi").await;
+    let request = ListSessionsRequest {
+        include_state: true,
+        ..ListSessionsRequest::default()
+    };
+    let page = client.list_sessions(request).await.expect("a page");
+    let states: Vec<String> = page
+        .into_inner()
+        .sessions
+        .into_iter()
+        .map(|session| session.state_json)
+        .collect();
+    assert_eq!(states, ["{}", r#"{"c":null}"#]);
+}
+
+#[tokio::test]
+async fn a_patch_beside_turns_is_made_with_them_or_not_at_all() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let with = |key: &str, text: &str, patch: &str, version| AppendRequest {
+        state_patch_json: patch.into(),
+        expected_state_version: version,
+        ..keyed("chat", key, [user(text)])
+    };
+    let first = with("k1", "one", r#"{"step":1}"#, Some(0));
+    let answer = client.append(first.clone()).await.expect("appended");
+    let session = answer.into_inner().session.expect("a session");
+    assert_eq!((session.last_seq, session.state_version), (1, 1));
+    let again = client.append(first).await.expect("answered").into_inner();
+    assert!(again.duplicate);
+    let other = with("k1", "one", r#"{"step":7}"#, Some(0));
+    refused(
+        client.append(other).await,
+        Code::InvalidArgument,
+        "IDEMPOTENCY_KEY_REUSED",
+    );
+    let stale = with("k2", "two", r#"{"step":2}"#, Some(0));
+    refused(
+        client.append(stale).await,
+        Code::Aborted,
+        "STALE_STATE_VERSION",
+    );
+    for bad in ["[]", "{"] {
+        refused(
+            client.append(with("k3", "two", bad, None)).await,
+            Code::InvalidArgument,
+            "STATE_INVALID",
+        );
+    }
+    refused(
+        client.append(with("k4", "two", "", Some(1))).await,
+        Code::InvalidArgument,
+        "STATE_INVALID",
+    );
+    daemon.kill9().await;
+    daemon.restart().await;
+    let mut client = daemon.sessions();
+    let turns = live(&mut client, "chat").await;
+    assert_eq!(turns.iter().map(text_of).collect::<Vec<_>>(), ["one"]);
+    let request = GetSessionRequest {
+        session_id: "chat".into(),
+        include_state: true,
+    };
+    let session = client.get_session(request).await.expect("it lives");
+    assert_eq!(session.into_inner().state_json, r#"{"step":1}"#);
 }

@@ -46,6 +46,7 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
         session_id: id(),
         merge_patch_json: r#"{"by":"a stranger"}"#.into(),
         expected_version: None,
+        ..PatchStateRequest::default()
     };
     refused(stranger.patch_state(patch).await, code, reason);
     for keep_exchanges in [None, Some(0)] {
@@ -139,6 +140,7 @@ async fn a_list_of_sessions_and_its_pages_are_the_callers_own() {
     let page = |token: &str| ListSessionsRequest {
         page_size: 2,
         page_token: token.into(),
+        ..ListSessionsRequest::default()
     };
     let first = alpha
         .list_sessions(page(""))

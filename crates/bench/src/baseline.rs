@@ -168,7 +168,7 @@ impl SessionService for Bare {
         drop(request);
         Ok(Response::new(GetHistoryResponse {
             turns: self.history.to_vec(),
-            next_after_seq: 0,
+            ..GetHistoryResponse::default()
         }))
     }
 

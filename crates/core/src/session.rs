@@ -14,7 +14,7 @@ use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
 use crate::mark::Mark;
-use crate::state::State;
+use crate::state::{State, StatePatch};
 use crate::time::{Now, Steady, Timestamp};
 use crate::turn::NewTurn;
 use crate::window::{SavedCut, Windows};
@@ -101,6 +101,8 @@ pub struct AppendCommand {
     pub partial: bool,
     /// What the provider charged for the last model call.
     pub usage: Option<ModelUsage>,
+    /// A change of the session's JSON, made with the turns or not at all.
+    pub state: Option<StatePatch>,
 }
 
 /// What a provider charged for a model call, in tokens.
@@ -119,8 +121,8 @@ pub struct ModelUsage {
 pub struct AppendDecision {
     /// What to answer, now and to a repetition.
     pub record: KeyRecord,
-    /// What to write; `None` for a repetition, which adds nothing.
-    pub change: Option<Change>,
+    /// What to write, all of it or nothing; none for a repetition, which adds nothing.
+    pub changes: Vec<Change>,
 }
 
 impl Session {
@@ -244,10 +246,13 @@ impl Session {
             && let Some(record) = keys.find(named, limits, now.steady)?
         {
             self.head.last_access = now.steady;
-            let change = None;
-            return Ok(AppendDecision { record, change });
+            let changes = Vec::new();
+            return Ok(AppendDecision { record, changes });
         }
         check_expectations(command, Some(&self.head))?;
+        let state = command.state.as_ref();
+        let state = state.map(|patch| self.state().patched(patch, limits));
+        let state = state.transpose()?;
 
         let first_seq = self.head.last_seq + 1;
         let mut turns = Vec::with_capacity(command.turns.len());
@@ -292,8 +297,9 @@ impl Session {
             idempotency,
             cuts: self.take_changed_cuts(),
         }));
-        let change = Some(self.head.change(appended));
-        Ok(AppendDecision { record, change })
+        let mut changes = vec![self.head.change(appended)];
+        changes.extend(state.map(|state| self.set_state(&state, now)));
+        Ok(AppendDecision { record, changes })
     }
 
     /// Changes its JSON.
@@ -302,12 +308,16 @@ impl Session {
     /// See [`State::patched`].
     pub fn patch_state(
         &mut self,
-        patch: &str,
-        expected_version: Option<u64>,
+        patch: &StatePatch,
         limits: &Limits,
         now: Now,
     ) -> Result<(State, Change), CoreError> {
-        let state = self.state().patched(patch, expected_version, limits)?;
+        let state = self.state().patched(patch, limits)?;
+        let change = self.set_state(&state, now);
+        Ok((state, change))
+    }
+
+    fn set_state(&mut self, state: &State, now: Now) -> Change {
         self.head.last_access = now.steady;
         self.head.state_version = state.version;
         self.state = Some(Box::new(state.clone()));
@@ -316,7 +326,7 @@ impl Session {
             version: state.version,
             last_access: self.written_access(now.steady),
         };
-        Ok((state, self.head.change(patch)))
+        self.head.change(patch)
     }
 
     /// Notes that it was used, for a store.

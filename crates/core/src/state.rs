@@ -16,6 +16,27 @@ pub struct State {
     pub version: u64,
 }
 
+/// A change of a session's JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StatePatch {
+    /// A merge patch (RFC 7396), or the whole new object.
+    pub json: String,
+    /// True: `json` is the whole new object, whose nulls are kept.
+    pub replaces: bool,
+    /// Refuse unless the state has this version.
+    pub expected_version: Option<u64>,
+}
+
+impl From<&str> for StatePatch {
+    /// A merge patch of whatever version.
+    fn from(json: &str) -> Self {
+        Self {
+            json: json.to_owned(),
+            ..Self::default()
+        }
+    }
+}
+
 impl Default for State {
     fn default() -> Self {
         Self {
@@ -31,28 +52,26 @@ impl State {
     /// # Errors
     /// [`CoreError::StaleStateVersion`], [`CoreError::StateInvalid`] or
     /// [`CoreError::StateTooLarge`].
-    pub fn patched(
-        &self,
-        patch: &str,
-        expected_version: Option<u64>,
-        limits: &Limits,
-    ) -> Result<Self, CoreError> {
-        if let Some(expected) = expected_version.filter(|&expected| expected != self.version) {
+    pub fn patched(&self, patch: &StatePatch, limits: &Limits) -> Result<Self, CoreError> {
+        let stale = |expected: &u64| *expected != self.version;
+        if let Some(expected) = patch.expected_version.filter(stale) {
             return Err(CoreError::StaleStateVersion {
                 expected,
                 actual: self.version,
             });
         }
         let patch_bytes_max = patch_bytes_max(limits.state_bytes);
-        if patch.len() > patch_bytes_max {
+        if patch.json.len() > patch_bytes_max {
             return Err(CoreError::StateTooLarge {
-                actual: patch.len(),
+                actual: patch.json.len(),
                 limit: patch_bytes_max,
             });
         }
-        let patch = parse_object(patch)?;
-        let mut state = Value::Object(parse_object(&self.json)?);
-        merge(&mut state, Value::Object(patch));
+        let mut state = Value::Object(parse_object(&patch.json)?);
+        if !patch.replaces {
+            let patch = std::mem::replace(&mut state, Value::Object(parse_object(&self.json)?));
+            merge(&mut state, patch);
+        }
         let json = state.to_string();
         if json.len() > limits.state_bytes {
             return Err(CoreError::StateTooLarge {
@@ -140,7 +159,11 @@ mod tests {
                 json: before.into(),
                 version: 7,
             };
-            let patched = state.patched(patch, Some(7), &Limits::default()).unwrap();
+            let patch_of_7 = StatePatch {
+                expected_version: Some(7),
+                ..patch.into()
+            };
+            let patched = state.patched(&patch_of_7, &Limits::default()).unwrap();
             assert_eq!(
                 (&*patched.json, patched.version),
                 (after, 8),
@@ -150,12 +173,26 @@ mod tests {
     }
 
     #[test]
+    fn a_whole_state_takes_the_place_of_the_old_one_and_keeps_its_nulls() {
+        let state = State {
+            json: r#"{"a":"b","c":1}"#.into(),
+            version: 7,
+        };
+        let whole = StatePatch {
+            replaces: true,
+            ..StatePatch::from(r#"{"a":null}"#)
+        };
+        let replaced = state.patched(&whole, &Limits::default()).unwrap();
+        assert_eq!((&*replaced.json, replaced.version), (r#"{"a":null}"#, 8));
+    }
+
+    #[test]
     fn refuses_what_is_no_object_too_deep_too_large_or_stale() {
         let limits = Limits {
             state_bytes: 10,
             ..Limits::default()
         };
-        let patched = |patch: &str| State::default().patched(patch, None, &limits);
+        let patched = |patch: &str| State::default().patched(&patch.into(), &limits);
         let deep = format!("{}1{}", r#"{"a":"#.repeat(1_000), "}".repeat(1_000));
         let roomy = Limits::default();
         for (bad, limits) in [
@@ -165,7 +202,7 @@ mod tests {
             ("{", &limits),
             (&deep, &roomy),
         ] {
-            let refused = State::default().patched(bad, None, limits);
+            let refused = State::default().patched(&bad.into(), limits);
             assert!(
                 matches!(refused, Err(CoreError::StateInvalid { .. })),
                 "{bad:.20}"
@@ -180,8 +217,12 @@ mod tests {
             patched(r#"{"a":"0123456789"}"#),
             Err(CoreError::StateTooLarge { limit: 10, .. })
         ));
+        let stale = StatePatch {
+            expected_version: Some(1),
+            ..StatePatch::from("{}")
+        };
         assert_eq!(
-            State::default().patched("{}", Some(1), &limits),
+            State::default().patched(&stale, &limits),
             Err(CoreError::StaleStateVersion {
                 expected: 1,
                 actual: 0

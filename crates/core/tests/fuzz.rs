@@ -7,7 +7,7 @@
 
 use memoird_core::error::CoreError;
 use memoird_core::limits::Limits;
-use memoird_core::state::State;
+use memoird_core::state::{State, StatePatch};
 use memoird_core::words::ranking::{Query, Scorer, Statistics, TERMS_MAX, Term};
 use memoird_core::words::{Languages, normalised, numbers_and_negations, tokens};
 use memoird_fuzz::Target;
@@ -36,7 +36,7 @@ fn fuzz_patches() {
     target.check(|input| {
         let mut state = State::default();
         for patch in String::from_utf8_lossy(input).lines() {
-            match state.patched(patch, Some(state.version), &limits) {
+            match state.patched(&patch_of(patch, Some(state.version)), &limits) {
                 Ok(patched) => {
                     check_patched(&state, patch, &patched, &limits);
                     state = patched;
@@ -53,14 +53,24 @@ fn fuzz_patches() {
     });
 }
 
+fn patch_of(json: &str, expected_version: Option<u64>) -> StatePatch {
+    StatePatch {
+        expected_version,
+        ..json.into()
+    }
+}
+
 fn check_patched(before: &State, patch: &str, after: &State, limits: &Limits) {
     assert!(after.json.len() <= STATE_BYTES && after.version == before.version + 1);
     let value = |text: &str| serde_json::from_str::<Value>(text).unwrap();
     let expected = merged(Some(value(&before.json)), &value(patch));
     assert_eq!(value(&after.json), expected, "{} + {patch}", before.json);
-    let again = after.patched(patch, None, limits).unwrap();
+    let again = after.patched(&patch_of(patch, None), limits).unwrap();
     assert_eq!(again.json, after.json, "twice is once");
-    assert_eq!(after.patched("{}", None, limits).unwrap().json, after.json);
+    assert_eq!(
+        after.patched(&patch_of("{}", None), limits).unwrap().json,
+        after.json
+    );
 }
 
 /// RFC 7396 once more, by what it says of the result and not of the way there.

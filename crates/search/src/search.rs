@@ -9,7 +9,9 @@ use std::time::Duration;
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_engine::{Engine, EngineError, HistoryQuery, HistoryScope, Stopwatch, Tenant};
+use memoird_engine::{
+    Engine, EngineError, HistoryQuery, HistoryScope, JournalRange, Stopwatch, Tenant,
+};
 use memoird_store::{DataKey, WrittenTurn, encoding};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tokio::sync::{Notify, Semaphore, watch};
@@ -362,9 +364,12 @@ impl Search {
             let query = HistoryQuery {
                 scope: HistoryScope::Journal,
                 generation: Some(hit.generation),
-                after_seq: hit.seq.saturating_sub(1 + before),
-                turns_max: usize::try_from(before).unwrap_or(0) + 1 + behind,
-                bytes_max: AROUND_BYTES_MAX,
+                range: JournalRange {
+                    after_seq: hit.seq.saturating_sub(1 + before),
+                    turns_max: usize::try_from(before).unwrap_or(0) + 1 + behind,
+                    bytes_max: AROUND_BYTES_MAX,
+                    ..JournalRange::ALL
+                },
             };
             let commands = &self.shared.engine.commands;
             let page = match commands.history(tenant, session, query).await {

@@ -80,10 +80,25 @@ pub struct JournalPage {
 pub struct JournalRange {
     /// Only turns after this one.
     pub after_seq: u64,
+    /// Only turns before this one.
+    pub before_seq: u64,
+    /// True: the last turns of those, not the first.
+    pub last: bool,
     /// The most turns to read.
     pub turns_max: usize,
     /// No further turn is read once this many bytes were.
     pub bytes_max: usize,
+}
+
+impl JournalRange {
+    /// All that a journal has.
+    pub const ALL: Self = Self {
+        after_seq: 0,
+        before_seq: u64::MAX,
+        last: false,
+        turns_max: usize::MAX,
+        bytes_max: usize::MAX,
+    };
 }
 
 /// A turn, with its number in the order in which the journal took it.

@@ -225,13 +225,22 @@ impl Store for MemoryStore {
             ..JournalPage::default()
         };
         let (mut page, mut bytes) = (page, 0);
-        for (seq, content) in row.turns.range(range.after_seq.saturating_add(1)..) {
+        let first = range.after_seq.saturating_add(1);
+        let mut turns = row.turns.range(first..range.before_seq.max(first));
+        let mut next = || match range.last {
+            true => turns.next_back(),
+            false => turns.next(),
+        };
+        while let Some((seq, content)) = next() {
             if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
                 page.more = true;
                 break;
             }
             bytes += content.len();
             page.turns.push((*seq, Arc::clone(content)));
+        }
+        if range.last {
+            page.turns.reverse();
         }
         Ok(Some(page))
     }

@@ -43,7 +43,7 @@ impl Commands {
         let session = SessionRef::new(tenant, session);
         let options = UpdateOptions {
             when_absent: WhenAbsent::Start,
-            bytes: command.turns.iter().map(|turn| turn.body.len()).sum(),
+            bytes: queue_bytes(&command, tenant),
             needs_keys: command.idempotency.is_some(),
             is_optional: false,
         };
@@ -81,7 +81,7 @@ impl Commands {
                 other => other,
             })?;
         let record = appended.record;
-        let duplicate = appended.change.is_none();
+        let duplicate = appended.changes.is_empty();
         if duplicate && update.is_new {
             // Its generation has ended.
             let outcome = AppendOutcome {
@@ -92,8 +92,10 @@ impl Commands {
             return Ok(Decision::unused(outcome, None));
         }
         // A note of a repetition is submitted behind the append that it repeats.
-        let note_use = || update.may_note_use.then(|| update.session.touch(now));
-        let change = appended.change.or_else(note_use);
+        let mut changes = appended.changes;
+        if duplicate && update.may_note_use {
+            changes.push(update.session.touch(now));
+        }
         if let (Some(usage), false) = (&command.usage, duplicate) {
             self.calibrate(update.tenant, update.session, usage);
         }
@@ -103,8 +105,8 @@ impl Commands {
             record,
             duplicate,
         };
-        let effect = change.map(|change| Effect::Change {
-            changes: vec![change],
+        let effect = (!changes.is_empty()).then_some(Effect::Change {
+            changes,
             dropped_turns,
         });
         Ok(Decision::used(outcome, effect))
@@ -128,4 +130,13 @@ impl Commands {
             }
         }
     }
+}
+
+/// The queue holds the whole state, and not only its patch.
+fn queue_bytes(command: &AppendCommand, tenant: &Tenant) -> usize {
+    let turns: usize = command.turns.iter().map(|turn| turn.body.len()).sum();
+    let state_bytes = command.state.as_ref().map_or(0, |patch| {
+        patch.json.len().max(tenant.policy().limits.state_bytes)
+    });
+    turns + state_bytes
 }

@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use memoird_core::history::TurnRecord;
+use memoird_core::history::{History, TurnRecord};
 use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_store::JournalRange;
 
 use super::Commands;
 use crate::error::EngineError;
-use crate::sessions::SessionRef;
+use crate::sessions::{SessionRef, SessionView};
 use crate::tenants::Tenant;
 
 /// Which turns of a session to read.
@@ -29,12 +29,8 @@ pub struct HistoryQuery {
     pub scope: HistoryScope,
     /// Of which generation; `None`: the live one, in the journal else the newest.
     pub generation: Option<Generation>,
-    /// Only turns after this one.
-    pub after_seq: u64,
-    /// The most turns to read.
-    pub turns_max: usize,
-    /// Bytes after which no further turn is read.
-    pub bytes_max: usize,
+    /// Which turns of it.
+    pub range: JournalRange,
 }
 
 /// Turns, oldest first.
@@ -46,8 +42,25 @@ pub struct HistoryPage {
     pub subject: Option<Subject>,
     /// Encoded as they were when they arrived.
     pub turns: Vec<Arc<[u8]>>,
-    /// The `after_seq` of the next page; 0 on the last one.
-    pub next_after_seq: u64,
+    /// The session, where these are turns of its live generation.
+    pub session: Option<SessionView>,
+    /// The first and the last of them; 0 where there is none.
+    pub seqs: (u64, u64),
+    /// True when there are more turns in that range.
+    pub more: bool,
+}
+
+impl HistoryPage {
+    /// Only turns after this one are on the next page; 0 on the last one.
+    pub fn next_after_seq(&self) -> u64 {
+        self.more.then_some(self.seqs.1).unwrap_or_default()
+    }
+
+    /// Only turns before this one are on the page before, where pages are read from the end; 0 on
+    /// the first one.
+    pub fn previous_before_seq(&self) -> u64 {
+        self.more.then_some(self.seqs.0).unwrap_or_default()
+    }
 }
 
 impl Commands {
@@ -83,7 +96,7 @@ impl Commands {
         session: &SessionRef,
         query: HistoryQuery,
     ) -> Result<Option<HistoryPage>, EngineError> {
-        let read = self.shared.sessions.view(session, |session, _| {
+        let read = self.shared.sessions.view(session, |session, view| {
             let head = session.head();
             let is_other = query
                 .generation
@@ -91,7 +104,8 @@ impl Commands {
             (!is_other).then(|| HistoryPage {
                 generation: Some(head.generation),
                 subject: head.subject.clone(),
-                ..page_of(session.history().turns_after(query.after_seq), query)
+                session: Some(view),
+                ..page_of(session.history(), query.range)
             })
         });
         read.await
@@ -102,37 +116,57 @@ impl Commands {
         session: &SessionRef,
         query: HistoryQuery,
     ) -> Result<Option<HistoryPage>, EngineError> {
-        let journal_range = JournalRange {
-            after_seq: query.after_seq,
-            turns_max: query.turns_max,
-            bytes_max: query.bytes_max,
-        };
         let sessions = &self.shared.sessions;
-        let read = sessions.read_journal(session, query.generation, journal_range);
-        let page = read.await?;
-        Ok(page.map(|page| {
-            let last = page.turns.last().filter(|_| page.more);
-            HistoryPage {
-                generation: page.generation,
-                subject: page.subject,
-                next_after_seq: last.map_or(0, |(seq, _)| *seq),
-                turns: page.turns.into_iter().map(|(_, content)| content).collect(),
-            }
+        let read = sessions.read_journal(session, query.generation, query.range);
+        let Some(page) = read.await? else {
+            return Ok(None);
+        };
+        let live = match sessions.head(session).await {
+            Ok(live) => Some(live).filter(|live| Some(live.head.generation) == page.generation),
+            Err(EngineError::SessionNotFound { .. }) => None,
+            Err(error) => return Err(error),
+        };
+        let seq = |turn: Option<&(u64, Arc<[u8]>)>| turn.map_or(0, |(seq, _)| *seq);
+        Ok(Some(HistoryPage {
+            generation: page.generation,
+            subject: page.subject,
+            session: live,
+            seqs: (seq(page.turns.first()), seq(page.turns.last())),
+            more: page.more,
+            turns: page.turns.into_iter().map(|(_, content)| content).collect(),
         }))
     }
 }
 
-fn page_of<'a>(turns: impl Iterator<Item = &'a TurnRecord>, query: HistoryQuery) -> HistoryPage {
+fn page_of(history: &History, range: JournalRange) -> HistoryPage {
+    let turns = history.turns_after(range.after_seq);
+    let turns = turns.take_while(|turn| turn.seq < range.before_seq);
+    if !range.last {
+        return page_in_order(turns, range);
+    }
+    let newest_first: Vec<&TurnRecord> = turns.collect();
+    let mut page = page_in_order(newest_first.into_iter().rev(), range);
+    page.turns.reverse();
+    page.seqs = (page.seqs.1, page.seqs.0);
+    page
+}
+
+fn page_in_order<'a>(
+    turns: impl Iterator<Item = &'a TurnRecord>,
+    range: JournalRange,
+) -> HistoryPage {
     let mut page = HistoryPage::default();
     let mut bytes = 0;
-    let mut last_seq = 0;
     for turn in turns {
-        if page.turns.len() >= query.turns_max || bytes >= query.bytes_max {
-            page.next_after_seq = last_seq;
+        if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
+            page.more = true;
             break;
         }
         bytes += turn.content.len();
-        last_seq = turn.seq;
+        if page.turns.is_empty() {
+            page.seqs.0 = turn.seq;
+        }
+        page.seqs.1 = turn.seq;
         page.turns.push(Arc::clone(&turn.content));
     }
     page

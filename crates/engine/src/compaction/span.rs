@@ -75,6 +75,7 @@ impl Compaction {
                 after_seq,
                 turns_max: PAGE_TURNS,
                 bytes_max: PAGE_BYTES,
+                ..JournalRange::ALL
             };
             let generation = Some(snapshot.generation);
             let page = self.sessions().read_journal(session, generation, range);

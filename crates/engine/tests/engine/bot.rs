@@ -5,11 +5,11 @@ use std::sync::Arc;
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
-use memoird_core::state::State;
+use memoird_core::state::{State, StatePatch};
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    AppendOutcome, Engine, EngineError, HistoryQuery, HistoryScope, SessionView, Tenant,
-    TenantSnapshot,
+    AppendOutcome, Engine, EngineError, HistoryQuery, HistoryScope, JournalRange, SessionView,
+    Tenant, TenantSnapshot,
 };
 use memoird_store::encoding;
 
@@ -19,9 +19,7 @@ use crate::kit::{ACME, session_id, tenant_id};
 pub(crate) const ALL: HistoryQuery = HistoryQuery {
     scope: HistoryScope::Live,
     generation: None,
-    after_seq: 0,
-    turns_max: usize::MAX,
-    bytes_max: usize::MAX,
+    range: JournalRange::ALL,
 };
 
 /// A bot of one tenant.
@@ -145,9 +143,13 @@ impl Bot {
         expected_version: Option<u64>,
     ) -> Result<State, EngineError> {
         let session = session_id(session);
+        let patch = StatePatch {
+            expected_version,
+            ..patch.into()
+        };
         self.engine
             .commands
-            .patch_state(&self.tenant, &session, patch, expected_version)
+            .patch_state(&self.tenant, &session, &patch, false)
             .await
     }
 
@@ -183,7 +185,7 @@ impl Bot {
             .await?;
         Ok((
             page.turns.iter().map(|turn| text_of(turn)).collect(),
-            page.next_after_seq,
+            page.next_after_seq(),
         ))
     }
 

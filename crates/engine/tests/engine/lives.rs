@@ -7,7 +7,7 @@ use memoird_core::change::EndReason;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role, Turn};
-use memoird_engine::{EngineError, HistoryQuery, HistoryScope};
+use memoird_engine::{EngineError, HistoryQuery, HistoryScope, JournalRange};
 use memoird_store::encoding;
 use tokio::time::sleep;
 
@@ -96,14 +96,17 @@ async fn a_history_keeps_its_anchor_and_its_newest_turns_and_pages_through_them(
     let pages_of = async |scope| {
         let mut query = HistoryQuery {
             scope,
-            turns_max: 2,
+            range: JournalRange {
+                turns_max: 2,
+                ..JournalRange::ALL
+            },
             ..ALL
         };
         let mut pages = Vec::new();
         loop {
             let (texts, next) = bot.read("a", query).await.unwrap();
             pages.push(texts.concat());
-            query.after_seq = next;
+            query.range.after_seq = next;
             if next == 0 {
                 return pages;
             }
@@ -112,7 +115,10 @@ async fn a_history_keeps_its_anchor_and_its_newest_turns_and_pages_through_them(
     assert_eq!(pages_of(HistoryScope::Live).await, ["14", "56"]);
     assert_eq!(pages_of(HistoryScope::Journal).await, ["12", "34", "56"]);
     let one_byte = HistoryQuery {
-        bytes_max: 1,
+        range: JournalRange {
+            bytes_max: 1,
+            ..JournalRange::ALL
+        },
         ..ALL
     };
     assert_eq!(

@@ -8,7 +8,7 @@ use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
-use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Tenant};
+use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, JournalRange, Tenant};
 use memoird_store::encoding;
 
 use super::Memories;
@@ -289,9 +289,12 @@ impl Memories {
         let range = HistoryQuery {
             scope: HistoryScope::Longest,
             generation,
-            after_seq,
-            turns_max,
-            bytes_max: MemoryLimits::LEASE_BYTES,
+            range: JournalRange {
+                after_seq,
+                turns_max,
+                bytes_max: MemoryLimits::LEASE_BYTES,
+                ..JournalRange::ALL
+            },
         };
         let page = self.shared.engine.commands.history(tenant, session, range);
         Ok(page.await?)

@@ -6,7 +6,7 @@ use memoird_core::ids::{Generation, SessionId, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Turn};
-use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Tenant};
+use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, JournalRange, Tenant};
 use memoird_store::encoding;
 
 use super::Memories;
@@ -140,9 +140,12 @@ impl Memories {
         let range = HistoryQuery {
             scope: HistoryScope::Longest,
             generation,
-            after_seq,
-            turns_max,
-            bytes_max: SOURCE_BYTES_MAX,
+            range: JournalRange {
+                after_seq,
+                turns_max,
+                bytes_max: SOURCE_BYTES_MAX,
+                ..JournalRange::ALL
+            },
         };
         let page = self.shared.engine.commands.history(tenant, session, range);
         page.await.map_err(|error| match error {

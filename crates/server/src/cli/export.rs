@@ -70,6 +70,7 @@ impl Exporter<'_> {
             let request = ListSessionsRequest {
                 page_size,
                 page_token,
+                ..ListSessionsRequest::default()
             };
             let reply = target.done(target.sessions().list_sessions(request).await)?;
             Ok((reply.sessions, reply.next_page_token))

@@ -240,7 +240,8 @@ impl Importer<'_> {
         let request = PatchStateRequest {
             session_id,
             merge_patch_json: state,
-            expected_version: None,
+            replace: true,
+            ..PatchStateRequest::default()
         };
         let patched = self.target.sessions().patch_state(request).await;
         self.target.done(patched).map(drop)

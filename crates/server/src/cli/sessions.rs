@@ -86,6 +86,7 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
         let request = ListSessionsRequest {
             page_size,
             page_token,
+            ..ListSessionsRequest::default()
         };
         let reply = target.done(target.sessions().list_sessions(request).await)?;
         Ok((reply.sessions, reply.next_page_token))
@@ -187,6 +188,7 @@ async fn history(
         scope: scope as i32,
         after_seq: 0,
         limit: 0,
+        ..GetHistoryRequest::default()
     };
     loop {
         let page = target.done(client.get_history(request.clone()).await)?;

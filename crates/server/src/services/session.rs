@@ -1,6 +1,7 @@
 //! SessionService: the calls a bot makes per message.
 
-use memoird_engine::ContextOutcome;
+use memoird_core::state::StatePatch;
+use memoird_engine::{ContextOutcome, EngineError};
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
@@ -9,7 +10,7 @@ use super::watch::EventStream;
 use super::{Answer, Api, answer, caller, place, split, split_for_page};
 use crate::heavy::HEAVY_BYTES;
 use crate::wire::context::Writer;
-use crate::wire::{compaction, context, erasure, from, status, to};
+use crate::wire::{compaction, context, erasure, from, history, status, to};
 
 /// Bytes that a window has on its way: its turns, the same as messages, and both encoded.
 fn window_bytes(window: &ContextOutcome) -> u64 {
@@ -84,10 +85,24 @@ impl SessionService for Api {
         let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
         let query = from::history(&request)?;
-        place.reserve_answer(query.bytes_max as u64).await?;
+        let format = history::format(request.format)?;
+        // The turns, and the same as messages.
+        let times = if format.is_some() { 3 } else { 1 };
+        let bytes_max = query.range.bytes_max as u64;
+        place.reserve_answer(times * bytes_max).await?;
         caller.key.check()?;
         let page = self.engine.commands.history(&tenant, &session, query).await;
-        answer(page, to::history)
+        let page = page.map_err(|error| status::engine(&error))?;
+        let Some(format) = format else {
+            return Ok(Response::new(history::answer(page, query.range.last, None)));
+        };
+        let bytes = page.turns.iter().map(|turn| turn.len()).sum();
+        let render = move || {
+            let rendered = history::rendered(&page, format)?;
+            Ok(history::answer(page, query.range.last, Some(rendered)))
+        };
+        let written = self.heavy.run(&tenant.id, bytes, render).await?;
+        Ok(Response::new(written))
     }
 
     async fn get_session(
@@ -121,7 +136,19 @@ impl SessionService for Api {
         let after = from::session_page_token(&request.page_token)?;
         let after = after.as_ref().map(|(session, time)| (session, *time));
         let page = self.engine.commands.sessions(&tenant, after, size).await;
-        Ok(Response::new(to::sessions(&page)))
+        let mut reply = to::sessions(&page);
+        if request.include_state {
+            for (info, session) in reply.sessions.iter_mut().zip(&page.sessions) {
+                let state = self.engine.commands.state(&tenant, &session.session).await;
+                info.state_json = match state {
+                    Ok(state) => state.json.to_string(),
+                    // It has ended meanwhile.
+                    Err(EngineError::SessionNotFound { .. }) => String::new(),
+                    Err(error) => return Err(status::engine(&error)),
+                };
+            }
+        }
+        Ok(Response::new(reply))
     }
 
     async fn patch_state(
@@ -130,11 +157,15 @@ impl SessionService for Api {
     ) -> Answer<v1::PatchStateResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let (patch, version) = (&request.merge_patch_json, request.expected_version);
+        let patch = StatePatch {
+            json: request.merge_patch_json,
+            replaces: request.replace,
+            expected_version: request.expected_version,
+        };
         let state = self
             .engine
             .commands
-            .patch_state(&tenant, &session, patch, version);
+            .patch_state(&tenant, &session, &patch, request.create);
         answer(state.await, |state| to::state(&state))
     }
 

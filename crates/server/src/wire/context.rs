@@ -19,7 +19,7 @@ use serde::de::IgnoredAny;
 use tonic::Status;
 
 use super::to::count;
-use super::{compaction, from, memory, status, to};
+use super::{compaction, from, history, memory, status, to};
 use crate::heavy::HeavyWork;
 
 /// A request for a window.
@@ -79,10 +79,7 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
     }
     check_tools(&request.tools_json)?;
     let policy = policy(request.policy)?;
-    let format = match v1::MessageFormat::try_from(request.format) {
-        Ok(v1::MessageFormat::Unspecified) => None,
-        _ => Some(from::format(request.format)?),
-    };
+    let format = history::format(request.format)?;
     let memories = request.memories;
     let memories = memories.map(|memories| recall(memories, &request.session_id));
     let memories = memories.transpose()?;
@@ -261,7 +258,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
 
 /// The indices of turns whose predecessor in the history is not in the window. Turns that
 /// memoird made have seq 0.
-fn behind_gap(seqs: &[u64]) -> Vec<usize> {
+pub(super) fn behind_gap(seqs: &[u64]) -> Vec<usize> {
     let is_gap = |pair: &[u64]| pair[0] > 0 && pair[1] > pair[0] + 1;
     let gaps = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
     gaps.map(|(index, _)| index + 1).collect()

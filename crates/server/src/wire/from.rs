@@ -10,9 +10,10 @@ use memoird_core::ids::{
 use memoird_core::limits::Limits;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::{AppendCommand, ModelUsage};
+use memoird_core::state::StatePatch;
 use memoird_core::time::Steady;
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
-use memoird_engine::{HistoryQuery, HistoryScope};
+use memoird_engine::{HistoryQuery, HistoryScope, JournalRange};
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, v1};
@@ -76,7 +77,8 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
         (_, true) => turns(request.turns, limits).map_err(refused)?,
     };
     let turns = encoded(turns, limits).map_err(refused)?;
-    let content = || content_fingerprint(subject.as_ref(), &turns);
+    let state = state_patch(request.state_patch_json, request.expected_state_version)?;
+    let content = || content_fingerprint(subject.as_ref(), &turns, state.as_ref());
     let idempotency = idempotency(&key, content)?;
     Ok(AppendCommand {
         turns,
@@ -90,7 +92,21 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
             input_tokens: usage.input_tokens,
             output_tokens: usage.output_tokens,
         }),
+        state,
     })
+}
+
+/// A change of a session's JSON with an append; `None`: there is none.
+fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<StatePatch>, Status> {
+    if json.is_empty() && expected_version.is_some() {
+        let problem = "expected_state_version is of a state_patch_json, and there is none";
+        return Err(status::invalid("STATE_INVALID", problem));
+    }
+    Ok((!json.is_empty()).then_some(StatePatch {
+        json,
+        replaces: false,
+        expected_version,
+    }))
 }
 
 /// An idempotency key with the fingerprint of the request; `None` if there is no key.
@@ -145,17 +161,29 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
     let scope = match v1::HistoryScope::try_from(request.scope) {
         Ok(v1::HistoryScope::Unspecified | v1::HistoryScope::Live) => HistoryScope::Live,
         Ok(v1::HistoryScope::Journal) => HistoryScope::Journal,
+        Ok(v1::HistoryScope::Longest) => HistoryScope::Longest,
         Err(_) => unknown("SCOPE_INVALID", "scope", request.scope, "HistoryScope")?,
     };
+    if request.last > 0 && request.limit > 0 {
+        let problem = "say how many turns by `last` or by `limit`, not by both";
+        return Err(status::invalid("LIMIT_INVALID", problem));
+    }
     Ok(HistoryQuery {
         scope,
         generation: generation(&request.generation)?,
-        after_seq: request.after_seq,
-        turns_max: match request.limit {
-            0 => HISTORY_TURNS_MAX,
-            limit => HISTORY_TURNS_MAX.min(limit as usize),
+        range: JournalRange {
+            after_seq: request.after_seq,
+            before_seq: match request.before_seq {
+                0 => u64::MAX,
+                before_seq => before_seq,
+            },
+            last: request.last > 0,
+            turns_max: match request.limit.max(request.last) {
+                0 => HISTORY_TURNS_MAX,
+                turns => HISTORY_TURNS_MAX.min(turns as usize),
+            },
+            bytes_max: HISTORY_BYTES_MAX,
         },
-        bytes_max: HISTORY_BYTES_MAX,
     })
 }
 
@@ -266,10 +294,15 @@ pub(crate) fn generation(text: &str) -> Result<Option<Generation>, Status> {
 
 /// The fingerprint of an append: the same for every repetition, even if the client encoded
 /// the map of metadata in another order.
-fn content_fingerprint(subject: Option<&Subject>, turns: &[NewTurn]) -> Fingerprint {
+fn content_fingerprint(
+    subject: Option<&Subject>,
+    turns: &[NewTurn],
+    state: Option<&StatePatch>,
+) -> Fingerprint {
     let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
     let bodies = turns.iter().map(|turn| &turn.body[..]);
-    fingerprint([subject].into_iter().chain(bodies))
+    let state = state.map(|patch| patch.json.as_bytes());
+    fingerprint([subject].into_iter().chain(bodies).chain(state))
 }
 
 #[cfg(test)]

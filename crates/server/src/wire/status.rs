@@ -348,8 +348,8 @@ pub(crate) fn transport(refusal: &Status) -> Status {
 
 /// A turn whose bytes cannot be read back.
 pub(crate) fn turn_damaged() -> Status {
-    error!("a turn of a window cannot be decoded");
-    let problem = "a turn of the window is damaged; ask without format for the others";
+    error!("a turn cannot be decoded");
+    let problem = "a turn is damaged; ask without format for the others";
     status(DataLoss, "TURN_DAMAGED", problem, None)
 }
 

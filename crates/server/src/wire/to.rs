@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use bytes::Bytes;
 use memoird_core::change::EndReason;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::ids::{HookName, TenantId};
@@ -10,10 +9,10 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, HistoryPage, SessionPage,
-    SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
+    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, SessionPage, SessionView,
+    StatsSnapshot, TenantSnapshot, WatchItem,
 };
-use memoird_proto::{spliced, v1};
+use memoird_proto::v1;
 use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::verify::FileCheck;
@@ -44,6 +43,7 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         has_summary: compaction::has_summary(view),
         state_version: view.head.state_version,
         compaction: Some(compaction::info(view)),
+        state_json: String::new(),
     }
 }
 
@@ -78,14 +78,6 @@ pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
     };
     v1::VerifyResponse {
         files: checks.iter().map(file).collect(),
-    }
-}
-
-/// Turns, spliced as they are kept.
-pub(crate) fn history(page: HistoryPage) -> spliced::GetHistoryResponse {
-    spliced::GetHistoryResponse {
-        turns: page.turns.into_iter().map(Bytes::from_owner).collect(),
-        next_after_seq: page.next_after_seq,
     }
 }
 

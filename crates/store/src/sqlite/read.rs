@@ -197,10 +197,17 @@ pub(super) fn journal(
         generation,
         counters,
     };
-    let sql = both(reach, FOLDED_TURNS, INTAKE_TURNS, "ORDER BY 1");
+    let folded = format!("{FOLDED_TURNS} AND place.seq < ?3");
+    let intake = format!("{INTAKE_TURNS} AND seq < ?3");
+    let order = match range.last {
+        true => "ORDER BY 1 DESC",
+        false => "ORDER BY 1",
+    };
+    let sql = both(reach, &folded, &intake, order);
     let mut statement = view.prepare_cached(&sql)?;
     let from = whole(range.after_seq.saturating_add(1));
-    let mut rows = statement.query(params![generation.to_bytes(), from])?;
+    let to = whole(range.before_seq);
+    let mut rows = statement.query(params![generation.to_bytes(), from, to])?;
     let subject = subject_of(&view, reach, generation)?;
     let page = JournalPage {
         generation: Some(generation),
@@ -216,6 +223,9 @@ pub(super) fn journal(
         let (seq, content) = reader.read(row)?;
         bytes += content.len();
         page.turns.push((seq, content));
+    }
+    if range.last {
+        page.turns.reverse();
     }
     Ok(Some(page))
 }

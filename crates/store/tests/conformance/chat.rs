@@ -63,12 +63,12 @@ impl Chat {
 
     pub(crate) fn append_command(&mut self, command: &AppendCommand, at: u64) -> Change {
         let decision = self.decide(command, at).unwrap();
-        decision.change.expect("an append")
+        decision.changes.into_iter().next().expect("an append")
     }
 
     pub(crate) fn patch(&mut self, patch: &str, at: u64) -> Change {
         self.session
-            .patch_state(patch, None, &self.limits, now(at))
+            .patch_state(&patch.into(), &self.limits, now(at))
             .unwrap()
             .1
     }

@@ -9,6 +9,7 @@ use crate::kit::*;
 for_every_store!(
     a_journal_keeps_what_the_history_dropped,
     pages_follow_each_other_without_gap_or_overlap,
+    pages_from_the_end_have_the_newest_turns_first,
     a_page_stops_once_it_has_read_its_bytes,
     a_range_at_the_edge_gives_an_empty_page,
     a_foreign_generation_is_none,
@@ -48,6 +49,48 @@ fn pages_follow_each_other_without_gap_or_overlap(store: &dyn Store) {
             range.after_seq = read.last().unwrap().0;
         }
         assert_eq!(read, whole, "pages of {turns_max}");
+    }
+}
+
+fn pages_from_the_end_have_the_newest_turns_first(store: &dyn Store) {
+    let chat = ten_turns(store);
+    let whole = page(store, &chat.key, None, ALL).unwrap().turns;
+    for turns_max in 1..=11 {
+        let (mut read, mut range) = (Vec::new(), JournalRange { turns_max, ..ALL });
+        range.last = true;
+        loop {
+            let page = page(store, &chat.key, None, range).unwrap();
+            assert!(page.turns.len() <= turns_max && !page.turns.is_empty());
+            read.splice(0..0, page.turns);
+            if !page.more {
+                break;
+            }
+            range.before_seq = read[0].0;
+        }
+        assert_eq!(read, whole, "pages of {turns_max}");
+    }
+    let between = JournalRange {
+        after_seq: 3,
+        before_seq: 6,
+        ..ALL
+    };
+    for last in [false, true] {
+        let range = JournalRange { last, ..between };
+        let page = page(store, &chat.key, None, range).unwrap();
+        assert_eq!(page.turns, whole[3..5], "{last}");
+    }
+    for before_seq in [0, 1, 4] {
+        let range = JournalRange {
+            after_seq: 3,
+            before_seq,
+            ..ALL
+        };
+        assert!(
+            page(store, &chat.key, None, range)
+                .unwrap()
+                .turns
+                .is_empty()
+        );
     }
 }
 
@@ -99,6 +142,7 @@ fn a_range_at_the_edge_gives_an_empty_page(store: &dyn Store) {
         after_seq: 10,
         turns_max: 0,
         bytes_max: 0,
+        ..ALL
     };
     assert_eq!(read(after_all), (vec![], false));
 }

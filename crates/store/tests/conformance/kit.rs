@@ -57,11 +57,7 @@ macro_rules! for_every_store {
 pub(crate) use for_every_store;
 
 /// All that a journal has.
-pub(crate) const ALL: JournalRange = JournalRange {
-    after_seq: 0,
-    turns_max: usize::MAX,
-    bytes_max: usize::MAX,
-};
+pub(crate) const ALL: JournalRange = JournalRange::ALL;
 
 pub(crate) fn key(tenant: &str, session: &str) -> SessionKey {
     SessionKey {

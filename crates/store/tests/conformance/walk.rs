@@ -321,6 +321,11 @@ impl Walk {
                     after_seq: self.random.below(3) * self.random.below(10),
                     turns_max: usize::try_from(1 + self.random.below(20)).unwrap(),
                     bytes_max: usize::try_from(self.random.below(600)).unwrap(),
+                    before_seq: match self.random.below(3) {
+                        0 => self.random.below(20),
+                        _ => u64::MAX,
+                    },
+                    last: self.random.below(2) == 0,
                 };
                 let [one, two] = [sqlite, memory].map(|store| page(store, key, generation, range));
                 let [one, two] = [one, two].map(|page| page.map(|page| (page.turns, page.more)));

@@ -1,0 +1,63 @@
+//! Turns that were read, as they are kept and as a provider's own messages.
+
+use bytes::Bytes;
+use memoird_core::turn::{MessageFormat, Turn};
+use memoird_engine::HistoryPage;
+use memoird_formats::messages::{RenderOptions, Rendered, render};
+use memoird_proto::{spliced, v1};
+use memoird_store::encoding;
+use tonic::Status;
+
+use super::context::behind_gap;
+use super::{from, status, to};
+
+/// The format that is asked for; `None`: turns only.
+///
+/// # Errors
+/// `FORMAT_INVALID`.
+pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
+    match v1::MessageFormat::try_from(format) {
+        Ok(v1::MessageFormat::Unspecified) => Ok(None),
+        _ => from::format(format).map(Some),
+    }
+}
+
+/// The same turns in a provider's format, with nothing left out and nothing said beside them.
+///
+/// # Errors
+/// `TURN_DAMAGED`.
+pub(crate) fn rendered(page: &HistoryPage, format: MessageFormat) -> Result<Rendered, Status> {
+    let opened = page.turns.iter().map(|turn| encoding::open_placed(turn));
+    let opened: Option<Vec<_>> = opened.collect();
+    let opened = opened.ok_or_else(status::turn_damaged)?;
+    let (seqs, turns): (Vec<u64>, Vec<Turn>) = opened.into_iter().unzip();
+    let behind_gap = behind_gap(&seqs);
+    let options = RenderOptions {
+        behind_gap: &behind_gap,
+        ..RenderOptions::default()
+    };
+    Ok(render(format, &turns, &options))
+}
+
+/// The answer: turns spliced as they are kept, read from the end where `last`.
+pub(crate) fn answer(
+    page: HistoryPage,
+    last: bool,
+    rendered: Option<Rendered>,
+) -> spliced::GetHistoryResponse {
+    let (next_after_seq, previous_before_seq) = match last {
+        true => (0, page.previous_before_seq()),
+        false => (page.next_after_seq(), 0),
+    };
+    let (messages_json, system) = rendered
+        .map(|rendered| (rendered.messages_json, rendered.system))
+        .unwrap_or_default();
+    spliced::GetHistoryResponse {
+        session: page.session.as_ref().map(to::session_info),
+        turns: page.turns.into_iter().map(Bytes::from_owner).collect(),
+        next_after_seq,
+        previous_before_seq,
+        messages_json,
+        system,
+    }
+}
