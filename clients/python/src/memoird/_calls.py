@@ -1,0 +1,1311 @@
+"""The calls of both clients.
+
+Generated from the contract by generate.py."""
+# ruff: noqa
+# mypy: ignore-errors
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Any, Generic, TypeVar
+
+from . import _wire as w
+from .types import *
+from .types import Json
+from .v1 import memory_pb2, session_pb2
+
+
+Asked = TypeVar("Asked")
+Answer = TypeVar("Answer")
+
+
+class Call(Generic[Asked, Answer]):
+    """A call of the contract."""
+
+    __slots__ = ("name", "path", "repeatable", "write", "request", "read", "response")
+
+    def __init__(self, path, repeatable, write, request, read, response) -> None:  # type: ignore
+        self.name, self.path = path.rsplit("/", 1)[-1], path
+        self.repeatable = repeatable
+        self.write, self.request = write, request
+        self.read, self.response = read, response
+
+
+REMEMBER: Call[RememberRequest, RememberResponse] = Call(
+    "/memoird.v1.MemoryService/Remember",
+    True,
+    w.write_remember_request,
+    memory_pb2.RememberRequest,
+    w.read_remember_response,
+    memory_pb2.RememberResponse,
+)
+RECALL: Call[RecallRequest, RecallResponse] = Call(
+    "/memoird.v1.MemoryService/Recall",
+    True,
+    w.write_recall_request,
+    memory_pb2.RecallRequest,
+    w.read_recall_response,
+    memory_pb2.RecallResponse,
+)
+GET_MEMORY: Call[GetMemoryRequest, GetMemoryResponse] = Call(
+    "/memoird.v1.MemoryService/GetMemory",
+    True,
+    w.write_get_memory_request,
+    memory_pb2.GetMemoryRequest,
+    w.read_get_memory_response,
+    memory_pb2.GetMemoryResponse,
+)
+LIST_MEMORIES: Call[ListMemoriesRequest, ListMemoriesResponse] = Call(
+    "/memoird.v1.MemoryService/ListMemories",
+    True,
+    w.write_list_memories_request,
+    memory_pb2.ListMemoriesRequest,
+    w.read_list_memories_response,
+    memory_pb2.ListMemoriesResponse,
+)
+UPDATE_MEMORY: Call[UpdateMemoryRequest, UpdateMemoryResponse] = Call(
+    "/memoird.v1.MemoryService/UpdateMemory",
+    False,
+    w.write_update_memory_request,
+    memory_pb2.UpdateMemoryRequest,
+    w.read_update_memory_response,
+    memory_pb2.UpdateMemoryResponse,
+)
+FORGET: Call[ForgetRequest, ForgetResponse] = Call(
+    "/memoird.v1.MemoryService/Forget",
+    True,
+    w.write_forget_request,
+    memory_pb2.ForgetRequest,
+    w.read_forget_response,
+    memory_pb2.ForgetResponse,
+)
+GET_MANIFEST: Call[GetManifestRequest, GetManifestResponse] = Call(
+    "/memoird.v1.MemoryService/GetManifest",
+    True,
+    w.write_get_manifest_request,
+    memory_pb2.GetManifestRequest,
+    w.read_get_manifest_response,
+    memory_pb2.GetManifestResponse,
+)
+LEASE_EXTRACTION: Call[LeaseExtractionRequest, LeaseExtractionResponse] = Call(
+    "/memoird.v1.MemoryService/LeaseExtraction",
+    False,
+    w.write_lease_extraction_request,
+    memory_pb2.LeaseExtractionRequest,
+    w.read_lease_extraction_response,
+    memory_pb2.LeaseExtractionResponse,
+)
+COMMIT_EXTRACTION: Call[CommitExtractionRequest, CommitExtractionResponse] = Call(
+    "/memoird.v1.MemoryService/CommitExtraction",
+    True,
+    w.write_commit_extraction_request,
+    memory_pb2.CommitExtractionRequest,
+    w.read_commit_extraction_response,
+    memory_pb2.CommitExtractionResponse,
+)
+IMPORT_MEMORIES: Call[ImportMemoriesRequest, ImportMemoriesResponse] = Call(
+    "/memoird.v1.MemoryService/ImportMemories",
+    True,
+    w.write_import_memories_request,
+    memory_pb2.ImportMemoriesRequest,
+    w.read_import_memories_response,
+    memory_pb2.ImportMemoriesResponse,
+)
+GET_MEMORY_STATS: Call[GetMemoryStatsRequest, GetMemoryStatsResponse] = Call(
+    "/memoird.v1.MemoryService/GetMemoryStats",
+    True,
+    w.write_get_memory_stats_request,
+    memory_pb2.GetMemoryStatsRequest,
+    w.read_get_memory_stats_response,
+    memory_pb2.GetMemoryStatsResponse,
+)
+REINDEX_MEMORIES: Call[ReindexMemoriesRequest, ReindexMemoriesResponse] = Call(
+    "/memoird.v1.MemoryService/ReindexMemories",
+    True,
+    w.write_reindex_memories_request,
+    memory_pb2.ReindexMemoriesRequest,
+    w.read_reindex_memories_response,
+    memory_pb2.ReindexMemoriesResponse,
+)
+SEARCH_TRANSCRIPTS: Call[SearchTranscriptsRequest, SearchTranscriptsResponse] = Call(
+    "/memoird.v1.MemoryService/SearchTranscripts",
+    True,
+    w.write_search_transcripts_request,
+    memory_pb2.SearchTranscriptsRequest,
+    w.read_search_transcripts_response,
+    memory_pb2.SearchTranscriptsResponse,
+)
+APPEND: Call[AppendRequest, AppendResponse] = Call(
+    "/memoird.v1.SessionService/Append",
+    True,
+    w.write_append_request,
+    session_pb2.AppendRequest,
+    w.read_append_response,
+    session_pb2.AppendResponse,
+)
+GET_CONTEXT: Call[GetContextRequest, GetContextResponse] = Call(
+    "/memoird.v1.SessionService/GetContext",
+    True,
+    w.write_get_context_request,
+    session_pb2.GetContextRequest,
+    w.read_get_context_response,
+    session_pb2.GetContextResponse,
+)
+GET_HISTORY: Call[GetHistoryRequest, GetHistoryResponse] = Call(
+    "/memoird.v1.SessionService/GetHistory",
+    True,
+    w.write_get_history_request,
+    session_pb2.GetHistoryRequest,
+    w.read_get_history_response,
+    session_pb2.GetHistoryResponse,
+)
+GET_SESSION: Call[GetSessionRequest, GetSessionResponse] = Call(
+    "/memoird.v1.SessionService/GetSession",
+    True,
+    w.write_get_session_request,
+    session_pb2.GetSessionRequest,
+    w.read_get_session_response,
+    session_pb2.GetSessionResponse,
+)
+LIST_SESSIONS: Call[ListSessionsRequest, ListSessionsResponse] = Call(
+    "/memoird.v1.SessionService/ListSessions",
+    True,
+    w.write_list_sessions_request,
+    session_pb2.ListSessionsRequest,
+    w.read_list_sessions_response,
+    session_pb2.ListSessionsResponse,
+)
+PATCH_STATE: Call[PatchStateRequest, PatchStateResponse] = Call(
+    "/memoird.v1.SessionService/PatchState",
+    False,
+    w.write_patch_state_request,
+    session_pb2.PatchStateRequest,
+    w.read_patch_state_response,
+    session_pb2.PatchStateResponse,
+)
+COMPACT_SESSION: Call[CompactSessionRequest, CompactSessionResponse] = Call(
+    "/memoird.v1.SessionService/CompactSession",
+    True,
+    w.write_compact_session_request,
+    session_pb2.CompactSessionRequest,
+    w.read_compact_session_response,
+    session_pb2.CompactSessionResponse,
+)
+UNDO_COMPACTION: Call[UndoCompactionRequest, UndoCompactionResponse] = Call(
+    "/memoird.v1.SessionService/UndoCompaction",
+    False,
+    w.write_undo_compaction_request,
+    session_pb2.UndoCompactionRequest,
+    w.read_undo_compaction_response,
+    session_pb2.UndoCompactionResponse,
+)
+RESET_SESSION: Call[ResetSessionRequest, ResetSessionResponse] = Call(
+    "/memoird.v1.SessionService/ResetSession",
+    False,
+    w.write_reset_session_request,
+    session_pb2.ResetSessionRequest,
+    w.read_reset_session_response,
+    session_pb2.ResetSessionResponse,
+)
+END_SESSION: Call[EndSessionRequest, EndSessionResponse] = Call(
+    "/memoird.v1.SessionService/EndSession",
+    False,
+    w.write_end_session_request,
+    session_pb2.EndSessionRequest,
+    w.read_end_session_response,
+    session_pb2.EndSessionResponse,
+)
+ERASE_SESSION: Call[EraseSessionRequest, EraseSessionResponse] = Call(
+    "/memoird.v1.SessionService/EraseSession",
+    True,
+    w.write_erase_session_request,
+    session_pb2.EraseSessionRequest,
+    w.read_erase_session_response,
+    session_pb2.EraseSessionResponse,
+)
+ERASE_SUBJECT: Call[EraseSubjectRequest, EraseSubjectResponse] = Call(
+    "/memoird.v1.SessionService/EraseSubject",
+    True,
+    w.write_erase_subject_request,
+    session_pb2.EraseSubjectRequest,
+    w.read_erase_subject_response,
+    session_pb2.EraseSubjectResponse,
+)
+GET_ERASURE: Call[GetErasureRequest, GetErasureResponse] = Call(
+    "/memoird.v1.SessionService/GetErasure",
+    True,
+    w.write_get_erasure_request,
+    session_pb2.GetErasureRequest,
+    w.read_get_erasure_response,
+    session_pb2.GetErasureResponse,
+)
+WATCH_EVENTS: Call[WatchEventsRequest, WatchEventsResponse] = Call(
+    "/memoird.v1.SessionService/WatchEvents",
+    False,
+    w.write_watch_events_request,
+    session_pb2.WatchEventsRequest,
+    w.read_watch_events_response,
+    session_pb2.WatchEventsResponse,
+)
+
+
+class SyncCalls:
+    """The calls, made one after another."""
+
+    def _call(
+        self, call: Call[Asked, Answer], request: Asked, timeout: float | None
+    ) -> Answer:
+        raise NotImplementedError
+
+    def _stream(
+        self, call: Call[Asked, Answer], request: Asked, timeout: float | None
+    ) -> Iterator[Answer]:
+        raise NotImplementedError
+
+    def remember(
+        self,
+        subject: str,
+        kind: MemoryKind = MemoryKind.UNSPECIFIED,
+        content: str = "",
+        *,
+        tags: Sequence[str] = (),
+        importance: float | None = None,
+        source: MemorySource | None = None,
+        observed_at: datetime | None = None,
+        expires_at: datetime | None = None,
+        supersedes_id: str = "",
+        pinned: bool = False,
+        polarity: Polarity = Polarity.UNSPECIFIED,
+        idempotency_key: str = "",
+        visibility: Visibility = Visibility.UNSPECIFIED,
+        near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED,
+        timeout: float | None = None,
+    ) -> RememberResponse:
+        """Promotes a fact. Done when it is on the disk."""
+        request = RememberRequest(
+            subject=subject,
+            kind=kind,
+            content=content,
+            tags=list(tags),
+            importance=importance,
+            source=source,
+            observed_at=observed_at,
+            expires_at=expires_at,
+            supersedes_id=supersedes_id,
+            pinned=pinned,
+            polarity=polarity,
+            idempotency_key=idempotency_key,
+            visibility=visibility,
+            near_duplicate=near_duplicate,
+        )
+        return self._call(REMEMBER, request, timeout)
+
+    def recall(
+        self,
+        query: str,
+        subjects: Sequence[str] = (),
+        kinds: Sequence[MemoryKind] = (),
+        *,
+        tags: Sequence[str] = (),
+        after: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 0,
+        mode: RecallMode = RecallMode.UNSPECIFIED,
+        session_id: str = "",
+        timeout: float | None = None,
+    ) -> RecallResponse:
+        """Finds memories by words and by meaning."""
+        request = RecallRequest(
+            query=query,
+            subjects=list(subjects),
+            kinds=list(kinds),
+            tags=list(tags),
+            after=after,
+            before=before,
+            limit=limit,
+            mode=mode,
+            session_id=session_id,
+        )
+        return self._call(RECALL, request, timeout)
+
+    def get_memory(
+        self,
+        id: str,
+        subject: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> GetMemoryResponse:
+        """Reads one memory, also one that was superseded or has expired."""
+        request = GetMemoryRequest(
+            id=id,
+            subject=subject,
+        )
+        return self._call(GET_MEMORY, request, timeout)
+
+    def list_memories(
+        self,
+        subject: str,
+        kind: MemoryKind = MemoryKind.UNSPECIFIED,
+        tag: str = "",
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        include_history: bool = False,
+        timeout: float | None = None,
+    ) -> ListMemoriesResponse:
+        """Lists memories, ordered by id: oldest first."""
+        request = ListMemoriesRequest(
+            subject=subject,
+            kind=kind,
+            tag=tag,
+            page_size=page_size,
+            page_token=page_token,
+            include_history=include_history,
+        )
+        return self._call(LIST_MEMORIES, request, timeout)
+
+    def update_memory(
+        self,
+        memory: Memory | None = None,
+        update_mask: Sequence[str] = (),
+        *,
+        timeout: float | None = None,
+    ) -> UpdateMemoryResponse:
+        """Changes fields of a memory."""
+        request = UpdateMemoryRequest(
+            memory=memory,
+            update_mask=list(update_mask),
+        )
+        return self._call(UPDATE_MEMORY, request, timeout)
+
+    def forget(
+        self,
+        id: str | None = None,
+        subject: str | None = None,
+        filter: MemoryFilter | None = None,
+        *,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> ForgetResponse:
+        """Removes memories from every index, cache and answer, and from the disk. What is to be
+        removed is written down first: it goes on after a crash.
+        """
+        request = ForgetRequest(
+            id=id,
+            subject=subject,
+            filter=filter,
+            dry_run=dry_run,
+        )
+        return self._call(FORGET, request, timeout)
+
+    def get_manifest(
+        self,
+        subject: str,
+        max_lines: int = 0,
+        max_bytes: int = 0,
+        *,
+        timeout: float | None = None,
+    ) -> GetManifestResponse:
+        """What is known, a line for each memory: pinned first, then by importance."""
+        request = GetManifestRequest(
+            subject=subject,
+            max_lines=max_lines,
+            max_bytes=max_bytes,
+        )
+        return self._call(GET_MANIFEST, request, timeout)
+
+    def lease_extraction(
+        self,
+        session_id: str,
+        generation: str = "",
+        subject: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> LeaseExtractionResponse:
+        """Hands out the turns of a session in which a model has not looked for facts yet, with a
+        prompt for it. At least once: a lease that is not committed in time leaves them where
+        they were.
+        """
+        request = LeaseExtractionRequest(
+            session_id=session_id,
+            generation=generation,
+            subject=subject,
+        )
+        return self._call(LEASE_EXTRACTION, request, timeout)
+
+    def commit_extraction(
+        self,
+        lease: str,
+        memories: Sequence[ExtractedMemory] = (),
+        *,
+        timeout: float | None = None,
+    ) -> CommitExtractionResponse:
+        """Stores the facts that were found in leased turns, and marks these as looked at: both or
+        nothing.
+        """
+        request = CommitExtractionRequest(
+            lease=lease,
+            memories=list(memories),
+        )
+        return self._call(COMMIT_EXTRACTION, request, timeout)
+
+    def import_memories(
+        self,
+        memories: Sequence[Memory] = (),
+        *,
+        timeout: float | None = None,
+    ) -> ImportMemoriesResponse:
+        """Stores memories as ListMemories gave them, with their ids and times. One that is there
+        already is left alone.
+        """
+        request = ImportMemoriesRequest(
+            memories=list(memories),
+        )
+        return self._call(IMPORT_MEMORIES, request, timeout)
+
+    def get_memory_stats(
+        self,
+        *,
+        timeout: float | None = None,
+    ) -> GetMemoryStatsResponse:
+        """Counts of the tenant's memories, and how far their embedding is."""
+        request = GetMemoryStatsRequest()
+        return self._call(GET_MEMORY_STATS, request, timeout)
+
+    def reindex_memories(
+        self,
+        *,
+        timeout: float | None = None,
+    ) -> ReindexMemoriesResponse:
+        """Builds the full-text index anew and queues every memory for embedding. Answers at once;
+        GetMemoryStats says how far it is.
+        """
+        request = ReindexMemoriesRequest()
+        return self._call(REINDEX_MEMORIES, request, timeout)
+
+    def search_transcripts(
+        self,
+        query: str,
+        session_id: str = "",
+        subject: str = "",
+        *,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        roles: Sequence[Role] = (),
+        limit: int = 0,
+        tool_name: str = "",
+        context_turns: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> SearchTranscriptsResponse:
+        """Searches what was said, in sessions that live and in those that ended, as long as the
+        journal keeps their turns.
+        """
+        request = SearchTranscriptsRequest(
+            query=query,
+            session_id=session_id,
+            subject=subject,
+            after=after,
+            before=before,
+            roles=list(roles),
+            limit=limit,
+            tool_name=tool_name,
+            context_turns=context_turns,
+            page_token=page_token,
+        )
+        return self._call(SEARCH_TRANSCRIPTS, request, timeout)
+
+    def append(
+        self,
+        session_id: str,
+        turns: Sequence[Turn] = (),
+        messages_json: Json = "",
+        *,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        subject: str = "",
+        idempotency_key: str = "",
+        expected_seq: int | None = None,
+        expected_generation: str = "",
+        usage: ModelUsage | None = None,
+        partial: bool = False,
+        timeout: float | None = None,
+    ) -> AppendResponse:
+        """Adds turns to a session, all of them or none; starts the session, or a new generation of
+        it, when there is none. Answers once the turns are as durable as the configuration asks.
+        Touches the session.
+        """
+        request = AppendRequest(
+            session_id=session_id,
+            turns=list(turns),
+            messages_json=messages_json,
+            format=format,
+            subject=subject,
+            idempotency_key=idempotency_key,
+            expected_seq=expected_seq,
+            expected_generation=expected_generation,
+            usage=usage,
+            partial=partial,
+        )
+        return self._call(APPEND, request, timeout)
+
+    def get_context(
+        self,
+        session_id: str,
+        append: AppendRequest | None = None,
+        model: str = "",
+        *,
+        budget: Budget | None = None,
+        overhead_tokens: int = 0,
+        system: str = "",
+        tools_json: Json = "",
+        policy: WindowPolicy | None = None,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        attempt: int = 0,
+        memories: RecallRequest | None = None,
+        set_cache_control: bool = False,
+        peek: bool = False,
+        timeout: float | None = None,
+    ) -> GetContextResponse:
+        """Builds the window for the next model call, after an append where one is given: one round
+        trip per message. Touches the session.
+        """
+        request = GetContextRequest(
+            session_id=session_id,
+            append=append,
+            model=model,
+            budget=budget,
+            overhead_tokens=overhead_tokens,
+            system=system,
+            tools_json=tools_json,
+            policy=policy,
+            format=format,
+            attempt=attempt,
+            memories=memories,
+            set_cache_control=set_cache_control,
+            peek=peek,
+        )
+        return self._call(GET_CONTEXT, request, timeout)
+
+    def get_history(
+        self,
+        session_id: str,
+        generation: str = "",
+        scope: HistoryScope = HistoryScope.UNSPECIFIED,
+        *,
+        after_seq: int = 0,
+        limit: int = 0,
+        timeout: float | None = None,
+    ) -> GetHistoryResponse:
+        """Reads turns, oldest first. Does not touch the session."""
+        request = GetHistoryRequest(
+            session_id=session_id,
+            generation=generation,
+            scope=scope,
+            after_seq=after_seq,
+            limit=limit,
+        )
+        return self._call(GET_HISTORY, request, timeout)
+
+    def get_session(
+        self,
+        session_id: str,
+        include_state: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> GetSessionResponse:
+        """Reads one live session. Does not touch it."""
+        request = GetSessionRequest(
+            session_id=session_id,
+            include_state=include_state,
+        )
+        return self._call(GET_SESSION, request, timeout)
+
+    def list_sessions(
+        self,
+        page_size: int = 0,
+        page_token: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> ListSessionsResponse:
+        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        request = ListSessionsRequest(
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return self._call(LIST_SESSIONS, request, timeout)
+
+    def patch_state(
+        self,
+        session_id: str,
+        merge_patch_json: Json = "",
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> PatchStateResponse:
+        """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
+        session.
+        """
+        request = PatchStateRequest(
+            session_id=session_id,
+            merge_patch_json=merge_patch_json,
+            expected_version=expected_version,
+        )
+        return self._call(PATCH_STATE, request, timeout)
+
+    def compact_session(
+        self,
+        session_id: str,
+        keep_exchanges: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> CompactSessionResponse:
+        """Replaces the oldest exchanges by a summary, now. The anchor, system and pinned turns are
+        never summarized; the turns stay in the journal. Does not touch the session. Refused
+        (CALL_PENDING) while a call waits for its result or a reply is streaming, and
+        (COMPACTION_RUNNING) while another one is being made; COMPACTION_FAILED when the
+        summarizer failed: then nothing changed.
+        """
+        request = CompactSessionRequest(
+            session_id=session_id,
+            keep_exchanges=keep_exchanges,
+        )
+        return self._call(COMPACT_SESSION, request, timeout)
+
+    def undo_compaction(
+        self,
+        session_id: str,
+        *,
+        timeout: float | None = None,
+    ) -> UndoCompactionResponse:
+        """Takes the last summary back: the one before it stands again, and windows show the turns
+        that it replaced as far as the history still keeps them. Refused (NO_SUMMARY) when there
+        is none. Does not touch the session.
+        """
+        request = UndoCompactionRequest(
+            session_id=session_id,
+        )
+        return self._call(UNDO_COMPACTION, request, timeout)
+
+    def reset_session(
+        self,
+        session_id: str,
+        run_hooks: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> ResetSessionResponse:
+        """Clears history, summary and state of a live session: same session, new generation.
+        Touches the session.
+        """
+        request = ResetSessionRequest(
+            session_id=session_id,
+            run_hooks=run_hooks,
+        )
+        return self._call(RESET_SESSION, request, timeout)
+
+    def end_session(
+        self,
+        session_id: str,
+        *,
+        timeout: float | None = None,
+    ) -> EndSessionResponse:
+        """Ends the live generation now. The next append starts a new one."""
+        request = EndSessionRequest(
+            session_id=session_id,
+        )
+        return self._call(END_SESSION, request, timeout)
+
+    def erase_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> EraseSessionResponse:
+        """Removes for good what memoird has of a session: turns, summaries, state, idempotency
+        keys, memories that came from it, the index of what was said, and checkpoints. It is
+        ended first where it lives; hooks that are owed it are not called. A job that is on the
+        disk before anything goes, and is finished after a crash. Answers when it is done, or
+        after some seconds with `done` false: see `GetErasure`. Of a session that does not exist
+        nothing is removed. Refused (ERASURES_TOO_MANY) while many of the tenant's are under
+        way.
+        """
+        request = EraseSessionRequest(
+            session_id=session_id,
+            generation=generation,
+        )
+        return self._call(ERASE_SESSION, request, timeout)
+
+    def erase_subject(
+        self,
+        subject: str,
+        *,
+        timeout: float | None = None,
+    ) -> EraseSubjectResponse:
+        """The same for a subject: every life of a session that is its own, and all that is
+        remembered of it. What a new message brings afterwards stays.
+        """
+        request = EraseSubjectRequest(
+            subject=subject,
+        )
+        return self._call(ERASE_SUBJECT, request, timeout)
+
+    def get_erasure(
+        self,
+        job_id: str,
+        *,
+        timeout: float | None = None,
+    ) -> GetErasureResponse:
+        """How far an erasure is, or what it came to. The last 10,000 can be asked for."""
+        request = GetErasureRequest(
+            job_id=job_id,
+        )
+        return self._call(GET_ERASURE, request, timeout)
+
+    def watch_events(
+        self,
+        after_event_id: int = 0,
+        all_tenants: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> Iterator[WatchEventsResponse]:
+        """Streams what happens to the tenant's sessions, as it becomes true. Nobody waits for a
+        watcher: one that falls behind is told how many events it missed (`missed`), one that
+        takes nothing for 30 seconds is dropped (WATCHER_TOO_SLOW).
+        """
+        request = WatchEventsRequest(
+            after_event_id=after_event_id,
+            all_tenants=all_tenants,
+        )
+        return self._stream(WATCH_EVENTS, request, timeout)
+
+
+class AsyncCalls:
+    """The calls, made in an event loop."""
+
+    async def _call(
+        self, call: Call[Asked, Answer], request: Asked, timeout: float | None
+    ) -> Answer:
+        raise NotImplementedError
+
+    def _stream(
+        self, call: Call[Asked, Answer], request: Asked, timeout: float | None
+    ) -> AsyncIterator[Answer]:
+        raise NotImplementedError
+
+    async def remember(
+        self,
+        subject: str,
+        kind: MemoryKind = MemoryKind.UNSPECIFIED,
+        content: str = "",
+        *,
+        tags: Sequence[str] = (),
+        importance: float | None = None,
+        source: MemorySource | None = None,
+        observed_at: datetime | None = None,
+        expires_at: datetime | None = None,
+        supersedes_id: str = "",
+        pinned: bool = False,
+        polarity: Polarity = Polarity.UNSPECIFIED,
+        idempotency_key: str = "",
+        visibility: Visibility = Visibility.UNSPECIFIED,
+        near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED,
+        timeout: float | None = None,
+    ) -> RememberResponse:
+        """Promotes a fact. Done when it is on the disk."""
+        request = RememberRequest(
+            subject=subject,
+            kind=kind,
+            content=content,
+            tags=list(tags),
+            importance=importance,
+            source=source,
+            observed_at=observed_at,
+            expires_at=expires_at,
+            supersedes_id=supersedes_id,
+            pinned=pinned,
+            polarity=polarity,
+            idempotency_key=idempotency_key,
+            visibility=visibility,
+            near_duplicate=near_duplicate,
+        )
+        return await self._call(REMEMBER, request, timeout)
+
+    async def recall(
+        self,
+        query: str,
+        subjects: Sequence[str] = (),
+        kinds: Sequence[MemoryKind] = (),
+        *,
+        tags: Sequence[str] = (),
+        after: datetime | None = None,
+        before: datetime | None = None,
+        limit: int = 0,
+        mode: RecallMode = RecallMode.UNSPECIFIED,
+        session_id: str = "",
+        timeout: float | None = None,
+    ) -> RecallResponse:
+        """Finds memories by words and by meaning."""
+        request = RecallRequest(
+            query=query,
+            subjects=list(subjects),
+            kinds=list(kinds),
+            tags=list(tags),
+            after=after,
+            before=before,
+            limit=limit,
+            mode=mode,
+            session_id=session_id,
+        )
+        return await self._call(RECALL, request, timeout)
+
+    async def get_memory(
+        self,
+        id: str,
+        subject: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> GetMemoryResponse:
+        """Reads one memory, also one that was superseded or has expired."""
+        request = GetMemoryRequest(
+            id=id,
+            subject=subject,
+        )
+        return await self._call(GET_MEMORY, request, timeout)
+
+    async def list_memories(
+        self,
+        subject: str,
+        kind: MemoryKind = MemoryKind.UNSPECIFIED,
+        tag: str = "",
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        include_history: bool = False,
+        timeout: float | None = None,
+    ) -> ListMemoriesResponse:
+        """Lists memories, ordered by id: oldest first."""
+        request = ListMemoriesRequest(
+            subject=subject,
+            kind=kind,
+            tag=tag,
+            page_size=page_size,
+            page_token=page_token,
+            include_history=include_history,
+        )
+        return await self._call(LIST_MEMORIES, request, timeout)
+
+    async def update_memory(
+        self,
+        memory: Memory | None = None,
+        update_mask: Sequence[str] = (),
+        *,
+        timeout: float | None = None,
+    ) -> UpdateMemoryResponse:
+        """Changes fields of a memory."""
+        request = UpdateMemoryRequest(
+            memory=memory,
+            update_mask=list(update_mask),
+        )
+        return await self._call(UPDATE_MEMORY, request, timeout)
+
+    async def forget(
+        self,
+        id: str | None = None,
+        subject: str | None = None,
+        filter: MemoryFilter | None = None,
+        *,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> ForgetResponse:
+        """Removes memories from every index, cache and answer, and from the disk. What is to be
+        removed is written down first: it goes on after a crash.
+        """
+        request = ForgetRequest(
+            id=id,
+            subject=subject,
+            filter=filter,
+            dry_run=dry_run,
+        )
+        return await self._call(FORGET, request, timeout)
+
+    async def get_manifest(
+        self,
+        subject: str,
+        max_lines: int = 0,
+        max_bytes: int = 0,
+        *,
+        timeout: float | None = None,
+    ) -> GetManifestResponse:
+        """What is known, a line for each memory: pinned first, then by importance."""
+        request = GetManifestRequest(
+            subject=subject,
+            max_lines=max_lines,
+            max_bytes=max_bytes,
+        )
+        return await self._call(GET_MANIFEST, request, timeout)
+
+    async def lease_extraction(
+        self,
+        session_id: str,
+        generation: str = "",
+        subject: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> LeaseExtractionResponse:
+        """Hands out the turns of a session in which a model has not looked for facts yet, with a
+        prompt for it. At least once: a lease that is not committed in time leaves them where
+        they were.
+        """
+        request = LeaseExtractionRequest(
+            session_id=session_id,
+            generation=generation,
+            subject=subject,
+        )
+        return await self._call(LEASE_EXTRACTION, request, timeout)
+
+    async def commit_extraction(
+        self,
+        lease: str,
+        memories: Sequence[ExtractedMemory] = (),
+        *,
+        timeout: float | None = None,
+    ) -> CommitExtractionResponse:
+        """Stores the facts that were found in leased turns, and marks these as looked at: both or
+        nothing.
+        """
+        request = CommitExtractionRequest(
+            lease=lease,
+            memories=list(memories),
+        )
+        return await self._call(COMMIT_EXTRACTION, request, timeout)
+
+    async def import_memories(
+        self,
+        memories: Sequence[Memory] = (),
+        *,
+        timeout: float | None = None,
+    ) -> ImportMemoriesResponse:
+        """Stores memories as ListMemories gave them, with their ids and times. One that is there
+        already is left alone.
+        """
+        request = ImportMemoriesRequest(
+            memories=list(memories),
+        )
+        return await self._call(IMPORT_MEMORIES, request, timeout)
+
+    async def get_memory_stats(
+        self,
+        *,
+        timeout: float | None = None,
+    ) -> GetMemoryStatsResponse:
+        """Counts of the tenant's memories, and how far their embedding is."""
+        request = GetMemoryStatsRequest()
+        return await self._call(GET_MEMORY_STATS, request, timeout)
+
+    async def reindex_memories(
+        self,
+        *,
+        timeout: float | None = None,
+    ) -> ReindexMemoriesResponse:
+        """Builds the full-text index anew and queues every memory for embedding. Answers at once;
+        GetMemoryStats says how far it is.
+        """
+        request = ReindexMemoriesRequest()
+        return await self._call(REINDEX_MEMORIES, request, timeout)
+
+    async def search_transcripts(
+        self,
+        query: str,
+        session_id: str = "",
+        subject: str = "",
+        *,
+        after: datetime | None = None,
+        before: datetime | None = None,
+        roles: Sequence[Role] = (),
+        limit: int = 0,
+        tool_name: str = "",
+        context_turns: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> SearchTranscriptsResponse:
+        """Searches what was said, in sessions that live and in those that ended, as long as the
+        journal keeps their turns.
+        """
+        request = SearchTranscriptsRequest(
+            query=query,
+            session_id=session_id,
+            subject=subject,
+            after=after,
+            before=before,
+            roles=list(roles),
+            limit=limit,
+            tool_name=tool_name,
+            context_turns=context_turns,
+            page_token=page_token,
+        )
+        return await self._call(SEARCH_TRANSCRIPTS, request, timeout)
+
+    async def append(
+        self,
+        session_id: str,
+        turns: Sequence[Turn] = (),
+        messages_json: Json = "",
+        *,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        subject: str = "",
+        idempotency_key: str = "",
+        expected_seq: int | None = None,
+        expected_generation: str = "",
+        usage: ModelUsage | None = None,
+        partial: bool = False,
+        timeout: float | None = None,
+    ) -> AppendResponse:
+        """Adds turns to a session, all of them or none; starts the session, or a new generation of
+        it, when there is none. Answers once the turns are as durable as the configuration asks.
+        Touches the session.
+        """
+        request = AppendRequest(
+            session_id=session_id,
+            turns=list(turns),
+            messages_json=messages_json,
+            format=format,
+            subject=subject,
+            idempotency_key=idempotency_key,
+            expected_seq=expected_seq,
+            expected_generation=expected_generation,
+            usage=usage,
+            partial=partial,
+        )
+        return await self._call(APPEND, request, timeout)
+
+    async def get_context(
+        self,
+        session_id: str,
+        append: AppendRequest | None = None,
+        model: str = "",
+        *,
+        budget: Budget | None = None,
+        overhead_tokens: int = 0,
+        system: str = "",
+        tools_json: Json = "",
+        policy: WindowPolicy | None = None,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        attempt: int = 0,
+        memories: RecallRequest | None = None,
+        set_cache_control: bool = False,
+        peek: bool = False,
+        timeout: float | None = None,
+    ) -> GetContextResponse:
+        """Builds the window for the next model call, after an append where one is given: one round
+        trip per message. Touches the session.
+        """
+        request = GetContextRequest(
+            session_id=session_id,
+            append=append,
+            model=model,
+            budget=budget,
+            overhead_tokens=overhead_tokens,
+            system=system,
+            tools_json=tools_json,
+            policy=policy,
+            format=format,
+            attempt=attempt,
+            memories=memories,
+            set_cache_control=set_cache_control,
+            peek=peek,
+        )
+        return await self._call(GET_CONTEXT, request, timeout)
+
+    async def get_history(
+        self,
+        session_id: str,
+        generation: str = "",
+        scope: HistoryScope = HistoryScope.UNSPECIFIED,
+        *,
+        after_seq: int = 0,
+        limit: int = 0,
+        timeout: float | None = None,
+    ) -> GetHistoryResponse:
+        """Reads turns, oldest first. Does not touch the session."""
+        request = GetHistoryRequest(
+            session_id=session_id,
+            generation=generation,
+            scope=scope,
+            after_seq=after_seq,
+            limit=limit,
+        )
+        return await self._call(GET_HISTORY, request, timeout)
+
+    async def get_session(
+        self,
+        session_id: str,
+        include_state: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> GetSessionResponse:
+        """Reads one live session. Does not touch it."""
+        request = GetSessionRequest(
+            session_id=session_id,
+            include_state=include_state,
+        )
+        return await self._call(GET_SESSION, request, timeout)
+
+    async def list_sessions(
+        self,
+        page_size: int = 0,
+        page_token: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> ListSessionsResponse:
+        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        request = ListSessionsRequest(
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(LIST_SESSIONS, request, timeout)
+
+    async def patch_state(
+        self,
+        session_id: str,
+        merge_patch_json: Json = "",
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> PatchStateResponse:
+        """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
+        session.
+        """
+        request = PatchStateRequest(
+            session_id=session_id,
+            merge_patch_json=merge_patch_json,
+            expected_version=expected_version,
+        )
+        return await self._call(PATCH_STATE, request, timeout)
+
+    async def compact_session(
+        self,
+        session_id: str,
+        keep_exchanges: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> CompactSessionResponse:
+        """Replaces the oldest exchanges by a summary, now. The anchor, system and pinned turns are
+        never summarized; the turns stay in the journal. Does not touch the session. Refused
+        (CALL_PENDING) while a call waits for its result or a reply is streaming, and
+        (COMPACTION_RUNNING) while another one is being made; COMPACTION_FAILED when the
+        summarizer failed: then nothing changed.
+        """
+        request = CompactSessionRequest(
+            session_id=session_id,
+            keep_exchanges=keep_exchanges,
+        )
+        return await self._call(COMPACT_SESSION, request, timeout)
+
+    async def undo_compaction(
+        self,
+        session_id: str,
+        *,
+        timeout: float | None = None,
+    ) -> UndoCompactionResponse:
+        """Takes the last summary back: the one before it stands again, and windows show the turns
+        that it replaced as far as the history still keeps them. Refused (NO_SUMMARY) when there
+        is none. Does not touch the session.
+        """
+        request = UndoCompactionRequest(
+            session_id=session_id,
+        )
+        return await self._call(UNDO_COMPACTION, request, timeout)
+
+    async def reset_session(
+        self,
+        session_id: str,
+        run_hooks: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> ResetSessionResponse:
+        """Clears history, summary and state of a live session: same session, new generation.
+        Touches the session.
+        """
+        request = ResetSessionRequest(
+            session_id=session_id,
+            run_hooks=run_hooks,
+        )
+        return await self._call(RESET_SESSION, request, timeout)
+
+    async def end_session(
+        self,
+        session_id: str,
+        *,
+        timeout: float | None = None,
+    ) -> EndSessionResponse:
+        """Ends the live generation now. The next append starts a new one."""
+        request = EndSessionRequest(
+            session_id=session_id,
+        )
+        return await self._call(END_SESSION, request, timeout)
+
+    async def erase_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> EraseSessionResponse:
+        """Removes for good what memoird has of a session: turns, summaries, state, idempotency
+        keys, memories that came from it, the index of what was said, and checkpoints. It is
+        ended first where it lives; hooks that are owed it are not called. A job that is on the
+        disk before anything goes, and is finished after a crash. Answers when it is done, or
+        after some seconds with `done` false: see `GetErasure`. Of a session that does not exist
+        nothing is removed. Refused (ERASURES_TOO_MANY) while many of the tenant's are under
+        way.
+        """
+        request = EraseSessionRequest(
+            session_id=session_id,
+            generation=generation,
+        )
+        return await self._call(ERASE_SESSION, request, timeout)
+
+    async def erase_subject(
+        self,
+        subject: str,
+        *,
+        timeout: float | None = None,
+    ) -> EraseSubjectResponse:
+        """The same for a subject: every life of a session that is its own, and all that is
+        remembered of it. What a new message brings afterwards stays.
+        """
+        request = EraseSubjectRequest(
+            subject=subject,
+        )
+        return await self._call(ERASE_SUBJECT, request, timeout)
+
+    async def get_erasure(
+        self,
+        job_id: str,
+        *,
+        timeout: float | None = None,
+    ) -> GetErasureResponse:
+        """How far an erasure is, or what it came to. The last 10,000 can be asked for."""
+        request = GetErasureRequest(
+            job_id=job_id,
+        )
+        return await self._call(GET_ERASURE, request, timeout)
+
+    def watch_events(
+        self,
+        after_event_id: int = 0,
+        all_tenants: bool = False,
+        *,
+        timeout: float | None = None,
+    ) -> AsyncIterator[WatchEventsResponse]:
+        """Streams what happens to the tenant's sessions, as it becomes true. Nobody waits for a
+        watcher: one that falls behind is told how many events it missed (`missed`), one that
+        takes nothing for 30 seconds is dropped (WATCHER_TOO_SLOW).
+        """
+        request = WatchEventsRequest(
+            after_event_id=after_event_id,
+            all_tenants=all_tenants,
+        )
+        return self._stream(WATCH_EVENTS, request, timeout)

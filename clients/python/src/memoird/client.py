@@ -1,0 +1,296 @@
+"""The clients: one for programs with threads, one for event loops. Both are cheap to keep, and meant to be kept."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pathlib
+import random
+import time
+import urllib.parse
+import uuid
+import weakref
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
+from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
+from .types import AppendRequest
+
+ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
+TIMEOUT = 30.0
+# Seconds until the next try, where the daemon does not say: doubled each time, and diced.
+FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
+_OPTIONS = [
+    # A window may be larger than the 4 MiB that gRPC takes by itself.
+    ("grpc.max_receive_message_length", 256 << 20),
+    ("grpc.max_send_message_length", 256 << 20),
+    # What is to be tried again is decided here.
+    ("grpc.enable_retries", 0),
+]
+
+
+@dataclass(slots=True, frozen=True)
+class Tls:
+    """Certificates, as files in PEM."""
+
+    ca: str | os.PathLike[str] | None = None
+    """Who signs the daemon's certificate; None: whom this machine trusts."""
+    cert: str | os.PathLike[str] | None = None
+    """This client's own certificate, where the daemon asks for one."""
+    cert_key: str | os.PathLike[str] | None = None
+    """The key of `cert`."""
+
+    def credentials(self) -> grpc.ChannelCredentials:
+        def read(file: str | os.PathLike[str] | None) -> bytes | None:
+            return pathlib.Path(file).read_bytes() if file else None
+
+        return grpc.ssl_channel_credentials(read(self.ca), read(self.cert_key), read(self.cert))
+
+
+class _Endpoint:
+    """Where the daemon is, and who calls it."""
+
+    def __init__(
+        self, addr: str | None, key: str | None, tls: Tls | None, timeout: float, idempotent: bool
+    ) -> None:
+        addr = addr or os.environ.get("MEMOIRD_ADDR") or ADDR
+        self.addr = addr
+        scheme, found, rest = addr.partition("://")
+        if not found:
+            scheme, rest = ("unix", addr[5:]) if addr.startswith("unix:") else ("http", addr)
+        if scheme not in ("http", "https", "unix") or not rest:
+            raise ValueError(
+                f"{addr!r} is no address: http://HOST:PORT, https://HOST:PORT or unix:PATH"
+            )
+        self.target = f"unix:{rest}" if scheme == "unix" else rest.rstrip("/")
+        if tls is None and scheme == "https":
+            tls = Tls(
+                ca=os.environ.get(CA),
+                cert=os.environ.get("MEMOIRD_CERT"),
+                cert_key=os.environ.get("MEMOIRD_CERT_KEY"),
+            )
+        self.credentials = tls.credentials() if tls else None
+        key = os.environ.get(KEY) if key is None else key
+        self.metadata: tuple[tuple[str, str], ...] = ()
+        if key:
+            self.metadata = (("authorization", f"Bearer {key}"),)
+        self.timeout, self.idempotent = timeout, idempotent
+
+    def metadata_for(self, request: Any) -> tuple[tuple[str, str], ...]:
+        session = getattr(request, "session_id", "")
+        if not session:
+            return self.metadata
+        # For balancers: all calls of a session go to the same daemon.
+        quoted = urllib.parse.quote(session, safe="")
+        return (*self.metadata, ("memoird-session", quoted))
+
+    def prepared(self, request: Any) -> Any:
+        """Gives an append a key of its own, so that it can be repeated."""
+        append = request if isinstance(request, AppendRequest) else getattr(request, "append", None)
+        if self.idempotent and isinstance(append, AppendRequest) and not append.idempotency_key:
+            append.idempotency_key = uuid.uuid4().hex
+        return request
+
+
+class _Tries:
+    """Whether and when a call is made again."""
+
+    def __init__(self, call: Call[Any, Any], request: Any, timeout: float) -> None:
+        self._call = call
+        append = request if isinstance(request, AppendRequest) else getattr(request, "append", None)
+        unsafe = append is not None and not append.idempotency_key
+        unsafe |= call.name == "Remember" and not request.idempotency_key
+        self._repeatable = call.repeatable and not unsafe
+        self._ends = time.monotonic() + timeout
+        self._pause = FIRST_PAUSE
+
+    def left(self) -> float:
+        """Seconds that are left."""
+        return max(self._ends - time.monotonic(), 0.001)
+
+    def pause_after(self, failure: Any) -> float:
+        """Seconds to wait before the next try; raises where there is none."""
+        error = error_of(failure, self._call.name)
+        pause = error.retry_after
+        if pause is None and isinstance(error, Unavailable):
+            pause = self._pause * random.uniform(0.5, 1.5)
+            self._pause = min(self._pause * 2, PAUSE_MAX)
+        # A refusal for want of room did nothing; whatever else is refused may be under way.
+        is_safe = self._repeatable or isinstance(error, ResourceExhausted)
+        hopeless = isinstance(error, (Conflict, DeadlineExceeded))
+        if pause is None or hopeless or not is_safe or pause >= self.left():
+            raise error from None
+        return pause
+
+
+class Client(SyncCalls):
+    """Calls a daemon from any thread.
+
+    `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
+    `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
+    `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together. With `idempotent`
+    each append has a key of its own, and is repeated where its answer was lost.
+    """
+
+    def __init__(
+        self,
+        addr: str | None = None,
+        *,
+        key: str | None = None,
+        tls: Tls | None = None,
+        timeout: float = TIMEOUT,
+        idempotent: bool = True,
+    ) -> None:
+        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
+        target, credentials = self._endpoint.target, self._endpoint.credentials
+        if credentials is None:
+            self._channel = grpc.insecure_channel(target, _OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(target, credentials, _OPTIONS)
+        self._methods: dict[str, Any] = {}
+
+    @property
+    def addr(self) -> str:
+        """Where the daemon is."""
+        return self._endpoint.addr
+
+    def __enter__(self) -> Client:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends what is under way, and the connection."""
+        self._channel.close()
+
+    def _method(self, call: Call[Any, Any]) -> Any:
+        method = self._methods.get(call.path)
+        if method is None:
+            method = self._channel.unary_unary(
+                call.path, call.request.SerializeToString, call.response.FromString
+            )
+            self._methods[call.path] = method
+        return method
+
+    def _call(self, call: Call[Asked, Answer], request: Asked, timeout: float | None) -> Answer:
+        endpoint = self._endpoint
+        asked = call.write(endpoint.prepared(request))
+        tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
+        metadata = endpoint.metadata_for(request)
+        while True:
+            try:
+                message = self._method(call)(asked, timeout=tries.left(), metadata=metadata)
+                return call.read(message)  # type: ignore[no-any-return]
+            except grpc.RpcError as failure:
+                time.sleep(tries.pause_after(failure))
+
+    def _stream(
+        self, call: Call[Asked, Answer], request: Asked, timeout: float | None
+    ) -> Iterator[Answer]:
+        method = self._channel.unary_stream(
+            call.path, call.request.SerializeToString, call.response.FromString
+        )
+        asked = call.write(request)
+        answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
+        return _read(call, answers)
+
+
+def _read(call: Call[Asked, Answer], answers: Any) -> Iterator[Answer]:
+    try:
+        for answer in answers:
+            yield call.read(answer)
+    except grpc.RpcError as failure:
+        raise error_of(failure, call.name) from None
+    finally:
+        answers.cancel()
+
+
+class AsyncClient(AsyncCalls):
+    """The same in an event loop; each loop has a connection of its own."""
+
+    def __init__(
+        self,
+        addr: str | None = None,
+        *,
+        key: str | None = None,
+        tls: Tls | None = None,
+        timeout: float = TIMEOUT,
+        idempotent: bool = True,
+    ) -> None:
+        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = (
+            weakref.WeakKeyDictionary()
+        )
+
+    async def __aenter__(self) -> AsyncClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends what is under way, and the connection of this loop."""
+        methods = self._loops.pop(asyncio.get_running_loop(), None)
+        if methods:
+            await methods[""].close()
+
+    def _methods(self) -> dict[str, Any]:
+        loop = asyncio.get_running_loop()
+        methods = self._loops.get(loop)
+        if methods is None:
+            target, credentials = self._endpoint.target, self._endpoint.credentials
+            if credentials is None:
+                channel = grpc.aio.insecure_channel(target, _OPTIONS)
+            else:
+                channel = grpc.aio.secure_channel(target, credentials, _OPTIONS)
+            methods = self._loops[loop] = {"": channel}
+        return methods
+
+    async def _call(
+        self, call: Call[Asked, Answer], request: Asked, timeout: float | None
+    ) -> Answer:
+        endpoint = self._endpoint
+        asked = call.write(endpoint.prepared(request))
+        tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
+        metadata = endpoint.metadata_for(request)
+        methods = self._methods()
+        method = methods.get(call.path)
+        if method is None:
+            method = methods[call.path] = methods[""].unary_unary(
+                call.path, call.request.SerializeToString, call.response.FromString
+            )
+        while True:
+            try:
+                message = await method(asked, timeout=tries.left(), metadata=metadata)
+                return call.read(message)  # type: ignore[no-any-return]
+            except grpc.RpcError as failure:
+                await asyncio.sleep(tries.pause_after(failure))
+
+    def _stream(
+        self, call: Call[Asked, Answer], request: Asked, timeout: float | None
+    ) -> AsyncIterator[Answer]:
+        method = self._methods()[""].unary_stream(
+            call.path, call.request.SerializeToString, call.response.FromString
+        )
+        asked = call.write(request)
+        answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
+        return _read_async(call, answers)
+
+
+async def _read_async(call: Call[Asked, Answer], answers: Any) -> AsyncIterator[Answer]:
+    try:
+        async for answer in answers:
+            yield call.read(answer)
+    except grpc.RpcError as failure:
+        raise error_of(failure, call.name) from None
+    finally:
+        answers.cancel()
+
+
+__all__ = ["AsyncClient", "Client", "MemoirdError", "Tls"]

@@ -1,0 +1,88 @@
+"""A daemon of one's own, for notebooks and tests."""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from .client import Client
+from .errors import Unavailable
+
+START_SECONDS_MAX = 30.0
+STOP_SECONDS_MAX = 40.0
+
+
+def _binary(binary: str | os.PathLike[str] | None) -> str:
+    found = binary or os.environ.get("MEMOIRD_BIN") or shutil.which("memoird")
+    if not found:
+        raise FileNotFoundError(
+            "there is no memoird on PATH: install it, or name it with MEMOIRD_BIN or binary="
+        )
+    return os.fspath(found)
+
+
+@contextmanager
+def local(
+    *,
+    config: str = "",
+    data_dir: str | os.PathLike[str] | None = None,
+    binary: str | os.PathLike[str] | None = None,
+) -> Iterator[Client]:
+    """Starts a daemon on this machine, gives a client of it, and stops it at the end.
+
+    `config` is more of its YAML file than where it listens and keeps its data. Without `data_dir` its
+    data goes with it. Another client calls it by `client.addr`.
+    """
+    program = _binary(binary)
+    with tempfile.TemporaryDirectory(prefix="memoird-") as scratch:
+        folder = pathlib.Path(scratch)
+        data = pathlib.Path(data_dir) if data_dir else folder / "data"
+        file, log = folder / "memoird.yaml", folder / "log"
+        file.write_text(_settings(data) + config)
+        with log.open("wb") as words:
+            daemon = subprocess.Popen(
+                [program, "serve", "--config", str(file)],
+                stdin=subprocess.DEVNULL,
+                stdout=words,
+                stderr=words,
+            )
+        try:
+            with Client(_address(daemon, data, log)) as client:
+                yield client
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            try:
+                daemon.wait(STOP_SECONDS_MAX)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+
+
+def _settings(data: pathlib.Path) -> str:
+    return (
+        "version: 1\n"
+        "server: { listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0', "
+        "allow_without_keys: true }\n"
+        f"data_dir: {json.dumps(str(data))}\n"
+    )
+
+
+def _address(daemon: subprocess.Popen[bytes], data: pathlib.Path, log: pathlib.Path) -> str:
+    """Where it serves, once it does."""
+    ends = time.monotonic() + START_SECONDS_MAX
+    endpoints = data / "endpoints.json"
+    while daemon.poll() is None and time.monotonic() < ends:
+        try:
+            return str(json.loads(endpoints.read_text())["grpc"])
+        except (OSError, ValueError):
+            time.sleep(0.005)
+    said = log.read_text(errors="replace")[-2000:].strip()
+    raise Unavailable(f"the daemon did not start: {said}")

@@ -1,0 +1,143 @@
+"""Both clients against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH."""
+
+import asyncio
+import datetime
+import importlib.util
+import pathlib
+
+import pytest
+
+import memoird
+from memoird import errors
+
+HERE = pathlib.Path(__file__).parent
+
+
+@pytest.fixture(scope="module")
+def client():
+    with memoird.local() as client:
+        yield client
+
+
+def test_what_is_said_is_read_again(client):
+    said = [
+        memoird.user("Where is my parcel?"),
+        memoird.tool_use("c1", "find", {"order": 7}),
+        memoird.tool_result("c1", "in Oslo"),
+        memoird.assistant("In Oslo."),
+    ]
+    said[0].timestamp = datetime.datetime(2026, 5, 1, 12, 0, 0, 123000, datetime.timezone.utc)
+    said[0].metadata = {"from": "ann"}
+    answer = client.append("said", said, subject="ann")
+    assert (answer.first_seq, answer.last_seq, answer.duplicate) == (1, 4, False)
+    read = client.get_history("said").turns
+    assert read[0].timestamp == said[0].timestamp
+    assert read[0].metadata == {"from": "ann"}
+    assert [turn.role for turn in read] == [turn.role for turn in said]
+    assert read[1].parts[0].tool_use.input == {"order": 7}
+    session = client.get_session("said").session
+    assert session.subject == "ann" and session.last_seq == 4
+    assert session.expires_at > session.last_access
+
+
+def test_a_window_is_the_providers_own(client):
+    append = memoird.AppendRequest(
+        messages_json=[{"role": "user", "content": "Hi"}], format=memoird.MessageFormat.OPENAI
+    )
+    window = client.get_context(
+        "window", append, system="Be kind.", format=memoird.MessageFormat.OPENAI
+    )
+    assert window.messages == [
+        {"role": "system", "content": "Be kind."},
+        {"role": "user", "content": "Hi"},
+    ]
+    assert window.report.tokens_total > 0
+
+
+def test_state_and_memories(client):
+    client.append("state", [memoird.user("hello")])
+    assert client.patch_state("state", {"step": 1}).state == {"step": 1}
+    made = client.remember("ann", memoird.MemoryKind.USER, "Ann likes tea")
+    assert made.outcome is memoird.RememberOutcome.CREATED
+    [hit] = client.recall("tea", ["ann"]).hits
+    assert hit.memory.content == "Ann likes tea" and hit.age >= datetime.timedelta(0)
+    changed = client.update_memory(
+        memoird.Memory(id=made.memory.id, importance=0.75), ["importance"]
+    )
+    assert changed.memory.importance == 0.75
+    assert client.forget(id=made.memory.id).memories == 1
+
+
+def test_refusals_are_exceptions_by_reason(client):
+    with pytest.raises(errors.SessionNotFound) as refused:
+        client.get_session("nobody")
+    assert refused.value.reason == "SESSION_NOT_FOUND"
+    client.append("stale", [memoird.user("one")])
+    with pytest.raises(errors.StaleSeq) as refused:
+        client.append("stale", [memoird.user("two")], expected_seq=0)
+    assert isinstance(refused.value, errors.Conflict) and refused.value.retry_after is None
+    with pytest.raises(errors.InvalidArgument):
+        client.append("", [memoird.user("two")])
+    with pytest.raises(errors.InvalidArgument):
+        client.append("stale", [memoird.Turn()])
+
+
+def test_an_append_has_a_key_and_is_done_once(client):
+    turns = [memoird.user("once")]
+    first = client.append("once", turns, idempotency_key="k")
+    again = client.append("once", turns, idempotency_key="k")
+    assert (again.duplicate, again.last_seq) == (True, first.last_seq)
+    with pytest.raises(errors.IdempotencyKeyReused):
+        client.append("once", [memoird.user("other")], idempotency_key="k")
+
+
+def test_nobody_listens():
+    with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
+        with pytest.raises(errors.Unavailable):
+            nobody.get_session("chat")
+
+
+@pytest.mark.parametrize("addr", ["ftp://x", "http://", "unix:"])
+def test_an_address_that_is_none(addr):
+    with pytest.raises(ValueError, match="is no address"):
+        memoird.Client(addr)
+
+
+def test_each_event_loop_has_its_own_connection(client):
+    calls = memoird.AsyncClient(client.addr)
+
+    async def chat(name):
+        appends = (calls.append(name, [memoird.user(str(number))]) for number in range(10))
+        await asyncio.gather(*appends)
+        page = await calls.get_history(name)
+        await calls.close()
+        return len(page.turns)
+
+    assert [asyncio.run(chat(name)) for name in ("one", "two")] == [10, 10]
+
+
+def test_events_are_streamed(client):
+    events = client.watch_events(timeout=20)
+    client.append("watched", [memoird.user("hello")])
+    for answer in events:
+        if answer.event and answer.event.session_id == "watched":
+            assert answer.event.kind == "created"
+            break
+        client.append("watched", [memoird.user("hello")])
+    events.close()
+
+
+def test_numbers_of_newer_daemons_are_kept():
+    role = memoird.Role(4711)
+    assert role == 4711 and memoird.Role(4711) is role
+
+
+def test_what_is_generated_is_fresh():
+    if not importlib.util.find_spec("grpc_tools"):
+        pytest.skip("grpcio-tools is not installed")
+    spec = importlib.util.spec_from_file_location("generate", HERE.parent / "generate.py")
+    generate = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(generate)
+    for name, text in generate.generated().items():
+        if not name.startswith("v1/"):
+            assert (HERE.parent / "src/memoird" / name).read_text() == text, f"{name} is stale"
