@@ -140,7 +140,8 @@ fn calls_errors_and_decisions_are_told_apart() {
         );
         assert_eq!(heard.errors, vec![content; errors]);
         let shown = if is_error { "failed: bad" } else { content };
-        assert_eq!(heard.result_texts().collect::<Vec<_>>(), [shown]);
+        assert_eq!(heard.text, shown);
+        assert_eq!(heard.result_texts().collect::<Vec<_>>(), [content]);
         assert_eq!(heard.spoken().count(), 0, "a tool says nothing for anybody");
     }
 }
