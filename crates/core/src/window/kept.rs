@@ -34,6 +34,17 @@ impl WindowTurns {
     }
 }
 
+impl From<Vec<WindowTurn>> for WindowTurns {
+    /// Turns that are charged as they were counted.
+    fn from(turns: Vec<WindowTurn>) -> Self {
+        Self {
+            turns: Arc::new(turns),
+            before: 0,
+            factor: 1.0,
+        }
+    }
+}
+
 impl Deref for WindowTurns {
     type Target = [WindowTurn];
 
