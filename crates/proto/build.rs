@@ -97,7 +97,10 @@ fn shared_types(set: &FileDescriptorSet) -> Vec<(String, String)> {
         .filter(|name| !SPLICED.contains(name))
         .map(|name| {
             let module = if name == BY_HAND { "context" } else { "v1" };
-            (format!(".{PACKAGE}.{name}"), format!("crate::{module}::{name}"))
+            (
+                format!(".{PACKAGE}.{name}"),
+                format!("crate::{module}::{name}"),
+            )
         })
         .collect()
 }

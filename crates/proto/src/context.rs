@@ -4,8 +4,8 @@
 use std::fmt::Debug;
 
 use bytes::{Buf, BufMut};
-use prost::encoding::{DecodeContext, WireType, encode_key, encode_varint, key_len};
 use prost::encoding::encoded_len_varint;
+use prost::encoding::{DecodeContext, WireType, encode_key, encode_varint, key_len};
 use prost::{DecodeError, Message};
 
 use crate::v1;

@@ -165,10 +165,15 @@ impl TranscriptTurn {
                 .map(|one| (one.range_in(&self.text), one.kind))
                 .collect()
         });
-        let start = piece.as_ptr().addr().saturating_sub(self.text.as_ptr().addr());
+        let start = piece
+            .as_ptr()
+            .addr()
+            .saturating_sub(self.text.as_ptr().addr());
         let end = start + piece.len();
         let first = all.partition_point(|(range, _)| range.start < start);
-        let inside = all[first..].iter().take_while(move |(range, _)| range.end <= end);
+        let inside = all[first..]
+            .iter()
+            .take_while(move |(range, _)| range.end <= end);
         inside.map(|(range, kind)| Identifier {
             text: &self.text[range.clone()],
             kind: *kind,

@@ -212,13 +212,7 @@ impl Material {
 
     /// Adds the sentences of a text with these identifiers. The items of a list stay with the line
     /// before them.
-    fn speak(
-        &mut self,
-        who: &'static str,
-        text: &str,
-        found: &[Identifier<'_>],
-        tells: Tells,
-    ) {
+    fn speak(&mut self, who: &'static str, text: &str, found: &[Identifier<'_>], tells: Tells) {
         let group = self.sentences.last().map_or(0, |last| last.group + 1);
         let mut joins = false;
         let mut is_code = false;

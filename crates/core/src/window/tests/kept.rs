@@ -37,7 +37,11 @@ fn a_call_is_put_together_again_until_it_is_answered_or_abandoned() {
     assert_eq!(kept(result("x", "1")), 3);
     assert_eq!(kept(result("y", "2")), 6);
     assert_eq!(kept(call(&["z"], "{}")), 6);
-    assert_eq!(kept(text(Role::User, "never mind")), 9, "with an error result");
+    assert_eq!(
+        kept(text(Role::User, "never mind")),
+        9,
+        "with an error result"
+    );
     // It takes the place of that: all is put together again.
     assert_eq!(kept(result("z", "3")), 9);
     assert_eq!(kept(text(Role::Assistant, "fine")), 10);
@@ -52,7 +56,10 @@ fn turns_that_leave_do_not_stay_in_memory() {
     assert!(chat.windows.kept_bytes() > 10 * size_of::<WindowTurn>());
     assert!(chat.say(text(Role::User, "more")));
     chat.windows.release(&chat.history, chat.last_seq);
-    assert_eq!((chat.windows.kept_turns(), chat.windows.kept_bytes()), (0, 0));
+    assert_eq!(
+        (chat.windows.kept_turns(), chat.windows.kept_bytes()),
+        (0, 0)
+    );
     // After a cut those leave that no window shows.
     chat.see(POLICY, 10_000).unwrap();
     let kept = chat.windows.kept_turns();
