@@ -24,13 +24,15 @@ const FILES: [&str; 4] = [
 ];
 
 /// Replies whose `turns` are spliced, and what these stand in.
-const SPLICED: [&str; 5] = [
+const SPLICED: [&str; 4] = [
     "GetHistoryResponse",
-    "GetContextResponse",
     "LeaseExtractionResponse",
     "SearchTranscriptsResponse",
     "TranscriptHit",
 ];
+
+/// A reply that is written by hand, in `src/context.rs`.
+const BY_HAND: &str = "GetContextResponse";
 
 /// A build script is told by the environment where to read and write: now, and not when it
 /// was compiled, because the folder may have moved since.
@@ -93,7 +95,13 @@ fn shared_types(set: &FileDescriptorSet) -> Vec<(String, String)> {
     messages
         .chain(enums)
         .filter(|name| !SPLICED.contains(name))
-        .map(|name| (format!(".{PACKAGE}.{name}"), format!("crate::v1::{name}")))
+        .map(|name| {
+            let module = if name == BY_HAND { "context" } else { "v1" };
+            (
+                format!(".{PACKAGE}.{name}"),
+                format!("crate::{module}::{name}"),
+            )
+        })
         .collect()
 }
 

@@ -12,6 +12,7 @@ use clap::Args;
 use memoird_proto::spliced::admin_service_server::{AdminService, AdminServiceServer};
 use memoird_proto::spliced::session_service_server::{SessionService, SessionServiceServer};
 use memoird_proto::spliced::*;
+use memoird_proto::v1;
 use prost::Message;
 use prost_types::Timestamp;
 use serde_json::json;
@@ -176,11 +177,14 @@ impl SessionService for Bare {
         let request = request.into_inner();
         let turns = request.append.map_or(0, |append| append.turns.len() as u64);
         let last_seq = self.seq.fetch_add(turns, Ordering::Relaxed) + turns;
-        Ok(Response::new(GetContextResponse {
-            turns: self.history.to_vec(),
+        let rest = v1::GetContextResponse {
             session: Some(self.session(request.session_id, last_seq)),
             report: Some(ContextReport::clone(&self.report)),
-            ..GetContextResponse::default()
+            ..v1::GetContextResponse::default()
+        };
+        Ok(Response::new(GetContextResponse {
+            turns: Box::new(self.history.to_vec()),
+            rest,
         }))
     }
 

@@ -11,7 +11,7 @@ use indicatif::ProgressBar;
 use super::connect::Target;
 use super::daemon::{Server, Settings};
 use super::driver::{Driver, Pick, Work};
-use super::measure::{Length, Measured, Side};
+use super::measure::{Length, Measured, Side, stats};
 use super::mix::Mix;
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, TrafficArgs, Usage, spinner};
@@ -128,6 +128,7 @@ impl Comparison<'_> {
             .iter()
             .map(|plan| Measured {
                 name: plan.name.clone(),
+                first_window_us: None,
                 runs: Vec::new(),
             })
             .collect();
@@ -146,6 +147,7 @@ impl Comparison<'_> {
             for (side, measured) in sides.iter().zip(&mut measured) {
                 let name = &measured.name;
                 spinner.set_message(format!("{name}, run {} of {runs}", run + 1));
+                measured.first_window_us = side.first_window_us;
                 measured.runs.push(side.run(warmup, length).await?);
             }
         }
@@ -208,6 +210,7 @@ impl Comparison<'_> {
         spinner.set_message(format!("filling {}", plan.name));
         self.fill(&driver, plan).await?;
         Ok(Side {
+            first_window_us: first_windows(&driver, plan).await?,
             driver,
             work: plan.work.clone(),
             _server: server,
@@ -236,6 +239,25 @@ impl Comparison<'_> {
             }
         }
     }
+}
+
+/// Asks for the first window of each session, so that no run has any of them, and measures that.
+async fn first_windows(driver: &Driver, plan: &SidePlan) -> Result<Option<f64>> {
+    let Fill::Turns { sessions, .. } = plan.fill else {
+        return Ok(None);
+    };
+    if !matches!(plan.work.mix, Mix::Windows { .. } | Mix::Looks) {
+        return Ok(None);
+    }
+    let work = Work {
+        mix: Mix::Looks,
+        ..plan.work.clone()
+    };
+    let before = stats(driver.target()).await?;
+    driver.fill(work, sessions, sessions).await?;
+    let after = stats(driver.target()).await?;
+    let cpu_seconds = after.cpu_seconds - before.cpu_seconds;
+    Ok(Some(cpu_seconds * 1e6 / sessions as f64))
 }
 
 /// Fills sessions with the same number of turns each, in as few calls as the daemon takes.

@@ -28,6 +28,8 @@ pub(crate) struct Side {
     pub(crate) driver: Driver,
     /// What it has to do.
     pub(crate) work: Work,
+    /// CPU of the first window of a session that was only filled, in microseconds.
+    pub(crate) first_window_us: Option<f64>,
     /// Its process, where it is our own.
     pub(crate) _server: Option<Server>,
 }
@@ -50,6 +52,9 @@ pub(crate) struct Run {
 pub(crate) struct Measured {
     /// What the report calls it.
     pub(crate) name: String,
+    /// CPU of the first window of a session, before all runs, in microseconds: all of its turns are
+    /// counted for it, as after a restart.
+    pub(crate) first_window_us: Option<f64>,
     /// One by one.
     pub(crate) runs: Vec<Run>,
 }

@@ -218,6 +218,14 @@ impl Report {
                 print(&format!("\nerrors of {}: {errors}", server.name))?;
             }
         }
+        for server in measured {
+            if let Some(us) = server.first_window_us {
+                let name = &server.name;
+                print(&format!(
+                    "first window of a session, {name}: {us:.0} µs of CPU, in no run"
+                ))?;
+            }
+        }
         if let [this, .., that] = measured {
             print(&format!("\n{}", output::text(runs(this, that))))?;
             print(&format!("\n{} to {}:", this.name, that.name))?;
@@ -414,6 +422,7 @@ fn server_json(server: &Measured) -> Value {
     let mut object = json!({
         "name": server.name,
         "calls": server.calls(),
+        "first_window_cpu_us": server.first_window_us,
         "calls_per_second": server.rate(),
         "cpu_us_per_call": server.cpu_us(),
         "latency": latency(&all),
@@ -477,6 +486,7 @@ mod tests {
             stats: Default::default(),
         };
         Measured {
+            first_window_us: None,
             name: name.to_owned(),
             runs: runs.iter().map(run).collect(),
         }

@@ -32,6 +32,8 @@ pub struct History {
     /// What the caps count: the tail and the pinned turns, not the anchor.
     capped: Totals,
     aside: Option<Box<Aside>>,
+    /// See [`View::reshaped`].
+    reshaped: u64,
 }
 
 /// What only histories with pins or tool calls need.
@@ -125,8 +127,11 @@ impl History {
 
     fn set_held(&mut self, seqs: impl IntoIterator<Item = u64>, is_held: bool) {
         for seq in seqs {
-            if let Some(record) = self.find_mut(seq) {
-                record.held = is_held;
+            let Some(record) = self.find_mut(seq) else {
+                continue;
+            };
+            if std::mem::replace(&mut record.held, is_held) != is_held {
+                self.reshaped += 1;
             }
         }
     }
@@ -261,6 +266,7 @@ impl History {
 
     /// Notes which turns have the mark of their session.
     pub(crate) fn note_mark(&mut self, mark: Mark) {
+        self.reshaped += 1;
         let aside = self.aside.iter_mut();
         let aside = aside.flat_map(|aside| aside.pinned.iter_mut().chain(&mut aside.preamble));
         let all = self.anchor.iter_mut().chain(&mut self.tail).chain(aside);
@@ -358,11 +364,13 @@ impl History {
     fn place(&mut self, mut record: TurnRecord, results: &[Box<str>], targets: &[Target]) {
         if self.anchor.is_none() && record.role == Role::User && record.stands_alone() {
             self.anchor = Some(record);
+            self.reshaped += 1;
             return;
         }
         for (id, target) in results.iter().zip(targets) {
             match *target {
                 Target::Use(use_seq) => {
+                    self.reshaped += u64::from(self.is_abandoned(use_seq));
                     record.note_answers(use_seq);
                     if let Some(caller) = self.find_mut(use_seq) {
                         caller.note_answered(id, record.seq);
@@ -378,6 +386,15 @@ impl History {
         }
         self.capped = self.capped.plus(record.totals());
         self.tail.push_back(record);
+    }
+
+    /// True where a turn that is none of its results follows a call.
+    fn is_abandoned(&self, use_seq: u64) -> bool {
+        let start = self.tail.partition_point(|record| record.seq <= use_seq);
+        let apart = self.pinned().iter().chain(self.preamble());
+        let apart = apart.chain(&self.anchor);
+        let mut later = apart.chain(self.tail.range(start..));
+        later.any(|later| later.seq > use_seq && !later.answers().contains(&use_seq))
     }
 
     fn close_call(&mut self, id: &str, use_seq: u64) {
@@ -403,6 +420,7 @@ impl History {
     fn pass_held_front(&mut self) {
         if let Some(front) = self.tail.pop_front() {
             self.aside.get_or_insert_default().pinned.push(front);
+            self.reshaped += 1;
             self.forget_holes_before_tail();
         }
     }
@@ -418,6 +436,7 @@ impl History {
         if let Some(front) = self.tail.pop_front() {
             self.capped = self.capped.minus(front.totals());
             self.aside.get_or_insert_default().preamble.push(front);
+            self.reshaped += 1;
             self.forget_holes_before_tail();
         }
     }
@@ -439,11 +458,13 @@ impl History {
     /// Takes a turn out of the tail or the pinned ones.
     fn take(&mut self, seq: u64) -> Option<TurnRecord> {
         if let Some(index) = self.pinned_index(seq) {
+            self.reshaped += 1;
             return Some(self.aside.as_mut()?.pinned.remove(index));
         }
         let index = self.tail.binary_search_by_key(&seq, TurnRecord::seq).ok()?;
         if index > 0 {
             self.aside.get_or_insert_default().holes.insert(seq);
+            self.reshaped += 1;
         }
         self.tail.remove(index)
     }

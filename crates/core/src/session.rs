@@ -201,7 +201,8 @@ impl Session {
         let keys = self.keys.as_ref().map_or(0, |keys| keys.len());
         let state = self.state.as_ref().map_or(0, |state| state.json.len());
         let summary = self.compacting.as_ref().map_or(0, |it| it.text_bytes());
-        let beside = keys as u64 * KEY_BYTES + (state + summary) as u64;
+        let windows = self.windows.as_ref().map_or(0, |it| it.kept_bytes());
+        let beside = keys as u64 * KEY_BYTES + (state + summary + windows) as u64;
         totals.bytes + totals.turns * TURN_BYTES + beside
     }
 
@@ -268,6 +269,9 @@ impl Session {
 
         self.head.last_access = now.steady;
         self.head.last_seq += turns.len() as u64;
+        if let Some(windows) = self.windows.as_mut().filter(|_| dropped_turns > 0) {
+            windows.release(&self.history, self.head.last_seq);
+        }
         self.head.totals = self.history.totals();
         self.head.partial = command.partial;
         let subject = command.subject.clone();

@@ -17,6 +17,7 @@ mod content;
 mod counts;
 mod cut;
 mod items;
+mod kept;
 mod memory;
 mod plan;
 mod reduce;
@@ -41,6 +42,7 @@ use crate::turn::Turn;
 pub use counts::ScaleId;
 pub use cut::{Cut, CutKey, Excerpt, Found, How, Reduced, Shown};
 pub use items::Overheads;
+pub use kept::WindowTurns;
 pub use memory::{SavedCut, Windows};
 pub use plan::{NextCut, Window, WindowTurn, overheads};
 pub use report::{Blocks, Omission, OmissionReason, Report};
@@ -132,13 +134,8 @@ impl Ask<'_> {
     }
 
     /// Counted tokens as the provider charges them.
-    #[allow(clippy::cast_possible_truncation)]
     fn shown(&self, tokens: u64) -> u64 {
-        if self.factor == 1.0 {
-            tokens
-        } else {
-            (tokens as f64 * self.factor) as u64
-        }
+        kept::charged(tokens, self.factor)
     }
 }
 

@@ -57,7 +57,7 @@ pub use hooks::{
 };
 pub use journal::{Durability, JournalConfig};
 pub use machine::{Machine, Stopwatch, SystemMachine, new_mark_secret};
-pub use memoird_core::window::WindowTurn;
+pub use memoird_core::window::{WindowTurn, WindowTurns};
 pub use memoird_store::{EraseTarget, JournalRange};
 pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use model_fault::{FaultKind, ModelFault};

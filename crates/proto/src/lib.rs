@@ -15,6 +15,9 @@ pub mod v1 {
     include!(concat!(env!("OUT_DIR"), "/plain/memoird.v1.rs"));
 }
 
+#[cfg(feature = "server")]
+mod context;
+
 /// The contract as the server speaks it: a trait of every service, and the same
 /// messages but for replies whose turns are bytes that were encoded when they arrived.
 #[cfg(feature = "server")]
@@ -26,6 +29,7 @@ pub mod v1 {
     clippy::pedantic
 )]
 pub mod spliced {
+    pub use super::context::{EncodedTurns, GetContextResponse};
     pub use super::v1::*;
 
     include!(concat!(env!("OUT_DIR"), "/spliced/memoird.v1.rs"));

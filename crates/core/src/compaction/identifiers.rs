@@ -45,7 +45,7 @@ pub struct Identifier<'a> {
 
 impl Identifier<'_> {
     /// Where it stands in the text that it was found in, in bytes.
-    pub(super) fn range_in(&self, text: &str) -> Range<usize> {
+    pub fn range_in(&self, text: &str) -> Range<usize> {
         let start = self.text.as_ptr().addr() - text.as_ptr().addr();
         start..start + self.text.len()
     }

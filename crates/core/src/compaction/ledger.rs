@@ -48,9 +48,7 @@ pub struct Entry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Said<'a> {
     /// The turn.
-    pub seq: u64,
-    /// Whose.
-    pub role: Role,
+    pub turn: &'a TranscriptTurn,
     /// The piece.
     pub text: &'a str,
     /// True where it is the first thing that the assistant says after a call that changed
@@ -211,8 +209,7 @@ impl<'a> Reading<'a> {
         }
         let is_assistant = turn.role == Role::Assistant;
         self.said.push(Said {
-            seq: turn.seq,
-            role: turn.role,
+            turn,
             text,
             tells_change: is_assistant && std::mem::take(&mut self.tells_change),
             tells_result: is_assistant && std::mem::take(&mut self.tells_result),

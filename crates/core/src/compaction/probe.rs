@@ -32,18 +32,21 @@ impl Probe {
     /// - a call that changed something, where something that it named stands in a line with a word
     ///   of its tool's name.
     pub fn of(span: &[TranscriptTurn], left: &[&str]) -> Self {
-        let left = Left::new(left);
+        let numbers = numbers(span);
+        let changes = Ledger::of(span).entries;
+        let changes = changes.iter().filter(|entry| entry.is_change);
+        let changes: Vec<(&str, Vec<&str>)> = changes.filter_map(named).collect();
+        let wanted = span.iter().flat_map(TranscriptTurn::identifiers);
+        let wanted = wanted.map(|found| found.text);
+        let wanted = wanted.chain(numbers.iter().map(|(_, number)| number.as_str()));
+        let wanted = wanted.chain(changes.iter().flat_map(|(_, named)| named.iter().copied()));
+        let left = Left::new(left, wanted);
         let mut probe = Self::default();
         probe.identifiers(span, &left, |_| true, true);
-        probe.numbers(span, |label, number| {
-            left.tells(number, &|near| names(near, label))
-        });
-        let changes = Ledger::of(span).entries;
-        for (tool, named) in changes
-            .iter()
-            .filter(|entry| entry.is_change)
-            .filter_map(named)
-        {
+        for (label, number) in &numbers {
+            probe.add(left.tells(number, &|near| names(near, label)));
+        }
+        for (tool, named) in changes {
             let is_told = named
                 .iter()
                 .any(|name| left.tells(name, &|near| names(near, tool)));
@@ -59,10 +62,16 @@ impl Probe {
         left: &[&str],
         is_meant: impl Fn(Kind) -> bool,
     ) -> Self {
-        let left = Left::new(left);
+        let numbers = numbers(span);
+        let wanted = span.iter().flat_map(TranscriptTurn::identifiers);
+        let wanted = wanted.map(|found| found.text);
+        let wanted = wanted.chain(numbers.iter().map(|(_, number)| number.as_str()));
+        let left = Left::new(left, wanted);
         let mut probe = Self::default();
         probe.identifiers(span, &left, is_meant, false);
-        probe.numbers(span, |_, number| left.holds(number));
+        for (_, number) in &numbers {
+            probe.add(left.holds(number));
+        }
         probe
     }
 
@@ -89,21 +98,6 @@ impl Probe {
         }
     }
 
-    fn numbers(&mut self, span: &[TranscriptTurn], is_told: impl Fn(&str, &str) -> bool) {
-        let mut seen: HashSet<String> = span
-            .iter()
-            .flat_map(TranscriptTurn::identifiers)
-            .map(|found| found.text.to_owned())
-            .collect();
-        for result in span.iter().flat_map(TranscriptTurn::result_texts) {
-            for (label, number) in labelled_numbers(result).into_iter().take(LABELLED_MAX) {
-                if seen.insert(number.clone()) {
-                    self.add(is_told(&label, &number));
-                }
-            }
-        }
-    }
-
     /// True when nothing is lost.
     pub fn is_whole(&self) -> bool {
         self.found == self.identifiers
@@ -118,20 +112,41 @@ impl Probe {
     }
 }
 
-/// An index of the words of texts: each text is read once, and an identifier is looked for
-/// only where the rarest of its words stands.
+/// The numbers with a label of a span's results that are no identifiers, each once.
+fn numbers(span: &[TranscriptTurn]) -> Vec<(String, String)> {
+    let known = span.iter().flat_map(TranscriptTurn::identifiers);
+    let mut seen: HashSet<String> = known.map(|found| found.text.to_owned()).collect();
+    let results = span.iter().flat_map(TranscriptTurn::result_texts);
+    let found = results.flat_map(|result| labelled_numbers(result).into_iter().take(LABELLED_MAX));
+    found
+        .filter(|(_, number)| seen.insert(number.clone()))
+        .collect()
+}
+
+/// An index of those words of texts that are wanted: each text is read once, and an identifier is
+/// looked for only where the rarest of its words stands.
 pub(super) struct Left<'a> {
     texts: &'a [&'a str],
-    /// For each word the texts and offsets where it stands.
+    /// For each word that is wanted the texts and offsets where it stands.
     offsets: HashMap<&'a str, Vec<(usize, usize)>>,
 }
 
 impl<'a> Left<'a> {
-    pub(super) fn new(texts: &'a [&'a str]) -> Self {
-        let mut offsets: HashMap<&str, Vec<(usize, usize)>> = HashMap::new();
+    pub(super) fn new(texts: &'a [&'a str], wanted: impl Iterator<Item = &'a str>) -> Self {
+        let wanted = wanted.flat_map(words).map(|(_, word)| (word, Vec::new()));
+        let mut offsets: HashMap<&str, Vec<(usize, usize)>> = wanted.collect();
+        // Most words are not wanted, which their first bytes tell.
+        let mut begins = [false; 256];
+        for word in offsets.keys() {
+            begins[usize::from(word.as_bytes()[0])] = true;
+        }
         for (number, text) in texts.iter().enumerate() {
             for (offset, word) in words(text) {
-                offsets.entry(word).or_default().push((number, offset));
+                if begins[usize::from(word.as_bytes()[0])]
+                    && let Some(offsets) = offsets.get_mut(word)
+                {
+                    offsets.push((number, offset));
+                }
             }
         }
         Self { texts, offsets }

@@ -154,13 +154,27 @@ impl TranscriptTurn {
 
     /// The identifiers of its text, in their order.
     pub fn identifiers(&self) -> impl Iterator<Item = Identifier<'_>> {
-        let found = self.identifiers.get_or_init(|| {
+        self.identifiers_in(&self.text)
+    }
+
+    /// Those that stand in a piece of its text.
+    pub fn identifiers_in<'a>(&'a self, piece: &'a str) -> impl Iterator<Item = Identifier<'a>> {
+        let all = self.identifiers.get_or_init(|| {
             let found = identifiers(&self.text).into_iter();
             found
                 .map(|one| (one.range_in(&self.text), one.kind))
                 .collect()
         });
-        found.iter().map(|(range, kind)| Identifier {
+        let start = piece
+            .as_ptr()
+            .addr()
+            .saturating_sub(self.text.as_ptr().addr());
+        let end = start + piece.len();
+        let first = all.partition_point(|(range, _)| range.start < start);
+        let inside = all[first..]
+            .iter()
+            .take_while(move |(range, _)| range.end <= end);
+        inside.map(|(range, kind)| Identifier {
             text: &self.text[range.clone()],
             kind: *kind,
         })

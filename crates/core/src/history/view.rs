@@ -107,6 +107,12 @@ impl<'a> View<'a> {
         self.history.front_seq(self.last_seq)
     }
 
+    /// How often something happened to turns that is neither a new one at the end nor a unit that
+    /// leaves at the front: what was put together before is then put together anew.
+    pub(crate) fn reshaped(&self) -> u64 {
+        self.history.reshaped
+    }
+
     /// A turn that windows may show.
     pub(crate) fn record(&self, seq: u64) -> Option<&'a TurnRecord> {
         let by_seq = |record: &&TurnRecord| record.seq.cmp(&seq);

@@ -23,6 +23,8 @@ pub(super) struct Counts {
     apart: BTreeMap<u64, u32>,
     /// Where the history's tail begins: earlier turns stand apart.
     front: u64,
+    /// How often a count was added or changed that is not of a turn after all others.
+    pub(super) recounts: u64,
 }
 
 impl Counts {
@@ -35,6 +37,7 @@ impl Counts {
             tail_tokens: 0,
             apart: BTreeMap::new(),
             front: view.front_seq(),
+            recounts: 0,
         }
     }
 
@@ -51,9 +54,11 @@ impl Counts {
     pub(super) fn put(&mut self, seq: u64, tokens: u64) {
         let tokens = u32::try_from(tokens.max(1)).unwrap_or(u32::MAX);
         if seq < self.front {
-            self.apart.insert(seq, tokens);
+            let before = self.apart.insert(seq, tokens);
+            self.recounts += u64::from(before != Some(tokens));
             return;
         }
+        let is_next = seq >= self.base + self.tail.len() as u64;
         while seq < self.base {
             self.tail.push_front(0);
             self.base -= 1;
@@ -63,6 +68,7 @@ impl Counts {
             self.tail.push_back(0);
         }
         let before = std::mem::replace(&mut self.tail[index], tokens);
+        self.recounts += u64::from(!is_next && before != tokens);
         self.tail_tokens = self.tail_tokens + u64::from(tokens) - u64::from(before);
     }
 

@@ -8,6 +8,7 @@ use crate::turn::{Part, PartKind, Turn};
 use super::block::Block;
 use super::counts::Counts;
 use super::cut::{Cut, Excerpt, Shown};
+use super::kept::{Front, Kept};
 
 /// One turn of a window.
 #[derive(Clone, Copy, Debug)]
@@ -74,10 +75,12 @@ pub struct Overheads {
 /// A window put together.
 #[derive(Debug, Default)]
 pub(super) struct Composed<'a> {
+    /// What stands before the items as it did in the window before, the summary included.
+    pub(super) kept: Option<Kept>,
     pub(super) items: Vec<Item<'a>>,
-    /// Of all items, and of the summary.
+    /// Of all items, of the summary, and of what is kept.
     pub(super) tokens: u64,
-    /// Before which item the summary stands, where there is one.
+    /// Before which item the summary stands, where there is one and nothing is kept.
     pub(super) block_at: usize,
     /// Before which item something has left that the cut would show.
     pub(super) lost_at: Option<usize>,
@@ -86,9 +89,12 @@ pub(super) struct Composed<'a> {
     pub(super) tail_turns: u64,
     /// False when a unit would be torn apart: the cut does not hold any more.
     pub(super) is_whole: bool,
-    /// True when turns between the first of the generation and the last one here are not
-    /// shown, or not in the order in which they were said.
-    pub(super) has_gaps: bool,
+    /// The runs of turns before the last one here that are not shown, ascending: first and last.
+    pub(super) gaps: Vec<(u64, u64)>,
+    /// The last turn of it, shown or not; 0 where it has none.
+    pub(super) last: u64,
+    /// What the next window may go on from.
+    pub(super) front: Front,
 }
 
 impl Composed<'_> {
@@ -101,20 +107,17 @@ impl Composed<'_> {
 impl<'a> Composer<'a> {
     /// Puts the window of a cut together.
     pub(super) fn compose(&self, cut: &Cut) -> Composed<'a> {
-        let mut draft = Draft {
-            composer: self,
-            cut,
-            out: Composed {
-                is_whole: true,
-                ..Composed::default()
-            },
-            last: 0,
-            gap: 0,
-            has_lost: false,
-            ahead: Vec::new(),
-        };
+        self.compose_behind(cut, None)
+    }
+
+    /// The same behind what the window before has kept, where that still holds.
+    pub(super) fn compose_behind(&self, cut: &Cut, kept: Option<Kept>) -> Composed<'a> {
+        let kept = kept.filter(|kept| kept.basis.holds(self, cut));
+        let mut draft = Draft::behind(self, cut, kept);
+        let last = draft.last;
         let mut apart = self.apart(cut).into_iter().peekable();
-        if let Some(block) = self.block {
+        while apart.next_if(|record| record.seq <= last).is_some() {}
+        if let Some(block) = self.block.filter(|_| draft.out.kept.is_none()) {
             let leads =
                 |record: &&TurnRecord| record.seq <= block.through_seq() && self.view.leads(record);
             while let Some(leading) = apart.next_if(leads) {
@@ -123,7 +126,7 @@ impl<'a> Composer<'a> {
             draft.out.block_at = draft.out.items.len();
             draft.out.tokens += block.tokens();
         }
-        let tail = self.view.tail_from(cut.seq);
+        let tail = self.view.tail_from(cut.seq.max(last + 1));
         draft.out.items.reserve(tail.size_hint().0 + apart.len());
         let is_plain = cut.holes.is_empty();
         for record in tail {
@@ -131,11 +134,13 @@ impl<'a> Composer<'a> {
                 draft.put(first);
             }
             if is_plain || self.shows_of_tail(cut, record) {
-                draft.out.tail_turns += 1;
                 draft.put(record);
+                draft.out.tail_turns += 1;
             }
         }
         apart.for_each(|record| draft.put(record));
+        draft.out.last = draft.last;
+        draft.out.front = draft.settled.unwrap_or_else(|| draft.front());
         draft.out
     }
 
@@ -252,9 +257,50 @@ struct Draft<'d, 'a> {
     has_lost: bool,
     /// Results that were put ahead of their place, and whether something of them is left.
     ahead: Vec<(u64, bool)>,
+    /// True from a call on whose results have not all come, and which nothing but these follows.
+    waits: bool,
+    /// How far it was put together before what later turns may still change.
+    settled: Option<Front>,
 }
 
-impl<'a> Draft<'_, 'a> {
+impl<'d, 'a> Draft<'d, 'a> {
+    fn behind(composer: &'d Composer<'a>, cut: &'d Cut, mut kept: Option<Kept>) -> Self {
+        let gaps = kept.as_mut().map(|kept| std::mem::take(&mut kept.gaps));
+        let front = kept.as_ref().map(|kept| kept.front).unwrap_or_default();
+        Self {
+            composer,
+            cut,
+            out: Composed {
+                kept,
+                tokens: front.tokens,
+                turns: front.turns,
+                tail_turns: front.tail_turns,
+                is_whole: true,
+                gaps: gaps.unwrap_or_default(),
+                ..Composed::default()
+            },
+            last: front.last,
+            gap: 0,
+            has_lost: false,
+            ahead: Vec::new(),
+            waits: false,
+            settled: None,
+        }
+    }
+
+    /// All that was put together so far.
+    fn front(&self) -> Front {
+        let out = &self.out;
+        Front {
+            items: out.items.len(),
+            gaps: out.gaps.len(),
+            last: self.last,
+            tokens: out.tokens,
+            turns: out.turns,
+            tail_turns: out.tail_turns,
+        }
+    }
+
     /// Puts the next turn, with its results.
     fn put(&mut self, record: &'a TurnRecord) {
         // Nearly all turns are like this one: nothing is left out before it, nothing is tied
@@ -266,7 +312,14 @@ impl<'a> Draft<'_, 'a> {
             self.push(record, Kind::Whole, self.composer.tokens(record));
             return;
         }
+        let front = self.front();
+        self.settled.get_or_insert(front);
         self.put_with_care(record);
+        let is_open = record.open_uses().next().is_some();
+        self.waits |= is_open && self.composer.abandoned_since(record).is_none();
+        if self.gap == 0 && self.ahead.is_empty() && !self.waits {
+            self.settled = None;
+        }
     }
 
     fn put_with_care(&mut self, record: &'a TurnRecord) {
@@ -298,11 +351,6 @@ impl<'a> Draft<'_, 'a> {
         answers.dedup();
         let mut next = record.seq + 1;
         let mut split = None;
-        // They may stand ahead of turns that were said before them.
-        self.out.has_gaps |= !answers
-            .iter()
-            .copied()
-            .eq(next..next + answers.len() as u64);
         for answer in answers {
             let result = self.composer.view.record(answer);
             let Some(result) = result.filter(|_| self.shows(answer)) else {
@@ -354,7 +402,7 @@ impl<'a> Draft<'_, 'a> {
         if first == end {
             return;
         }
-        self.out.has_gaps = true;
+        self.out.gaps.push((first, end - 1));
         // What the summary stands for is not left out.
         let summarized = self.composer.through_seq();
         self.gap += end.saturating_sub(first.max(summarized + 1));

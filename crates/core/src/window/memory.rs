@@ -12,6 +12,7 @@ use super::block::Block;
 use super::counts::{Counts, ScaleId};
 use super::cut::{Cut, CutKey};
 use super::items::Composer;
+use super::kept::Kept;
 use super::plan::{Last, NextCut, Planned, Sent, Summaries, Window, next_cut, plan};
 use super::{Ask, Policy};
 
@@ -55,6 +56,8 @@ struct Entry {
     key: CutKey,
     cut: Cut,
     sent: Option<Sent>,
+    /// The front of that window, where the next one can go on from it.
+    kept: Option<Kept>,
     /// Tokens of the last window as counted, until what it was charged is known.
     uncharged: Option<u64>,
     /// The last window that a charge is known of: its tokens as counted, and as charged.
@@ -68,6 +71,7 @@ impl Windows {
             key: saved.key,
             cut: saved.cut,
             sent: None,
+            kept: None,
             uncharged: None,
             charged: None,
         };
@@ -80,7 +84,24 @@ impl Windows {
     /// Turns have left that nothing but an operator makes leave: what was sent is not known
     /// any more.
     pub(crate) fn forget_sent(&mut self) {
-        self.cuts.iter_mut().for_each(|entry| entry.sent = None);
+        for entry in &mut self.cuts {
+            (entry.sent, entry.kept) = (None, None);
+        }
+    }
+
+    /// Turns have left the history: what windows keep of them leaves memory.
+    pub(crate) fn release(&mut self, history: &History, last_seq: u64) {
+        let view = history.view(last_seq);
+        for entry in &mut self.cuts {
+            let cut = &entry.cut;
+            entry.kept.take_if(|kept| !kept.basis.has_all(&view, cut));
+        }
+    }
+
+    /// Bytes of memory of what windows keep, beside the turns themselves.
+    pub(crate) fn kept_bytes(&self) -> usize {
+        let kept = self.cuts.iter().filter_map(|entry| entry.kept.as_ref());
+        kept.map(Kept::bytes).sum()
     }
 
     /// The cuts to be written, where a store does not know them; from then on it does.
@@ -114,15 +135,26 @@ impl Windows {
         let index = self.counts.iter().position(|counts| counts.scale == scale);
         let mut counts = match index {
             Some(index) => self.counts.remove(index),
-            None => Counts::new(scale, &view),
+            None => {
+                self.forget_kept(scale);
+                Counts::new(scale, &view)
+            }
         };
         if self.counts.len() >= SCALES_MAX {
-            self.counts.remove(0);
+            let oldest = self.counts.remove(0);
+            self.forget_kept(oldest.scale);
         }
         counts.forget(&view);
         let missing = counts.missing(&view, budget);
         self.counts.push(counts);
         missing
+    }
+
+    /// What was kept with counts on this scale does not hold with others.
+    fn forget_kept(&mut self, scale: ScaleId) {
+        for entry in &mut self.cuts {
+            entry.kept.take_if(|kept| kept.basis.is_on(scale));
+        }
     }
 
     /// What a store is told of a use at this moment.
@@ -171,20 +203,21 @@ impl Windows {
         summary: Option<&Arc<Summary>>,
         ask: &Ask<'_>,
     ) -> Result<Window, CoreError> {
+        let kept = self.take_kept(ask);
         let planned = self.look(
             history,
             last_seq,
             summary,
             ask,
             |composer, summaries, last| {
-                match plan(composer, summaries, last, ask) {
+                match plan(composer, summaries, last, kept, ask) {
                     // A smaller model may have no room for it. The turns said now matter more.
                     Err(CoreError::CurrentTurnTooLarge { .. }) if summaries.newest.is_some() => {
                         let without = Summaries {
                             newest: None,
                             ..summaries
                         };
-                        let mut planned = plan(composer, without, last, ask)?;
+                        let mut planned = plan(composer, without, last, None, ask)?;
                         planned.window.report.degraded = true;
                         let note = "there is no room for the summary of the oldest turns";
                         planned.window.report.notes.push(note.to_owned());
@@ -194,11 +227,19 @@ impl Windows {
                 }
             },
         );
-        let Planned { window, cut } = planned?;
+        let Planned { window, cut, kept } = planned?;
         if ask.keep {
-            self.remember(cut, last_seq, &window, ask);
+            self.remember(cut, kept, last_seq, &window, ask);
         }
         Ok(window)
+    }
+
+    /// The front of the window before. It is taken where it will be replaced, so that it grows
+    /// where it is.
+    fn take_kept(&mut self, ask: &Ask<'_>) -> Option<Kept> {
+        let index = self.index(ask)?;
+        let kept = &mut self.cuts[index].kept;
+        if ask.keep { kept.take() } else { kept.clone() }
     }
 
     /// What the next cut would do if it were made now; `None` where windows slide.
@@ -289,7 +330,14 @@ impl Windows {
         made
     }
 
-    fn remember(&mut self, cut: Cut, last_seq: u64, window: &Window, ask: &Ask<'_>) {
+    fn remember(
+        &mut self,
+        cut: Cut,
+        kept: Option<Kept>,
+        last_seq: u64,
+        window: &Window,
+        ask: &Ask<'_>,
+    ) {
         let index = self.index(ask);
         if self.cuts.len() >= CUTS_MAX && index.is_none() {
             // A cut that is forgotten here must not come back with a restart.
@@ -316,9 +364,23 @@ impl Windows {
                 last_seq,
                 fixed_digest: ask.fixed_digest,
             }),
+            kept,
             uncharged: Some(window.counted.saturating_add_signed(-ask.learnt)),
             charged,
         });
+    }
+
+    /// From now on no window goes on from the one before.
+    #[cfg(test)]
+    pub(super) fn forget_all_kept(&mut self) {
+        self.cuts.iter_mut().for_each(|entry| entry.kept = None);
+    }
+
+    /// How many turns of the last window the next one goes on from.
+    #[cfg(test)]
+    pub(super) fn kept_turns(&self) -> usize {
+        let kept = self.cuts.last().and_then(|entry| entry.kept.as_ref());
+        kept.map_or(0, |kept| kept.sums.turns)
     }
 
     /// True when it has a cut for these, whole or not.

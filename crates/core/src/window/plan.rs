@@ -10,6 +10,7 @@ use crate::turn::Turn;
 use super::block::Block;
 use super::cut::{Cut, Found, Reduced};
 use super::items::{Composed, Composer, Item, Kind, Overheads};
+use super::kept::{Basis, Kept, Sums, WindowTurns};
 use super::report::{Blocks, Omission, OmissionReason, Report};
 use super::{Ask, Policy, block, choose, content, words};
 
@@ -17,7 +18,7 @@ use super::{Ask, Policy, block, choose, content, words};
 #[derive(Clone, Debug)]
 pub struct Window {
     /// What the model sees, in order.
-    pub turns: Vec<WindowTurn>,
+    pub turns: WindowTurns,
     /// Indices of turns after which a provider's cache may break, ascending: the end of what
     /// outlives a cut, the end of what was sent before, the end.
     pub cache_breakpoints: Vec<usize>,
@@ -42,7 +43,7 @@ pub struct Window {
 pub struct WindowTurn {
     /// Encoded; as it arrived unless a rule shows it in other words.
     pub content: Arc<[u8]>,
-    /// Its tokens.
+    /// Its tokens, as counted.
     pub tokens: u64,
 }
 
@@ -73,10 +74,11 @@ impl Window {
     }
 }
 
-/// A window that was decided, and the cut that it came from.
+/// A window that was decided, the cut that it came from, and what the next one can go on from.
 pub(super) struct Planned {
     pub(super) window: Window,
     pub(super) cut: Cut,
+    pub(super) kept: Option<Kept>,
 }
 
 /// Tokens of what memoird itself says, on a scale.
@@ -140,7 +142,7 @@ pub(super) fn next_cut(
     if matches!(ask.policy, Policy::SlidingWindow { .. }) {
         return Ok(None);
     }
-    let now = decide(*composer, summaries, last, ask)?;
+    let now = decide(*composer, summaries, last, None, ask)?;
     let newest = Composer {
         block: summaries.newest,
         ..*composer
@@ -185,7 +187,8 @@ impl<'a> Decided<'a> {
     }
 }
 
-/// Plans a window after another one. The composer shows no summary yet.
+/// Plans a window after another one, of which the front may be kept. The composer shows no
+/// summary yet.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
@@ -193,9 +196,10 @@ pub(super) fn plan(
     composer: &Composer<'_>,
     summaries: Summaries<'_>,
     last: Last<'_>,
+    kept: Option<Kept>,
     ask: &Ask<'_>,
 ) -> Result<Planned, CoreError> {
-    let decided = decide(*composer, summaries, last, ask)?;
+    let decided = decide(*composer, summaries, last, kept, ask)?;
     Ok(finish(decided, summaries, last, ask))
 }
 
@@ -203,6 +207,7 @@ fn decide<'a>(
     composer: Composer<'a>,
     summaries: Summaries<'a>,
     last: Last<'_>,
+    mut kept: Option<Kept>,
     ask: &Ask<'_>,
 ) -> Result<Decided<'a>, CoreError> {
     if let Policy::SlidingWindow { turns } = ask.policy {
@@ -218,6 +223,7 @@ fn decide<'a>(
     let is_roomy = cut.budget > 0 && ask.budget >= cut.budget.saturating_add(cut.budget / 4);
     if is_roomy || summaries.must_show_newest(last) {
         cut = block::fresh(&newest);
+        kept = None;
     }
     let is_newest = cut.summary == number(summaries.newest);
     let block = if is_newest {
@@ -227,7 +233,7 @@ fn decide<'a>(
     };
     let now = Composer { block, ..composer };
     content::remake(&now, &mut cut, ask);
-    let composed = now.compose(&cut);
+    let composed = now.compose_behind(&cut, kept);
     let is_small = ask.fixed + composed.tokens <= ask.watermark();
     if is_small && holds(now.view, &cut, &composed, ask) && (is_newest || !cut.leaves_out_any()) {
         look_ahead(&now, &newest, &mut cut, &composed, ask);
@@ -337,14 +343,15 @@ fn is_exchange_alone(view: &View<'_>, cut: &Cut) -> bool {
 
 /// Fetches the contents and says why.
 fn finish(
-    decided: Decided<'_>,
+    mut decided: Decided<'_>,
     summaries: Summaries<'_>,
     last: Last<'_>,
     ask: &Ask<'_>,
 ) -> Planned {
-    let composer = &decided.composer;
+    let kept = decided.composed.kept.take();
     let stable = stable_items(&decided, summaries, last);
-    let laid = Laid::out(composer, &decided, stable, ask);
+    let composer = &decided.composer;
+    let laid = Laid::out(composer, &decided, kept, stable, ask);
     // Who only looks does not know the bot's prompts.
     let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
     let is_first = last.sent.is_none_or(has_other_prompts);
@@ -360,11 +367,14 @@ fn finish(
         model: ask.model.to_owned(),
         budget: ask.model_budget,
         input_budget: ask.input_budget,
-        blocks: laid.blocks,
+        blocks: laid.blocks(ask),
         turns_included: small(included),
         turns_omitted: small(composer.view.turns().saturating_sub(included)),
         results_trimmed: small(cut.reduced.values().map(results).sum()),
-        stable_prefix_tokens: if is_first { 0 } else { laid.stable_tokens },
+        stable_prefix_tokens: match is_first {
+            true => 0,
+            false => laid.shown(laid.stable.counted, ask),
+        },
         token_factor: ask.factor,
         token_margin: ask.margin,
         policy: ask.policy,
@@ -374,105 +384,150 @@ fn finish(
         summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
     report.explain(cut, ask.shown(ask.budget));
-    let sent_tokens = laid.counted - (ask.fixed - ask.memories);
     let newly = cut.reduced.iter();
     let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
+    let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
     let window = Window {
         cache_breakpoints: laid.breakpoints(),
-        turns: laid.turns,
+        turns: WindowTurns {
+            turns: Arc::clone(&laid.turns),
+            before: laid.before,
+            factor: ask.factor,
+        },
         report,
-        has_new_cut: decided.is_other && !matches!(ask.policy, Policy::SlidingWindow { .. }),
+        has_new_cut: decided.is_other && !is_sliding,
         newly_reduced: newly.map(|(_, reduced)| results(reduced)).sum(),
-        tokens_saved: composer.view.tokens().saturating_sub(sent_tokens),
-        counted: laid.counted,
+        tokens_saved: composer.view.tokens().saturating_sub(laid.sums.counted),
+        counted: laid.before + laid.sums.counted,
         ready_saves: ready.map_or(0, |(_, saves)| saves),
         is_reword_enough,
     };
+    let Composed {
+        front,
+        mut gaps,
+        is_whole,
+        lost_at,
+        ..
+    } = decided.composed;
+    gaps.truncate(front.gaps);
+    let goes_on = is_whole && lost_at.is_none() && !is_sliding;
     Planned {
         window,
+        kept: goes_on.then(|| Kept {
+            front,
+            gaps,
+            turns: laid.turns,
+            sums: laid.front,
+            basis: Basis::of(&decided.composer),
+        }),
         cut: decided.cut,
     }
 }
 
 /// The turns of a window with their contents, and what they amount to.
 struct Laid {
-    turns: Vec<WindowTurn>,
-    blocks: Blocks,
-    /// Tokens as counted, and as the provider charges them.
-    counted: u64,
-    total: u64,
-    /// Of the part at the front that was sent before.
-    stable_tokens: u64,
-    stable_turns: usize,
-    /// Turns of the part at the front that outlives a cut.
-    head_turns: usize,
+    turns: Arc<Vec<WindowTurn>>,
+    /// Tokens before the first of them, as counted.
+    before: u64,
+    sums: Sums,
+    /// Up to where the next window may go on.
+    front: Sums,
+    /// The part at the front that was sent before.
+    stable: Sums,
 }
 
 impl Laid {
-    /// Fetches the contents; of the items so many, and what stands before them, were sent
-    /// before.
-    fn out(composer: &Composer<'_>, decided: &Decided<'_>, stable: Stable, ask: &Ask<'_>) -> Self {
+    /// Fetches the contents of what stands behind the part that is kept; of the items so many, and
+    /// what stands before them, were sent before.
+    fn out(
+        composer: &Composer<'_>,
+        decided: &Decided<'_>,
+        kept: Option<Kept>,
+        stable: Stable,
+        ask: &Ask<'_>,
+    ) -> Self {
         let Decided { cut, composed, .. } = decided;
         let anchor = composer.view.anchor().map(|anchor| anchor.seq);
-        let counted = ask.fixed - ask.memories;
-        let total = ask.shown(counted);
-        let mut laid = Self {
-            turns: Vec::with_capacity(composed.items.len() + 2),
-            blocks: Blocks {
-                system: total,
-                ..Blocks::default()
-            },
-            counted,
-            total,
-            stable_tokens: total,
-            stable_turns: 0,
-            head_turns: 0,
+        let block = composer.block.filter(|_| kept.is_none());
+        let (mut turns, mut sums) = match kept {
+            Some(kept) => (kept.turns, kept.sums),
+            None => Default::default(),
+        };
+        let mut sent = sums;
+        let mut front = sums;
+        let mut laid = Vec::with_capacity(composed.items.len() + 2);
+        let mut put = |content: Arc<[u8]>, tokens: u64, sums: &mut Sums| {
+            let before = sums.counted;
+            sums.turns += 1;
+            sums.counted += tokens;
+            laid.push(WindowTurn { content, tokens });
+            (before, sums.counted)
         };
         let items = &composed.items;
         for (place, next) in items.iter().map(Some).chain([None]).enumerate() {
-            if let Some(block) = composer.block.filter(|_| place == composed.block_at) {
+            if let Some(block) = block.filter(|_| place == composed.block_at) {
+                sums.summary.0 = sums.counted;
                 for turn in block.turns() {
-                    laid.blocks.summary += laid.push(Arc::clone(&turn.content), turn.tokens, ask);
+                    sums.summary.1 = put(Arc::clone(&turn.content), turn.tokens, &mut sums).1;
                 }
-                laid.note_stable(stable.with_block);
-                laid.head_turns = laid.turns.len();
+                sums.head_turns = sums.turns;
+                if stable.with_block {
+                    sent = sums;
+                }
+            }
+            if place == composed.front.items {
+                front = sums;
             }
             let Some(item) = next else { break };
             let Some(content) = content::content(cut, item, ask) else {
                 continue;
             };
-            let tokens = laid.push(content, item.tokens, ask);
-            match item.is_stored() && Some(item.seq) == anchor {
-                true => laid.blocks.anchor += tokens,
-                false => laid.blocks.tail += tokens,
+            let range = put(content, item.tokens, &mut sums);
+            if item.is_stored() && Some(item.seq) == anchor {
+                sums.anchor = range;
             }
-            laid.note_stable(place < stable.items);
             if item.seq < cut.seq && item.is_stored() {
-                laid.head_turns = laid.turns.len();
+                sums.head_turns = sums.turns;
+            }
+            if place < stable.items {
+                sent = sums;
             }
         }
-        laid
+        let kept_turns = sums.turns - laid.len();
+        if !laid.is_empty() || kept_turns < turns.len() {
+            let turns = Arc::make_mut(&mut turns);
+            turns.truncate(kept_turns);
+            turns.append(&mut laid);
+        }
+        Self {
+            turns,
+            before: ask.fixed - ask.memories,
+            sums,
+            front,
+            stable: sent,
+        }
     }
 
-    /// Puts a turn; gives its tokens. What is said of all turns adds up to what is said of
-    /// the window.
-    fn push(&mut self, content: Arc<[u8]>, counted: u64, ask: &Ask<'_>) -> u64 {
-        self.counted += counted;
-        let tokens = ask.shown(self.counted) - self.total;
-        self.total += tokens;
-        self.turns.push(WindowTurn { content, tokens });
-        tokens
+    /// Counted tokens of the first turns and what stands before them, as the provider charges them.
+    fn shown(&self, counted: u64, ask: &Ask<'_>) -> u64 {
+        ask.shown(self.before + counted)
     }
 
-    fn note_stable(&mut self, is_stable: bool) {
-        if is_stable {
-            self.stable_tokens = self.total;
-            self.stable_turns = self.turns.len();
+    /// What is said of the blocks adds up to what is said of the window.
+    fn blocks(&self, ask: &Ask<'_>) -> Blocks {
+        let of = |(begin, end)| self.shown(end, ask) - self.shown(begin, ask);
+        let (summary, anchor) = (of(self.sums.summary), of(self.sums.anchor));
+        Blocks {
+            system: self.shown(0, ask),
+            summary,
+            anchor,
+            tail: of((0, self.sums.counted)) - summary - anchor,
+            ..Blocks::default()
         }
     }
 
     fn breakpoints(&self) -> Vec<usize> {
-        let ends = [self.head_turns, self.stable_turns, self.turns.len()];
+        let ends = [self.sums.head_turns, self.stable.turns, self.turns.len()];
         let mut breakpoints: Vec<usize> =
             ends.into_iter().filter_map(|n| n.checked_sub(1)).collect();
         breakpoints.sort_unstable();
@@ -554,27 +609,13 @@ fn has_lost_leading(composer: &Composer<'_>, before: &Cut) -> bool {
 
 /// Turns that are left out or shown in other words, in their order.
 fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec<Omission> {
-    let end = composer.view.last_seq + 1;
     let mut all = Vec::new();
-    let items = &composed.items;
-    let mut shown: Vec<u64> = match composed.has_gaps {
-        true => {
-            let stored = items.iter().filter(|item| item.is_stored());
-            stored.map(|item| item.seq).collect()
-        }
-        false => items.last().map(|item| item.seq).into_iter().collect(),
-    };
-    shown.sort_unstable();
-    shown.push(end);
-    let mut next = match composed.has_gaps {
-        true => 1,
-        false => shown[0].min(end),
-    };
-    for seq in shown {
-        if seq > next {
-            all.extend(gap(composer, cut, next, seq - 1));
-        }
-        next = next.max(seq + 1);
+    for &(first, last) in &composed.gaps {
+        all.extend(gap(composer, cut, first, last));
+    }
+    let behind = composed.last + 1;
+    if composed.last > 0 && behind <= composer.view.last_seq {
+        all.extend(gap(composer, cut, behind, composer.view.last_seq));
     }
     all.extend(cut.reduced.iter().map(|(&seq, reduced)| {
         Omission::of(

@@ -5,6 +5,7 @@ mod cuts;
 mod exchange;
 mod generated;
 mod interleaved;
+mod kept;
 mod summaries;
 
 use std::cell::RefCell;
@@ -242,9 +243,18 @@ impl Chat {
             soft_percent: self.soft_percent,
         };
         let summary = self.summary.as_ref();
+        let mut from_nothing = self.windows.clone();
+        from_nothing.forget_all_kept();
         let window = self
             .windows
-            .window(&self.history, self.last_seq, summary, &ask)?;
+            .window(&self.history, self.last_seq, summary, &ask);
+        let from_nothing = from_nothing.window(&self.history, self.last_seq, summary, &ask);
+        assert_eq!(
+            format!("{window:?}"),
+            format!("{from_nothing:?}"),
+            "a window with what was kept, and made from nothing"
+        );
+        let window = window?;
         let turns = window
             .turns
             .iter()

@@ -64,7 +64,7 @@ impl Bot {
             .flat_map(|recall| recall.shown(&outcome.memories));
         Ok(Shown {
             memories: shown.cloned().collect(),
-            turns: outcome.turns,
+            turns: outcome.turns.to_vec(),
             memories_text: outcome.memories.text.clone(),
             report: outcome.report,
         })

@@ -1,7 +1,7 @@
 //! Which sentences say most of what no line says yet.
 
 use std::cmp::Ordering;
-use std::collections::{BinaryHeap, HashMap, HashSet};
+use std::collections::{BinaryHeap, HashMap};
 
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::{Kind, identifiers};
@@ -35,7 +35,7 @@ pub(super) struct Choice<'a> {
     sentences: &'a [Sentence],
     candidates: Vec<Candidate>,
     /// The words and identifiers that some line says.
-    covered: HashSet<u32>,
+    covered: Vec<bool>,
     numbers: HashMap<String, u32>,
     queue: BinaryHeap<Ranked>,
     taken: Vec<usize>,
@@ -78,7 +78,7 @@ impl<'a> Choice<'a> {
         let mut choice = Self {
             sentences,
             candidates: Vec::with_capacity(sentences.len() - skipped),
-            covered: HashSet::new(),
+            covered: Vec::new(),
             numbers: HashMap::new(),
             queue: BinaryHeap::new(),
             taken: Vec::new(),
@@ -88,20 +88,22 @@ impl<'a> Choice<'a> {
             .iter()
             .map(|one| choice.words(&one.text))
             .collect();
-        let mut counts: HashMap<u32, f64> = HashMap::new();
+        let mut counts = vec![0.0_f64; choice.numbers.len()];
         for word in words.iter().flatten() {
-            *counts.entry(*word).or_default() += 1.0;
+            counts[*word as usize] += 1.0;
         }
         let newest = sentences.len().max(2) as f64 - 1.0;
         for (at, (sentence, words)) in sentences.iter().zip(words).enumerate() {
             let recency = OLDEST + (1.0 - OLDEST) * at as f64 / newest;
             let word_worth = word_worth(sentence);
-            let rare = |word: u32| word_worth / counts.get(&word).map_or(1.0, |count| count.sqrt());
+            let rare = |word: u32| word_worth / counts[word as usize].sqrt();
             let mut items: Vec<(u32, f64)> =
                 words.into_iter().map(|word| (word, rare(word))).collect();
             items.sort_unstable_by_key(|(word, _)| *word);
             items.dedup_by_key(|(word, _)| *word);
-            choice.identifiers(&sentence.text, &mut items);
+            let found = sentence.found.iter();
+            let found = found.map(|(range, kind)| (&sentence.text[range.clone()], *kind));
+            choice.identifiers(found, &mut items);
             let tokens = counter.count(&sentence.text) + LINE_TOKENS;
             let worth = recency / tokens as f64;
             choice.candidates.push(Candidate {
@@ -127,8 +129,9 @@ impl<'a> Choice<'a> {
             .chain([&body.session_intent]);
         for line in lines {
             let mut items = Vec::new();
-            self.identifiers(line, &mut items);
-            self.covered.extend(items.into_iter().map(|(item, _)| item));
+            let found = identifiers(line).into_iter();
+            self.identifiers(found.map(|found| (found.text, found.kind)), &mut items);
+            self.cover(items.iter().map(|(item, _)| *item));
         }
     }
 
@@ -153,11 +156,20 @@ impl<'a> Choice<'a> {
                 continue;
             }
             left -= tokens;
-            let items = &self.candidates[index].items;
-            self.covered.extend(items.iter().map(|(item, _)| *item));
+            let items = std::mem::take(&mut self.candidates[index].items);
+            self.cover(items.into_iter().map(|(item, _)| item));
             self.taken.push(index);
         }
         self.queue.extend(too_long);
+    }
+
+    fn cover(&mut self, items: impl Iterator<Item = u32>) {
+        self.covered.resize(self.numbers.len(), false);
+        items.for_each(|item| self.covered[item as usize] = true);
+    }
+
+    fn is_covered(&self, item: u32) -> bool {
+        self.covered.get(item as usize) == Some(&true)
     }
 
     /// Gives the one up that was taken last; false where there is none.
@@ -190,7 +202,7 @@ impl<'a> Choice<'a> {
         let new = candidate
             .items
             .iter()
-            .filter(|(item, _)| !self.covered.contains(item));
+            .filter(|(item, _)| !self.is_covered(*item));
         new.map(|(_, worth)| worth).sum::<f64>() * candidate.worth
     }
 
@@ -234,14 +246,18 @@ impl<'a> Choice<'a> {
         words
     }
 
-    fn identifiers(&mut self, text: &str, items: &mut Vec<(u32, f64)>) {
-        for found in identifiers(text) {
-            let worth = match found.kind {
+    fn identifiers<'t>(
+        &mut self,
+        found: impl Iterator<Item = (&'t str, Kind)>,
+        items: &mut Vec<(u32, f64)>,
+    ) {
+        for (text, kind) in found {
+            let worth = match kind {
                 Kind::Name => NAME,
-                Kind::Date if found.text.contains(':') => NAME,
+                Kind::Date if text.contains(':') => NAME,
                 _ => IDENTIFIER,
             };
-            let number = self.number(found.text);
+            let number = self.number(text);
             if !items
                 .iter()
                 .any(|(item, worth)| *item == number && *worth >= NAME)

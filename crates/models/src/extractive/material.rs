@@ -1,10 +1,12 @@
 //! The material of a summary: the last summary, the summaries of pieces and the turns, oldest
 //! first.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use memoird_core::compaction::Body;
-use memoird_core::compaction::identifiers::{Kind, identifiers};
+use memoird_core::compaction::identifiers::{Identifier, Kind, identifiers};
 use memoird_core::compaction::ledger::{Entry, GAVE, Ledger, Said};
 use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::sentences;
@@ -72,6 +74,8 @@ pub(super) struct Sentence {
     pub(super) group: usize,
     /// What it tells.
     pub(super) tells: Tells,
+    /// Where its identifiers stand.
+    pub(super) found: Vec<(Range<usize>, Kind)>,
 }
 
 /// What a sentence tells, by where it stands.
@@ -151,15 +155,16 @@ impl Material {
                 .into_iter()
                 .find(|who| line.starts_with(who))
                 .unwrap_or_default();
-            self.speak(who, &line[who.len()..], Tells::Something);
+            let said = &line[who.len()..];
+            self.speak(who, said, &identifiers(said), Tells::Something);
         }
         self.listed.extend_from_slice(&body.identifiers);
-        self.list(&body.narrative);
+        self.list(&identifiers(&body.narrative));
     }
 
     /// Takes note of identifiers in what somebody said.
-    fn list(&mut self, text: &str) {
-        let found = identifiers(text).into_iter();
+    fn list(&mut self, found: &[Identifier<'_>]) {
+        let found = found.iter();
         let found = found.filter(|found| found.kind != Kind::Name && !is_time(found.text));
         self.listed.extend(found.map(|found| found.text.to_owned()));
     }
@@ -194,18 +199,20 @@ impl Material {
     }
 
     fn say(&mut self, said: &Said<'_>) {
-        let (who, tells) = match said.role {
+        let (who, tells) = match said.turn.role {
             Role::User => (WHO[0], Tells::Something),
             _ if said.tells_change => (WHO[1], Tells::Change),
             _ if said.tells_result => (WHO[1], Tells::Something),
             _ => (WHO[1], Tells::Rest),
         };
-        self.list(said.text);
-        self.speak(who, said.text, tells);
+        let found: Vec<_> = said.turn.identifiers_in(said.text).collect();
+        self.list(&found);
+        self.speak(who, said.text, &found, tells);
     }
 
-    /// Adds the sentences of a text. The items of a list stay with the line before them.
-    fn speak(&mut self, who: &'static str, text: &str, tells: Tells) {
+    /// Adds the sentences of a text with these identifiers. The items of a list stay with the line
+    /// before them.
+    fn speak(&mut self, who: &'static str, text: &str, found: &[Identifier<'_>], tells: Tells) {
         let group = self.sentences.last().map_or(0, |last| last.group + 1);
         let mut joins = false;
         let mut is_code = false;
@@ -218,9 +225,18 @@ impl Material {
                 continue;
             }
             let is_item = is_item(line);
-            let line = line
-                .trim_start_matches(['-', '*', '•', '#', ' '])
-                .replace("**", "");
+            let line = line.trim_start_matches(['-', '*', '•', '#', ' ']);
+            let plain = match line.contains("**") {
+                true => Cow::Owned(line.replace("**", "")),
+                false => Cow::Borrowed(line),
+            };
+            // Without the emphasis they stand elsewhere.
+            let own = match &plain {
+                Cow::Owned(plain) => Some(identifiers(plain)),
+                Cow::Borrowed(_) => None,
+            };
+            let found = own.as_deref().unwrap_or(found);
+            let line = &*plain;
             let last = self
                 .sentences
                 .last_mut()
@@ -232,15 +248,17 @@ impl Material {
                 } else {
                     BETWEEN
                 });
-                last.text.push_str(&line);
+                let start = last.text.len();
+                last.text.push_str(line);
+                last.found.extend(found_in(line, found, start));
                 continue;
             }
-            let pieces = sentences(&line).map(str::to_owned);
-            self.sentences.extend(pieces.map(|text| Sentence {
+            self.sentences.extend(sentences(line).map(|text| Sentence {
                 who,
-                text,
+                text: text.to_owned(),
                 group,
                 tells,
+                found: found_in(text, found, 0).collect(),
             }));
             joins = is_item || line.ends_with(':');
         }
@@ -281,6 +299,24 @@ impl Material {
             fact.is_mentioned = named;
         }
     }
+}
+
+/// Where those of some identifiers stand, in their order, that a piece of their text holds, if it
+/// begins at `start`.
+fn found_in(
+    piece: &str,
+    found: &[Identifier<'_>],
+    start: usize,
+) -> impl Iterator<Item = (Range<usize>, Kind)> {
+    let begin = piece.as_ptr().addr();
+    let first = found.partition_point(|one| one.text.as_ptr().addr() < begin);
+    let is_inside = move |one: &&Identifier<'_>| {
+        one.text.as_ptr().addr() + one.text.len() <= begin + piece.len()
+    };
+    found[first..].iter().take_while(is_inside).map(move |one| {
+        let at = start + one.text.as_ptr().addr() - begin;
+        (at..at + one.text.len(), one.kind)
+    })
 }
 
 /// The words of a text that name one thing: three digits or capitals at least.

@@ -58,7 +58,7 @@ impl Wants {
     pub(super) fn hear(&mut self, said: &[Said<'_>]) {
         let mut heard = "";
         for piece in said {
-            match piece.role {
+            match piece.turn.role {
                 Role::User => self.hear_user(piece.text, heard),
                 _ => heard = piece.text,
             }

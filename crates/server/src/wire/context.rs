@@ -1,19 +1,18 @@
 //! `GetContext` on the wire: its request is read and its reply is written here.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
-use bytes::Bytes;
 use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use memoird_core::window::{NextCut, Omission, OmissionReason, Policy, Report};
-use memoird_engine::{ContextOutcome, ContextRequest, WindowTurn};
+use memoird_engine::{ContextOutcome, ContextRequest, WindowTurns};
 use memoird_formats::messages::{RenderOptions, Rendered, render};
 use memoird_memories::{RecallForWindow, RecallRequest};
-use memoird_proto::{spliced, v1};
+use memoird_proto::spliced::{self, EncodedTurns};
+use memoird_proto::v1;
 use memoird_store::encoding;
 use serde::de::IgnoredAny;
 use tonic::Status;
@@ -55,7 +54,7 @@ pub(crate) struct Writer<'a> {
 
 /// The part of a window that is rendered.
 struct Shown {
-    turns: Vec<WindowTurn>,
+    turns: WindowTurns,
     /// Indices of the turns after which a cache may break.
     breakpoints: Vec<usize>,
     /// The text of the memories; may be empty.
@@ -118,19 +117,17 @@ pub(crate) async fn answered(
     writer: Writer<'_>,
 ) -> Result<spliced::GetContextResponse, Status> {
     let session = to::session_info(&outcome.session);
-    let mut report = report(outcome.report, &outcome.turns);
+    let turns = outcome.turns;
+    let mut report = report(outcome.report, &turns);
     report.next_cut = outcome.next_cut.map(next_cut);
-    let turns = outcome.turns.iter();
-    let turns = turns.map(|turn| Bytes::from_owner(Arc::clone(&turn.content)));
     let hits = recall
         .into_iter()
         .flat_map(|recall| recall.shown(&outcome.memories));
-    let mut response = spliced::GetContextResponse {
-        turns: turns.collect(),
+    let mut response = v1::GetContextResponse {
         memories: hits.map(memory::to::hit).collect(),
         memories_text: outcome.memories.text.clone(),
         session: Some(session),
-        ..spliced::GetContextResponse::default()
+        ..v1::GetContextResponse::default()
     };
     report.cache_breakpoints = match wanted.format {
         None => {
@@ -140,7 +137,7 @@ pub(crate) async fn answered(
         Some(format) => {
             let breakpoints = outcome.cache_breakpoints.clone();
             let window = Shown {
-                turns: outcome.turns,
+                turns: turns.clone(),
                 breakpoints,
                 block: outcome.memories.text,
                 mark: outcome.mark,
@@ -152,7 +149,20 @@ pub(crate) async fn answered(
         }
     };
     response.report = Some(report);
-    Ok(response)
+    Ok(spliced::GetContextResponse {
+        turns: Box::new(Spliced(turns)),
+        rest: response,
+    })
+}
+
+/// The turns of a window, as they are kept.
+#[derive(Debug)]
+struct Spliced(WindowTurns);
+
+impl EncodedTurns for Spliced {
+    fn each(&self, give: &mut dyn FnMut(&[u8])) {
+        self.0.iter().for_each(|turn| give(&turn.content));
+    }
 }
 
 fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Status> {
@@ -325,7 +335,7 @@ fn waits(turns: &[Turn]) -> bool {
 }
 
 /// The report without the breakpoints, which depend on the format.
-fn report(report: Report, turns: &[WindowTurn]) -> v1::ContextReport {
+fn report(report: Report, turns: &WindowTurns) -> v1::ContextReport {
     v1::ContextReport {
         input_budget: report.input_budget,
         tokens_total: report.blocks.total(),
@@ -341,7 +351,7 @@ fn report(report: Report, turns: &[WindowTurn]) -> v1::ContextReport {
         results_trimmed: report.results_trimmed,
         stable_prefix_tokens: report.stable_prefix_tokens,
         cache_breakpoints: Vec::new(),
-        turn_tokens: turns.iter().map(|turn| turn.tokens).collect(),
+        turn_tokens: turns.charged().collect(),
         token_factor: report.token_factor,
         token_margin: report.token_margin,
         policy: report.policy.name().to_owned(),

@@ -178,8 +178,8 @@ fn the_output_of_a_command_is_not_the_user_s() {
     let users: Vec<u64> = ledger
         .said
         .iter()
-        .filter(|it| it.role == Role::User)
-        .map(|it| it.seq)
+        .filter(|it| it.turn.role == Role::User)
+        .map(|it| it.turn.seq)
         .collect();
     assert_eq!(users, [7]);
     assert_eq!(

@@ -23,18 +23,25 @@ pub fn sentences(text: &str) -> impl Iterator<Item = &str> {
 /// Where the first sentence of a line ends; always above 0.
 fn end(line: &str) -> usize {
     let mut blank = 0;
-    let mut chars = line.char_indices().peekable();
-    while let Some((offset, c)) = chars.next() {
+    let mut behind = 0;
+    while let Some(&byte) = line.as_bytes().get(behind) {
+        let offset = behind;
         if offset >= SENTENCE_BYTES_MAX {
             return if blank > 0 { blank } else { offset };
         }
+        behind += 1;
+        // Nearly all are like this one.
+        if byte.is_ascii_alphanumeric() {
+            continue;
+        }
+        let c = line[offset..].chars().next().unwrap_or_default();
+        behind = offset + c.len_utf8();
         if c.is_whitespace() {
             blank = offset;
         }
-        let behind = offset + c.len_utf8();
         let is_end = match c {
             '。' | '！' | '？' => true,
-            '.' | '!' | '?' | '…' => chars.peek().is_none_or(|(_, next)| next.is_whitespace()),
+            '.' | '!' | '?' | '…' => !line[behind..].starts_with(|c: char| !c.is_whitespace()),
             _ => false,
         };
         // "1." begins a list, "e.g." and "Dr." go on.

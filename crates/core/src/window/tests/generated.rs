@@ -272,9 +272,9 @@ pub(super) fn check_pairs(seen: &Seen) -> Result<(), TestCaseError> {
 fn check_budget(chat: &Chat, seen: &Seen, budget: u64) -> Result<(), TestCaseError> {
     let report = &seen.window.report;
     prop_assert!(report.blocks.total() <= budget);
-    let turns: u64 = seen.window.turns.iter().map(|turn| turn.tokens).sum();
+    let turns: u64 = seen.window.turns.charged().sum();
     prop_assert_eq!(turns + chat.fixed, report.blocks.total());
-    for (turn, told) in seen.turns.iter().zip(&seen.window.turns) {
+    for (turn, told) in seen.turns.iter().zip(seen.window.turns.iter()) {
         prop_assert!(weigh(turn) <= told.tokens, "{:?}", turn);
     }
     Ok(())

@@ -194,15 +194,15 @@ fn check_budget(chat: &Chat, seen: &Seen, terms: &Terms) -> Result<(), TestCaseE
     let report = &seen.window.report;
     let shown = |tokens: u64| whole(tokens as f64 * terms.factor);
     prop_assert!(report.blocks.total() <= terms.budget, "{:?}", report.blocks);
-    let turns: u64 = seen.window.turns.iter().map(|turn| turn.tokens).sum();
+    let turns: u64 = seen.window.turns.charged().sum();
     prop_assert_eq!(turns + shown(chat.fixed), report.blocks.total());
     prop_assert!(
         report.stable_prefix_tokens <= report.blocks.total(),
         "{:?}",
         report
     );
-    for (turn, told) in seen.turns.iter().zip(&seen.window.turns) {
-        prop_assert!(shown(terms.weigh()(turn)) <= told.tokens, "{:?}", turn);
+    for (turn, charged) in seen.turns.iter().zip(seen.window.turns.charged()) {
+        prop_assert!(shown(terms.weigh()(turn)) <= charged, "{:?}", turn);
     }
     let places = &seen.window.cache_breakpoints;
     prop_assert!(places.is_sorted() && places.iter().all(|&place| place < seen.turns.len()));
@@ -235,10 +235,7 @@ fn check_prefix(before: &Sent, seen: &Seen) -> Result<(), TestCaseError> {
         .take_while(|(new, old)| new == old)
         .count();
     let report = &seen.window.report;
-    let tokens: u64 = seen.window.turns[..same]
-        .iter()
-        .map(|turn| turn.tokens)
-        .sum();
+    let tokens: u64 = seen.window.turns.charged().take(same).sum();
     prop_assert!(
         report.stable_prefix_tokens <= tokens + report.blocks.system,
         "{} then {}: {} of {} tokens",

@@ -6,7 +6,7 @@ use memoird_core::budget::BudgetOverride;
 use memoird_core::mark::Mark;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::MessageFormat;
-use memoird_core::window::{NextCut, Policy as WindowPolicy, Report, WindowTurn};
+use memoird_core::window::{NextCut, Policy as WindowPolicy, Report, WindowTurns};
 
 use crate::commands::AppendOutcome;
 use crate::sessions::SessionView;
@@ -47,7 +47,7 @@ pub struct ContextOutcome {
     /// What the append did.
     pub appended: Option<AppendOutcome>,
     /// What the model sees, in order.
-    pub turns: Vec<WindowTurn>,
+    pub turns: WindowTurns,
     /// Indices of turns after which a provider's cache may break, ascending.
     pub cache_breakpoints: Vec<usize>,
     /// The block of memories that were recalled for it.

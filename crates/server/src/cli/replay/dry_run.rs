@@ -356,11 +356,11 @@ impl Outcome {
         let report = &window.report;
         let tokens = report.blocks.total();
         let cached = before.map_or(0, |before| {
-            let pairs = window.turns.iter().zip(&before.turns);
+            let pairs = window.turns.iter().zip(before.turns.iter());
             let same = pairs.take_while(|(now, then)| now.content == then.content);
-            let count = same.clone().count();
+            let count = same.count();
             self.prefix_changes += u64::from(count < before.turns.len());
-            report.blocks.system + same.map(|(now, _)| now.tokens).sum::<u64>()
+            report.blocks.system + window.turns.charged().take(count).sum::<u64>()
         });
         self.calls += 1;
         self.tokens += tokens;

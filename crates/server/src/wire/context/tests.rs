@@ -1,9 +1,12 @@
 //! What may be asked of a window, and what is said of what may not.
 
+use std::sync::Arc;
+
 use memoird_core::CoreError;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role};
 use memoird_core::window::Blocks;
+use memoird_engine::WindowTurn;
 use tonic::Code;
 use tonic_types::StatusExt;
 
@@ -213,10 +216,10 @@ fn a_report_is_told_whole() {
         last_seq: 6,
         reason: OmissionReason::Cut,
     };
-    let turns = [WindowTurn {
+    let turns = WindowTurns::from(vec![WindowTurn {
         content: Arc::from(&b""[..]),
         tokens: 9,
-    }];
+    }]);
     let told = report(
         Report {
             summary: None,
@@ -306,7 +309,7 @@ fn wanted(format: MessageFormat) -> Wanted {
 
 fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
     Shown {
-        turns,
+        turns: turns.into(),
         breakpoints: vec![0],
         block: block.to_owned(),
         mark: Mark::default(),
@@ -361,7 +364,7 @@ fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<serde_json::Value>,
         .collect();
     let count = turns.len();
     let window = Shown {
-        turns,
+        turns: turns.into(),
         breakpoints: vec![count - 1],
         block: "known: tea".into(),
         mark: Mark::default(),
