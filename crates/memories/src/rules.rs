@@ -3,6 +3,7 @@
 
 pub(crate) mod block;
 pub mod consolidation;
+pub mod dates;
 mod fact;
 pub mod fusion;
 pub mod manifest;

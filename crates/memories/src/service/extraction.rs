@@ -17,7 +17,7 @@ use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
 use crate::files::time::after;
 use crate::files::{Lease, MemoryReader};
-use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
+use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
 use crate::rules::{Fact, MemoryLimits, Origin, Source};
 
@@ -32,6 +32,34 @@ struct Unread {
     cursor_seq: u64,
     not_before: Option<Timestamp>,
     recalled: Vec<String>,
+}
+
+/// What a commit that was made before was answered: its last turn, and what became of each fact.
+type Earlier = (u64, Vec<RememberOutcome>);
+
+/// A lease that a commit names.
+enum Leased {
+    /// Its time is not over.
+    Runs(Lease),
+    /// Its facts are stored already.
+    Committed(Earlier),
+}
+
+/// What a write of a commit did.
+enum Committed {
+    /// It stored the facts up to this turn; each with how many secrets were taken out.
+    Now(u64, Vec<(RememberOutcome, usize)>),
+    /// Nothing: they were stored before.
+    Before(Earlier),
+}
+
+impl ExtractionOutcome {
+    fn of((cursor_seq, results): Earlier) -> Self {
+        Self {
+            cursor_seq,
+            results,
+        }
+    }
 }
 
 impl Memories {
@@ -117,7 +145,8 @@ impl Memories {
     /// Stores what was found, and marks the turns as looked at: both or nothing.
     ///
     /// # Errors
-    /// [`MemoryError::LeaseLost`], what the rules refuse: then nothing is stored.
+    /// [`MemoryError::LeaseLost`], what the rules refuse: then nothing is stored. A commit that is
+    /// repeated with the same facts gets the answer of the first one.
     pub async fn commit_extraction(
         &self,
         tenant: &Arc<Tenant>,
@@ -131,29 +160,48 @@ impl Memories {
             return Err(MemoryError::invalid("memories", problem));
         }
         let now = self.now();
-        let read = move |reader: &MemoryReader<'_>| reader.lease(id, now);
-        let lease = self.read(&tenant.id, read).await?;
-        let said_at = self.times_of(tenant, &lease, &facts).await?;
+        let content = Arc::new(format!("{facts:?}"));
+        let known = Arc::clone(&content);
+        let read = move |reader: &MemoryReader<'_>| match reader.repeated_commit(id, &known)? {
+            Some(earlier) => Ok(Leased::Committed(earlier)),
+            None => Ok(Leased::Runs(reader.lease(id, now)?)),
+        };
+        let lease = match self.read(&tenant.id, read).await? {
+            Leased::Runs(lease) => lease,
+            Leased::Committed(earlier) => return Ok(ExtractionOutcome::of(earlier)),
+        };
+        let said_at = self.times_of(tenant, &lease).await?;
         let (mut commands, mut redacted) = (Vec::new(), Vec::new());
         for fact in facts {
-            let (fact, found) = self.admit(found_fact(fact, &lease, &said_at)?)?;
+            let (fact, said) = found_fact(fact, &lease, &said_at)?;
+            let (fact, found) = self.admit(fact, said)?;
             commands.push(self.command(fact, None));
             redacted.push(found);
         }
-        let (lease, done) = self
+        let committed = self
             .write(&tenant.id, move |writer| {
+                // Two of the same may be under way.
+                if let Some(earlier) = writer.repeated_commit(id, &content)? {
+                    return Ok(Committed::Before(earlier));
+                }
                 let done: Result<Vec<_>, _> = commands
                     .iter()
                     .map(|fact| writer.remember(fact, &config.limits))
                     .collect();
                 let lease = writer.commit_extraction(id, now)?;
-                Ok((lease, done?))
+                let done: Vec<_> = done?.into_iter().zip(redacted).collect();
+                writer.keep_commit(&lease, &content, &done, now)?;
+                Ok(Committed::Now(lease.to_seq, done))
             })
             .await?;
-        let results = done.into_iter().zip(redacted);
+        let (cursor_seq, done) = match committed {
+            Committed::Now(cursor_seq, done) => (cursor_seq, done),
+            Committed::Before(earlier) => return Ok(ExtractionOutcome::of(earlier)),
+        };
+        let results = done.into_iter();
         let results = results.map(|(done, redacted)| self.remembered(tenant, done, redacted));
         Ok(ExtractionOutcome {
-            cursor_seq: lease.to_seq,
+            cursor_seq,
             results: results.collect(),
         })
     }
@@ -297,16 +345,12 @@ impl Memories {
         Ok(page.await?)
     }
 
-    /// When the turns of a lease were said, where a fact does not say when it was so.
+    /// When the turns of a lease were said.
     async fn times_of(
         &self,
         tenant: &Arc<Tenant>,
         lease: &Lease,
-        facts: &[ExtractedFact],
     ) -> Result<BTreeMap<u64, Timestamp>, MemoryError> {
-        if facts.iter().all(|found| found.fact.observed_at.is_some()) {
-            return Ok(BTreeMap::new());
-        }
         let turns_max = self.config().limits.lease_turns;
         let (session, generation) = (&lease.session, Some(lease.generation));
         let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
@@ -328,12 +372,12 @@ impl Memories {
     }
 }
 
-/// The fact with what the lease says of it.
+/// The fact with what the lease says of it, and when it was said.
 fn found_fact(
     found: ExtractedFact,
     lease: &Lease,
     said_at: &BTreeMap<u64, Timestamp>,
-) -> Result<Fact, MemoryError> {
+) -> Result<(Fact, Option<Timestamp>), MemoryError> {
     let leased = lease.after_seq + 1..=lease.to_seq;
     if let Some(seq) = found.seqs.iter().find(|seq| !leased.contains(seq)) {
         let problem = format!("{seq} is not among the leased turns {leased:?}");
@@ -355,5 +399,6 @@ fn found_fact(
         }),
         ..SourceTurns::default()
     };
-    fact_of(found.fact, source, Origin::Extraction)
+    let said = source.said_at;
+    Ok((fact_of(found.fact, source, Origin::Extraction)?, said))
 }
