@@ -4,6 +4,7 @@
 pub(crate) mod block;
 pub mod consolidation;
 pub mod dates;
+pub mod extraction;
 mod fact;
 pub mod fusion;
 pub mod manifest;

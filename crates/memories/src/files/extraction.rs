@@ -153,6 +153,63 @@ impl MemoryWriter<'_> {
         Ok(lease)
     }
 
+    /// Gives leased turns back before the time is over; a failure is counted. Says how many
+    /// there were since the last success. A lease that is over already is left alone.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn return_lease(&self, lease: &Lease, is_failure: bool, now: Timestamp) -> Answer<u32> {
+        let mut cursor = self.cursor(&lease.session, lease.generation)?;
+        if cursor.lease.as_ref().is_none_or(|held| held.id != lease.id) {
+            return Ok(cursor.failures);
+        }
+        cursor.lease = None;
+        if is_failure {
+            cursor.failures = cursor.failures.saturating_add(1);
+            cursor.failed_at = Some(now);
+        }
+        self.save_cursor(
+            &lease.session,
+            lease.generation,
+            &lease.subject,
+            &cursor,
+            now,
+        )?;
+        Ok(cursor.failures)
+    }
+
+    /// Counts tokens of a day, in days since 1970, before they are spent. False where there would
+    /// be more than `max`: then nothing is counted.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> Answer<bool> {
+        let spent = self.tokens_spent(day)?.saturating_add(tokens);
+        if spent > max {
+            return Ok(false);
+        }
+        self.set_meta(DAY, day)?;
+        self.set_meta(SPENT, whole(spent))?;
+        Ok(true)
+    }
+
+    /// Counts what a call has really used, which may be more.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
+        let spent = self.tokens_spent(day)?;
+        let spent = spent.saturating_sub(counted).saturating_add(used);
+        self.set_meta(DAY, day)?;
+        self.set_meta(SPENT, whole(spent))
+    }
+
+    fn tokens_spent(&self, day: i64) -> Answer<u64> {
+        let is_today = self.meta::<i64>(DAY)? == Some(day);
+        let spent = self.meta::<i64>(SPENT)?.filter(|_| is_today);
+        Ok(spent.unwrap_or(0).unsigned_abs())
+    }
+
     /// Notes what became of the facts of a lease, so that its commit can be repeated.
     ///
     /// # Errors
@@ -283,6 +340,9 @@ impl MemoryWriter<'_> {
 /// went back since.
 const LEASE_MS_MAX: i64 = 60 * 60 * 1_000;
 
+/// The day whose tokens are counted, and how many there are.
+const DAY: &str = "extraction_day";
+const SPENT: &str = "extraction_tokens";
 /// Commits whose repetition is known.
 const COMMITS_KEPT: i64 = 1_024;
 /// Of each result: the memory's id, its outcome, and how many secrets were taken out.

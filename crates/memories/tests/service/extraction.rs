@@ -377,7 +377,7 @@ fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
             .files
             .tenant(&bot.tenant.id)
             .unwrap();
-        let now = memoird_core::time::Timestamp::from_ms(1_700_000_000_000);
+        let now = Timestamp::from_ms(1_700_000_000_000);
         store
             .write_one(move |writer| {
                 writer.skip_turns(&session_id("s"), generation, &subject(ANN), 9, now)
