@@ -39,7 +39,7 @@ const BREAKER: BreakerPolicy = BreakerPolicy {
     cool_down_ms: 60_000,
 };
 /// After which pause a failed call is made again.
-const RETRY_AFTER: Duration = Duration::from_secs(30);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
 
 /// What the model wrote.
 struct Answer {
@@ -64,7 +64,9 @@ impl Memories {
     ) -> Result<LearnOutcome, MemoryError> {
         let extractor = self.config().extractor.clone();
         let extractor = extractor.ok_or(MemoryError::NoExtractor)?;
-        self.check_breaker()?;
+        if let Some(after) = self.extractor_pause() {
+            return Err(resting(after));
+        }
         let whose = Whose {
             session,
             generation,
@@ -126,16 +128,10 @@ impl Memories {
             .then(|| Duration::from_millis(breaker.pause_ms(now, &BREAKER).max(1)))
     }
 
-    fn check_breaker(&self) -> Result<(), MemoryError> {
+    /// True when the model may be asked now. While it failed too often, one call is the trial.
+    fn is_admitted(&self) -> bool {
         let now = self.shared.engine.machine.now().steady;
-        let mut breaker = locked(&self.shared.extractor_breaker);
-        match breaker.admits(now, &BREAKER) {
-            true => Ok(()),
-            false => Err(MemoryError::ExtractorFailed {
-                detail: "it failed several times in a row".to_owned(),
-                after: Duration::from_millis(breaker.pause_ms(now, &BREAKER).max(1)),
-            }),
-        }
+        locked(&self.shared.extractor_breaker).admits(now, &BREAKER)
     }
 
     /// Asks the model, within the tokens of the day and the time of the lease.
@@ -158,6 +154,16 @@ impl Memories {
         if !spend.map_err(Failure::Refused)? {
             return Err(Failure::Refused(MemoryError::ExtractionSpent { limit }));
         }
+        let correct = |used: u64| {
+            self.write(&tenant.id, move |writer| {
+                writer.correct_tokens(day, counted, used)
+            })
+        };
+        if !self.is_admitted() {
+            correct(0).await.map_err(Failure::Refused)?;
+            let after = self.extractor_pause().unwrap_or(RETRY_AFTER);
+            return Err(Failure::Refused(resting(after)));
+        }
         let request = Arc::new(ExtractorRequest {
             tenant: tenant.id.clone(),
             session: prepared.lease.session.clone(),
@@ -174,14 +180,20 @@ impl Memories {
         let late = || ModelFault::new(FaultKind::Later, "no answer before the lease is over");
         let answered = answered.unwrap_or_else(|_| Err(late()));
         self.note_answer(&answered);
-        let answer = answered.map_err(Failure::Fault)?;
+        let answer = match answered {
+            Ok(answer) => answer,
+            Err(fault) => {
+                // Who is not there charges nothing.
+                if matches!(fault.kind, FaultKind::Later | FaultKind::Misconfigured) {
+                    correct(0).await.map_err(Failure::Refused)?;
+                }
+                return Err(Failure::Fault(fault));
+            }
+        };
         let written = answer.text.len() as u64 / TOKEN_BYTES;
         let tokens = answer.tokens.unwrap_or((prompt_tokens, written));
         let used = tokens.0.saturating_add(tokens.1);
-        let correct = self.write(&tenant.id, move |writer| {
-            writer.correct_tokens(day, counted, used)
-        });
-        correct.await.map_err(Failure::Refused)?;
+        correct(used).await.map_err(Failure::Refused)?;
         {
             let state = self.state(&tenant.id);
             let mut counts = state.counters.raise();
@@ -319,10 +331,7 @@ impl Memories {
                 }
             }
         }
-        if !matches!(
-            failure,
-            Failure::Refused(MemoryError::ExtractionSpent { .. })
-        ) {
+        if !failure.is_put_off() {
             self.state(&tenant.id).counters.raise().extractions_failed += 1;
             tracing::warn!(
                 tenant = %tenant.id,
@@ -389,6 +398,17 @@ impl Failure {
         }
     }
 
+    /// True where the model was not asked.
+    fn is_put_off(&self) -> bool {
+        let Self::Refused(error) = self else {
+            return false;
+        };
+        matches!(
+            error,
+            MemoryError::ExtractionSpent { .. } | MemoryError::ExtractorFailed { .. }
+        )
+    }
+
     /// A name, and the problem for an operator.
     fn reason(&self) -> (&'static str, String) {
         match self {
@@ -414,6 +434,14 @@ impl Failure {
             },
             Self::Refused(error) => error,
         }
+    }
+}
+
+/// What is answered while the model is not asked.
+fn resting(after: Duration) -> MemoryError {
+    MemoryError::ExtractorFailed {
+        detail: "it failed several times in a row, and is left alone for a while".to_owned(),
+        after,
     }
 }
 
