@@ -83,6 +83,30 @@ pub enum EventKind {
         /// Which one.
         number: u32,
     },
+    /// A model found facts in its turns, which are remembered.
+    Learned {
+        /// Which model.
+        by: Box<str>,
+        /// The first turn that it was shown.
+        first_seq: u64,
+        /// The last one.
+        through_seq: u64,
+        /// Facts that were believed.
+        kept: usize,
+        /// Facts that were not.
+        refused: usize,
+        /// Tokens of the prompt and of the answer.
+        tokens: u64,
+    },
+    /// A model found no facts; its turns are shown to it again.
+    ExtractionFailed {
+        /// Why: a name.
+        reason: &'static str,
+        /// For an operator.
+        problem: String,
+        /// True where they are not shown to it again.
+        gave_up: bool,
+    },
     /// A hook has done what it is for.
     HookDelivered {
         /// Which.

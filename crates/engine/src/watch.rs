@@ -4,9 +4,10 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use memoird_core::ids::TenantId;
+use memoird_core::ids::{Generation, SessionId, TenantId};
+use memoird_core::time::Timestamp;
 
-use crate::events::{Event, EventSignal};
+use crate::events::{Event, EventKind, EventSignal};
 use crate::tenants::{Tenant, Tenants};
 
 /// Whose events are watched.
@@ -57,6 +58,19 @@ pub struct Watcher {
 impl Events {
     pub(crate) fn new(tenants: Arc<Tenants>, signal: Arc<EventSignal>) -> Self {
         Self { tenants, signal }
+    }
+
+    /// Publishes an event of a session.
+    pub fn publish(
+        &self,
+        tenant: &Tenant,
+        at: Timestamp,
+        session: &SessionId,
+        generation: Generation,
+        kind: EventKind,
+    ) {
+        tenant.events.push(at, session, generation, kind);
+        self.signal.notify();
     }
 
     /// Watches what happens from now on, or, of one tenant, after the event of this id.

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::config::{AsText, Problems, Span};
+use memoird_core::config::{AsText, Problems, Span, Unit};
 use serde::{Deserialize, Serialize};
 
 use crate::embedder::Embedder;
+use crate::extractor::Extractor;
 use crate::rules::MemoryLimits;
 use crate::rules::consolidation::ConsolidationSettings;
 use crate::rules::fusion::HalfLives;
@@ -38,6 +39,12 @@ pub struct MemoriesConfig {
     /// How long a lease of turns runs.
     #[serde(rename = "extraction_lease", with = "AsText::<Span>")]
     pub lease: Duration,
+    /// What finds facts in conversations by itself; `None`: bots do.
+    #[serde(skip)]
+    pub extractor: Option<Arc<dyn Extractor>>,
+    /// When it is asked, and how much.
+    #[serde(skip)]
+    pub extraction: ExtractionConfig,
     /// How often memories are consolidated; `None`: only on request.
     #[serde(skip)]
     pub consolidation_interval: Option<Duration>,
@@ -47,6 +54,83 @@ pub struct MemoriesConfig {
     /// How long a memory that has expired stays readable by its id.
     #[serde(with = "AsText::<Span>")]
     pub expired_kept: Duration,
+}
+
+/// When a model is asked for facts, and how much.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct ExtractionConfig {
+    /// When the turns of a session are looked at.
+    #[serde(with = "AsText::<After>")]
+    pub after: After,
+    /// Tokens of prompts and answers of a tenant in a day, of UTC.
+    pub tokens_per_day: u64,
+    /// Sessions that are looked at at once, of all tenants,
+    pub concurrency: usize,
+    /// and of one of them.
+    pub tenant_concurrency: usize,
+}
+
+/// When the turns of a session are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum After {
+    /// When nothing was said for so long.
+    Idle(Duration),
+    /// When there are so many, and when the session has ended.
+    Turns(u32),
+    /// When the session has ended.
+    End,
+}
+
+impl Unit<Self> for After {
+    const EXPECTED: &'static str = "`idle 5m`, `20 turns` or `end`";
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut words = text.split_whitespace();
+        let after = match (words.next()?, words.next()) {
+            ("end", None) => Self::End,
+            ("idle", Some(span)) => Self::Idle(<Span as Unit<Duration>>::parse(span)?),
+            (count, Some("turn" | "turns")) => Self::Turns(count.parse().ok()?),
+            _ => return None,
+        };
+        words.next().is_none().then_some(after)
+    }
+
+    fn format(after: &Self) -> String {
+        match after {
+            Self::Idle(span) => format!("idle {}", <Span as Unit<Duration>>::format(span)),
+            Self::Turns(count) => format!("{count} turns"),
+            Self::End => "end".to_owned(),
+        }
+    }
+}
+
+impl Default for ExtractionConfig {
+    fn default() -> Self {
+        Self {
+            after: After::Idle(Duration::from_secs(5 * 60)),
+            tokens_per_day: 1_000_000,
+            concurrency: 4,
+            tenant_concurrency: 2,
+        }
+    }
+}
+
+impl ExtractionConfig {
+    fn check(&self, problems: &mut Problems) {
+        let is_time = match self.after {
+            After::Idle(span) => {
+                (Duration::from_millis(1)..=Duration::from_secs(30 * 86_400)).contains(&span)
+            }
+            After::Turns(count) => (1..=10_000).contains(&count),
+            After::End => true,
+        };
+        problems.unless(is_time, "after", "must be 1ms to 30d, or 1 to 10000 turns");
+        problems.at_least_one("tokens_per_day", self.tokens_per_day);
+        problems.range("concurrency", self.concurrency as u64, 1..=256);
+        let is_share = (1..=self.concurrency).contains(&self.tenant_concurrency);
+        problems.unless(is_share, "tenant_concurrency", "must be 1 to concurrency");
+    }
 }
 
 impl Default for MemoriesConfig {
@@ -61,6 +145,8 @@ impl Default for MemoriesConfig {
             embedder: None,
             query_wait: Duration::from_secs(1),
             lease: Duration::from_secs(300),
+            extractor: None,
+            extraction: ExtractionConfig::default(),
             consolidation_interval: Some(Duration::from_secs(24 * 60 * 60)),
             consolidation: ConsolidationSettings::default(),
             expired_kept: Duration::from_secs(30 * 24 * 60 * 60),
@@ -84,6 +170,7 @@ impl MemoriesConfig {
         problems.at_least_one("recall_events", limits.recall_events);
         problems.not_zero("extraction_lease", self.lease);
         problems.not_zero("query_wait", self.query_wait);
+        problems.within("extraction", |problems| self.extraction.check(problems));
         problems.within("half_lives", |problems| self.half_lives.check(problems));
         problems.within("dream", |problems| {
             self.consolidation.check(problems);

@@ -33,6 +33,16 @@ pub struct MemorySnapshot {
     pub embedding_failed: u64,
     /// Memories that consolidations pinned.
     pub promoted: u64,
+    /// Answers of a model that extracts that were committed.
+    pub extractions: u64,
+    /// Calls of it that failed, or whose answers could not be used.
+    pub extractions_failed: u64,
+    /// Facts of it that were not believed.
+    pub extractions_refused: u64,
+    /// Tokens of its prompts, as its provider counts them, else estimated,
+    pub extraction_prompt_tokens: u64,
+    /// and of its answers.
+    pub extraction_answer_tokens: u64,
 }
 
 /// The same while it grows.

@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use memoird_core::CoreError;
 use memoird_core::ids::MemoryId;
@@ -103,6 +104,23 @@ pub enum MemoryError {
     /// A recall by meaning was requested, and no embedder is configured.
     #[error("no embedder is configured (long_term.embedder); recall with RECALL_MODE_LEXICAL")]
     NoEmbedder,
+    /// No model is configured that extracts.
+    #[error("no model is configured (long_term.extraction); lease turns and commit facts instead")]
+    NoExtractor,
+    /// The model that extracts gave no answer, or none that can be used.
+    #[error("the model of long_term.extraction gives no usable answer; try again later")]
+    ExtractorFailed {
+        /// What happened, for the log.
+        detail: String,
+        /// When trying again may help.
+        after: Duration,
+    },
+    /// The tenant has used its tokens of the day.
+    #[error("extractions have used their {limit} tokens of the day (extraction.tokens_per_day)")]
+    ExtractionSpent {
+        /// How many there are.
+        limit: u64,
+    },
     /// The embedder gave no vector in time.
     #[error("the embedder does not answer; recall with RECALL_MODE_LEXICAL, or try again")]
     EmbedderFailed {
@@ -153,6 +171,9 @@ impl MemoryError {
                 | Self::Failed { .. }
                 | Self::NoEmbedder
                 | Self::EmbedderFailed { .. }
+                | Self::NoExtractor
+                | Self::ExtractorFailed { .. }
+                | Self::ExtractionSpent { .. }
         )
     }
 }

@@ -9,6 +9,7 @@ mod config;
 mod counters;
 mod embedder;
 mod error;
+mod extractor;
 pub mod files;
 mod requests;
 pub mod rules;
@@ -17,14 +18,15 @@ mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-pub use config::MemoriesConfig;
+pub use config::{After, ExtractionConfig, MemoriesConfig};
 pub use counters::MemorySnapshot;
 pub use embedder::{Embedder, Embeddings, Purpose};
 pub use error::{FileError, MemoryError};
+pub use extractor::{Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest};
 pub use requests::{
-    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome, ForgetRequest, ListRequest,
-    MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode, RecallOutcome, RecallRequest,
-    RememberOutcome, RememberRequest,
+    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome, ForgetRequest, LearnOutcome,
+    LearnedEntry, ListRequest, MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode,
+    RecallOutcome, RecallRequest, RememberOutcome, RememberRequest,
 };
 pub use service::{Memories, RecallForWindow};
 

@@ -7,6 +7,7 @@ use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 
+use crate::rules::extraction::Judged;
 use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Source, Visibility};
 
 /// A fact to be remembered, as a bot says it.
@@ -266,4 +267,30 @@ pub struct MemoryStats {
     pub words_queued: u64,
     /// Bytes of the file and its log.
     pub file_bytes: u64,
+}
+
+/// What a model found in the turns of a session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LearnOutcome {
+    /// Which life of the session.
+    pub generation: Option<Generation>,
+    /// The turns that were looked at, first and last; `None`: there was nothing to look at.
+    pub turns: Option<(u64, u64)>,
+    /// The last turn that was looked at, before or now.
+    pub cursor_seq: u64,
+    /// The model.
+    pub by: String,
+    /// Tokens of the prompt and of the answer.
+    pub tokens: (u64, u64),
+    /// Each entry of its answer, in their order.
+    pub entries: Vec<LearnedEntry>,
+}
+
+/// One entry of a model's answer, and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LearnedEntry {
+    /// What it says, and whether it is believed.
+    pub judged: Judged,
+    /// What became of it, where it is believed; of a dry run what would have.
+    pub outcome: Option<RememberOutcome>,
 }

@@ -3,6 +3,8 @@
 
 pub(crate) mod block;
 pub mod consolidation;
+pub mod dates;
+pub mod extraction;
 mod fact;
 pub mod fusion;
 pub mod manifest;

@@ -6,6 +6,7 @@
 mod erase;
 mod extraction;
 mod forget;
+mod learning;
 mod manifests;
 mod recall;
 mod remember;
@@ -18,10 +19,12 @@ use std::sync::{Arc, Mutex};
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use memoird_core::breaker::Breaker;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_engine::{Engine, Tenant};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
+use tokio::sync::Notify;
 
 use self::recall::QueryVectors;
 use self::tenants::{TenantQueue, TenantState};
@@ -55,6 +58,10 @@ pub(crate) struct Shared {
     query_vectors: QueryVectors,
     last_id: Mutex<Option<MemoryId>>,
     recall_seconds: Histogram,
+    /// Whether the model that extracts is worth asking.
+    extractor_breaker: Mutex<Breaker>,
+    /// Another configuration applies.
+    pub(crate) extraction_changed: Notify,
     /// Tenants with texts that may wait to be embedded.
     pub(crate) embedding: TenantQueue,
     /// Tenants with notes of recalls to write, or something to go on forgetting.
@@ -89,6 +96,8 @@ impl Memories {
             query_vectors: QueryVectors::default(),
             last_id: Mutex::default(),
             recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
+            extractor_breaker: Mutex::default(),
+            extraction_changed: Notify::new(),
             embedding: TenantQueue::default(),
             maintenance: TenantQueue::default(),
         };
@@ -104,6 +113,7 @@ impl Memories {
     pub fn adopt(&self, mut config: MemoriesConfig) {
         config.embedder.clone_from(&self.config().embedder);
         self.shared.config.store(Arc::new(config));
+        self.shared.extraction_changed.notify_one();
     }
 
     /// What was counted of a tenant's memories since the daemon started.
@@ -195,6 +205,20 @@ impl Memories {
         let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
         let read = move || files.tenant(&tenant)?.read(look);
         self.shared.engine.blocking.run(read).await?
+    }
+
+    /// How far the journal was looked at for facts; `None`: never.
+    pub(crate) async fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
+        let files = Arc::clone(self.files()?);
+        let read = move || files.read_learnt();
+        Ok(self.shared.engine.blocking.run(read).await??)
+    }
+
+    /// Writes it down.
+    pub(crate) async fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
+        let files = Arc::clone(self.files()?);
+        let write = move || files.write_learnt(number);
+        Ok(self.shared.engine.blocking.run(write).await??)
     }
 
     /// One memory; with a subject only if that one may see it.

@@ -2,6 +2,7 @@
 
 mod consolidation;
 mod embedding;
+mod learning;
 mod maintenance;
 
 use memoird_engine::WorkError;
@@ -14,6 +15,7 @@ pub(crate) fn start(memories: &Memories) {
     let engine = &memories.shared.engine;
     engine.run_worker(maintenance::MaintenanceWorker::new(memories.clone()));
     engine.run_worker(embedding::EmbeddingWorker::new(memories.clone()));
+    engine.run_worker(learning::LearningWorker::new(memories.clone()));
 }
 
 impl From<MemoryError> for WorkError {

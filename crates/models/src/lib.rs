@@ -5,6 +5,7 @@ mod counters;
 mod embedders;
 mod error;
 mod extractive;
+mod extractors;
 mod http;
 #[cfg(feature = "local-embedder")]
 mod local;
@@ -26,6 +27,7 @@ pub use counters::{
 pub use embedders::{EmbedderSpec, LocalEmbedderConfig};
 pub use error::ModelError;
 pub use extractive::ExtractiveSummarizer;
+pub use extractors::{ExtractorKeys, ExtractorSpec, RemoteExtractor};
 pub use http::{ApiKey, BaseUrl};
 #[cfg(feature = "local-embedder")]
 pub use local::LocalEmbedder;

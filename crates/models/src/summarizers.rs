@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use memoird_core::compaction::prompt;
 use memoird_engine::{
-    FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest,
+    FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
 use serde_json::Value;
 
@@ -24,27 +24,124 @@ pub use config::{
 
 /// Requests summaries from a provider or a service.
 #[derive(Debug)]
-pub struct RemoteSummarizer {
+pub struct RemoteSummarizer(RemoteModel);
+
+/// A provider or a service that answers prompts.
+#[derive(Debug)]
+pub(crate) struct RemoteModel {
     provider: Provider,
-    name: String,
-    input_tokens_max: u64,
+    pub(crate) name: String,
+    pub(crate) input_tokens_max: u64,
     protocol: Box<dyn Protocol>,
 }
 
-/// How a provider takes a request for a summary, and how it answers.
+/// What a model is asked.
+pub(crate) struct Ask<'a> {
+    /// What stands apart from the prompt, where something does.
+    pub(crate) system: Option<&'a str>,
+    /// All of the request for a model.
+    pub(crate) prompt: &'a str,
+    /// Tokens that the answer may have.
+    pub(crate) tokens_max: u64,
+    /// The same as data: what a service of the operator's own gets.
+    pub(crate) for_service: &'a (dyn Fn() -> Value + Sync),
+}
+
+/// What a model wrote.
+pub(crate) struct Reply {
+    /// All of it.
+    pub(crate) text: String,
+    /// How it ended.
+    pub(crate) end: TextEnd,
+    /// Tokens of the prompt and of the answer, where the provider counts them.
+    pub(crate) tokens: Option<(u64, u64)>,
+}
+
+/// How a provider takes a request, and how it answers.
 trait Protocol: fmt::Debug + Send + Sync {
-    /// The body of the request. `prompt` holds all of `request` for a model.
-    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value;
+    /// The body of the request.
+    fn body(&self, ask: &Ask<'_>) -> Value;
 
     /// The answer in the body of a response.
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault>;
+    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault>;
 }
 
 /// Bytes of an answer. A summary has a hundredth of it; the rest is for models that write
 /// down their thoughts.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
 
+impl RemoteModel {
+    /// A model of Anthropic, asked for `what`. Nothing is sent yet.
+    pub(crate) fn anthropic(
+        what: &str,
+        config: &AnthropicSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let base = http::above_v1(http::base(&config.base_url)?);
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let auth = Auth::anthropic(api_key);
+        let model = config.model.clone();
+        Ok(Self {
+            provider: Provider::new(what, &base, "/v1/messages", auth, tries)?,
+            name: format!("anthropic:{model}"),
+            input_tokens_max: config.input_tokens_max,
+            protocol: Box::new(anthropic::Messages { model }),
+        })
+    }
+
+    /// A model of a provider with OpenAI's chat completions, asked for `what`.
+    pub(crate) fn openai(
+        what: &str,
+        config: &OpenAiSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let base = http::base(&config.base_url)?;
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let auth = Auth::bearer(api_key);
+        Ok(Self {
+            provider: Provider::new(what, &base, "/chat/completions", auth, tries)?,
+            name: format!("openai:{}", config.model),
+            input_tokens_max: config.input_tokens_max,
+            protocol: Box::new(openai::ChatCompletions::new(config, &base)),
+        })
+    }
+
+    /// The operator's own service, asked for `what`.
+    pub(crate) fn webhook(
+        what: &str,
+        config: &WebhookSummarizerConfig,
+        api_key: Option<ApiKey>,
+    ) -> Result<Self, ModelError> {
+        config.check()?;
+        let tries = Tries::within(config.tries_max, config.timeout);
+        let base = http::base(&config.url)?;
+        let auth = Auth::bearer(api_key);
+        Ok(Self {
+            provider: Provider::new(what, &base, "", auth, tries)?,
+            name: "webhook".to_owned(),
+            input_tokens_max: config.input_tokens_max,
+            protocol: Box::new(webhook::Webhook),
+        })
+    }
+
+    /// Asks, and reads the answer. No problem repeats a text of `private`.
+    pub(crate) async fn ask(&self, ask: &Ask<'_>, private: &[&str]) -> Result<Reply, ModelFault> {
+        let post = Request {
+            body: self.protocol.body(ask).to_string(),
+            private,
+            bytes_max: ANSWER_BYTES_MAX,
+        };
+        let read = |body: &[u8]| self.protocol.read(body);
+        self.provider.send(&post, read).await
+    }
+}
+
 impl RemoteSummarizer {
+    /// What the problems of a summarizer begin with.
+    const WHAT: &'static str = "summaries";
+
     /// A model of Anthropic. Nothing is sent yet.
     /// The key is what [`AnthropicSummarizerConfig::api_key`] names.
     ///
@@ -55,17 +152,7 @@ impl RemoteSummarizer {
         config: &AnthropicSummarizerConfig,
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
-        config.check()?;
-        let base = http::above_v1(http::base(&config.base_url)?);
-        let tries = Tries::within(config.tries_max, config.timeout);
-        let auth = Auth::anthropic(api_key);
-        let model = config.model.clone();
-        Ok(Self {
-            provider: Provider::new("summaries", &base, "/v1/messages", auth, tries)?,
-            name: format!("anthropic:{model}"),
-            input_tokens_max: config.input_tokens_max,
-            protocol: Box::new(anthropic::Messages { model }),
-        })
+        RemoteModel::anthropic(Self::WHAT, config, api_key).map(Self)
     }
 
     /// A model of a provider with OpenAI's chat completions. Nothing is sent yet.
@@ -77,16 +164,7 @@ impl RemoteSummarizer {
         config: &OpenAiSummarizerConfig,
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
-        config.check()?;
-        let base = http::base(&config.base_url)?;
-        let tries = Tries::within(config.tries_max, config.timeout);
-        let auth = Auth::bearer(api_key);
-        Ok(Self {
-            provider: Provider::new("summaries", &base, "/chat/completions", auth, tries)?,
-            name: format!("openai:{}", config.model),
-            input_tokens_max: config.input_tokens_max,
-            protocol: Box::new(openai::ChatCompletions::new(config, &base)),
-        })
+        RemoteModel::openai(Self::WHAT, config, api_key).map(Self)
     }
 
     /// The bot's own service. Nothing is sent yet.
@@ -98,16 +176,7 @@ impl RemoteSummarizer {
         config: &WebhookSummarizerConfig,
         api_key: Option<ApiKey>,
     ) -> Result<Self, ModelError> {
-        config.check()?;
-        let tries = Tries::within(config.tries_max, config.timeout);
-        let base = http::base(&config.url)?;
-        let auth = Auth::bearer(api_key);
-        Ok(Self {
-            provider: Provider::new("summaries", &base, "", auth, tries)?,
-            name: "webhook".to_owned(),
-            input_tokens_max: config.input_tokens_max,
-            protocol: Box::new(webhook::Webhook),
-        })
+        RemoteModel::webhook(Self::WHAT, config, api_key).map(Self)
     }
 
     async fn answer(&self, request: &SummaryRequest) -> Result<SummarizerAnswer, ModelFault> {
@@ -127,23 +196,24 @@ impl RemoteSummarizer {
             .chain(previous)
             .chain(turns)
             .collect();
-        let post = Request {
-            body: self.protocol.body(request, &prompt).to_string(),
-            private: &private,
-            bytes_max: ANSWER_BYTES_MAX,
+        let ask = Ask {
+            system: Some(prompt::system()),
+            prompt: &prompt,
+            tokens_max: request.tokens_max,
+            for_service: &|| webhook::summary(request, &prompt),
         };
-        let read = |body: &[u8]| self.protocol.read(body);
-        self.provider.send(&post, read).await
+        let Reply { text, end, .. } = self.0.ask(&ask, &private).await?;
+        Ok(SummarizerAnswer::Text { text, end })
     }
 }
 
 impl Summarizer for RemoteSummarizer {
     fn name(&self) -> &str {
-        &self.name
+        &self.0.name
     }
 
     fn input_tokens_max(&self) -> u64 {
-        self.input_tokens_max
+        self.0.input_tokens_max
     }
 
     fn is_remote(&self) -> bool {
@@ -178,6 +248,11 @@ fn object(body: &[u8], api: &str) -> Result<Value, ModelFault> {
 fn unexpected(what: &str, api: &str) -> ModelFault {
     let problem = format!("the answer {what}; is base_url the one of {api}?");
     ModelFault::new(FaultKind::Unusable, problem)
+}
+
+/// Tokens of a prompt and of its answer, as a provider counted them.
+fn tokens(usage: &Value, prompt: &str, answer: &str) -> Option<(u64, u64)> {
+    Some((usage[prompt].as_u64()?, usage[answer].as_u64()?))
 }
 
 /// The texts of a content, which is a text or a list of parts.

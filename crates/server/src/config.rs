@@ -358,7 +358,9 @@ fn check(file: File) -> Result<Config, String> {
                       daemon at a start from a file that has lost them; leave it out";
         warnings.push(unused.to_owned());
     }
-    let memories = problems.within("long_term", |problems| memories(&file, problems));
+    let memories = problems.within("long_term", |problems| {
+        memories(&file, &environment, problems)
+    });
     let long_term = long_term_files(&file, &mut problems);
     problems.within("search", |problems| file.search.check(problems));
     problems.or(Config {
@@ -501,12 +503,28 @@ fn compaction(
     }
 }
 
-fn memories(file: &File, problems: &mut Problems) -> MemoriesConfig {
+fn memories(
+    file: &File,
+    environment: &ProcessEnvironment,
+    problems: &mut Problems,
+) -> MemoriesConfig {
     let (keys, limits) = (&file.long_term.third, &file.long_term.second);
     // The embedder is taken at the start only, so the file of its key is not followed.
     let embedder = keys.embedder.build(&ProcessEnvironment::default());
+    let extraction = &keys.extraction;
+    let spec = extraction.first.spec();
+    let built = spec.and_then(|spec| spec.build(environment));
+    let extractor = problems.take("extraction", built).flatten();
+    let has_journal = file.journal.durability != Durability::Off;
+    problems.unless(
+        extractor.is_none() || has_journal,
+        "extraction",
+        "follows the journal; choose a journal.durability other than off",
+    );
     let config = MemoriesConfig {
         limits: limits.clone(),
+        extractor,
+        extraction: extraction.second,
         embedder: problems.take("embedder", embedder).flatten(),
         consolidation: keys.dream.first.clone(),
         consolidation_interval: keys.dream.second.interval,

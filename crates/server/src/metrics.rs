@@ -272,7 +272,7 @@ const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 7] = [
     ),
 ];
 
-const MEMORIES: [TenantMetric<MemorySnapshot>; 5] = [
+const MEMORIES: [TenantMetric<MemorySnapshot>; 10] = [
     total(
         "recall_notes_lost",
         "Recalls that dream sweeps will not know of",
@@ -298,6 +298,27 @@ const MEMORIES: [TenantMetric<MemorySnapshot>; 5] = [
         "Memories that dream sweeps pinned",
         |m| m.promoted,
     ),
+    total(
+        "extractions",
+        "Answers of the model that extracts that were committed",
+        |m| m.extractions,
+    ),
+    total(
+        "extractions_failed",
+        "Calls of it that failed, or whose answers were not usable",
+        |m| m.extractions_failed,
+    ),
+    total(
+        "extraction_facts_refused",
+        "Facts of it that were not believed",
+        |m| m.extractions_refused,
+    ),
+    total("extraction_prompt_tokens", "Tokens of its prompts", |m| {
+        m.extraction_prompt_tokens
+    }),
+    total("extraction_answer_tokens", "Tokens of its answers", |m| {
+        m.extraction_answer_tokens
+    }),
 ];
 
 impl Collector for Sources {

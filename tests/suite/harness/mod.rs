@@ -6,6 +6,7 @@ mod client;
 mod daemon;
 mod embeddings;
 mod faketime;
+mod learner;
 mod memories;
 mod namespaces;
 mod owed;
@@ -31,6 +32,7 @@ pub(crate) use client::{
 pub(crate) use daemon::Daemon;
 pub(crate) use embeddings::Embeddings;
 pub(crate) use faketime::Clock;
+pub(crate) use learner::{Finds, Learner};
 pub(crate) use memories::{
     all_embedded, contents, fact, files_with, kept, manifest, memories_of, memory_stats, of,
     recall, recalled, remember,

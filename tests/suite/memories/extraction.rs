@@ -225,10 +225,14 @@ async fn a_bad_fact_stores_nothing_moves_nothing_and_leaves_the_lease() {
         .await
         .expect_err("too many");
     refused::<()>(Err(status), Code::InvalidArgument, "MEMORY_INVALID");
-    let done = commit(&mut client, &held, &[good])
+    let facts = [good];
+    let done = commit(&mut client, &held, &facts)
         .await
         .expect("the lease is good still");
     assert_eq!((done.cursor_seq, done.results.len()), (2, 1));
+    let again = commit(&mut client, &held, &facts).await.expect("repeated");
+    assert_eq!(again.results[0].memory, done.results[0].memory);
+    assert_eq!((again.cursor_seq, again.results.len()), (2, 1));
     let status = commit(&mut client, &held, &[])
         .await
         .expect_err("it was used");

@@ -9,6 +9,7 @@ mod erasing;
 mod extraction;
 mod extraction_bad_days;
 mod forgetting;
+mod learning;
 mod manifests;
 mod outcomes;
 mod recalling;

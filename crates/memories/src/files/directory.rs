@@ -1,5 +1,6 @@
 //! A directory with a file for each tenant. The files that were used last stay open.
 
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +18,8 @@ const NAME_BYTES_MAX: usize = 160;
 /// Bytes that are kept of a longer name.
 const STEM_BYTES: usize = 96;
 const EXTENSION: &str = ".db";
+/// The file that says how far the journal was looked at for facts.
+const LEARNT: &str = "learnt";
 
 /// The memories of all tenants.
 #[derive(Debug)]
@@ -72,12 +75,8 @@ impl MemoryFiles {
     /// # Errors
     /// When the directory cannot be read.
     pub fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
-        let unusable = |source| StoreError::DirUnusable {
-            dir: self.dir.clone(),
-            source,
-        };
         let mut tenants = Vec::new();
-        for path in self.files().map_err(unusable)? {
+        for path in self.files().map_err(|source| self.unusable(source))? {
             let name = path
                 .file_name()
                 .and_then(|name| name.to_str())
@@ -92,6 +91,45 @@ impl MemoryFiles {
         }
         tenants.sort();
         Ok(tenants)
+    }
+
+    /// How far the journal was looked at for facts; `None` where that was never written down, or
+    /// cannot be made out.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn read_learnt(&self) -> Result<Option<u64>, StoreError> {
+        match std::fs::read_to_string(self.dir.join(LEARNT)) {
+            Ok(text) => Ok(text.trim().parse().ok()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(self.unusable(source)),
+        }
+    }
+
+    /// Writes it down.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn write_learnt(&self, number: u64) -> Result<(), StoreError> {
+        let new = self.dir.join(format!("{LEARNT}.new"));
+        let write = || {
+            let mut options = std::fs::OpenOptions::new();
+            options.write(true).create(true).truncate(true);
+            #[cfg(unix)]
+            std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+            let mut file = options.open(&new)?;
+            file.write_all(format!("{number}\n").as_bytes())?;
+            file.sync_all()?;
+            std::fs::rename(&new, self.dir.join(LEARNT))
+        };
+        write().map_err(|source| self.unusable(source))
+    }
+
+    fn unusable(&self, source: std::io::Error) -> StoreError {
+        StoreError::DirUnusable {
+            dir: self.dir.clone(),
+            source,
+        }
     }
 
     fn path(&self, tenant: &TenantId) -> PathBuf {

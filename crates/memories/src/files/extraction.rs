@@ -1,15 +1,16 @@
 //! How far each generation's turns were extracted, and who has a lease on the rest. A cursor
 //! moves only with the facts that were found, in one transaction.
 
-use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
+use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use rusqlite::{Row, params};
 
-use super::row::{damaged, limit, make_partition, whole};
+use super::row::{damaged, limit, make_partition, outcome_of, whole};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use super::{ExtractionCursor, Lease, MemoryReader, MemoryWriter};
 use crate::MemoryError;
+use crate::requests::RememberOutcome;
 
 const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to, lease_until,
     failures, failed_at, not_before FROM cursors LEFT JOIN partitions ON partitions.no = owner";
@@ -50,6 +51,42 @@ impl MemoryReader<'_> {
             .and_then(|cursor| cursor.lease)
             .filter(|lease| now < lease.until);
         lease.ok_or(MemoryError::LeaseLost)
+    }
+
+    /// What a commit of this lease with this content was answered before, and its last turn.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseLost` where it had other content, or what it stored was
+    /// forgotten since.
+    pub fn repeated_commit(
+        &self,
+        lease: LeaseId,
+        content: &str,
+    ) -> Answer<Option<(u64, Vec<RememberOutcome>)>> {
+        let sql = "SELECT content, seq, results FROM extractions WHERE lease = ?";
+        let found = self.one(sql, [lease.to_bytes()], |row| {
+            let content: [u8; 16] = row.get(0)?;
+            let seq = row.get::<_, i64>(1)?.unsigned_abs();
+            Ok((content, seq, row.get::<_, Vec<u8>>(2)?))
+        })?;
+        let Some((known, seq, results)) = found else {
+            return Ok(None);
+        };
+        if known != self.digest(content)? {
+            return Err(MemoryError::LeaseLost);
+        }
+        let (results, _) = results.as_chunks::<RESULT_BYTES>();
+        let outcomes = results.iter().map(|result| {
+            let id = MemoryId::from_bytes(std::array::from_fn(|index| result[index]));
+            let redacted = u32::from_be_bytes(std::array::from_fn(|index| result[17 + index]));
+            Ok(RememberOutcome {
+                memory: self.get(id)?.ok_or(MemoryError::LeaseLost)?,
+                outcome: outcome_of(result[16]),
+                is_repetition: true,
+                redacted: redacted as usize,
+            })
+        });
+        Ok(Some((seq, outcomes.collect::<Answer<_>>()?)))
     }
 
     /// The turns after this one in which the bot itself remembered something, ascending.
@@ -114,6 +151,97 @@ impl MemoryWriter<'_> {
             now,
         )?;
         Ok(lease)
+    }
+
+    /// Gives leased turns back before the time is over; a failure is counted. Says how many
+    /// there were since the last success. A lease that is over already is left alone.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn return_lease(&self, lease: &Lease, is_failure: bool, now: Timestamp) -> Answer<u32> {
+        let mut cursor = self.cursor(&lease.session, lease.generation)?;
+        if cursor.lease.as_ref().is_none_or(|held| held.id != lease.id) {
+            return Ok(cursor.failures);
+        }
+        cursor.lease = None;
+        if is_failure {
+            cursor.failures = cursor.failures.saturating_add(1);
+            cursor.failed_at = Some(now);
+        }
+        self.save_cursor(
+            &lease.session,
+            lease.generation,
+            &lease.subject,
+            &cursor,
+            now,
+        )?;
+        Ok(cursor.failures)
+    }
+
+    /// Counts tokens of a day, in days since 1970, before they are spent. False where there would
+    /// be more than `max`: then nothing is counted.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> Answer<bool> {
+        let spent = self.tokens_spent(day)?.saturating_add(tokens);
+        if spent > max {
+            return Ok(false);
+        }
+        self.set_meta(DAY, day)?;
+        self.set_meta(SPENT, whole(spent))?;
+        Ok(true)
+    }
+
+    /// Counts what a call has really used, which may be more.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
+        let spent = self.tokens_spent(day)?;
+        let spent = spent.saturating_sub(counted).saturating_add(used);
+        self.set_meta(DAY, day)?;
+        self.set_meta(SPENT, whole(spent))
+    }
+
+    fn tokens_spent(&self, day: i64) -> Answer<u64> {
+        let is_today = self.meta::<i64>(DAY)? == Some(day);
+        let spent = self.meta::<i64>(SPENT)?.filter(|_| is_today);
+        Ok(spent.unwrap_or(0).unsigned_abs())
+    }
+
+    /// Notes what became of the facts of a lease, so that its commit can be repeated.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_commit(
+        &self,
+        lease: &Lease,
+        content: &str,
+        outcomes: &[(RememberOutcome, usize)],
+        now: Timestamp,
+    ) -> Answer<()> {
+        let mut results = Vec::with_capacity(outcomes.len() * RESULT_BYTES);
+        for (done, redacted) in outcomes {
+            results.extend(done.memory.id.to_bytes());
+            results.push(done.outcome as u8);
+            let redacted = u32::try_from(*redacted).unwrap_or(u32::MAX);
+            results.extend(redacted.to_be_bytes());
+        }
+        let sql = "INSERT INTO extractions (lease, content, generation, owner, seq, results, at)
+                   VALUES (?, ?, ?, ?, ?, ?, ?)";
+        let parameters = params![
+            lease.id.to_bytes(),
+            self.digest(content)?,
+            lease.generation.to_bytes(),
+            make_partition(self.connection, &lease.subject)?,
+            whole(lease.to_seq),
+            results,
+            moment(now),
+        ];
+        self.run(sql, parameters)?;
+        let last = self.connection.last_insert_rowid() - COMMITS_KEPT;
+        self.run("DELETE FROM extractions WHERE no <= ?", [last])
     }
 
     /// Moves the cursor on where nothing is to be extracted; never back.
@@ -211,6 +339,14 @@ impl MemoryWriter<'_> {
 /// A lease with more left than this, and than the next one asks, was given by a clock that
 /// went back since.
 const LEASE_MS_MAX: i64 = 60 * 60 * 1_000;
+
+/// The day whose tokens are counted, and how many there are.
+const DAY: &str = "extraction_day";
+const SPENT: &str = "extraction_tokens";
+/// Commits whose repetition is known.
+const COMMITS_KEPT: i64 = 1_024;
+/// Of each result: the memory's id, its outcome, and how many secrets were taken out.
+const RESULT_BYTES: usize = 21;
 
 fn read(row: &Row<'_>) -> rusqlite::Result<ExtractionCursor> {
     let seq = row.get::<_, i64>(3)?.unsigned_abs();

@@ -227,7 +227,7 @@ impl MemoryWriter<'_> {
         if let ForgetRequest::Sources(sources) = request {
             // What was said there is gone: nothing is extracted of it any more.
             for generation in &sources.generations {
-                for table in ["cursors", "remembered"] {
+                for table in ["cursors", "remembered", "extractions"] {
                     let sql = format!("DELETE FROM {table} WHERE generation = ?");
                     self.run(&sql, [generation.to_bytes()])?;
                 }
@@ -236,6 +236,8 @@ impl MemoryWriter<'_> {
             let leases = "UPDATE cursors SET lease = NULL
                           WHERE lease IS NOT NULL AND (owner = ?1 OR ?1 IS NULL)";
             self.run(leases, [criteria.owner])?;
+            let commits = "DELETE FROM extractions WHERE owner = ?1 OR ?1 IS NULL";
+            self.run(commits, [criteria.owner])?;
         }
         if let ForgetRequest::Subject(subject) = request {
             let sql = "DELETE FROM partitions WHERE no = ?";

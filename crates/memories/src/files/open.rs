@@ -17,7 +17,7 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
 /// Each step leads from one schema to the next; a released step is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-const MIGRATIONS: [&str; 3] = [V1, V2, V3];
+const MIGRATIONS: [&str; 4] = [V1, V2, V3, V4];
 
 /// The `no` of a memory is its partition, and a number in it: what one subject may recall
 /// privately is one range in every table and index, whatever others have. Partition 0 is
@@ -59,6 +59,23 @@ CREATE TABLE places (
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX places_said ON places (said, seq);
 INSERT INTO meta VALUES ('words_at', -1), ('words_left', (SELECT memories FROM state));
+";
+
+/// The commits of leases, by which a repeated one is known: `content` is a salted digest of what was
+/// committed, `results` what became of each fact.
+const V4: &str = "
+CREATE TABLE extractions (
+    no         INTEGER PRIMARY KEY,
+    lease      BLOB    NOT NULL UNIQUE,
+    content    BLOB    NOT NULL,
+    generation BLOB    NOT NULL,
+    owner      INTEGER,
+    seq        INTEGER NOT NULL,
+    results    BLOB    NOT NULL,
+    at         INTEGER NOT NULL
+) STRICT;
+CREATE INDEX extractions_owner ON extractions (owner);
+CREATE INDEX extractions_generation ON extractions (generation);
 ";
 
 /// The newest schema.

@@ -2,7 +2,7 @@
 //! whose lease was not committed in time are leased again.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use memoird_core::date::Date;
 use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
@@ -16,8 +16,10 @@ use super::remember::fact_of;
 use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
 use crate::files::time::after;
-use crate::files::{Lease, MemoryReader};
-use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome};
+use crate::files::{Lease, MemoryReader, RememberCommand};
+use crate::locked;
+use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
+use crate::rules::manifest::Manifest;
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
 use crate::rules::{Fact, MemoryLimits, Origin, Source};
 
@@ -34,6 +36,75 @@ struct Unread {
     recalled: Vec<String>,
 }
 
+/// Whose turns are to be looked at.
+pub(super) struct Whose<'a> {
+    pub(super) session: &'a SessionId,
+    /// `None`: the live one, else the newest.
+    pub(super) generation: Option<Generation>,
+    /// `None`: the session's.
+    pub(super) subject: Option<Subject>,
+}
+
+/// Whether turns are leased.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Take {
+    /// They are nobody else's until the lease is over.
+    Lease,
+    /// They are only looked at.
+    Look,
+}
+
+/// Where there is nothing to look at.
+pub(super) struct Nothing {
+    pub(super) generation: Generation,
+    pub(super) cursor_seq: u64,
+}
+
+/// Turns to look for facts in, and what a model is shown.
+pub(super) struct Prepared {
+    /// The lease; where they are only looked at, what it would be.
+    pub(super) lease: Lease,
+    pub(super) is_leased: bool,
+    /// The last turn that was looked at before.
+    pub(super) cursor_seq: u64,
+    pub(super) from_seq: u64,
+    /// Encoded.
+    pub(super) turns: Vec<Arc<[u8]>>,
+    pub(super) said: Vec<TranscriptTurn>,
+    pub(super) said_at: BTreeMap<u64, Timestamp>,
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) recalled: Vec<String>,
+    pub(super) prompt: String,
+}
+
+/// What a commit that was made before was answered: its last turn, and what became of each fact.
+type Earlier = (u64, Vec<RememberOutcome>);
+
+/// A lease that a commit names.
+enum Leased {
+    /// Its time is not over.
+    Runs(Lease),
+    /// Its facts are stored already.
+    Committed(Earlier),
+}
+
+/// What a write of a commit did.
+enum Committed {
+    /// It stored the facts up to this turn; each with how many secrets were taken out.
+    Now(u64, Vec<(RememberOutcome, usize)>),
+    /// Nothing: they were stored before.
+    Before(Earlier),
+}
+
+impl ExtractionOutcome {
+    fn of((cursor_seq, results): Earlier) -> Self {
+        Self {
+            cursor_seq,
+            results,
+        }
+    }
+}
+
 impl Memories {
     /// Leases the turns behind the cursor; without any, no lease.
     ///
@@ -47,77 +118,129 @@ impl Memories {
         generation: Option<Generation>,
         subject: Option<Subject>,
     ) -> Result<ExtractionLease, MemoryError> {
+        let whose = Whose {
+            session,
+            generation,
+            subject,
+        };
+        let prepared = match self.prepare(tenant, whose, Take::Lease, usize::MAX).await? {
+            Ok(prepared) => prepared,
+            Err(nothing) => {
+                return Ok(ExtractionLease {
+                    generation: Some(nothing.generation),
+                    cursor_seq: nothing.cursor_seq,
+                    ..ExtractionLease::default()
+                });
+            }
+        };
+        Ok(ExtractionLease {
+            lease: prepared.is_leased.then_some(prepared.lease.id),
+            prompt: prepared.prompt,
+            turns: prepared.turns,
+            manifest: prepared.manifest.text.clone(),
+            expires_at: prepared.lease.until,
+            generation: Some(prepared.lease.generation),
+            cursor_seq: prepared.cursor_seq,
+        })
+    }
+
+    /// The next turns to look for facts in, with what a model is shown of them; else how far was
+    /// looked already. Texts of a turn are cut to `bytes_max`, and of several turns only so many
+    /// are taken as have no more together.
+    pub(super) async fn prepare(
+        &self,
+        tenant: &Arc<Tenant>,
+        whose: Whose<'_>,
+        take: Take,
+        bytes_max: usize,
+    ) -> Result<Result<Prepared, Nothing>, MemoryError> {
         // The events of this session's last recalls may wait to be written.
         self.flush(&tenant.id).await?;
-        let mut unread = self.unread(tenant, session, generation, subject).await?;
-        let page = self.turns_to_look_at(tenant, &mut unread).await?;
+        let mut unread = self
+            .unread(tenant, whose.session, whose.generation, whose.subject)
+            .await?;
+        let mut page = self.turns_to_look_at(tenant, &mut unread).await?;
+        cut(&mut page.turns, bytes_max);
         let turns: Vec<(u64, Turn)> = page
             .turns
             .iter()
             .filter_map(|content| encoding::open_placed(content))
             .collect();
         let Some(&(to_seq, _)) = turns.last() else {
-            return Ok(ExtractionLease {
-                generation: Some(unread.generation),
+            return Ok(Err(Nothing {
+                generation: unread.generation,
                 cursor_seq: unread.cursor_seq,
-                ..ExtractionLease::default()
-            });
+            }));
         };
         let now = self.now();
         let lease = Lease {
             id: LeaseId::new(now.as_ms(), self.shared.engine.machine.random()),
-            session: session.clone(),
+            session: unread.session.clone(),
             generation: unread.generation,
             subject: unread.subject.clone(),
             after_seq: unread.cursor_seq,
             to_seq,
             until: after(now, self.config().lease),
         };
-        let (id, expires_at) = (lease.id, lease.until);
         let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
-        self.write(&tenant.id, move |writer| {
-            let cursor = writer.cursor(&lease.session, lease.generation)?;
-            if (from_seq..=to_seq).contains(&cursor.seq) {
-                // Another lease of them was committed since they were read.
-                return Err(MemoryError::LeaseHeld { seconds_left: 1 });
-            }
-            writer.take_lease(lease, now)
-        })
-        .await?;
+        let is_leased = take == Take::Lease;
+        if is_leased {
+            let lease = lease.clone();
+            self.write(&tenant.id, move |writer| {
+                let cursor = writer.cursor(&lease.session, lease.generation)?;
+                if (from_seq..=to_seq).contains(&cursor.seq) {
+                    // Another lease of them was committed since they were read.
+                    return Err(MemoryError::LeaseHeld { seconds_left: 1 });
+                }
+                writer.take_lease(lease, now)
+            })
+            .await?;
+        }
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
-        let said = turns.iter().map(|(seq, turn)| TranscriptTurn {
-            seq: *seq,
-            on: turn.timestamp.map(Date::of),
-            role: turn.role,
-            text: text_of(turn),
-        });
+        let said: Vec<TranscriptTurn> = turns
+            .iter()
+            .map(|(seq, turn)| {
+                let mut text = text_of(turn);
+                text.truncate(text.floor_char_boundary(bytes_max));
+                TranscriptTurn {
+                    seq: *seq,
+                    on: turn.timestamp.map(Date::of),
+                    role: turn.role,
+                    text,
+                }
+            })
+            .collect();
+        let mark = &self.shared.engine.sessions;
         let request = ExtractionPrompt {
             today: Date::of(now),
             subject: &unread.subject,
             manifest: &manifest.text,
-            turns: &said.collect::<Vec<_>>(),
+            turns: &said,
             recalled: &unread.recalled,
-            mark: self
-                .shared
-                .engine
-                .sessions
-                .prompt_mark(unread.generation, to_seq),
+            mark: mark.prompt_mark(unread.generation, to_seq),
         };
-        Ok(ExtractionLease {
-            lease: Some(id),
+        let said_at = turns
+            .iter()
+            .filter_map(|(seq, turn)| Some((*seq, turn.timestamp?)));
+        Ok(Ok(Prepared {
             prompt: prompt(&request),
-            turns: page.turns,
-            manifest: manifest.text.clone(),
-            expires_at,
-            generation: Some(unread.generation),
+            said_at: said_at.collect(),
+            is_leased,
             cursor_seq: unread.cursor_seq,
-        })
+            from_seq,
+            lease,
+            turns: page.turns,
+            said,
+            manifest,
+            recalled: unread.recalled,
+        }))
     }
 
     /// Stores what was found, and marks the turns as looked at: both or nothing.
     ///
     /// # Errors
-    /// [`MemoryError::LeaseLost`], what the rules refuse: then nothing is stored.
+    /// [`MemoryError::LeaseLost`], what the rules refuse: then nothing is stored. A commit that is
+    /// repeated with the same facts gets the answer of the first one.
     pub async fn commit_extraction(
         &self,
         tenant: &Arc<Tenant>,
@@ -131,31 +254,94 @@ impl Memories {
             return Err(MemoryError::invalid("memories", problem));
         }
         let now = self.now();
-        let read = move |reader: &MemoryReader<'_>| reader.lease(id, now);
-        let lease = self.read(&tenant.id, read).await?;
-        let said_at = self.times_of(tenant, &lease, &facts).await?;
-        let (mut commands, mut redacted) = (Vec::new(), Vec::new());
-        for fact in facts {
-            let (fact, found) = self.admit(found_fact(fact, &lease, &said_at)?)?;
-            commands.push(self.command(fact, None));
-            redacted.push(found);
-        }
-        let (lease, done) = self
+        let content = Arc::new(format!("{facts:?}"));
+        let known = Arc::clone(&content);
+        let read = move |reader: &MemoryReader<'_>| match reader.repeated_commit(id, &known)? {
+            Some(earlier) => Ok(Leased::Committed(earlier)),
+            None => Ok(Leased::Runs(reader.lease(id, now)?)),
+        };
+        let lease = match self.read(&tenant.id, read).await? {
+            Leased::Runs(lease) => lease,
+            Leased::Committed(earlier) => return Ok(ExtractionOutcome::of(earlier)),
+        };
+        let (commands, redacted) = self.commands_of(tenant, &lease, facts).await?;
+        let committed = self
             .write(&tenant.id, move |writer| {
+                // Two of the same may be under way.
+                if let Some(earlier) = writer.repeated_commit(id, &content)? {
+                    return Ok(Committed::Before(earlier));
+                }
                 let done: Result<Vec<_>, _> = commands
                     .iter()
                     .map(|fact| writer.remember(fact, &config.limits))
                     .collect();
                 let lease = writer.commit_extraction(id, now)?;
-                Ok((lease, done?))
+                let done: Vec<_> = done?.into_iter().zip(redacted).collect();
+                writer.keep_commit(&lease, &content, &done, now)?;
+                Ok(Committed::Now(lease.to_seq, done))
             })
             .await?;
-        let results = done.into_iter().zip(redacted);
+        let (cursor_seq, done) = match committed {
+            Committed::Now(cursor_seq, done) => (cursor_seq, done),
+            Committed::Before(earlier) => return Ok(ExtractionOutcome::of(earlier)),
+        };
+        let results = done.into_iter();
         let results = results.map(|(done, redacted)| self.remembered(tenant, done, redacted));
         Ok(ExtractionOutcome {
-            cursor_seq: lease.to_seq,
+            cursor_seq,
             results: results.collect(),
         })
+    }
+
+    /// What a commit of these facts would do: it is done, and undone.
+    pub(super) async fn preview_extraction(
+        &self,
+        tenant: &Arc<Tenant>,
+        lease: &Lease,
+        facts: Vec<ExtractedFact>,
+    ) -> Result<Vec<RememberOutcome>, MemoryError> {
+        let config = self.config();
+        let (commands, redacted) = self.commands_of(tenant, lease, facts).await?;
+        let outcomes = Arc::new(Mutex::new(None));
+        let given = Arc::clone(&outcomes);
+        let undone = self.write(&tenant.id, move |writer| {
+            let done: Result<Vec<_>, _> = commands
+                .iter()
+                .map(|fact| writer.remember(fact, &config.limits))
+                .collect();
+            *locked(&given) = Some(done?);
+            // A job that is refused is undone.
+            Err::<(), _>(MemoryError::LeaseLost)
+        });
+        let undone = undone.await;
+        let done = locked(&outcomes).take();
+        match (done, undone) {
+            (Some(done), _) => {
+                let done = done.into_iter().zip(redacted);
+                let outcomes = done.map(|(done, redacted)| RememberOutcome { redacted, ..done });
+                Ok(outcomes.collect())
+            }
+            (None, Err(error)) => Err(error),
+            (None, Ok(())) => Err(MemoryError::LeaseLost),
+        }
+    }
+
+    /// The facts of a lease as they are written, and how many secrets were taken out of each.
+    async fn commands_of(
+        &self,
+        tenant: &Arc<Tenant>,
+        lease: &Lease,
+        facts: Vec<ExtractedFact>,
+    ) -> Result<(Vec<RememberCommand>, Vec<usize>), MemoryError> {
+        let said_at = self.times_of(tenant, lease).await?;
+        let (mut commands, mut redacted) = (Vec::new(), Vec::new());
+        for fact in facts {
+            let (fact, said) = found_fact(fact, lease, &said_at)?;
+            let (fact, found) = self.admit(fact, said)?;
+            commands.push(self.command(fact, None));
+            redacted.push(found);
+        }
+        Ok((commands, redacted))
     }
 
     /// Whose turns are meant, and how far they were looked at.
@@ -300,16 +486,12 @@ impl Memories {
         Ok(page.await?)
     }
 
-    /// When the turns of a lease were said, where a fact does not say when it was so.
+    /// When the turns of a lease were said.
     async fn times_of(
         &self,
         tenant: &Arc<Tenant>,
         lease: &Lease,
-        facts: &[ExtractedFact],
     ) -> Result<BTreeMap<u64, Timestamp>, MemoryError> {
-        if facts.iter().all(|found| found.fact.observed_at.is_some()) {
-            return Ok(BTreeMap::new());
-        }
         let turns_max = self.config().limits.lease_turns;
         let (session, generation) = (&lease.session, Some(lease.generation));
         let page = self.turns_after(tenant, session, generation, lease.after_seq, turns_max);
@@ -331,12 +513,23 @@ impl Memories {
     }
 }
 
-/// The fact with what the lease says of it.
+/// Leaves as many turns as have no more bytes than these together; one, where there is one.
+fn cut(turns: &mut Vec<Arc<[u8]>>, bytes_max: usize) {
+    let mut bytes = 0_usize;
+    let fitting = turns.iter().take_while(|turn| {
+        bytes = bytes.saturating_add(turn.len());
+        bytes <= bytes_max
+    });
+    let count = fitting.count().max(1);
+    turns.truncate(count);
+}
+
+/// The fact with what the lease says of it, and when it was said.
 fn found_fact(
     found: ExtractedFact,
     lease: &Lease,
     said_at: &BTreeMap<u64, Timestamp>,
-) -> Result<Fact, MemoryError> {
+) -> Result<(Fact, Option<Timestamp>), MemoryError> {
     let leased = lease.after_seq + 1..=lease.to_seq;
     if let Some(seq) = found.seqs.iter().find(|seq| !leased.contains(seq)) {
         let problem = format!("{seq} is not among the leased turns {leased:?}");
@@ -358,5 +551,6 @@ fn found_fact(
         }),
         ..SourceTurns::default()
     };
-    fact_of(found.fact, source, Origin::Extraction)
+    let said = source.said_at;
+    Ok((fact_of(found.fact, source, Origin::Extraction)?, said))
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::time::Timestamp;
 use memoird_engine::Tenant;
 
 use super::Memories;
@@ -12,6 +13,7 @@ use crate::embedder::Purpose;
 use crate::error::MemoryError;
 use crate::files::{Embedding, Imported, RememberCommand};
 use crate::requests::{RememberOutcome, RememberRequest};
+use crate::rules::dates::with_dates;
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, MemoryLimits, NearDuplicate, Origin, Patch};
 
@@ -33,7 +35,7 @@ impl Memories {
             None => SourceTurns::default(),
         };
         let (at_seq, key) = (found.at_seq, request.key);
-        let (fact, redacted) = self.admit(fact_of(request, found, Origin::Bot)?)?;
+        let (fact, redacted) = self.admit(fact_of(request, found, Origin::Bot)?, None)?;
         let vector = match fact.near_duplicate {
             // Only a refusal has to be known before the answer; others are merged in the background.
             NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
@@ -91,10 +93,17 @@ impl Memories {
         RememberOutcome { redacted, ..done }
     }
 
-    /// Takes secrets out, or refuses them, and says whether the rest keeps the rules.
-    pub(super) fn admit(&self, mut fact: Fact) -> Result<(Fact, usize), MemoryError> {
+    /// Takes secrets out, or refuses them, adds the dates that were meant by relative ones at the
+    /// time `said`, else when it was so, and says whether the rest keeps the rules.
+    pub(super) fn admit(
+        &self,
+        mut fact: Fact,
+        said: Option<Timestamp>,
+    ) -> Result<(Fact, usize), MemoryError> {
         let config = self.config();
         let redacted = admit_texts(Some(&mut fact.content), &mut fact.tags, config.secrets)?;
+        let said = said.or(fact.observed_at).unwrap_or_else(|| self.now());
+        fact.content = with_dates(&fact.content, said, config.limits.content_bytes);
         Ok((fact.checked(&config.limits)?, redacted))
     }
 

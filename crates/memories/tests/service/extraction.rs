@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use memoird_core::ids::{Generation, LeaseId};
+use memoird_core::time::Timestamp;
 use memoird_engine::Durability;
 use memoird_memories::rules::{Origin, Outcome};
 use memoird_memories::{
@@ -122,6 +123,73 @@ async fn turns_are_looked_at_once() {
         [3],
         "what an extraction stored skips nothing"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_commit_that_is_repeated_gets_the_same_answer() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["I like tea", "and chess"]).await;
+    let first = bot.lease().await.lease;
+    let facts = vec![found("likes tea", &[1]), found("likes chess", &[])];
+    let done = bot.commit(first, facts.clone()).await.unwrap();
+    let same = |again: &ExtractionOutcome| {
+        let pairs = again.results.iter().zip(&done.results);
+        again.cursor_seq == done.cursor_seq
+            && again.results.len() == done.results.len()
+            && pairs
+                .into_iter()
+                .all(|(again, was)| again.memory == was.memory && again.outcome == was.outcome)
+    };
+    let again = bot.commit(first, facts.clone()).await.unwrap();
+    assert!(same(&again) && again.results.iter().all(|one| one.is_repetition));
+    assert!(is_lost(&bot.commit(first, Vec::new()).await), "other facts");
+
+    // Neither the next lease nor its commit, nor a restart, makes it forget.
+    bot.tell_all(&["and go"]).await;
+    let next = bot.lease().await.lease;
+    assert!(same(&bot.commit(first, facts.clone()).await.unwrap()));
+    bot.commit(next, Vec::new()).await.unwrap();
+    let bot = acme(&world.open().await);
+    assert!(same(&bot.commit(first, facts.clone()).await.unwrap()));
+    assert!(
+        bot.commit(next, Vec::new())
+            .await
+            .unwrap()
+            .results
+            .is_empty()
+    );
+    assert_eq!(bot.listed(ANN).await.len(), 2);
+    let kept = bot.memories.counts(&bot.tenant.id);
+    assert_eq!((kept.created, kept.reinforced), (0, 0), "of this daemon");
+
+    let one = ForgetRequest::One(done.results[0].memory.id);
+    bot.memories.forget(&bot.tenant, one, false).await.unwrap();
+    assert!(
+        is_lost(&bot.commit(first, facts).await),
+        "what it stored is gone"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_relative_date_is_counted_from_when_it_was_said() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.tell_all(&["I moved to Rome yesterday"]).await;
+    let mut moved = found("Moved to Rome yesterday", &[1]);
+    // When it was so is not when the turn said so.
+    moved.fact.observed_at = Some(Timestamp::new(1_600_000_000, 0).unwrap());
+    let lease = bot.lease().await.lease;
+    bot.commit(lease, vec![moved]).await.unwrap();
+    let dated = "Moved to Rome yesterday (2023-11-13)";
+    assert_eq!(bot.listed(ANN).await, [dated]);
+
+    let mut told = fact(BOB, "Sails next week");
+    told.observed_at = Some(Timestamp::new(1_600_000_000, 0).unwrap());
+    let kept = bot.remember(told).await.unwrap().memory;
+    assert_eq!(kept.content, "Sails next week (week of 2020-09-14)");
+    let kept = bot.remember(fact(BOB, "Sails today")).await.unwrap().memory;
+    assert_eq!(kept.content, "Sails today (2023-11-14)");
 }
 
 #[tokio::test(start_paused = true)]
@@ -309,7 +377,7 @@ fn where_the_cursors_turn_is_gone_all_that_is_there_is_looked_at() {
             .files
             .tenant(&bot.tenant.id)
             .unwrap();
-        let now = memoird_core::time::Timestamp::from_ms(1_700_000_000_000);
+        let now = Timestamp::from_ms(1_700_000_000_000);
         store
             .write_one(move |writer| {
                 writer.skip_turns(&session_id("s"), generation, &subject(ANN), 9, now)

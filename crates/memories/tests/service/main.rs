@@ -25,6 +25,7 @@ mod embedder;
 mod embedding;
 mod extraction;
 mod forget;
+mod learning;
 mod manifests;
 mod recall;
 mod remember;

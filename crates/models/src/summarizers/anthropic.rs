@@ -1,10 +1,9 @@
-//! Summaries by Anthropic's Messages API.
+//! Answers by Anthropic's Messages API.
 
-use memoird_core::compaction::prompt;
-use memoird_engine::{ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{ModelFault, TextEnd};
 use serde_json::{Value, json};
 
-use super::Protocol;
+use super::{Ask, Protocol, Reply};
 
 /// `POST /v1/messages` to this model.
 #[derive(Debug)]
@@ -15,16 +14,19 @@ pub(super) struct Messages {
 const API: &str = "Anthropic's Messages API";
 
 impl Protocol for Messages {
-    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
-        json!({
+    fn body(&self, ask: &Ask<'_>) -> Value {
+        let mut body = json!({
             "model": self.model,
-            "max_tokens": super::reply_tokens(request.tokens_max),
-            "system": prompt::system(),
-            "messages": [{"role": "user", "content": prompt}],
-        })
+            "max_tokens": super::reply_tokens(ask.tokens_max),
+            "messages": [{"role": "user", "content": ask.prompt}],
+        });
+        if let Some(system) = ask.system {
+            body["system"] = json!(system);
+        }
+        body
     }
 
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
+    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault> {
         let answer = super::object(body, API)?;
         if !answer["content"].is_array() {
             return Err(super::unexpected("has no list named content", API));
@@ -35,9 +37,10 @@ impl Protocol for Messages {
             Some("refusal") => TextEnd::Refused,
             _ => TextEnd::Complete,
         };
-        Ok(SummarizerAnswer::Text {
+        Ok(Reply {
             text: super::texts(&answer["content"]),
             end,
+            tokens: super::tokens(&answer["usage"], "input_tokens", "output_tokens"),
         })
     }
 }

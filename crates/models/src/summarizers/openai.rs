@@ -1,12 +1,11 @@
-//! Summaries by OpenAI's chat completions, which many servers offer: Ollama, vLLM, llama.cpp
+//! Answers by OpenAI's chat completions, which many servers offer: Ollama, vLLM, llama.cpp
 //! and most gateways.
 
-use memoird_core::compaction::prompt;
-use memoird_engine::{ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{ModelFault, TextEnd};
 use reqwest::Url;
 use serde_json::{Value, json};
 
-use super::{OpenAiSummarizerConfig, Protocol, TokenLimit};
+use super::{Ask, OpenAiSummarizerConfig, Protocol, Reply, TokenLimit};
 use crate::http;
 
 /// `POST /chat/completions` to this model.
@@ -35,14 +34,16 @@ impl ChatCompletions {
 }
 
 impl Protocol for ChatCompletions {
-    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
-        let tokens = super::reply_tokens(request.tokens_max);
+    fn body(&self, ask: &Ask<'_>) -> Value {
+        let tokens = super::reply_tokens(ask.tokens_max);
+        let system = ask.system.iter();
+        let mut messages: Vec<Value> = system
+            .map(|system| json!({"role": "system", "content": system}))
+            .collect();
+        messages.push(json!({"role": "user", "content": ask.prompt}));
         let mut body = json!({
             "model": self.model,
-            "messages": [
-                {"role": "system", "content": prompt::system()},
-                {"role": "user", "content": prompt},
-            ],
+            "messages": messages,
             self.limit: tokens.saturating_add(self.thinking_tokens),
         });
         if self.json_object {
@@ -51,7 +52,7 @@ impl Protocol for ChatCompletions {
         body
     }
 
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
+    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault> {
         let answer = super::object(body, API)?;
         let choice = &answer["choices"][0];
         let message = &choice["message"];
@@ -70,7 +71,8 @@ impl Protocol for ChatCompletions {
             Value::Null => refusal.to_owned(),
             content => without_thoughts(super::texts(content)),
         };
-        Ok(SummarizerAnswer::Text { text, end })
+        let tokens = super::tokens(&answer["usage"], "prompt_tokens", "completion_tokens");
+        Ok(Reply { text, end, tokens })
     }
 }
 

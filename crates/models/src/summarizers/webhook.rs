@@ -23,10 +23,10 @@
 use memoird_core::compaction::ledger::Ledger;
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, prompt};
-use memoird_engine::{FaultKind, ModelFault, SummarizerAnswer, SummaryRequest, TextEnd};
+use memoird_engine::{FaultKind, ModelFault, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
-use super::Protocol;
+use super::{Ask, Protocol, Reply};
 
 /// The contract above.
 #[derive(Debug)]
@@ -35,33 +35,39 @@ pub(super) struct Webhook;
 const VERSION: u32 = 1;
 
 impl Protocol for Webhook {
-    fn body(&self, request: &SummaryRequest, prompt: &str) -> Value {
-        json!({
-            "version": VERSION,
-            "tenant": request.tenant.as_str(),
-            "session_id": request.session.as_str(),
-            "generation": request.generation.to_string(),
-            "previous": request.previous.as_deref().map(previous),
-            "pieces": request.chunks,
-            "turns": request.turns.iter().map(turn).collect::<Vec<_>>(),
-            "ledger": Ledger::of(&request.turns).lines().collect::<Vec<_>>(),
-            "notes": request.notes,
-            "tokens_max": request.tokens_max,
-            "system": prompt::system(),
-            "prompt": prompt,
-        })
+    fn body(&self, ask: &Ask<'_>) -> Value {
+        (ask.for_service)()
     }
 
     /// The text of the answer: it is parsed and checked like that of a model.
-    fn read(&self, body: &[u8]) -> Result<SummarizerAnswer, ModelFault> {
+    fn read(&self, body: &[u8]) -> Result<Reply, ModelFault> {
         let text = str::from_utf8(body).map_err(|_| {
             ModelFault::new(FaultKind::Unusable, "the answer is no text; it takes JSON")
         })?;
-        Ok(SummarizerAnswer::Text {
+        Ok(Reply {
             text: text.to_owned(),
             end: TextEnd::Complete,
+            tokens: None,
         })
     }
+}
+
+/// The body of a request for a summary.
+pub(super) fn summary(request: &SummaryRequest, prompt: &str) -> Value {
+    json!({
+        "version": VERSION,
+        "tenant": request.tenant.as_str(),
+        "session_id": request.session.as_str(),
+        "generation": request.generation.to_string(),
+        "previous": request.previous.as_deref().map(previous),
+        "pieces": request.chunks,
+        "turns": request.turns.iter().map(turn).collect::<Vec<_>>(),
+        "ledger": Ledger::of(&request.turns).lines().collect::<Vec<_>>(),
+        "notes": request.notes,
+        "tokens_max": request.tokens_max,
+        "system": prompt::system(),
+        "prompt": prompt,
+    })
 }
 
 fn previous(summary: &Summary) -> Value {

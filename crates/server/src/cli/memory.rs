@@ -2,6 +2,7 @@
 
 mod dream;
 mod import;
+mod learn;
 
 use std::io;
 use std::io::{BufRead, IsTerminal, Read, Write};
@@ -28,6 +29,7 @@ use super::progress::Progress;
 use super::{ClientArgs, choice, clock, json, output};
 use dream::DreamArgs;
 use import::ImportArgs;
+use learn::LearnArgs;
 
 /// What can be done with memories.
 #[derive(Subcommand)]
@@ -55,6 +57,8 @@ pub(crate) enum MemoryCommand {
     Reindex,
     /// Consolidate memories now, as the dream sweep does (role admin)
     Dream(DreamArgs),
+    /// Let the configured model look for facts in a session now
+    Learn(LearnArgs),
 }
 
 /// Does it.
@@ -71,6 +75,7 @@ pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(
         MemoryCommand::Import(args) => import::run(&target, &args, client.json).await,
         MemoryCommand::Reindex => reindex(&target, client.json).await,
         MemoryCommand::Dream(args) => dream::run(&target, args, client.json).await,
+        MemoryCommand::Learn(args) => learn::run(&target, args, client.json).await,
     }
 }
 

@@ -7,7 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
-/// whole list is one setting, named after what it lists; and so are embedder, summarizer, TLS and
+/// whole list is one setting, named after what it lists; and so are embedder, summarizer, extraction, TLS and
 /// the key of the data, of which no part means anything without the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
@@ -15,6 +15,7 @@ pub(crate) struct Settings(BTreeMap<String, String>);
 /// Sections that count as one setting each.
 const EMBEDDER: &str = "long_term.embedder";
 const SUMMARIZER: &str = "compaction.summarizer";
+const EXTRACTION: &str = "long_term.extraction";
 const TLS: &str = "server.tls";
 const DATA_KEY: &str = "server.data_key";
 
@@ -108,7 +109,9 @@ fn is_at_start(path: &str) -> bool {
 
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
     match value {
-        Value::Object(fields) if ![EMBEDDER, SUMMARIZER, TLS, DATA_KEY].contains(&&*path) => {
+        Value::Object(fields)
+            if ![EMBEDDER, SUMMARIZER, EXTRACTION, TLS, DATA_KEY].contains(&&*path) =>
+        {
             for (name, value) in fields {
                 let path = format!("{path}.{name}");
                 flatten(path.trim_start_matches('.').to_owned(), value, settings);
@@ -125,7 +128,7 @@ mod tests {
     use super::*;
 
     /// Settings that apply as soon as they are read again.
-    const AT_ONCE: [&str; 25] = [
+    const AT_ONCE: [&str; 26] = [
         "compaction.",
         "context.",
         "hooks",
@@ -137,6 +140,7 @@ mod tests {
         "long_term.content_bytes",
         "long_term.dream.",
         "long_term.expired_kept",
+        "long_term.extraction",
         "long_term.extraction_lease",
         "long_term.half_lives.",
         "long_term.max_memories",

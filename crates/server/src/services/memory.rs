@@ -110,6 +110,19 @@ impl MemoryService for Api {
         answer(outcome, |outcome| to::committed(&outcome))
     }
 
+    async fn learn_session(
+        &self,
+        request: Request<v1::LearnSessionRequest>,
+    ) -> Answer<v1::LearnSessionResponse> {
+        let (tenant, request) = split(request)?;
+        let session = session_id(&request.session_id)?;
+        let generation = generation(&request.generation)?;
+        let subject = optional(&request.subject, Subject::parse)?;
+        let memories = &self.memories;
+        let learnt = memories.learn(&tenant, &session, generation, subject, request.dry_run);
+        answer(learnt.await, |learnt| to::learnt(&learnt))
+    }
+
     async fn import_memories(
         &self,
         request: Request<v1::ImportMemoriesRequest>,

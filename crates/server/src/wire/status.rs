@@ -147,6 +147,12 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             warn!(detail, "a query could not be embedded");
             (Unavailable, "EMBEDDER_FAILED", LATER)
         }
+        MemoryError::NoExtractor => (FailedPrecondition, "NO_EXTRACTOR", None),
+        MemoryError::ExtractorFailed { detail, after } => {
+            warn!(detail, "a model found no facts");
+            (Unavailable, "EXTRACTOR_FAILED", Some(*after))
+        }
+        MemoryError::ExtractionSpent { .. } => (ResourceExhausted, "EXTRACTION_SPENT", None),
         MemoryError::DimensionMismatch { .. } => (Unavailable, "EMBEDDER_FAILED", LATER),
     };
     with_facts(code, reason, failure.to_string(), facts, retry)

@@ -282,6 +282,32 @@ pub(super) fn event_kind(
         EventKind::CompactionUndone { number } => {
             ("compaction_undone", none, Some(json!({ "number": number })))
         }
+        EventKind::Learned {
+            by,
+            first_seq,
+            through_seq,
+            kept,
+            refused,
+            tokens,
+        } => {
+            let detail = json!({
+                "by": by, "first_seq": first_seq, "through_seq": through_seq, "kept": kept,
+                "refused": refused, "tokens": tokens,
+            });
+            ("learned", none, Some(detail))
+        }
+        EventKind::ExtractionFailed {
+            reason,
+            problem,
+            gave_up,
+        } => {
+            let mut detail = json!({ "reason": reason, "gave_up": gave_up });
+            // What a provider answered is the operator's.
+            if role == Role::Admin {
+                detail["error"] = json!(problem);
+            }
+            ("extraction_failed", none, Some(detail))
+        }
         EventKind::HookDelivered { hook, tries } => {
             let detail = json!({
                 "hook": hook.as_str(), "delivery": delivery(hook), "tries": tries,

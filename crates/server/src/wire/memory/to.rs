@@ -8,8 +8,8 @@ use memoird_memories::rules::{
     Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility,
 };
 use memoird_memories::{
-    ExtractionLease, ExtractionOutcome, ForgetOutcome, MemoryPage, MemoryStats, RecallHit,
-    RecallMode, RecallOutcome, RememberOutcome,
+    ExtractionLease, ExtractionOutcome, ForgetOutcome, LearnOutcome, LearnedEntry, MemoryPage,
+    MemoryStats, RecallHit, RecallMode, RecallOutcome, RememberOutcome,
 };
 use memoird_proto::{spliced, v1};
 use memoird_store::encoding::timestamp_to_proto;
@@ -154,6 +154,39 @@ pub(crate) fn committed(outcome: &ExtractionOutcome) -> v1::CommitExtractionResp
     v1::CommitExtractionResponse {
         cursor_seq: outcome.cursor_seq,
         results: outcome.results.iter().map(remembered).collect(),
+    }
+}
+
+/// What a model found in the turns of a session.
+pub(crate) fn learnt(learnt: &LearnOutcome) -> v1::LearnSessionResponse {
+    let (first_seq, through_seq) = learnt.turns.unwrap_or_default();
+    v1::LearnSessionResponse {
+        generation: text_or_empty(learnt.generation),
+        first_seq,
+        through_seq,
+        cursor_seq: learnt.cursor_seq,
+        model: learnt.by.clone(),
+        prompt_tokens: learnt.tokens.0,
+        answer_tokens: learnt.tokens.1,
+        facts: learnt.entries.iter().map(learned_fact).collect(),
+    }
+}
+
+fn learned_fact(entry: &LearnedEntry) -> v1::LearnedFact {
+    let judged = &entry.judged;
+    let kind = judged.kind.map(kind).unwrap_or_default();
+    let (refused, supersedes) = match &judged.fact {
+        Ok(found) => ("", found.fact.supersedes),
+        Err(refusal) => (refusal.name(), None),
+    };
+    v1::LearnedFact {
+        kind: kind.into(),
+        content: judged.content.clone(),
+        seqs: judged.seqs.clone(),
+        refused: refused.to_owned(),
+        notes: judged.notes.iter().map(|note| (*note).to_owned()).collect(),
+        result: entry.outcome.as_ref().map(remembered),
+        supersedes_id: text_or_empty(supersedes),
     }
 }
 

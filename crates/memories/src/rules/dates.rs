@@ -1,0 +1,303 @@
+//! Relative dates of a fact, with the absolute ones behind them: "yesterday" says nothing to whoever
+//! recalls it in a year. English only; what other languages say stays as it is.
+//!
+//! A table of our own: `interim`, which reads such dates, has to be given where they are, takes
+//! "last Friday" on a Friday for that day, and brings a lexer with it.
+
+use std::sync::LazyLock;
+
+use jiff::civil::{Date, Weekday};
+use jiff::{Span, ToSpan};
+use memoird_core::date::day_number;
+use memoird_core::time::Timestamp;
+use regex::{Captures, Regex};
+
+/// What is looked for. "In three days" is not, because it is as often how long something takes;
+/// neither is a weekday by itself, which is as often the last one as the next.
+static RELATIVE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix)
+        \b(?:
+            (?<after>(?:the\s+)?day\s+after\s+tomorrow)
+          | (?<before>(?:the\s+)?day\s+before\s+yesterday)
+          | (?<day>yesterday|today|tonight|tomorrow)
+          | (?<which>last|next|this)\s+
+            (?:(?<night>night)|(?<unit>week|month|year)
+              |(?<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday))
+          | (?<count>\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)
+            \s+(?<ago>day|week|month|year)s?\s+ago
+        )\b";
+    Regex::new(pattern).ok()
+});
+
+/// The date stands there already, in parentheses or behind a comma.
+static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix)^ (?:'s)? [\s,]* \(? (?:on\s+|the\s+week\s+of\s+|week\s+of\s+)?
+        (?: \d{4} | \d{1,2}[./]\d
+          | (?:\d{1,2}\s+)?
+            (?:january|february|march|april|may|june|july|august|september|october|november
+              |december)\s+\d )";
+    Regex::new(pattern).ok()
+});
+
+const NUMBERS: [&str; 12] = [
+    "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
+    "twelve",
+];
+
+/// The content with the absolute date in parentheses behind each relative one, counted from the day
+/// on which it was said, in UTC; as it was where that makes it longer than `bytes_max`.
+pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
+    let (Some(relative), Some(dated)) = (&*RELATIVE, &*DATED) else {
+        return content.to_owned();
+    };
+    let Ok(today) = Date::new(1970, 1, 1)
+        .and_then(|epoch| epoch.checked_add(Span::new().try_days(day_number(said))?))
+    else {
+        return content.to_owned();
+    };
+    let mut made = String::with_capacity(content.len() + 16);
+    let mut copied = 0;
+    for found in relative.captures_iter(content) {
+        let Some(whole) = found.get(0) else { continue };
+        let (before, after) = (&content[..whole.start()], &content[whole.end()..]);
+        if !stands_alone(before, whole.as_str(), after) || dated.is_match(after) {
+            continue;
+        }
+        let Some(date) = absolute(&found, before, after, today) else {
+            continue;
+        };
+        // The genitive belongs to the word.
+        let end = whole.end() + after.strip_prefix("'s").map_or(0, |_| 2);
+        made.push_str(&content[copied..end]);
+        made.push_str(&format!(" ({date})"));
+        copied = end;
+    }
+    made.push_str(&content[copied..]);
+    match made.len() <= bytes_max {
+        true => made,
+        false => content.to_owned(),
+    }
+}
+
+/// False inside of a path or an identifier, and for what looks like a name: "USA Today", "Last
+/// Week Tonight".
+fn stands_alone(before: &str, words: &str, after: &str) -> bool {
+    let joins = |c: char| matches!(c, '-' | '_' | '/' | '\\' | '@' | '#' | '=');
+    let mut following = after.chars();
+    let next = following.next();
+    let is_part = before.ends_with(joins)
+        || before.ends_with('.') && words.starts_with(char::is_lowercase)
+        || next.is_some_and(joins)
+        || next == Some('.') && following.next().is_some_and(char::is_alphanumeric);
+    if is_part {
+        return false;
+    }
+    let is_begin = before
+        .trim_end_matches([' ', '"', '\'', '“', '(', '*'])
+        .chars()
+        .next_back()
+        .is_none_or(|c| matches!(c, '.' | '!' | '?' | ':' | '\n' | '-' | '–' | '—'));
+    let mut names = words.split_whitespace().enumerate();
+    let is_shouted = words.chars().all(|c| !c.is_lowercase());
+    let is_name = names.any(|(place, word)| {
+        let is_capital = word.starts_with(char::is_uppercase);
+        let is_weekday = weekday(&word.to_lowercase()).is_some();
+        is_capital && !is_weekday && (place > 0 || !is_begin)
+    });
+    is_shouted || !is_name
+}
+
+/// The date that these words say on this day.
+fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Option<String> {
+    let word = |name: &str| found.name(name).map(|word| word.as_str().to_lowercase());
+    let shifted = |span: Span| today.checked_add(span).ok().map(|date| date.to_string());
+    if found.name("after").is_some() {
+        return shifted(2.days());
+    }
+    if found.name("before").is_some() {
+        return shifted((-2).days());
+    }
+    if let Some(day) = word("day") {
+        return match day.as_str() {
+            "yesterday" => shifted((-1).days()),
+            "tomorrow" => shifted(1.days()),
+            _ => Some(today.to_string()),
+        };
+    }
+    if let Some(unit) = word("ago") {
+        let count = word("count")?;
+        let named = NUMBERS.iter().position(|number| *number == count);
+        let count = match (named, count.as_str()) {
+            (Some(place), _) => i64::try_from(place).ok()? + 1,
+            (None, "a" | "an") => 1,
+            (None, digits) => digits.parse().ok()?,
+        };
+        return match unit.as_str() {
+            "day" => shifted((-count).days()),
+            "week" => shifted((-count).weeks()),
+            "month" => month(today.checked_add((-count).months()).ok()?),
+            _ => year(today.checked_add((-count).years()).ok()?),
+        };
+    }
+    let which = word("which")?;
+    // "The next Monday" and "the last week of May" count from something else.
+    let last = before.split_whitespace().next_back().unwrap_or_default();
+    let is_counted = ["the", "his", "her", "its", "their", "every", "each"]
+        .iter()
+        .any(|article| last.eq_ignore_ascii_case(article));
+    if is_counted || after.trim_start().starts_with("of ") {
+        return None;
+    }
+    let steps = match which.as_str() {
+        "last" => -1,
+        "next" => 1,
+        _ => 0,
+    };
+    if found.name("night").is_some() {
+        return (steps < 0).then(|| shifted((-1).days())).flatten();
+    }
+    if let Some(name) = word("weekday") {
+        let weekday = weekday(&name)?;
+        let is_today = steps == 0 && today.weekday() == weekday;
+        return match is_today {
+            true => Some(today.to_string()),
+            false => {
+                let nth = if steps < 0 { -1 } else { 1 };
+                let date = today.nth_weekday(nth, weekday).ok()?;
+                Some(date.to_string())
+            }
+        };
+    }
+    match word("unit")?.as_str() {
+        "week" => {
+            let monday = i64::from(today.weekday().to_monday_zero_offset());
+            let begin = today.checked_add((7 * steps - monday).days()).ok()?;
+            Some(format!("week of {begin}"))
+        }
+        "month" => month(today.checked_add(steps.months()).ok()?),
+        _ => year(today.checked_add(steps.years()).ok()?),
+    }
+}
+
+fn month(date: Date) -> Option<String> {
+    Some(format!("{:04}-{:02}", date.year(), date.month()))
+}
+
+fn year(date: Date) -> Option<String> {
+    Some(format!("{:04}", date.year()))
+}
+
+fn weekday(name: &str) -> Option<Weekday> {
+    Some(match name {
+        "monday" => Weekday::Monday,
+        "tuesday" => Weekday::Tuesday,
+        "wednesday" => Weekday::Wednesday,
+        "thursday" => Weekday::Thursday,
+        "friday" => Weekday::Friday,
+        "saturday" => Weekday::Saturday,
+        "sunday" => Weekday::Sunday,
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// On Sunday, 2026-11-22, in the evening.
+    fn dated(text: &str) -> String {
+        let said = Timestamp::new(1_795_341_723 + 10 * 3_600, 0).unwrap();
+        with_dates(text, said, 1_000)
+    }
+
+    #[test]
+    fn a_relative_date_has_the_absolute_one_behind_it() {
+        for (text, expected) in [
+            (
+                "Moved to Rome yesterday.",
+                "Moved to Rome yesterday (2026-11-21).",
+            ),
+            (
+                "Tomorrow's demo is online",
+                "Tomorrow's (2026-11-23) demo is online",
+            ),
+            (
+                "Flies today, sleeps tonight",
+                "Flies today (2026-11-22), sleeps tonight (2026-11-22)",
+            ),
+            (
+                "the day after tomorrow!",
+                "the day after tomorrow (2026-11-24)!",
+            ),
+            (
+                "the day before yesterday",
+                "the day before yesterday (2026-11-20)",
+            ),
+            ("due next Tuesday", "due next Tuesday (2026-11-24)"),
+            ("met Bob last Friday", "met Bob last Friday (2026-11-20)"),
+            (
+                "last Sunday and next Sunday",
+                "last Sunday (2026-11-15) and next Sunday (2026-11-29)",
+            ),
+            (
+                "this Sunday, this Monday",
+                "this Sunday (2026-11-22), this Monday (2026-11-23)",
+            ),
+            (
+                "slept badly last night",
+                "slept badly last night (2026-11-21)",
+            ),
+            ("ships next week", "ships next week (week of 2026-11-23)"),
+            (
+                "was ill last week",
+                "was ill last week (week of 2026-11-09)",
+            ),
+            (
+                "this month, last month",
+                "this month (2026-11), last month (2026-10)",
+            ),
+            ("next year", "next year (2027)"),
+            ("quit three weeks ago", "quit three weeks ago (2026-11-01)"),
+            (
+                "a year ago, 2 months ago",
+                "a year ago (2025), 2 months ago (2026-09)",
+            ),
+            ("41 days ago", "41 days ago (2026-10-12)"),
+            ("MOVED YESTERDAY", "MOVED YESTERDAY (2026-11-21)"),
+        ] {
+            assert_eq!(dated(text), expected);
+            assert_eq!(dated(expected), expected, "not twice");
+        }
+    }
+
+    #[test]
+    fn what_is_no_relative_date_stays_as_it_is() {
+        for text in [
+            "",
+            "reads USA Today and watches Last Week Tonight",
+            "the next Monday after that, the last week of May",
+            "tomorrow, May 3, or tomorrow (on 2027-01-01)",
+            "runs /jobs/today/x, today-report, yesterday.log and a.today",
+            "takes in three days, on Friday, some days ago, 5000 days ago",
+            "gestern, mañana, 昨日, вчера, i går, amanhã",
+            "Todays and yesterdays, next weekend",
+        ] {
+            assert_eq!(dated(text), text);
+        }
+    }
+
+    #[test]
+    fn a_text_that_becomes_too_long_stays_as_it_is_and_no_day_is_too_far() {
+        let said = Timestamp::new(1_795_341_723, 0).unwrap();
+        assert_eq!(with_dates("came today", said, 22), "came today");
+        assert_eq!(
+            with_dates("came today", said, 23),
+            "came today (2026-11-22)"
+        );
+        for seconds in [0, Timestamp::SECONDS_MAX] {
+            let at = Timestamp::new(seconds, 0).unwrap();
+            let text = "999 years ago, yesterday, next year, 999 months ago, next Monday";
+            assert!(with_dates(text, at, 1_000).starts_with("999 years ago"));
+        }
+    }
+}

@@ -1,0 +1,459 @@
+//! What becomes of a model's answer to an extraction prompt. Nothing of it is believed blindly: a
+//! transcript may tell the model what to write.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::LazyLock;
+
+use memoird_core::ids::MemoryId;
+use memoird_core::quote::unmarked;
+use memoird_core::time::Timestamp;
+use memoird_core::turn::Role;
+use memoird_core::words::{is_stop_word, normalised, numbers_and_negations, stem, tokens};
+use regex::Regex;
+use serde_json::Value;
+
+use super::prompt::TranscriptTurn;
+use super::{MemoryKind, MemoryLimits, Polarity, Visibility, secrets};
+use crate::requests::{ExtractedFact, RememberRequest};
+
+/// What the model was shown.
+#[derive(Clone, Copy, Debug)]
+pub struct Shown<'a> {
+    /// The leased turns.
+    pub turns: &'a [TranscriptTurn],
+    /// When each of them was said, where that is known.
+    pub said_at: &'a BTreeMap<u64, Timestamp>,
+    /// The memories that it may name, by their ids.
+    pub known: &'a BTreeMap<MemoryId, Known>,
+    /// The contents of memories that a recall gave to the session.
+    pub recalled: &'a [String],
+    /// The present.
+    pub now: Timestamp,
+    /// Bytes of a fact.
+    pub content_bytes: usize,
+}
+
+/// A memory that a fact may replace.
+#[derive(Clone, Copy, Debug)]
+pub struct Known {
+    /// When it was so.
+    pub observed_at: Timestamp,
+    /// True when the bot pinned it.
+    pub is_pinned: bool,
+}
+
+/// One entry of an answer.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judged {
+    /// What it says; a secret in it is masked.
+    pub content: String,
+    /// What it is about, where it says so.
+    pub kind: Option<MemoryKind>,
+    /// The turns that it names.
+    pub seqs: Vec<u64>,
+    /// The fact, or why it is none.
+    pub fact: Result<ExtractedFact, Refusal>,
+    /// What of it was not taken.
+    pub notes: Vec<&'static str>,
+}
+
+/// Why an entry of an answer is not remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It is not of the form that the prompt asks for.
+    Malformed,
+    /// It names no turn, or one that the model was not shown.
+    TurnsUnknown,
+    /// Only the assistant, a tool or the system said it.
+    NotSaidByUser,
+    /// It holds what looks like a secret.
+    Secret,
+    /// It imitates memoird's own words, or tells an assistant what to obey.
+    Instruction,
+    /// It has a number or an address that nobody said.
+    Unsupported,
+    /// A recall told it to the assistant.
+    Echo,
+    /// The answer has it twice, or corrects it itself.
+    Repeated,
+    /// What it would replace is newer.
+    Outdated,
+    /// The answer has too many.
+    TooMany,
+}
+
+impl Refusal {
+    /// Its name in answers and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Malformed => "MALFORMED",
+            Self::TurnsUnknown => "TURNS_UNKNOWN",
+            Self::NotSaidByUser => "NOT_SAID_BY_USER",
+            Self::Secret => "SECRET",
+            Self::Instruction => "INSTRUCTION",
+            Self::Unsupported => "UNSUPPORTED",
+            Self::Echo => "ECHO",
+            Self::Repeated => "REPEATED",
+            Self::Outdated => "OUTDATED",
+            Self::TooMany => "TOO_MANY",
+        }
+    }
+}
+
+/// Tags of a fact that are kept.
+const TAGS_MAX: usize = 8;
+/// The importance that a model may give: what must come first is the bot's to say.
+const IMPORTANCE_MAX: f32 = 0.9;
+/// Of a fact's words, the share that a tool's result has, and of these the share that the user said
+/// at most, where the fact is the tool's.
+const TOOLS_SHARE: f64 = 0.6;
+const USERS_SHARE: f64 = 0.5;
+/// Digits of a number that has to be said by somebody.
+const NUMBER_DIGITS: usize = 4;
+
+/// What is said of a secret, whatever the secret looks like.
+static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix)
+        (?: \b(?: pass(?:word|phrase|code|wd) | pin(?:\s+code)? | (?:api|secret|private|access)[\s_-]?key
+          | secret | token | credentials? | passwort | kennwort | geheimzahl | contraseña | clave
+          | mot\s+de\s+passe | senha | wachtwoord )s?\b
+          | парол\w* | 密码 | 口令 | パスワード | 비밀번호 )
+        [^.!?]{0,60}?
+        (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|são)\b | [:=] | это | 是 | は | 는 )";
+    Regex::new(pattern).ok()
+});
+
+/// What only somebody says who wants to be obeyed by a program.
+static INSTRUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix)
+        <\s*/?\s*(?:known|recalled|transcript|memor(?:y|ies)|system|assistant|summary)\b
+        | \b(?:ignore|disregard|forget|override)\b [^.]{0,40}
+          \b(?:instructions?|rules?|prompts?|guidelines)\b
+        | \b(?:system|developer)\s+(?:prompt|message)\b
+        | \b(?:the\s+)?(?:extractor|memory\s+keeper)\b [^.]{0,20} \b(?:must|should|shall|has\s+to)\b";
+    Regex::new(pattern).ok()
+});
+
+static HARD: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?i)[\w.+-]+@[\w-]+\.[\w.-]+|https?://[^\s)>,;]+|\d[\d .,/-]*\d").ok()
+});
+
+/// The entries of an answer: a JSON list, alone, in a code fence, or in an object with nothing else
+/// that is a list. `None` for anything else, such as half of one.
+pub fn entries(answer: &str) -> Option<Vec<Value>> {
+    let text = answer.trim();
+    let fenced = text
+        .strip_prefix("```")
+        .and_then(|rest| rest.trim_end().strip_suffix("```"))
+        .map(|rest| rest.strip_prefix("json").unwrap_or(rest).trim());
+    match serde_json::from_str(fenced.unwrap_or(text)).ok()? {
+        Value::Array(entries) => Some(entries),
+        Value::Object(fields) => {
+            let mut lists = fields.into_iter().filter_map(|(_, value)| match value {
+                Value::Array(entries) => Some(entries),
+                _ => None,
+            });
+            let only = lists.next()?;
+            lists.next().is_none().then_some(only)
+        }
+        _ => None,
+    }
+}
+
+/// The memories that an answer says to replace.
+pub fn replaced(entries: &[Value]) -> impl Iterator<Item = MemoryId> + '_ {
+    let ids = entries
+        .iter()
+        .filter_map(|entry| entry["supersedes_id"].as_str());
+    ids.filter_map(|id| id.parse().ok())
+}
+
+/// Judges the entries, in their order.
+pub fn judge(entries: &[Value], shown: &Shown<'_>) -> Vec<Judged> {
+    let said = Said::of(shown);
+    let mut judged: Vec<Judged> = entries
+        .iter()
+        .enumerate()
+        .map(|(place, entry)| {
+            let mut notes = Vec::new();
+            let content = entry["content"].as_str().unwrap_or_default().trim();
+            let fact = match place < MemoryLimits::EXTRACTED {
+                true => fact(entry, content, shown, &said, &mut notes),
+                false => Err(Refusal::TooMany),
+            };
+            Judged {
+                content: masked(content),
+                kind: kind(entry),
+                seqs: seqs(entry).unwrap_or_default(),
+                fact,
+                notes,
+            }
+        })
+        .collect();
+    refuse_repeated(&mut judged);
+    judged
+}
+
+/// One entry by itself.
+fn fact(
+    entry: &Value,
+    content: &str,
+    shown: &Shown<'_>,
+    said: &Said,
+    notes: &mut Vec<&'static str>,
+) -> Result<ExtractedFact, Refusal> {
+    let kind = kind(entry).ok_or(Refusal::Malformed)?;
+    if !(1..=shown.content_bytes).contains(&content.len()) {
+        return Err(Refusal::Malformed);
+    }
+    let seqs = seqs(entry).ok_or(Refusal::Malformed)?;
+    let turn = |seq: &u64| shown.turns.iter().find(|turn| turn.seq == *seq);
+    if seqs.is_empty() || seqs.iter().any(|seq| turn(seq).is_none()) {
+        return Err(Refusal::TurnsUnknown);
+    }
+    if !seqs
+        .iter()
+        .filter_map(turn)
+        .any(|turn| turn.role == Role::User)
+    {
+        return Err(Refusal::NotSaidByUser);
+    }
+    let tags = tags(entry);
+    if is_secret(content) || tags.iter().any(|tag| is_secret(tag)) {
+        return Err(Refusal::Secret);
+    }
+    let is_instruction = INSTRUCTION.as_ref().is_none_or(|it| it.is_match(content));
+    if is_instruction || unmarked(content) != content {
+        return Err(Refusal::Instruction);
+    }
+    if !said.supports(content) {
+        return Err(Refusal::Unsupported);
+    }
+    if said.is_told_by_tools(content) {
+        return Err(Refusal::NotSaidByUser);
+    }
+    if shown.recalled.iter().any(|known| repeats(content, known)) {
+        return Err(Refusal::Echo);
+    }
+    let said_at = seqs.iter().filter_map(|seq| shown.said_at.get(seq)).max();
+    let supersedes = supersedes(entry, said_at.copied(), shown, notes)?;
+    if entry["visibility"].as_str() == Some("team") {
+        // What one person's conversation says is not the team's on a model's word.
+        notes.push("kept private");
+    }
+    let polarity = match entry["polarity"].as_str() {
+        Some("correction") if kind == MemoryKind::Feedback => Some(Polarity::Correction),
+        Some("confirmation") if kind == MemoryKind::Feedback => Some(Polarity::Confirmation),
+        _ => None,
+    };
+    let importance = entry["importance"].as_f64().map(|given| given as f32);
+    let importance = importance.map(|given| given.clamp(0.0, IMPORTANCE_MAX));
+    let fact = RememberRequest {
+        subject: None,
+        kind,
+        visibility: Visibility::Private,
+        polarity,
+        content: content.to_owned(),
+        tags,
+        importance,
+        source: None,
+        observed_at: observed_at(entry, shown.now),
+        expires_at: None,
+        supersedes,
+        pinned: false,
+        near_duplicate: super::NearDuplicate::Merge,
+        key: None,
+    };
+    Ok(ExtractedFact { fact, seqs })
+}
+
+/// Of facts that say the same the first stays; of those that replace one memory the one that was
+/// said last.
+fn refuse_repeated(judged: &mut [Judged]) {
+    let mut known = HashSet::new();
+    let mut replaced: BTreeMap<MemoryId, (u64, usize)> = BTreeMap::new();
+    for place in 0..judged.len() {
+        let Ok(found) = &judged[place].fact else {
+            continue;
+        };
+        if !known.insert(normalised(&found.fact.content)) {
+            judged[place].fact = Err(Refusal::Repeated);
+            continue;
+        }
+        let Some(id) = found.fact.supersedes else {
+            continue;
+        };
+        let last = found.seqs.iter().copied().max().unwrap_or(0);
+        let loser = match replaced.get(&id) {
+            Some(&(earlier, _)) if earlier > last => place,
+            Some(&(_, other)) => {
+                replaced.insert(id, (last, place));
+                other
+            }
+            None => {
+                replaced.insert(id, (last, place));
+                continue;
+            }
+        };
+        judged[loser].fact = Err(Refusal::Repeated);
+    }
+}
+
+fn kind(entry: &Value) -> Option<MemoryKind> {
+    let named = entry["kind"].as_str()?;
+    MemoryKind::ALL
+        .into_iter()
+        .find(|kind| kind.as_str() == named)
+}
+
+fn seqs(entry: &Value) -> Option<Vec<u64>> {
+    let numbers = entry["seqs"].as_array()?.iter();
+    let mut seqs = numbers.map(Value::as_u64).collect::<Option<Vec<_>>>()?;
+    seqs.sort_unstable();
+    seqs.dedup();
+    Some(seqs)
+}
+
+fn tags(entry: &Value) -> Vec<String> {
+    let tags = entry["tags"]
+        .as_array()
+        .map(Vec::as_slice)
+        .unwrap_or_default();
+    let texts = tags.iter().filter_map(Value::as_str).map(str::trim);
+    let good = texts.filter(|tag| {
+        (1..=MemoryLimits::TAG_BYTES).contains(&tag.len()) && !tag.contains(char::is_control)
+    });
+    good.take(TAGS_MAX).map(str::to_lowercase).collect()
+}
+
+/// When it was so; what is no time, or has not come yet, says nothing.
+fn observed_at(entry: &Value, now: Timestamp) -> Option<Timestamp> {
+    let text = entry["observed_at"].as_str()?;
+    let at: jiff::Timestamp = text.parse().ok()?;
+    let at = Timestamp::new(at.as_second(), 0)?;
+    (at <= now).then_some(at)
+}
+
+/// The memory that it replaces. An id that the model was not shown, or of what the bot pinned, is
+/// left out: then both stand beside each other.
+fn supersedes(
+    entry: &Value,
+    said_at: Option<Timestamp>,
+    shown: &Shown<'_>,
+    notes: &mut Vec<&'static str>,
+) -> Result<Option<MemoryId>, Refusal> {
+    let Some(text) = entry["supersedes_id"].as_str().filter(|id| !id.is_empty()) else {
+        return Ok(None);
+    };
+    let id = text.parse().ok();
+    let Some((id, known)) = id.and_then(|id| Some((id, shown.known.get(&id)?))) else {
+        notes.push("names a memory that is not known");
+        return Ok(None);
+    };
+    if known.is_pinned {
+        notes.push("does not replace what is pinned");
+        return Ok(None);
+    }
+    if said_at.is_some_and(|said_at| said_at < known.observed_at) {
+        return Err(Refusal::Outdated);
+    }
+    Ok(Some(id))
+}
+
+fn is_secret(text: &str) -> bool {
+    !secrets::find(text).is_empty() || SECRET_SAID.as_ref().is_none_or(|said| said.is_match(text))
+}
+
+/// The content as a report may show it.
+fn masked(content: &str) -> String {
+    match is_secret(content) {
+        true => "(looks like a secret)".to_owned(),
+        false => content.to_owned(),
+    }
+}
+
+/// True when all that a fact says stands in a memory that was recalled.
+fn repeats(content: &str, known: &str) -> bool {
+    let (words, told) = (words_of(content), words_of(known));
+    !words.is_empty()
+        && words.is_subset(&told)
+        && numbers_and_negations(content)
+            .iter()
+            .all(|found| numbers_and_negations(known).contains(found))
+}
+
+/// The words that say something, in one form each.
+fn words_of(text: &str) -> HashSet<String> {
+    let folded = tokens(text).map(|token| token.folded());
+    folded
+        .filter(|word| !is_stop_word(word))
+        .map(|word| stem(&word).into_owned())
+        .collect()
+}
+
+/// What stands in the turns.
+struct Said {
+    user: HashSet<String>,
+    tools: HashSet<String>,
+    /// All texts, without what stands between digits.
+    all: String,
+}
+
+impl Said {
+    fn of(shown: &Shown<'_>) -> Self {
+        let mut said = Self {
+            user: HashSet::new(),
+            tools: HashSet::new(),
+            all: String::new(),
+        };
+        for turn in shown.turns {
+            match turn.role {
+                Role::User | Role::Assistant => said.user.extend(words_of(&turn.text)),
+                Role::Tool | Role::System => said.tools.extend(words_of(&turn.text)),
+            }
+            said.all.push_str(&plain(&turn.text));
+            said.all.push('\n');
+            said.all.push_str(&turn.text.to_lowercase());
+            said.all.push('\n');
+        }
+        said
+    }
+
+    /// True when every address and every long number was said; years and dates are counted.
+    fn supports(&self, content: &str) -> bool {
+        let Some(hard) = &*HARD else { return true };
+        hard.find_iter(content).all(|found| {
+            let text = found.as_str().trim_end_matches(['.', ',', '/', ' ']);
+            if text.contains(['@', ':']) {
+                return self.all.contains(&text.to_lowercase());
+            }
+            let digits = plain(text);
+            let is_date = text.contains('-') && text.len() <= 10 || is_year(&digits);
+            digits.len() < NUMBER_DIGITS || is_date || self.all.contains(&digits)
+        })
+    }
+
+    /// True when a fact's words are a tool's, and not the user's.
+    fn is_told_by_tools(&self, content: &str) -> bool {
+        let words = words_of(content);
+        let share = |said: &HashSet<String>| {
+            words.intersection(said).count() as f64 / words.len().max(1) as f64
+        };
+        let (tools, user) = (share(&self.tools), share(&self.user));
+        tools >= TOOLS_SHARE && user <= tools * USERS_SHARE
+    }
+}
+
+fn is_year(digits: &str) -> bool {
+    digits.len() == 4 && (digits.starts_with("19") || digits.starts_with("20"))
+}
+
+/// A text in which a number's digits stand together.
+fn plain(text: &str) -> String {
+    text.chars()
+        .filter(|c| !matches!(c, ' ' | ',' | '.' | '-' | '/'))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,459 @@
+//! Facts that a model finds by itself: turns are leased, shown to it, its answer is judged, and
+//! committed, by the same calls as a bot's.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_core::breaker::{BreakerPolicy, BreakerState};
+use memoird_core::date::day_number;
+use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
+use memoird_engine::{EventKind, FaultKind, ModelFault, Tenant, TextEnd};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::Memories;
+use super::extraction::{Prepared, Take, Whose};
+use crate::error::MemoryError;
+use crate::extractor::{Extractor, ExtractorRequest};
+use crate::files::MemoryReader;
+use crate::locked;
+use crate::requests::{ExtractedFact, LearnOutcome, LearnedEntry, RememberOutcome};
+use crate::rules::Pin;
+use crate::rules::extraction::{Judged, Known, Shown, entries, judge, replaced};
+
+/// Tokens that an answer may have.
+const ANSWER_TOKENS: u64 = 4_096;
+/// Bytes of a token, at least, where a provider's limit is to be kept.
+const TOKEN_BYTES: u64 = 3;
+/// Bytes of a prompt beside its turns: the task, the rules, and a manifest.
+const PROMPT_BYTES: u64 = 32 << 10;
+/// Bytes of turns that are shown in any case.
+const TURNS_BYTES_MIN: u64 = 4 << 10;
+/// Turns for which the model gave no usable answer so often are left behind: another answer costs
+/// as much, and would hold up those that follow.
+const FAILURES_MAX: u32 = 3;
+/// A model that does not answer so often in a row is not asked for so long, whosever turns they are.
+const BREAKER: BreakerPolicy = BreakerPolicy {
+    failures_max: 3,
+    cool_down_ms: 60_000,
+};
+/// After which pause a failed call is made again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the model wrote.
+struct Answer {
+    entries: Vec<Value>,
+    tokens: (u64, u64),
+}
+
+impl Memories {
+    /// Lets the configured model look at the next turns of a session, and remembers what it finds
+    /// in them; in a dry run says what it would.
+    ///
+    /// # Errors
+    /// [`MemoryError::NoExtractor`], [`MemoryError::ExtractorFailed`],
+    /// [`MemoryError::ExtractionSpent`], and those of a lease and its commit.
+    pub async fn learn(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        generation: Option<Generation>,
+        subject: Option<Subject>,
+        dry_run: bool,
+    ) -> Result<LearnOutcome, MemoryError> {
+        let extractor = self.config().extractor.clone();
+        let extractor = extractor.ok_or(MemoryError::NoExtractor)?;
+        if let Some(after) = self.extractor_pause() {
+            return Err(resting(after));
+        }
+        let whose = Whose {
+            session,
+            generation,
+            subject,
+        };
+        let take = if dry_run { Take::Look } else { Take::Lease };
+        let bytes_max = extractor.input_tokens_max().saturating_mul(TOKEN_BYTES);
+        let bytes_max = bytes_max.saturating_sub(PROMPT_BYTES).max(TURNS_BYTES_MIN);
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let prepared = match self.prepare(tenant, whose, take, bytes_max).await? {
+            Ok(prepared) => prepared,
+            Err(nothing) => {
+                return Ok(LearnOutcome {
+                    generation: Some(nothing.generation),
+                    cursor_seq: nothing.cursor_seq,
+                    by: extractor.name().to_owned(),
+                    ..LearnOutcome::default()
+                });
+            }
+        };
+        let answer = match self.ask(tenant, &*extractor, &prepared).await {
+            Ok(answer) => answer,
+            Err(failure) => return Err(self.give_back(tenant, &prepared, failure).await),
+        };
+        let judged = self.judged(tenant, &prepared, &answer.entries).await?;
+        let facts: Vec<ExtractedFact> = judged
+            .iter()
+            .filter_map(|judged| judged.fact.clone().ok())
+            .collect();
+        let outcomes = match self.store(tenant, &prepared, facts).await {
+            Ok(outcomes) => outcomes,
+            Err(error) => {
+                let failure = Failure::Refused(error);
+                return Err(self.give_back(tenant, &prepared, failure).await);
+            }
+        };
+        let outcome = LearnOutcome {
+            generation: Some(prepared.lease.generation),
+            turns: Some((prepared.from_seq, prepared.lease.to_seq)),
+            cursor_seq: match dry_run {
+                true => prepared.cursor_seq,
+                false => prepared.lease.to_seq,
+            },
+            by: extractor.name().to_owned(),
+            tokens: answer.tokens,
+            entries: with_outcomes(judged, outcomes),
+        };
+        if !dry_run {
+            self.tell(tenant, &prepared, &outcome);
+        }
+        Ok(outcome)
+    }
+
+    /// How long the model is not asked.
+    pub(crate) fn extractor_pause(&self) -> Option<Duration> {
+        let now = self.shared.engine.machine.now().steady;
+        let breaker = locked(&self.shared.extractor_breaker);
+        (breaker.state(now, &BREAKER) == BreakerState::Open)
+            .then(|| Duration::from_millis(breaker.pause_ms(now, &BREAKER).max(1)))
+    }
+
+    /// True when the model may be asked now. While it failed too often, one call is the trial.
+    fn is_admitted(&self) -> bool {
+        let now = self.shared.engine.machine.now().steady;
+        locked(&self.shared.extractor_breaker).admits(now, &BREAKER)
+    }
+
+    /// Asks the model, within the tokens of the day and the time of the lease.
+    async fn ask(
+        &self,
+        tenant: &Arc<Tenant>,
+        extractor: &dyn Extractor,
+        prepared: &Prepared,
+    ) -> Result<Answer, Failure> {
+        let config = self.config();
+        let day = day_number(self.now());
+        let prompt_tokens = prepared.prompt.len() as u64 / TOKEN_BYTES;
+        let counted = prompt_tokens + ANSWER_TOKENS;
+        let limit = config.extraction.tokens_per_day;
+        let spend = self
+            .write(&tenant.id, move |writer| {
+                writer.spend_tokens(day, counted, limit)
+            })
+            .await;
+        if !spend.map_err(Failure::Refused)? {
+            return Err(Failure::Refused(MemoryError::ExtractionSpent { limit }));
+        }
+        let correct = |used: u64| {
+            self.write(&tenant.id, move |writer| {
+                writer.correct_tokens(day, counted, used)
+            })
+        };
+        if !self.is_admitted() {
+            correct(0).await.map_err(Failure::Refused)?;
+            let after = self.extractor_pause().unwrap_or(RETRY_AFTER);
+            return Err(Failure::Refused(resting(after)));
+        }
+        let request = Arc::new(ExtractorRequest {
+            tenant: tenant.id.clone(),
+            session: prepared.lease.session.clone(),
+            generation: prepared.lease.generation,
+            subject: prepared.lease.subject.clone(),
+            turns: prepared.said.clone(),
+            manifest: prepared.manifest.text.clone(),
+            recalled: prepared.recalled.clone(),
+            prompt: prepared.prompt.clone(),
+            tokens_max: ANSWER_TOKENS,
+        });
+        // What is answered after that could not be committed.
+        let answered = timeout(config.lease, extractor.extract(request)).await;
+        let late = || ModelFault::new(FaultKind::Later, "no answer before the lease is over");
+        let answered = answered.unwrap_or_else(|_| Err(late()));
+        self.note_answer(&answered);
+        let answer = match answered {
+            Ok(answer) => answer,
+            Err(fault) => {
+                // Who is not there charges nothing.
+                if matches!(fault.kind, FaultKind::Later | FaultKind::Misconfigured) {
+                    correct(0).await.map_err(Failure::Refused)?;
+                }
+                return Err(Failure::Fault(fault));
+            }
+        };
+        let written = answer.text.len() as u64 / TOKEN_BYTES;
+        let tokens = answer.tokens.unwrap_or((prompt_tokens, written));
+        let used = tokens.0.saturating_add(tokens.1);
+        correct(used).await.map_err(Failure::Refused)?;
+        {
+            let state = self.state(&tenant.id);
+            let mut counts = state.counters.raise();
+            counts.extraction_prompt_tokens += tokens.0;
+            counts.extraction_answer_tokens += tokens.1;
+        }
+        let unusable = |problem: &str| {
+            let fault = ModelFault::new(FaultKind::Unusable, problem);
+            Err(Failure::Fault(fault))
+        };
+        match answer.end {
+            TextEnd::CutOff => return unusable("the answer is cut off"),
+            TextEnd::Refused => return unusable("the model refuses to answer"),
+            TextEnd::Complete => {}
+        }
+        match entries(&answer.text) {
+            Some(entries) => Ok(Answer { entries, tokens }),
+            None => unusable("the answer is no JSON list of facts"),
+        }
+    }
+
+    /// Whether the provider is there, for its breaker.
+    fn note_answer<T>(&self, answered: &Result<T, ModelFault>) {
+        let now = self.shared.engine.machine.now().steady;
+        let mut breaker = locked(&self.shared.extractor_breaker);
+        match answered {
+            Err(fault) if matches!(fault.kind, FaultKind::Later | FaultKind::Misconfigured) => {
+                breaker.failed(now, &BREAKER);
+            }
+            _ => breaker.succeeded(),
+        }
+    }
+
+    async fn judged(
+        &self,
+        tenant: &Arc<Tenant>,
+        prepared: &Prepared,
+        entries: &[Value],
+    ) -> Result<Vec<Judged>, MemoryError> {
+        // Ids come last in a line, so that no content can pass for one.
+        let is_shown = |id: &MemoryId| {
+            let end = format!("; id {id}");
+            let mut lines = prepared.manifest.text.lines();
+            lines.any(|line| line.ends_with(&end))
+        };
+        let ids: Vec<MemoryId> = replaced(entries).filter(is_shown).collect();
+        let (subject, now) = (prepared.lease.subject.clone(), self.now());
+        let read = move |reader: &MemoryReader<'_>| {
+            let mut known = BTreeMap::new();
+            for id in ids {
+                let memory = reader.get(id)?;
+                let memory = memory.filter(|it| it.subject == subject && it.is_current(now));
+                if let Some(memory) = memory {
+                    let is_pinned = memory.pin == Some(Pin::Bot);
+                    let observed_at = memory.observed_at;
+                    known.insert(
+                        id,
+                        Known {
+                            observed_at,
+                            is_pinned,
+                        },
+                    );
+                }
+            }
+            Ok(known)
+        };
+        let known = self.read(&tenant.id, read).await?;
+        let shown = Shown {
+            turns: &prepared.said,
+            said_at: &prepared.said_at,
+            known: &known,
+            recalled: &prepared.recalled,
+            now,
+            content_bytes: self.config().limits.content_bytes,
+        };
+        Ok(judge(entries, &shown))
+    }
+
+    /// Commits the facts; where they are only looked at, does what that would, and undoes it.
+    async fn store(
+        &self,
+        tenant: &Arc<Tenant>,
+        prepared: &Prepared,
+        mut facts: Vec<ExtractedFact>,
+    ) -> Result<Vec<RememberOutcome>, MemoryError> {
+        let once = async |facts: Vec<ExtractedFact>| match prepared.is_leased {
+            true => {
+                let committed = self.commit_extraction(tenant, prepared.lease.id, facts);
+                committed.await.map(|outcome| outcome.results)
+            }
+            false => {
+                self.preview_extraction(tenant, &prepared.lease, facts)
+                    .await
+            }
+        };
+        match once(facts.clone()).await {
+            // Somebody changed what a fact was to replace: then it stands beside it.
+            Err(MemoryError::Superseded { .. } | MemoryError::NotFound { .. }) => {
+                for found in &mut facts {
+                    found.fact.supersedes = None;
+                }
+                once(facts).await
+            }
+            done => done,
+        }
+    }
+
+    /// Gives the turns back for the next try, or leaves them behind after too many.
+    async fn give_back(
+        &self,
+        tenant: &Arc<Tenant>,
+        prepared: &Prepared,
+        failure: Failure,
+    ) -> MemoryError {
+        let is_content = failure.is_content();
+        let (reason, problem) = failure.reason();
+        let mut gave_up = false;
+        if prepared.is_leased {
+            let (lease, now) = (prepared.lease.clone(), self.now());
+            let session = lease.session.clone();
+            let read = move |reader: &MemoryReader<'_>| reader.cursor(&session, lease.generation);
+            let failures = self.read(&tenant.id, read).await;
+            let failures = failures.map_or(0, |cursor| cursor.failures);
+            if is_content && failures + 1 >= FAILURES_MAX {
+                let left = self.commit_extraction(tenant, prepared.lease.id, Vec::new());
+                gave_up = left.await.is_ok();
+            }
+            if !gave_up {
+                let lease = prepared.lease.clone();
+                let give = self.write(&tenant.id, move |writer| {
+                    writer.return_lease(&lease, is_content, now)
+                });
+                if let Err(error) = give.await {
+                    tracing::warn!(%error, "turns stay leased until their lease is over");
+                }
+            }
+        }
+        if !failure.is_put_off() {
+            self.state(&tenant.id).counters.raise().extractions_failed += 1;
+            tracing::warn!(
+                tenant = %tenant.id,
+                session = %prepared.lease.session,
+                reason,
+                problem,
+                gave_up,
+                "a model found no facts"
+            );
+            let kind = EventKind::ExtractionFailed {
+                reason,
+                problem,
+                gave_up,
+            };
+            self.publish(tenant, prepared, kind);
+        }
+        failure.into_error()
+    }
+
+    fn tell(&self, tenant: &Arc<Tenant>, prepared: &Prepared, outcome: &LearnOutcome) {
+        let is_kept = |entry: &&LearnedEntry| entry.outcome.is_some();
+        let kept = outcome.entries.iter().filter(is_kept).count();
+        let refused = outcome.entries.len() - kept;
+        {
+            let state = self.state(&tenant.id);
+            let mut counts = state.counters.raise();
+            counts.extractions += 1;
+            counts.extractions_refused += refused as u64;
+        }
+        let kind = EventKind::Learned {
+            by: outcome.by.as_str().into(),
+            first_seq: prepared.from_seq,
+            through_seq: prepared.lease.to_seq,
+            kept,
+            refused,
+            tokens: outcome.tokens.0.saturating_add(outcome.tokens.1),
+        };
+        self.publish(tenant, prepared, kind);
+    }
+
+    fn publish(&self, tenant: &Arc<Tenant>, prepared: &Prepared, kind: EventKind) {
+        let (session, generation) = (&prepared.lease.session, prepared.lease.generation);
+        let at = self.now();
+        let events = &self.shared.engine.events;
+        events.publish(tenant, at, session, generation, kind);
+    }
+}
+
+/// Why turns were not looked at to their end.
+enum Failure {
+    /// The model gave no answer, or none that can be used.
+    Fault(ModelFault),
+    /// memoird itself refuses or fails.
+    Refused(MemoryError),
+}
+
+impl Failure {
+    /// True where another try would be as good as this one.
+    fn is_content(&self) -> bool {
+        match self {
+            Self::Fault(fault) => fault.is_refusal() || fault.kind == FaultKind::Unusable,
+            // What the rules refuse of an answer.
+            Self::Refused(error) => error.is_refusal() && *error != MemoryError::LeaseLost,
+        }
+    }
+
+    /// True where the model was not asked.
+    fn is_put_off(&self) -> bool {
+        let Self::Refused(error) = self else {
+            return false;
+        };
+        matches!(
+            error,
+            MemoryError::ExtractionSpent { .. } | MemoryError::ExtractorFailed { .. }
+        )
+    }
+
+    /// A name, and the problem for an operator.
+    fn reason(&self) -> (&'static str, String) {
+        match self {
+            Self::Fault(fault) => {
+                let reason = match fault.kind {
+                    FaultKind::Later => "UNAVAILABLE",
+                    FaultKind::Unusable => "UNUSABLE",
+                    FaultKind::Misconfigured => "MISCONFIGURED",
+                    FaultKind::TooLong => "TOO_LONG",
+                    FaultKind::Refused => "REFUSED",
+                };
+                (reason, fault.problem.clone())
+            }
+            Self::Refused(error) => ("NOT_STORED", error.to_string()),
+        }
+    }
+
+    fn into_error(self) -> MemoryError {
+        match self {
+            Self::Fault(fault) => MemoryError::ExtractorFailed {
+                detail: fault.problem,
+                after: fault.after.unwrap_or(RETRY_AFTER),
+            },
+            Self::Refused(error) => error,
+        }
+    }
+}
+
+/// What is answered while the model is not asked.
+fn resting(after: Duration) -> MemoryError {
+    MemoryError::ExtractorFailed {
+        detail: "it failed several times in a row, and is left alone for a while".to_owned(),
+        after,
+    }
+}
+
+/// The entries with what became of those that are believed, which are in their order.
+fn with_outcomes(judged: Vec<Judged>, outcomes: Vec<RememberOutcome>) -> Vec<LearnedEntry> {
+    let mut outcomes = outcomes.into_iter();
+    let entries = judged.into_iter().map(|judged| LearnedEntry {
+        outcome: match judged.fact.is_ok() {
+            true => outcomes.next(),
+            false => None,
+        },
+        judged,
+    });
+    entries.collect()
+}

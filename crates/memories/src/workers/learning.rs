@@ -1,0 +1,497 @@
+//! Lets the configured model look at what was said, without being asked: it follows the journal,
+//! notes in which sessions there is something new, and calls `Memories::learn` for those that are
+//! due. Which turns were looked at already is in each tenant's file; how far the journal was
+//! followed is in a file beside these, and never beyond a turn that was not looked at: so whatever
+//! dies, no turn is lost.
+
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::Duration;
+
+use memoird_core::ids::{Generation, SessionKey, TenantId};
+use memoird_engine::{EngineError, Transcripts, WorkError, Worker};
+use tokio::task::{self, JoinError, JoinSet};
+use tracing::{error, info, warn};
+
+use crate::config::{After, ExtractionConfig};
+use crate::error::MemoryError;
+use crate::service::Memories;
+
+/// One step follows at most so many turns, and no further one after so many bytes.
+const STEP_TURNS: usize = 1_024;
+const STEP_BYTES: usize = 2 << 20;
+/// Generations that wait. While there are so many, the journal is not followed.
+const PENDING_MAX: usize = 100_000;
+/// Generations that are due and are looked at in one step for one whose tenant has a place.
+const DUE_SEEN_MAX: usize = 1_000;
+/// After a change so much time may pass until the journal is followed.
+const GATHER: Duration = Duration::from_millis(200);
+/// First pause until it is looked again whether a session has ended; it doubles.
+const LOOK_MIN_MS: u64 = 2_000;
+const LOOK_MAX_MS: u64 = 120_000;
+/// First pause after a failure; it doubles.
+const RETRY_MIN_MS: u64 = 1_000;
+const RETRY_MAX_MS: u64 = 600_000;
+/// Leases of one session in a row, before another one's turn comes.
+const LEASES_MAX: usize = 8;
+const DAY_MS: u64 = 86_400_000;
+/// How long what is due waits until it is looked whether it can begin.
+const BLOCKED_MS: u64 = 1_000;
+/// How long a generation waits whose tenant has no place.
+const GIVE_WAY_MS: u64 = 100;
+/// How often the progress is written down.
+const SAVE_EVERY_MS: u64 = 1_000;
+/// The longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// The worker.
+pub(super) struct LearningWorker {
+    memories: Memories,
+    /// How far the journal was followed; `None`: not yet.
+    followed: Option<u64>,
+    /// The last change of the journal that was known before it was read.
+    seen: u64,
+    has_more: bool,
+    /// What the file says.
+    saved: Option<u64>,
+    pending: HashMap<Generation, Pending>,
+    /// When each that does not run is looked at, on the steady clock.
+    due: BTreeSet<(u64, Generation)>,
+    tasks: JoinSet<Ended>,
+    running: HashMap<task::Id, (TenantId, Generation)>,
+    /// Of each tenant.
+    counts: HashMap<TenantId, usize>,
+    /// What was configured in the last step.
+    config_seen: Option<ExtractionConfig>,
+    /// When the progress is written down again.
+    save_ms: u64,
+}
+
+/// A generation with turns that were not looked at.
+struct Pending {
+    key: SessionKey,
+    /// The number of its first and of its last turn in the journal.
+    numbers: (u64, u64),
+    turns: u32,
+    /// When the last one was seen.
+    last_ms: u64,
+    /// The next look at whether its session has ended, and how many there were.
+    look_ms: u64,
+    looks: u32,
+    /// The next try after a failure, and how many there were.
+    not_before_ms: u64,
+    failures: u32,
+    /// Where it stands in the order of what is due.
+    due_ms: u64,
+    is_running: bool,
+    has_ended: bool,
+    /// The number of its last turn when it began to run.
+    begun: u64,
+}
+
+/// How a task ended.
+enum Ended {
+    /// All turns were looked at.
+    Done,
+    /// There is nothing to look at, and will not be.
+    Gone,
+    /// It is tried again after this.
+    Later(Duration),
+    /// It failed, and is tried again after a growing pause, of at least this.
+    Failed(Duration),
+}
+
+impl LearningWorker {
+    pub(super) fn new(memories: Memories) -> Self {
+        Self {
+            memories,
+            followed: None,
+            seen: 0,
+            has_more: true,
+            saved: None,
+            pending: HashMap::new(),
+            due: BTreeSet::new(),
+            tasks: JoinSet::new(),
+            running: HashMap::new(),
+            counts: HashMap::new(),
+            config_seen: None,
+            save_ms: 0,
+        }
+    }
+
+    fn transcripts(&self) -> &Transcripts {
+        &self.memories.shared.engine.transcripts
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.memories.shared.engine.machine.now().steady.0
+    }
+
+    /// What is configured; `None` where nobody extracts.
+    fn config(&self) -> Option<ExtractionConfig> {
+        let config = self.memories.config();
+        let is_on = self.memories.is_on() && self.transcripts().have_journal();
+        (is_on && config.extractor.is_some()).then_some(config.extraction)
+    }
+
+    /// Forgets all that was noted: what was not looked at is found again.
+    fn rest(&mut self) {
+        self.followed = None;
+        self.pending.clear();
+        self.due.clear();
+        self.has_more = true;
+    }
+
+    /// Notes the sessions in which something was said since.
+    async fn follow(&mut self, config: &ExtractionConfig) -> Result<(), MemoryError> {
+        if self.pending.len() >= PENDING_MAX {
+            self.has_more = false;
+            return Ok(());
+        }
+        let changed = self.transcripts().written_beyond(self.seen);
+        if let Ok(seen) = tokio::time::timeout(Duration::ZERO, changed).await {
+            self.seen = seen;
+        }
+        let from = match self.followed {
+            Some(number) => number,
+            None => self.begin().await?,
+        };
+        let read = self.transcripts();
+        let written = read.written_after(from, STEP_TURNS, STEP_BYTES).await?;
+        let reached = written.turns.last().map_or(from, |turn| turn.number);
+        let new: HashSet<Generation> = written.turns.iter().map(|turn| turn.generation).collect();
+        let unknown = new.into_iter().filter(|it| !self.pending.contains_key(it));
+        let owners = self.transcripts().owners(unknown.collect()).await?;
+        let now_ms = self.now_ms();
+        for owner in owners {
+            let pending = Pending {
+                key: owner.key,
+                numbers: (u64::MAX, 0),
+                turns: 0,
+                last_ms: now_ms,
+                look_ms: now_ms + LOOK_MIN_MS,
+                looks: 0,
+                not_before_ms: 0,
+                failures: 0,
+                due_ms: 0,
+                is_running: false,
+                has_ended: false,
+                begun: 0,
+            };
+            self.pending.insert(owner.generation, pending);
+        }
+        let mut touched = HashSet::new();
+        for turn in &written.turns {
+            // Without an owner it was forgotten since.
+            let Some(pending) = self.pending.get_mut(&turn.generation) else {
+                continue;
+            };
+            let (first, last) = pending.numbers;
+            pending.numbers = (first.min(turn.number), last.max(turn.number));
+            pending.turns = pending.turns.saturating_add(1);
+            pending.last_ms = now_ms;
+            touched.insert(turn.generation);
+        }
+        for generation in touched {
+            self.schedule(generation, config);
+        }
+        self.followed = Some(reached);
+        self.has_more = reached > from && reached < written.last_number;
+        Ok(())
+    }
+
+    /// Where to begin: behind what was looked at, or, the first time, with what is said now.
+    async fn begin(&mut self) -> Result<u64, MemoryError> {
+        let written = self
+            .transcripts()
+            .written_after(u64::MAX >> 1, 1, 1)
+            .await?;
+        let last = written.last_number;
+        let begin = match self.memories.read_learnt().await? {
+            Some(number) if number <= last => number,
+            // An older journal was put back.
+            Some(_) => 0,
+            None => {
+                info!("a model looks for facts in what is said from now on");
+                last
+            }
+        };
+        self.save(begin).await?;
+        Ok(begin)
+    }
+
+    async fn save(&mut self, number: u64) -> Result<(), MemoryError> {
+        if self.saved != Some(number) {
+            self.memories.write_learnt(number).await?;
+            self.saved = Some(number);
+        }
+        Ok(())
+    }
+
+    /// Writes down how far all was looked at.
+    async fn save_progress(&mut self) -> Result<(), MemoryError> {
+        let Some(followed) = self.followed else {
+            return Ok(());
+        };
+        let waiting = self.pending.values().map(|pending| pending.numbers.0);
+        let first = waiting.min().map_or(followed, |first| first - 1);
+        self.save(first.min(followed)).await
+    }
+
+    /// Notes when a generation is looked at next.
+    fn schedule(&mut self, generation: Generation, config: &ExtractionConfig) {
+        let now_ms = self.now_ms();
+        let Some(pending) = self.pending.get_mut(&generation) else {
+            return;
+        };
+        self.due.remove(&(pending.due_ms, generation));
+        if pending.is_running {
+            return;
+        }
+        let wanted_ms = match config.after {
+            _ if pending.has_ended => now_ms,
+            After::Idle(span) => {
+                let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+                pending.last_ms.saturating_add(span_ms)
+            }
+            After::Turns(count) if pending.turns >= count => now_ms,
+            After::Turns(_) | After::End => pending.look_ms,
+        };
+        pending.due_ms = wanted_ms.max(pending.not_before_ms);
+        self.due.insert((pending.due_ms, generation));
+    }
+
+    /// Begins with what is due, as far as there are places.
+    async fn start(&mut self, config: &ExtractionConfig) {
+        let now_ms = self.now_ms();
+        let due = self.due.iter().take_while(|(due_ms, _)| *due_ms <= now_ms);
+        let due: Vec<Generation> = due.take(DUE_SEEN_MAX).map(|(_, it)| *it).collect();
+        for generation in due {
+            if self.tasks.len() >= config.concurrency || self.memories.extractor_pause().is_some() {
+                return;
+            }
+            if self.is_ready(generation, config).await {
+                self.run(generation, config);
+            }
+        }
+    }
+
+    /// Whether a generation is to be looked at now. One that is not is put off.
+    async fn is_ready(&mut self, generation: Generation, config: &ExtractionConfig) -> bool {
+        let Some(pending) = self.pending.get(&generation) else {
+            return false;
+        };
+        let is_waiting = match config.after {
+            After::Idle(_) => false,
+            After::Turns(count) => pending.turns < count,
+            After::End => true,
+        };
+        if pending.has_ended || !is_waiting {
+            return true;
+        }
+        let key = pending.key.clone();
+        let engine = &self.memories.shared.engine;
+        let tenant = engine.tenants.get_or_insert(&key.tenant);
+        let lives = match engine.commands.session(&tenant, &key.session).await {
+            Ok(view) => view.head.generation == generation,
+            Err(EngineError::SessionNotFound { .. }) => false,
+            // It is looked at again.
+            Err(_) => true,
+        };
+        let now_ms = self.now_ms();
+        if let Some(pending) = self.pending.get_mut(&generation) {
+            pending.has_ended = !lives;
+            let pause_ms = LOOK_MIN_MS << pending.looks.min(16);
+            pending.look_ms = now_ms + pause_ms.min(LOOK_MAX_MS);
+            pending.looks = pending.looks.saturating_add(1);
+        }
+        self.schedule(generation, config);
+        !lives
+    }
+
+    fn run(&mut self, generation: Generation, config: &ExtractionConfig) {
+        let now_ms = self.now_ms();
+        let Some(pending) = self.pending.get_mut(&generation) else {
+            return;
+        };
+        let tenant = pending.key.tenant.clone();
+        let count = self.counts.entry(tenant.clone()).or_default();
+        if *count >= config.tenant_concurrency {
+            // Those of other tenants come first.
+            pending.not_before_ms = now_ms + GIVE_WAY_MS;
+            self.schedule(generation, config);
+            return;
+        }
+        *count += 1;
+        self.due.remove(&(pending.due_ms, generation));
+        pending.is_running = true;
+        pending.begun = pending.numbers.1;
+        let (memories, key) = (self.memories.clone(), pending.key.clone());
+        let task = self.tasks.spawn(learn(memories, key, generation));
+        self.running.insert(task.id(), (tenant, generation));
+    }
+
+    fn ended(&mut self, result: Result<(task::Id, Ended), JoinError>) {
+        let (id, ended) = match result {
+            Ok((id, ended)) => (id, ended),
+            Err(failure) => {
+                if failure.is_panic() {
+                    error!(%failure, "an extraction panicked; its turns are looked at again");
+                }
+                (failure.id(), Ended::Failed(Duration::ZERO))
+            }
+        };
+        let Some((tenant, generation)) = self.running.remove(&id) else {
+            return;
+        };
+        if let Some(count) = self.counts.get_mut(&tenant) {
+            *count -= 1;
+            if *count == 0 {
+                self.counts.remove(&tenant);
+            }
+        }
+        let now_ms = self.now_ms();
+        let Some(pending) = self.pending.get_mut(&generation) else {
+            return;
+        };
+        pending.is_running = false;
+        let pause = |least: Duration, failures: u32| {
+            let grown = (RETRY_MIN_MS << failures.min(16)).min(RETRY_MAX_MS);
+            grown.max(ms(least))
+        };
+        match ended {
+            Ended::Done if pending.numbers.1 > pending.begun => {
+                // More was said meanwhile.
+                pending.numbers.0 = pending.begun + 1;
+                pending.turns = 1;
+                pending.failures = 0;
+                pending.not_before_ms = 0;
+            }
+            Ended::Done | Ended::Gone => {
+                self.pending.remove(&generation);
+                return;
+            }
+            Ended::Later(least) => pending.not_before_ms = now_ms + ms(least),
+            Ended::Failed(least) => {
+                pending.not_before_ms = now_ms + pause(least, pending.failures);
+                pending.failures = pending.failures.saturating_add(1);
+            }
+        }
+        if let Some(config) = self.config() {
+            self.schedule(generation, &config);
+        }
+    }
+}
+
+impl Worker for LearningWorker {
+    fn name(&self) -> &'static str {
+        "extractor"
+    }
+
+    async fn wait(&mut self) {
+        let memories = self.memories.clone();
+        if self.config().is_none() {
+            return memories.shared.extraction_changed.notified().await;
+        }
+        if self.has_more {
+            return;
+        }
+        let engine = &memories.shared.engine;
+        let first = self.due.first().map(|(due_ms, _)| *due_ms);
+        let until_due = first.map(|due_ms| {
+            let ahead = due_ms.saturating_sub(self.now_ms()).max(1);
+            // What is due already waits for a place, or for the provider.
+            let ahead = if ahead == 1 { BLOCKED_MS } else { ahead };
+            Duration::from_millis(ahead).min(SLEEP_MAX)
+        });
+        tokio::select! {
+            biased;
+            Some(result) = self.tasks.join_next_with_id() => self.ended(result),
+            _ = engine.transcripts.written_beyond(self.seen) => {
+                tokio::time::sleep(GATHER).await;
+                self.has_more = true;
+            }
+            () = tokio::time::sleep(until_due.unwrap_or(SLEEP_MAX)) => {}
+            () = memories.shared.extraction_changed.notified() => {}
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        while let Some(result) = self.tasks.try_join_next_with_id() {
+            self.ended(result);
+        }
+        let Some(config) = self.config() else {
+            self.rest();
+            return Ok(());
+        };
+        if self.config_seen != Some(config) {
+            self.config_seen = Some(config);
+            let all: Vec<Generation> = self.pending.keys().copied().collect();
+            for generation in all {
+                self.schedule(generation, &config);
+            }
+        }
+        if self.has_more || self.followed.is_none() {
+            self.follow(&config).await?;
+        }
+        self.start(&config).await;
+        let now_ms = self.now_ms();
+        if now_ms >= self.save_ms {
+            self.save_ms = now_ms + SAVE_EVERY_MS;
+            self.save_progress().await?;
+        }
+        Ok(())
+    }
+
+    /// What runs is dropped: its turns are leased until their lease is over, and then looked at
+    /// again.
+    async fn finish(&mut self) {
+        self.tasks.shutdown().await;
+        if let Err(error) = self.save_progress().await {
+            warn!(%error, "extractions begin again with what they looked at last");
+        }
+    }
+}
+
+/// Lets the model look at all that is new in a generation.
+async fn learn(memories: Memories, key: SessionKey, generation: Generation) -> Ended {
+    let tenants = &memories.shared.engine.tenants;
+    let tenant = tenants.get_or_insert(&key.tenant);
+    for _ in 0..LEASES_MAX {
+        let learnt = memories.learn(&tenant, &key.session, Some(generation), None, false);
+        match learnt.await {
+            Ok(outcome) if outcome.turns.is_none() => return Ended::Done,
+            Ok(_) => {}
+            Err(error) => return after(&memories, error),
+        }
+    }
+    Ended::Later(Duration::ZERO)
+}
+
+fn after(memories: &Memories, error: MemoryError) -> Ended {
+    match error {
+        MemoryError::LeaseHeld { seconds_left } => {
+            Ended::Later(Duration::from_secs(seconds_left.max(1)))
+        }
+        // Nobody's memories, or turns that are forgotten.
+        MemoryError::Invalid {
+            field: "subject", ..
+        }
+        | MemoryError::Engine(
+            EngineError::SessionNotFound { .. } | EngineError::GenerationNotFound { .. },
+        ) => Ended::Gone,
+        MemoryError::ExtractionSpent { .. } => {
+            let today_ms = memories.now().as_ms().unsigned_abs() % DAY_MS;
+            Ended::Later(Duration::from_millis((DAY_MS - today_ms).min(RETRY_MAX_MS)))
+        }
+        MemoryError::ExtractorFailed { after, .. } => Ended::Failed(after),
+        MemoryError::NoExtractor => Ended::Later(Duration::from_secs(1)),
+        error => {
+            warn!(%error, "turns could not be looked at; they are tried again");
+            Ended::Failed(Duration::ZERO)
+        }
+    }
+}
+
+fn ms(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,90 @@
+//! `memoird memory learn`: what the configured model finds in a session, and what is remembered.
+
+use std::fmt::Write as _;
+
+use clap::Args;
+use memoird_proto::v1::{LearnSessionRequest, LearnSessionResponse, LearnedFact};
+
+use crate::cli::choice::kind_name;
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+use crate::cli::json::short_name;
+use crate::cli::output;
+
+/// A session to learn from.
+#[derive(Args)]
+pub(crate) struct LearnArgs {
+    /// The session
+    session: String,
+    /// Which life of it [default: the live one, else the newest]
+    #[arg(long, value_name = "ID")]
+    generation: Option<String>,
+    /// Whose memories these become [default: the session's subject]
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+    /// Only say what would be remembered, and why; the model is asked all the same
+    #[arg(long)]
+    dry_run: bool,
+}
+
+pub(super) async fn run(target: &Target, args: LearnArgs, json: bool) -> Result<(), CliError> {
+    let request = LearnSessionRequest {
+        session_id: args.session,
+        generation: args.generation.unwrap_or_default(),
+        subject: args.subject.unwrap_or_default(),
+        dry_run: args.dry_run,
+    };
+    let reply = target.done(target.memories().learn_session(request).await)?;
+    output::show(json, &reply, |reply| readable(reply, args.dry_run))
+}
+
+/// A reply as people read it: a line for each fact, and below it why.
+fn readable(reply: &LearnSessionResponse, dry_run: bool) -> String {
+    if reply.first_seq == 0 {
+        return format!(
+            "nothing to look at: all turns up to {} were looked at already\n",
+            reply.cursor_seq
+        );
+    }
+    let mut text = format!(
+        "turns {} to {}, {} tokens in, {} out, by {}\n",
+        reply.first_seq,
+        reply.through_seq,
+        reply.prompt_tokens,
+        reply.answer_tokens,
+        output::printable(&reply.model),
+    );
+    for fact in &reply.facts {
+        // Writing to a string has no way to fail.
+        let _ = writeln!(text, "{}", line(fact, dry_run));
+        for note in &fact.notes {
+            let _ = writeln!(text, "    {}", output::printable(note));
+        }
+    }
+    if reply.facts.is_empty() {
+        text.push_str("nothing worth remembering\n");
+    }
+    text
+}
+
+fn line(fact: &LearnedFact, dry_run: bool) -> String {
+    let seqs: Vec<String> = fact.seqs.iter().map(u64::to_string).collect();
+    let memory = fact.result.as_ref().and_then(|it| it.memory.as_ref());
+    let content = memory.map_or(&fact.content, |memory| &memory.content);
+    let said = format!(
+        "[{}] {} (turns {})",
+        kind_name(fact.kind),
+        output::printable(content),
+        seqs.join(", ")
+    );
+    let Some(result) = &fact.result else {
+        return format!("- refused, {}: {said}", output::printable(&fact.refused));
+    };
+    let became = short_name("RememberOutcome", result.outcome);
+    let would = if dry_run { "would be " } else { "" };
+    let replaces = match fact.supersedes_id.as_str() {
+        "" => String::new(),
+        id => format!(", in the place of {}", output::printable(id)),
+    };
+    format!("- {would}{became}{replaces}: {said}")
+}
