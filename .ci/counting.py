@@ -15,6 +15,8 @@ import statistics
 from kit import Daemon, generated
 
 OPENAI, ANTHROPIC, GOOGLE = "openai", "anthropic", "google"
+# Of requests, how many may have cost more than they were said to cost at most.
+UNDER_MAX = 1
 # The largest median errors.
 MEDIAN_MAX = {"openai": 0.03, "openai, tools": 0.03, "anthropic": 0.10, "google": 0.10, "after a report": 0.03}
 
@@ -180,6 +182,7 @@ def main():
             for (tokens, _, request), error in zip(found, errors):
                 print(f"  {error:+7.1%} {tokens:6} {request.charged:6} {request.model}")
         assert median <= MEDIAN_MAX[label], label
+        assert under <= UNDER_MAX, label
 
 
 def chains(requests):

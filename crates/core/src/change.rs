@@ -110,6 +110,8 @@ pub enum ChangeKind {
         status: Arc<CompactionStatus>,
         /// What becomes of its summary.
         summary: SummaryChange,
+        /// The cuts of its windows, where they changed.
+        cuts: Option<Arc<[SavedCut]>>,
     },
     /// The generation ends.
     End {

@@ -51,7 +51,7 @@ pub struct CompactionPolicy {
     /// How long one waits for a pending call or a streaming reply, in milliseconds.
     #[serde(rename = "defer_max", with = "AsText::<Millis>")]
     pub defer_ms_max: u64,
-    /// Tokens of a summary, at most; less where neither the floor nor a quarter of what a window
+    /// Tokens of a summary, at most; less where neither the floor nor an eighth of what a window
     /// has left leaves so much.
     #[serde(rename = "summary_tokens")]
     pub summary_tokens_max: u64,
@@ -81,9 +81,9 @@ impl Default for CompactionPolicy {
     fn default() -> Self {
         Self {
             enabled: true,
-            soft_watermark_percent: 90,
+            soft_watermark_percent: 95,
             hard_watermark_percent: 99,
-            floor_percent: 20,
+            floor_percent: 15,
             keep_exchanges: 5,
             turns_between_min: 5,
             defer_ms_max: 10 * 60 * 1_000,

@@ -82,6 +82,8 @@ pub struct SavedSession {
     pub cuts: Vec<SavedCut>,
     /// The summary of its oldest exchanges.
     pub summary: Option<Arc<Summary>>,
+    /// Summaries before it that one of the cuts shows.
+    pub earlier: Vec<Arc<Summary>>,
 }
 
 /// Turns to be added to a session.
@@ -159,6 +161,8 @@ impl Session {
             .collect();
         let history = History::restore(&saved.kept, arrivals);
         let has_cuts = !saved.cuts.is_empty();
+        let newest = saved.summary.as_ref().map_or(0, |summary| summary.number);
+        let windows = || Windows::restore(saved.cuts, newest, saved.earlier);
         Self {
             head: Head {
                 totals: history.totals(),
@@ -167,7 +171,7 @@ impl Session {
             history,
             state: saved.state.map(Box::new),
             keys: Some(Box::new(saved.keys)),
-            windows: has_cuts.then(|| Box::new(Windows::restore(saved.cuts))),
+            windows: has_cuts.then(windows).map(Box::new),
             compacting: saved.summary.map(Compacting::with).map(Box::new),
             mark: Mark::default(),
         }
@@ -201,7 +205,8 @@ impl Session {
         let keys = self.keys.as_ref().map_or(0, |keys| keys.len());
         let state = self.state.as_ref().map_or(0, |state| state.json.len());
         let summary = self.compacting.as_ref().map_or(0, |it| it.text_bytes());
-        let windows = self.windows.as_ref().map_or(0, |it| it.kept_bytes());
+        let windows = self.windows.as_ref();
+        let windows = windows.map_or(0, |it| it.kept_bytes() + it.earlier_bytes());
         let beside = keys as u64 * KEY_BYTES + (state + summary + windows) as u64;
         totals.bytes + totals.turns * TURN_BYTES + beside
     }

@@ -31,7 +31,7 @@ use serde_json::{Value, json};
 /// Exchanges that stay after the last compaction of a conversation.
 const KEPT_AT_END: usize = 1;
 /// The engine's: a summary may have one part in so many of what the rest of a window leaves.
-const SUMMARY_SHARE: usize = 4;
+const SUMMARY_SHARE: usize = 8;
 
 struct Chain {
     counter: Estimate,
@@ -133,10 +133,10 @@ impl Chain {
         self.counter.count(text)
     }
 
-    /// What a share of the budget beside the system prompt leaves to a summary, in tokens.
+    /// What a share of the budget beside system prompt and anchor leaves to a summary, in tokens.
     fn left(&self, percent: usize, tail: usize) -> usize {
-        let share = self.budget.saturating_sub(self.system) * percent / 100;
-        share.saturating_sub(self.anchor + tail)
+        let share = self.budget.saturating_sub(self.system + self.anchor) * percent / 100;
+        share.saturating_sub(tail)
     }
 
     fn floor(&self, tail: usize) -> usize {

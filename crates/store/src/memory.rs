@@ -21,7 +21,7 @@ use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, ErasureStage, GenerationOwner, JournalPage, JournalRange,
     PruneBefore, PruneBounds, Refused, Store, StoreError, Unclean, Unpruned, WrittenTurn,
-    WrittenTurns, encoding, summaries,
+    WrittenTurns, encoding, summaries, windows,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -170,8 +170,12 @@ impl Store for MemoryStore {
             };
             encoding::read_back(seq, Arc::clone(content)).ok_or_else(damaged)
         });
+        let summary = row.summary();
+        let earlier = windows::earlier_summaries(&row.cuts, summary.as_deref());
+        let earlier = earlier.filter_map(|number| row.summaries.get(&number).cloned());
         Ok(Some(SavedSession {
-            summary: row.summary(),
+            earlier: earlier.collect(),
+            summary,
             head: row.head.clone(),
             kept: row.kept.clone(),
             cuts: row.cuts.clone(),

@@ -1,8 +1,9 @@
 //! What a session's windows were decided to be, as it stands in a row. Turns in other
 //! words are not in it: they are made anew from what was decided.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
+use memoird_core::compaction::Summary;
 use memoird_core::window::{Cut, CutKey, Excerpt, Found, How, Policy, Reduced, SavedCut};
 use prost::{Enumeration, Message};
 
@@ -79,6 +80,19 @@ pub(crate) fn decode(row: &[u8]) -> Option<Vec<SavedCut>> {
     let row = Row::decode(row).ok()?;
     // A policy of a newer memoird decides anew.
     Some(row.cuts.into_iter().filter_map(saved_cut).collect())
+}
+
+/// The numbers of the summaries that these cuts show and that are not the newest, each once.
+pub(crate) fn earlier_summaries(
+    cuts: &[SavedCut],
+    newest: Option<&Summary>,
+) -> impl Iterator<Item = u32> {
+    let newest = newest.map_or(0, |summary| summary.number);
+    let shown = cuts.iter().map(|saved| saved.cut.summary);
+    let earlier: BTreeSet<u32> = shown
+        .filter(|&number| 0 < number && number < newest)
+        .collect();
+    earlier.into_iter()
 }
 
 fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {

@@ -14,13 +14,13 @@ use crate::ids::Generation;
 use crate::limits::Limits;
 use crate::mark::Mark;
 use crate::time::Steady;
-use crate::window::{Policy, ScaleId, Window, floor, percent};
+use crate::window::{Policy, ScaleId, Window, percent};
 
 /// A smaller summary would say too little.
 const SUMMARY_TOKENS_MIN: u64 = 256;
 
 /// A summary may have one part in so many of what the rest of a window leaves.
-const SUMMARY_SHARE: u64 = 4;
+const SUMMARY_SHARE: u64 = 8;
 
 /// What a session knows of its compaction beside its status.
 #[derive(Clone, Debug, Default)]
@@ -333,11 +333,10 @@ impl Session {
         let shown = shown.chain(older().filter(both));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
         let target = self.target();
-        let others = span.tail_tokens + self.apart_tokens(&view);
         let left = |share: u8| {
-            let used = |target: WindowTokens| target.fixed.saturating_add(others);
             target.map_or(u64::MAX, |target| {
-                floor(target.budget, target.fixed, share).saturating_sub(used(target))
+                let left = percent(self.beside_fixed(target, &view), share);
+                left.saturating_sub(span.tail_tokens)
             })
         };
         Snapshot {
@@ -368,10 +367,8 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let target = self.target();
         let tokens = target.map_or(u64::MAX, |target| {
-            let floor = floor(target.budget, target.fixed, policy.floor_percent);
-            let others = target.fixed + self.apart_tokens(&view);
+            let left = percent(self.beside_fixed(target, &view), policy.floor_percent);
             // The summary gets its share of what may stay, and never all of it.
-            let left = floor.saturating_sub(others);
             left - policy.summary_tokens_max.min(left / 2)
         });
         let all = Keep {
@@ -418,6 +415,14 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let after_seq = self.compaction().through_seq;
         choose(&view, after_seq, keep, |record| self.tokens_of(record))
+    }
+
+    /// Tokens that a window leaves beside what all of them show: what a floor is a share of. A
+    /// system prompt that comes as a message, and the anchor, are no less fixed than one that
+    /// comes with the call.
+    fn beside_fixed(&self, target: WindowTokens, view: &View<'_>) -> u64 {
+        let fixed = target.fixed.saturating_add(self.apart_tokens(view));
+        target.budget.saturating_sub(fixed)
     }
 
     /// Tokens of what windows show whatever a summary stands for.

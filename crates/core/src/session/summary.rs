@@ -37,10 +37,9 @@ impl Session {
         status.summaries = summary.number;
         status.through_seq = summary.through_seq;
         status.at_seq = self.head.last_seq;
-        if is_due {
-            let windows = self.windows.get_or_insert_default();
-            windows.show_at_once(summary.number);
-        }
+        self.windows
+            .get_or_insert_default()
+            .note_summary_made(summary.number, is_due);
         let compacting = self.compacting.get_or_insert_default();
         let before = compacting.summary.replace(Arc::clone(summary));
         compacting.earlier.extend(before.filter(|_| remembers));
@@ -100,6 +99,10 @@ impl Session {
             return None;
         }
         compacting.summary = earlier;
+        if let Some(windows) = &mut self.windows {
+            let newest = compacting.summary.as_ref();
+            windows.note_summary_undone(newest.map_or(0, |summary| summary.number));
+        }
         let mut status = self.compaction();
         status.through_seq = summary.first_seq - 1;
         status.at_seq = self.head.last_seq;
@@ -111,10 +114,16 @@ impl Session {
         Some((change, restored))
     }
 
-    /// Its last access stays: a compaction is no use of the session.
+    /// Its last access stays: a compaction is no use of the session. Its cuts are written with it,
+    /// so that a restart knows which windows go on with what they showed before.
     fn compaction_change(&mut self, status: CompactionStatus, summary: SummaryChange) -> Change {
         let status = Arc::new(status);
         self.head.compaction = Some(Arc::clone(&status));
-        self.head.change(ChangeKind::Compact { status, summary })
+        let cuts = self.take_changed_cuts();
+        self.head.change(ChangeKind::Compact {
+            status,
+            summary,
+            cuts,
+        })
     }
 }

@@ -31,8 +31,12 @@ pub struct Windows {
     blocks: Vec<Arc<Block>>,
     /// Number, scale and tokens of a summary that was weighed when it was made.
     weighed: Option<(u32, ScaleId, u64)>,
+    /// The number of the newest summary; 0 for none.
+    newest: u32,
     /// Summaries up to this number are shown at once, because a call asked for the last of them.
     due: u32,
+    /// Summaries before the newest that restored cuts show.
+    earlier: Vec<Arc<Summary>>,
     /// True when a store does not know the cuts as they are.
     is_changed: bool,
     /// What a store knows of when the session was used.
@@ -65,8 +69,9 @@ struct Entry {
 }
 
 impl Windows {
-    /// The cuts that a store remembers, in the order of their use.
-    pub fn restore(saved: Vec<SavedCut>) -> Self {
+    /// The cuts that a store remembers, in the order of their use; the number of the newest
+    /// summary, and those before it that one of the cuts shows.
+    pub fn restore(saved: Vec<SavedCut>, newest: u32, earlier: Vec<Arc<Summary>>) -> Self {
         let entry = |saved: SavedCut| Entry {
             key: saved.key,
             cut: saved.cut,
@@ -77,6 +82,8 @@ impl Windows {
         };
         Self {
             cuts: saved.into_iter().map(entry).collect(),
+            newest,
+            earlier,
             ..Self::default()
         }
     }
@@ -113,7 +120,7 @@ impl Windows {
             key: entry.key.clone(),
             cut: entry.cut.clone(),
         };
-        let lasting = self.cuts.iter().filter(|entry| entry.lasts());
+        let lasting = self.cuts.iter().filter(|entry| self.lasts(entry));
         Some(lasting.map(saved).collect())
     }
 
@@ -173,9 +180,24 @@ impl Windows {
         }
     }
 
-    /// The summary with this number is shown by the next window of each model, not at its next cut.
-    pub(crate) fn show_at_once(&mut self, number: u32) {
-        self.due = number;
+    /// Notes a new summary. It `is_due` where the next window of each model shows it, else it waits
+    /// for the next cut of each: also where nothing was cut before, which a store then has to know.
+    pub(crate) fn note_summary_made(&mut self, number: u32, is_due: bool) {
+        self.newest = number;
+        if is_due {
+            self.due = number;
+        }
+        self.is_changed |= !self.cuts.is_empty();
+    }
+
+    /// Notes that the newest summary was taken back, and the number of the one before; 0 for none.
+    pub(crate) fn note_summary_undone(&mut self, newest: u32) {
+        self.newest = newest;
+    }
+
+    /// Bytes of the summaries that are kept because a cut still shows them.
+    pub(crate) fn earlier_bytes(&self) -> usize {
+        self.earlier.iter().map(|summary| summary.text.len()).sum()
     }
 
     /// Notes what a summary's turn weighs, so that no window has to.
@@ -275,8 +297,13 @@ impl Windows {
         // The plain last turns, and nothing else.
         let summary = summary.filter(|_| !matches!(ask.policy, Policy::SlidingWindow { .. }));
         let block = summary.map(|summary| self.block(summary, ask));
-        let entry = self.index(ask).map(|index| &self.cuts[index]);
-        let shown = entry.map_or(0, |entry| entry.cut.summary);
+        let index = self.index(ask);
+        let shown = index.map_or(0, |index| self.cuts[index].cut.summary);
+        let mut earlier = self.earlier.iter();
+        if let Some(earlier) = earlier.find(|earlier| earlier.number == shown).cloned() {
+            self.block(&earlier, ask);
+        }
+        let entry = index.map(|index| &self.cuts[index]);
         let mut known = self.blocks.iter();
         let shown = known.find(|block| block.is_on(ask.scale) && block.summary.number == shown);
         let unknown = Counts::new(ask.scale, &view);
@@ -341,7 +368,8 @@ impl Windows {
         let index = self.index(ask);
         if self.cuts.len() >= CUTS_MAX && index.is_none() {
             // A cut that is forgotten here must not come back with a restart.
-            self.is_changed |= self.cuts.remove(0).lasts();
+            let forgotten = self.cuts.remove(0);
+            self.is_changed |= self.lasts(&forgotten);
         }
         let (key, charged) = match index {
             Some(index) => {
@@ -368,6 +396,18 @@ impl Windows {
             uncharged: Some(window.counted.saturating_add_signed(-ask.learnt)),
             charged,
         });
+        let cuts = &self.cuts;
+        let is_shown = |number| cuts.iter().any(|entry| entry.cut.summary == number);
+        self.earlier.retain(|earlier| is_shown(earlier.number));
+    }
+
+    /// True for an entry that a store has to know.
+    fn lasts(&self, entry: &Entry) -> bool {
+        let is_behind = entry.cut.summary < self.newest;
+        // What a restart does not know shows the newest summary at once.
+        let is_due = is_behind && self.newest <= self.due;
+        let says_something = !entry.cut.is_whole() || is_behind;
+        says_something && !is_due && !matches!(entry.key.policy, Policy::SlidingWindow { .. })
     }
 
     /// From now on no window goes on from the one before.
@@ -418,13 +458,6 @@ impl Windows {
         let mut entries = self.cuts.iter_mut().rev();
         let entry = entries.find(|entry| is_meant(&entry.key.model))?;
         Some((entry.key.model.clone(), entry.uncharged.take()?))
-    }
-}
-
-impl Entry {
-    /// True for one that a store has to know.
-    fn lasts(&self) -> bool {
-        !self.cut.is_whole() && !matches!(self.key.policy, Policy::SlidingWindow { .. })
     }
 }
 

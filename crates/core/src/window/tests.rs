@@ -302,7 +302,7 @@ impl Chat {
     /// The summary is shown by the next window, not when one is cut.
     pub(super) fn show_summary(&mut self) {
         let number = self.summary.as_ref().map_or(0, |summary| summary.number);
-        self.windows.show_at_once(number);
+        self.windows.note_summary_made(number, true);
     }
 
     /// The same history, as a store brings it back.
@@ -351,7 +351,7 @@ impl Chat {
                 .for_each(|excerpt| excerpt.shown = None);
         }
         Self {
-            windows: Windows::restore(saved),
+            windows: Windows::restore(saved, 0, Vec::new()),
             ..self.clone()
         }
     }

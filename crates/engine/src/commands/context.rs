@@ -297,6 +297,7 @@ impl Commands {
                     Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
                 };
                 compaction::explain(&mut window, update.session, &update.policy.compaction);
+                plan.widen_margin(&mut window);
                 let memories = plan.add_memories(&mut window, update.key, update.session);
                 let mut effect = None;
                 let mut next_cut = None;
@@ -388,6 +389,13 @@ impl Plan {
         let most = (self.input_budget / LEARNT_SHARE) as f64;
         let counted = charged.min(most) / self.calibration.factor();
         counted.max(-(self.fixed as f64)) as i64
+    }
+
+    /// Adds what a provider may add to every request, as a share of this one.
+    fn widen_margin(&self, window: &mut Window) {
+        let report = &mut window.report;
+        let tokens = report.blocks.total().max(1) as f64;
+        report.token_margin += self.calibration.uncertain_tokens() / tokens;
     }
 
     /// Puts the recalled memories into the window, without those that it shows already.

@@ -86,13 +86,15 @@ impl SummarizerCalls<'_> {
                 let request = self.request(material, turns.clone(), Vec::new(), true);
                 match self.call(request, left).await {
                     Err(Missing::TooLong(problem)) => {
-                        return self.smaller(turns, material, left, problem).await;
+                        let refused = chunk_tokens(&turns);
+                        return self.smaller(turns, refused, material, left, problem).await;
                     }
                     answered => return answered,
                 }
             }
             let mut bodies = Vec::with_capacity(chunks.len());
             for chunk in chunks {
+                let refused = chunk_tokens(&chunk);
                 let mut request = self.request(material, chunk.into(), Vec::new(), false);
                 // So that several of them fit into one call.
                 request.tokens_max = request
@@ -100,7 +102,7 @@ impl SummarizerCalls<'_> {
                     .min((left.tokens_max / 4).max(CHUNK_TOKENS_MIN));
                 match self.call(request, left).await {
                     Err(Missing::TooLong(problem)) => {
-                        return self.smaller(turns, material, left, problem).await;
+                        return self.smaller(turns, refused, material, left, problem).await;
                     }
                     answered => bodies.push(answered?),
                 }
@@ -109,20 +111,21 @@ impl SummarizerCalls<'_> {
         })
     }
 
-    /// The same in smaller chunks.
+    /// The same in smaller chunks than the one of `refused` tokens that was too long. What cannot
+    /// be split further would be the same again.
     async fn smaller(
         &self,
         turns: Arc<[TranscriptTurn]>,
+        refused: u64,
         material: &Material,
         left: &mut Left,
         problem: String,
     ) -> Result<Body, Missing> {
-        if left.depth == 0 {
+        if left.depth == 0 || refused <= CHUNK_TOKENS_MIN {
             return Err(Missing::TooLong(problem));
         }
         left.depth -= 1;
-        let said: u64 = turns.iter().map(|turn| tokens(&turn.text)).sum();
-        left.tokens_max = (left.tokens_max.min(said.saturating_mul(2)) / 2).max(CHUNK_TOKENS_MIN);
+        left.tokens_max = (refused / 2).max(CHUNK_TOKENS_MIN);
         self.whole(turns, material, left).await
     }
 
@@ -298,6 +301,11 @@ fn tokens(text: &str) -> u64 {
     estimate_tokens(text.len()).into()
 }
 
+/// Tokens of a chunk, as [`split`] counts them.
+fn chunk_tokens(turns: &[TranscriptTurn]) -> u64 {
+    turns.iter().map(|turn| tokens(&turn.text) + 8).sum()
+}
+
 /// Chunks of at most `tokens_max` tokens each: whole exchanges, else whole turns, and parts of a
 /// turn that is too long by itself.
 fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> {
@@ -314,10 +322,7 @@ fn split(turns: &[TranscriptTurn], tokens_max: u64) -> Vec<Vec<TranscriptTurn>> 
                 place => chunk.split_off(place),
             };
             chunks.push(std::mem::replace(&mut chunk, rest));
-            used = chunk
-                .iter()
-                .map(|turn: &TranscriptTurn| tokens(&turn.text) + 8)
-                .sum();
+            used = chunk_tokens(&chunk);
             exchange_at = 0;
         }
         used += weight;

@@ -38,6 +38,7 @@ impl NearLimit {
             .collect();
         let options = RenderOptions {
             system: &self.system,
+            is_request: true,
             ..RenderOptions::default()
         };
         let rendered = render(format, &turns, &options);

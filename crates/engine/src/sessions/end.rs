@@ -199,10 +199,15 @@ impl Sessions {
         })
     }
 
-    /// The change that ends a generation, with what it owes to hooks.
+    /// The change that ends a generation, with what it owes to hooks: nothing where nothing was
+    /// said or kept in it, as after a reset.
     pub(super) fn end_change(&self, ending: Ending<'_>) -> Change {
         let listener = &self.shared.end_listener;
-        let owed = listener.owed_hooks(&ending.key.tenant, ending.reason);
+        let is_empty = ending.head.last_seq == 0 && ending.head.state_version == 0;
+        let owed = match is_empty {
+            true => Arc::default(),
+            false => listener.owed_hooks(&ending.key.tenant, ending.reason),
+        };
         if !owed.is_empty() {
             listener.ending(&ending, &owed);
         }

@@ -61,6 +61,9 @@ pub struct RenderOptions<'a> {
     pub behind_gap: &'a [usize],
     /// What memoird's own words bear.
     pub mark: Mark,
+    /// True where the provider is sent what is made: what it would refuse where it stands now is
+    /// left out or said otherwise. False gives back what came in.
+    pub is_request: bool,
 }
 
 /// Writes turns as a provider's message array. The turns are in the provider's order: a

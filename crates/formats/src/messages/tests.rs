@@ -101,6 +101,80 @@ fn a_system_message_in_the_middle_is_given_back_where_it_was() {
     assert_eq!(give_back(Anthropic, &turns), messages);
 }
 
+/// The message array that is sent to the provider.
+fn send(format: MessageFormat, turns: &[Turn]) -> Value {
+    let options = RenderOptions {
+        is_request: true,
+        ..RenderOptions::default()
+    };
+    let rendered = super::render(format, turns, &options);
+    let ends = rendered.ends;
+    assert!(ends.is_sorted() && ends.len() == turns.len(), "{ends:?}");
+    serde_json::from_str(&rendered.messages_json).unwrap()
+}
+
+#[test]
+fn a_system_message_is_sent_as_one_only_where_the_provider_takes_it() {
+    let (hi, yes) = (
+        json!({ "role": "user", "content": "Hi." }),
+        json!({ "role": "assistant", "content": "Yes." }),
+    );
+    let brief = json!({ "role": "system", "content": "Be brief." });
+    let kind = json!({ "role": "system", "content": "Be kind." });
+    let both = json!({ "role": "system", "content": [
+        { "type": "text", "text": "Be brief." }, { "type": "text", "text": "Be kind." },
+    ] });
+    let said = |texts: &[&str]| {
+        let blocks = texts
+            .iter()
+            .map(|text| json!({ "type": "text", "text": text }));
+        json!({ "role": "user", "content": blocks.collect::<Vec<_>>() })
+    };
+    let brief_said = "[system 000000000] Be brief.";
+    let searched = json!({ "role": "assistant", "content": [
+        { "type": "server_tool_use", "id": "s", "name": "web_search", "input": {} },
+    ] });
+    for (came, sent) in [
+        (json!([hi, brief]), json!([hi, brief])),
+        (json!([hi, brief, yes]), json!([hi, brief, yes])),
+        (json!([hi, searched, brief]), json!([hi, searched, brief])),
+        (json!([hi, brief, kind, yes]), json!([hi, both, yes])),
+        // What stood before it has left: it follows the assistant, or comes before a user.
+        (
+            json!([hi, yes, brief]),
+            json!([hi, yes, said(&[brief_said])]),
+        ),
+        (
+            json!([hi, brief, hi]),
+            json!([said(&["Hi.", brief_said, "Hi."])]),
+        ),
+    ] {
+        let turns = read(Anthropic, &came);
+        assert_eq!(send(Anthropic, &turns), sent, "{came}");
+        assert_eq!(give(Anthropic, &turns), came, "as it came");
+    }
+}
+
+#[test]
+fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
+    let hi = json!({ "role": "user", "content": "Hi." });
+    let nothing = json!({ "role": "assistant", "content": [] });
+    let asks_nothing = json!({ "role": "user", "content": [] });
+    let empty = json!({ "role": "user", "content": [{ "type": "text", "text": "(empty)" }] });
+    let yes = json!({ "role": "assistant", "content": "Yes." });
+    let silent = json!({ "role": "system", "content": "" });
+    for (came, sent) in [
+        (json!([hi, nothing]), json!([hi, nothing])),
+        (json!([hi, nothing, hi]), json!([hi, hi])),
+        (json!([asks_nothing, yes]), json!([empty, yes])),
+        (json!([hi, silent, yes]), json!([hi, yes])),
+    ] {
+        let turns = read(Anthropic, &came);
+        assert_eq!(send(Anthropic, &turns), sent, "{came}");
+        assert_eq!(give(Anthropic, &turns), came, "as it came");
+    }
+}
+
 #[test]
 fn different_messages_give_different_turns() {
     let all = fixtures();

@@ -86,6 +86,9 @@ const ERROR_MAX: f64 = 1.0;
 const SPREADS: f64 = 2.0;
 const MARGIN_MIN: f64 = 0.01;
 const MARGIN_MAX: f64 = 0.3;
+/// Of the offset's deviation, what a request may be off by beside its margin: it covers nine in ten
+/// of the prompts that providers add unasked.
+const OFFSET_DEVIATIONS: f64 = 0.7;
 /// After this many samples the spread that was seen counts as much as the margin that the
 /// tokenizer states.
 const HALF_TRUST_SAMPLES: f64 = 8.0;
@@ -219,11 +222,31 @@ impl Calibration {
         let margin = base + trust * (SPREADS * self.spread - base);
         margin.clamp(MARGIN_MIN, MARGIN_MAX)
     }
+
+    /// How many tokens a provider may charge beside that, whatever is counted: of a request of few
+    /// tokens it is a large share. Less with each charge.
+    pub fn uncertain_tokens(&self) -> f64 {
+        OFFSET_DEVIATIONS * self.offset_variance.sqrt()
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_provider_adds_is_uncertain_until_it_charged() {
+        let mut calibration = Calibration::default();
+        assert!((200.0..220.0).contains(&calibration.uncertain_tokens()));
+        let mut before = calibration.uncertain_tokens();
+        for number in 1..5 {
+            calibration.observe(charge(1_000 * number, 1_000 * number + 80));
+            let after = calibration.uncertain_tokens();
+            assert!(after < before, "{after} after {before}");
+            before = after;
+        }
+        assert!(before < 50.0, "{before}");
+    }
 
     fn charge(counted: u64, charged: u64) -> Charge {
         Charge { counted, charged }

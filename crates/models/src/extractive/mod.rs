@@ -49,11 +49,16 @@ pub struct ExtractiveSummarizer {
 }
 
 /// Of the room beside what is fixed, what calls that changed something may have, in percent; and
-/// how many tokens at least, where that is not most of it.
-const ACTIONS_PERCENT_MAX: usize = 45;
-const ACTIONS_TOKENS: usize = 400;
+/// how many tokens at least, where that is not most of it. Folded they need little, and sentences
+/// tell what came of them.
+const ACTIONS_PERCENT_MAX: usize = 30;
+const ACTIONS_TOKENS: usize = 250;
+const ACTIONS_TOKENS_PERCENT_MAX: usize = 45;
+/// Of more room than so many tokens calls may have more, in percent: a long conversation has many.
+const LARGE_TOKENS: usize = 1_000;
+const ACTIONS_LARGE_PERCENT_MAX: usize = 70;
 /// Of the rest, what facts may have before there are sentences, in percent.
-const FACTS_PERCENT_MAX: usize = 25;
+const FACTS_PERCENT_MAX: usize = 5;
 /// Of all the room, what a list of identifiers may have that stand in no line; in percent.
 const LISTED_PERCENT_MAX: usize = 10;
 /// The narrative where there is no sentence.
@@ -67,7 +72,7 @@ impl ExtractiveSummarizer {
         let room = Room::new(&self.counter, request);
         let mut body = room.fixed(&material);
         let all = room.free(&body);
-        let most = (all * ACTIONS_PERCENT_MAX / 100).max(ACTIONS_TOKENS.min(all * 60 / 100));
+        let most = actions_tokens_max(all);
         body.actions = room.actions(&material.actions, most);
         let for_list = all * LISTED_PERCENT_MAX / 100;
         let for_facts = room.free(&body) * FACTS_PERCENT_MAX / 100;
@@ -117,6 +122,14 @@ impl Summarizer for ExtractiveSummarizer {
     fn summarize(&self, request: Arc<SummaryRequest>) -> SummarizerFuture<'_> {
         Box::pin(async move { Ok(SummarizerAnswer::Body(self.body(&request))) })
     }
+}
+
+/// What calls that changed something may have of so many tokens.
+fn actions_tokens_max(all: usize) -> usize {
+    let small = all.min(LARGE_TOKENS);
+    let least = ACTIONS_TOKENS.min(small * ACTIONS_TOKENS_PERCENT_MAX / 100);
+    let more = (all - small) * ACTIONS_LARGE_PERCENT_MAX / 100;
+    (small * ACTIONS_PERCENT_MAX / 100).max(least) + more
 }
 
 /// Each entry once, where it stands last.

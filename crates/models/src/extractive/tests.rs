@@ -344,3 +344,11 @@ async fn it_answers_with_data_under_its_name() {
     let expected = SummarizerAnswer::Body(summarizer.body(&ask));
     assert_eq!(summarizer.summarize(ask).await, Ok(expected));
 }
+
+#[test]
+fn a_wish_that_repeats_itself_is_told_once() {
+    let text = format!("Where is ORD-00042? {}", "I am waiting. ".repeat(20));
+    let body =
+        ExtractiveSummarizer::default().body(&ask(vec![said(1, Role::User, &text)], None, 800));
+    assert_eq!(body.session_intent, "Where is ORD-00042? I am waiting.");
+}

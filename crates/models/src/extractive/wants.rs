@@ -136,10 +136,11 @@ pub(super) fn is_polite(word: &str) -> bool {
     POLITE.contains(word) || is_stop_word(word)
 }
 
-/// The first sentences of a text, in one line.
+/// The first sentences of a text, each once, in one line.
 fn beginning(text: &str, bytes_max: usize) -> String {
     let mut line = String::new();
-    for sentence in sentences(text) {
+    let mut said = HashSet::new();
+    for sentence in sentences(text).filter(|sentence| said.insert(*sentence)) {
         let end = sentence.floor_char_boundary(bytes_max.min(sentence.len()));
         if !line.is_empty() && line.len() + end >= bytes_max {
             break;

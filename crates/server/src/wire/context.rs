@@ -257,6 +257,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         cache_after: &breakpoints[..cached],
         behind_gap: &behind_gap,
         mark,
+        is_request: true,
     };
     let mut rendered = render(format, &turns, &options);
     if let Some(block) = block {

@@ -174,8 +174,14 @@ impl Tables {
                 row.head.last_access = *last_access;
                 row.take_cuts(cuts.as_deref());
             }
-            ChangeKind::Compact { status, summary } => {
-                self.expected(change)?.take_summary(status, summary);
+            ChangeKind::Compact {
+                status,
+                summary,
+                cuts,
+            } => {
+                let row = self.expected(change)?;
+                row.take_summary(status, summary);
+                row.take_cuts(cuts.as_deref());
             }
             ChangeKind::End { reason, at, owed } => {
                 let row = self.expected(change)?;

@@ -61,6 +61,24 @@ pub(super) fn newest(
     Ok(None)
 }
 
+/// The summaries with these numbers, as far as they decode.
+pub(super) fn numbered(
+    connection: &Connection,
+    generation: Generation,
+    numbers: impl Iterator<Item = u32>,
+) -> Result<Vec<Arc<Summary>>, StoreError> {
+    let sql = "SELECT body FROM summaries WHERE generation = ? AND number = ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut found = Vec::new();
+    for number in numbers {
+        let mut rows = statement.query(params![generation.to_bytes(), number])?;
+        if let Some(row) = rows.next()? {
+            found.extend(summaries::decode(&row.get::<_, Vec<u8>>(0)?).map(Arc::new));
+        }
+    }
+    Ok(found)
+}
+
 /// Deletes at most `max` summaries of a generation; returns how many.
 pub(super) fn forget(
     transaction: &Transaction<'_>,

@@ -96,12 +96,15 @@ pub(super) fn load(
         counters,
     };
     let turns = kept_turns(&view, reach, reader, &mut kept)?;
+    let summary = compaction::newest(&view, head.generation)?;
+    // Without them the next window is decided anew.
+    let cuts = cuts.and_then(|row| windows::decode(&row));
+    let cuts = cuts.unwrap_or_default();
+    let earlier = windows::earlier_summaries(&cuts, summary.as_deref());
     Ok(Some(SavedSession {
-        summary: compaction::newest(&view, head.generation)?,
-        // Without them the next window is decided anew.
-        cuts: cuts
-            .and_then(|row| windows::decode(&row))
-            .unwrap_or_default(),
+        earlier: compaction::numbered(&view, head.generation, earlier)?,
+        summary,
+        cuts,
         turns,
         state: state.map(|json| State {
             json: json.into(),

@@ -341,7 +341,12 @@ fn write_content(
                 .execute(params![generation.to_bytes(), &**state_json])?;
             Ok(())
         }
-        ChangeKind::Compact { status, summary } => {
+        ChangeKind::Compact {
+            status,
+            summary,
+            cuts,
+        } => {
+            write_cuts(transaction, generation, cuts.as_deref())?;
             compaction::write(transaction, generation, status, summary)
         }
         ChangeKind::Begin { .. } | ChangeKind::End { .. } => Ok(()),

@@ -33,6 +33,7 @@ pub(crate) fn compact(chat: &Chat, status: CompactionStatus, summary: SummaryCha
         kind: ChangeKind::Compact {
             status: Arc::new(status),
             summary,
+            cuts: None,
         },
     }
 }

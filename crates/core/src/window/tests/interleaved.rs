@@ -114,7 +114,7 @@ impl Session {
     /// The same, as a store brings it back.
     fn restarted(&self) -> Chat {
         Chat {
-            windows: Windows::restore(self.saved.clone()),
+            windows: Windows::restore(self.saved.clone(), 0, Vec::new()),
             history: self.chat.history_restored(),
             ..self.chat.clone()
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
 use memoird_core::turn::Role;
-use memoird_engine::{CompactionResult, EngineError, Machine};
+use memoird_engine::{CompactionResult, ContextOutcome, ContextRequest, EngineError, Machine};
 use tokio::sync::Notify;
 use tokio::task::yield_now;
 
@@ -256,4 +256,64 @@ fn whenever_the_daemon_dies_the_session_is_as_before_or_as_after() {
             "{outcomes:?}"
         );
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_that_waits_for_the_next_cut_goes_on_waiting_after_a_restart() {
+    let script = Script::of([]);
+    let world = World::new(compacting(&script));
+    let mut engine = world.open().await;
+    let (mut first_waits, mut later_waits) = (0, 0);
+    for number in 0..150 {
+        let bot = Bot::acme(&engine);
+        bot.exchange("a", number).await;
+        let shown = bot.context("a", ContextRequest::default()).await.unwrap();
+        settle().await;
+        let before = bot.context("a", ContextRequest::default()).await.unwrap();
+        let newest = before.session.head.compaction.as_ref();
+        let newest = newest.map_or(0, |status| status.summaries);
+        let shows = before.report.summary.as_ref();
+        match shows.map_or(0, |summary| summary.number) {
+            number if number == newest => {}
+            0 => first_waits += 1,
+            _ => later_waits += 1,
+        }
+        assert!(before.turns.len() >= shown.turns.len().min(2));
+        // Nothing is flushed: it dies.
+        if number % 3 == 0 {
+            drop(engine);
+        } else {
+            engine.close().await;
+        }
+        settle().await;
+        engine = world.open().await;
+        let after = Bot::acme(&engine)
+            .context("a", ContextRequest::default())
+            .await;
+        let after = after.unwrap();
+        assert_eq!(contents(&after), contents(&before), "exchange {number}");
+    }
+    assert!(
+        first_waits > 2 && later_waits > 2,
+        "{first_waits} and {later_waits}"
+    );
+    // Who asks for a summary sees it, also where a crash comes in between.
+    let bot = Bot::acme(&engine);
+    let number = bot
+        .compact("a", Some(1))
+        .await
+        .unwrap()
+        .summary
+        .unwrap()
+        .number;
+    drop(engine);
+    settle().await;
+    let bot = Bot::acme(&world.open().await);
+    let after = bot.context("a", ContextRequest::default()).await.unwrap();
+    assert_eq!(after.report.summary.unwrap().number, number);
+}
+
+fn contents(window: &ContextOutcome) -> Vec<Vec<u8>> {
+    let turns = window.turns.iter();
+    turns.map(|turn| turn.content.to_vec()).collect()
 }

@@ -170,6 +170,31 @@ async fn what_is_too_long_however_small_ends_after_so_many_calls() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_cannot_be_split_further_is_not_sent_again() {
+    for exchanges in [6, 20, 60] {
+        let script = taking(0, false);
+        let (_world, bot) = roomy(&script).await;
+        let mut talk = Talk::of(&bot, "a");
+        talk.exchanges(exchanges).await;
+        assert_eq!(talk.fails(Some(1)).await, "too_long");
+        let asked = script.asked.lock().unwrap().clone();
+        let texts = |ask: &Arc<SummaryRequest>| -> Vec<String> {
+            ask.turns.iter().map(|turn| turn.text.clone()).collect()
+        };
+        for (place, ask) in asked.iter().enumerate() {
+            let earlier = asked[..place].iter();
+            let is_again = earlier.filter(|other| texts(other) == texts(ask)).count();
+            assert_eq!(
+                is_again,
+                0,
+                "{exchanges} exchanges: call {place} of {}",
+                asked.len()
+            );
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn the_last_summary_finds_room_where_pieces_come_together() {
     let script = taking(1_400, true);
     let mut config = compacting(&script);

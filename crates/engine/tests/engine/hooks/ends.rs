@@ -140,10 +140,25 @@ async fn a_reset_is_delivered_only_where_it_asks_for_that() {
         (reset.1, EndReason::Reset)
     );
     assert_eq!(said(&ended), ["with hooks"]);
-    // Nothing was said in the generation that it left.
+    // Nothing was said in the generation that it left: its end owes nothing.
     bot.end("s").await.unwrap();
     settle().await;
-    assert_eq!((hook.count(), said(&hook.seen()[1])), (2, Vec::new()));
+    assert_eq!((hook.count(), deliveries(&engine).await.len()), (1, 1));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_life_with_a_state_and_without_turns_is_delivered() {
+    let hook = ScriptedHook::new([]);
+    let engine = World::new(with_hooks(unswept(), [hooked("a", &hook)]))
+        .open()
+        .await;
+    let bot = Bot::acme(&engine);
+    bot.say("s", "first").await.unwrap();
+    bot.reset("s").await.unwrap();
+    bot.patch("s", r#"{"step":1}"#, None).await.unwrap();
+    bot.end("s").await.unwrap();
+    settle().await;
+    assert_eq!((hook.count(), said(&hook.only())), (1, Vec::new()));
 }
 
 #[tokio::test(start_paused = true)]
@@ -303,6 +318,7 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
                     ..CompactionStatus::default()
                 }),
                 summary: SummaryChange::Made(Arc::clone(&summary)),
+                cuts: None,
             },
         };
         let set = ChangeSet {

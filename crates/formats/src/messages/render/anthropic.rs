@@ -32,22 +32,65 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let texts: Vec<String> = own.into_iter().chain(said).collect();
     let marks = cache_marks(turns, leading, options.cache_after);
 
-    let mut conversation = Conversation::default();
-    conversation.ends.resize(leading, 0);
-    for (index, turn) in rest.iter().enumerate() {
-        let index = leading + index;
+    let written = rest.iter().map(|turn| {
         let given = (turn.format == Some(FORMAT))
             .then(|| given::message(turn))
             .flatten();
-        let message = match given {
+        match given {
             Some((content, fields)) => Some(Message::given(given_by(turn.role), content, fields)),
             None => translate(turn, &ids, options.mark),
-        };
+        }
+    });
+    let mut written: Vec<Option<Message>> = written.collect();
+    if options.is_request {
+        place(&mut written, |index| {
+            translate(&rest[index], &ids, options.mark)
+        });
+    }
+
+    let mut conversation = Conversation::default();
+    conversation.joins_systems = options.is_request;
+    conversation.ends.resize(leading, 0);
+    for (index, message) in written.into_iter().enumerate() {
+        let index = leading + index;
         let behind_gap = options.behind_gap.contains(&index);
         conversation.push(message, behind_gap, marks.contains(&index));
     }
     let (messages, ends) = conversation.finish();
     (texts.join("\n\n"), messages, ends)
+}
+
+/// Takes care of what came in this format and would be refused where it stands now. No message
+/// may be empty but the assistant's at the very end. A system message stands behind a user's (or a
+/// call that the provider answers itself), and before one of the assistant's or at the end; it may
+/// have stood so when it came, and what was around it has left.
+/// <https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages>
+fn place(written: &mut [Option<Message>], translate: impl Fn(usize) -> Option<Message>) {
+    let last = written.iter().rposition(Option::is_some);
+    for (index, message) in written.iter_mut().enumerate() {
+        let is_prefill = Some(index) == last && message.as_ref().is_some_and(Message::is_assistant);
+        if message.as_ref().is_some_and(Message::is_empty) && !is_prefill {
+            *message = translate(index);
+        }
+    }
+    let mut index = 0;
+    while index < written.len() {
+        let others = |message: &Option<Message>| message.as_ref().is_some_and(|it| !it.is_system());
+        let end = written[index..].iter().position(others);
+        let end = end.map_or(written.len(), |others| index + others);
+        let before = written[..index].iter().rev().flatten().next();
+        let after = written.get(end).and_then(Option::as_ref);
+        let is_placed = before.is_some_and(Message::takes_system_behind)
+            && after.is_none_or(Message::is_assistant);
+        if !is_placed {
+            for index in index..end {
+                if written[index].is_some() {
+                    written[index] = translate(index);
+                }
+            }
+        }
+        index = end + 1;
+    }
 }
 
 /// The last turns to cache after. Marks of the turns' own count in the limit.

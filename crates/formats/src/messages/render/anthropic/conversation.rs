@@ -31,6 +31,8 @@ pub(super) struct Message {
 #[derive(Default)]
 pub(super) struct Conversation {
     messages: Vec<Message>,
+    /// True where system messages in a row become one: the provider takes no two.
+    pub(super) joins_systems: bool,
     /// For each turn, how many messages there are up to its end.
     pub(super) ends: Vec<usize>,
 }
@@ -77,6 +79,32 @@ impl Message {
             given: false,
             ends_given: false,
         }
+    }
+
+    pub(super) fn is_assistant(&self) -> bool {
+        self.role == "assistant"
+    }
+
+    pub(super) fn is_system(&self) -> bool {
+        self.role == "system"
+    }
+
+    /// True where it says nothing.
+    pub(super) fn is_empty(&self) -> bool {
+        match &self.content {
+            Value::String(text) => text.trim().is_empty(),
+            Value::Array(blocks) => blocks.is_empty(),
+            _ => false,
+        }
+    }
+
+    /// True where a system message may follow it.
+    pub(super) fn takes_system_behind(&self) -> bool {
+        let blocks = self.content.as_array();
+        let last = blocks.and_then(|blocks| blocks.last());
+        let is_served =
+            last.is_some_and(|block| is(block, "server_tool_use") || is(block, "mcp_tool_use"));
+        self.role == "user" || (self.role == "assistant" && is_served)
     }
 
     fn join(&mut self, other: Self) {
@@ -179,7 +207,8 @@ impl Conversation {
     fn put(&mut self, message: Message, behind_gap: bool) {
         while let Some(last) = self.messages.last_mut() {
             let are_given = last.ends_given && message.ends_given;
-            if last.role == message.role && (behind_gap || !are_given) {
+            let is_run = message.is_system() && self.joins_systems;
+            if last.role == message.role && (behind_gap || !are_given || is_run) {
                 last.join(message);
                 return;
             }
