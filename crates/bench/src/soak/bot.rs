@@ -278,7 +278,7 @@ impl Bot {
                 generation: generation.clone(),
                 scope: HistoryScope::Journal.into(),
                 after_seq,
-                limit: 0,
+                ..GetHistoryRequest::default()
             };
             let page = match self.read(request).await {
                 // All of its turns are lost.

@@ -53,13 +53,13 @@ pub struct HistoryPage {
 impl HistoryPage {
     /// Only turns after this one are on the next page; 0 on the last one.
     pub fn next_after_seq(&self) -> u64 {
-        self.more.then_some(self.seqs.1).unwrap_or_default()
+        if self.more { self.seqs.1 } else { 0 }
     }
 
     /// Only turns before this one are on the page before, where pages are read from the end; 0 on
     /// the first one.
     pub fn previous_before_seq(&self) -> u64 {
-        self.more.then_some(self.seqs.0).unwrap_or_default()
+        if self.more { self.seqs.0 } else { 0 }
     }
 }
 

@@ -54,6 +54,8 @@ fn words(events: &[Event]) -> Vec<String> {
             }
             EventKind::CompactionFailed { reason, .. } => format!("no summary: {reason}"),
             EventKind::Erased => "erased".to_owned(),
+            EventKind::Learned { kept, .. } => format!("learned {kept}"),
+            EventKind::ExtractionFailed { reason, .. } => format!("no facts: {reason}"),
             EventKind::CompactionUndone { number } => format!("no summary {number} any more"),
             EventKind::HookDelivered { hook, tries } => format!("{hook} done {tries}"),
             EventKind::HookFailed {

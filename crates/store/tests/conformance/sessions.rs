@@ -155,7 +155,7 @@ fn a_reloaded_session_decides_like_the_one_in_memory(store: &dyn Store) {
     let mut seen = LiveSet::default();
     for (line, at) in story.iter().zip(2..) {
         if let Ok(decision) = chat.decide(&command(line), at) {
-            must_write(store, [decision.change.expect("an append")]);
+            must_write(store, decision.changes);
         }
         let reloaded = chat.reloaded(store);
         let kept = known(store, &chat.key).unwrap().kept;

@@ -248,7 +248,7 @@ impl Walk {
             append.subject = Subject::parse(words[0]).ok();
         }
         let chat = self.live.get_mut(key)?;
-        match chat.decide(&append, self.at).ok()?.change {
+        match chat.decide(&append, self.at).ok()?.changes.pop() {
             Some(change) => {
                 let cuts = self.at.is_multiple_of(3).then(|| cuts_of(self.at % 4));
                 Some(with_cuts(change, cuts))
