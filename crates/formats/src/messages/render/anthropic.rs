@@ -83,10 +83,9 @@ fn place(written: &mut [Option<Message>], translate: impl Fn(usize) -> Option<Me
         let is_placed = before.is_some_and(Message::takes_system_behind)
             && after.is_none_or(Message::is_assistant);
         if !is_placed {
-            for index in index..end {
-                if written[index].is_some() {
-                    written[index] = translate(index);
-                }
+            let run = written[index..end].iter_mut().zip(index..);
+            for (message, index) in run.filter(|(message, _)| message.is_some()) {
+                *message = translate(index);
             }
         }
         index = end + 1;
