@@ -1,11 +1,15 @@
 //! No configuration at all: a long chat with tools becomes a summary by itself, in the words
 //! of whichever provider the bot has.
 
-use memoird_proto::v1::{AppendRequest, GetContextRequest, GetContextResponse, MessageFormat};
+use memoird_proto::v1::{
+    AppendRequest, GetContextRequest, GetContextResponse, MessageFormat, OmissionReason,
+};
 use serde_json::{Value, json};
 
-use crate::harness::{Daemon, Events, Sessions, bare, eventually, journal};
-use crate::windows::bot::{ask, budget, look, report};
+use crate::harness::{
+    Daemon, Events, Sessions, Setup, append, assistant, bare, eventually, journal, user,
+};
+use crate::windows::bot::{ask, budget, look, report, say};
 
 use super::bot::{BUDGET, order};
 
@@ -215,12 +219,12 @@ async fn talk(format: MessageFormat) {
         }
     }
     assert!(numbers.len() >= 2 && numbers.is_sorted(), "{numbers:?}");
-    // What was said long ago is known: in the summary, to the letter. Of small matters not all is,
-    // where changes need the room.
+    // What was said long ago is known: in the summary, to the letter. Of small matters not all is:
+    // a summary has an eighth of what the window has left.
     let known = (1..55)
         .filter(|number| last.1.contains(&order(*number)) || *number > 50)
         .count();
-    assert!(known >= 32, "{known} of 54 in {}", last.1);
+    assert!(known >= 20, "{known} of 54 in {}", last.1);
     let mut failed = Vec::new();
     while let Some(event) = events.soon().await {
         if event.kind == "compaction_failed" {
@@ -288,4 +292,38 @@ async fn a_chat_that_only_fills_the_history_is_summarized_before_turns_are_dropp
         text.contains(&order(1)) && text.contains(&order(10)),
         "{text}"
     );
+}
+
+/// Messages of a word each, more of them than a history holds.
+async fn short_talk(durability: &str) {
+    let section = format!("journal: {{ durability: {durability} }}");
+    let daemon = Daemon::with(Setup::default().section(&section)).await;
+    let mut client = daemon.sessions();
+    for number in 0..260 {
+        let window = ask(&mut client, say([user(&format!("hi {number}"))])).await;
+        let report = report(&window);
+        let left_out = |reason| {
+            [
+                OmissionReason::Dropped,
+                OmissionReason::Cut,
+                OmissionReason::Salience,
+            ]
+            .contains(&reason)
+        };
+        let hidden = report.omissions.iter().filter(|it| left_out(it.reason()));
+        assert_eq!(hidden.count(), 0, "{durability}, {number}: {report:?}");
+        assert!(!report.degraded, "{durability}, {number}: {report:?}");
+        let answer = append("chat", [assistant(&format!("ok {number}"))]);
+        client.append(answer).await.expect("appended");
+    }
+}
+
+#[tokio::test]
+async fn short_messages_are_never_hidden_without_a_summary() {
+    short_talk("sync").await;
+}
+
+#[tokio::test]
+async fn nor_are_they_without_a_journal() {
+    short_talk("off").await;
 }

@@ -71,6 +71,8 @@ struct Built {
     memories: MemoryBlock,
     mark: Mark,
     next_cut: Option<NextCut>,
+    /// True where it leaves turns out while a summary is being made.
+    awaits_summary: bool,
 }
 
 /// A look at a session for a window.
@@ -227,10 +229,17 @@ impl Commands {
     async fn window(&self, session: &SessionRef, plan: &Plan) -> Result<Built, EngineError> {
         let counting = &self.shared.counting;
         let mut turn = None;
-        let mut has_waited = false;
+        let (mut has_waited, mut has_awaited) = (false, false);
         for _ in 0..COUNTING_ROUNDS_MAX {
             match self.look(session, plan).await? {
-                Look::Built(built, None) => return Ok(*built),
+                Look::Built(built, None) => {
+                    let queue = &self.shared.compaction_queue;
+                    let may_wait = built.awaits_summary && queue.is_local();
+                    if !may_wait || std::mem::replace(&mut has_awaited, true) {
+                        return Ok(*built);
+                    }
+                    queue.wait_for(session).await;
+                }
                 Look::Built(built, Some(request)) => {
                     let queue = &self.shared.compaction_queue;
                     let is_urgent = request.trigger() == Trigger::Reactive && queue.is_local();
@@ -309,6 +318,8 @@ impl Commands {
                     effect = plan.note_use(update, &window, &ask);
                 }
                 let built = Box::new(Built {
+                    awaits_summary: !plan.peek
+                        && compaction::awaits_summary(&window, update.session),
                     window,
                     session: update.view(),
                     memories,

@@ -41,19 +41,24 @@ struct Queue {
     known: HashSet<SessionKey>,
     /// How many of them are whose.
     by_tenant: HashMap<TenantId, usize>,
-    /// Requests that were taken and are not done.
-    under_way: usize,
+    /// The sessions of requests that were taken and are not done.
+    under_way: Vec<SessionKey>,
     /// True once the worker has stopped.
     is_closed: bool,
 }
 
 /// A request that was taken; it is done when this is dropped.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<CompactionQueue>);
+pub(super) struct UnderWay(Arc<CompactionQueue>, SessionKey);
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.lock().under_way -= 1;
+        let mut queue = self.0.lock();
+        let mut under_way = queue.under_way.iter();
+        if let Some(place) = under_way.position(|key| *key == self.1) {
+            queue.under_way.swap_remove(place);
+        }
+        drop(queue);
         self.0.finished.notify_waiters();
     }
 }
@@ -151,7 +156,21 @@ impl CompactionQueue {
     /// How many are requested or under way.
     pub(super) fn pending(&self) -> usize {
         let queue = self.lock();
-        queue.waiting.len() + queue.under_way
+        queue.waiting.len() + queue.under_way.len()
+    }
+
+    /// Waits at most [`WAIT_MAX`] for the compaction of a session that is under way.
+    pub(crate) async fn wait_for(&self, session: &SessionRef) {
+        let is_done = async {
+            loop {
+                let finished = self.finished.notified();
+                if !self.lock().under_way.contains(&session.key) {
+                    return;
+                }
+                finished.await;
+            }
+        };
+        let _ = tokio::time::timeout(WAIT_MAX, is_done).await;
     }
 
     /// Waits until nothing is requested and nothing under way.
@@ -192,14 +211,15 @@ impl CompactionQueue {
         if request.reply.is_none() {
             queue.known.remove(&request.session.key);
         }
-        queue.under_way += 1;
-        Some((request, UnderWay(Arc::clone(self))))
+        let key = request.session.key.clone();
+        queue.under_way.push(key.clone());
+        Some((request, UnderWay(Arc::clone(self), key)))
     }
 
     /// Drops what waits, and refuses what comes: the engine stops.
     pub(super) fn close(&self) {
         let mut queue = self.lock();
-        let under_way = queue.under_way;
+        let under_way = std::mem::take(&mut queue.under_way);
         let dropped = std::mem::replace(
             &mut *queue,
             Queue {

@@ -262,7 +262,10 @@ impl Validator {
             span: &material.turns,
             previous: previous.map(|last| &**last),
             span_tokens: match snapshot.is_needed {
-                true => (tokens_before + mark_tokens).max(NEEDED_TOKENS),
+                // Better longer than they are than none. Who makes it may count otherwise.
+                true => (tokens_before + mark_tokens)
+                    .max(NEEDED_TOKENS)
+                    .max(snapshot.tokens_max.saturating_mul(2)),
                 false => tokens_before + mark_tokens,
             },
             tokens: tokens_after,

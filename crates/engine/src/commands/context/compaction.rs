@@ -36,13 +36,24 @@ pub(super) fn soft_percent(policy: &CompactionPolicy) -> Option<u8> {
     policy.enabled.then_some(policy.soft_watermark_percent)
 }
 
+/// True where turns are left out that a summary should stand for.
+fn lacks_summary(window: &Window) -> bool {
+    let report = &window.report;
+    let is_by_choice = matches!(report.policy, Policy::SlidingWindow { .. });
+    !is_by_choice && report.omissions.iter().any(Omission::is_left_out)
+}
+
+/// True where that summary is just being made.
+pub(super) fn awaits_summary(window: &Window, session: &Session) -> bool {
+    lacks_summary(window) && session.compaction().running
+}
+
 /// Says why turns are left out that no summary stands for.
 pub(super) fn explain(window: &mut Window, session: &Session, policy: &CompactionPolicy) {
-    let report = &mut window.report;
-    let is_by_choice = matches!(report.policy, Policy::SlidingWindow { .. });
-    if is_by_choice || !report.omissions.iter().any(Omission::is_left_out) {
+    if !lacks_summary(window) {
         return;
     }
+    let report = &mut window.report;
     let status = session.compaction();
     report.notes.push(match status.failures {
         _ if !policy.enabled => {

@@ -129,7 +129,9 @@ impl FlakyHook {
             // Only a reset may choose.
             let is_free = reason == EndReason::Reset && life.owed.is_empty();
             let asks_for_all = reason == EndReason::Reset && self.on.contains(&EndReason::Ended);
-            let wants = self.on.contains(&reason) || asks_for_all;
+            // Nothing was said or kept in it.
+            let is_empty = life.texts.is_empty() && life.state_version == 0;
+            let wants = (self.on.contains(&reason) || asks_for_all) && !is_empty;
             assert_eq!(
                 life.owed.contains(&name),
                 wants && !is_free,

@@ -347,3 +347,18 @@ fn a_long_run_ends_before_reasoning_without_a_call() {
         "a call keeps its company"
     );
 }
+
+#[test]
+fn items_without_a_type_unanswered_calls_and_lone_outputs_come_back_as_they_came() {
+    let items = json!([
+        { "role": "user", "content": "Weather?" },
+        { "type": "function_call", "call_id": "c1", "name": "weather", "arguments": "{}" },
+        { "role": "user", "content": [{ "type": "input_text", "text": "Never mind." }] },
+        { "type": "function_call_output", "call_id": "elsewhere", "output": "rain" },
+        { "role": "assistant", "content": "Well." },
+        { "role": "developer", "content": "Be brief." },
+        { "type": "message", "role": "user", "content": "And now?" },
+        { "type": "function_call", "call_id": "c2", "name": "weather", "arguments": "{}" },
+    ]);
+    assert_eq!(give(OpenAiResponses, &read(OpenAiResponses, &items)), items);
+}

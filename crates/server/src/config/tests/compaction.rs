@@ -127,7 +127,7 @@ fn everything_that_is_wrong_is_said_at_once() {
             "{ soft_watermark: 99% }",
             "soft_watermark: must be less than hard_watermark",
         ),
-        ("{ floor: 90% }", "floor: must be less than soft_watermark"),
+        ("{ floor: 95% }", "floor: must be less than soft_watermark"),
     ] {
         let problem = self::problem(text);
         assert!(problem.contains(part), "{problem}");
