@@ -85,7 +85,7 @@ async fn nothing_that_a_summarizer_does_is_noticed_by_a_conversation_that_goes_o
         let after = talk.window().await;
         assert!(after.report.summary.is_none(), "{does:?}");
         for longer in [&during, &after] {
-            let sent = longer.turns.iter().zip(&before.turns);
+            let sent = longer.turns.iter().zip(before.turns.iter());
             assert!(sent.clone().count() == before.turns.len());
             assert!(
                 sent.clone().all(|(new, old)| new.content == old.content),
