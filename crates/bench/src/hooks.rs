@@ -89,6 +89,7 @@ pub(super) async fn run(common: &CommonArgs, args: HooksArgs) -> Result<()> {
     };
     filling.run(&idle).await?;
     let active = Side {
+        first_window_us: None,
         driver: driver(server.target()?, &args.traffic, &format!("active-{seed}-")),
         work: Work {
             mix: Mix::APPENDS,
