@@ -55,6 +55,8 @@ fn words(events: &[Event]) -> Vec<String> {
             EventKind::CompactionFailed { reason, .. } => format!("no summary: {reason}"),
             EventKind::Erased => "erased".to_owned(),
             EventKind::CompactionUndone { number } => format!("no summary {number} any more"),
+            EventKind::Learned { through_seq, .. } => format!("learned {through_seq}"),
+            EventKind::ExtractionFailed { reason, .. } => format!("nothing learned: {reason}"),
             EventKind::HookDelivered { hook, tries } => format!("{hook} done {tries}"),
             EventKind::HookFailed {
                 hook,

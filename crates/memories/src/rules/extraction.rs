@@ -10,6 +10,7 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_core::words::{is_stop_word, normalised, numbers_and_negations, stem, tokens};
 use regex::Regex;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::prompt::TranscriptTurn;
@@ -246,7 +247,7 @@ fn fact(
         Some("confirmation") if kind == MemoryKind::Feedback => Some(Polarity::Confirmation),
         _ => None,
     };
-    let importance = entry["importance"].as_f64().map(|given| given as f32);
+    let importance = f32::deserialize(&entry["importance"]).ok();
     let importance = importance.map(|given| given.clamp(0.0, IMPORTANCE_MAX));
     let fact = RememberRequest {
         subject: None,
