@@ -255,7 +255,8 @@ fn fact(
         visibility: Visibility::Private,
         polarity,
         content: content.to_owned(),
-        tags,
+        // A secret may be told by its capitals: they were looked at.
+        tags: tags.iter().map(|tag| tag.to_lowercase()).collect(),
         importance,
         source: None,
         observed_at: observed_at(entry, shown.now),
@@ -324,7 +325,7 @@ fn tags(entry: &Value) -> Vec<String> {
     let good = texts.filter(|tag| {
         (1..=MemoryLimits::TAG_BYTES).contains(&tag.len()) && !tag.contains(char::is_control)
     });
-    good.take(TAGS_MAX).map(str::to_lowercase).collect()
+    good.take(TAGS_MAX).map(str::to_owned).collect()
 }
 
 /// When it was so; what is no time, or has not come yet, says nothing.
