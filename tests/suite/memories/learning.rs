@@ -223,7 +223,7 @@ async fn learn_says_what_it_would_remember_and_why() {
         nothing.stdout
     );
     let unknown = ask_as(&daemon, &["memory", "learn", "nobody"], "").await;
-    fails(&unknown, 1, "SESSION_NOT_FOUND");
+    fails(&unknown, 1, "GENERATION_NOT_FOUND");
 }
 
 #[tokio::test]

@@ -57,6 +57,8 @@ fn words(events: &[Event]) -> Vec<String> {
             EventKind::Learned { kept, .. } => format!("learned {kept}"),
             EventKind::ExtractionFailed { reason, .. } => format!("no facts: {reason}"),
             EventKind::CompactionUndone { number } => format!("no summary {number} any more"),
+            EventKind::Learned { through_seq, .. } => format!("learned {through_seq}"),
+            EventKind::ExtractionFailed { reason, .. } => format!("nothing learned: {reason}"),
             EventKind::HookDelivered { hook, tries } => format!("{hook} done {tries}"),
             EventKind::HookFailed {
                 hook,

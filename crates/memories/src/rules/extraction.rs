@@ -10,6 +10,7 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_core::words::{is_stop_word, normalised, numbers_and_negations, stem, tokens};
 use regex::Regex;
+use serde::Deserialize as _;
 use serde_json::Value;
 
 use super::prompt::TranscriptTurn;
@@ -246,7 +247,7 @@ fn fact(
         Some("confirmation") if kind == MemoryKind::Feedback => Some(Polarity::Confirmation),
         _ => None,
     };
-    let importance = entry["importance"].as_f64().map(|given| given as f32);
+    let importance = f32::deserialize(&entry["importance"]).ok();
     let importance = importance.map(|given| given.clamp(0.0, IMPORTANCE_MAX));
     let fact = RememberRequest {
         subject: None,
@@ -254,7 +255,8 @@ fn fact(
         visibility: Visibility::Private,
         polarity,
         content: content.to_owned(),
-        tags,
+        // A secret may be told by its capitals: they were looked at.
+        tags: tags.iter().map(|tag| tag.to_lowercase()).collect(),
         importance,
         source: None,
         observed_at: observed_at(entry, shown.now),
@@ -323,7 +325,7 @@ fn tags(entry: &Value) -> Vec<String> {
     let good = texts.filter(|tag| {
         (1..=MemoryLimits::TAG_BYTES).contains(&tag.len()) && !tag.contains(char::is_control)
     });
-    good.take(TAGS_MAX).map(str::to_lowercase).collect()
+    good.take(TAGS_MAX).map(str::to_owned).collect()
 }
 
 /// When it was so; what is no time, or has not come yet, says nothing.

@@ -352,6 +352,7 @@ fn a_manifest_tells_the_pinned_then_the_important_then_the_newest() {
 
 /// What an older memoird's file is, by what this one's has.
 const AS_OF_SCHEMA_2: &str = "
+DROP TABLE extractions;
 DROP TABLE terms;
 DROP TABLE places;
 ALTER TABLE partitions DROP COLUMN languages;
