@@ -11,6 +11,7 @@ mod embedder;
 mod error;
 pub mod files;
 mod requests;
+mod reranker;
 pub mod rules;
 mod service;
 mod workers;
@@ -22,10 +23,11 @@ pub use counters::MemorySnapshot;
 pub use embedder::{Embedder, Embeddings, Purpose};
 pub use error::{FileError, MemoryError};
 pub use requests::{
-    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome, ForgetRequest, ListRequest,
-    MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode, RecallOutcome, RecallRequest,
-    RememberOutcome, RememberRequest,
+    Conflict, Conflicts, ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome,
+    ForgetRequest, ListRequest, MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode,
+    RecallOutcome, RecallRequest, RememberOutcome, RememberRequest,
 };
+pub use reranker::{Reranker, Reranking};
 pub use service::{Memories, RecallForWindow};
 
 /// Locks also what a panic left locked: nothing is kept here that a panic could leave half

@@ -2,7 +2,9 @@
 //! reads of them. No clock, no file, no concurrency.
 
 pub(crate) mod block;
+pub mod conflicts;
 pub mod consolidation;
+pub(crate) mod exchange;
 mod fact;
 pub mod fusion;
 pub mod manifest;

@@ -28,6 +28,8 @@ mod forget;
 mod manifests;
 mod recall;
 mod remember;
+mod reranker;
+mod reranking;
 mod secrets;
 #[path = "../../../../tests/suite/harness/seeds.rs"]
 mod seeds;

@@ -15,7 +15,7 @@ use memoird_memories::MemoriesConfig;
 use memoird_memories::files::FilesOptions;
 use memoird_memories::rules::MemoryLimits;
 use memoird_memories::rules::consolidation::ConsolidationSettings;
-use memoird_models::{EmbedderSpec, SummarizerSpec};
+use memoird_models::{EmbedderSpec, RerankerSpec, SummarizerSpec};
 use memoird_search::SearchConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -76,6 +76,7 @@ pub(super) struct MemoryKeys {
     pub(super) dir: PathBuf,
     pub(super) open_files: usize,
     pub(super) embedder: EmbedderSpec,
+    pub(super) reranker: RerankerSpec,
     pub(super) dream: Flat<ConsolidationSettings, DreamInterval>,
 }
 
@@ -273,6 +274,7 @@ impl Default for MemoryKeys {
             dir: AUTO.into(),
             open_files: FilesOptions::default().files_open_max,
             embedder: EmbedderSpec::default(),
+            reranker: RerankerSpec::default(),
             dream: Flat::default(),
         }
     }
