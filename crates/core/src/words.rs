@@ -84,6 +84,16 @@ pub fn numbers_and_negations(text: &str) -> Vec<String> {
     found
 }
 
+/// The signs of a text that are no words and change what it says, in their order: "C" is not "C++",
+/// and "5 %" is not "5 €". Punctuation, quotes and pictures are none of them.
+pub fn telling_signs(text: &str) -> String {
+    let is_telling = |sign: &char| TELLING_SIGNS.contains(*sign);
+    text.chars().filter(is_telling).collect()
+}
+
+/// Of names, of amounts and of comparisons.
+const TELLING_SIGNS: &str = "+#%‰°<>=≠≤≥±×÷$¢£¤¥€₦₩₪₫₱₴₸₹₺₼₽₾₿";
+
 /// True where this stands between the digits of one number.
 fn continues_number(between: &str) -> bool {
     matches!(between, "." | "," | ":" | "/" | "-" | "'" | "’")
@@ -134,6 +144,18 @@ mod tests {
 
     fn folded(text: &str) -> Vec<Cow<'_, str>> {
         tokens(text).map(|token| token.folded()).collect()
+    }
+
+    #[test]
+    fn signs_that_change_what_is_said_are_told_and_others_are_not() {
+        for (text, signs) in [
+            ("likes C++ and C#, not C.", "++#"),
+            ("\"5 %\" — not 5\u{a0}€!", "%€"),
+            ("a < b >= c", "<>="),
+            ("- **tea**; _cake_ (now) 🍵…", ""),
+        ] {
+            assert_eq!(telling_signs(text), signs, "{text}");
+        }
     }
 
     #[test]

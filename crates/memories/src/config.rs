@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::embedder::Embedder;
 use crate::extractor::Extractor;
+use crate::reranker::Reranker;
 use crate::rules::MemoryLimits;
 use crate::rules::consolidation::ConsolidationSettings;
 use crate::rules::fusion::HalfLives;
@@ -33,6 +34,10 @@ pub struct MemoriesConfig {
     /// What turns texts into vectors; `None`: recall is lexical only.
     #[serde(skip)]
     pub embedder: Option<Arc<dyn Embedder>>,
+    /// What judges how well the best memories of a recall answer its query; `None`: their order is
+    /// that of words and meaning.
+    #[serde(skip)]
+    pub reranker: Option<Arc<dyn Reranker>>,
     /// How long a recall waits for the vector of its query before it goes by words only.
     #[serde(with = "AsText::<Span>")]
     pub query_wait: Duration,
@@ -143,6 +148,7 @@ impl Default for MemoriesConfig {
             half_lives: HalfLives::default(),
             secrets: SecretPolicy::Redact,
             embedder: None,
+            reranker: None,
             query_wait: Duration::from_secs(1),
             lease: Duration::from_secs(300),
             extractor: None,

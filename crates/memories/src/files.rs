@@ -1,6 +1,7 @@
 //! Long-term memory at rest: one SQLite file for each tenant, so that no query can reach another
 //! tenant's memories, and a tenant is deleted with its file.
 
+mod conflicts;
 mod consolidation;
 mod directory;
 mod embedding;

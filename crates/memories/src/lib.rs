@@ -12,6 +12,7 @@ mod error;
 mod extractor;
 pub mod files;
 mod requests;
+mod reranker;
 pub mod rules;
 mod service;
 mod workers;
@@ -24,10 +25,11 @@ pub use embedder::{Embedder, Embeddings, Purpose};
 pub use error::{FileError, MemoryError};
 pub use extractor::{Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest};
 pub use requests::{
-    ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome, ForgetRequest, LearnOutcome,
-    LearnedEntry, ListRequest, MemoryFilter, MemoryPage, MemoryStats, RecallHit, RecallMode,
-    RecallOutcome, RecallRequest, RememberOutcome, RememberRequest,
+    Conflict, Conflicts, ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome,
+    ForgetRequest, LearnOutcome, LearnedEntry, ListRequest, MemoryFilter, MemoryPage, MemoryStats,
+    RecallHit, RecallMode, RecallOutcome, RecallRequest, RememberOutcome, RememberRequest,
 };
+pub use reranker::{Reranker, Reranking};
 pub use service::{Memories, RecallForWindow};
 
 /// Locks also what a panic left locked: nothing is kept here that a panic could leave half

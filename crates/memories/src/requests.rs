@@ -7,7 +7,9 @@ use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 
+use crate::rules::conflicts::Difference;
 use crate::rules::extraction::Judged;
+use crate::rules::fusion::ScoreParts;
 use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Source, Visibility};
 
 /// A fact to be remembered, as a bot says it.
@@ -92,6 +94,10 @@ pub struct RecallRequest {
     pub mode: RecallMode,
     /// The session that is given the hits.
     pub session: Option<SessionId>,
+    /// Only look: the recall leaves no trace.
+    pub explain: bool,
+    /// True: no reranker is asked.
+    pub without_reranker: bool,
 }
 
 /// A memory that was found.
@@ -107,6 +113,8 @@ pub struct RecallHit {
     pub vector_rank: u32,
     /// How long ago it was observed.
     pub age: Duration,
+    /// What its score is made of.
+    pub parts: ScoreParts,
 }
 
 /// The memories of a recall, best first.
@@ -116,8 +124,32 @@ pub struct RecallOutcome {
     pub hits: Vec<RecallHit>,
     /// How it was searched; never [`RecallMode::Auto`] in an answer.
     pub mode: RecallMode,
+    /// True when a reranker judged the best of them.
+    pub is_reranked: bool,
     /// Why it was not searched as asked, for people; empty when it was.
     pub notes: Vec<String>,
+}
+
+/// Two memories of one subject that may contradict each other.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conflict {
+    /// The one that was observed first.
+    pub older: Memory,
+    /// The other one.
+    pub newer: Memory,
+    /// How alike they are, from 0 to 1.
+    pub likeness: f64,
+    /// In what they differ.
+    pub difference: Difference,
+}
+
+/// Memories of one subject that may contradict each other.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Conflicts {
+    /// The most alike first.
+    pub list: Vec<Conflict>,
+    /// True when there are more, or older memories that were not looked at.
+    pub is_truncated: bool,
 }
 
 /// Which memories to list.
@@ -265,6 +297,8 @@ pub struct MemoryStats {
     pub embedding_failed: u64,
     /// Memories whose words are to be indexed anew: until then they are found by the old index.
     pub words_queued: u64,
+    /// The reranker, where one is configured.
+    pub reranker: Option<String>,
     /// Bytes of the file and its log.
     pub file_bytes: u64,
 }

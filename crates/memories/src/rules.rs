@@ -2,8 +2,10 @@
 //! reads of them. No clock, no file, no concurrency.
 
 pub(crate) mod block;
+pub mod conflicts;
 pub mod consolidation;
 pub mod dates;
+pub(crate) mod exchange;
 pub mod extraction;
 mod fact;
 pub mod fusion;

@@ -33,7 +33,7 @@ use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
 use crate::locked;
-use crate::requests::{ListRequest, MemoryPage, MemoryStats};
+use crate::requests::{Conflicts, ListRequest, MemoryPage, MemoryStats};
 use crate::rules::manifest::{Caps, Manifest, manifest};
 use crate::rules::{Memory, MemoryLimits};
 use crate::workers;
@@ -56,6 +56,7 @@ pub(crate) struct Shared {
     config: ArcSwap<MemoriesConfig>,
     tenants: DashMap<TenantId, Arc<TenantState>>,
     query_vectors: QueryVectors,
+    reranker_breaker: Mutex<Breaker>,
     last_id: Mutex<Option<MemoryId>>,
     recall_seconds: Histogram,
     /// Whether the model that extracts is worth asking.
@@ -94,6 +95,7 @@ impl Memories {
             config: ArcSwap::from_pointee(config),
             tenants: DashMap::default(),
             query_vectors: QueryVectors::default(),
+            reranker_breaker: Mutex::default(),
             last_id: Mutex::default(),
             recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             extractor_breaker: Mutex::default(),
@@ -109,9 +111,11 @@ impl Memories {
     }
 
     /// Applies another configuration. The embedder stays: vectors of another model would
-    /// first have to be made, which is for a start.
+    /// first have to be made, which is for a start. The reranker stays with it.
     pub fn adopt(&self, mut config: MemoriesConfig) {
-        config.embedder.clone_from(&self.config().embedder);
+        let running = self.config();
+        config.embedder.clone_from(&running.embedder);
+        config.reranker.clone_from(&running.reranker);
         self.shared.config.store(Arc::new(config));
         self.shared.extraction_changed.notify_one();
     }
@@ -256,17 +260,37 @@ impl Memories {
         Ok(MemoryPage { memories, next })
     }
 
+    /// The pairs among a subject's newest memories that may contradict each other, at most
+    /// `count_max`.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn conflicts(
+        &self,
+        tenant: &Tenant,
+        subject: Subject,
+        count_max: usize,
+    ) -> Result<Conflicts, MemoryError> {
+        let now = self.now();
+        let read = move |reader: &MemoryReader<'_>| {
+            reader.conflicts(&subject, MemoryLimits::COMPARED, count_max, now)
+        };
+        self.read(&tenant.id, read).await
+    }
+
     /// Counts.
     ///
     /// # Errors
     /// A file that cannot be read.
     pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
         let (config, now) = (self.config(), self.now());
+        let reranker = config.reranker.as_ref().map(|one| one.name().to_owned());
         let read = move |reader: &MemoryReader<'_>| {
             let model = config.embedder.as_ref().map(|embedder| embedder.model());
             reader.stats(model, now)
         };
-        self.read(&tenant.id, read).await
+        let stats = self.read(&tenant.id, read).await?;
+        Ok(MemoryStats { reranker, ..stats })
     }
 
     /// Builds the indexes anew, in the background; says how many wait for an embedding.

@@ -1,5 +1,5 @@
 //! Clients of model providers, and models that compute in this process: summarizers,
-//! embedders, token counters, and tokenizers of models with open weights.
+//! embedders, rerankers, token counters, and tokenizers of models with open weights.
 
 mod counters;
 mod embedders;
@@ -10,6 +10,7 @@ mod http;
 #[cfg(feature = "local-embedder")]
 mod local;
 mod openai;
+mod rerankers;
 mod summarizers;
 #[cfg(feature = "tokenizer-json")]
 mod tokenizer;
@@ -32,6 +33,7 @@ pub use http::{ApiKey, BaseUrl};
 #[cfg(feature = "local-embedder")]
 pub use local::LocalEmbedder;
 pub use openai::{OpenAiEmbedder, OpenAiEmbedderConfig};
+pub use rerankers::{JinaRerankerConfig, RemoteReranker, RerankerSpec, TeiRerankerConfig};
 pub use summarizers::{
     AnthropicSummarizerConfig, OpenAiSummarizerConfig, RemoteSummarizer, SummarizerSpec,
     TokenLimit, WebhookSummarizerConfig,

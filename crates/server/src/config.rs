@@ -509,7 +509,7 @@ fn memories(
     problems: &mut Problems,
 ) -> MemoriesConfig {
     let (keys, limits) = (&file.long_term.third, &file.long_term.second);
-    // The embedder is taken at the start only, so the file of its key is not followed.
+    // Both are taken at the start only, so the files of their keys are not followed.
     let embedder = keys.embedder.build(&ProcessEnvironment::default());
     let extraction = &keys.extraction;
     let spec = extraction.first.spec();
@@ -521,11 +521,13 @@ fn memories(
         "extraction",
         "follows the journal; choose a journal.durability other than off",
     );
+    let reranker = keys.reranker.build(&ProcessEnvironment::default());
     let config = MemoriesConfig {
         limits: limits.clone(),
         extractor,
         extraction: extraction.second,
         embedder: problems.take("embedder", embedder).flatten(),
+        reranker: problems.take("reranker", reranker).flatten(),
         consolidation: keys.dream.first.clone(),
         consolidation_interval: keys.dream.second.interval,
         ..file.long_term.first.clone()

@@ -308,10 +308,10 @@ fn size_of(path: &str) -> Option<RequestSize> {
         "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"
         | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject" | "GetErasure"
         | "WatchEvents" | "GetMemory" | "ListMemories" | "Forget" | "GetManifest"
-        | "LeaseExtraction" | "LearnSession" | "GetMemoryStats" | "ReindexMemories"
-        | "SearchTranscripts" | "GetStats" | "ListTenants" | "SweepNow" | "RunDream"
-        | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig"
-        | "Verify" => RequestSize::Small,
+        | "LeaseExtraction" | "LearnSession" | "ListConflicts" | "GetMemoryStats"
+        | "ReindexMemories" | "SearchTranscripts" | "GetStats" | "ListTenants" | "SweepNow"
+        | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery"
+        | "ReloadConfig" | "Verify" => RequestSize::Small,
         "Backup" => RequestSize::Backup,
         _ => return None,
     })

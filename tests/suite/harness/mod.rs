@@ -46,7 +46,7 @@ pub(crate) use refusal::{refused, refused_code};
 pub(crate) use secured::{Authority, sessions_at_socket, sessions_by_tls, tls_stream};
 pub(crate) use seed::Seed;
 pub(crate) use seeds::{seeds, seeds_factor};
-pub(crate) use service::{Answer, Posted, Service};
+pub(crate) use service::{Answer, Posted, Service, read as read_post};
 pub(crate) use setup::Setup;
 pub(crate) use skip::skip;
 pub(crate) use strangers::{DeafHttp2, Http2, closed, connect_from, framed, many_calls};

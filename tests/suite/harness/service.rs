@@ -102,7 +102,7 @@ async fn serve(mut stream: TcpStream, answers: &[Answer], seen: &Mutex<Vec<Poste
     let _ = stream.shutdown().await;
 }
 
-pub(super) async fn read(stream: &mut TcpStream) -> Option<Posted> {
+pub(crate) async fn read(stream: &mut TcpStream) -> Option<Posted> {
     let mut bytes = Vec::new();
     let mut chunk = vec![0; 65_536];
     loop {

@@ -239,6 +239,94 @@ async fn recall_finds_and_says_how_it_searched() {
     );
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn eval_measures_and_explain_shows_what_scores_are_made_of() {
+    let provider = Embeddings::start().await;
+    let daemon = Daemon::with(Setup::default().section(provider.section("m"))).await;
+    let car = add(&daemon, &["Her automobile is red", "--tag", "car"]).await;
+    add(&daemon, &["The launch is in May"]).await;
+    all_embedded(&mut daemon.memories()).await;
+    let id = text(&car["memory"], "id");
+    let questions = format!(
+        "{}\n\n{}\n{}\n",
+        json!({"question": "which car", "subject": "ann", "ids": [id]}),
+        json!({"question": "the launch?", "subject": "ann", "words": ["launch is in may"]}),
+        json!({"question": "the launch?", "subject": "eve", "words": ["launch"]}),
+    );
+    let outcome = piped(&daemon, &["eval", "-", "--json"], &questions);
+    let result = outcome.json();
+    assert_eq!(result["questions"], 3);
+    let [words, hybrid] = &result["modes"].as_array().expect("modes")[..] else {
+        panic!("{result}");
+    };
+    assert_eq!(
+        (&words["mode"], &hybrid["mode"]),
+        (&json!("lexical"), &json!("hybrid"))
+    );
+    assert_eq!(words["recall_at"]["1"], json!(1.0 / 3.0));
+    assert_eq!(hybrid["recall_at"]["1"], json!(2.0 / 3.0));
+    assert!(hybrid["p95_ms"].as_f64() > Some(0.0), "{hybrid}");
+    let table = piped(&daemon, &["eval", "-", "--mode", "lexical"], &questions).stdout;
+    assert!(
+        table.starts_with("MODE") && table.contains("33.3"),
+        "{table}"
+    );
+    assert_eq!(table.lines().count(), 2, "{table}");
+    fails(
+        &piped(&daemon, &["eval", "-"], "{\"question\":\"x\"}"),
+        65,
+        "line 1",
+    );
+    fails(&piped(&daemon, &["eval", "-"], "\n"), 65, "no question");
+
+    let args = ["explain", "a red launch", "--subject", "ann"];
+    let shown = json_of(&daemon, &args).await;
+    let parts = &shown["hits"][0]["parts"];
+    assert!(parts["words_share"].as_f64() > Some(0.0), "{shown}");
+    assert!(parts["cosine"].as_f64().is_some(), "{shown}");
+    let table = said(&daemon, &args).await;
+    assert!(
+        table.starts_with("SCORE") && table.contains("BESIDE"),
+        "{table}"
+    );
+    let seen = memories_of(&mut daemon.memories(), "").await;
+    assert!(
+        seen.iter().all(|memory| memory.recall_count == 0),
+        "who looks leaves no trace"
+    );
+}
+
+#[tokio::test]
+async fn conflicts_shows_what_may_not_both_be_so() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.memories();
+    for (whose, content) in [
+        ("ann", "Ann lives in Riga"),
+        ("ann", "Ann lives in Oslo"),
+        ("ann", "The launch is on 3 May"),
+        ("bob", "Bob has 2 cats"),
+        ("bob", "Bob has 3 cats"),
+        ("eve", "Ann lives in Bern"),
+    ] {
+        kept(&mut client, fact(whose, content)).await;
+    }
+    let of_ann = json_of(&daemon, &["conflicts", "--subject", "ann"]).await;
+    let [conflict] = &of_ann["conflicts"].as_array().expect("a list")[..] else {
+        panic!("{of_ann}");
+    };
+    assert_eq!(conflict["older"]["content"], "Ann lives in Riga");
+    assert_eq!(conflict["newer"]["content"], "Ann lives in Oslo");
+    assert_eq!(conflict["difference"], "CONFLICT_DIFFERENCE_WORDS");
+    let table = said(&daemon, &["conflicts"]).await;
+    let lines: Vec<&str> = table.lines().collect();
+    assert_eq!(lines.len(), 5, "{table}");
+    assert!(
+        lines[3].contains("numbers") && lines[4].contains("3 cats"),
+        "{table}"
+    );
+    assert_eq!(said(&daemon, &["conflicts", "--subject", "eve"]).await, "");
+}
+
 #[tokio::test]
 async fn forget_counts_and_asks_before_anything_goes() {
     let daemon = Daemon::start().await;

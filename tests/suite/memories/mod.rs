@@ -14,6 +14,7 @@ mod manifests;
 mod outcomes;
 mod recalling;
 mod refusals;
+mod reranking;
 mod restarts;
 mod secrets;
 mod sources;

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{
     CommitExtractionRequest, ExtractedMemory, ForgetRequest, ForgetResponse, GetMemoryRequest,
-    ImportMemoriesRequest, LeaseExtractionRequest, ListMemoriesRequest, Memory, MemoryFilter,
-    MemoryKind, MemorySource, RecallRequest, ReindexMemoriesRequest, RememberOutcome,
-    RememberRequest, SearchTranscriptsRequest, UpdateMemoryRequest, Visibility,
+    ImportMemoriesRequest, LeaseExtractionRequest, ListConflictsRequest, ListMemoriesRequest,
+    Memory, MemoryFilter, MemoryKind, MemorySource, RecallRequest, ReindexMemoriesRequest,
+    RememberOutcome, RememberRequest, SearchTranscriptsRequest, UpdateMemoryRequest, Visibility,
 };
 use prost_types::FieldMask;
 use tonic::Code;
@@ -166,6 +166,12 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
             "{page:?}"
         );
     }
+    let request = ListConflictsRequest {
+        subject: "ann".into(),
+        ..ListConflictsRequest::default()
+    };
+    let conflicts = beta.list_conflicts(request).await.expect("a list");
+    assert!(conflicts.into_inner().conflicts.is_empty());
     let known = manifest(beta, "ann").await;
     assert_eq!(
         (known.text.as_str(), known.lines, known.truncated),

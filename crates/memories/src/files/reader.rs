@@ -163,6 +163,7 @@ impl MemoryReader<'_> {
             embedding_queued: count("SELECT count(*) FROM embeddings_due WHERE failed = 0")?
                 + self.left_to_queue()?,
             words_queued: self.words_left()?,
+            reranker: None,
             embedding_failed: count("SELECT count(*) FROM embeddings_due WHERE failed = 1")?,
             file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
         })

@@ -5,7 +5,7 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
-use memoird_core::words::{normalised, numbers_and_negations};
+use memoird_core::words::{normalised, numbers_and_negations, telling_signs};
 use rusqlite::params;
 
 use super::embedding::Near;
@@ -262,7 +262,8 @@ impl MemoryWriter<'_> {
             if row.memory.content == fact.content {
                 return Ok(Some((row, Alike::Exact)));
             }
-            let is_alike = normalised(&row.memory.content) == normalised(&fact.content);
+            let is_alike = normalised(&row.memory.content) == normalised(&fact.content)
+                && agree(&row.memory.content, &fact.content);
             if is_alike && alike.is_none() && replaced != Some(row.memory.id) {
                 alike = Some((row, Alike::Words));
             }
@@ -347,10 +348,11 @@ impl MemoryReader<'_> {
     }
 }
 
-/// True when two texts have the same numbers and negations, without which no vector can say
-/// that they say the same.
+/// True when two texts have the same numbers, negations and signs, without which neither their
+/// words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of "C".
 pub(super) fn agree(one: &str, other: &str) -> bool {
     numbers_and_negations(one) == numbers_and_negations(other)
+        && telling_signs(one) == telling_signs(other)
 }
 
 /// True when two texts deny the same; numbers, as far as they have digits, do not count.

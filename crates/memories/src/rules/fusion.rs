@@ -42,6 +42,9 @@ pub struct Candidate<Id> {
     pub is_lexical: bool,
     /// True among the best by meaning.
     pub is_near: bool,
+    /// How well a reranker says that it answers the query, from 0 to 1; `None` of what it was not
+    /// asked.
+    pub judged: Option<f64>,
 }
 
 /// What was found.
@@ -63,6 +66,33 @@ pub struct Fused<Id> {
     pub lexical_rank: Option<u32>,
     /// Its place by meaning, from 1; `None` where it was not among the best.
     pub vector_rank: Option<u32>,
+    /// What its score is made of.
+    pub parts: ScoreParts,
+}
+
+/// What a score is made of: (`relevance` + `beside`) × `importance` × `recency`.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ScoreParts {
+    /// By words: 0 or more.
+    pub words: f64,
+    /// By meaning, -1 to 1.
+    pub cosine: Option<f64>,
+    /// The share of the best by words, 0 to 1.
+    pub words_share: f64,
+    /// The share of the best by meaning, 0 to 1.
+    pub meaning_share: Option<f64>,
+    /// The factor of its length and form.
+    pub form: f64,
+    /// How relevant it is by itself.
+    pub relevance: f64,
+    /// What it has from what was said right before and after it.
+    pub beside: f64,
+    /// The factor of its importance.
+    pub importance: f64,
+    /// The factor of its age.
+    pub recency: f64,
+    /// What a reranker said of it, from 0 to 1: then that is its relevance.
+    pub judged: Option<f64>,
 }
 
 /// The properties of a memory that change its score for any query.
@@ -104,6 +134,8 @@ const VECTOR_SHARE: f64 = 0.45;
 /// about a third: a cosine takes a few words for like anything.
 const SHORTNESS_LOSS: f64 = 0.3;
 const SHORTNESS_WORDS: f64 = 10.0;
+/// What a question ends with.
+const QUESTION_MARKS: [char; 5] = ['?', '？', '؟', '\u{37e}', '՞'];
 /// The factor of a question where both ways are asked: it has the query's words and meaning, and
 /// not the answer.
 const QUESTION_FACTOR: f64 = 0.9;
@@ -162,17 +194,16 @@ impl HalfLives {
     /// `standing` is asked once of each memory.
     pub fn fuse<Id: Ord + Clone>(
         &self,
-        candidates: Candidates<Id>,
+        candidates: &Candidates<Id>,
         standing: impl Fn(&Id) -> Standing,
     ) -> Vec<Fused<Id>> {
-        let mut list = candidates.list;
+        let mut list = candidates.list.clone();
         list.retain(|one| one.words.is_finite() && one.cosine.is_none_or(f64::is_finite));
         list.sort_by(|a, b| a.id.cmp(&b.id));
         list.dedup_by(|a, b| a.id == b.id);
         let standings: Vec<Standing> = list.iter().map(|one| standing(&one.id)).collect();
-        let relevance = relevance(&list, &standings);
+        let mut parts = relevance(&list, &standings);
         let place = |id: &Id| list.binary_search_by(|one| one.id.cmp(id)).ok();
-        let mut beside = vec![0.0_f64; list.len()];
         for (first, second) in &candidates.said_after {
             let (Some(first), Some(second)) = (place(first), place(second)) else {
                 continue;
@@ -182,8 +213,14 @@ impl HalfLives {
             } else {
                 AFTER
             };
-            beside[second] = beside[second].max(found(&list[first], relevance[first]) * share);
-            beside[first] = beside[first].max(found(&list[second], relevance[second]) * BEFORE);
+            let given = |one: usize, share: f64| found(&list[one], parts[one].relevance) * share;
+            let (to_second, to_first) = (given(first, share), given(second, BEFORE));
+            parts[second].beside = parts[second].beside.max(to_second);
+            parts[first].beside = parts[first].beside.max(to_first);
+        }
+        for (parts, standing) in parts.iter_mut().zip(&standings) {
+            parts.importance = importance(*standing);
+            parts.recency = self.recency(*standing);
         }
         let lexical = ranks(&list, |one| one.is_lexical.then_some(one.words));
         let near = ranks(&list, |one| one.cosine.filter(|_| one.is_near));
@@ -194,10 +231,11 @@ impl HalfLives {
                 lexical_rank: lexical[place],
                 vector_rank: near[place],
                 ranked: Ranked {
-                    score: (relevance[place] + beside[place]) * self.factor(standings[place]),
+                    score: parts[place].score(),
                     observed_at: one.observed_at,
                     id: one.id,
                 },
+                parts: parts[place],
             })
             .collect();
         fused.sort_by(|a, b| a.ranked.order(&b.ranked));
@@ -208,18 +246,36 @@ impl HalfLives {
     /// memories of the same kind, importance and age, so that it changes no order among
     /// them.
     pub fn factor(&self, standing: Standing) -> f64 {
-        let importance = if standing.importance.is_finite() {
-            standing.importance
-        } else {
-            0.5
-        };
-        let importance = f64::from(importance.clamp(0.0, 1.0));
-        let importance = 1.0 + IMPORTANCE_SPREAD * (importance - 0.5);
+        (importance(standing) * self.recency(standing)).max(f64::MIN_POSITIVE)
+    }
+
+    fn recency(&self, standing: Standing) -> f64 {
         let days = standing.age_ms.max(0) as f64 / DAY_MS;
         let half_lives = days / self.days(standing.kind).max(f64::MIN_POSITIVE);
-        let recency = RECENCY_FLOOR + (1.0 - RECENCY_FLOOR) * (-half_lives).exp2();
-        (importance * recency).max(f64::MIN_POSITIVE)
+        RECENCY_FLOOR + (1.0 - RECENCY_FLOOR) * (-half_lives).exp2()
     }
+}
+
+impl ScoreParts {
+    fn score(&self) -> f64 {
+        let factor = (self.importance * self.recency).max(f64::MIN_POSITIVE);
+        (self.relevance + self.beside) * factor
+    }
+}
+
+fn importance(standing: Standing) -> f64 {
+    let importance = if standing.importance.is_finite() {
+        standing.importance
+    } else {
+        0.5
+    };
+    let importance = f64::from(importance.clamp(0.0, 1.0));
+    1.0 + IMPORTANCE_SPREAD * (importance - 0.5)
+}
+
+/// True of a text that asks.
+pub fn is_question(text: &str) -> bool {
+    text.trim_end().ends_with(QUESTION_MARKS)
 }
 
 /// What a candidate that was found gives to those beside it; what is only beside one gives
@@ -232,26 +288,40 @@ fn found<Id>(one: &Candidate<Id>, relevance: f64) -> f64 {
     }
 }
 
-/// How relevant each candidate is by itself, from 0 to 1.
-fn relevance<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<f64> {
+/// How relevant each candidate is by itself, from 0 to 1, and what of that it has by words and by
+/// meaning.
+fn relevance<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<ScoreParts> {
     let words = shares(list.iter().map(|one| Some(one.words)));
     let near = shares(list.iter().map(|one| one.cosine));
     let is_by_words = list.iter().any(|one| one.is_lexical);
     let is_by_meaning = list.iter().any(|one| one.is_near);
-    let judged = words.into_iter().zip(near).zip(standings);
+    let judged = list.iter().zip(standings).zip(words.into_iter().zip(near));
+    let lowest = list.iter().filter_map(|one| one.judged).reduce(f64::min);
     judged
-        .map(
-            |((words, near), standing)| match (is_by_words, is_by_meaning, near) {
+        .map(|((one, standing), (words, meaning_share))| {
+            let words_share = words.unwrap_or(0.0);
+            let (share, form) = match (is_by_words, is_by_meaning, meaning_share) {
                 (true, true, Some(near)) => {
-                    let share = (1.0 - VECTOR_SHARE) * words.unwrap_or(0.0) + VECTOR_SHARE * near;
-                    share * shape(*standing)
+                    let share = (1.0 - VECTOR_SHARE) * words_share + VECTOR_SHARE * near;
+                    (share, shape(*standing))
                 }
                 // It has no vector yet: its score by words counts in full.
-                (true, true, None) => words.unwrap_or(0.0) * shape(*standing),
-                (false, true, near) => near.unwrap_or(0.0),
-                _ => words.unwrap_or(0.0),
-            },
-        )
+                (true, true, None) => (words_share, shape(*standing)),
+                (false, true, near) => (near.unwrap_or(0.0), 1.0),
+                _ => (words_share, 1.0),
+            };
+            ScoreParts {
+                words: one.words,
+                cosine: one.cosine,
+                words_share,
+                meaning_share,
+                form,
+                // What a reranker was not asked stands behind all that it judged.
+                relevance: one.judged.unwrap_or(share * form * lowest.unwrap_or(1.0)),
+                judged: one.judged,
+                ..ScoreParts::default()
+            }
+        })
         .collect()
 }
 

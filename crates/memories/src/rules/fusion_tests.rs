@@ -31,6 +31,7 @@ fn candidates(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Candidates<u32> 
         },
         is_lexical: score(lexical, id).is_some(),
         is_near: score(vector, id).is_some(),
+        judged: None,
     };
     Candidates {
         list: ids.into_iter().map(candidate).collect(),
@@ -39,7 +40,7 @@ fn candidates(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Candidates<u32> 
 }
 
 fn fused(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Vec<Fused<u32>> {
-    HalfLives::default().fuse(candidates(lexical, vector), |_| FRESH)
+    HalfLives::default().fuse(&candidates(lexical, vector), |_| FRESH)
 }
 
 fn ids(fused: &[Fused<u32>]) -> Vec<u32> {
@@ -95,7 +96,7 @@ fn equal_ones_stand_by_newness_then_by_id() {
     found.list[2].observed_at = Timestamp::from_ms(5);
     let again = found.list[1].clone();
     found.list.push(again);
-    let hits = HalfLives::default().fuse(found, |_| FRESH);
+    let hits = HalfLives::default().fuse(&found, |_| FRESH);
     assert_eq!(ids(&hits), [3, 1, 2], "and each once");
 }
 
@@ -104,18 +105,66 @@ fn what_one_way_did_not_find_is_judged_by_it_all_the_same() {
     // Of the words' best two, one has a cosine that is as good as the nearest's.
     let mut found = candidates(&[(1, 9.0), (2, 9.0)], &[(3, 0.8)]);
     found.list[1].cosine = Some(0.79);
-    let hits = HalfLives::default().fuse(found, |_| FRESH);
+    let hits = HalfLives::default().fuse(&found, |_| FRESH);
     assert_eq!(ids(&hits), [2, 1, 3]);
     assert_eq!(hits[0].vector_rank, None, "it was not among the nearest");
 }
 
 #[test]
+fn a_reranker_decides_and_what_it_was_not_asked_stands_behind() {
+    let mut found = candidates(&[(1, 9.0), (2, 8.0), (3, 7.0), (4, 6.0)], &[]);
+    for (place, judged) in [(0, 0.1), (1, 0.3), (2, 0.9)] {
+        found.list[place].judged = Some(judged);
+    }
+    let hits = HalfLives::default().fuse(&found, |_| FRESH);
+    assert_eq!(ids(&hits), [3, 2, 1, 4]);
+    assert_eq!(hits[0].parts.judged, Some(0.9));
+    assert_eq!(hits[0].lexical_rank, Some(3), "by words it was third");
+    assert!(hits[3].ranked.score < 0.1 && hits[3].parts.judged.is_none());
+    // What was said right after a question that it judged highly gains by it, as without it.
+    found.list[2].judged = Some(0.2);
+    found.said_after = vec![(2, 4)];
+    let asks = |id: &u32| Standing {
+        is_question: *id == 2,
+        ..FRESH
+    };
+    let hits = HalfLives::default().fuse(&found, asks);
+    assert_eq!(ids(&hits), [2, 4, 3, 1]);
+}
+
+#[test]
+fn the_parts_of_a_score_give_the_score() {
+    let mut found = candidates(&[(1, 9.0), (2, 3.0)], &[(2, 0.9), (3, 0.8)]);
+    found.said_after = vec![(1, 2)];
+    let standing = |id: &u32| Standing {
+        importance: 0.9,
+        age_ms: i64::from(*id) * 400 * 24 * 3_600_000,
+        words: 4,
+        is_question: *id == 1,
+        ..FRESH
+    };
+    for hit in HalfLives::default().fuse(&found, standing) {
+        let parts = hit.parts;
+        let own =
+            (1.0 - VECTOR_SHARE) * parts.words_share + VECTOR_SHARE * parts.meaning_share.unwrap();
+        assert!(
+            (parts.relevance - own * parts.form).abs() < 1e-12,
+            "{parts:?}"
+        );
+        let score = (parts.relevance + parts.beside) * parts.importance * parts.recency;
+        assert!((score - hit.ranked.score).abs() < 1e-12, "{parts:?}");
+        assert!(parts.form < 1.0 && parts.importance > 1.0 && parts.recency < 1.0);
+        assert_eq!(parts.beside > 0.0, hit.ranked.id < 3, "{parts:?}");
+    }
+}
+
+#[test]
 fn what_has_no_vector_yet_is_judged_by_its_words() {
     let mut found = candidates(&[(1, 9.0), (2, 3.0)], &[(2, 0.9), (3, 0.8)]);
-    let hits = HalfLives::default().fuse(found.clone(), |_| FRESH);
+    let hits = HalfLives::default().fuse(&found, |_| FRESH);
     assert_eq!(ids(&hits)[0], 2);
     found.list[0].cosine = None;
-    let hits = HalfLives::default().fuse(found, |_| FRESH);
+    let hits = HalfLives::default().fuse(&found, |_| FRESH);
     assert_eq!(ids(&hits)[0], 1);
     assert!(hits[0].ranked.score > 0.99);
 }
@@ -130,6 +179,7 @@ fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
         cosine: None,
         is_lexical: false,
         is_near: false,
+        judged: None,
     };
     found.list.extend([beside(2), beside(3), beside(5)]);
     // 3 is beside one that is only beside another, and has nothing of it.
@@ -139,7 +189,7 @@ fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
             is_question: is_question && *id == 1,
             ..FRESH
         };
-        let hits = HalfLives::default().fuse(found.clone(), standing);
+        let hits = HalfLives::default().fuse(&found, standing);
         let score = |id| {
             hits.iter()
                 .find(|hit| hit.ranked.id == id)
@@ -168,16 +218,16 @@ fn a_short_text_and_a_question_are_worth_less_where_both_ways_are_asked() {
         is_question: *id == 2,
         ..FRESH
     };
-    let hits = HalfLives::default().fuse(found, standing);
+    let hits = HalfLives::default().fuse(&found, standing);
     assert_eq!(ids(&hits), [3, 2, 1]);
     let found = candidates(&[(1, 9.0), (2, 8.9)], &[]);
-    assert_eq!(ids(&HalfLives::default().fuse(found, standing)), [1, 2]);
+    assert_eq!(ids(&HalfLives::default().fuse(&found, standing)), [1, 2]);
 }
 
 #[test]
 fn importance_and_age_decide_between_answers_of_much_the_same_worth() {
     let of = |scores: &[(u32, f64)], standing: fn(&u32) -> Standing| {
-        ids(&HalfLives::default().fuse(candidates(scores, &[]), standing))
+        ids(&HalfLives::default().fuse(&candidates(scores, &[]), standing))
     };
     let year_ms = 365 * 24 * 60 * 60 * 1_000;
     let important: fn(&u32) -> Standing = |id| Standing {
@@ -256,6 +306,7 @@ fn any_candidates() -> impl Strategy<Value = Candidates<u32>> {
         cosine,
         is_lexical,
         is_near: is_near && cosine.is_some(),
+        judged: None,
     };
     let each_once = |list: Vec<Candidate<u32>>| {
         let by_id: BTreeMap<u32, _> = list.into_iter().map(|one| (one.id, one)).collect();
@@ -272,8 +323,8 @@ proptest! {
         let mut turned = found.clone();
         turned.list.reverse();
         turned.said_after.reverse();
-        let hits = HalfLives::default().fuse(found, |_| FRESH);
-        prop_assert_eq!(&HalfLives::default().fuse(turned, |_| FRESH), &hits);
+        let hits = HalfLives::default().fuse(&found, |_| FRESH);
+        prop_assert_eq!(&HalfLives::default().fuse(&turned, |_| FRESH), &hits);
         prop_assert!(hits.is_sorted_by(|a, b| a.ranked.score >= b.ranked.score));
         for hit in &hits {
             prop_assert!((0.0..=1.0 + AFTER_QUESTION).contains(&hit.ranked.score));
@@ -288,8 +339,8 @@ proptest! {
     ) {
         let standing =
             Standing { importance, age_ms: age_days * 86_400_000, ..FRESH };
-        let fresh = HalfLives::default().fuse(found.clone(), |_| FRESH);
-        let aged = HalfLives::default().fuse(found, |_| standing);
+        let fresh = HalfLives::default().fuse(&found, |_| FRESH);
+        let aged = HalfLives::default().fuse(&found, |_| standing);
         prop_assert_eq!(ids(&aged), ids(&fresh));
     }
 }

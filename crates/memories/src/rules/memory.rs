@@ -167,6 +167,8 @@ impl MemoryLimits {
     pub const SUBJECTS: usize = 16;
     /// Hits of one recall.
     pub const HITS: usize = 100;
+    /// Memories of a subject that are compared with each other, the newest.
+    pub const COMPARED: usize = 1_000;
     /// Recalled memories of a session that are known not to be new facts.
     pub const ECHOES: usize = 256;
     /// Lines of a manifest.

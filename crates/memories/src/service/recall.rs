@@ -1,10 +1,12 @@
-//! Recall: searches by words and by meaning, fuses both lists, and records the event.
+//! Recall: searches by words and by meaning, fuses both lists, lets a reranker judge the best, and
+//! records the event.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hashlink::LruCache;
+use memoird_core::breaker::BreakerPolicy;
 use memoird_core::idempotency::{Fingerprint, fingerprint};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
@@ -18,19 +20,38 @@ use crate::error::MemoryError;
 use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists};
 use crate::locked;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
-use crate::rules::fusion::{Candidate, Candidates, Ranked, Standing};
+use crate::reranker::Reranker;
+use crate::rules::fusion::{
+    Candidate, Candidates, Fused, HalfLives, Ranked, Standing, is_question,
+};
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
 
 /// Places of each list that are fused.
 const DEPTH_MIN: usize = 50;
-/// What a question ends with.
-const QUESTION_MARKS: [char; 5] = ['?', '？', '؟', '\u{37e}', '՞'];
 /// Vectors of queries that are kept: bots repeat a query while an exchange goes on.
 const VECTORS_KEPT: usize = 256;
 
 /// The note of a recall for which no vector of use was made.
 const BY_WORDS: &str = "the embedder gave no vector of use: searched by words only";
+
+/// The note of a recall whose reranker gave no answer of use.
+const NOT_RERANKED: &str =
+    "the reranker gave no answer of use: ordered by words and meaning, as without one";
+
+/// When a reranker that fails again and again is left alone: a recall waits for it.
+const RERANKER_BREAKER: BreakerPolicy = BreakerPolicy {
+    failures_max: 3,
+    cool_down_ms: 30_000,
+};
+
+/// The memories that were found, and all that their order is made of.
+struct Ranking {
+    half_lives: HalfLives,
+    memories: HashMap<MemoryId, Memory>,
+    candidates: Candidates<MemoryId>,
+    now: Timestamp,
+}
 
 /// Vectors of the last queries, by model and text.
 #[derive(Debug)]
@@ -53,8 +74,13 @@ impl Memories {
         tenant: &Arc<Tenant>,
         request: RecallRequest,
     ) -> Result<RecallOutcome, MemoryError> {
+        if request.query.trim().is_empty() {
+            let problem = "is empty; ListMemories lists without one";
+            return Err(MemoryError::invalid("query", problem));
+        }
         let request = self.checked_recall(request)?;
-        self.recall_checked(tenant, request, true).await
+        let is_recorded = !request.explain;
+        self.recall_checked(tenant, request, is_recorded).await
     }
 
     /// The same of a request that was checked; without `is_recorded` it leaves no trace.
@@ -79,7 +105,14 @@ impl Memories {
         };
         let now = self.now();
         let mut search = request.clone();
-        search.limit = request.limit.max(DEPTH_MIN);
+        let reranker = match request.without_reranker {
+            true => None,
+            false => self.config().reranker.clone(),
+        };
+        let judged_max = reranker
+            .as_ref()
+            .map_or(0, |reranker| reranker.documents_max());
+        search.limit = request.limit.max(DEPTH_MIN).max(judged_max);
         if mode == RecallMode::Vector {
             // Without words there is no list by words.
             search.query.clear();
@@ -94,17 +127,43 @@ impl Memories {
             mode = RecallMode::Lexical;
             notes.push(BY_WORDS.to_owned());
         }
-        let hits = self.fused(lists, request.limit, now);
+        let mut ranking = self.ranking(lists, now);
+        let mut fused = ranking.fused();
+        let is_reranked = match reranker {
+            Some(reranker) if fused.len() > 1 => {
+                match self
+                    .judge(&*reranker, &request.query, &mut ranking, &fused)
+                    .await
+                {
+                    Ok(()) => {
+                        fused = ranking.fused();
+                        true
+                    }
+                    Err(problem) => {
+                        warn!(problem, "a recall goes without the reranker");
+                        notes.push(NOT_RERANKED.to_owned());
+                        false
+                    }
+                }
+            }
+            _ => false,
+        };
+        let hits = ranking.hits(fused, request.limit);
         if is_recorded {
             self.record_recall(tenant, &request, &hits, now);
         }
         let state = self.state(&tenant.id);
         *state.counters.raise().recalls(mode) += 1;
         self.shared.recall_seconds.observe(watch.seconds());
-        Ok(RecallOutcome { hits, mode, notes })
+        Ok(RecallOutcome {
+            hits,
+            mode,
+            is_reranked,
+            notes,
+        })
     }
 
-    /// The request with its limits kept.
+    /// The request with its limits kept; its query may be empty.
     pub(super) fn checked_recall(
         &self,
         mut request: RecallRequest,
@@ -112,10 +171,6 @@ impl Memories {
         let config = self.config();
         if request.mode == RecallMode::Vector && config.embedder.is_none() {
             return Err(MemoryError::NoEmbedder);
-        }
-        if request.query.trim().is_empty() {
-            let problem = "is empty; ListMemories lists without one";
-            return Err(MemoryError::invalid("query", problem));
         }
         let end = request.query.floor_char_boundary(MemoryLimits::QUERY_BYTES);
         request.query.truncate(end);
@@ -179,11 +234,7 @@ impl Memories {
             return Ok(Some(vector.clone()));
         }
         let failed = |detail: String| MemoryError::EmbedderFailed { detail };
-        // Memories were searched for secrets when they were stored; a query was not.
-        let text = match config.secrets {
-            SecretPolicy::Allow => text.to_owned(),
-            _ => secrets::redacted(text, &secrets::find(text)),
-        };
+        let text = without_secrets(text, config.secrets);
         let embedding = embedder.embed(purpose, vec![text]);
         let values = tokio::time::timeout(config.query_wait, embedding)
             .await
@@ -202,10 +253,55 @@ impl Memories {
         Ok(Some(vector))
     }
 
-    /// The lists as one, best first.
-    fn fused(&self, mut lists: RecallLists, limit: usize, now: Timestamp) -> Vec<RecallHit> {
-        let half_lives = self.config().half_lives;
-        let age_ms = |memory: &Memory| now.as_ms().saturating_sub(memory.observed_at.as_ms());
+    /// Lets the reranker judge the best of a ranking.
+    ///
+    /// # Errors
+    /// Why it did not; then nothing is changed.
+    async fn judge(
+        &self,
+        reranker: &dyn Reranker,
+        query: &str,
+        ranking: &mut Ranking,
+        fused: &[Fused<MemoryId>],
+    ) -> Result<(), String> {
+        let breaker = &self.shared.reranker_breaker;
+        let now = || self.shared.engine.machine.now().steady;
+        if !locked(breaker).admits(now(), &RERANKER_BREAKER) {
+            return Err(format!(
+                "{} failed again and again, and has a pause",
+                reranker.name()
+            ));
+        }
+        let best = fused.iter().take(reranker.documents_max());
+        let best: Vec<MemoryId> = best.map(|one| one.ranked.id).collect();
+        let content = |id: &MemoryId| ranking.memories.get(id).map_or("", |it| &it.content);
+        let documents = best.iter().map(|id| content(id).to_owned()).collect();
+        let query = without_secrets(query, self.config().secrets);
+        let scores = reranker.rerank(query, documents).await;
+        let is_good = |scores: &Vec<f64>| {
+            scores.len() == best.len() && scores.iter().all(|score| (0.0..=1.0).contains(score))
+        };
+        let scores = match scores {
+            Ok(scores) if is_good(&scores) => {
+                locked(breaker).succeeded();
+                scores
+            }
+            // What one tenant's texts are refused for is no failure for the others.
+            Err(fault) if fault.is_refusal() => return Err(fault.to_string()),
+            failed => {
+                locked(breaker).failed(now(), &RERANKER_BREAKER);
+                let problem = failed.map(|_| "not a score for each text".to_owned());
+                return Err(problem.unwrap_or_else(|fault| fault.to_string()));
+            }
+        };
+        let judged: HashMap<MemoryId, f64> = best.into_iter().zip(scores).collect();
+        for one in &mut ranking.candidates.list {
+            one.judged = judged.get(&one.id).copied();
+        }
+        Ok(())
+    }
+
+    fn ranking(&self, lists: RecallLists, now: Timestamp) -> Ranking {
         let ids = |list: &[Ranked<MemoryId>]| -> HashSet<MemoryId> {
             list.iter().map(|one| one.id).collect()
         };
@@ -219,35 +315,18 @@ impl Memories {
                 cosine,
                 is_lexical: lexical.contains(id),
                 is_near: near.contains(id),
+                judged: None,
             }
         };
-        let candidates = Candidates {
-            list: lists.memories.iter().map(candidate).collect(),
-            said_after: std::mem::take(&mut lists.said_after),
-        };
-        let standing = |id: &MemoryId| {
-            let memory = lists.memories.get(id);
-            let content = memory.map_or("", |memory| &memory.content);
-            Standing {
-                kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
-                importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
-                age_ms: memory.map_or(0, age_ms),
-                words: tokens(content).count(),
-                is_question: content.trim_end().ends_with(QUESTION_MARKS),
-            }
-        };
-        let fused = half_lives.fuse(candidates, standing);
-        let hits = fused.into_iter().take(limit).filter_map(|one| {
-            let memory = lists.memories.remove(&one.ranked.id)?;
-            Some(RecallHit {
-                score: one.ranked.score,
-                lexical_rank: one.lexical_rank.unwrap_or(0),
-                vector_rank: one.vector_rank.unwrap_or(0),
-                age: Duration::from_millis(u64::try_from(age_ms(&memory)).unwrap_or(0)),
-                memory,
-            })
-        });
-        hits.collect()
+        Ranking {
+            half_lives: self.config().half_lives,
+            candidates: Candidates {
+                list: lists.memories.iter().map(candidate).collect(),
+                said_after: lists.said_after,
+            },
+            memories: lists.memories,
+            now,
+        }
     }
 
     /// Queues the event of a recall, off the caller's path.
@@ -280,6 +359,54 @@ impl Memories {
         } else {
             state.counters.raise().recalls_lost += 1;
         }
+    }
+}
+
+impl Ranking {
+    /// The candidates in one order, best first.
+    fn fused(&self) -> Vec<Fused<MemoryId>> {
+        let standing = |id: &MemoryId| {
+            let memory = self.memories.get(id);
+            let content = memory.map_or("", |memory| &memory.content);
+            Standing {
+                kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
+                importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
+                age_ms: memory.map_or(0, |memory| age_ms(memory, self.now)),
+                words: tokens(content).count(),
+                is_question: is_question(content),
+            }
+        };
+        self.half_lives.fuse(&self.candidates, standing)
+    }
+
+    fn hits(mut self, fused: Vec<Fused<MemoryId>>, limit: usize) -> Vec<RecallHit> {
+        let hits = fused.into_iter().take(limit).filter_map(|one| {
+            let memory = self.memories.remove(&one.ranked.id)?;
+            let age_ms = age_ms(&memory, self.now);
+            Some(RecallHit {
+                score: one.ranked.score,
+                lexical_rank: one.lexical_rank.unwrap_or(0),
+                vector_rank: one.vector_rank.unwrap_or(0),
+                age: Duration::from_millis(u64::try_from(age_ms).unwrap_or(0)),
+                parts: one.parts,
+                memory,
+            })
+        });
+        hits.collect()
+    }
+}
+
+/// In milliseconds; below 0 where it was observed later than now.
+fn age_ms(memory: &Memory, now: Timestamp) -> i64 {
+    now.as_ms().saturating_sub(memory.observed_at.as_ms())
+}
+
+/// A query as it may leave the daemon: memories were searched for secrets when they were stored,
+/// and a query was not.
+fn without_secrets(query: &str, policy: SecretPolicy) -> String {
+    match policy {
+        SecretPolicy::Allow => query.to_owned(),
+        _ => secrets::redacted(query, &secrets::find(query)),
     }
 }
 

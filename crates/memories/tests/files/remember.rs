@@ -138,6 +138,51 @@ fn the_same_words_are_merged_refused_or_kept_as_asked() {
 }
 
 #[test]
+fn the_same_words_in_other_letters_are_one_memory_and_another_value_is_another() {
+    for (one, other, outcome) in [
+        ("ships on friday", "Ships, on  FRIDAY!", Outcome::Merged),
+        (
+            "meets José in a café",
+            "meets Jose\u{301} in a cafe\u{301}.",
+            Outcome::Merged,
+        ),
+        ("ｔｅａ at home", "Tea at home", Outcome::Merged),
+        ("Straße 5", "STRASSE 5", Outcome::Merged),
+        ("- **likes** tea", "likes tea 🍵", Outcome::Merged),
+        (
+            "it costs 5 dollars",
+            "it costs 50 dollars",
+            Outcome::Created,
+        ),
+        ("it costs 5 €", "it costs 5 $", Outcome::Created),
+        ("it grew by 5 %", "it grew by 5", Outcome::Created),
+        ("it is -5 outside", "it is 5 outside", Outcome::Created),
+        ("on 3.4. at ten", "on 3 4 at ten", Outcome::Created),
+        (
+            "the call is at 12:30",
+            "the call is at 12.30",
+            Outcome::Created,
+        ),
+        ("due 2026-01-31", "due 2026-01-30", Outcome::Created),
+        ("writes C++", "writes C", Outcome::Created),
+        ("writes C++", "writes C#", Outcome::Created),
+        ("wants a < b", "wants a > b", Outcome::Created),
+        ("likes tea", "likes no tea", Outcome::Created),
+        (
+            "she does like tea",
+            "she doesn't like tea",
+            Outcome::Created,
+        ),
+        ("from Rome to Riga", "to Rome from Riga", Outcome::Created),
+    ] {
+        let kit = Kit::new();
+        kit.say(1, "ann", one);
+        let done = kit.remember(order(2, project(other)));
+        assert_eq!(done.outcome, outcome, "{one} / {other}");
+    }
+}
+
+#[test]
 fn only_memories_of_the_same_subject_kind_visibility_and_polarity_are_alike() {
     let kit = Kit::new();
     kit.say(1, "ann", "ships on friday");

@@ -29,6 +29,8 @@ mod learning;
 mod manifests;
 mod recall;
 mod remember;
+mod reranker;
+mod reranking;
 mod secrets;
 #[path = "../../../../tests/suite/harness/seeds.rs"]
 mod seeds;

@@ -219,6 +219,44 @@ async fn nothing_is_told_twice() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn without_a_query_the_exchange_under_way_is_asked_for() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.learn(ANN, "Ann keeps her passport in a tin").await;
+    bot.learn(ANN, "Ann plays chess").await;
+    bot.tell("s", ANN, "do you know a chess club?").await;
+    bot.tell("s", ANN, "where is my passport?").await;
+    let window = contents_of(&bot, with_memories(" ")).await;
+    assert_eq!(held(&window), ["Ann keeps her passport in a tin"]);
+    // A request that comes with the call is asked for.
+    let with_append = |text: &str| Wanted {
+        append: Some(telling(ANN, text)),
+        ..with_memories("")
+    };
+    let window = contents_of(&bot, with_append("tell me about chess, the game")).await;
+    assert_eq!(held(&window), ["Ann plays chess"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hardly_answers_is_not_shown() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.learn(
+        ANN,
+        "Ann keeps her green passport in a tin box in the kitchen",
+    )
+    .await;
+    bot.learn(ANN, "Ann painted the kitchen").await;
+    bot.tell("s", ANN, "hello").await;
+    let question = "Where in the kitchen is the tin box with the green passport?";
+    let all = bot.recall(query(ANN, question)).await.unwrap();
+    assert_eq!(all.hits.len(), 2, "a recall gives what there is");
+    let window = contents_of(&bot, with_memories(question)).await;
+    assert_eq!(held(&window).len(), 1, "{:?}", held(&window));
+    assert!(!window.report.degraded, "{:?}", window.report);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_word_in_a_question_does_not_tell_a_memory() {
     let world = world();
     let bot = acme(&world.open().await);
@@ -386,10 +424,11 @@ async fn a_recall_that_fails_gives_notes_and_a_window() {
     assert!(nothing.report.degraded && nothing.memories.is_empty());
     assert_eq!(nothing.turns.len(), 1);
     // What is asked wrongly is said, before anything is appended.
-    let wrong = Wanted {
+    let mut wrong = Wanted {
         append: Some(telling(ANN, "x")),
-        ..with_memories(" ")
+        ..with_memories("tea")
     };
+    wrong.memories.as_mut().unwrap().limit = 101;
     assert!(bot.context("s", wrong).await.is_err());
     assert_eq!(bot.view("s").await.unwrap().head.last_seq, 1);
 

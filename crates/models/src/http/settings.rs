@@ -29,6 +29,11 @@ impl BaseUrl {
         Self("https://api.anthropic.com".to_owned())
     }
 
+    /// Jina itself.
+    pub(crate) fn jina() -> Self {
+        Self("https://api.jina.ai/v1".to_owned())
+    }
+
     /// OpenAI itself.
     pub(crate) fn openai() -> Self {
         Self("https://api.openai.com/v1".to_owned())

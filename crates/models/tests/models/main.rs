@@ -11,6 +11,7 @@ mod local_refused;
 mod made;
 mod openai;
 mod openai_failures;
+mod rerankers;
 mod service;
 mod summaries;
 

@@ -1,6 +1,9 @@
 //! `memoird memory`: the memories of the key's tenant.
 
+mod conflicts;
 mod dream;
+mod eval;
+mod explain;
 mod import;
 mod learn;
 
@@ -27,7 +30,9 @@ use super::json::short_name;
 use super::pages::{PAGE_MAX, Pages, Reply};
 use super::progress::Progress;
 use super::{ClientArgs, choice, clock, json, output};
+use conflicts::ConflictsArgs;
 use dream::DreamArgs;
+use eval::EvalArgs;
 use import::ImportArgs;
 use learn::LearnArgs;
 
@@ -45,6 +50,21 @@ pub(crate) enum MemoryCommand {
     Add(Box<AddArgs>),
     /// Find memories
     Recall(RecallArgs),
+    /// Find memories, and show what their scores are made of
+    ///
+    /// SCORE is (relevance + BESIDE) × IMPORTANCE × AGE. Relevance is the shares of the best by
+    /// WORDS and by MEANING, each by its weight, times FORM, or what the RERANKER says; BESIDE comes from what was said right
+    /// before and after. It leaves no trace: nothing counts as recalled.
+    Explain(RecallArgs),
+    /// Ask questions whose answers are known, and measure how many are found, and how fast
+    ///
+    /// R@k is the share of questions with a right memory among the first k hits, in percent; MRR
+    /// the mean of one over the place of the first right one. Latencies are those that this client
+    /// sees, one call after the other. It leaves no trace: nothing counts as recalled.
+    Eval(EvalArgs),
+    /// List memories of a subject that may contradict each other: another number, a "not", or
+    /// another word in the same place
+    Conflicts(ConflictsArgs),
     /// Forget memories everywhere, for good; shows first how much that is
     Forget(ForgetArgs),
     /// Print the memory file of a subject, as agents read it
@@ -69,6 +89,9 @@ pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(
         MemoryCommand::Show { id } => show(&target, id, client.json).await,
         MemoryCommand::Add(args) => add(&target, *args, client.json).await,
         MemoryCommand::Recall(args) => recall(&target, args, client.json).await,
+        MemoryCommand::Explain(args) => explain::run(&target, args, client.json).await,
+        MemoryCommand::Eval(args) => eval::run(&target, args, client.json).await,
+        MemoryCommand::Conflicts(args) => conflicts::run(&target, args, client.json).await,
         MemoryCommand::Forget(args) => forget(&target, args, client.json).await,
         MemoryCommand::Manifest(args) => manifest(&target, args, client.json).await,
         MemoryCommand::Export(args) => export(&target, args).await,
@@ -107,8 +130,8 @@ pub(crate) struct RecallArgs {
     before: Option<Timestamp>,
 }
 
-async fn recall(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
-    let request = RecallRequest {
+fn recall_request(args: RecallArgs) -> RecallRequest {
+    RecallRequest {
         query: args.query,
         subjects: args.subjects,
         kinds: kinds(args.kinds),
@@ -117,8 +140,12 @@ async fn recall(target: &Target, args: RecallArgs, json: bool) -> Result<(), Cli
         before: args.before,
         limit: args.limit,
         mode: number(args.mode),
-        session_id: String::new(),
-    };
+        ..RecallRequest::default()
+    }
+}
+
+async fn recall(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
+    let request = recall_request(args);
     let found = target.done(target.memories().recall(request).await)?;
     if !json {
         for note in &found.notes {

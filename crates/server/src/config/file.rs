@@ -15,7 +15,7 @@ use memoird_memories::files::FilesOptions;
 use memoird_memories::rules::MemoryLimits;
 use memoird_memories::rules::consolidation::ConsolidationSettings;
 use memoird_memories::{ExtractionConfig, MemoriesConfig};
-use memoird_models::{EmbedderSpec, ExtractorKeys, SummarizerSpec};
+use memoird_models::{EmbedderSpec, ExtractorKeys, RerankerSpec, SummarizerSpec};
 use memoird_search::SearchConfig;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -77,6 +77,7 @@ pub(super) struct MemoryKeys {
     pub(super) open_files: usize,
     pub(super) embedder: EmbedderSpec,
     pub(super) extraction: Flat<ExtractorKeys, ExtractionConfig>,
+    pub(super) reranker: RerankerSpec,
     pub(super) dream: Flat<ConsolidationSettings, DreamInterval>,
 }
 
@@ -275,6 +276,7 @@ impl Default for MemoryKeys {
             open_files: FilesOptions::default().files_open_max,
             embedder: EmbedderSpec::default(),
             extraction: Flat::default(),
+            reranker: RerankerSpec::default(),
             dream: Flat::default(),
         }
     }

@@ -7,13 +7,14 @@ use serde::Serialize;
 use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
-/// whole list is one setting, named after what it lists; and so are embedder, summarizer, extraction, TLS and
-/// the key of the data, of which no part means anything without the others.
+/// whole list is one setting, named after what it lists; and so are embedder, reranker, summarizer,
+/// extraction, TLS and the key of the data, of which no part means anything without the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
 /// Sections that count as one setting each.
 const EMBEDDER: &str = "long_term.embedder";
+const RERANKER: &str = "long_term.reranker";
 const SUMMARIZER: &str = "compaction.summarizer";
 const EXTRACTION: &str = "long_term.extraction";
 const TLS: &str = "server.tls";
@@ -21,13 +22,14 @@ const DATA_KEY: &str = "server.data_key";
 
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
-const AT_START: [&str; 29] = [
+const AT_START: [&str; 30] = [
     "data_dir",
     "journal.durability",
     "journal.queue_bytes",
     "long_term.dir",
     EMBEDDER,
     "long_term.open_files",
+    RERANKER,
     "search.cpu_share",
     "search.enabled",
     "server.admin_listen",
@@ -110,7 +112,7 @@ fn is_at_start(path: &str) -> bool {
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(fields)
-            if ![EMBEDDER, SUMMARIZER, EXTRACTION, TLS, DATA_KEY].contains(&&*path) =>
+            if ![EMBEDDER, RERANKER, SUMMARIZER, EXTRACTION, TLS, DATA_KEY].contains(&&*path) =>
         {
             for (name, value) in fields {
                 let path = format!("{path}.{name}");

@@ -26,8 +26,9 @@ impl MemoryService for Api {
 
     async fn recall(&self, request: Request<v1::RecallRequest>) -> Answer<v1::RecallResponse> {
         let (tenant, request) = split_for_page(request).await?;
+        let explain = request.explain;
         let outcome = self.memories.recall(&tenant, from::recall(request)?).await;
-        answer(outcome, to::recalled)
+        answer(outcome, |outcome| to::recalled(outcome, explain))
     }
 
     async fn get_memory(
@@ -50,6 +51,17 @@ impl MemoryService for Api {
         let (tenant, request) = split_for_page(request).await?;
         let page = self.memories.list(&tenant, from::list(request)?).await;
         answer(page, |page| to::memories(&page))
+    }
+
+    async fn list_conflicts(
+        &self,
+        request: Request<v1::ListConflictsRequest>,
+    ) -> Answer<v1::ListConflictsResponse> {
+        let (tenant, request) = split_for_page(request).await?;
+        let subject = from::subject(&request.subject)?;
+        let count_max = from::conflicts_max(request.limit);
+        let found = self.memories.conflicts(&tenant, subject, count_max).await;
+        answer(found, |found| to::conflicts(&found))
     }
 
     async fn update_memory(

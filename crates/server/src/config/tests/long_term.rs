@@ -43,6 +43,7 @@ fn every_setting_arrives() {
   expired_kept: 1d
   recall_events: 10
   embedder: none
+  reranker: { tei: { base_url: 'http://127.0.0.1:1', documents: 7 } }
   query_wait: 20ms
   half_lives: { project: 30d }
   dream: { interval: off, max_promotions: 1, min_recalls: 4, min_queries: 5, min_days: 6,
@@ -71,6 +72,8 @@ fn every_setting_arrives() {
         (Duration::from_millis(20), None)
     );
     assert!(engine.embedder.is_none());
+    let reranker = engine.reranker.expect("it is configured");
+    assert_eq!(reranker.documents_max(), 7);
     assert_eq!(engine.secrets, SecretPolicy::Block);
     let half_lives = engine.half_lives;
     assert_eq!(
@@ -97,6 +100,7 @@ fn everything_that_is_wrong_is_said_at_once() {
   extraction_lease: 0s
   recall_events: 0
   embedder: { openai: { model: m, api_key: { env: MEMOIRD_TEST_NO_SUCH_VARIABLE } } }
+  reranker: { jina: { model: m, documents: 101 } }
   query_wait: 0s
   half_lives: { feedback: 0s }
   dream: { interval: 0s, min_recalls: 0, min_queries: 0, min_days: 0, min_score: 2,
@@ -104,7 +108,7 @@ fn everything_that_is_wrong_is_said_at_once() {
 ";
     let problem = problem(text);
     for part in [
-        "19 problems",
+        "20 problems",
         "long_term.dir: must be a directory, or auto",
         "long_term.open_files: must be at least 1",
         "long_term.content_bytes: must be 1 to 32KiB",
@@ -115,6 +119,7 @@ fn everything_that_is_wrong_is_said_at_once() {
         "long_term.extraction_lease: must be more than zero",
         "long_term.recall_events: must be at least 1",
         "long_term.embedder.openai.api_key: the environment has no variable",
+        "long_term.reranker.jina: documents takes 1 to 100",
         "long_term.query_wait: must be more than zero",
         "long_term.half_lives.feedback: must be more than zero",
         "long_term.dream.interval: must be more than zero",

@@ -21,6 +21,10 @@ use crate::wire::status;
 /// Hits of one recall, at most.
 const HITS_MAX: usize = 100;
 
+/// Pairs of one list of conflicts, at most, and where no number is named.
+const CONFLICTS_MAX: usize = 100;
+const CONFLICTS_DEFAULT: usize = 20;
+
 /// The fields that `update_mask` may name.
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
                          expires_at, pinned";
@@ -61,7 +65,17 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
         limit: HITS_MAX.min(request.limit as usize),
         mode: mode(request.mode)?,
         session,
+        explain: request.explain,
+        without_reranker: request.without_reranker,
     })
+}
+
+/// Pairs of a list of conflicts.
+pub(crate) fn conflicts_max(limit: u32) -> usize {
+    match limit as usize {
+        0 => CONFLICTS_DEFAULT,
+        limit => limit.min(CONFLICTS_MAX),
+    }
 }
 
 /// Which memories to list.

@@ -3,13 +3,15 @@
 use bytes::Bytes;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
+use memoird_memories::rules::conflicts::Difference;
+use memoird_memories::rules::fusion::ScoreParts;
 use memoird_memories::rules::manifest::Manifest;
 use memoird_memories::rules::{
     Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility,
 };
 use memoird_memories::{
-    ExtractionLease, ExtractionOutcome, ForgetOutcome, LearnOutcome, LearnedEntry, MemoryPage,
-    MemoryStats, RecallHit, RecallMode, RecallOutcome, RememberOutcome,
+    Conflict, Conflicts, ExtractionLease, ExtractionOutcome, ForgetOutcome, LearnOutcome,
+    LearnedEntry, MemoryPage, MemoryStats, RecallHit, RecallMode, RecallOutcome, RememberOutcome,
 };
 use memoird_proto::{spliced, v1};
 use memoird_store::encoding::timestamp_to_proto;
@@ -65,8 +67,8 @@ pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
     }
 }
 
-/// The result of a search.
-pub(crate) fn recalled(outcome: RecallOutcome) -> v1::RecallResponse {
+/// The result of a search; with `explain` each hit has the parts of its score.
+pub(crate) fn recalled(outcome: RecallOutcome, explain: bool) -> v1::RecallResponse {
     let mode = match outcome.mode {
         RecallMode::Auto => v1::RecallMode::Unspecified,
         RecallMode::Hybrid => v1::RecallMode::Hybrid,
@@ -74,10 +76,18 @@ pub(crate) fn recalled(outcome: RecallOutcome) -> v1::RecallResponse {
         RecallMode::Vector => v1::RecallMode::Vector,
     };
     v1::RecallResponse {
-        hits: outcome.hits.iter().map(hit).collect(),
+        hits: outcome
+            .hits
+            .iter()
+            .map(|found| v1::RecallHit {
+                parts: explain.then(|| score_parts(&found.parts)),
+                ..hit(found)
+            })
+            .collect(),
         mode: mode.into(),
         degraded: !outcome.notes.is_empty(),
         notes: outcome.notes,
+        reranked: outcome.is_reranked,
     }
 }
 
@@ -89,6 +99,22 @@ pub(crate) fn hit(hit: &RecallHit) -> v1::RecallHit {
         lexical_rank: hit.lexical_rank,
         vector_rank: hit.vector_rank,
         age: Some(duration(hit.age)),
+        parts: None,
+    }
+}
+
+fn score_parts(parts: &ScoreParts) -> v1::ScoreParts {
+    v1::ScoreParts {
+        words: parts.words,
+        cosine: parts.cosine,
+        words_share: parts.words_share,
+        meaning_share: parts.meaning_share,
+        form: parts.form,
+        relevance: parts.relevance,
+        beside: parts.beside,
+        importance: parts.importance,
+        recency: parts.recency,
+        reranker: parts.judged,
     }
 }
 
@@ -110,6 +136,38 @@ pub(crate) fn memories(page: &MemoryPage) -> v1::ListMemoriesResponse {
     v1::ListMemoriesResponse {
         memories,
         next_page_token: text_or_empty(page.next),
+    }
+}
+
+/// Memories that may contradict each other: as many of them as a client takes at once.
+pub(crate) fn conflicts(found: &Conflicts) -> v1::ListConflictsResponse {
+    let mut reply = v1::ListConflictsResponse {
+        conflicts: Vec::new(),
+        truncated: found.is_truncated,
+    };
+    let mut bytes = 0;
+    for conflict in found.list.iter().map(conflict) {
+        bytes += conflict.encoded_len();
+        if bytes > PAGE_BYTES_MAX {
+            reply.truncated = true;
+            break;
+        }
+        reply.conflicts.push(conflict);
+    }
+    reply
+}
+
+fn conflict(conflict: &Conflict) -> v1::MemoryConflict {
+    let difference = match conflict.difference {
+        Difference::Numbers => v1::ConflictDifference::Numbers,
+        Difference::Negation => v1::ConflictDifference::Negation,
+        Difference::Words => v1::ConflictDifference::Words,
+    };
+    v1::MemoryConflict {
+        older: Some(memory(&conflict.older)),
+        newer: Some(memory(&conflict.newer)),
+        likeness: conflict.likeness,
+        difference: difference.into(),
     }
 }
 
@@ -203,6 +261,7 @@ pub(crate) fn stats(stats: MemoryStats) -> v1::GetMemoryStatsResponse {
         embedding_failed: stats.embedding_failed,
         file_bytes: stats.file_bytes,
         words_queued: stats.words_queued,
+        reranker: stats.reranker.unwrap_or_default(),
     }
 }
 

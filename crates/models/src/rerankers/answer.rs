@@ -1,0 +1,152 @@
+//! Reads the scores of a service's answer, and checks each.
+
+use memoird_engine::{FaultKind, ModelFault};
+use serde_json::Value;
+
+use crate::http::refusal_inside;
+
+/// Bytes for what stands around each text that a service sends back.
+const FRAME_BYTES_MAX: usize = 64 * 1024;
+const ITEM_BYTES_MAX: usize = 1_024;
+/// Bytes of one byte of a text that is escaped.
+const ESCAPED_BYTES_MAX: usize = 6;
+
+/// The most bytes of an answer with these texts: some services send them back.
+pub(super) fn bytes_max(documents: &[&str]) -> usize {
+    let texts: usize = documents.iter().map(|text| text.len()).sum();
+    texts * ESCAPED_BYTES_MAX + documents.len() * ITEM_BYTES_MAX + FRAME_BYTES_MAX
+}
+
+/// The scores of all texts, in their order, each from 0 to 1.
+pub(super) fn scores(body: &[u8], documents: usize) -> Result<Vec<f64>, ModelFault> {
+    let answer: Value = serde_json::from_slice(body).map_err(|_| strange("is no JSON"))?;
+    if answer.get("error").is_some_and(|error| !error.is_null()) {
+        return Err(refusal_inside(body));
+    }
+    // Jina, Cohere, vLLM and llama.cpp; others like Voyage; text-embeddings-inference.
+    let list = ["results", "data"]
+        .into_iter()
+        .find_map(|name| answer.get(name));
+    let list = list.unwrap_or(&answer).as_array();
+    let list = list.ok_or_else(|| strange("has no list of results"))?;
+    if list.len() != documents {
+        let problem = format!("has {} scores for {documents} texts", list.len());
+        return Err(strange(&problem));
+    }
+    let mut scores = vec![None; documents];
+    for item in list {
+        let index = item["index"]
+            .as_u64()
+            .and_then(|at| usize::try_from(at).ok());
+        let slot = index.and_then(|index| scores.get_mut(index));
+        let slot = slot.filter(|slot| slot.is_none());
+        let slot = slot.ok_or_else(|| strange("numbers its scores wrongly"))?;
+        let score = ["relevance_score", "score"]
+            .into_iter()
+            .find_map(|name| item.get(name));
+        let score = score
+            .and_then(Value::as_f64)
+            .filter(|score| score.is_finite());
+        *slot = Some(score.ok_or_else(|| strange("has a score that is no number"))?);
+    }
+    let scores: Vec<f64> = scores.into_iter().flatten().collect();
+    // What is not from 0 to 1 is what a model says before it is made a probability.
+    match scores.iter().all(|score| (0.0..=1.0).contains(score)) {
+        true => Ok(scores),
+        false => Ok(scores.into_iter().map(probability).collect()),
+    }
+}
+
+fn probability(logit: f64) -> f64 {
+    1.0 / (1.0 + (-logit).exp())
+}
+
+/// An answer that no service gives: half of one, or that of another API.
+fn strange(what: &str) -> ModelFault {
+    let problem = format!("the answer {what}; is base_url the one of a service that reranks?");
+    ModelFault::new(FaultKind::Unusable, problem)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn good(body: &str, documents: usize) -> Vec<f64> {
+        scores(body.as_bytes(), documents).unwrap_or_else(|fault| panic!("{body}: {fault}"))
+    }
+
+    #[test]
+    fn every_service_s_form_is_read() {
+        let jina = r#"{"model":"m","usage":{"total_tokens":9},"results":[
+            {"index":1,"relevance_score":0.9,"document":{"text":"b"}},
+            {"index":0,"relevance_score":0.25}]}"#;
+        let cohere = r#"{"id":"x","results":[{"index":1,"relevance_score":0.9},
+            {"index":0,"relevance_score":0.25}],"meta":{"api_version":{"version":"2"}}}"#;
+        let tei = r#"[{"index":1,"score":0.9},{"index":0,"score":0.25,"text":"a"}]"#;
+        let data = r#"{"object":"list","data":[{"index":1,"relevance_score":0.9},
+            {"index":0,"relevance_score":0.25}]}"#;
+        for body in [jina, cohere, tei, data] {
+            assert_eq!(good(body, 2), [0.25, 0.9], "{body}");
+        }
+        assert_eq!(good(r#"{"results":[]}"#, 0), [] as [f64; 0]);
+    }
+
+    #[test]
+    fn what_is_no_probability_becomes_one_in_the_same_order() {
+        let made = good(
+            r#"[{"index":0,"score":-8},{"index":1,"score":3},{"index":2,"score":0}]"#,
+            3,
+        );
+        assert!(made[0] < made[2] && made[2] < made[1], "{made:?}");
+        assert!(
+            made.iter().all(|score| (0.0..=1.0).contains(score)),
+            "{made:?}"
+        );
+        let far = good(
+            r#"[{"index":0,"score":-1e300},{"index":1,"score":1e300}]"#,
+            2,
+        );
+        assert_eq!(far, [0.0, 1.0]);
+    }
+
+    #[test]
+    fn an_answer_that_lies_is_none() {
+        let item =
+            |index: &str, score: &str| format!(r#"{{"index":{index},"relevance_score":{score}}}"#);
+        let of = |items: &[String]| format!(r#"{{"results":[{}]}}"#, items.join(","));
+        let two = |one: &str, other: &str| of(&[item(one, "0.5"), item(other, "0.5")]);
+        for (body, word) in [
+            (String::new(), "no JSON"),
+            ("<html>".into(), "no JSON"),
+            (r#"{"results":[{"index":0,"relevance_sc"#.into(), "no JSON"),
+            ("{}".into(), "no list"),
+            ("null".into(), "no list"),
+            (r#"{"results":{}}"#.into(), "no list"),
+            (of(&[item("0", "0.5")]), "1 scores for 2 texts"),
+            (
+                of(&["0", "1", "2"].map(|at| item(at, "0.5"))),
+                "3 scores for 2 texts",
+            ),
+            (two("0", "0"), "numbers its scores"),
+            (two("0", "2"), "numbers its scores"),
+            (two("0", "-1"), "numbers its scores"),
+            (two("0", "null"), "numbers its scores"),
+            (two("0", "\"1\""), "numbers its scores"),
+            (two("0", "18446744073709551616"), "numbers its scores"),
+            (of(&[item("0", "0.5"), item("1", "null")]), "no number"),
+            (of(&[item("0", "0.5"), item("1", "\"NaN\"")]), "no number"),
+            (of(&[item("0", "0.5"), item("1", "NaN")]), "no JSON"),
+            (of(&[item("0", "0.5"), item("1", "1e999")]), "no number"),
+            (
+                of(&[item("0", "0.5"), r#"{"index":1}"#.into()]),
+                "no number",
+            ),
+            (of(&[item("0", "0.5"), "7".into()]), "numbers its scores"),
+            (r#"{"error":{"message":"busy"}}"#.into(), "an error"),
+        ] {
+            let fault = scores(body.as_bytes(), 2).expect_err(&body);
+            assert!(fault.problem.contains(word), "{body}: {}", fault.problem);
+        }
+    }
+}

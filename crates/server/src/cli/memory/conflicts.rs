@@ -1,0 +1,89 @@
+//! `memoird memory conflicts`: memories that may contradict each other.
+
+use std::collections::BTreeSet;
+
+use clap::Args;
+use memoird_proto::v1::{ListConflictsRequest, ListMemoriesRequest, MemoryConflict};
+use serde_json::json;
+
+use super::{content, listing};
+use crate::cli::connect::Target;
+use crate::cli::exit::CliError;
+use crate::cli::json::{self as written, short_name};
+use crate::cli::pages::{PAGE_MAX, Pages};
+use crate::cli::{clock, output};
+
+/// Whose memories, and how many pairs.
+#[derive(Args)]
+pub(crate) struct ConflictsArgs {
+    /// Only of this subject [default: of each]
+    #[arg(long, value_name = "ID")]
+    subject: Option<String>,
+    /// The most pairs of a subject, up to 100 [default: 20]
+    #[arg(long, value_name = "N", default_value_t = 0, hide_default_value = true)]
+    limit: u32,
+}
+
+pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Result<(), CliError> {
+    let subjects = match args.subject {
+        Some(subject) => BTreeSet::from([subject]),
+        None => all_subjects(target).await?,
+    };
+    let mut found = Vec::new();
+    for subject in subjects {
+        let request = ListConflictsRequest {
+            subject: subject.clone(),
+            limit: args.limit,
+        };
+        let reply = target.done(target.memories().list_conflicts(request).await)?;
+        if reply.truncated {
+            output::note(&format!("note: of {subject} there are more"));
+        }
+        found.extend(reply.conflicts);
+    }
+    if json {
+        return output::print_json(&json!({ "conflicts": written::all(&found) }));
+    }
+    match &*readable(&found) {
+        "" => Ok(()),
+        words => output::print(words),
+    }
+}
+
+async fn all_subjects(target: &Target) -> Result<BTreeSet<String>, CliError> {
+    let mut pages = Pages::of(listing(target, ListMemoriesRequest::default()));
+    let mut subjects = BTreeSet::new();
+    while let Some(page) = pages.next(PAGE_MAX).await? {
+        subjects.extend(page.into_iter().map(|memory| memory.subject));
+    }
+    Ok(subjects)
+}
+
+/// Two lines for each pair, the older one first.
+fn readable(found: &[MemoryConflict]) -> String {
+    let header = ["LIKENESS", "DIFFERENCE", "SUBJECT", "AGE", "ID", "CONTENT"];
+    let rows = found.iter().flat_map(|conflict| {
+        let older = conflict.older.clone().unwrap_or_default();
+        let newer = conflict.newer.clone().unwrap_or_default();
+        let difference = short_name("ConflictDifference", conflict.difference);
+        let likeness = output::figure(conflict.likeness, 2);
+        let row = |[likeness, difference]: [String; 2], memory: &memoird_proto::v1::Memory| {
+            [
+                likeness,
+                difference,
+                output::printable(&memory.subject),
+                clock::age(memory.observed_at.as_ref()),
+                output::printable(&memory.id),
+                content(memory),
+            ]
+        };
+        [
+            row([likeness, difference], &older),
+            row([String::new(), String::new()], &newer),
+        ]
+    });
+    match found {
+        [] => String::new(),
+        _ => output::fitted_table(Some(header), rows),
+    }
+}

@@ -1,0 +1,424 @@
+//! `memoird memory eval`: how well a recall finds what it should, on an operator's own questions,
+//! by each way of searching, and how long it takes.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use memoird_core::words::normalised;
+use memoird_proto::v1::{GetMemoryStatsRequest, Memory, RecallMode, RecallRequest};
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+
+use crate::cli::choice::{MODES, one_of};
+use crate::cli::connect::Target;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::lines::Lines;
+use crate::cli::progress::Progress;
+use crate::cli::{clock, output};
+
+/// The depths that are reported.
+const DEPTHS: [usize; 3] = [1, 5, 10];
+/// A line longer than this is no question.
+const LINE_BYTES_MAX: u64 = 1 << 20;
+/// Questions of one file.
+const QUESTIONS_MAX: usize = 100_000;
+/// Lines that wait to be taken.
+const WAITING_MAX: usize = 64;
+
+/// What to ask.
+#[derive(Args)]
+pub(crate) struct EvalArgs {
+    /// JSON lines with a question and what should be found, such as {"question": "Where does Ann
+    /// live?", "subject": "ann", "words": ["lives in Riga"]}; beside `words` of a content, `ids`
+    /// of memories and `sources` ([{"session_id": "tg:1", "seqs": [3]}]) say what should be found,
+    /// and any of them is enough; `-` reads stdin
+    file: PathBuf,
+    /// How to search; may be given several times [default: lexical, and hybrid where an embedder
+    /// is configured]; the last one also with the reranker, where one is configured
+    #[arg(long = "mode", value_parser = one_of(MODES))]
+    modes: Vec<RecallMode>,
+    /// The hits of each recall
+    #[arg(long, value_name = "N", default_value_t = 10, value_parser = clap::value_parser!(u32).range(1..=100))]
+    limit: u32,
+}
+
+/// A question, and the memories of which one should be found.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Question {
+    question: String,
+    #[serde(default)]
+    subject: String,
+    #[serde(default)]
+    ids: Vec<String>,
+    #[serde(default)]
+    words: Vec<String>,
+    #[serde(default)]
+    sources: Vec<Place>,
+}
+
+/// Turns of a session.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Place {
+    session_id: String,
+    seqs: Vec<u64>,
+}
+
+/// One way of searching.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Way {
+    mode: RecallMode,
+    name: &'static str,
+    is_reranked: bool,
+}
+
+/// What came of the questions by one way of searching.
+#[derive(Debug, Default)]
+struct Found {
+    /// Of each question the place of the first right hit, from 1.
+    places: Vec<Option<usize>>,
+    /// How long each took, sorted when they are told.
+    took: Vec<Duration>,
+    /// Recalls that were not searched as asked, and why the last one was not.
+    degraded: usize,
+    note: String,
+}
+
+pub(super) async fn run(target: &Target, args: EvalArgs, json: bool) -> Result<(), CliError> {
+    let questions = read(&args.file).await?;
+    let request = GetMemoryStatsRequest {};
+    let stats = target.done(target.memories().get_memory_stats(request).await)?;
+    let waiting = stats.embedding_queued + stats.words_queued;
+    if waiting > 0 {
+        let waiting = output::count(waiting);
+        output::note(&format!(
+            "note: {waiting} memories are not indexed yet; `memoird memory reindex` waits for them"
+        ));
+    }
+    let is_embedding = !stats.embedding_model.is_empty();
+    let ways = ways(&args.modes, is_embedding, !stats.reranker.is_empty());
+    let progress = Progress::new(Some((ways.len() * questions.len()) as u64));
+    let mut results = Vec::with_capacity(ways.len());
+    for way in ways {
+        let found = ask(target, way, &questions, args.limit, &progress).await?;
+        results.push((way, found));
+    }
+    drop(progress);
+    for (way, found) in results.iter().filter(|(_, found)| found.degraded > 0) {
+        let (name, degraded) = (way.title(), output::count(found.degraded as u64));
+        let of = output::count(found.places.len() as u64);
+        let note = &found.note;
+        output::note(&format!(
+            "note: {name}: {degraded} of {of} degraded: {note}"
+        ));
+    }
+    match json {
+        true => {
+            let modes = results.iter().map(|(way, found)| found.json(*way));
+            let modes: Vec<Value> = modes.collect();
+            output::print_json(&json!({ "questions": questions.len(), "modes": modes }))
+        }
+        false => output::print(&table(&results)),
+    }
+}
+
+/// The ways that were asked for, each once; else those that there are. The best of them comes last,
+/// and once more with the reranker.
+fn ways(asked: &[RecallMode], is_embedding: bool, is_reranking: bool) -> Vec<Way> {
+    let is_wanted = |mode: RecallMode| match asked {
+        [] => mode == RecallMode::Lexical || mode == RecallMode::Hybrid && is_embedding,
+        asked => asked.contains(&mode),
+    };
+    let order = [RecallMode::Lexical, RecallMode::Vector, RecallMode::Hybrid];
+    let name = |mode| MODES.iter().find(|(_, value, _)| *value == mode);
+    let wanted = order.into_iter().filter(|mode| is_wanted(*mode));
+    let way = |mode| {
+        Some(Way {
+            mode,
+            name: name(mode)?.0,
+            is_reranked: false,
+        })
+    };
+    let mut ways: Vec<Way> = wanted.filter_map(way).collect();
+    let last = ways.last().filter(|_| is_reranking).copied();
+    ways.extend(last.map(|way| Way {
+        is_reranked: true,
+        ..way
+    }));
+    ways
+}
+
+impl Way {
+    fn title(self) -> String {
+        match self.is_reranked {
+            true => format!("{}, reranked", self.name),
+            false => self.name.to_owned(),
+        }
+    }
+}
+
+async fn read(file: &Path) -> Result<Vec<Question>, CliError> {
+    let lines = Lines::open(file, LINE_BYTES_MAX)?;
+    let name = lines.name().to_owned();
+    let (to, mut read) = mpsc::channel(WAITING_MAX);
+    // Not awaited: it may still wait for a line of stdin when an earlier one was wrong.
+    drop(tokio::task::spawn_blocking(move || {
+        lines.each(&to, |lines, line| {
+            let question = serde_json::from_slice::<Question>(line.text);
+            let question = question.map_err(|error| lines.no_json(line.number, &error))?;
+            let problem = |problem| lines.bad(line.number, problem);
+            question.checked().map_err(problem)
+        });
+    }));
+    let mut questions = Vec::new();
+    while let Some(question) = read.recv().await.transpose()? {
+        if questions.len() == QUESTIONS_MAX {
+            let problem = format!("{name}: has more than {QUESTIONS_MAX} questions");
+            return Err(CliError::failed(Exit::Data, problem));
+        }
+        questions.push(question);
+    }
+    match questions.is_empty() {
+        true => Err(CliError::failed(
+            Exit::Data,
+            format!("{name}: has no question"),
+        )),
+        false => Ok(questions),
+    }
+}
+
+/// Asks all questions, one after the other.
+async fn ask(
+    target: &Target,
+    way: Way,
+    questions: &[Question],
+    limit: u32,
+    progress: &Progress,
+) -> Result<Found, CliError> {
+    let mut found = Found::default();
+    // The first call opens files; what it takes is not what a recall takes.
+    let first = questions
+        .first()
+        .map(|question| question.request(way, limit));
+    if let Some(first) = first {
+        target.done(target.memories().recall(first).await)?;
+    }
+    for question in questions {
+        let request = question.request(way, limit);
+        let started: Instant = clock::monotonic();
+        let answer = target.done(target.memories().recall(request).await)?;
+        found.took.push(clock::since(started));
+        let memories = answer.hits.iter().filter_map(|hit| hit.memory.as_ref());
+        let place = memories
+            .enumerate()
+            .find(|(_, memory)| question.is_right(memory));
+        found.places.push(place.map(|(place, _)| place + 1));
+        if answer.degraded {
+            found.degraded += 1;
+            found.note = answer.notes.join("; ");
+        }
+        progress.add(1);
+        progress.show(|| format!("{}: {} asked", way.title(), found.places.len()));
+    }
+    found.took.sort_unstable();
+    Ok(found)
+}
+
+impl Question {
+    /// With its words normalised.
+    fn checked(mut self) -> Result<Self, &'static str> {
+        if self.question.trim().is_empty() {
+            return Err("the question is empty");
+        }
+        if self.ids.is_empty() && self.words.is_empty() && self.sources.is_empty() {
+            return Err("says nothing of what should be found: give ids, words or sources");
+        }
+        self.words = self.words.iter().map(|words| padded(words)).collect();
+        match self.words.iter().any(|words| words.trim().is_empty()) {
+            true => Err("words has a text without a word"),
+            false => Ok(self),
+        }
+    }
+
+    fn request(&self, way: Way, limit: u32) -> RecallRequest {
+        let subject = Some(self.subject.clone()).filter(|subject| !subject.is_empty());
+        RecallRequest {
+            query: self.question.clone(),
+            subjects: subject.into_iter().collect(),
+            limit,
+            mode: way.mode.into(),
+            // A question of an evaluation is no use of a memory.
+            explain: true,
+            without_reranker: !way.is_reranked,
+            ..RecallRequest::default()
+        }
+    }
+
+    fn is_right(&self, memory: &Memory) -> bool {
+        let content = padded(&memory.content);
+        let said = memory.source.as_ref();
+        let is_place = |place: &Place| {
+            said.is_some_and(|said| {
+                said.session_id == place.session_id
+                    && said.seqs.iter().any(|seq| place.seqs.contains(seq))
+            })
+        };
+        self.ids.contains(&memory.id)
+            || self.words.iter().any(|words| content.contains(words))
+            || self.sources.iter().any(is_place)
+    }
+}
+
+/// Folded words between blanks, so that a word is not found within another one.
+fn padded(text: &str) -> String {
+    format!(" {} ", normalised(text))
+}
+
+impl Found {
+    /// The share of questions with a right hit among the first `depth`.
+    fn share(&self, depth: usize) -> f64 {
+        let is_within = |place: &&Option<usize>| place.is_some_and(|place| place <= depth);
+        self.places.iter().filter(is_within).count() as f64 / self.places.len().max(1) as f64
+    }
+
+    /// The mean of one over the place of the first right hit; 0 where there is none.
+    fn reciprocal_rank(&self) -> f64 {
+        let places = self.places.iter().flatten();
+        let sum: f64 = places.map(|place| 1.0 / *place as f64).sum();
+        sum / self.places.len().max(1) as f64
+    }
+
+    /// In how many milliseconds this share of the recalls was answered.
+    fn took_ms(&self, percent: usize) -> f64 {
+        let rank = (self.took.len() * percent).div_ceil(100).max(1) - 1;
+        self.took
+            .get(rank)
+            .map_or(0.0, |took| took.as_secs_f64() * 1e3)
+    }
+
+    fn json(&self, way: Way) -> Value {
+        let shares = DEPTHS.map(|depth| (depth.to_string(), json!(self.share(depth))));
+        json!({
+            "mode": way.name,
+            "reranked": way.is_reranked,
+            "recall_at": serde_json::Map::from_iter(shares),
+            "mrr": self.reciprocal_rank(),
+            "p50_ms": self.took_ms(50),
+            "p95_ms": self.took_ms(95),
+            "degraded": self.degraded,
+        })
+    }
+}
+
+fn table(results: &[(Way, Found)]) -> String {
+    let header = [
+        "MODE",
+        "QUESTIONS",
+        "R@1",
+        "R@5",
+        "R@10",
+        "MRR",
+        "P50 MS",
+        "P95 MS",
+    ];
+    let row = |(way, found): &(Way, Found)| {
+        let [one, five, ten] = DEPTHS.map(|depth| format!("{:.1}", found.share(depth) * 100.0));
+        [
+            way.title(),
+            output::count(found.places.len() as u64),
+            one,
+            five,
+            ten,
+            format!("{:.3}", found.reciprocal_rank()),
+            format!("{:.2}", found.took_ms(50)),
+            format!("{:.2}", found.took_ms(95)),
+        ]
+    };
+    output::number_table(header, results.iter().map(row))
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_proto::v1::MemorySource;
+
+    use super::*;
+
+    fn question(text: &str) -> Result<Question, String> {
+        let read = serde_json::from_str::<Question>(text).map_err(|error| error.to_string())?;
+        read.checked().map_err(str::to_owned)
+    }
+
+    #[test]
+    fn a_memory_is_right_by_id_by_words_or_by_the_turn_it_was_said_in() {
+        let memory = Memory {
+            id: "x".into(),
+            content: "Ann LIVES in Zürich, not in Bern".into(),
+            source: Some(MemorySource {
+                session_id: "s".into(),
+                seqs: vec![3, 4],
+                ..MemorySource::default()
+            }),
+            ..Memory::default()
+        };
+        let of = |more: &str| question(&format!(r#"{{"question":"q",{more}}}"#)).unwrap();
+        for (more, is_right) in [
+            (r#""ids":["x"]"#, true),
+            (r#""ids":["y"]"#, false),
+            (r#""words":["lives in zurich"]"#, true),
+            (r#""words":["ives in zürich"]"#, false),
+            (r#""words":["nowhere"],"ids":["x"]"#, true),
+            (r#""sources":[{"session_id":"s","seqs":[4]}]"#, true),
+            (r#""sources":[{"session_id":"s","seqs":[5]}]"#, false),
+            (r#""sources":[{"session_id":"t","seqs":[4]}]"#, false),
+        ] {
+            assert_eq!(of(more).is_right(&memory), is_right, "{more}");
+        }
+    }
+
+    #[test]
+    fn a_question_that_expects_nothing_is_refused() {
+        for (text, word) in [
+            (r#"{"question":"q"}"#, "ids, words or sources"),
+            (r#"{"question":" ","ids":["x"]}"#, "empty"),
+            (r#"{"question":"q","words":["?"]}"#, "without a word"),
+            (r#"{"question":"q","word":["x"]}"#, "unknown field"),
+        ] {
+            let problem = question(text).expect_err(text);
+            assert!(problem.contains(word), "{problem}");
+        }
+    }
+
+    #[test]
+    fn figures_are_shares_of_all_questions() {
+        let found = Found {
+            places: vec![Some(1), Some(2), Some(6), None],
+            took: (1..=20).map(Duration::from_millis).collect(),
+            ..Found::default()
+        };
+        assert_eq!(DEPTHS.map(|depth| found.share(depth)), [0.25, 0.5, 0.75]);
+        assert!((found.reciprocal_rank() - (1.0 + 0.5 + 1.0 / 6.0) / 4.0).abs() < 1e-12);
+        assert_eq!((found.took_ms(50), found.took_ms(95)), (10.0, 19.0));
+        let one = Found {
+            took: vec![Duration::from_millis(7)],
+            ..Found::default()
+        };
+        assert_eq!((one.took_ms(50), one.took_ms(95)), (7.0, 7.0));
+    }
+
+    #[test]
+    fn without_an_embedder_only_words_are_compared() {
+        let names = |asked: &[RecallMode], is_embedding, is_reranking| -> Vec<String> {
+            let ways = ways(asked, is_embedding, is_reranking);
+            ways.into_iter().map(Way::title).collect()
+        };
+        assert_eq!(names(&[], false, false), ["lexical"]);
+        assert_eq!(names(&[], true, false), ["lexical", "hybrid"]);
+        let all = ["lexical", "hybrid", "hybrid, reranked"];
+        assert_eq!(names(&[], true, true), all);
+        let twice = [RecallMode::Vector, RecallMode::Vector];
+        assert_eq!(names(&twice, false, false), ["vector"]);
+    }
+}
