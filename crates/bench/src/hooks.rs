@@ -98,7 +98,6 @@ pub(super) async fn run(common: &CommonArgs, args: HooksArgs) -> Result<()> {
             seed,
         },
         _server: None,
-        first_window_us: None,
     };
     spinner.set_message("measuring the quiet");
     let span = Length::Time(Duration::from_secs(args.seconds));

@@ -8,8 +8,8 @@ use memoird_core::time::Timestamp;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_core::window::Window;
 use memoird_engine::{
-    HistoryQuery, HistoryScope, MemoryBlock, Recalled, RecalledMemories, SessionPoint, Tenant,
-    WindowMemories, WindowRecall, WindowRoom,
+    EngineError, HistoryQuery, HistoryScope, JournalRange, MemoryBlock, Recalled, RecalledMemories,
+    SessionPoint, Tenant, WindowMemories, WindowRecall, WindowRoom,
 };
 use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
@@ -141,19 +141,22 @@ fn failed(error: &MemoryError) -> Recalled {
 impl RecallForWindow {
     /// What to ask for where the bot does not say: the exchange under way.
     async fn exchange(&self, session: &SessionId) -> Result<String, MemoryError> {
-        let head = self.memories.live_head(&self.tenant, session, None).await?;
-        let Some(head) = head else {
-            return Ok(String::new());
-        };
-        let range = HistoryQuery {
+        let query = HistoryQuery {
             scope: HistoryScope::Live,
             generation: None,
-            after_seq: head.last_seq.saturating_sub(EXCHANGE_TURNS_MAX as u64),
-            turns_max: EXCHANGE_TURNS_MAX,
-            bytes_max: EXCHANGE_BYTES_MAX,
+            range: JournalRange {
+                last: true,
+                turns_max: EXCHANGE_TURNS_MAX,
+                bytes_max: EXCHANGE_BYTES_MAX,
+                ..JournalRange::ALL
+            },
         };
         let commands = &self.memories.shared.engine.commands;
-        let page = commands.history(&self.tenant, session, range).await?;
+        let page = match commands.history(&self.tenant, session, query).await {
+            Ok(page) => page,
+            Err(EngineError::SessionNotFound { .. }) => return Ok(String::new()),
+            Err(error) => return Err(error.into()),
+        };
         let turns = page
             .turns
             .iter()
