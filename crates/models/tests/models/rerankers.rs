@@ -13,7 +13,7 @@ use crate::service::{Request, Service};
 
 const QUERY: &str = "my_password_is_swordfish";
 
-fn jina(url: &str, more: Value) -> RemoteReranker {
+fn jina(url: &str, more: &Value) -> RemoteReranker {
     let mut config = json!({"base_url": url, "model": "small", "timeout": "2s"});
     for (name, value) in more.as_object().expect("settings") {
         config[name] = value.clone();
@@ -49,7 +49,7 @@ async fn each_service_is_asked_in_its_own_form() {
         {"index": 1, "relevance_score": 0.75, "document": {"text": "b"}},
         {"index": 0, "relevance_score": 0.5},
     ]});
-    let reranker = jina(&service.url(), json!({}));
+    let reranker = jina(&service.url(), &json!({}));
     let (scores, got) = asked(&reranker, &["a", "b"], async {
         service.answer("200 OK", "", &results.to_string()).await
     })
@@ -85,7 +85,7 @@ async fn each_service_is_asked_in_its_own_form() {
 #[tokio::test(start_paused = true)]
 async fn a_long_text_is_cut_where_a_letter_ends() {
     let service = Service::bind().await;
-    let reranker = jina(&service.url(), json!({}));
+    let reranker = jina(&service.url(), &json!({}));
     let long = "ä".repeat(10_000);
     let (_, got) = asked(&reranker, &[&long, "b"], async {
         service.answer("200 OK", "", "{}").await
@@ -130,7 +130,7 @@ async fn a_failure_of_any_kind_is_told_without_what_was_sent() {
         ("200 OK", &"x".repeat(200_000), "bytes"),
     ] {
         let service = Service::bind().await;
-        let reranker = jina(&service.url(), json!({}));
+        let reranker = jina(&service.url(), &json!({}));
         // One attempt: a second answer would be waited for in vain.
         let (outcome, _) = asked(&reranker, &["a", "b"], service.answer(status, "", body)).await;
         let problem = outcome.expect_err(body).problem;
@@ -145,7 +145,7 @@ async fn a_failure_of_any_kind_is_told_without_what_was_sent() {
 #[tokio::test(start_paused = true)]
 async fn a_service_that_is_slow_or_silent_is_waited_for_as_long_as_configured() {
     let service = Service::bind().await;
-    let reranker = jina(&service.url(), json!({"timeout": "500ms"}));
+    let reranker = jina(&service.url(), &json!({"timeout": "500ms"}));
     let start = now();
     let (outcome, _) = asked(&reranker, &["a"], service.take()).await;
     let problem = outcome.expect_err("nobody answers").problem;
@@ -170,7 +170,7 @@ async fn a_service_that_is_slow_or_silent_is_waited_for_as_long_as_configured() 
 #[tokio::test(start_paused = true)]
 async fn a_slow_answer_within_the_limit_is_one() {
     let service = Service::bind().await;
-    let reranker = jina(&service.url(), json!({}));
+    let reranker = jina(&service.url(), &json!({}));
     let (outcome, ()) = asked(&reranker, &["a"], async {
         let (_, mut stream) = service.take().await;
         tokio::time::sleep(Duration::from_millis(1_500)).await;
