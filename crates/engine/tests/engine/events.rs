@@ -54,8 +54,6 @@ fn words(events: &[Event]) -> Vec<String> {
             }
             EventKind::CompactionFailed { reason, .. } => format!("no summary: {reason}"),
             EventKind::Erased => "erased".to_owned(),
-            EventKind::Learned { kept, .. } => format!("learned {kept}"),
-            EventKind::ExtractionFailed { reason, .. } => format!("no facts: {reason}"),
             EventKind::CompactionUndone { number } => format!("no summary {number} any more"),
             EventKind::Learned { through_seq, .. } => format!("learned {through_seq}"),
             EventKind::ExtractionFailed { reason, .. } => format!("nothing learned: {reason}"),
