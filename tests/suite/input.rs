@@ -153,7 +153,7 @@ async fn unknown_enum_values_are_refused() {
         refuses(&mut client, request, "FORMAT_INVALID").await;
     }
     say(&mut client, "chat", "hi").await;
-    for scope in [3, 99, -1] {
+    for scope in [4, 99, -1] {
         let request = GetHistoryRequest {
             session_id: "chat".into(),
             scope,

@@ -150,7 +150,9 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
         "GetHistory" => {
             let request: GetHistoryRequest = decoded(call, "request");
             let is = sessions.get_history(request).await;
-            let (is, was) = both::<GetHistoryResponse>(is, call, &context);
+            let (mut is, was) = both::<GetHistoryResponse>(is, call, &context);
+            // Older daemons told the session by `GetSession` alone.
+            is.session = is.session.filter(|_| was.session.is_some());
             assert_eq!(is, was, "{context}");
         }
         "GetContext" => {

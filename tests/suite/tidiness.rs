@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const TOP_LEVEL: [&str; 18] = [
+const TOP_LEVEL: [&str; 19] = [
     ".ci",
     ".gitignore",
     "ARCHITECTURE.md",
@@ -14,6 +14,7 @@ const TOP_LEVEL: [&str; 18] = [
     "LICENSE-APACHE",
     "LICENSE-MIT",
     "README.md",
+    "clients",
     "clippy.toml",
     "config",
     "crates",

@@ -37,7 +37,7 @@ fn rpcs() -> BTreeSet<String> {
 async fn without_a_key_of_the_daemon_nothing_is_answered_at_all() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let names = rpcs();
-    assert_eq!(names.len(), 14, "{names:?}");
+    assert_eq!(names.len(), 15, "{names:?}");
     for name in names {
         let path = format!("/memoird.v1.MemoryService/{name}");
         let answer = raw_call(&channel(daemon.grpc_addr()), &path, Vec::new()).await;

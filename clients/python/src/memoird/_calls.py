@@ -65,6 +65,14 @@ LIST_MEMORIES: Call[ListMemoriesRequest, ListMemoriesResponse] = Call(
     w.read_list_memories_response,
     memory_pb2.ListMemoriesResponse,
 )
+LIST_CONFLICTS: Call[ListConflictsRequest, ListConflictsResponse] = Call(
+    "/memoird.v1.MemoryService/ListConflicts",
+    False,
+    w.write_list_conflicts_request,
+    memory_pb2.ListConflictsRequest,
+    w.read_list_conflicts_response,
+    memory_pb2.ListConflictsResponse,
+)
 UPDATE_MEMORY: Call[UpdateMemoryRequest, UpdateMemoryResponse] = Call(
     "/memoird.v1.MemoryService/UpdateMemory",
     False,
@@ -104,6 +112,14 @@ COMMIT_EXTRACTION: Call[CommitExtractionRequest, CommitExtractionResponse] = Cal
     memory_pb2.CommitExtractionRequest,
     w.read_commit_extraction_response,
     memory_pb2.CommitExtractionResponse,
+)
+LEARN_SESSION: Call[LearnSessionRequest, LearnSessionResponse] = Call(
+    "/memoird.v1.MemoryService/LearnSession",
+    False,
+    w.write_learn_session_request,
+    memory_pb2.LearnSessionRequest,
+    w.read_learn_session_response,
+    memory_pb2.LearnSessionResponse,
 )
 IMPORT_MEMORIES: Call[ImportMemoriesRequest, ImportMemoriesResponse] = Call(
     "/memoird.v1.MemoryService/ImportMemories",
@@ -314,6 +330,8 @@ class SyncCalls:
         limit: int = 0,
         mode: RecallMode = RecallMode.UNSPECIFIED,
         session_id: str = "",
+        explain: bool = False,
+        without_reranker: bool = False,
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -327,6 +345,8 @@ class SyncCalls:
             limit=limit,
             mode=mode,
             session_id=session_id,
+            explain=explain,
+            without_reranker=without_reranker,
         )
         return self._call(RECALL, request, timeout)
 
@@ -365,6 +385,20 @@ class SyncCalls:
             include_history=include_history,
         )
         return self._call(LIST_MEMORIES, request, timeout)
+
+    def list_conflicts(
+        self,
+        subject: str,
+        limit: int = 0,
+        *,
+        timeout: float | None = None,
+    ) -> ListConflictsResponse:
+        """Lists memories of a subject that may contradict each other, the most alike first."""
+        request = ListConflictsRequest(
+            subject=subject,
+            limit=limit,
+        )
+        return self._call(LIST_CONFLICTS, request, timeout)
 
     def update_memory(
         self,
@@ -443,13 +477,33 @@ class SyncCalls:
         timeout: float | None = None,
     ) -> CommitExtractionResponse:
         """Stores the facts that were found in leased turns, and marks these as looked at: both or
-        nothing.
+        nothing. Repeated with the same facts it gets the same answer.
         """
         request = CommitExtractionRequest(
             lease=lease,
             memories=list(memories),
         )
         return self._call(COMMIT_EXTRACTION, request, timeout)
+
+    def learn_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        subject: str = "",
+        *,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> LearnSessionResponse:
+        """Lets the model of long_term.extraction look at the next turns of a session now, and
+        remembers what it finds in them; in a dry run says what it would remember, and why not.
+        """
+        request = LearnSessionRequest(
+            session_id=session_id,
+            generation=generation,
+            subject=subject,
+            dry_run=dry_run,
+        )
+        return self._call(LEARN_SESSION, request, timeout)
 
     def import_memories(
         self,
@@ -530,6 +584,8 @@ class SyncCalls:
         expected_generation: str = "",
         usage: ModelUsage | None = None,
         partial: bool = False,
+        state_patch_json: Json = "",
+        expected_state_version: int | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -547,6 +603,8 @@ class SyncCalls:
             expected_generation=expected_generation,
             usage=usage,
             partial=partial,
+            state_patch_json=state_patch_json,
+            expected_state_version=expected_state_version,
         )
         return self._call(APPEND, request, timeout)
 
@@ -596,6 +654,9 @@ class SyncCalls:
         *,
         after_seq: int = 0,
         limit: int = 0,
+        last: int = 0,
+        before_seq: int = 0,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
         timeout: float | None = None,
     ) -> GetHistoryResponse:
         """Reads turns, oldest first. Does not touch the session."""
@@ -605,6 +666,9 @@ class SyncCalls:
             scope=scope,
             after_seq=after_seq,
             limit=limit,
+            last=last,
+            before_seq=before_seq,
+            format=format,
         )
         return self._call(GET_HISTORY, request, timeout)
 
@@ -626,6 +690,7 @@ class SyncCalls:
         self,
         page_size: int = 0,
         page_token: str = "",
+        include_state: bool = False,
         *,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
@@ -633,6 +698,7 @@ class SyncCalls:
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
+            include_state=include_state,
         )
         return self._call(LIST_SESSIONS, request, timeout)
 
@@ -642,6 +708,8 @@ class SyncCalls:
         merge_patch_json: Json = "",
         expected_version: int | None = None,
         *,
+        create: bool = False,
+        replace: bool = False,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -651,6 +719,8 @@ class SyncCalls:
             session_id=session_id,
             merge_patch_json=merge_patch_json,
             expected_version=expected_version,
+            create=create,
+            replace=replace,
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -844,6 +914,8 @@ class AsyncCalls:
         limit: int = 0,
         mode: RecallMode = RecallMode.UNSPECIFIED,
         session_id: str = "",
+        explain: bool = False,
+        without_reranker: bool = False,
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -857,6 +929,8 @@ class AsyncCalls:
             limit=limit,
             mode=mode,
             session_id=session_id,
+            explain=explain,
+            without_reranker=without_reranker,
         )
         return await self._call(RECALL, request, timeout)
 
@@ -895,6 +969,20 @@ class AsyncCalls:
             include_history=include_history,
         )
         return await self._call(LIST_MEMORIES, request, timeout)
+
+    async def list_conflicts(
+        self,
+        subject: str,
+        limit: int = 0,
+        *,
+        timeout: float | None = None,
+    ) -> ListConflictsResponse:
+        """Lists memories of a subject that may contradict each other, the most alike first."""
+        request = ListConflictsRequest(
+            subject=subject,
+            limit=limit,
+        )
+        return await self._call(LIST_CONFLICTS, request, timeout)
 
     async def update_memory(
         self,
@@ -973,13 +1061,33 @@ class AsyncCalls:
         timeout: float | None = None,
     ) -> CommitExtractionResponse:
         """Stores the facts that were found in leased turns, and marks these as looked at: both or
-        nothing.
+        nothing. Repeated with the same facts it gets the same answer.
         """
         request = CommitExtractionRequest(
             lease=lease,
             memories=list(memories),
         )
         return await self._call(COMMIT_EXTRACTION, request, timeout)
+
+    async def learn_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        subject: str = "",
+        *,
+        dry_run: bool = False,
+        timeout: float | None = None,
+    ) -> LearnSessionResponse:
+        """Lets the model of long_term.extraction look at the next turns of a session now, and
+        remembers what it finds in them; in a dry run says what it would remember, and why not.
+        """
+        request = LearnSessionRequest(
+            session_id=session_id,
+            generation=generation,
+            subject=subject,
+            dry_run=dry_run,
+        )
+        return await self._call(LEARN_SESSION, request, timeout)
 
     async def import_memories(
         self,
@@ -1060,6 +1168,8 @@ class AsyncCalls:
         expected_generation: str = "",
         usage: ModelUsage | None = None,
         partial: bool = False,
+        state_patch_json: Json = "",
+        expected_state_version: int | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -1077,6 +1187,8 @@ class AsyncCalls:
             expected_generation=expected_generation,
             usage=usage,
             partial=partial,
+            state_patch_json=state_patch_json,
+            expected_state_version=expected_state_version,
         )
         return await self._call(APPEND, request, timeout)
 
@@ -1126,6 +1238,9 @@ class AsyncCalls:
         *,
         after_seq: int = 0,
         limit: int = 0,
+        last: int = 0,
+        before_seq: int = 0,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
         timeout: float | None = None,
     ) -> GetHistoryResponse:
         """Reads turns, oldest first. Does not touch the session."""
@@ -1135,6 +1250,9 @@ class AsyncCalls:
             scope=scope,
             after_seq=after_seq,
             limit=limit,
+            last=last,
+            before_seq=before_seq,
+            format=format,
         )
         return await self._call(GET_HISTORY, request, timeout)
 
@@ -1156,6 +1274,7 @@ class AsyncCalls:
         self,
         page_size: int = 0,
         page_token: str = "",
+        include_state: bool = False,
         *,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
@@ -1163,6 +1282,7 @@ class AsyncCalls:
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
+            include_state=include_state,
         )
         return await self._call(LIST_SESSIONS, request, timeout)
 
@@ -1172,6 +1292,8 @@ class AsyncCalls:
         merge_patch_json: Json = "",
         expected_version: int | None = None,
         *,
+        create: bool = False,
+        replace: bool = False,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1181,6 +1303,8 @@ class AsyncCalls:
             session_id=session_id,
             merge_patch_json=merge_patch_json,
             expected_version=expected_version,
+            create=create,
+            replace=replace,
         )
         return await self._call(PATCH_STATE, request, timeout)
 

@@ -390,6 +390,8 @@ def read_recall_request(m):
         limit=m.limit,
         mode=t.RecallMode(m.mode),
         session_id=m.session_id,
+        explain=m.explain,
+        without_reranker=m.without_reranker,
     )
 
 
@@ -404,6 +406,38 @@ def write_recall_request(it):
         limit=it.limit,
         mode=it.mode,
         session_id=it.session_id,
+        explain=it.explain,
+        without_reranker=it.without_reranker,
+    )
+
+
+def read_score_parts(m):
+    return t.ScoreParts(
+        words=m.words,
+        cosine=m.cosine if m.HasField('cosine') else None,
+        words_share=m.words_share,
+        meaning_share=m.meaning_share if m.HasField('meaning_share') else None,
+        form=m.form,
+        relevance=m.relevance,
+        beside=m.beside,
+        importance=m.importance,
+        recency=m.recency,
+        reranker=m.reranker if m.HasField('reranker') else None,
+    )
+
+
+def write_score_parts(it):
+    return memory_pb2.ScoreParts(
+        words=it.words,
+        cosine=it.cosine,
+        words_share=it.words_share,
+        meaning_share=it.meaning_share,
+        form=it.form,
+        relevance=it.relevance,
+        beside=it.beside,
+        importance=it.importance,
+        recency=it.recency,
+        reranker=it.reranker,
     )
 
 
@@ -414,6 +448,7 @@ def read_recall_hit(m):
         lexical_rank=m.lexical_rank,
         vector_rank=m.vector_rank,
         age=read_span(m.age) if m.HasField('age') else None,
+        parts=read_score_parts(m.parts) if m.HasField('parts') else None,
     )
 
 
@@ -424,6 +459,7 @@ def write_recall_hit(it):
         lexical_rank=it.lexical_rank,
         vector_rank=it.vector_rank,
         age=None if it.age is None else write_span(it.age),
+        parts=None if it.parts is None else write_score_parts(it.parts),
     )
 
 
@@ -433,6 +469,7 @@ def read_recall_response(m):
         mode=t.RecallMode(m.mode),
         degraded=m.degraded,
         notes=list(m.notes),
+        reranked=m.reranked,
     )
 
 
@@ -442,6 +479,7 @@ def write_recall_response(it):
         mode=it.mode,
         degraded=it.degraded,
         notes=it.notes,
+        reranked=it.reranked,
     )
 
 
@@ -504,6 +542,52 @@ def write_list_memories_response(it):
     return memory_pb2.ListMemoriesResponse(
         memories=[write_memory(x) for x in it.memories],
         next_page_token=it.next_page_token,
+    )
+
+
+def read_list_conflicts_request(m):
+    return t.ListConflictsRequest(
+        subject=m.subject,
+        limit=m.limit,
+    )
+
+
+def write_list_conflicts_request(it):
+    return memory_pb2.ListConflictsRequest(
+        subject=it.subject,
+        limit=it.limit,
+    )
+
+
+def read_memory_conflict(m):
+    return t.MemoryConflict(
+        older=read_memory(m.older) if m.HasField('older') else None,
+        newer=read_memory(m.newer) if m.HasField('newer') else None,
+        likeness=m.likeness,
+        difference=t.ConflictDifference(m.difference),
+    )
+
+
+def write_memory_conflict(it):
+    return memory_pb2.MemoryConflict(
+        older=None if it.older is None else write_memory(it.older),
+        newer=None if it.newer is None else write_memory(it.newer),
+        likeness=it.likeness,
+        difference=it.difference,
+    )
+
+
+def read_list_conflicts_response(m):
+    return t.ListConflictsResponse(
+        conflicts=[read_memory_conflict(x) for x in m.conflicts],
+        truncated=m.truncated,
+    )
+
+
+def write_list_conflicts_response(it):
+    return memory_pb2.ListConflictsResponse(
+        conflicts=[write_memory_conflict(x) for x in it.conflicts],
+        truncated=it.truncated,
     )
 
 
@@ -727,6 +811,74 @@ def write_commit_extraction_response(it):
     )
 
 
+def read_learn_session_request(m):
+    return t.LearnSessionRequest(
+        session_id=m.session_id,
+        generation=m.generation,
+        subject=m.subject,
+        dry_run=m.dry_run,
+    )
+
+
+def write_learn_session_request(it):
+    return memory_pb2.LearnSessionRequest(
+        session_id=it.session_id,
+        generation=it.generation,
+        subject=it.subject,
+        dry_run=it.dry_run,
+    )
+
+
+def read_learn_session_response(m):
+    return t.LearnSessionResponse(
+        generation=m.generation,
+        first_seq=m.first_seq,
+        through_seq=m.through_seq,
+        cursor_seq=m.cursor_seq,
+        model=m.model,
+        prompt_tokens=m.prompt_tokens,
+        answer_tokens=m.answer_tokens,
+        facts=[read_learned_fact(x) for x in m.facts],
+    )
+
+
+def write_learn_session_response(it):
+    return memory_pb2.LearnSessionResponse(
+        generation=it.generation,
+        first_seq=it.first_seq,
+        through_seq=it.through_seq,
+        cursor_seq=it.cursor_seq,
+        model=it.model,
+        prompt_tokens=it.prompt_tokens,
+        answer_tokens=it.answer_tokens,
+        facts=[write_learned_fact(x) for x in it.facts],
+    )
+
+
+def read_learned_fact(m):
+    return t.LearnedFact(
+        kind=t.MemoryKind(m.kind),
+        content=m.content,
+        seqs=list(m.seqs),
+        refused=m.refused,
+        notes=list(m.notes),
+        result=read_remember_response(m.result) if m.HasField('result') else None,
+        supersedes_id=m.supersedes_id,
+    )
+
+
+def write_learned_fact(it):
+    return memory_pb2.LearnedFact(
+        kind=it.kind,
+        content=it.content,
+        seqs=it.seqs,
+        refused=it.refused,
+        notes=it.notes,
+        result=None if it.result is None else write_remember_response(it.result),
+        supersedes_id=it.supersedes_id,
+    )
+
+
 def read_import_memories_request(m):
     return t.ImportMemoriesRequest(
         memories=[read_memory(x) for x in m.memories],
@@ -775,6 +927,7 @@ def read_get_memory_stats_response(m):
         embedding_failed=m.embedding_failed,
         file_bytes=m.file_bytes,
         words_queued=m.words_queued,
+        reranker=m.reranker,
     )
 
 
@@ -790,6 +943,7 @@ def write_get_memory_stats_response(it):
         embedding_failed=it.embedding_failed,
         file_bytes=it.file_bytes,
         words_queued=it.words_queued,
+        reranker=it.reranker,
     )
 
 
@@ -902,6 +1056,7 @@ def read_session_info(m):
         has_summary=m.has_summary,
         state_version=m.state_version,
         compaction=read_compaction_info(m.compaction) if m.HasField('compaction') else None,
+        state_json=m.state_json,
     )
 
 
@@ -920,6 +1075,7 @@ def write_session_info(it):
         has_summary=it.has_summary,
         state_version=it.state_version,
         compaction=None if it.compaction is None else write_compaction_info(it.compaction),
+        state_json=write_json(it.state_json),
     )
 
 
@@ -997,6 +1153,8 @@ def read_append_request(m):
         expected_generation=m.expected_generation,
         usage=read_model_usage(m.usage) if m.HasField('usage') else None,
         partial=m.partial,
+        state_patch_json=m.state_patch_json,
+        expected_state_version=m.expected_state_version if m.HasField('expected_state_version') else None,
     )
 
 
@@ -1012,6 +1170,8 @@ def write_append_request(it):
         expected_generation=it.expected_generation,
         usage=None if it.usage is None else write_model_usage(it.usage),
         partial=it.partial,
+        state_patch_json=write_json(it.state_patch_json),
+        expected_state_version=it.expected_state_version,
     )
 
 
@@ -1206,6 +1366,9 @@ def read_get_history_request(m):
         scope=t.HistoryScope(m.scope),
         after_seq=m.after_seq,
         limit=m.limit,
+        last=m.last,
+        before_seq=m.before_seq,
+        format=t.MessageFormat(m.format),
     )
 
 
@@ -1216,6 +1379,9 @@ def write_get_history_request(it):
         scope=it.scope,
         after_seq=it.after_seq,
         limit=it.limit,
+        last=it.last,
+        before_seq=it.before_seq,
+        format=it.format,
     )
 
 
@@ -1223,6 +1389,10 @@ def read_get_history_response(m):
     return t.GetHistoryResponse(
         turns=[read_turn(x) for x in m.turns],
         next_after_seq=m.next_after_seq,
+        messages_json=m.messages_json,
+        system=m.system,
+        session=read_session_info(m.session) if m.HasField('session') else None,
+        previous_before_seq=m.previous_before_seq,
     )
 
 
@@ -1230,6 +1400,10 @@ def write_get_history_response(it):
     return session_pb2.GetHistoryResponse(
         turns=[write_turn(x) for x in it.turns],
         next_after_seq=it.next_after_seq,
+        messages_json=write_json(it.messages_json),
+        system=it.system,
+        session=None if it.session is None else write_session_info(it.session),
+        previous_before_seq=it.previous_before_seq,
     )
 
 
@@ -1271,6 +1445,7 @@ def read_list_sessions_request(m):
     return t.ListSessionsRequest(
         page_size=m.page_size,
         page_token=m.page_token,
+        include_state=m.include_state,
     )
 
 
@@ -1278,6 +1453,7 @@ def write_list_sessions_request(it):
     return session_pb2.ListSessionsRequest(
         page_size=it.page_size,
         page_token=it.page_token,
+        include_state=it.include_state,
     )
 
 
@@ -1300,6 +1476,8 @@ def read_patch_state_request(m):
         session_id=m.session_id,
         merge_patch_json=m.merge_patch_json,
         expected_version=m.expected_version if m.HasField('expected_version') else None,
+        create=m.create,
+        replace=m.replace,
     )
 
 
@@ -1308,6 +1486,8 @@ def write_patch_state_request(it):
         session_id=it.session_id,
         merge_patch_json=write_json(it.merge_patch_json),
         expected_version=it.expected_version,
+        create=it.create,
+        replace=it.replace,
     )
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "CompactSessionRequest",
     "CompactSessionResponse",
     "CompactionInfo",
+    "ConflictDifference",
     "ContextReport",
     "EndReason",
     "EndSessionRequest",
@@ -68,14 +69,20 @@ __all__ = [
     "HistoryScope",
     "ImportMemoriesRequest",
     "ImportMemoriesResponse",
+    "LearnSessionRequest",
+    "LearnSessionResponse",
+    "LearnedFact",
     "LeaseExtractionRequest",
     "LeaseExtractionResponse",
+    "ListConflictsRequest",
+    "ListConflictsResponse",
     "ListMemoriesRequest",
     "ListMemoriesResponse",
     "ListSessionsRequest",
     "ListSessionsResponse",
     "Media",
     "Memory",
+    "MemoryConflict",
     "MemoryFilter",
     "MemoryKind",
     "MemoryOrigin",
@@ -103,6 +110,7 @@ __all__ = [
     "ResetSessionResponse",
     "Role",
     "Salience",
+    "ScoreParts",
     "SearchTranscriptsRequest",
     "SearchTranscriptsResponse",
     "SessionInfo",
@@ -263,6 +271,19 @@ class RememberOutcome(Open):
     """It is what a Recall just told this session: no new fact, and nothing changed."""
 
 
+class ConflictDifference(Open):
+    """In what two memories of one matter differ."""
+
+    UNSPECIFIED = 0
+    """Not told."""
+    NUMBERS = 1
+    """Numbers, amounts or dates."""
+    NEGATION = 2
+    """One of them denies."""
+    WORDS = 3
+    """A word in the place of another."""
+
+
 class OmissionReason(Open):
     """Why a window leaves turns out, or shows them in other words."""
 
@@ -293,6 +314,8 @@ class HistoryScope(Open):
     """What first in, first out keeps of the live generation."""
     JOURNAL = 2
     """All turns of a generation, of an ended one too, until `journal.retention`."""
+    LONGEST = 3
+    """As HISTORY_SCOPE_JOURNAL where there is a journal, else as HISTORY_SCOPE_LIVE."""
 
 
 @dataclass(slots=True)
@@ -600,7 +623,9 @@ class RecallRequest:
     """Asks for memories."""
 
     query: str = ""
-    """What is looked for, in words: up to 4 KiB."""
+    """What is looked for, in words: up to 4 KiB. In GetContext it may be empty: then it is the
+    exchange under way, the last request of the user and what was said since.
+    """
     subjects: list[str] = field(default_factory=list)
     """Whose memories: up to 16. Empty: the subject of `session_id`; without one only those that
     all subjects may recall.
@@ -619,6 +644,44 @@ class RecallRequest:
     """How to search."""
     session_id: str = ""
     """The session that is told: what it recalls is not a new fact when it comes back."""
+    explain: bool = False
+    """True: each hit has the parts of its score, and the recall leaves no trace: it is for people
+    who look, and no use of a memory.
+    """
+    without_reranker: bool = False
+    """True: no reranker is asked, where one is configured."""
+
+
+@dataclass(slots=True)
+class ScoreParts:
+    """The parts of a score, which is (`relevance` + `beside`) × `importance` × `recency`."""
+
+    words: float = 0.0
+    """By words (BM25): 0 or more."""
+    cosine: float | None = None
+    """By meaning, -1 to 1; absent where meaning was not asked for, and of a memory without a
+    vector.
+    """
+    words_share: float = 0.0
+    """The share of the best by words, 0 to 1."""
+    meaning_share: float | None = None
+    """The share of the best by meaning, 0 to 1."""
+    form: float = 0.0
+    """The factor of its length and form, where both ways were asked: a text of few words, and a
+    question, count less.
+    """
+    relevance: float = 0.0
+    """How relevant it is by itself: both shares by their weights, times `form`."""
+    beside: float = 0.0
+    """What it has from what was said right before and after it."""
+    importance: float = 0.0
+    """The factor of its importance."""
+    recency: float = 0.0
+    """The factor of its age."""
+    reranker: float | None = None
+    """What the reranker says of it, 0 to 1; absent where it was not asked. It takes the place of
+    both shares and `form` in `relevance`.
+    """
 
 
 @dataclass(slots=True)
@@ -635,6 +698,8 @@ class RecallHit:
     """Its place among those found by meaning, from 1; 0: not among them."""
     age: timedelta | None = None
     """How long ago it was observed."""
+    parts: ScoreParts | None = None
+    """The parts of its score; only where the request has `explain`."""
 
 
 @dataclass(slots=True)
@@ -649,6 +714,10 @@ class RecallResponse:
     """True when it was not searched as asked; `notes` say why."""
     notes: list[str] = field(default_factory=list)
     """For people."""
+    reranked: bool = False
+    """True when a reranker judged the best of them. Where one is configured and gave no answer of
+    use, the order is that of words and meaning, and `notes` say so.
+    """
 
 
 @dataclass(slots=True)
@@ -695,6 +764,40 @@ class ListMemoriesResponse:
     """The memories."""
     next_page_token: str = ""
     """Empty on the last page."""
+
+
+@dataclass(slots=True)
+class ListConflictsRequest:
+    """Asks for memories that may contradict each other."""
+
+    subject: str = ""
+    """Whose: memories of one subject are compared, its newest 1,000."""
+    limit: int = 0
+    """At most so many pairs: up to 100; 0: 20."""
+
+
+@dataclass(slots=True)
+class MemoryConflict:
+    """Two memories that may contradict each other."""
+
+    older: Memory | None = None
+    """The one that was observed first."""
+    newer: Memory | None = None
+    """The other one."""
+    likeness: float = 0.0
+    """How alike they are, from 0 to 1: by words, and by meaning where both have a vector."""
+    difference: ConflictDifference = ConflictDifference.UNSPECIFIED
+    """In what they differ."""
+
+
+@dataclass(slots=True)
+class ListConflictsResponse:
+    """Memories that may contradict each other. Both may be so: it is for people who look."""
+
+    conflicts: list[MemoryConflict] = field(default_factory=list)
+    """The pairs."""
+    truncated: bool = False
+    """True when there are more, or older memories that were not compared."""
 
 
 @dataclass(slots=True)
@@ -874,6 +977,64 @@ class CommitExtractionResponse:
 
 
 @dataclass(slots=True)
+class LearnSessionRequest:
+    """Asks what a model finds in the turns of a session that were not looked at yet."""
+
+    session_id: str = ""
+    """The bot's own chat id."""
+    generation: str = ""
+    """Which life of it; empty: the live one, else the newest."""
+    subject: str = ""
+    """Whose memories the facts become; empty: the session's subject."""
+    dry_run: bool = False
+    """True: nothing is leased or stored. The model is asked all the same."""
+
+
+@dataclass(slots=True)
+class LearnSessionResponse:
+    """What a model found, and what became of it."""
+
+    generation: str = ""
+    """Which life of the session the turns are of."""
+    first_seq: int = 0
+    """The first turn that was looked at; 0: there was nothing to look at."""
+    through_seq: int = 0
+    """The last one."""
+    cursor_seq: int = 0
+    """The last turn that was looked at, before or now."""
+    model: str = ""
+    """The model."""
+    prompt_tokens: int = 0
+    """Tokens of the prompt; estimated where the provider does not count them."""
+    answer_tokens: int = 0
+    """Tokens of the answer."""
+    facts: list[LearnedFact] = field(default_factory=list)
+    """Each entry of the answer, in their order."""
+
+
+@dataclass(slots=True)
+class LearnedFact:
+    """One entry of a model's answer."""
+
+    kind: MemoryKind = MemoryKind.UNSPECIFIED
+    """What it is about."""
+    content: str = ""
+    """The fact; what looks like a secret is not shown."""
+    seqs: list[int] = field(default_factory=list)
+    """The turns that it names."""
+    refused: str = ""
+    """Why it is not remembered: MALFORMED, TURNS_UNKNOWN, NOT_SAID_BY_USER, SECRET, INSTRUCTION,
+    UNSUPPORTED, ECHO, REPEATED, OUTDATED, TOO_MANY. Empty: it is.
+    """
+    notes: list[str] = field(default_factory=list)
+    """What of it was not taken, in words."""
+    result: RememberResponse | None = None
+    """What became of it; in a dry run what would have. Absent where it is refused."""
+    supersedes_id: str = ""
+    """The memory whose place it takes; empty: none."""
+
+
+@dataclass(slots=True)
 class ImportMemoriesRequest:
     """Memories to be stored as they are."""
 
@@ -920,6 +1081,8 @@ class GetMemoryStatsResponse:
     """Bytes of the tenant's file and its log."""
     words_queued: int = 0
     """Memories whose words are to be indexed anew; until then the old index finds them."""
+    reranker: str = ""
+    """The reranker; empty: none is configured."""
 
 
 @dataclass(slots=True)
@@ -1031,6 +1194,13 @@ class SessionInfo:
     """Counts the changes of the session's JSON, from 0."""
     compaction: CompactionInfo | None = None
     """How its compaction does."""
+    state_json: Json = ""
+    """The session's free-form JSON, where ListSessions was asked for it."""
+
+    @property
+    def state(self) -> Any:
+        """`state_json` as a value; None where it is empty."""
+        return _parsed(self.state_json)
 
 
 @dataclass(slots=True)
@@ -1114,11 +1284,22 @@ class AppendRequest:
     """What the provider charged for the last model call."""
     partial: bool = False
     """True while this reply is still streaming."""
+    state_patch_json: Json = ""
+    """An RFC 7396 merge patch of the session's JSON, made with the turns or not at all. Empty:
+    none.
+    """
+    expected_state_version: int | None = None
+    """Refuse (STALE_STATE_VERSION) unless the state has this version."""
 
     @property
     def messages(self) -> Any:
         """`messages_json` as a value; None where it is empty."""
         return _parsed(self.messages_json)
+
+    @property
+    def state_patch(self) -> Any:
+        """`state_patch_json` as a value; None where it is empty."""
+        return _parsed(self.state_patch_json)
 
 
 @dataclass(slots=True)
@@ -1246,7 +1427,9 @@ class ContextReport:
     token_factor: float = 0.0
     """By how much the estimate was corrected."""
     token_margin: float = 0.0
-    """How far it may be off, as a share."""
+    """How far it may be off, as a share: of a small request that is much, because of what a
+    provider may add to each.
+    """
     policy: str = ""
     """The policy that chose."""
     degraded: bool = False
@@ -1328,6 +1511,14 @@ class GetHistoryRequest:
     """Only turns after this seq."""
     limit: int = 0
     """At most so many turns: up to 1,000; 0: 1,000. An answer also ends at 2 MiB."""
+    last: int = 0
+    """Only the last so many turns, up to 1,000, rather than the first; 0: the first. Not together
+    with `limit`. Where they are more than 2 MiB, the older ones are left out.
+    """
+    before_seq: int = 0
+    """Only turns before this seq; 0: any."""
+    format: MessageFormat = MessageFormat.UNSPECIFIED
+    """The format of `messages_json` in the answer; none: turns only."""
 
 
 @dataclass(slots=True)
@@ -1337,7 +1528,24 @@ class GetHistoryResponse:
     turns: list[Turn] = field(default_factory=list)
     """The turns."""
     next_after_seq: int = 0
-    """The `after_seq` of the next page; 0 on the last one."""
+    """The `after_seq` of the next page; 0 on the last one, and where `last` was asked for."""
+    messages_json: Json = ""
+    """Where a format was asked for: the same turns as the provider's own message array. What came
+    in that format is as it came.
+    """
+    system: str = ""
+    """System turns that the page begins with, where MESSAGE_FORMAT_ANTHROPIC was asked for, which
+    has no place for them among the messages.
+    """
+    session: SessionInfo | None = None
+    """The session, where the turns are of its live generation."""
+    previous_before_seq: int = 0
+    """Where `last` was asked for: the `before_seq` of the page before; 0 on the first one."""
+
+    @property
+    def messages(self) -> Any:
+        """`messages_json` as a value; None where it is empty."""
+        return _parsed(self.messages_json)
 
 
 @dataclass(slots=True)
@@ -1379,6 +1587,8 @@ class ListSessionsRequest:
     """At most so many: up to 1,000; 0: 100."""
     page_token: str = ""
     """The `next_page_token` of the page before; empty for the first."""
+    include_state: bool = False
+    """True: give the sessions' free-form JSON as well."""
 
 
 @dataclass(slots=True)
@@ -1393,7 +1603,7 @@ class ListSessionsResponse:
 
 @dataclass(slots=True)
 class PatchStateRequest:
-    """Changes the free-form JSON of a live session."""
+    """Changes the free-form JSON of a session."""
 
     session_id: str = ""
     """The bot's own chat id."""
@@ -1403,6 +1613,10 @@ class PatchStateRequest:
     """
     expected_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
+    create: bool = False
+    """True: start the session where none lives."""
+    replace: bool = False
+    """True: `merge_patch_json` is the whole new state, and its nulls are kept."""
 
     @property
     def merge_patch(self) -> Any:
@@ -1658,8 +1872,8 @@ class Event:
     """When."""
     kind: str = ""
     """`created`, `appended`, `expired`, `evicted`, `ended` (by command: see `reason`),
-    `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`, `hook_failed` or
-    `erased`; more kinds may come.
+    `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`, `hook_failed`,
+    `erased`, `learned` or `extraction_failed`; more kinds may come.
     """
     tenant: str = ""
     """The tenant."""
@@ -1677,7 +1891,9 @@ class Event:
     `tokens_after`, `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`:
     `trigger`, `reason`, `breaker` (what it lets through from now on) and `error`, which bots
     are told where it repeats nothing that a summarizer answered. Of `compaction_undone`:
-    `number`.
+    `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused`
+    (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for keys with the role
+    admin, `error`.
     """
 
     @property
