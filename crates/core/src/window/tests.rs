@@ -296,6 +296,7 @@ impl Chat {
             notes: Notes::default(),
             text: format!("what was said up to {}", span.through_seq).into(),
         }));
+        self.windows.note_summary_made(number, false);
         true
     }
 
@@ -350,8 +351,9 @@ impl Chat {
                 .iter_mut()
                 .for_each(|excerpt| excerpt.shown = None);
         }
+        let newest = self.summary.as_ref().map_or(0, |summary| summary.number);
         Self {
-            windows: Windows::restore(saved, 0, Vec::new()),
+            windows: Windows::restore(saved, newest, Vec::new()),
             ..self.clone()
         }
     }
