@@ -1,0 +1,101 @@
+"""The example bot, with a provider that fails where a test wants it to."""
+
+import importlib.util
+import json
+import pathlib
+import re
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+import memoird
+
+EXAMPLE = pathlib.Path(__file__).parent.parent / "examples/bot.py"
+spec = importlib.util.spec_from_file_location("bot", EXAMPLE)
+bot_module = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(bot_module)
+
+
+class Provider:
+    """Asks for a train once, then answers with what it was told; fails at these calls."""
+
+    def __init__(self, fails_at=()):
+        self.asked, self.fails_at = [], set(fails_at)
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self.create))
+
+    def create(self, *, model, messages, tools):
+        self.asked.append(messages)
+        if len(self.asked) in self.fails_at:
+            raise ConnectionError("the provider is down")
+        last, call = messages[-1], {}
+        if last["role"] == "tool":
+            said = {"role": "assistant", "content": f"There is {last['content']}."}
+        else:
+            call = {"name": "trains", "arguments": json.dumps({"to": "Oslo"})}
+            # A model's second try differs from its first one.
+            id = f"call-{len(self.asked)}"
+            said = {
+                "role": "assistant",
+                "content": None,
+                "tool_calls": [{"id": id, "type": "function", "function": call}],
+            }
+        message = SimpleNamespace(model_dump=lambda exclude_none: dict(said))
+        usage = SimpleNamespace(prompt_tokens=100, completion_tokens=10)
+        return SimpleNamespace(
+            model=model, usage=usage, choices=[SimpleNamespace(message=message)]
+        )
+
+
+@pytest.fixture(scope="module")
+def client():
+    with memoird.local() as client:
+        yield client
+
+
+def bot(client, provider):
+    made = bot_module.Bot(client, provider, "gpt-4.1", "You book trains.")
+    parameters = {"type": "object", "properties": {"to": {"type": "string"}}}
+    function = {"name": "trains", "parameters": parameters}
+    made.tools = [{"type": "function", "function": function}]
+    made.functions = {"trains": lambda to: f"a train to {to} at 6:02"}
+    return made
+
+
+@pytest.mark.parametrize("fails_at", [(), (1,), (2,), (1, 3)])
+def test_a_message_that_is_delivered_again_is_answered_once(client, fails_at):
+    provider = Provider(fails_at)
+    chat, answers = f"chat-{fails_at}", []
+    for _ in range(4):
+        try:
+            answers.append(bot(client, provider).answer(chat, "m1", "To Oslo, please."))
+        except ConnectionError:
+            continue
+    assert set(answers) == {"There is a train to Oslo at 6:02."}
+    assert len(provider.asked) == 2 + len(fails_at), "the model is asked for each step once"
+    roles = [turn.role.name for turn in client.get_history(chat).turns]
+    assert roles == ["USER", "ASSISTANT", "TOOL", "ASSISTANT"]
+
+
+def test_a_tool_that_fails_is_told_to_the_model(client):
+    made = bot(client, Provider())
+    made.functions = {}
+    assert made.answer("failing", "m1", "To Oslo, please.") == "There is Error: 'trains'."
+
+
+def test_the_bot_of_the_readme(client, monkeypatch):
+    readme = pathlib.Path(__file__).parents[3] / "README.md"
+    section = readme.read_text().split("## A bot in twenty lines", 1)[1]
+    code = re.search(r"```python\n(.*?)```", section, re.DOTALL).group(1)
+    provider = Provider(fails_at=(2,))
+    monkeypatch.setitem(sys.modules, "openai", SimpleNamespace(OpenAI=lambda: provider))
+    monkeypatch.setenv("MEMOIRD_ADDR", client.addr)
+    names = {}
+    exec(compile(code, "README.md", "exec"), names)
+    tools = {"trains": lambda to: f"a train to {to} at 6:02"}
+    with pytest.raises(ConnectionError):
+        names["on_message"]("readme", "m1", "To Oslo, please.", tools)
+    for _ in range(2):
+        answer = names["on_message"]("readme", "m1", "To Oslo, please.", tools)
+        assert answer == "There is a train to Oslo at 6:02."
+    assert len(provider.asked) == 3
