@@ -287,7 +287,8 @@ impl Found {
     /// The mean of one over the place of the first right hit; 0 where there is none.
     fn reciprocal_rank(&self) -> f64 {
         let places = self.places.iter().flatten();
-        let sum: f64 = places.map(|place| 1.0 / *place as f64).sum();
+        // The sum of nothing is minus zero.
+        let sum = places.fold(0.0, |sum, place| sum + 1.0 / *place as f64);
         sum / self.places.len().max(1) as f64
     }
 
@@ -406,6 +407,7 @@ mod tests {
             ..Found::default()
         };
         assert_eq!((one.took_ms(50), one.took_ms(95)), (7.0, 7.0));
+        assert_eq!(format!("{:.3}", one.reciprocal_rank()), "0.000");
     }
 
     #[test]
