@@ -292,6 +292,10 @@ async fn messages_are_read_back_as_they_came() {
             r#"[{"role":"system","content":"Be kind."},{"role":"user","content":"a","name":"ann"},{"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":{"name":"f","arguments":"{ }"}}]},{"role":"tool","tool_call_id":"c1","content":"1"}]"#,
         ),
         (
+            MessageFormat::OpenaiResponses,
+            r#"[{"role":"user","content":"Weather?"},{"type":"function_call","call_id":"c1","name":"weather","arguments":"{}"},{"role":"user","content":[{"type":"input_text","text":"Never mind."}]},{"type":"function_call_output","call_id":"elsewhere","output":"rain"},{"role":"assistant","content":"Well."},{"type":"message","role":"user","content":"And now?"},{"type":"function_call","call_id":"c2","name":"weather","arguments":"{}"}]"#,
+        ),
+        (
             MessageFormat::Anthropic,
             r#"[{"role":"user","content":"a"},{"role":"assistant","content":[{"type":"tool_use","id":"t1","name":"f","input":{"b":1.0}}]},{"role":"user","content":[{"type":"tool_result","tool_use_id":"t1","content":"1"},{"type":"text","text":"go on"}]}]"#,
         ),
@@ -307,6 +311,7 @@ async fn messages_are_read_back_as_they_came() {
         client.append(request).await.expect("appended");
         let request = GetHistoryRequest {
             session_id: session,
+            scope: HistoryScope::Longest.into(),
             format: format.into(),
             last: 20,
             ..GetHistoryRequest::default()

@@ -156,7 +156,10 @@ impl Turn {
 
     /// The tool uses and tool results in it, in order.
     pub fn links(&self) -> Links {
-        let mut links = Links::default();
+        let mut links = Links {
+            takes_orphans: self.format == Some(MessageFormat::OpenAiResponses),
+            ..Links::default()
+        };
         for part in &self.parts {
             match &part.kind {
                 PartKind::ToolUse { id, .. } => links.uses.push(id.as_str().into()),
@@ -289,6 +292,9 @@ pub struct Links {
     pub uses: Vec<Box<str>>,
     /// Ids of the calls it answers.
     pub results: Vec<Box<str>>,
+    /// True where a result may answer a call that nobody knows: lists of OpenAI's items have such.
+    /// It leaves the history at once, as one that comes too late.
+    pub takes_orphans: bool,
 }
 
 impl Links {

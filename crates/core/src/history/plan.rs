@@ -64,7 +64,7 @@ fn match_results(
             if target.is_none() {
                 let late = arrived_late.entry(id).or_default();
                 *late += 1;
-                if !history.has_departed(id, *late) {
+                if !record.takes_orphans && !history.has_departed(id, *late) {
                     return Err(unknown(index, id));
                 }
             }

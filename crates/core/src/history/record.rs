@@ -25,6 +25,8 @@ pub struct TurnRecord {
     pub pinned: bool,
     /// True when it belongs to a unit with a pinned turn, and so never leaves.
     pub(super) held: bool,
+    /// True when it may answer a call that nobody knows.
+    pub(super) takes_orphans: bool,
     ties: Option<Box<Ties>>,
 }
 
@@ -55,6 +57,7 @@ impl TurnRecord {
             role: turn.role,
             pinned: turn.pinned,
             held: false,
+            takes_orphans: turn.links.takes_orphans,
             ties,
         }
     }

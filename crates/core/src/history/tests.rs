@@ -1,7 +1,7 @@
 //! Histories on paper: a word is a turn, and what is kept is a list of seqs.
 //!
 //! `u` user, `a` assistant, `s` system; `a+x` calls the tool with id `x`, `t-x` brings
-//! its result, `u-x` brings it in a user turn; `!` pins.
+//! its result, `u-x` brings it in a user turn; `!` pins, and `?` may answer what nobody called.
 
 use std::collections::BTreeSet;
 
@@ -30,6 +30,7 @@ fn turn(word: &str) -> NewTurn {
             '-' => links
                 .results
                 .extend(ids.next().map(|id| id.to_string().into())),
+            '?' => links.takes_orphans = true,
             _ => pinned = true,
         }
     }
@@ -115,6 +116,20 @@ fn keeps_the_newest_whole_units_and_the_anchor() {
             "{appends:?}"
         );
     }
+}
+
+#[test]
+fn a_result_that_may_answer_nothing_leaves_at_once() {
+    let (mut history, mut last_seq) = (History::default(), 0);
+    for (words, left, kept) in [
+        ("u t-z? a+x t-x?", 1, &[1, 3, 4][..]),
+        ("t-x?", 1, &[1, 3, 4]),
+        ("a", 0, &[1, 3, 4, 6]),
+    ] {
+        let dropped = append(&mut history, &mut last_seq, words, &caps(9)).unwrap();
+        assert_eq!((dropped, &*seqs(&history)), (left, kept), "{words}");
+    }
+    append(&mut history, &mut last_seq, "t-z!?", &caps(9)).unwrap_err();
 }
 
 #[test]
@@ -376,6 +391,7 @@ fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<st
     let links = Links {
         uses,
         results: results.clone(),
+        takes_orphans: false,
     };
     let NewTurn {
         body, timestamp, ..
