@@ -31,6 +31,8 @@ pub(super) struct Target {
     pub(super) tokens: u64,
     /// Turns of the tail.
     pub(super) turns: u64,
+    /// The same where the exchange under way is all of it.
+    pub(super) exchange_turns: u64,
     /// Encoded bytes of those turns.
     pub(super) bytes: u64,
 }
@@ -126,6 +128,7 @@ fn target(ask: &Ask<'_>) -> Target {
             Policy::HeadTail { turns: asked } if asked > 0 => turns.min(of_cap(asked as usize)),
             _ => turns,
         },
+        exchange_turns: turns,
         bytes: of_cap(ask.limits.max_history_bytes),
     }
 }
@@ -242,8 +245,12 @@ impl<'a> Maker<'a> {
         let exchange_seq = self.exchange_seq();
         let mut is_inside = true;
         while let Some(start) = starts.next() {
-            let has_place = starts.turns <= target.turns && starts.bytes <= target.bytes;
             let is_first = std::mem::replace(&mut is_inside, start.seq > exchange_seq);
+            let turns_max = match is_first {
+                true => target.exchange_turns,
+                false => target.turns,
+            };
+            let has_place = starts.turns <= turns_max && starts.bytes <= target.bytes;
             if is_first && has_place {
                 current = Some(start);
                 if is_inside {
@@ -355,9 +362,14 @@ impl<'a> Maker<'a> {
                 .anchor()
                 .is_none_or(|anchor| anchor.seq != request.seq)
         {
-            // There is no room even for an excerpt of it beside the turn that is said now.
-            self.forget_request();
-            self.leave_steps(enough);
+            let before = self.made.excerpt.clone();
+            let shortened = self.shorten_anchor();
+            if shortened.is_err() || self.tokens() > self.ask.budget {
+                // There is no room even for an excerpt of it beside the turn that is said now.
+                self.made.excerpt = before;
+                self.forget_request();
+                self.leave_steps(enough);
+            }
         }
     }
 
@@ -420,15 +432,24 @@ impl<'a> Maker<'a> {
 
     /// The cut, with an excerpt of the anchor where that is what it takes to fit.
     fn fit(mut self) -> Result<Cut, CoreError> {
-        let budget = self.ask.budget;
-        if self.tokens() <= budget {
-            return Ok(self.made);
+        if self.tokens() > self.ask.budget {
+            self.shorten_anchor()?;
         }
+        let total = self.tokens();
+        match total <= self.ask.budget {
+            true => Ok(self.made),
+            false => Err(self.too_large(total)),
+        }
+    }
+
+    /// Shows as much of the anchor as there is room for.
+    fn shorten_anchor(&mut self) -> Result<(), CoreError> {
+        let budget = self.ask.budget;
         self.made.excerpt = None;
         let all = self.composer.compose(&self.made);
         let total = self.ask.fixed + all.tokens;
         if total <= budget {
-            return Ok(self.made);
+            return Ok(());
         }
         let view = self.composer.view;
         let is_shown = |anchor: &&TurnRecord| {
@@ -448,9 +469,8 @@ impl<'a> Maker<'a> {
         let wanted = left.clamp(EXCERPT_TOKENS_MIN, room);
         self.made.excerpt = excerpt(anchor, tokens, wanted, self.ask)
             .or_else(|| excerpt(anchor, tokens, room, self.ask));
-        let total = self.tokens();
-        match total <= budget && self.made.excerpt.is_some() {
-            true => Ok(self.made),
+        match self.made.excerpt.is_some() {
+            true => Ok(()),
             false => Err(self.too_large(total)),
         }
     }

@@ -256,7 +256,7 @@ fn cut_now<'a>(
     ask: &Ask<'_>,
 ) -> Result<Decided<'a>, CoreError> {
     if cut.summary == number(newest.block) {
-        return choose::cut(&now, cut, ask).map(|cut| Decided::anew(now, cut));
+        return cut_from(now, cut, ask);
     }
     // The prefix breaks in any case. Results in other words take less away than a summary does.
     if is_large && let Some(made) = choose::reword(&now, cut, ask.floor(), ask) {
@@ -274,7 +274,22 @@ fn cut_now<'a>(
     if is_small && holds(newest.view, &fresh.cut, &fresh.composed, ask) {
         return Ok(fresh);
     }
-    choose::cut(&newest, &fresh.cut, ask).map(|cut| Decided::anew(newest, cut))
+    cut_from(newest, &fresh.cut, ask)
+}
+
+/// Makes a cut of a window that was decided to be `from`, or where that leaves no room for the
+/// current turn, of one of which nothing was decided.
+fn cut_from<'a>(
+    composer: Composer<'a>,
+    from: &Cut,
+    ask: &Ask<'_>,
+) -> Result<Decided<'a>, CoreError> {
+    let made = choose::cut(&composer, from, ask);
+    let made = made.or_else(|refused| {
+        let fresh = block::fresh(&composer);
+        choose::cut(&composer, &fresh, ask).map_err(|_| refused)
+    });
+    made.map(|cut| Decided::anew(composer, cut))
 }
 
 /// Finds out what the next cut can do, once for a twentieth of the budget.

@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::CoreError;
-use crate::turn::MediaSource;
+use crate::turn::{MediaSource, Part};
 
 /// One step of a conversation.
 #[derive(Clone, Debug)]
@@ -378,10 +378,14 @@ fn check_exchange(
     let stays: u64 = stays
         .map(|record| weigh(&open(&record.content).expect("a turn")))
         .sum();
-    // A turn that answers several others stands in the window several times.
+    // A turn that answers several others stands in the window several times, and so does one that
+    // says something beside what it answers: both times with all its tokens.
     let is_split = view.tail_from(request.seq).any(|record| {
         let calls = record.answers();
+        let says_more = |part: &Part| !matches!(part.kind, PartKind::ToolResult { .. });
+        let turn = open(&record.content).expect("a turn");
         calls.iter().any(|call| *call != calls[0])
+            || !calls.is_empty() && turn.parts.iter().any(says_more)
     });
     if budget > stays + 400 && !is_split {
         prop_assert!(
