@@ -60,6 +60,8 @@ struct Entry {
     key: CutKey,
     cut: Cut,
     sent: Option<Sent>,
+    /// The newest summary when that was built, whether there was room to show it or not.
+    newest: u32,
     /// The front of that window, where the next one can go on from it.
     kept: Option<Kept>,
     /// Tokens of the last window as counted, until what it was charged is known.
@@ -76,6 +78,7 @@ impl Windows {
             key: saved.key,
             cut: saved.cut,
             sent: None,
+            newest: 0,
             kept: None,
             uncharged: None,
             charged: None,
@@ -392,6 +395,7 @@ impl Windows {
                 last_seq,
                 fixed_digest: ask.fixed_digest,
             }),
+            newest: self.newest,
             kept,
             uncharged: Some(window.counted.saturating_add_signed(-ask.learnt)),
             charged,
@@ -405,7 +409,7 @@ impl Windows {
     fn lasts(&self, entry: &Entry) -> bool {
         let is_behind = entry.cut.summary < self.newest;
         // What a restart does not know shows the newest summary at once.
-        let is_due = is_behind && self.newest <= self.due;
+        let is_due = is_behind && self.newest <= self.due && entry.newest < self.newest;
         let says_something = !entry.cut.is_whole() || is_behind;
         says_something && !is_due && !matches!(entry.key.policy, Policy::SlidingWindow { .. })
     }
