@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { create, isMessage } from "@bufbuild/protobuf";
 import type { DescMessage, Message, MessageShape } from "@bufbuild/protobuf";
-import { createClient } from "@connectrpc/connect";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import type { Client as ClientOf, Interceptor, Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
@@ -104,12 +104,17 @@ export function connect(options: Options = {}): Client {
     readMaxBytes: MESSAGE_BYTES_MAX,
     writeMaxBytes: MESSAGE_BYTES_MAX,
   });
+  let isClosed = false;
   const transport = retrying(grpc, {
     key: options.key ?? env.MEMOIRD_KEY ?? "",
     timeoutMs: options.timeoutMs ?? TIMEOUT_MS,
     idempotent: options.idempotent ?? true,
+    isClosed: () => isClosed,
   });
-  const close = async () => sessionManager.abort();
+  const close = async () => {
+    isClosed = true;
+    sessionManager.abort();
+  };
   return {
     ...createClient(SessionService, transport),
     ...createClient(MemoryService, transport),
@@ -141,6 +146,7 @@ interface Rules {
   key: string;
   timeoutMs: number;
   idempotent: boolean;
+  isClosed: () => boolean;
 }
 
 /**
@@ -150,6 +156,12 @@ interface Rules {
  * after the time limit, and the daemon has to be told what is left of it at each try.
  */
 function retrying(inner: Transport, rules: Rules): Transport {
+  const isWanted = (signal: AbortSignal | undefined) => !signal?.aborted && !rules.isClosed();
+  const checkOpen = () => {
+    if (rules.isClosed()) {
+      throw new ConnectError("this client is closed", Code.Canceled);
+    }
+  };
   return {
     async unary(method, signal, timeoutMs, header, input, contextValues) {
       const request = prepared(create(method.input, input), rules.idempotent);
@@ -161,10 +173,11 @@ function retrying(inner: Transport, rules: Rules): Transport {
       let next = FIRST_PAUSE_MS;
       for (;;) {
         try {
+          checkOpen();
           const tryMs = ends === Infinity ? 0 : left();
           return await inner.unary(method, signal, tryMs, headers, request, contextValues);
         } catch (failure) {
-          const error = errorOf(failure, method.name, !signal?.aborted);
+          const error = errorOf(failure, method.name, isWanted(signal));
           let pause = error.retryAfter === undefined ? undefined : error.retryAfter * 1000;
           if (pause === undefined && error instanceof Unavailable) {
             pause = next * (0.5 + Math.random());
@@ -173,7 +186,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
           // A refusal for want of room did nothing; whatever else is refused may be under way.
           const isSafe = isRepeatable || error instanceof ResourceExhausted;
           const isHopeless = error instanceof Conflict || error instanceof DeadlineExceeded;
-          if (pause === undefined || isHopeless || !isSafe || pause >= left() || signal?.aborted) {
+          if (pause === undefined || isHopeless || !isSafe || pause >= left() || !isWanted(signal)) {
             throw error;
           }
           // An aborted pause leads to a try that says so.
@@ -184,9 +197,13 @@ function retrying(inner: Transport, rules: Rules): Transport {
     async stream(method, signal, timeoutMs, header, input, contextValues) {
       const headers = headersOf(header, rules.key);
       const thrown = (failure: unknown) => {
-        throw errorOf(failure, method.name, !signal?.aborted);
+        throw errorOf(failure, method.name, isWanted(signal));
       };
-      const answer = await inner.stream(method, signal, timeoutMs, headers, input, contextValues).catch(thrown);
+      const begin = async () => {
+        checkOpen();
+        return inner.stream(method, signal, timeoutMs, headers, input, contextValues);
+      };
+      const answer = await begin().catch(thrown);
       async function* messages() {
         try {
           yield* answer.message;

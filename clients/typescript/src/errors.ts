@@ -73,7 +73,7 @@ export class JournalFull extends ResourceExhausted {}
 export class Unavailable extends MemoirdError {}
 /** The call took longer than its time limit; it may have been done. */
 export class DeadlineExceeded extends MemoirdError {}
-/** The caller's signal ended the call; it may have been done. */
+/** The caller's signal, or `close`, ended the call; it may have been done. */
 export class Canceled extends MemoirdError {}
 /** The daemon does not know the key, or wants one. */
 export class Unauthenticated extends MemoirdError {}
@@ -119,13 +119,13 @@ const REASONS: ReadonlyMap<string, Kind> = new Map<string, Kind>([
   ["JOURNAL_FULL", JournalFull],
 ]);
 
-/** The error for a failed call; `wanted` is false where the caller itself ended it. */
-export function errorOf(failure: unknown, call: string, wanted: boolean): MemoirdError {
+/** The error for a failed call; `isWanted` is false where the caller itself ended it. */
+export function errorOf(failure: unknown, call: string, isWanted: boolean): MemoirdError {
   const cause = ConnectError.from(failure);
   const info = cause.findDetails(ErrorInfoSchema)[0];
   const delay = cause.findDetails(RetryInfoSchema)[0]?.retryDelay;
   const reason = info?.reason ?? "";
-  const code = wanted && isLost(cause) ? Code.Unavailable : cause.code;
+  const code = isWanted && isLost(cause) ? Code.Unavailable : cause.code;
   let message = cause.rawMessage || Code[code];
   if (code === Code.Unimplemented && !reason) {
     message = `this daemon has no call ${call}: it is older than this client; update it`;

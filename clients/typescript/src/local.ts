@@ -21,6 +21,8 @@ export interface LocalOptions {
   config?: string | undefined;
   /** Where it keeps its data; unset: in a directory that goes with it. */
   dataDir?: string | undefined;
+  /** The key of a tenant that `config` names; unset: none, whatever `MEMOIRD_KEY` says. */
+  key?: string | undefined;
   /** The program; unset: `MEMOIRD_BIN`, or `memoird` on `PATH`. */
   binary?: string | undefined;
 }
@@ -51,7 +53,7 @@ export async function local(options: LocalOptions = {}): Promise<Client> {
     await rm(scratch, { recursive: true, force: true });
   };
   try {
-    const client = connect({ addr: await address(daemon, data, log) });
+    const client = connect({ addr: await address(daemon, data, log), key: options.key ?? "" });
     const close = async () => {
       await client.close();
       await stop();

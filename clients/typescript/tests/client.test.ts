@@ -11,6 +11,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { pipeline } from "node:stream";
 import { after, before, describe, test } from "node:test";
+import { setImmediate } from "node:timers/promises";
 import { createServer as createTlsServer } from "node:tls";
 
 import { create, toBinary } from "@bufbuild/protobuf";
@@ -237,14 +238,19 @@ describe("where a daemon is", () => {
     writeFileSync(file, key, { mode: 0o600 });
     await using daemon = await memoird.local({
       config: `tenants: [{ id: acme, keys: [{ file: ${JSON.stringify(file)} }] }]\n`,
+      key,
     });
-    const turns = [memoird.user("hi")];
+    const append = { sessionId: "keyed", turns: [memoird.user("hi")] };
+    assert.equal((await daemon.append(append)).lastSeq, 1n);
     await using wrong = memoird.connect({ addr: daemon.addr, key: "wrong" });
-    await assert.rejects(wrong.append({ sessionId: "keyed", turns }), errors.Unauthenticated);
+    await assert.rejects(wrong.append(append), errors.Unauthenticated);
     process.env.MEMOIRD_KEY = key;
     try {
       await using right = memoird.connect({ addr: daemon.addr });
-      assert.equal((await right.append({ sessionId: "keyed", turns })).lastSeq, 1n);
+      assert.equal((await right.append(append)).lastSeq, 2n);
+      // A daemon of one's own wants no key.
+      await using keyless = await memoird.local();
+      assert.equal((await keyless.append(append)).lastSeq, 1n);
     } finally {
       delete process.env.MEMOIRD_KEY;
     }
@@ -266,6 +272,7 @@ async function scripted(
   const server = createServer();
   server.on("connection", (socket: Socket) => {
     sockets.add(socket);
+    socket.on("close", () => sockets.delete(socket));
   });
   server.on("stream", (stream, headers) => {
     seen.push(headers as Record<string, string>);
@@ -314,6 +321,17 @@ function hangUp(stream: ServerHttp2Stream): void {
   stream.session!.destroy();
 }
 
+/** Breaks the connection as a machine does that is gone. */
+function reset(stream: ServerHttp2Stream): void {
+  stream.session!.socket.resetAndDestroy();
+}
+
+/** Breaks it in the midst of an answer. */
+function halve(stream: ServerHttp2Stream): void {
+  stream.respond({ ":status": 200, "content-type": "application/grpc" });
+  stream.write(Buffer.from([0, 0, 0]), () => reset(stream));
+}
+
 function answer(message = new Uint8Array()): (stream: ServerHttp2Stream) => void {
   const head = Buffer.alloc(5);
   head.writeUInt32BE(message.length, 1);
@@ -357,7 +375,7 @@ describe("what is tried again", () => {
       (other) => other.remember({ subject: "ann", content: "tea" }),
     ];
     for (const call of calls) {
-      for (const failure of [refuse(14), hangUp]) {
+      for (const failure of [refuse(14), hangUp, reset, halve]) {
         await scripted([failure, answer()], async ({ addr, seen }) => {
           await using other = memoird.connect({ addr });
           await assert.rejects(call(other), errors.Unavailable);
@@ -431,6 +449,22 @@ describe("what is tried again", () => {
         assert.match(error.message, /no call GetErasure: it is older/);
         return true;
       });
+    });
+  });
+
+  test("nothing once the client is closed", async () => {
+    await scripted([refuse(14, "STARTING", 300), () => undefined], async ({ addr, seen }) => {
+      const other = memoird.connect({ addr });
+      const calls = [1, 2].map(() => other.getSession({ sessionId: "chat" }));
+      const ended = calls.map((call) => assert.rejects(call, errors.Canceled));
+      while (seen.length < 2) {
+        await setImmediate();
+      }
+      await other.close();
+      await Promise.all(ended);
+      await assert.rejects(other.getSession({ sessionId: "chat" }), errors.Canceled);
+      await assert.rejects(other.watchEvents({})[Symbol.asyncIterator]().next(), errors.Canceled);
+      assert.equal(seen.length, 2);
     });
   });
 
