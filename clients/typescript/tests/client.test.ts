@@ -495,16 +495,19 @@ test("what is generated is fresh", () => {
   }
 });
 
-test("the example of the README", async () => {
+test("the examples of the README", async () => {
   const readme = readFileSync(join(ROOT, "README.md"), "utf8");
-  const [, code] = /```ts\n(.*?)```/s.exec(readme)!;
+  const examples = [...readme.matchAll(/```ts\n(.*?)```/gs)];
+  assert.equal(examples.length, 2);
   // Inside the package its name means itself.
   const folder = mkdtempSync(join(ROOT, "dist/readme-"));
   try {
-    writeFileSync(join(folder, "readme.mjs"), code!);
     const env = { ...process.env, MEMOIRD_ADDR: client.addr };
-    const said = execFileSync(process.execPath, [join(folder, "readme.mjs")], { env, encoding: "utf8" });
-    assert.match(said, /Where is my parcel\?/);
+    for (const [, code] of examples) {
+      writeFileSync(join(folder, "readme.mjs"), code!);
+      const said = execFileSync(process.execPath, [join(folder, "readme.mjs")], { env, encoding: "utf8" });
+      assert.match(said, /Where is my parcel\?/);
+    }
   } finally {
     rmSync(folder, { recursive: true });
   }
