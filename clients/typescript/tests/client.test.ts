@@ -17,7 +17,8 @@ import { createServer as createTlsServer } from "node:tls";
 import { create, toBinary } from "@bufbuild/protobuf";
 import { anyPack, timestampDate, timestampFromDate, AnySchema } from "@bufbuild/protobuf/wkt";
 import * as memoird from "memoird";
-import { AppendRequestSchema, errors, GetSessionResponseSchema, MemoryKind, MessageFormat, RememberOutcome, Role } from "memoird";
+import { AppendRequestSchema, GetSessionResponseSchema } from "memoird";
+import { errors, MemoryKind, MessageFormat, RememberOutcome, Role } from "memoird";
 
 import { ErrorInfoSchema, RetryInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
 
@@ -366,6 +367,38 @@ describe("what is tried again", () => {
       assert.equal(seen[2]!["memoird-session"], "a%20chat%2F%C3%A9%21");
       assert.equal(seen[2]!["authorization"], "Bearer secret");
     });
+  });
+
+  test("an append whose answer was lost, and it is done once", async () => {
+    const connections: Socket[] = [];
+    const relay = createTcpServer((socket) => {
+      if (connections.push(socket) > 1) {
+        toDaemon(socket);
+        return;
+      }
+      // The daemon hears what the client says, and is not heard.
+      const daemon = connectSocket(Number(client.addr.split(":").at(-1)), "127.0.0.1");
+      daemon.resume();
+      pipeline(socket, daemon, () => undefined);
+    });
+    const addr = await listen(relay);
+    try {
+      await using other = memoird.connect({ addr });
+      const answer = other.append({ sessionId: "lost", turns });
+      const isDone = () =>
+        client.getSession({ sessionId: "lost" }).then(
+          () => true,
+          () => false,
+        );
+      while (!(await isDone())) {
+        await setImmediate();
+      }
+      connections[0]!.resetAndDestroy();
+      const { duplicate, lastSeq } = await answer;
+      assert.deepEqual([duplicate, lastSeq, connections.length], [true, 1n, 2]);
+    } finally {
+      relay.close();
+    }
   });
 
   test("nothing that may have been done and is not known again", async () => {
