@@ -28,7 +28,7 @@ export interface OpenAi {
     completions: {
       create(request: { model: string; messages: any[]; tools: any[] }): Promise<{
         model: string;
-        choices: { message: Message }[];
+        choices: { message: object }[];
         usage?: { prompt_tokens: number; completion_tokens: number };
       }>;
     };
@@ -53,7 +53,7 @@ export class Bot {
     for (let step = 0; step < STEPS_MAX; step++) {
       const messages: Message[] = JSON.parse(window.messagesJson);
       const last = messages.at(-1)!;
-      if (last.tool_calls) {
+      if (last.tool_calls?.length) {
         window = await this.say(chat, await Promise.all(last.tool_calls.map((call) => this.run(call))));
       } else if (last.role === "assistant") {
         return last.content ?? "";

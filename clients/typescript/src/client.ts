@@ -64,7 +64,7 @@ export interface Options {
   key?: string | undefined;
   /** Unset: `MEMOIRD_CA`, `MEMOIRD_CERT` and `MEMOIRD_CERT_KEY`. For https only. */
   tls?: Tls | undefined;
-  /** For all tries of a call together; 30,000 where unset. A call may have its own, `timeoutMs`. */
+  /** For all tries of a call together; 30,000 where unset. A call may have its own, `timeoutMs`; streams have only that. */
   timeoutMs?: number | undefined;
   /** Whether each append has a key of its own, and is repeated where its answer was lost; so where unset. */
   idempotent?: boolean | undefined;
