@@ -1,0 +1,105 @@
+/**
+ * A bot on OpenAI's API that answers each message once, whatever fails in between.
+ *
+ * What was said is appended before anything follows from it, and the window's last message says what is
+ * to be done next. So a message that a platform delivers again goes on where its first delivery stopped.
+ */
+
+import { MessageFormat } from "memoird";
+import type { Client, GetContextResponse } from "memoird";
+
+const STEPS_MAX = 8;
+
+/** A message of OpenAI's chat completions, as far as a bot looks into it. */
+export interface Message {
+  role: string;
+  content?: string | null;
+  tool_calls?: ToolCall[];
+}
+
+export interface ToolCall {
+  id: string;
+  function: { name: string; arguments: string };
+}
+
+/** What is called of OpenAI's package. */
+export interface OpenAi {
+  chat: {
+    completions: {
+      create(request: { model: string; messages: any[]; tools: any[] }): Promise<{
+        model: string;
+        choices: { message: object }[];
+        usage?: { prompt_tokens: number; completion_tokens: number };
+      }>;
+    };
+  };
+}
+
+/** Answers the messages of chats. */
+export class Bot {
+  tools: object[] = [];
+  functions: Record<string, (input: any) => string | Promise<string>> = {};
+
+  constructor(
+    private readonly client: Client,
+    private readonly openai: OpenAi,
+    private readonly model: string,
+    private readonly system: string,
+  ) {}
+
+  /** The answer to a message; the same one when it is delivered again. */
+  async answer(chat: string, messageId: string, text: string): Promise<string> {
+    let window = await this.say(chat, [{ role: "user", content: text }], { idempotencyKey: messageId });
+    for (let step = 0; step < STEPS_MAX; step++) {
+      const messages: Message[] = JSON.parse(window.messagesJson);
+      const last = messages.at(-1)!;
+      if (last.tool_calls?.length) {
+        window = await this.say(chat, await Promise.all(last.tool_calls.map((call) => this.run(call))));
+      } else if (last.role === "assistant") {
+        return last.content ?? "";
+      } else {
+        const reply = await this.openai.chat.completions.create({
+          model: this.model,
+          messages,
+          tools: this.tools,
+        });
+        window = await this.say(chat, [reply.choices[0]!.message], {
+          usage: {
+            model: reply.model,
+            inputTokens: BigInt(reply.usage?.prompt_tokens ?? 0),
+            outputTokens: BigInt(reply.usage?.completion_tokens ?? 0),
+          },
+        });
+      }
+    }
+    return "I could not find an end to this.";
+  }
+
+  private say(
+    chat: string,
+    messages: object[],
+    more: {
+      idempotencyKey?: string;
+      usage?: { model: string; inputTokens: bigint; outputTokens: bigint };
+    } = {},
+  ): Promise<GetContextResponse> {
+    return this.client.getContext({
+      sessionId: chat,
+      append: { messagesJson: JSON.stringify(messages), format: MessageFormat.OPENAI, ...more },
+      model: this.model,
+      system: this.system,
+      toolsJson: JSON.stringify(this.tools),
+      format: MessageFormat.OPENAI,
+    });
+  }
+
+  private async run(call: ToolCall): Promise<object> {
+    let content: string;
+    try {
+      content = await this.functions[call.function.name]!(JSON.parse(call.function.arguments));
+    } catch (problem) {
+      content = `Error: ${problem instanceof Error ? problem.message : problem}`;
+    }
+    return { role: "tool", tool_call_id: call.id, content };
+  }
+}

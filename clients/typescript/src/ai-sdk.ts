@@ -1,0 +1,265 @@
+/**
+ * The memory of Vercel's AI SDK: `saveChat` and `loadChat` of its UI messages.
+ *
+ * What a model reads of a message (texts, reasoning, files, calls of tools and their results) is in the parts of
+ * turns, where memoird sees it. The rest of the message is in the metadata of its turns.
+ */
+
+import { isDeepStrictEqual } from "node:util";
+
+import { create, equals } from "@bufbuild/protobuf";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import type { Client } from "./client.js";
+import { GenerationNotFound } from "./errors.js";
+import { PartSchema, Role, TurnSchema } from "./gen/memoird/v1/common_pb.js";
+import type { Media, Part, Turn } from "./gen/memoird/v1/common_pb.js";
+import { HistoryScope } from "./gen/memoird/v1/session_pb.js";
+
+/** A `UIMessage` of the AI SDK, whatever its own types are. */
+export interface UiMessage {
+  id: string;
+  role: "system" | "user" | "assistant";
+  metadata?: unknown;
+  parts: { type: string }[];
+}
+
+// The id of the message that a turn is of, and the message without what the turns say.
+const ID = "ai-sdk.id";
+const REST = "ai-sdk.message";
+// Which fields of a part are in the turns, as texts or as JSON.
+const FILLED = "memoird";
+const APPEND_TURNS_MAX = 256;
+
+type Fields = Record<string, unknown>;
+type Filled = Record<string, "text" | "json">;
+
+/** The messages of a chat, as they were saved in the newest life of its session, ended ones too; none without any. */
+export async function loadChat<M extends UiMessage>(client: Client, chatId: string): Promise<M[]> {
+  return messagesOf<M>((await stored(client, chatId)).turns);
+}
+
+/**
+ * Makes these the messages of a chat. What is new is appended. Where what was saved before is changed or left out,
+ * the session is reset first, and so has no summary and no state afterwards.
+ *
+ * Throws `errors.StaleSeq` or `errors.StaleGeneration` where another call saved meanwhile.
+ */
+export async function saveChat(client: Client, chatId: string, messages: readonly UiMessage[]): Promise<void> {
+  // As they come back: without what JSON does not have.
+  const wanted = JSON.parse(JSON.stringify(messages)) as UiMessage[];
+  const chat = await stored(client, chatId);
+  // A life that ended is not gone on with.
+  const before = chat.generation ? chat.turns : [];
+  let turns = wanted.flatMap(turnsOf);
+  let { lastSeq, generation } = chat;
+  if (continues(turns, wanted, before)) {
+    turns = turns.slice(before.length);
+    const first = turns[0];
+    const ongoing = wanted.find((message) => message.id === first?.metadata[ID]);
+    if (first && ongoing) {
+      first.metadata[REST] = turnsOf(ongoing)[0]!.metadata[REST]!;
+    }
+  } else {
+    const { session } = await client.resetSession({ sessionId: chatId });
+    lastSeq = session!.lastSeq;
+    generation = session!.generation;
+  }
+  for (let at = 0; at < turns.length; at += APPEND_TURNS_MAX) {
+    const answer = await client.append({
+      sessionId: chatId,
+      turns: turns.slice(at, at + APPEND_TURNS_MAX),
+      expectedSeq: lastSeq,
+      expectedGeneration: generation,
+    });
+    lastSeq = answer.lastSeq;
+    generation = answer.session!.generation;
+  }
+}
+
+/** What is saved of a chat, and where its session is; of one that has ended, without a generation. */
+async function stored(client: Client, chatId: string) {
+  const turns: Turn[] = [];
+  let [afterSeq, lastSeq, generation] = [0n, 0n, ""];
+  try {
+    do {
+      const page = await client.getHistory({
+        sessionId: chatId,
+        generation,
+        scope: HistoryScope.LONGEST,
+        afterSeq,
+      });
+      turns.push(...page.turns.filter((turn) => ID in turn.metadata));
+      lastSeq = page.session?.lastSeq ?? lastSeq;
+      generation = page.session?.generation ?? generation;
+      afterSeq = page.nextAfterSeq;
+    } while (afterSeq);
+  } catch (error) {
+    if (!(error instanceof GenerationNotFound)) {
+      throw error;
+    }
+  }
+  return { turns, lastSeq, generation };
+}
+
+/** Whether the turns begin with those that are stored, and the messages with theirs. */
+function continues(turns: Turn[], messages: UiMessage[], before: Turn[]): boolean {
+  const isSame = before.every((old, at) => {
+    const turn = turns[at];
+    return (
+      turn?.role === old.role &&
+      turn.metadata[ID] === old.metadata[ID] &&
+      turn.parts.length === old.parts.length &&
+      turn.parts.every((part, index) => equals(PartSchema, part, old.parts[index]!))
+    );
+  });
+  const known = messagesOf(before);
+  // The last one may go on: its other turns bring what else is new of it.
+  const ongoing = turns[before.length]?.metadata[ID];
+  return isSame && known.every((old, at) => old.id === ongoing || isDeepStrictEqual(old, messages[at]));
+}
+
+function turnsOf(message: UiMessage): Turn[] {
+  const role = { system: Role.SYSTEM, user: Role.USER, assistant: Role.ASSISTANT }[message.role];
+  const metadata = { [ID]: message.id };
+  const turns: Turn[] = [];
+  let step: Said[] = [];
+  const endStep = () => {
+    const parts = step.flatMap((said) => said.part ?? []);
+    const results = step.flatMap((said) => said.result ?? []);
+    // A turn has a part, and a message a turn.
+    if (parts.length || (!turns.length && step.length === message.parts.length)) {
+      const some = parts.length ? parts : [partOf({ case: "text", value: "" })];
+      turns.push(create(TurnSchema, { role, parts: some, metadata: { ...metadata } }));
+    }
+    if (results.length) {
+      turns.push(create(TurnSchema, { role: Role.TOOL, parts: results, metadata: { ...metadata } }));
+    }
+    step = [];
+  };
+  const rest = message.parts.map((given) => {
+    const said = saidIn(given as Fields);
+    if (given.type === "step-start" && turns.length + step.length) {
+      endStep();
+    }
+    step.push(said);
+    const fields = Object.fromEntries(Object.entries(given).filter(([name]) => !(name in said.filled)));
+    return said.part ? { ...fields, [FILLED]: said.filled } : fields;
+  });
+  endStep();
+  turns[0]!.metadata[REST] = JSON.stringify({ ...message, parts: rest });
+  return turns;
+}
+
+/** What a model reads of a part of a message, and which of its fields say that. */
+interface Said {
+  part?: Part;
+  result?: Part;
+  filled: Filled;
+}
+
+function saidIn(given: Fields): Said {
+  const text = (name: string) => String(given[name] ?? "");
+  if (given.type === "text") {
+    return { part: partOf({ case: "text", value: text("text") }), filled: { text: "text" } };
+  }
+  if (given.type === "reasoning") {
+    return { part: partOf({ case: "thinking", value: { text: text("text") } }), filled: { text: "text" } };
+  }
+  if (given.type === "file") {
+    const mediaType = text("mediaType");
+    const source = sourceOf(text("url"), mediaType);
+    return { part: partOf({ case: "media", value: { mediaType, source } }), filled: { url: "text" } };
+  }
+  if (typeof given.toolCallId !== "string") {
+    return { filled: {} };
+  }
+  const id = given.toolCallId;
+  const name = given.type === "dynamic-tool" ? text("toolName") : text("type").replace(/^tool-/, "");
+  const inputJson = JSON.stringify(given.input ?? {});
+  const said: Said = {
+    part: partOf({ case: "toolUse", value: { id, name, inputJson } }),
+    filled: given.input == null ? {} : { input: "json" },
+  };
+  if (given.state === "output-available" && given.output !== undefined) {
+    const isText = typeof given.output === "string";
+    const content = isText ? text("output") : JSON.stringify(given.output);
+    said.result = partOf({ case: "toolResult", value: { toolUseId: id, content } });
+    said.filled.output = isText ? "text" : "json";
+  } else if (given.state === "output-error") {
+    const value = { toolUseId: id, content: text("errorText"), isError: true };
+    said.result = partOf({ case: "toolResult", value });
+    said.filled.errorText = "text";
+  }
+  return said;
+}
+
+function partOf(part: NonNullable<MessageInitShape<typeof PartSchema>["part"]>): Part {
+  return create(PartSchema, { part });
+}
+
+function sourceOf(url: string, mediaType: string): Media["source"] {
+  const head = `data:${mediaType};base64,`;
+  const value = url.startsWith(head) ? Buffer.from(url.slice(head.length), "base64") : undefined;
+  const isWhole = value && head + value.toString("base64") === url;
+  return isWhole ? { case: "data", value: new Uint8Array(value) } : { case: "uri", value: url };
+}
+
+function messagesOf<M extends UiMessage>(turns: Turn[]): M[] {
+  const messages = new Map<string, { rest: string; parts: Part[] }>();
+  for (const turn of turns) {
+    const id = turn.metadata[ID]!;
+    const message = messages.get(id) ?? { rest: "", parts: [] };
+    // Of a message that went on, the newest one holds.
+    message.rest = turn.metadata[REST] ?? message.rest;
+    message.parts.push(...turn.parts);
+    messages.set(id, message);
+  }
+  // One whose first turn is not kept any more is none.
+  const whole = [...messages.values()].filter(({ rest }) => rest);
+  return whole.map(({ rest, parts }) => {
+    const message = JSON.parse(rest) as UiMessage;
+    const results = parts.filter(({ part }) => part.case === "toolResult");
+    const said = parts.filter(({ part }) => part.case !== "toolResult");
+    const fill = (fields: Fields) => fillIn(fields, said, results);
+    return { ...message, parts: message.parts.map((part) => fill(part as Fields)) } as M;
+  });
+}
+
+/** A part of a message as it was; takes what it said from the front of `said`. */
+function fillIn({ [FILLED]: filled, ...fields }: Fields, said: Part[], results: Part[]): Fields {
+  if (!filled) {
+    return fields;
+  }
+  const part = said.shift()?.part;
+  const result = results.find(
+    ({ part }) => part.case === "toolResult" && part.value.toolUseId === fields.toolCallId,
+  )?.part;
+  for (const [name, as] of Object.entries(filled as Filled)) {
+    const from = name === "output" || name === "errorText" ? result : part;
+    const text = from ? textOf(from) : "";
+    fields[name] = as === "json" ? JSON.parse(text || "null") : text;
+  }
+  return fields;
+}
+
+function textOf(part: Part["part"]): string {
+  switch (part.case) {
+    case "text":
+      return part.value;
+    case "thinking":
+      return part.value.text;
+    case "toolUse":
+      return part.value.inputJson;
+    case "toolResult":
+      return part.value.content;
+    case "media": {
+      const { mediaType, source } = part.value;
+      return source.case === "data"
+        ? `data:${mediaType};base64,${Buffer.from(source.value).toString("base64")}`
+        : (source.value ?? "");
+    }
+    case undefined:
+      return "";
+  }
+}

@@ -1,0 +1,257 @@
+/** The client: cheap to keep, and meant to be kept. */
+
+import { randomUUID } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { connect as connectSocket } from "node:net";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { create, isMessage } from "@bufbuild/protobuf";
+import type { DescMessage, Message, MessageShape } from "@bufbuild/protobuf";
+import { Code, ConnectError, createClient } from "@connectrpc/connect";
+import type { Client as ClientOf, Interceptor, Transport } from "@connectrpc/connect";
+import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import { Conflict, DeadlineExceeded, errorOf, ResourceExhausted, Unavailable } from "./errors.js";
+import { MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
+import type { AppendRequest } from "./gen/memoird/v1/session_pb.js";
+import { AppendRequestSchema, GetContextRequestSchema, SessionService } from "./gen/memoird/v1/session_pb.js";
+
+const ADDR = "http://127.0.0.1:7717";
+const TIMEOUT_MS = 30_000;
+// Until the next try, where the daemon does not say: doubled each time, and diced.
+const FIRST_PAUSE_MS = 50;
+const PAUSE_MS_MAX = 2_000;
+const MESSAGE_BYTES_MAX = 256 << 20;
+// Calls that may be made again when it is not known whether they were done.
+const REPEATABLE: ReadonlySet<unknown> = new Set([
+  SessionService.method.append,
+  SessionService.method.getContext,
+  SessionService.method.getHistory,
+  SessionService.method.getSession,
+  SessionService.method.listSessions,
+  SessionService.method.compactSession,
+  SessionService.method.eraseSession,
+  SessionService.method.eraseSubject,
+  SessionService.method.getErasure,
+  MemoryService.method.remember,
+  MemoryService.method.recall,
+  MemoryService.method.getMemory,
+  MemoryService.method.listMemories,
+  MemoryService.method.forget,
+  MemoryService.method.getManifest,
+  MemoryService.method.commitExtraction,
+  MemoryService.method.importMemories,
+  MemoryService.method.getMemoryStats,
+  MemoryService.method.reindexMemories,
+  MemoryService.method.searchTranscripts,
+]);
+
+/** Certificates, as files in PEM. */
+export interface Tls {
+  /** Who signs the daemon's certificate; unset: whom Node trusts. */
+  ca?: string | undefined;
+  /** This client's own certificate, where the daemon asks for one. */
+  cert?: string | undefined;
+  /** The key of `cert`. */
+  certKey?: string | undefined;
+}
+
+/** Where the daemon is, who calls it, and how patiently. */
+export interface Options {
+  /** `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; unset: `MEMOIRD_ADDR`, or the daemon of this machine. */
+  addr?: string | undefined;
+  /** The tenant's key; unset: `MEMOIRD_KEY`. */
+  key?: string | undefined;
+  /** Unset: `MEMOIRD_CA`, `MEMOIRD_CERT` and `MEMOIRD_CERT_KEY`. For https only. */
+  tls?: Tls | undefined;
+  /** For all tries of a call together; 30,000 where unset. A call may have its own, `timeoutMs`; streams have only that. */
+  timeoutMs?: number | undefined;
+  /** Whether each append has a key of its own, and is repeated where its answer was lost; so where unset. */
+  idempotent?: boolean | undefined;
+  /** Interceptors of Connect: each sees every try of a call. */
+  interceptors?: Interceptor[] | undefined;
+}
+
+/** Every call of sessions and memories. Keep it: it holds one connection. */
+export type Client = ClientOf<typeof SessionService> &
+  ClientOf<typeof MemoryService> & {
+    /** Where the daemon is. */
+    readonly addr: string;
+    /** Ends what is under way, and the connection. */
+    close(): Promise<void>;
+    [Symbol.asyncDispose](): Promise<void>;
+  };
+
+/** A client of a daemon. It connects with the first call. */
+export function connect(options: Options = {}): Client {
+  const env = process.env;
+  const addr = options.addr || env.MEMOIRD_ADDR || ADDR;
+  const { baseUrl, socket } = parse(addr);
+  let nodeOptions = {};
+  if (socket) {
+    nodeOptions = { createConnection: () => connectSocket(socket) };
+  } else if (baseUrl.startsWith("https:")) {
+    const tls = options.tls ?? { ca: env.MEMOIRD_CA, cert: env.MEMOIRD_CERT, certKey: env.MEMOIRD_CERT_KEY };
+    nodeOptions = { ca: read(tls.ca), cert: read(tls.cert), key: read(tls.certKey) };
+  } else if (options.tls) {
+    throw new TypeError(`tls needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);
+  }
+  const sessionManager = new Http2SessionManager(baseUrl, {}, nodeOptions);
+  const grpc = createGrpcTransport({
+    baseUrl,
+    sessionManager,
+    interceptors: options.interceptors ?? [],
+    readMaxBytes: MESSAGE_BYTES_MAX,
+    writeMaxBytes: MESSAGE_BYTES_MAX,
+  });
+  let isClosed = false;
+  const transport = retrying(grpc, {
+    key: options.key ?? env.MEMOIRD_KEY ?? "",
+    timeoutMs: options.timeoutMs ?? TIMEOUT_MS,
+    idempotent: options.idempotent ?? true,
+    isClosed: () => isClosed,
+  });
+  const close = async () => {
+    isClosed = true;
+    sessionManager.abort();
+  };
+  return {
+    ...createClient(SessionService, transport),
+    ...createClient(MemoryService, transport),
+    addr,
+    close,
+    [Symbol.asyncDispose]: close,
+  };
+}
+
+function parse(addr: string): { baseUrl: string; socket?: string } {
+  const socket = /^unix:(?:\/\/)?(?!\/\/)(.+)$/.exec(addr)?.[1];
+  if (socket) {
+    return { baseUrl: "http://localhost", socket };
+  }
+  const baseUrl = /^(\w+:\/|unix:)/.test(addr) ? addr : `http://${addr}`;
+  if (!/^https?:\/\/[^/]/.test(baseUrl) || !URL.canParse(baseUrl)) {
+    throw new TypeError(
+      `${JSON.stringify(addr)} is no address: http://HOST:PORT, https://HOST:PORT or unix:PATH`,
+    );
+  }
+  return { baseUrl: baseUrl.replace(/\/+$/, "") };
+}
+
+function read(file: string | undefined): Buffer | undefined {
+  return file ? readFileSync(file) : undefined;
+}
+
+interface Rules {
+  key: string;
+  timeoutMs: number;
+  idempotent: boolean;
+  isClosed: () => boolean;
+}
+
+/**
+ * Repeats what may be repeated, within one time limit, and throws the errors of this package.
+ *
+ * Not an interceptor: Connect puts an error of its own in the place of what an interceptor throws
+ * after the time limit, and the daemon has to be told what is left of it at each try.
+ */
+function retrying(inner: Transport, rules: Rules): Transport {
+  const isWanted = (signal: AbortSignal | undefined) => !signal?.aborted && !rules.isClosed();
+  const checkOpen = () => {
+    if (rules.isClosed()) {
+      throw new ConnectError("this client is closed", Code.Canceled);
+    }
+  };
+  return {
+    async unary(method, signal, timeoutMs, header, input, contextValues) {
+      const request = prepared(create(method.input, input), rules.idempotent);
+      const headers = headersOf(header, rules.key, request);
+      const limit = timeoutMs ?? rules.timeoutMs;
+      const ends = limit > 0 ? performance.now() + limit : Infinity;
+      const left = () => Math.max(Math.ceil(ends - performance.now()), 1);
+      const isRepeatable = REPEATABLE.has(method) && isKnownAgain(request);
+      let next = FIRST_PAUSE_MS;
+      for (;;) {
+        try {
+          checkOpen();
+          const tryMs = ends === Infinity ? 0 : left();
+          return await inner.unary(method, signal, tryMs, headers, request, contextValues);
+        } catch (failure) {
+          const error = errorOf(failure, method.name, isWanted(signal));
+          let pause = error.retryAfter === undefined ? undefined : error.retryAfter * 1000;
+          if (pause === undefined && error instanceof Unavailable) {
+            pause = next * (0.5 + Math.random());
+            next = Math.min(next * 2, PAUSE_MS_MAX);
+          }
+          // A refusal for want of room did nothing; whatever else is refused may be under way.
+          const isSafe = isRepeatable || error instanceof ResourceExhausted;
+          const isHopeless = error instanceof Conflict || error instanceof DeadlineExceeded;
+          if (pause === undefined || isHopeless || !isSafe || pause >= left() || !isWanted(signal)) {
+            throw error;
+          }
+          // An aborted pause leads to a try that says so.
+          await sleep(pause, undefined, signal && { signal }).catch(() => undefined);
+        }
+      }
+    },
+    async stream(method, signal, timeoutMs, header, input, contextValues) {
+      const headers = headersOf(header, rules.key);
+      const thrown = (failure: unknown) => {
+        throw errorOf(failure, method.name, isWanted(signal));
+      };
+      const begin = async () => {
+        checkOpen();
+        return inner.stream(method, signal, timeoutMs, headers, input, contextValues);
+      };
+      const answer = await begin().catch(thrown);
+      async function* messages() {
+        try {
+          yield* answer.message;
+        } catch (failure) {
+          thrown(failure);
+        }
+      }
+      return { ...answer, message: messages() };
+    },
+  };
+}
+
+/** The request with a key for its append, so that it can be repeated. The caller's own object stays as it is. */
+function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: boolean): MessageShape<I> {
+  const keyed = (append: AppendRequest) => ({
+    ...append,
+    idempotencyKey: append.idempotencyKey || randomUUID(),
+  });
+  const message: Message = request;
+  if (idempotent && isMessage(message, AppendRequestSchema)) {
+    return keyed(message) as Message as MessageShape<I>;
+  }
+  if (idempotent && isMessage(message, GetContextRequestSchema) && message.append) {
+    return { ...message, append: keyed(message.append) } as Message as MessageShape<I>;
+  }
+  return request;
+}
+
+/** Whether the daemon knows the request again when it comes twice, or does not mind. */
+function isKnownAgain(request: Message): boolean {
+  if (isMessage(request, AppendRequestSchema) || isMessage(request, RememberRequestSchema)) {
+    return request.idempotencyKey !== "";
+  }
+  return !isMessage(request, GetContextRequestSchema) || request.append?.idempotencyKey !== "";
+}
+
+function headersOf(given: HeadersInit | undefined, key: string, request?: Message): Headers {
+  const headers = new Headers(given);
+  if (key && !headers.has("authorization")) {
+    headers.set("authorization", `Bearer ${key}`);
+  }
+  if (request && "sessionId" in request && typeof request.sessionId === "string" && request.sessionId) {
+    // For balancers: all calls of a session go to the same daemon. Quoted as other clients do.
+    const quoted = encodeURIComponent(request.sessionId).replace(
+      /[!'()*]/g,
+      (mark) => `%${mark.charCodeAt(0).toString(16).toUpperCase()}`,
+    );
+    headers.set("memoird-session", quoted);
+  }
+  return headers;
+}

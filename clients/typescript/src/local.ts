@@ -1,0 +1,104 @@
+/** A daemon of one's own, for experiments and tests. */
+
+import { spawn } from "node:child_process";
+import type { ChildProcess } from "node:child_process";
+import { once } from "node:events";
+import { accessSync, constants, closeSync, openSync } from "node:fs";
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { delimiter, join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { connect } from "./client.js";
+import type { Client } from "./client.js";
+
+const START_MS_MAX = 30_000;
+const STOP_MS_MAX = 40_000;
+
+/** What a daemon of one's own is started with. */
+export interface LocalOptions {
+  /** More of its YAML file than where it listens and keeps its data. */
+  config?: string | undefined;
+  /** Where it keeps its data; unset: in a directory that goes with it. */
+  dataDir?: string | undefined;
+  /** The key of a tenant that `config` names; unset: none, whatever `MEMOIRD_KEY` says. */
+  key?: string | undefined;
+  /** The program; unset: `MEMOIRD_BIN`, or `memoird` on `PATH`. */
+  binary?: string | undefined;
+}
+
+/**
+ * Starts a daemon on this machine and gives a client of it; `close` stops it. Another client calls it by `addr`.
+ */
+export async function local(options: LocalOptions = {}): Promise<Client> {
+  const program = options.binary || process.env.MEMOIRD_BIN || onPath("memoird");
+  const scratch = await mkdtemp(join(tmpdir(), "memoird-"));
+  const data = options.dataDir ?? join(scratch, "data");
+  const config = join(scratch, "memoird.yaml");
+  const log = join(scratch, "log");
+  await writeFile(config, settings(data) + (options.config ?? ""));
+  const words = openSync(log, "w");
+  const daemon = spawn(program, ["serve", "--config", config], { stdio: ["ignore", words, words] });
+  closeSync(words);
+  const exited = once(daemon, "exit").catch(() => undefined);
+  // Whoever ends without `close` leaves no daemon behind.
+  const kill = () => daemon.kill("SIGKILL");
+  process.once("exit", kill);
+  const stop = async () => {
+    daemon.kill("SIGTERM");
+    const late = setTimeout(kill, STOP_MS_MAX);
+    await exited;
+    clearTimeout(late);
+    process.off("exit", kill);
+    await rm(scratch, { recursive: true, force: true });
+  };
+  try {
+    const client = connect({ addr: await address(daemon, data, log), key: options.key ?? "" });
+    const close = async () => {
+      await client.close();
+      await stop();
+    };
+    return { ...client, close, [Symbol.asyncDispose]: close };
+  } catch (problem) {
+    await stop();
+    throw problem;
+  }
+}
+
+function onPath(name: string): string {
+  for (const folder of (process.env.PATH ?? "").split(delimiter)) {
+    const file = join(folder, name);
+    try {
+      accessSync(file, constants.X_OK);
+      return file;
+    } catch {
+      // Perhaps in the next one.
+    }
+  }
+  throw new Error("there is no memoird on PATH: install it, or name it with MEMOIRD_BIN or binary");
+}
+
+function settings(data: string): string {
+  return (
+    "version: 1\n" +
+    "server: { listen: '127.0.0.1:0', admin_listen: '127.0.0.1:0', allow_without_keys: true }\n" +
+    `data_dir: ${JSON.stringify(data)}\n`
+  );
+}
+
+/** Where it serves, once it does. */
+async function address(daemon: ChildProcess, data: string, log: string): Promise<string> {
+  const ends = performance.now() + START_MS_MAX;
+  let problem: Error | undefined;
+  daemon.once("error", (error) => (problem = error));
+  while (!problem && daemon.exitCode === null && daemon.signalCode === null && performance.now() < ends) {
+    try {
+      const endpoints: unknown = JSON.parse(await readFile(join(data, "endpoints.json"), "utf8"));
+      return (endpoints as { grpc: string }).grpc;
+    } catch {
+      await sleep(5);
+    }
+  }
+  const said = problem?.message ?? (await readFile(log, "utf8")).slice(-2000).trim();
+  throw new Error(`the daemon did not start: ${said}`);
+}

@@ -1,0 +1,37 @@
+/** Turns in one word each. */
+
+import { create } from "@bufbuild/protobuf";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
+import { Role, TurnSchema } from "./gen/memoird/v1/common_pb.js";
+import type { PartSchema, Turn } from "./gen/memoird/v1/common_pb.js";
+
+function turn(role: Role, part: MessageInitShape<typeof PartSchema>["part"]): Turn {
+  return create(TurnSchema, { role, parts: [{ part }] });
+}
+
+/** What the person says. */
+export function user(text: string): Turn {
+  return turn(Role.USER, { case: "text", value: text });
+}
+
+/** What the model says. */
+export function assistant(text: string): Turn {
+  return turn(Role.ASSISTANT, { case: "text", value: text });
+}
+
+/** What the bot's author says. */
+export function system(text: string): Turn {
+  return turn(Role.SYSTEM, { case: "text", value: text });
+}
+
+/** A call of a tool by the model; `input` is the JSON that the model wrote, or a value for it. */
+export function toolUse(id: string, name: string, input: unknown): Turn {
+  const inputJson = typeof input === "string" ? input : JSON.stringify(input);
+  return turn(Role.ASSISTANT, { case: "toolUse", value: { id, name, inputJson } });
+}
+
+/** What a tool answered. */
+export function toolResult(toolUseId: string, content: string, { isError = false } = {}): Turn {
+  return turn(Role.TOOL, { case: "toolResult", value: { toolUseId, content, isError } });
+}

@@ -1,0 +1,153 @@
+/** Chats of the AI SDK, saved as its routes do: all messages, again and again. */
+
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+
+import { convertToModelMessages, validateUIMessages } from "ai";
+import type { UIMessage } from "ai";
+import { errors, local, MessageFormat, user } from "memoird";
+import type { Client } from "memoird";
+import { loadChat, saveChat } from "memoird/ai-sdk";
+
+let client: Client;
+before(async () => {
+  client = await local();
+});
+after(() => client.close());
+
+const QUESTION: UIMessage = {
+  id: "u1",
+  role: "user",
+  metadata: { at: 1_700_000_000 },
+  parts: [
+    { type: "text", text: "Is there a train on this plan?" },
+    { type: "file", mediaType: "image/png", filename: "plan.png", url: "data:image/png;base64,iVBORw0KGgo=" },
+    { type: "file", mediaType: "application/pdf", url: "https://example.com/plan.pdf" },
+  ],
+};
+const ASKING: UIMessage = {
+  id: "a1",
+  role: "assistant",
+  parts: [
+    { type: "step-start" },
+    { type: "reasoning", text: "I must look.", state: "done", providerMetadata: { openai: { id: "rs_1" } } },
+    { type: "text", text: "I look.", state: "done" },
+    { type: "tool-trains", toolCallId: "c1", state: "input-available", input: { to: "Oslo" } },
+    { type: "tool-trains", toolCallId: "c2", state: "input-available", input: { to: "Bergen" } },
+  ],
+};
+const ANSWERED: UIMessage = {
+  ...ASKING,
+  metadata: { tokens: 12 },
+  parts: [
+    ...ASKING.parts.slice(0, 3),
+    {
+      type: "tool-trains",
+      toolCallId: "c1",
+      state: "output-available",
+      input: { to: "Oslo" },
+      output: [{ at: "6:02" }],
+    },
+    {
+      type: "tool-trains",
+      toolCallId: "c2",
+      state: "output-error",
+      input: { to: "Bergen" },
+      errorText: "no such station",
+    },
+    { type: "step-start" },
+    { type: "data-map", id: "d1", data: { zoom: 3 } },
+    { type: "source-url", sourceId: "s1", url: "https://example.com", title: "Trains" },
+    {
+      type: "dynamic-tool",
+      toolName: "note",
+      toolCallId: "c3",
+      state: "output-available",
+      input: "x",
+      output: "noted",
+    },
+    { type: "step-start" },
+    { type: "text", text: "At 6:02.", state: "done" },
+  ],
+};
+const THANKS: UIMessage = { id: "u2", role: "user", parts: [{ type: "text", text: "Thanks" }] };
+const EMPTY: UIMessage = { id: "a2", role: "assistant", parts: [{ type: "step-start" }] };
+
+test("a chat is loaded as it was saved", async () => {
+  assert.deepEqual(await loadChat(client, "chat"), []);
+  const steps = [[QUESTION], [QUESTION, ASKING], [QUESTION, ANSWERED], [QUESTION, ANSWERED, THANKS, EMPTY]];
+  for (const messages of steps) {
+    for (const again of [1, 2]) {
+      await saveChat(client, "chat", messages);
+      assert.deepEqual(await loadChat<UIMessage>(client, "chat"), messages, `time ${again}`);
+    }
+  }
+  const loaded = await loadChat<UIMessage>(client, "chat");
+  await validateUIMessages({ messages: loaded });
+  assert.deepEqual(await convertToModelMessages(loaded), await convertToModelMessages(steps.at(-1)!));
+  const { session } = await client.getSession({ sessionId: "chat" });
+  assert.equal(session!.lastSeq, 8n, "each turn is stored once");
+});
+
+test("memoird gives providers what the messages say, and nothing else of them", async () => {
+  await saveChat(client, "window", [QUESTION, ANSWERED, THANKS]);
+  const { messagesJson } = await client.getContext({ sessionId: "window", format: MessageFormat.OPENAI });
+  const messages: { role: string; tool_calls?: { id: string }[] }[] = JSON.parse(messagesJson);
+  assert.deepEqual(
+    messages.map(({ role }) => role),
+    ["user", "assistant", "tool", "tool", "assistant", "tool", "assistant", "user"],
+  );
+  assert.deepEqual(
+    messages[1]!.tool_calls!.map(({ id }) => id),
+    ["c1", "c2"],
+  );
+  assert.doesNotMatch(messagesJson, /ai-sdk|zoom|1700000000/);
+});
+
+test("what is changed or left out is not there any more", async () => {
+  const other = { ...THANKS, parts: [{ type: "text" as const, text: "And back?" }] };
+  const relabelled = { ...ANSWERED, metadata: { tokens: 13 } };
+  for (const messages of [
+    [QUESTION, ANSWERED, THANKS],
+    [QUESTION, ANSWERED, other],
+    [QUESTION, relabelled, other],
+    [QUESTION],
+    [],
+    [THANKS],
+  ]) {
+    await saveChat(client, "changed", messages);
+    assert.deepEqual(await loadChat(client, "changed"), messages);
+  }
+});
+
+test("a chat outlives its session", async () => {
+  await saveChat(client, "ended", [QUESTION]);
+  await client.endSession({ sessionId: "ended" });
+  assert.deepEqual(await loadChat(client, "ended"), [QUESTION]);
+  await saveChat(client, "ended", [QUESTION, ANSWERED]);
+  assert.deepEqual(await loadChat(client, "ended"), [QUESTION, ANSWERED]);
+  const { turns } = await client.getHistory({ sessionId: "ended" });
+  assert.equal(turns[0]!.seq, 1n, "its next life has all of it");
+});
+
+test("turns of others stay, and are no messages", async () => {
+  await client.append({ sessionId: "shared", turns: [user("from another channel")] });
+  await saveChat(client, "shared", [QUESTION]);
+  assert.deepEqual(await loadChat(client, "shared"), [QUESTION]);
+  assert.equal((await client.getSession({ sessionId: "shared" })).session!.lastSeq, 2n);
+});
+
+test("a long chat, and two that save at once", async () => {
+  const messages = Array.from({ length: 600 }, (_, number): UIMessage => {
+    const parts = [{ type: "text" as const, text: `message ${number}` }];
+    return { id: `m${number}`, role: number % 2 ? "assistant" : "user", parts };
+  });
+  await saveChat(client, "long", messages);
+  assert.deepEqual(await loadChat(client, "long"), messages);
+  const both = await Promise.allSettled(
+    ["x", "y"].map((id) => saveChat(client, "long", [...messages, { ...THANKS, id }])),
+  );
+  const refused = both.filter((one) => one.status === "rejected");
+  assert.ok(refused.length <= 1);
+  refused.forEach((one) => assert.ok(one.reason instanceof errors.StaleSeq));
+});

@@ -1,0 +1,547 @@
+/** The client against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH. */
+
+import assert from "node:assert/strict";
+import { execFileSync } from "node:child_process";
+import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { createServer } from "node:http2";
+import type { ServerHttp2Stream } from "node:http2";
+import { connect as connectSocket, createServer as createTcpServer } from "node:net";
+import type { AddressInfo, Server, Socket } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { pipeline } from "node:stream";
+import { after, before, describe, test } from "node:test";
+import { setImmediate } from "node:timers/promises";
+import { createServer as createTlsServer } from "node:tls";
+
+import { create, toBinary } from "@bufbuild/protobuf";
+import { anyPack, timestampDate, timestampFromDate, AnySchema } from "@bufbuild/protobuf/wkt";
+import * as memoird from "memoird";
+import { AppendRequestSchema, GetSessionResponseSchema } from "memoird";
+import { errors, MemoryKind, MessageFormat, RememberOutcome, Role } from "memoird";
+
+import { ErrorInfoSchema, RetryInfoSchema } from "../src/gen/google/rpc/error_details_pb.js";
+
+let client: memoird.Client;
+before(async () => {
+  client = await memoird.local();
+});
+after(() => client.close());
+
+async function listen(server: Server): Promise<string> {
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+}
+
+/** A directory for one test. */
+function temporary(name: string): string {
+  const folder = mkdtempSync(join(tmpdir(), `memoird-${name}-`));
+  after(() => rmSync(folder, { recursive: true }));
+  return folder;
+}
+
+function toDaemon(socket: Socket): void {
+  const daemon = connectSocket(Number(client.addr.split(":").at(-1)), "127.0.0.1");
+  // Whichever end goes takes the other with it.
+  pipeline(socket, daemon, socket, () => undefined);
+}
+
+describe("calls", () => {
+  test("what is said is read again", async () => {
+    const said = [
+      memoird.user("Where is my parcel?"),
+      memoird.toolUse("c1", "find", { order: 7 }),
+      memoird.toolResult("c1", "in Oslo"),
+      memoird.assistant("In Oslo."),
+    ];
+    const at = new Date("2026-05-01T12:00:00.123Z");
+    said[0]!.timestamp = timestampFromDate(at);
+    said[0]!.metadata = { from: "ann" };
+    const answer = await client.append({ sessionId: "said", turns: said, subject: "ann" });
+    assert.deepEqual([answer.firstSeq, answer.lastSeq, answer.duplicate], [1n, 4n, false]);
+    const { turns } = await client.getHistory({ sessionId: "said" });
+    assert.deepEqual(timestampDate(turns[0]!.timestamp!), at);
+    assert.deepEqual(turns[0]!.metadata, { from: "ann" });
+    assert.deepEqual(
+      turns.map((turn) => turn.role),
+      [Role.USER, Role.ASSISTANT, Role.TOOL, Role.ASSISTANT],
+    );
+    const { part } = turns[1]!.parts[0]!;
+    assert.equal(part.case === "toolUse" && part.value.inputJson, '{"order":7}');
+    const { session } = await client.getSession({ sessionId: "said" });
+    assert.deepEqual([session?.subject, session?.lastSeq], ["ann", 4n]);
+  });
+
+  test("a window is the provider's own", async () => {
+    const window = await client.getContext({
+      sessionId: "window",
+      append: {
+        messagesJson: JSON.stringify([{ role: "user", content: "Hi" }]),
+        format: MessageFormat.OPENAI,
+      },
+      system: "Be kind.",
+      format: MessageFormat.OPENAI,
+    });
+    assert.deepEqual(JSON.parse(window.messagesJson), [
+      { role: "system", content: "Be kind." },
+      { role: "user", content: "Hi" },
+    ]);
+    assert.ok(window.report!.tokensTotal > 0n);
+  });
+
+  test("state and memories", async () => {
+    await client.append({ sessionId: "state", turns: [memoird.user("hello")] });
+    const patched = await client.patchState({ sessionId: "state", mergePatchJson: '{"step":1}' });
+    assert.deepEqual(JSON.parse(patched.stateJson), { step: 1 });
+    const made = await client.remember({ subject: "ann", kind: MemoryKind.USER, content: "Ann likes tea" });
+    assert.equal(made.outcome, RememberOutcome.CREATED);
+    const { hits } = await client.recall({ query: "tea", subjects: ["ann"] });
+    assert.deepEqual(
+      hits.map((hit) => hit.memory!.content),
+      ["Ann likes tea"],
+    );
+    const removed = await client.forget({ target: { case: "id", value: made.memory!.id } });
+    assert.equal(removed.memories, 1n);
+  });
+
+  test("events are streamed until they are not wanted any more", async () => {
+    const stop = new AbortController();
+    const events = client.watchEvents({}, { signal: stop.signal })[Symbol.asyncIterator]();
+    let event = events.next();
+    await client.append({ sessionId: "watched", turns: [memoird.user("hello")] });
+    // The stream may begin after the first append.
+    const more = setInterval(() => {
+      void client.append({ sessionId: "watched", turns: [memoird.user("hello")] });
+    }, 20);
+    try {
+      assert.equal((await event).value?.event?.sessionId, "watched");
+    } finally {
+      clearInterval(more);
+    }
+    stop.abort();
+    await assert.rejects(async () => {
+      for (;;) {
+        await events.next();
+      }
+    }, errors.Canceled);
+  });
+});
+
+describe("refusals", () => {
+  test("are errors by reason", async () => {
+    await assert.rejects(client.getSession({ sessionId: "nobody" }), (error) => {
+      assert.ok(error instanceof errors.SessionNotFound && error instanceof memoird.MemoirdError);
+      assert.equal(error.reason, "SESSION_NOT_FOUND");
+      assert.match(error.message, /^SESSION_NOT_FOUND: /);
+      return true;
+    });
+    await client.append({ sessionId: "stale", turns: [memoird.user("one")] });
+    const two = { sessionId: "stale", turns: [memoird.user("two")] };
+    await assert.rejects(client.append({ ...two, expectedSeq: 0n }), (error) => {
+      assert.ok(error instanceof errors.StaleSeq && error instanceof errors.Conflict);
+      assert.equal(error.retryAfter, undefined);
+      return true;
+    });
+    await assert.rejects(client.append({ ...two, sessionId: "" }), errors.InvalidArgument);
+    await assert.rejects(client.append({ sessionId: "stale", turns: [{}] }), errors.InvalidArgument);
+  });
+
+  test("a key makes an append done once", async () => {
+    const append = { sessionId: "once", turns: [memoird.user("once")], idempotencyKey: "k" };
+    const first = await client.append(append);
+    const again = await client.append(append);
+    assert.deepEqual([again.duplicate, again.lastSeq], [true, first.lastSeq]);
+    const other = { ...append, turns: [memoird.user("other")] };
+    await assert.rejects(client.append(other), errors.IdempotencyKeyReused);
+  });
+
+  test("a request that is used twice is two appends", async () => {
+    const request = create(AppendRequestSchema, { sessionId: "twice", turns: [memoird.user("hi")] });
+    await client.append(request);
+    assert.equal((await client.append(request)).lastSeq, 2n);
+    assert.equal((await client.getContext({ sessionId: "twice", append: request })).session?.lastSeq, 3n);
+    assert.equal(request.idempotencyKey, "");
+  });
+});
+
+describe("where a daemon is", () => {
+  test("nobody listens", async () => {
+    await using nobody = memoird.connect({ addr: "http://127.0.0.1:1", timeoutMs: 300 });
+    await assert.rejects(nobody.getSession({ sessionId: "chat" }), errors.Unavailable);
+  });
+
+  for (const addr of ["ftp://x", "http://", "unix:", "unix://", "http://:x"]) {
+    test(`${addr} is no address`, () => {
+      assert.throws(() => memoird.connect({ addr }), /is no address/);
+    });
+  }
+
+  test("a path of a socket, and the environment", async () => {
+    const path = join(temporary("socket"), "s");
+    const relay = createTcpServer(toDaemon);
+    await new Promise<void>((done) => relay.listen(path, done));
+    try {
+      for (const addr of [`unix:${path}`, `unix://${path}`]) {
+        process.env.MEMOIRD_ADDR = addr;
+        await using other = memoird.connect();
+        assert.equal(other.addr, addr);
+        await other.append({ sessionId: "socket", turns: [memoird.user("hi")] });
+      }
+    } finally {
+      delete process.env.MEMOIRD_ADDR;
+      relay.close();
+    }
+  });
+
+  test("certificates of both sides, from the environment too", async () => {
+    const folder = temporary("certs");
+    execFileSync(process.env.MEMOIRD_BIN ?? "memoird", ["cert", folder, "--tenant", "acme"]);
+    const file = (name: string) => join(folder, name);
+    const relay = createTlsServer(
+      {
+        ca: readFileSync(file("ca.pem")),
+        cert: readFileSync(file("server.pem")),
+        key: readFileSync(file("server-key.pem")),
+        requestCert: true,
+        ALPNProtocols: ["h2"],
+      },
+      toDaemon,
+    );
+    relay.on("tlsClientError", () => undefined);
+    const addr = (await listen(relay)).replace("http:", "https:").replace("127.0.0.1", "localhost");
+    const tls = {
+      ca: file("ca.pem"),
+      cert: file("client-acme.pem"),
+      certKey: file("client-acme-key.pem"),
+    };
+    const append = { sessionId: "tls", turns: [memoird.user("hi")] };
+    const environment = { MEMOIRD_CA: tls.ca, MEMOIRD_CERT: tls.cert, MEMOIRD_CERT_KEY: tls.certKey };
+    try {
+      await using given = memoird.connect({ addr, tls });
+      await given.append(append);
+      for (const incomplete of [{}, { ca: tls.ca }]) {
+        await using other = memoird.connect({ addr, tls: incomplete, timeoutMs: 300 });
+        await assert.rejects(other.append(append), errors.MemoirdError);
+      }
+      Object.assign(process.env, environment);
+      await using found = memoird.connect({ addr });
+      await found.append(append);
+    } finally {
+      Object.keys(environment).forEach((name) => delete process.env[name]);
+      relay.close();
+    }
+    assert.throws(() => memoird.connect({ addr: "http://localhost", tls }), /begins with https/);
+  });
+
+  test("keys: the tenant's is told, another is refused", async () => {
+    const key = "a-key-of-a-tenant-0123456789abcdef";
+    const file = join(temporary("key"), "key");
+    writeFileSync(file, key, { mode: 0o600 });
+    await using daemon = await memoird.local({
+      config: `tenants: [{ id: acme, keys: [{ file: ${JSON.stringify(file)} }] }]\n`,
+      key,
+    });
+    const append = { sessionId: "keyed", turns: [memoird.user("hi")] };
+    assert.equal((await daemon.append(append)).lastSeq, 1n);
+    await using wrong = memoird.connect({ addr: daemon.addr, key: "wrong" });
+    await assert.rejects(wrong.append(append), errors.Unauthenticated);
+    process.env.MEMOIRD_KEY = key;
+    try {
+      await using right = memoird.connect({ addr: daemon.addr });
+      assert.equal((await right.append(append)).lastSeq, 2n);
+      // A daemon of one's own wants no key.
+      await using keyless = await memoird.local();
+      assert.equal((await keyless.append(append)).lastSeq, 1n);
+    } finally {
+      delete process.env.MEMOIRD_KEY;
+    }
+  });
+
+  test("a program that does not start says why", async () => {
+    await assert.rejects(memoird.local({ config: "nonsense: 1\n" }), /did not start: .*nonsense/s);
+    await assert.rejects(memoird.local({ binary: "/nowhere/memoird" }), /did not start: .*ENOENT/s);
+  });
+});
+
+/** A daemon that answers as a test tells it, once for each entry; then UNIMPLEMENTED. */
+async function scripted(
+  script: ((stream: ServerHttp2Stream) => void)[],
+  calls: (memo: { addr: string; seen: Record<string, string>[] }) => Promise<void>,
+): Promise<void> {
+  const seen: Record<string, string>[] = [];
+  const sockets = new Set<Socket>();
+  const server = createServer();
+  server.on("connection", (socket: Socket) => {
+    sockets.add(socket);
+    socket.on("close", () => sockets.delete(socket));
+  });
+  server.on("stream", (stream, headers) => {
+    seen.push(headers as Record<string, string>);
+    stream.on("error", () => undefined);
+    stream.resume();
+    (script.shift() ?? refuse(12))(stream);
+  });
+  const addr = await listen(server);
+  try {
+    await calls({ addr, seen });
+  } finally {
+    sockets.forEach((socket) => socket.destroy());
+    server.close();
+  }
+}
+
+function refuse(status: number, reason = "", retryMs?: number): (stream: ServerHttp2Stream) => void {
+  // google.rpc.Status: a code, a message, details.
+  const details = [];
+  if (reason) {
+    details.push(anyPack(ErrorInfoSchema, create(ErrorInfoSchema, { reason, metadata: { limit: "7" } })));
+  }
+  if (retryMs !== undefined) {
+    const retryDelay = { seconds: 0n, nanos: retryMs * 1e6 };
+    details.push(anyPack(RetryInfoSchema, create(RetryInfoSchema, { retryDelay })));
+  }
+  const bytes = [Buffer.from([0x08, status])];
+  for (const detail of details) {
+    const one = toBinary(AnySchema, detail);
+    assert.ok(one.length < 128, "a length of one byte");
+    bytes.push(Buffer.from([0x1a, one.length]), Buffer.from(one));
+  }
+  return (stream) =>
+    stream.respond(
+      {
+        ":status": 200,
+        "content-type": "application/grpc",
+        "grpc-status": String(status),
+        ...(reason ? { "grpc-status-details-bin": Buffer.concat(bytes).toString("base64") } : {}),
+      },
+      { endStream: true },
+    );
+}
+
+function hangUp(stream: ServerHttp2Stream): void {
+  stream.session!.destroy();
+}
+
+/** Breaks the connection as a machine does that is gone. */
+function reset(stream: ServerHttp2Stream): void {
+  stream.session!.socket.resetAndDestroy();
+}
+
+/** Breaks it in the midst of an answer. */
+function halve(stream: ServerHttp2Stream): void {
+  stream.respond({ ":status": 200, "content-type": "application/grpc" });
+  stream.write(Buffer.from([0, 0, 0]), () => reset(stream));
+}
+
+function answer(message = new Uint8Array()): (stream: ServerHttp2Stream) => void {
+  const head = Buffer.alloc(5);
+  head.writeUInt32BE(message.length, 1);
+  return (stream) => {
+    stream.respond({ ":status": 200, "content-type": "application/grpc" }, { waitForTrailers: true });
+    stream.on("wantTrailers", () => stream.sendTrailers({ "grpc-status": "0" }));
+    stream.write(head);
+    stream.end(message);
+  };
+}
+
+test("messages of more than four megabytes", async () => {
+  const summaryText = "x".repeat(6 << 20);
+  const large = toBinary(GetSessionResponseSchema, create(GetSessionResponseSchema, { summaryText }));
+  await scripted([answer(), answer(large)], async ({ addr }) => {
+    await using other = memoird.connect({ addr });
+    await other.append({ sessionId: "large", turns: [memoird.user(summaryText)] });
+    assert.equal((await other.getSession({ sessionId: "large" })).summaryText, summaryText);
+  });
+});
+
+describe("what is tried again", () => {
+  const turns = [memoird.user("hi")];
+
+  test("an append that was not reached, with the same key and less time", async () => {
+    await scripted([refuse(14), hangUp, answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr, key: "secret" });
+      await other.append({ sessionId: "a chat/é!", turns });
+      assert.equal(seen.length, 3);
+      const left = seen.map((headers) => parseInt(headers["grpc-timeout"]!));
+      assert.ok(left[0]! <= 30_000 && left[0]! > left[1]! && left[1]! > left[2]!, String(left));
+      assert.equal(seen[2]!["memoird-session"], "a%20chat%2F%C3%A9%21");
+      assert.equal(seen[2]!["authorization"], "Bearer secret");
+    });
+  });
+
+  test("an append whose answer was lost, and it is done once", async () => {
+    const connections: Socket[] = [];
+    const relay = createTcpServer((socket) => {
+      if (connections.push(socket) > 1) {
+        toDaemon(socket);
+        return;
+      }
+      // The daemon hears what the client says, and is not heard.
+      const daemon = connectSocket(Number(client.addr.split(":").at(-1)), "127.0.0.1");
+      daemon.resume();
+      pipeline(socket, daemon, () => undefined);
+    });
+    const addr = await listen(relay);
+    try {
+      await using other = memoird.connect({ addr });
+      const answer = other.append({ sessionId: "lost", turns });
+      const isDone = () =>
+        client.getSession({ sessionId: "lost" }).then(
+          () => true,
+          () => false,
+        );
+      while (!(await isDone())) {
+        await setImmediate();
+      }
+      connections[0]!.resetAndDestroy();
+      const { duplicate, lastSeq } = await answer;
+      assert.deepEqual([duplicate, lastSeq, connections.length], [true, 1n, 2]);
+    } finally {
+      relay.close();
+    }
+  });
+
+  test("nothing that may have been done and is not known again", async () => {
+    const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
+      (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}" }),
+      (other) => other.endSession({ sessionId: "chat" }),
+      (other) => other.remember({ subject: "ann", content: "tea" }),
+    ];
+    for (const call of calls) {
+      for (const failure of [refuse(14), hangUp, reset, halve]) {
+        await scripted([failure, answer()], async ({ addr, seen }) => {
+          await using other = memoird.connect({ addr });
+          await assert.rejects(call(other), errors.Unavailable);
+          assert.equal(seen.length, 1);
+        });
+      }
+    }
+    await scripted([refuse(14), answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr, idempotent: false });
+      await assert.rejects(other.getContext({ sessionId: "c", append: { turns } }), errors.Unavailable);
+      assert.equal(seen.length, 1);
+      await other.getContext({ sessionId: "c" });
+    });
+  });
+
+  test("what the daemon has no room for, when it says so", async () => {
+    const script = [refuse(8, "TOO_MANY_CALLS", 40), answer()];
+    await scripted(script, async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      const begin = performance.now();
+      await other.patchState({ sessionId: "chat", mergePatchJson: "{}" });
+      assert.ok(performance.now() - begin >= 39);
+      assert.equal(seen.length, 2);
+    });
+    await scripted([refuse(8, "SESSIONS_FULL")], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await assert.rejects(other.append({ sessionId: "chat", turns }), (error) => {
+        assert.ok(error instanceof errors.ResourceExhausted);
+        assert.deepEqual([error.reason, error.facts], ["SESSIONS_FULL", { limit: "7" }]);
+        return true;
+      });
+      assert.equal(seen.length, 1);
+    });
+  });
+
+  test("no conflict, even with a time to wait", async () => {
+    await scripted([refuse(10, "STALE_SEQ", 1)], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await assert.rejects(other.append({ sessionId: "chat", turns }), (error) => {
+        assert.ok(error instanceof errors.StaleSeq);
+        assert.equal(error.retryAfter, 0.001);
+        return true;
+      });
+      assert.equal(seen.length, 1);
+    });
+  });
+
+  test("nothing that the time does not suffice for", async () => {
+    await scripted([refuse(14, "STARTING", 900)], async ({ addr }) => {
+      await using other = memoird.connect({ addr });
+      const begin = performance.now();
+      const call = other.getSession({ sessionId: "chat" }, { timeoutMs: 500 });
+      await assert.rejects(call, (error) => error instanceof errors.Unavailable && error.retryAfter === 0.9);
+      assert.ok(performance.now() - begin < 400);
+    });
+    const silent = Array.from({ length: 3 }, () => () => undefined);
+    await scripted(silent, async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr, timeoutMs: 200 });
+      await assert.rejects(other.getSession({ sessionId: "chat" }), errors.DeadlineExceeded);
+      const signal = AbortSignal.timeout(50);
+      await assert.rejects(other.getSession({ sessionId: "chat" }, { signal }), errors.Canceled);
+      assert.equal(seen.length, 2);
+    });
+  });
+
+  test("a call that an older daemon has not", async () => {
+    await scripted([], async ({ addr }) => {
+      await using other = memoird.connect({ addr });
+      await assert.rejects(other.getErasure({ jobId: "1" }), (error) => {
+        assert.ok(error instanceof errors.MissingCall);
+        assert.match(error.message, /no call GetErasure: it is older/);
+        return true;
+      });
+    });
+  });
+
+  test("nothing once the client is closed", async () => {
+    await scripted([refuse(14, "STARTING", 300), () => undefined], async ({ addr, seen }) => {
+      const other = memoird.connect({ addr });
+      const calls = [1, 2].map(() => other.getSession({ sessionId: "chat" }));
+      const ended = calls.map((call) => assert.rejects(call, errors.Canceled));
+      while (seen.length < 2) {
+        await setImmediate();
+      }
+      await other.close();
+      await Promise.all(ended);
+      await assert.rejects(other.getSession({ sessionId: "chat" }), errors.Canceled);
+      await assert.rejects(other.watchEvents({})[Symbol.asyncIterator]().next(), errors.Canceled);
+      assert.equal(seen.length, 2);
+    });
+  });
+
+  test("a daemon that starts again", async () => {
+    const dataDir = temporary("again");
+    await using first = await memoird.local({ dataDir });
+    await first.append({ sessionId: "again", turns });
+    await first.close();
+    await using second = await memoird.local({ dataDir });
+    assert.equal((await second.append({ sessionId: "again", turns })).lastSeq, 2n);
+  });
+});
+
+const ROOT = join(import.meta.dirname, "../..");
+
+test("what is generated is fresh", () => {
+  const folder = temporary("generated");
+  execFileSync("npm", ["run", "--silent", "generate", "--", "--output", folder], { cwd: ROOT });
+  const files = (from: string) =>
+    readdirSync(from, { recursive: true, withFileTypes: true })
+      .filter((entry) => entry.isFile())
+      .map((entry) => join(entry.parentPath, entry.name).slice(from.length))
+      .sort();
+  const [kept, fresh] = [join(ROOT, "src/gen"), join(folder, "src/gen")];
+  assert.deepEqual(files(kept), files(fresh));
+  for (const name of files(fresh)) {
+    assert.equal(readFileSync(kept + name, "utf8"), readFileSync(fresh + name, "utf8"), `${name} is stale`);
+  }
+});
+
+test("the examples of the README", async () => {
+  const readme = readFileSync(join(ROOT, "README.md"), "utf8");
+  const examples = [...readme.matchAll(/```ts\n(.*?)```/gs)];
+  assert.equal(examples.length, 2);
+  // Inside the package its name means itself.
+  const folder = mkdtempSync(join(ROOT, "dist/readme-"));
+  try {
+    const env = { ...process.env, MEMOIRD_ADDR: client.addr };
+    for (const [, code] of examples) {
+      writeFileSync(join(folder, "readme.mjs"), code!);
+      const said = execFileSync(process.execPath, [join(folder, "readme.mjs")], { env, encoding: "utf8" });
+      assert.match(said, /Where is my parcel\?/);
+    }
+  } finally {
+    rmSync(folder, { recursive: true });
+  }
+});
