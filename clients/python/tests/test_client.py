@@ -91,6 +91,18 @@ def test_an_append_has_a_key_and_is_done_once(client):
         client.append("once", [memoird.user("other")], idempotency_key="k")
 
 
+def test_a_request_that_is_used_twice_is_two_appends(client):
+    append = memoird.AppendRequest(turns=[memoird.user("again")])
+    seqs = [client.get_context("twice", append).session.last_seq for _ in range(2)]
+    assert (seqs, append.idempotency_key) == ([1, 2], "")
+
+
+def test_a_daemon_of_ones_own_asks_for_no_key(monkeypatch):
+    monkeypatch.setenv("MEMOIRD_KEY", "somebody's")
+    with memoird.local() as own:
+        assert own.list_sessions().sessions == []
+
+
 def test_nobody_listens():
     with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
         with pytest.raises(errors.Unavailable):

@@ -11,7 +11,7 @@ import urllib.parse
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import grpc
@@ -92,9 +92,11 @@ class _Endpoint:
     def prepared(self, request: Any) -> Any:
         """Gives an append a key of its own, so that it can be repeated."""
         append = request if isinstance(request, AppendRequest) else getattr(request, "append", None)
-        if self.idempotent and isinstance(append, AppendRequest) and not append.idempotency_key:
-            append.idempotency_key = uuid.uuid4().hex
-        return request
+        if not self.idempotent or not isinstance(append, AppendRequest) or append.idempotency_key:
+            return request
+        # What the caller has may be sent again, and is another append then.
+        append = replace(append, idempotency_key=uuid.uuid4().hex)
+        return append if isinstance(request, AppendRequest) else replace(request, append=append)
 
 
 class _Tries:
@@ -180,7 +182,8 @@ class Client(SyncCalls):
 
     def _call(self, call: Call[Asked, Answer], request: Asked, timeout: float | None) -> Answer:
         endpoint = self._endpoint
-        asked = call.write(endpoint.prepared(request))
+        request = endpoint.prepared(request)
+        asked = call.write(request)
         tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
         metadata = endpoint.metadata_for(request)
         while True:
@@ -256,7 +259,8 @@ class AsyncClient(AsyncCalls):
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> Answer:
         endpoint = self._endpoint
-        asked = call.write(endpoint.prepared(request))
+        request = endpoint.prepared(request)
+        asked = call.write(request)
         tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
         metadata = endpoint.metadata_for(request)
         methods = self._methods()

@@ -405,7 +405,10 @@ class ToolResult:
     """What a tool answered. Only in turns of ROLE_TOOL and ROLE_USER."""
 
     tool_use_id: str = ""
-    """The call it answers: the latest one of this id that has no result yet."""
+    """The call it answers: the latest one of this id that has no result yet. In turns of
+    MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that nobody knows: then the turn is in the
+    journal, and in no history or window.
+    """
     content: str = ""
     """The answer as text; kept to the byte."""
     parts: list[Part] = field(default_factory=list)

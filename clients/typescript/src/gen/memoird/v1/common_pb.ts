@@ -210,7 +210,9 @@ export const ToolUseSchema: GenMessage<ToolUse> = /*@__PURE__*/
  */
 export type ToolResult = Message<"memoird.v1.ToolResult"> & {
   /**
-   * The call it answers: the latest one of this id that has no result yet.
+   * The call it answers: the latest one of this id that has no result yet. In turns of
+   * MESSAGE_FORMAT_OPENAI_RESPONSES it may be one that nobody knows: then the turn is in the
+   * journal, and in no history or window.
    *
    * @generated from field: string tool_use_id = 1;
    */
