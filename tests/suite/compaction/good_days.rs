@@ -50,7 +50,7 @@ fn is_well_formed(wire: Wire, body: &Value) {
 async fn goes_well(wire: Wire) {
     let provider = Summaries::start(Says::Well).await;
     let daemon = daemon(&provider, wire, "").await;
-    let mut bot = Bot::new(daemon.sessions());
+    let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     let mut through_seq = 0;
     for number in 1..=3_u32 {
