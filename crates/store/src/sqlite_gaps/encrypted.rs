@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 
-use super::{CLEARED_AT_ONCE, ENCRYPTED, PAGES_MAX, stale_gap};
+use super::{CLEARED_AT_ONCE, ENCRYPTED, stale_gap};
 use crate::sqlite_file::{PAGE_BYTES, empty_log, look_only};
 use crate::{DataKey, StoreError};
 
@@ -33,7 +33,7 @@ pub(super) fn find(path: &Path, key: &DataKey) -> Result<Vec<u64>, StoreError> {
         let moment = connection.unchecked_transaction()?;
         let pages = moment.pragma_query_value(None, "page_count", |row| row.get::<_, i64>(0))?;
         let pages = pages.unsigned_abs();
-        if pages >= PAGES_MAX || next > pages {
+        if next > pages {
             return Ok(found);
         }
         let mut read = moment.prepare_cached(READ)?;
