@@ -178,6 +178,7 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
                 before_seq => before_seq,
             },
             last: request.last > 0,
+            with_rewound: false,
             turns_max: match request.limit.max(request.last) {
                 0 => HISTORY_TURNS_MAX,
                 turns => HISTORY_TURNS_MAX.min(turns as usize),
