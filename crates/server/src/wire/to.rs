@@ -279,6 +279,13 @@ pub(super) fn event_kind(
             }
             ("compaction_failed", none, Some(detail))
         }
+        EventKind::Rewound {
+            after_seq,
+            through_seq,
+        } => {
+            let detail = json!({ "after_seq": after_seq, "through_seq": through_seq });
+            ("rewound", none, Some(detail))
+        }
         EventKind::CompactionUndone { number } => {
             ("compaction_undone", none, Some(json!({ "number": number })))
         }
