@@ -253,24 +253,26 @@ fn word() -> impl Strategy<Value = String> {
     })
 }
 
-/// Each case: the cap, what is said, the newest turn that stays, what the history keeps, what it
-/// keeps after some more was said.
+/// What is said then, and what the history keeps after it.
+type Then = (&'static str, &'static [u64]);
+
+/// Each case: the cap, what is said, the newest turn that stays, what the history keeps.
 #[test]
 fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
-    let cases: [(usize, &str, u64, &[u64], &str, &[u64]); 8] = [
-        (9, "u a u a", 3, &[1, 2, 3], "a", &[1, 2, 3, 5]),
-        (9, "u a u a", 0, &[], "u a", &[5, 6]),
-        (9, "u a", 2, &[1, 2], "u", &[1, 2, 3]),
+    let cases: [(usize, &str, u64, &[u64], Then); 8] = [
+        (9, "u a u a", 3, &[1, 2, 3], ("a", &[1, 2, 3, 5])),
+        (9, "u a u a", 0, &[], ("u a", &[5, 6])),
+        (9, "u a", 2, &[1, 2], ("u", &[1, 2, 3])),
         // A call that waits goes whole, and its id is free again.
-        (9, "u a+x", 1, &[1], "a+x t-x", &[1, 3, 4]),
-        (9, "u a+x t-x a u", 3, &[1, 2, 3], "a", &[1, 2, 3, 6]),
+        (9, "u a+x", 1, &[1], ("a+x t-x", &[1, 3, 4])),
+        (9, "u a+x t-x a u", 3, &[1, 2, 3], ("a", &[1, 2, 3, 6])),
         // A pin is no reason to stay.
-        (9, "u a! u! a", 1, &[1], "u", &[1, 5]),
+        (9, "u a! u! a", 1, &[1], ("u", &[1, 5])),
         // What first in, first out has dropped does not come back.
-        (2, "u a u a", 3, &[1, 3], "a", &[1, 3, 5]),
-        (2, "u a u a u", 2, &[1], "u a u", &[1, 7, 8]),
+        (2, "u a u a", 3, &[1, 3], ("a", &[1, 3, 5])),
+        (2, "u a u a u", 2, &[1], ("u a u", &[1, 7, 8])),
     ];
-    for (cap, words, after_seq, left, more, then) in cases {
+    for (cap, words, after_seq, left, (more, then)) in cases {
         let (mut history, mut last_seq) = (History::default(), 0);
         append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
         let had = seqs(&history);
