@@ -127,9 +127,12 @@ fn a_rewind_that_was_built_on_something_else_is_refused(store: &dyn Store) {
     must_refuse(store, rewind(&mut ended, 1, "", 6).remove(0));
 }
 
+/// First and last.
+type Run = (u64, u64);
+
 fn runs_of_rewound_turns_that_meet_are_one(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
-    let steps: [(u64, &str, &[(u64, u64)]); 7] = [
+    let steps: [(u64, &str, &[Run]); 7] = [
         (4, "", &[(5, 5)]),
         (5, "", &[(5, 5)]),
         (3, "", &[(4, 5)]),
