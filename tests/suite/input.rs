@@ -50,6 +50,7 @@ async fn bytes_that_are_no_message_are_refused_by_every_method() {
     let methods = [
         "SessionService/Append",
         "SessionService/PatchState",
+        "SessionService/RewindSession",
         "AdminService/GetStats",
     ];
     for (method, message) in methods

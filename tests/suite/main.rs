@@ -36,6 +36,7 @@ mod reload_traffic;
 mod replay;
 mod restart;
 mod revocation;
+mod rewind;
 mod search;
 mod secured;
 mod start;

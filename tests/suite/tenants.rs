@@ -3,7 +3,7 @@
 use memoird_proto::v1::{
     CompactSessionRequest, EndSessionRequest, EraseSessionRequest, Erased, GetHistoryRequest,
     GetSessionRequest, GetStatsRequest, HistoryScope, ListSessionsRequest, PatchStateRequest,
-    ResetSessionRequest, SweepNowRequest, UndoCompactionRequest,
+    ResetSessionRequest, RewindSessionRequest, SweepNowRequest, UndoCompactionRequest,
 };
 use tonic::Code;
 
@@ -56,6 +56,11 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
         };
         refused(stranger.compact_session(compact).await, code, reason);
     }
+    let rewind = RewindSessionRequest {
+        session_id: id(),
+        ..RewindSessionRequest::default()
+    };
+    refused(stranger.rewind_session(rewind).await, code, reason);
     let undo = UndoCompactionRequest { session_id: id() };
     refused(stranger.undo_compaction(undo).await, code, reason);
     let reset = ResetSessionRequest {

@@ -219,6 +219,13 @@ impl SessionService for Bare {
         unknown()
     }
 
+    async fn rewind_session(
+        &self,
+        _: Request<RewindSessionRequest>,
+    ) -> Answer<RewindSessionResponse> {
+        unknown()
+    }
+
     async fn undo_compaction(
         &self,
         _: Request<UndoCompactionRequest>,

@@ -88,6 +88,8 @@ pub enum ChangeKind {
     },
     /// Turns are added.
     Append(Box<Appended>),
+    /// Its newest turns are taken back.
+    Rewind(Box<Rewound>),
     /// The session's JSON changes.
     PatchState {
         /// The whole new JSON.
@@ -133,6 +135,36 @@ pub enum SummaryChange {
     Made(Arc<Summary>),
     /// The one of this number is forgotten, and the one before it stands again.
     Undone(u32),
+    /// Those that stand for a turn after this one are forgotten, and the newest of the others stands
+    /// again. The store corrects the `through_seq` of the status, because only it knows them all.
+    Rewound {
+        /// The newest turn that stays.
+        after_seq: u64,
+    },
+}
+
+/// Turns that are taken back. They stay in the journal, marked, and their seqs are not given
+/// again.
+#[derive(Clone, Debug)]
+pub struct Rewound {
+    /// Whose they are; idempotency keys outlive a generation.
+    pub key: SessionKey,
+    /// The newest turn that stays.
+    pub after_seq: u64,
+    /// The newest turn that was ever said; the same where nothing is taken back.
+    pub through_seq: u64,
+    /// The turns that the history keeps.
+    pub kept: LiveSet,
+    /// Number and size of those turns.
+    pub totals: Totals,
+    /// True while a reply is still streaming.
+    pub partial: bool,
+    /// When.
+    pub last_access: Steady,
+    /// The name of this rewind, and what to answer when it comes again, where it adds no turns.
+    pub idempotency: Option<(Fingerprint, KeyRecord)>,
+    /// The cuts of its windows, where they changed.
+    pub cuts: Option<Arc<[SavedCut]>>,
 }
 
 /// Turns that are added to a generation.
@@ -218,7 +250,11 @@ impl Change {
 
     /// True when an idempotency key is kept with it.
     pub fn has_idempotency_key(&self) -> bool {
-        matches!(&self.kind, ChangeKind::Append(appended) if appended.idempotency.is_some())
+        match &self.kind {
+            ChangeKind::Append(appended) => appended.idempotency.is_some(),
+            ChangeKind::Rewind(rewound) => rewound.idempotency.is_some(),
+            _ => false,
+        }
     }
 
     fn weight_bytes(&self) -> usize {

@@ -157,6 +157,34 @@ pub enum CoreError {
         /// What it may measure.
         limit: usize,
     },
+    /// A rewind would take a part of a tool unit away.
+    #[error(
+        "after_seq {after_seq} is inside a tool unit: turns {first_seq} and {last_seq} hold a call \
+         and its result, and go together; choose an after_seq before {first_seq} or from \
+         {last_seq} on"
+    )]
+    RewindSplitsUnit {
+        /// What was asked for.
+        after_seq: u64,
+        /// A turn of the unit that would stay.
+        first_seq: u64,
+        /// A turn of the unit that would go.
+        last_seq: u64,
+    },
+    /// A rewind to behind the newest turn.
+    #[error("after_seq is {after_seq}, but the newest turn is {last_seq}")]
+    RewindBeyondEnd {
+        /// What was asked for.
+        after_seq: u64,
+        /// The newest turn.
+        last_seq: u64,
+    },
+    /// The turns of an idempotency key were rewound.
+    #[error(
+        "the turns that were appended with this idempotency_key were rewound; choose a new key to \
+         append them again"
+    )]
+    IdempotencyKeyRewound,
     /// An idempotency key came again with other content.
     #[error("idempotency_key was used with other content; choose a new key")]
     IdempotencyKeyReused,

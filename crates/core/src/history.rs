@@ -7,6 +7,7 @@
 
 mod plan;
 mod record;
+mod rewind;
 #[cfg(test)]
 mod tests;
 mod view;
@@ -17,11 +18,13 @@ use crate::change::{LiveSet, Totals};
 use crate::error::CoreError;
 use crate::limits::Limits;
 use crate::mark::Mark;
+use crate::seq_ranges::SeqRanges;
 use crate::turn::Role;
 
 pub use plan::Arrival;
 use plan::{Plan, Target};
 pub use record::TurnRecord;
+pub use rewind::REWOUND_BEFORE_MAX;
 pub(crate) use view::View;
 
 /// The turns that a generation keeps.
@@ -52,6 +55,8 @@ struct Aside {
     /// True once `departed` had to forget an id: from then on an unknown result is
     /// taken for a late one rather than refused wrongly.
     departed_overflow: bool,
+    /// Seqs of turns that were rewound: those after the tail's front, and the newest before.
+    rewound: SeqRanges,
 }
 
 impl History {
@@ -183,10 +188,13 @@ impl History {
         self.remove_unit(passed.unwrap_or(front), limits);
     }
 
-    /// The history that `kept` describes, from its turns in ascending order. A result whose call
-    /// is not among them, because a disk damaged it, is left out.
-    pub fn restore(kept: &LiveSet, arrivals: Vec<Arrival<'_>>) -> Self {
+    /// The history that `kept` describes, from its turns in ascending order, and from what was
+    /// rewound. A result whose call is not among them, because a disk damaged it, is left out.
+    pub fn restore(kept: &LiveSet, rewound: SeqRanges, arrivals: Vec<Arrival<'_>>) -> Self {
         let mut history = Self::default();
+        if !rewound.is_empty() {
+            history.aside.get_or_insert_default().rewound = rewound;
+        }
         let (mut pins, mut orphans) = (Vec::new(), Vec::new());
         for (record, results) in arrivals {
             if record.pinned {
@@ -223,6 +231,7 @@ impl History {
             let aside = history.aside.get_or_insert_default();
             aside.holes.extend(orphans);
         }
+        history.bound_rewound();
         history
     }
 
@@ -483,6 +492,7 @@ impl History {
     }
 
     fn forget_holes_before_tail(&mut self) {
+        self.bound_rewound();
         let Some(aside) = self.aside.as_mut().filter(|aside| !aside.holes.is_empty()) else {
             return;
         };

@@ -51,6 +51,15 @@ pub struct KeyRecord {
     pub dropped_turns: u64,
     /// When it was done.
     pub at: Steady,
+    /// True once a rewind took one of its turns away.
+    pub rewound: bool,
+}
+
+impl KeyRecord {
+    /// True when it took a turn after this one.
+    pub fn has_turn_after(&self, seq: u64) -> bool {
+        self.first_seq <= self.last_seq && self.last_seq > seq
+    }
 }
 
 /// The keys of one session, newest last.
@@ -83,7 +92,8 @@ impl Keys {
     /// The record of a key that was used before; `None` for a new one.
     ///
     /// # Errors
-    /// [`CoreError::IdempotencyKeyReused`] when it stood for other content.
+    /// [`CoreError::IdempotencyKeyReused`] when it stood for other content,
+    /// [`CoreError::IdempotencyKeyRewound`] when its turns are not there any more.
     pub fn find(
         &self,
         key: IdempotencyKey,
@@ -93,6 +103,7 @@ impl Keys {
         match self.records.get(&key.key) {
             Some(record) if now.since(record.at) >= limits.idempotency_ms => Ok(None),
             Some(record) if record.content != key.content => Err(CoreError::IdempotencyKeyReused),
+            Some(record) if record.rewound => Err(CoreError::IdempotencyKeyRewound),
             found => Ok(found.copied()),
         }
     }
@@ -115,6 +126,13 @@ impl Keys {
         }
     }
 
+    /// Notes that the turns of a generation after this one were rewound.
+    pub fn rewind(&mut self, generation: Generation, after_seq: u64) {
+        for record in self.records.values_mut() {
+            record.rewound |= record.generation == generation && record.has_turn_after(after_seq);
+        }
+    }
+
     fn insert(&mut self, key: Fingerprint, record: KeyRecord) {
         self.records.insert(key, record);
         self.order.push_back((record.at, key));
@@ -133,6 +151,7 @@ mod tests {
             last_seq: 2,
             dropped_turns: 0,
             at: Steady(at),
+            rewound: false,
         }
     }
 

@@ -19,6 +19,7 @@ pub mod limits;
 pub mod mark;
 pub mod outbox;
 pub mod quote;
+pub mod seq_ranges;
 pub mod session;
 pub mod state;
 pub mod time;

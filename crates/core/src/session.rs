@@ -1,6 +1,7 @@
 //! A session: how commands change it, and the changes that a store must write.
 
 mod compaction;
+mod rewind;
 mod summary;
 mod windows;
 
@@ -14,6 +15,7 @@ use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
 use crate::mark::Mark;
+use crate::seq_ranges::SeqRanges;
 use crate::state::{State, StatePatch};
 use crate::time::{Now, Steady, Timestamp};
 use crate::turn::NewTurn;
@@ -21,6 +23,7 @@ use crate::window::{SavedCut, Windows};
 
 use compaction::Compacting;
 pub use compaction::{CompactionBlocked, Snapshot, WindowTokens};
+pub use rewind::{RewindCommand, RewindDecision};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
@@ -74,6 +77,8 @@ pub struct SavedSession {
     pub kept: LiveSet,
     /// Those turns, ascending.
     pub turns: Vec<SavedTurn>,
+    /// The seqs of its rewound turns: all from the floor of the live set on, and the newest before.
+    pub rewound: SeqRanges,
     /// Its JSON.
     pub state: Option<State>,
     /// Its idempotency keys.
@@ -159,7 +164,7 @@ impl Session {
         let arrivals: Vec<Arrival<'_>> = turns
             .map(|(record, results)| (record.clone(), &results[..]))
             .collect();
-        let history = History::restore(&saved.kept, arrivals);
+        let history = History::restore(&saved.kept, saved.rewound, arrivals);
         let has_cuts = !saved.cuts.is_empty();
         let newest = saved.summary.as_ref().map_or(0, |summary| summary.number);
         let windows = || Windows::restore(saved.cuts, newest, saved.earlier);
@@ -248,14 +253,37 @@ impl Session {
         now: Now,
         seal: Seal,
     ) -> Result<AppendDecision, CoreError> {
-        if let (Some(named), Some(keys)) = (command.idempotency, &self.keys)
-            && let Some(record) = keys.find(named, limits, now.steady)?
-        {
+        if let Some(record) = self.known_record(command.idempotency, limits, now)? {
             self.head.last_access = now.steady;
             let changes = Vec::new();
             return Ok(AppendDecision { record, changes });
         }
         check_expectations(command, Some(&self.head))?;
+        self.add_turns(key, command, limits, now, seal)
+    }
+
+    /// What was done under this idempotency key before.
+    fn known_record(
+        &self,
+        named: Option<IdempotencyKey>,
+        limits: &Limits,
+        now: Now,
+    ) -> Result<Option<KeyRecord>, CoreError> {
+        match (named, &self.keys) {
+            (Some(named), Some(keys)) => keys.find(named, limits, now.steady),
+            _ => Ok(None),
+        }
+    }
+
+    /// Adds turns that were not added before.
+    fn add_turns(
+        &mut self,
+        key: &SessionKey,
+        command: &AppendCommand,
+        limits: &Limits,
+        now: Now,
+        seal: Seal,
+    ) -> Result<AppendDecision, CoreError> {
         let state = command.state.as_ref();
         let state = state.map(|patch| self.state().patched(patch, limits));
         let state = state.transpose()?;
@@ -289,6 +317,7 @@ impl Session {
             last_seq: self.head.last_seq,
             dropped_turns,
             at: now.steady,
+            rewound: false,
         };
         let idempotency = command.idempotency.map(|named| (named.key, record));
         if let Some((key, record)) = idempotency {

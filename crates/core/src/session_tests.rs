@@ -134,3 +134,151 @@ fn idle_time_is_measured_on_the_steady_line_alone() {
         "time that went back expires nothing"
     );
 }
+
+fn rewind(
+    session: &mut Session,
+    after_seq: u64,
+    append: AppendCommand,
+    at: u64,
+) -> Result<RewindDecision, CoreError> {
+    let command = RewindCommand { after_seq, append };
+    session.rewind(&key(), &command, &Limits::default(), now(at), seal, true)
+}
+
+fn named(name: u8, texts: &[&str]) -> AppendCommand {
+    AppendCommand {
+        idempotency: Some(IdempotencyKey {
+            key: [name; 16],
+            content: [name; 16],
+        }),
+        ..command(texts)
+    }
+}
+
+#[test]
+fn a_rewind_takes_turns_back_and_adds_others_in_one_set() {
+    let mut session = session();
+    append(&mut session, &command(&["a", "b", "c"]), 1).unwrap();
+    let edited = rewind(&mut session, 1, command(&["d"]), 2).unwrap();
+    let removed: Vec<u64> = edited.removed.iter().map(|(seq, _)| *seq).collect();
+    assert_eq!(removed, [2, 3]);
+    assert_eq!((edited.record.first_seq, edited.record.last_seq), (4, 4));
+    assert!(!edited.must_reload);
+    let [first, second] = &edited.changes[..] else {
+        panic!("two changes were expected")
+    };
+    let ChangeKind::Rewind(rewound) = &first.kind else {
+        panic!("a rewind was expected")
+    };
+    assert_eq!((rewound.after_seq, rewound.through_seq), (1, 3));
+    assert_eq!(rewound.totals.turns, 1);
+    assert_eq!((first.expected_revision, second.expected_revision), (1, 2));
+    assert_eq!(session.head().last_seq, 4);
+    assert_eq!(session.head().totals.turns, 2);
+
+    let popped = rewind(&mut session, 3, AppendCommand::default(), 3).unwrap();
+    assert_eq!((popped.removed.len(), popped.changes.len()), (1, 1));
+    assert_eq!(session.head().last_seq, 4, "seqs are not given again");
+    let next = append(&mut session, &command(&["e"]), 4).unwrap();
+    assert_eq!(next.record.first_seq, 5);
+    let nothing = rewind(&mut session, 5, AppendCommand::default(), 5).unwrap();
+    assert_eq!((nothing.removed.len(), nothing.changes.len()), (0, 1));
+}
+
+#[test]
+fn what_a_rewind_refuses_leaves_no_trace() {
+    let mut session = session();
+    append(&mut session, &command(&["a", "b"]), 1).unwrap();
+    let before = format!("{session:?}");
+    let beyond = rewind(&mut session, 3, AppendCommand::default(), 2).unwrap_err();
+    let expected = CoreError::RewindBeyondEnd {
+        after_seq: 3,
+        last_seq: 2,
+    };
+    assert_eq!(beyond, expected);
+    let stale = AppendCommand {
+        expected_seq: Some(1),
+        ..AppendCommand::default()
+    };
+    let stale = rewind(&mut session, 1, stale, 2).unwrap_err();
+    assert!(matches!(stale, CoreError::StaleSeq { .. }));
+    let mut orphan = command(&["a"]);
+    orphan.turns[0].links.results.push("x".into());
+    let orphan = rewind(&mut session, 1, orphan, 2).unwrap_err();
+    assert!(matches!(orphan, CoreError::ToolUseUnknown { .. }));
+    assert_eq!(format!("{session:?}"), before);
+}
+
+#[test]
+fn a_key_whose_turns_were_rewound_is_no_duplicate() {
+    let mut session = session();
+    append(&mut session, &named(1, &["a"]), 1).unwrap();
+    append(&mut session, &named(2, &["b"]), 2).unwrap();
+    let popped = rewind(&mut session, 1, named(3, &[]), 3).unwrap();
+    assert_eq!(popped.changes.len(), 1);
+    let again = rewind(&mut session, 1, named(3, &[]), 4).unwrap();
+    assert_eq!((again.changes.len(), again.record), (0, popped.record));
+    let known = append(&mut session, &named(1, &["a"]), 5).unwrap();
+    assert!(known.changes.is_empty(), "its turn is still there");
+    assert_eq!(
+        append(&mut session, &named(2, &["b"]), 6).unwrap_err(),
+        CoreError::IdempotencyKeyRewound
+    );
+    rewind(&mut session, 1, named(4, &["c"]), 7).unwrap();
+    rewind(&mut session, 0, AppendCommand::default(), 8).unwrap();
+    assert_eq!(
+        rewind(&mut session, 1, named(4, &["c"]), 9).unwrap_err(),
+        CoreError::IdempotencyKeyRewound
+    );
+}
+
+fn summary(number: u32, first_seq: u64, through_seq: u64) -> Arc<Summary> {
+    Arc::new(Summary {
+        number,
+        first_seq,
+        through_seq,
+        turns: through_seq,
+        made_at: Timestamp::from_ms(0),
+        by: "a test".into(),
+        body: Default::default(),
+        notes: Default::default(),
+        text: "what was said".into(),
+    })
+}
+
+#[test]
+fn a_summary_of_what_is_rewound_is_taken_back_with_it() {
+    for (after_seq, standing) in [(5, 2), (4, 2), (3, 1), (2, 1), (1, 0)] {
+        let mut session = session();
+        append(&mut session, &command(&["a", "b", "c", "d", "e"]), 1).unwrap();
+        let generation = session.head().generation;
+        for summary in [summary(1, 1, 2), summary(2, 3, 4)] {
+            session.compact(generation, &summary, true, true).unwrap();
+        }
+        let rewound = rewind(&mut session, after_seq, AppendCommand::default(), 2).unwrap();
+        let newest = session.summary().map_or(0, |summary| summary.number);
+        assert_eq!(newest, standing, "after {after_seq}");
+        assert_eq!(rewound.must_reload, standing < 2);
+        let through = session.summary().map_or(0, |summary| summary.through_seq);
+        assert_eq!(session.compaction().through_seq, through);
+        assert_eq!(session.compaction().summaries, 2, "numbers only grow");
+    }
+}
+
+#[test]
+fn a_compaction_under_way_does_not_summarize_what_is_rewound() {
+    let mut session = session();
+    append(&mut session, &command(&["a", "b", "c", "d"]), 1).unwrap();
+    let policy = crate::compaction::CompactionPolicy::default();
+    let trigger = crate::compaction::Trigger::Command;
+    let snapshot = session
+        .begin_compaction(trigger, Some(1), Steady(2), &policy, &Limits::default())
+        .unwrap();
+    let span = snapshot.span;
+    assert!(span.through_seq > 1);
+    rewind(&mut session, 1, command(&["e", "f", "g"]), 3).unwrap();
+    let late = summary(snapshot.number, span.first_seq, span.through_seq);
+    let change = session.compact(snapshot.generation, &late, true, true);
+    assert!(change.is_none() && session.summary().is_none());
+    assert!(!session.compaction().running);
+}

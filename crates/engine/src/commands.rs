@@ -4,6 +4,7 @@ mod append;
 mod context;
 mod end;
 mod history;
+mod rewind;
 mod state;
 
 use std::sync::Arc;
@@ -25,6 +26,7 @@ use context::TokenCounting;
 pub use append::AppendOutcome;
 pub use context::{ContextOutcome, ContextRequest};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
+pub use rewind::RewindOutcome;
 
 /// The commands on sessions. Cheap to clone.
 #[derive(Clone, Debug)]

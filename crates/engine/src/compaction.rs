@@ -311,7 +311,10 @@ impl Compaction {
                     .undo_compaction(is_stored)
                     .ok_or(EngineError::JournalOff)?;
                 let outcome = (update.view(), restored, number);
-                let effect = Effect::ChangeAndUnload(change);
+                let effect = Effect::ChangeAndUnload {
+                    changes: vec![change],
+                    dropped_turns: 0,
+                };
                 Ok(Decision::unused(outcome, Some(effect)))
             });
         let (view, restored, number) = undone.await?;

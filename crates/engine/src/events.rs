@@ -44,6 +44,13 @@ pub enum EventKind {
         /// Turns that left to make room.
         dropped_turns: u64,
     },
+    /// Its newest turns were taken back.
+    Rewound {
+        /// The newest turn that stays.
+        after_seq: u64,
+        /// The newest turn until then.
+        through_seq: u64,
+    },
     /// A generation ended.
     Ended(EndReason),
     /// All that was said in it was erased.

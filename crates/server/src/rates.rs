@@ -302,7 +302,9 @@ enum RequestSize {
 fn size_of(path: &str) -> Option<RequestSize> {
     let (_, method) = path.rsplit_once('/')?;
     Some(match method {
-        "Append" | "GetContext" | "ImportMemories" | "CommitExtraction" => RequestSize::Large,
+        "Append" | "RewindSession" | "GetContext" | "ImportMemories" | "CommitExtraction" => {
+            RequestSize::Large
+        }
         "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
         "PatchState" => RequestSize::Patch,
         "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"

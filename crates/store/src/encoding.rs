@@ -111,6 +111,11 @@ pub fn open_placed(content: &[u8]) -> Option<(u64, Turn)> {
     Some((turn.seq, from_proto(turn).ok()?))
 }
 
+/// The seq of a kept turn. `None` when the bytes are damaged.
+pub fn seq_of(content: &[u8]) -> Option<u64> {
+    Some(v1::Turn::decode(content).ok()?.seq)
+}
+
 /// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
 /// when the bytes are damaged.
 pub(crate) fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
@@ -199,6 +204,7 @@ fn to_proto(turn: Turn) -> v1::Turn {
         format: turn
             .format
             .map_or(0, |format| format_to_proto(format).into()),
+        removed: false,
     }
 }
 

@@ -71,6 +71,8 @@ pub struct JournalPage {
     pub subject: Option<Subject>,
     /// Seq and encoded content, ascending.
     pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// The seqs of those that were rewound, ascending.
+    pub rewound: Vec<u64>,
     /// True when the generation has turns after the last of these.
     pub more: bool,
 }
@@ -84,6 +86,8 @@ pub struct JournalRange {
     pub before_seq: u64,
     /// True: the last turns of those, not the first.
     pub last: bool,
+    /// True: also turns that were rewound.
+    pub with_rewound: bool,
     /// The most turns to read.
     pub turns_max: usize,
     /// No further turn is read once this many bytes were.
@@ -96,6 +100,7 @@ impl JournalRange {
         after_seq: 0,
         before_seq: u64::MAX,
         last: false,
+        with_rewound: false,
         turns_max: usize::MAX,
         bytes_max: usize::MAX,
     };
@@ -194,7 +199,8 @@ pub struct EndedRecord {
     pub at: Now,
     /// Why.
     pub reason: EndReason,
-    /// Its newest turns, ascending: all of them unless they are too large.
+    /// Its newest turns, ascending: all of them unless they are too large, without those that were
+    /// rewound.
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// Its JSON, where it had one.
     pub state: Option<State>,
@@ -292,7 +298,7 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<SessionKey>, StoreError>;
 
     /// Turns of a generation of this session, ended or not; without a generation, of
-    /// the newest. `None` when the session has no such generation.
+    /// the newest. Those that were rewound only where the range asks for them. `None` when the session has no such generation.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -304,7 +310,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Option<JournalPage>, StoreError>;
 
     /// Turns of all sessions with numbers above `number`, until so many turns or so many bytes
-    /// were read; at least one, where there is one. For whoever follows the journal.
+    /// were read; at least one, where there is one; none that was rewound. For whoever follows
+    /// the journal.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -315,7 +322,8 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError>;
 
-    /// The turns with these numbers, in their order. One that is forgotten is left out.
+    /// The turns with these numbers, in their order. One that is forgotten, or was rewound, is left
+    /// out.
     ///
     /// # Errors
     /// When the store cannot be read.

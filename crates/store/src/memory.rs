@@ -12,6 +12,7 @@ use memoird_core::change::{ChangeSet, LiveSet};
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
@@ -91,6 +92,7 @@ impl MemoryStore {
             summaries,
             state,
             turns,
+            rewound: SeqRanges::default(),
             ended,
             kept_bytes,
         };
@@ -155,7 +157,8 @@ impl Store for MemoryStore {
         };
         let row = &tables.generations[generation];
         let is_kept = |seq: u64| {
-            let in_tail = seq >= row.kept.floor && !row.kept.holes.contains(&seq);
+            let has_left = row.kept.holes.contains(&seq) || row.rewound.contains(seq);
+            let in_tail = seq >= row.kept.floor && !has_left;
             let kept = &row.kept;
             in_tail
                 || kept.anchor == Some(seq)
@@ -179,6 +182,7 @@ impl Store for MemoryStore {
             head: row.head.clone(),
             kept: row.kept.clone(),
             cuts: row.cuts.clone(),
+            rewound: row.known_rewound(),
             turns: turns.collect::<Result<_, _>>()?,
             state: row.state.clone(),
             keys: tables.keys_of(key, keys_since),
@@ -236,15 +240,21 @@ impl Store for MemoryStore {
             false => turns.next(),
         };
         while let Some((seq, content)) = next() {
+            let is_rewound = row.rewound.contains(*seq);
+            if is_rewound && !range.with_rewound {
+                continue;
+            }
             if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
                 page.more = true;
                 break;
             }
             bytes += content.len();
+            page.rewound.extend(is_rewound.then_some(*seq));
             page.turns.push((*seq, Arc::clone(content)));
         }
         if range.last {
             page.turns.reverse();
+            page.rewound.reverse();
         }
         Ok(Some(page))
     }
@@ -356,7 +366,7 @@ impl Store for MemoryStore {
                 continue;
             };
             let (key, head, state) = (row.key.clone(), row.head.clone(), row.state.clone());
-            let turns = newest(&row.turns, bytes_max);
+            let turns = newest(row, bytes_max);
             bytes += turns
                 .iter()
                 .map(|(_, content)| content.len())
@@ -445,9 +455,10 @@ impl Store for MemoryStore {
 }
 
 /// The newest turns, ascending: as many as there is room for, but at least one.
-fn newest(turns: &BTreeMap<u64, Arc<[u8]>>, bytes_max: usize) -> Vec<(u64, Arc<[u8]>)> {
+fn newest(row: &Row, bytes_max: usize) -> Vec<(u64, Arc<[u8]>)> {
     let (mut newest, mut bytes) = (Vec::new(), 0);
-    for (seq, content) in turns.iter().rev() {
+    let turns = row.turns.iter().rev();
+    for (seq, content) in turns.filter(|(seq, _)| !row.rewound.contains(**seq)) {
         bytes += content.len();
         if bytes > bytes_max && !newest.is_empty() {
             break;

@@ -168,6 +168,17 @@ pub(crate) fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatu
     }
 }
 
+/// The same with the summary that stands now, where one does.
+pub(crate) fn status_through(
+    status: &CompactionStatus,
+    standing: Option<&Summary>,
+) -> Arc<CompactionStatus> {
+    Arc::new(CompactionStatus {
+        through_seq: standing.map_or(0, |summary| summary.through_seq),
+        ..status.clone()
+    })
+}
+
 fn versioned(row: &impl Message) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + row.encoded_len());
     bytes.push(VERSION);

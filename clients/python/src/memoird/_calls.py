@@ -201,6 +201,14 @@ PATCH_STATE: Call[PatchStateRequest, PatchStateResponse] = Call(
     w.read_patch_state_response,
     session_pb2.PatchStateResponse,
 )
+REWIND_SESSION: Call[RewindSessionRequest, RewindSessionResponse] = Call(
+    "/memoird.v1.SessionService/RewindSession",
+    False,
+    w.write_rewind_session_request,
+    session_pb2.RewindSessionRequest,
+    w.read_rewind_session_response,
+    session_pb2.RewindSessionResponse,
+)
 COMPACT_SESSION: Call[CompactSessionRequest, CompactSessionResponse] = Call(
     "/memoird.v1.SessionService/CompactSession",
     True,
@@ -723,6 +731,39 @@ class SyncCalls:
             replace=replace,
         )
         return self._call(PATCH_STATE, request, timeout)
+
+    def rewind_session(
+        self,
+        session_id: str,
+        after_seq: int = 0,
+        turns: Sequence[Turn] = (),
+        *,
+        messages_json: Json = "",
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        expected_seq: int | None = None,
+        expected_generation: str = "",
+        idempotency_key: str = "",
+        timeout: float | None = None,
+    ) -> RewindSessionResponse:
+        """Takes the newest turns of a live session back and adds others, all of it or nothing: to
+        pop a turn, to answer again, to edit what was said last, or to set all messages anew.
+        Tool units go whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or
+        search any more, and no hook is given it; the journal keeps it, marked, until retention.
+        Seqs are not given again: new turns follow the highest that ever was. A summary that
+        stands for a turn that goes is taken back with it. Append answers an `idempotency_key`
+        of which a turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        """
+        request = RewindSessionRequest(
+            session_id=session_id,
+            after_seq=after_seq,
+            turns=list(turns),
+            messages_json=messages_json,
+            format=format,
+            expected_seq=expected_seq,
+            expected_generation=expected_generation,
+            idempotency_key=idempotency_key,
+        )
+        return self._call(REWIND_SESSION, request, timeout)
 
     def compact_session(
         self,
@@ -1307,6 +1348,39 @@ class AsyncCalls:
             replace=replace,
         )
         return await self._call(PATCH_STATE, request, timeout)
+
+    async def rewind_session(
+        self,
+        session_id: str,
+        after_seq: int = 0,
+        turns: Sequence[Turn] = (),
+        *,
+        messages_json: Json = "",
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        expected_seq: int | None = None,
+        expected_generation: str = "",
+        idempotency_key: str = "",
+        timeout: float | None = None,
+    ) -> RewindSessionResponse:
+        """Takes the newest turns of a live session back and adds others, all of it or nothing: to
+        pop a turn, to answer again, to edit what was said last, or to set all messages anew.
+        Tool units go whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or
+        search any more, and no hook is given it; the journal keeps it, marked, until retention.
+        Seqs are not given again: new turns follow the highest that ever was. A summary that
+        stands for a turn that goes is taken back with it. Append answers an `idempotency_key`
+        of which a turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        """
+        request = RewindSessionRequest(
+            session_id=session_id,
+            after_seq=after_seq,
+            turns=list(turns),
+            messages_json=messages_json,
+            format=format,
+            expected_seq=expected_seq,
+            expected_generation=expected_generation,
+            idempotency_key=idempotency_key,
+        )
+        return await self._call(REWIND_SESSION, request, timeout)
 
     async def compact_session(
         self,

@@ -56,6 +56,7 @@ def read_turn(m):
         metadata=dict(m.metadata),
         extra_json=m.extra_json,
         format=t.MessageFormat(m.format),
+        removed=m.removed,
     )
 
 
@@ -70,6 +71,7 @@ def write_turn(it):
         metadata=it.metadata,
         extra_json=write_json(it.extra_json),
         format=it.format,
+        removed=it.removed,
     )
 
 
@@ -1502,6 +1504,56 @@ def write_patch_state_response(it):
     return session_pb2.PatchStateResponse(
         state_json=write_json(it.state_json),
         version=it.version,
+    )
+
+
+def read_rewind_session_request(m):
+    return t.RewindSessionRequest(
+        session_id=m.session_id,
+        after_seq=m.after_seq,
+        turns=[read_turn(x) for x in m.turns],
+        messages_json=m.messages_json,
+        format=t.MessageFormat(m.format),
+        expected_seq=m.expected_seq if m.HasField('expected_seq') else None,
+        expected_generation=m.expected_generation,
+        idempotency_key=m.idempotency_key,
+    )
+
+
+def write_rewind_session_request(it):
+    return session_pb2.RewindSessionRequest(
+        session_id=it.session_id,
+        after_seq=it.after_seq,
+        turns=[write_turn(x) for x in it.turns],
+        messages_json=write_json(it.messages_json),
+        format=it.format,
+        expected_seq=it.expected_seq,
+        expected_generation=it.expected_generation,
+        idempotency_key=it.idempotency_key,
+    )
+
+
+def read_rewind_session_response(m):
+    return t.RewindSessionResponse(
+        session=read_session_info(m.session) if m.HasField('session') else None,
+        removed=[read_turn(x) for x in m.removed],
+        removed_turns=m.removed_turns,
+        first_seq=m.first_seq,
+        last_seq=m.last_seq,
+        dropped_turns=m.dropped_turns,
+        duplicate=m.duplicate,
+    )
+
+
+def write_rewind_session_response(it):
+    return session_pb2.RewindSessionResponse(
+        session=None if it.session is None else write_session_info(it.session),
+        removed=[write_turn(x) for x in it.removed],
+        removed_turns=it.removed_turns,
+        first_seq=it.first_seq,
+        last_seq=it.last_seq,
+        dropped_turns=it.dropped_turns,
+        duplicate=it.duplicate,
     )
 
 

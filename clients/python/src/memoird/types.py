@@ -108,6 +108,8 @@ __all__ = [
     "RememberResponse",
     "ResetSessionRequest",
     "ResetSessionResponse",
+    "RewindSessionRequest",
+    "RewindSessionResponse",
     "Role",
     "Salience",
     "ScoreParts",
@@ -313,9 +315,13 @@ class HistoryScope(Open):
     LIVE = 1
     """What first in, first out keeps of the live generation."""
     JOURNAL = 2
-    """All turns of a generation, of an ended one too, until `journal.retention`."""
+    """All turns of a generation, of an ended one too, until `journal.retention`; those that were
+    taken back with `removed`.
+    """
     LONGEST = 3
-    """As HISTORY_SCOPE_JOURNAL where there is a journal, else as HISTORY_SCOPE_LIVE."""
+    """As HISTORY_SCOPE_JOURNAL where there is a journal, but without turns that were taken back;
+    else as HISTORY_SCOPE_LIVE.
+    """
 
 
 @dataclass(slots=True)
@@ -348,6 +354,10 @@ class Turn:
     """Whose fields the `extra_json` of the turn and of its parts are: the format that
     `messages_json` brought it in, or what the bot says. Given back to that provider only;
     without a format, to any.
+    """
+    removed: bool = False
+    """True where `RewindSession` took it back: only the journal still has it. Set by memoird;
+    ignored on input.
     """
 
     @property
@@ -1533,8 +1543,8 @@ class GetHistoryResponse:
     next_after_seq: int = 0
     """The `after_seq` of the next page; 0 on the last one, and where `last` was asked for."""
     messages_json: Json = ""
-    """Where a format was asked for: the same turns as the provider's own message array. What came
-    in that format is as it came.
+    """Where a format was asked for: the same turns as the provider's own message array, without
+    those that are `removed`. What came in that format is as it came.
     """
     system: str = ""
     """System turns that the page begins with, where MESSAGE_FORMAT_ANTHROPIC was asked for, which
@@ -1640,6 +1650,61 @@ class PatchStateResponse:
     def state(self) -> Any:
         """`state_json` as a value; None where it is empty."""
         return _parsed(self.state_json)
+
+
+@dataclass(slots=True)
+class RewindSessionRequest:
+    """Takes the newest turns back."""
+
+    session_id: str = ""
+    """The bot's own chat id."""
+    after_seq: int = 0
+    """The newest turn that stays; 0: none stays. At most the session's `last_seq`."""
+    turns: list[Turn] = field(default_factory=list)
+    """What is said instead, as in an append: none, or up to 256 turns. Not together with
+    `messages_json`.
+    """
+    messages_json: Json = ""
+    """The same as the provider's own array of messages or items, in `format`. Empty: none."""
+    format: MessageFormat = MessageFormat.UNSPECIFIED
+    """The format of `messages_json`."""
+    expected_seq: int | None = None
+    """Refuse (STALE_SEQ) unless this is the session's `last_seq`. A rewind that adds no turns
+    leaves it as it is.
+    """
+    expected_generation: str = ""
+    """Refuse (STALE_GENERATION) unless this is the live generation."""
+    idempotency_key: str = ""
+    """A name for this very rewind, as of an append: said again it is answered and not done again.
+    """
+
+    @property
+    def messages(self) -> Any:
+        """`messages_json` as a value; None where it is empty."""
+        return _parsed(self.messages_json)
+
+
+@dataclass(slots=True)
+class RewindSessionResponse:
+    """What a rewind did."""
+
+    session: SessionInfo | None = None
+    """The session after it."""
+    removed: list[Turn] = field(default_factory=list)
+    """The turns that the history had and that are gone, oldest first: the newest of them, up to 2
+    MiB. What first in, first out had dropped before is not among them, nor is anything where
+    this is a `duplicate`; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
+    """
+    removed_turns: int = 0
+    """How many turns the history had and has not any more."""
+    first_seq: int = 0
+    """The seq of the first turn that was added; one more than `last_seq` where none was."""
+    last_seq: int = 0
+    """The seq of the last turn that was added."""
+    dropped_turns: int = 0
+    """Turns that left the history, first in first out, to make room for them."""
+    duplicate: bool = False
+    """True when this `idempotency_key` was done before: nothing was changed."""
 
 
 @dataclass(slots=True)
@@ -1874,7 +1939,7 @@ class Event:
     time: datetime | None = None
     """When."""
     kind: str = ""
-    """`created`, `appended`, `expired`, `evicted`, `ended` (by command: see `reason`),
+    """`created`, `appended`, `rewound`, `expired`, `evicted`, `ended` (by command: see `reason`),
     `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`, `hook_failed`,
     `erased`, `learned` or `extraction_failed`; more kinds may come.
     """
@@ -1887,9 +1952,10 @@ class Event:
     reason: EndReason = EndReason.UNSPECIFIED
     """Why it ended, where it did."""
     detail_json: Json = ""
-    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`. Of hooks:
-    `hook`, `delivery`, `tries`, and where it failed `gave_up` and, for keys with the role
-    admin, `error`. Of `compacted`: `number` (of the summary, from 1), `trigger` (`preemptive`,
+    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`. Of
+    `rewound`: `after_seq`, `through_seq` (the newest turn until then). Of hooks: `hook`,
+    `delivery`, `tries`, and where it failed `gave_up` and, for keys with the role admin,
+    `error`. Of `compacted`: `number` (of the summary, from 1), `trigger` (`preemptive`,
     `reactive`, `history` or `command`), `by`, `first_seq`, `through_seq`, `tokens_before`,
     `tokens_after`, `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`:
     `trigger`, `reason`, `breaker` (what it lets through from now on) and `error`, which bots

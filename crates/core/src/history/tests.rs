@@ -268,6 +268,79 @@ fn word() -> impl Strategy<Value = String> {
     })
 }
 
+/// What is said then, and what the history keeps after it.
+type Then = (&'static str, &'static [u64]);
+
+/// Each case: the cap, what is said, the newest turn that stays, what the history keeps.
+#[test]
+fn a_rewind_takes_the_newest_units_and_gives_no_seq_again() {
+    let cases: [(usize, &str, u64, &[u64], Then); 8] = [
+        (9, "u a u a", 3, &[1, 2, 3], ("a", &[1, 2, 3, 5])),
+        (9, "u a u a", 0, &[], ("u a", &[5, 6])),
+        (9, "u a", 2, &[1, 2], ("u", &[1, 2, 3])),
+        // A call that waits goes whole, and its id is free again.
+        (9, "u a+x", 1, &[1], ("a+x t-x", &[1, 3, 4])),
+        (9, "u a+x t-x a u", 3, &[1, 2, 3], ("a", &[1, 2, 3, 6])),
+        // A pin is no reason to stay.
+        (9, "u a! u! a", 1, &[1], ("u", &[1, 5])),
+        // What first in, first out has dropped does not come back.
+        (2, "u a u a", 3, &[1, 3], ("a", &[1, 3, 5])),
+        (2, "u a u a u", 2, &[1], ("u a u", &[1, 7, 8])),
+    ];
+    for (cap, words, after_seq, left, (more, then)) in cases {
+        let (mut history, mut last_seq) = (History::default(), 0);
+        append(&mut history, &mut last_seq, words, &caps(cap)).unwrap();
+        let had = seqs(&history);
+        let removed = history.rewind(after_seq, last_seq).unwrap();
+        let removed: Vec<u64> = removed.iter().map(|record| record.seq).collect();
+        assert_eq!(seqs(&history), left, "{words}");
+        assert_eq!([left, &removed].concat(), had, "{words}");
+        append(&mut history, &mut last_seq, more, &caps(cap)).unwrap();
+        assert_eq!(seqs(&history), then, "{words}, {more}");
+        check(&history, &caps(cap), &BTreeSet::new());
+    }
+}
+
+#[test]
+fn a_rewind_tears_no_unit_apart() {
+    let (mut history, mut last_seq) = (History::default(), 0);
+    append(&mut history, &mut last_seq, "u a+x+y t-x u t-y a", &caps(9)).unwrap();
+    for after_seq in 2..5 {
+        let refused = history.rewind(after_seq, last_seq).unwrap_err();
+        let first = if after_seq < 3 { 3 } else { 5 };
+        let expected = CoreError::RewindSplitsUnit {
+            after_seq,
+            first_seq: 2,
+            last_seq: first,
+        };
+        assert_eq!(refused, expected);
+        assert_eq!(seqs(&history), [1, 2, 3, 4, 5, 6], "nothing is removed");
+    }
+    history.rewind(5, last_seq).unwrap();
+    history.rewind(1, last_seq).unwrap();
+    assert_eq!(seqs(&history), [1]);
+    let unknown = append(&mut history, &mut last_seq, "t-x", &caps(9));
+    assert!(matches!(unknown, Err(CoreError::ToolUseUnknown { .. })));
+}
+
+#[test]
+fn a_long_life_of_rewinds_takes_bounded_memory() {
+    let (mut history, mut last_seq) = (History::default(), 0);
+    append(&mut history, &mut last_seq, "u", &caps(4)).unwrap();
+    for round in 0..3_000 {
+        append(&mut history, &mut last_seq, "a u", &caps(4)).unwrap();
+        history.rewind(last_seq - 1, last_seq).unwrap();
+        if round % 3 == 0 {
+            append(&mut history, &mut last_seq, "a", &caps(4)).unwrap();
+        }
+    }
+    let runs = history
+        .rewound()
+        .map_or(0, |rewound| rewound.iter().count());
+    assert!(runs <= REWOUND_BEFORE_MAX + 8, "{runs} runs");
+    assert_eq!(restore(&history, last_seq).rewound(), history.rewound());
+}
+
 /// What must hold of every history: the caps, whole units, pins, sums.
 fn check(history: &History, limits: &Limits, pinned: &BTreeSet<u64>) {
     assert!(history.capped.turns <= limits.max_history_turns as u64);
@@ -293,12 +366,30 @@ proptest! {
     #[test]
     fn every_history_keeps_its_promises(
         cap in 4_usize..9,
-        appends in prop::collection::vec(prop::collection::vec(word(), 1..4), 1..40),
+        appends in prop::collection::vec((prop::collection::vec(word(), 1..4), 0..20_u64), 1..40),
     ) {
         let limits = Limits { departed_calls: 4, ..caps(cap) };
-        let (mut history, mut last_seq) = (History::default(), 0);
+        let (mut history, mut last_seq) = (History::default(), 0_u64);
         let mut pinned = BTreeSet::new();
-        for words in appends {
+        for (words, rewound) in appends {
+            // Few steps rewind, and these by different lengths.
+            if rewound < 5 {
+                let after_seq = last_seq.saturating_sub(rewound);
+                let had = seqs(&history);
+                let mut restored = restore(&history, last_seq);
+                let again = restored.rewind(after_seq, last_seq).map(|removed| removed.len());
+                let outcome = history.rewind(after_seq, last_seq).map(|removed| removed.len());
+                prop_assert_eq!(&outcome, &again);
+                prop_assert_eq!(history.live_set(last_seq), restored.live_set(last_seq));
+                match outcome {
+                    Ok(_) => {
+                        pinned.retain(|seq| *seq <= after_seq);
+                        prop_assert!(seqs(&history).iter().all(|seq| *seq <= after_seq));
+                    }
+                    Err(_) => prop_assert_eq!(had, seqs(&history)),
+                }
+                check(&history, &limits, &pinned);
+            }
             let first = last_seq + 1;
             let before = seqs(&history);
             let line = words.join(" ");
@@ -382,7 +473,8 @@ fn restore(history: &History, last_seq: u64) -> History {
         .iter()
         .map(|(record, results)| (record.clone(), &results[..]))
         .collect();
-    History::restore(&kept, arrivals)
+    let rewound = history.rewound().cloned().unwrap_or_default();
+    History::restore(&kept, rewound, arrivals)
 }
 
 fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<str>>) {

@@ -37,9 +37,9 @@ impl History {
     /// True for a system turn at the very start, before the anchor.
     pub(super) fn leads(&self, record: &TurnRecord) -> bool {
         record.role == Role::System
-            && record.seq <= PREAMBLE_TURNS
             && record.stands_alone()
             && !self.anchor.iter().any(|anchor| anchor.seq <= record.seq)
+            && self.turns_before(record.seq) < PREAMBLE_TURNS
     }
 }
 
@@ -142,9 +142,25 @@ impl<'a> View<'a> {
         };
         let known = known.iter().map(|&(first, last)| {
             let (first, end) = (first.max(seq), (last + 1).min(front));
-            end.saturating_sub(first).saturating_sub(apart(first, end))
+            self.turns_between(first, end)
+                .saturating_sub(apart(first, end))
         });
-        front.saturating_sub(seq) > apart(seq, front) + known.sum::<u64>()
+        self.turns_between(seq, front) > apart(seq, front) + known.sum::<u64>()
+    }
+
+    /// The turns from `first` up to `end` that were not rewound, whether they are there or not:
+    /// each run of them with its end.
+    pub(crate) fn said_between(&self, first: u64, end: u64) -> Vec<(u64, u64)> {
+        match self.history.rewound() {
+            Some(rewound) => rewound.rest(first, end).collect(),
+            None => Vec::from_iter((first < end).then_some((first, end))),
+        }
+    }
+
+    /// How many they are.
+    fn turns_between(&self, first: u64, end: u64) -> u64 {
+        let said = self.said_between(first, end).into_iter();
+        said.map(|(first, end)| end - first).sum()
     }
 
     /// True for a system turn at the very start, before the anchor.

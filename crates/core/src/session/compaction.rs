@@ -46,6 +46,15 @@ impl Compacting {
         }
     }
 
+    /// What was noted of turns after this one is forgotten.
+    pub(super) fn forget_after(&mut self, seq: u64) {
+        self.notes.take_if(|notes| notes.through_seq > seq);
+        self.wanted_since = None;
+        if self.left_out_seq > seq {
+            self.left_out_seq = 0;
+        }
+    }
+
     /// Bytes of its summaries.
     pub(super) fn text_bytes(&self) -> usize {
         let summaries = self.summary.iter().chain(&self.earlier);

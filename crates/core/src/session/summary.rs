@@ -116,7 +116,11 @@ impl Session {
 
     /// Its last access stays: a compaction is no use of the session. Its cuts are written with it,
     /// so that a restart knows which windows go on with what they showed before.
-    fn compaction_change(&mut self, status: CompactionStatus, summary: SummaryChange) -> Change {
+    pub(super) fn compaction_change(
+        &mut self,
+        status: CompactionStatus,
+        summary: SummaryChange,
+    ) -> Change {
         let status = Arc::new(status);
         self.head.compaction = Some(Arc::clone(&status));
         let cuts = self.take_changed_cuts();

@@ -93,6 +93,20 @@ impl Counts {
             .retain(|&seq, _| seq < front && view.record(seq).is_some());
     }
 
+    /// Forgets the turns after `after_seq`, of `last_seq` that there were.
+    pub(super) fn rewind(&mut self, after_seq: u64, last_seq: u64) {
+        while self.base + self.tail.len() as u64 > after_seq + 1
+            && let Some(tokens) = self.tail.pop_back()
+        {
+            self.tail_tokens -= u64::from(tokens);
+        }
+        if self.tail.is_empty() {
+            self.base = last_seq + 1;
+        }
+        self.apart.retain(|&seq, _| seq <= after_seq);
+        self.recounts += 1;
+    }
+
     /// The turns that have no count yet and that a window of so many tokens may look at,
     /// ascending: not the older ones of a long history, which it has no room for anyway.
     pub(super) fn missing<'a>(&self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {

@@ -402,11 +402,13 @@ impl<'d, 'a> Draft<'d, 'a> {
         if first == end {
             return;
         }
-        self.out.gaps.push((first, end - 1));
-        // What the summary stands for is not left out.
+        // What the summary stands for is not left out, and what was rewound was never said.
         let summarized = self.composer.through_seq();
-        self.gap += end.saturating_sub(first.max(summarized + 1));
-        self.has_lost |= self.note_lost(first, end);
+        for (first, end) in self.composer.view.said_between(first, end) {
+            self.out.gaps.push((first, end - 1));
+            self.gap += end.saturating_sub(first.max(summarized + 1));
+            self.has_lost |= self.note_lost(first, end);
+        }
     }
 
     /// Notes whether the cut shows any of the turns from `first` up to `end`, none of which is

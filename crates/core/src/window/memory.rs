@@ -108,6 +108,28 @@ impl Windows {
         }
     }
 
+    /// The turns after `after_seq` are gone, of `last_seq` that there were. What was decided when
+    /// they were there is decided anew.
+    pub(crate) fn rewind(&mut self, after_seq: u64, last_seq: u64) {
+        let known = self.cuts.len();
+        self.cuts.retain(|entry| {
+            let cut = &entry.cut;
+            cut.made_at <= after_seq && cut.through_seq <= after_seq && cut.seq <= after_seq + 1
+        });
+        self.is_changed |= self.cuts.len() < known;
+        for entry in &mut self.cuts {
+            entry.kept = None;
+            if let Some(sent) = &mut entry.sent {
+                sent.last_seq = sent.last_seq.min(after_seq);
+            }
+        }
+        self.earlier
+            .retain(|summary| summary.through_seq <= after_seq);
+        for counts in &mut self.counts {
+            counts.rewind(after_seq, last_seq);
+        }
+    }
+
     /// Bytes of memory of what windows keep, beside the turns themselves.
     pub(crate) fn kept_bytes(&self) -> usize {
         let kept = self.cuts.iter().filter_map(|entry| entry.kept.as_ref());

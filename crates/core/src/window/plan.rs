@@ -629,8 +629,13 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
         all.extend(gap(composer, cut, first, last));
     }
     let behind = composed.last + 1;
-    if composed.last > 0 && behind <= composer.view.last_seq {
-        all.extend(gap(composer, cut, behind, composer.view.last_seq));
+    if composed.last > 0 {
+        let behind = composer
+            .view
+            .said_between(behind, composer.view.last_seq + 1);
+        for (first, end) in behind {
+            all.extend(gap(composer, cut, first, end - 1));
+        }
     }
     all.extend(cut.reduced.iter().map(|(&seq, reduced)| {
         Omission::of(

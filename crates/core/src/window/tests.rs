@@ -81,6 +81,8 @@ pub(super) struct Chat {
     pub(super) settings: WindowSettings,
     pub(super) fixed: u64,
     pub(super) summary: Option<Arc<Summary>>,
+    /// Summaries that were made so far.
+    summaries: u32,
     pub(super) soft_percent: Option<u8>,
 }
 
@@ -157,6 +159,7 @@ impl Chat {
             },
             fixed: 20,
             summary: None,
+            summaries: 0,
             soft_percent: None,
         }
     }
@@ -277,10 +280,8 @@ impl Chat {
             bytes: u64::MAX,
             splits_exchange: false,
         };
-        let (number, after) = self
-            .summary
-            .as_ref()
-            .map_or((1, 0), |last| (last.number + 1, last.through_seq));
+        let after = self.summary.as_ref().map_or(0, |last| last.through_seq);
+        let number = self.summaries + 1;
         let span = choose(&view, after, &keep, |record| record.tokens.into());
         let Some(span) = span.filter(|_| !is_waiting(&view)) else {
             return false;
@@ -296,7 +297,21 @@ impl Chat {
             notes: Notes::default(),
             text: format!("what was said up to {}", span.through_seq).into(),
         }));
+        self.summaries = number;
         self.windows.note_summary_made(number, false);
+        true
+    }
+
+    /// Takes the turns after this one back; false where that tears a unit apart.
+    pub(super) fn rewind(&mut self, after_seq: u64) -> bool {
+        if self.history.rewind(after_seq, self.last_seq).is_err() {
+            return false;
+        }
+        if let Some(gone) = self.summary.take_if(|it| it.through_seq > after_seq) {
+            assert!(gone.number > 0);
+            self.windows.note_summary_undone(0);
+        }
+        self.windows.rewind(after_seq, self.last_seq);
         true
     }
 
@@ -334,7 +349,8 @@ impl Chat {
         let arrivals = turns
             .iter()
             .map(|(record, results)| (record.clone(), &results[..]));
-        History::restore(&kept, arrivals.collect())
+        let rewound = self.history.rewound().cloned().unwrap_or_default();
+        History::restore(&kept, rewound, arrivals.collect())
     }
 
     /// The same session after a restart.

@@ -133,7 +133,7 @@ impl Commands {
 }
 
 /// The queue holds the whole state, and not only its patch.
-fn queue_bytes(command: &AppendCommand, tenant: &Tenant) -> usize {
+pub(super) fn queue_bytes(command: &AppendCommand, tenant: &Tenant) -> usize {
     let turns: usize = command.turns.iter().map(|turn| turn.body.len()).sum();
     let state_bytes = command.state.as_ref().map_or(0, |patch| {
         patch.json.len().max(tenant.policy().limits.state_bytes)

@@ -42,6 +42,8 @@ pub struct HistoryPage {
     pub subject: Option<Subject>,
     /// Encoded as they were when they arrived.
     pub turns: Vec<Arc<[u8]>>,
+    /// The seqs of those that were rewound, ascending; only where the range asks for them.
+    pub rewound: Vec<u64>,
     /// The session, where these are turns of its live generation.
     pub session: Option<SessionView>,
     /// The first and the last of them; 0 where there is none.
@@ -133,6 +135,7 @@ impl Commands {
             session: live,
             seqs: (seq(page.turns.first()), seq(page.turns.last())),
             more: page.more,
+            rewound: page.rewound,
             turns: page.turns.into_iter().map(|(_, content)| content).collect(),
         }))
     }

@@ -30,6 +30,15 @@ pub(super) struct Tally {
     ended: Option<(Generation, EndReason)>,
     created: Option<Generation>,
     appended: Option<NewTurns>,
+    rewound: Option<LostTurns>,
+}
+
+/// Turns of a generation that were taken back.
+#[derive(Clone, Copy, Debug)]
+struct LostTurns {
+    generation: Generation,
+    after_seq: u64,
+    through_seq: u64,
 }
 
 /// Turns that were added to a generation.
@@ -65,6 +74,13 @@ impl Tally {
                         bytes,
                     });
                 }
+                ChangeKind::Rewind(rewound) if rewound.after_seq < rewound.through_seq => {
+                    tally.rewound = Some(LostTurns {
+                        generation,
+                        after_seq: rewound.after_seq,
+                        through_seq: rewound.through_seq,
+                    });
+                }
                 ChangeKind::End { reason, .. } => tally.ended = Some((generation, *reason)),
                 _ => {}
             }
@@ -86,6 +102,13 @@ impl Tally {
         if let Some(generation) = self.created {
             stats.count_created();
             push(generation, EventKind::Created);
+        }
+        if let Some(lost) = self.rewound {
+            let kind = EventKind::Rewound {
+                after_seq: lost.after_seq,
+                through_seq: lost.through_seq,
+            };
+            push(lost.generation, kind);
         }
         if let Some(turns) = self.appended {
             slot.tenant.add_journal_bytes(turns.bytes);

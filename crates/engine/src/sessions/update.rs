@@ -96,8 +96,11 @@ pub(crate) enum Effect {
         changes: Vec<Change>,
         dropped_turns: u64,
     },
-    /// This change; after it only the store knows the whole session.
-    ChangeAndUnload(Change),
+    /// The same; after it only the store knows the whole session.
+    ChangeAndUnload {
+        changes: Vec<Change>,
+        dropped_turns: u64,
+    },
 }
 
 impl<T> Decision<T> {
@@ -459,8 +462,12 @@ impl Sessions {
                 submission.dropped_turns = dropped_turns;
                 self.submit(slot, inner, permit, submission)
             }
-            Effect::ChangeAndUnload(change) => {
-                let submission = Submission::new(vec![change]);
+            Effect::ChangeAndUnload {
+                changes,
+                dropped_turns,
+            } => {
+                let mut submission = Submission::new(changes);
+                submission.dropped_turns = dropped_turns;
                 let submitted = self.submit(slot, inner, permit, submission);
                 if let (true, Some(head)) = (self.shared.journal.is_on(), inner.head().cloned()) {
                     inner.set_state(&slot.tenant, SlotState::OnDisk(Box::new(head)));

@@ -44,6 +44,10 @@ fn words(events: &[Event]) -> Vec<String> {
             } => {
                 format!("{first_seq}-{last_seq}-{dropped_turns}")
             }
+            EventKind::Rewound {
+                after_seq,
+                through_seq,
+            } => format!("rewound {after_seq} {through_seq}"),
             EventKind::Ended(reason) => format!("{reason:?}"),
             EventKind::Compacted {
                 number,

@@ -27,6 +27,7 @@ mod readers;
 mod reconfigure;
 mod record;
 mod restart;
+mod rewind;
 #[path = "../../../../tests/suite/harness/seeds.rs"]
 mod seeds;
 mod simulation;

@@ -130,6 +130,9 @@ impl Record {
                 let life = self.life(generation);
                 (life.state_version, life.last_access) = (*version, *last_access);
             }
+            ChangeKind::Rewind(rewound) => {
+                self.life(generation).last_access = rewound.last_access;
+            }
             ChangeKind::Compact { .. } => {}
             ChangeKind::Touch { last_access, .. } => {
                 self.life(generation).last_access = *last_access;

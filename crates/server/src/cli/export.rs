@@ -163,5 +163,8 @@ pub(super) async fn history(
         reply => reply,
     };
     let reply = reply?;
-    Ok((reply.turns, reply.next_after_seq))
+    let turns = reply.turns.into_iter();
+    // What was taken back is not said again elsewhere.
+    let turns = turns.filter(|turn| !turn.removed).collect();
+    Ok((turns, reply.next_after_seq))
 }

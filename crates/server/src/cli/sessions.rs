@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use clap::{Args, Subcommand};
 use memoird_proto::v1::{
     EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
-    ListSessionsRequest, SessionInfo, SessionNotes, Turn,
+    ListSessionsRequest, RewindSessionRequest, RewindSessionResponse, SessionInfo, SessionNotes,
+    Turn,
 };
 use prost_types::Timestamp;
 use serde_json::{Value, json};
@@ -32,6 +33,8 @@ pub(crate) enum SessionsCommand {
         /// The bot's own chat id
         id: String,
     },
+    /// Take the newest turns of a session back; its journal keeps them, marked
+    Rewind(RewindArgs),
     /// End a session now; its hooks run
     End {
         /// The bot's own chat id
@@ -49,6 +52,16 @@ pub(crate) struct ListArgs {
     /// The most to print; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
+}
+
+/// Which turns to take back.
+#[derive(Args)]
+pub(crate) struct RewindArgs {
+    /// The bot's own chat id
+    id: String,
+    /// The newest turn that stays; 0: none stays
+    #[arg(long, value_name = "SEQ")]
+    after: u64,
 }
 
 /// Which turns to show.
@@ -75,6 +88,7 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
         SessionsCommand::Show(args) => show(&target, &args, client.json).await,
         SessionsCommand::Compact(args) => compaction::compact(&target, args, client.json).await,
         SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
+        SessionsCommand::Rewind(args) => rewind(&target, args, client.json).await,
         SessionsCommand::Erase(args) => erase::session(&target, args, client.json).await,
         SessionsCommand::EraseSubject(args) => erase::subject(&target, args, client.json).await,
         SessionsCommand::End { id } => end(&target, id, client.json).await,
@@ -198,6 +212,25 @@ async fn history(
             return Ok(turns);
         }
         request.after_seq = page.next_after_seq;
+    }
+}
+
+async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), CliError> {
+    let request = RewindSessionRequest {
+        session_id: args.id,
+        after_seq: args.after,
+        ..RewindSessionRequest::default()
+    };
+    let reply = target.done(target.sessions().rewind_session(request).await)?;
+    output::show(json, &reply, rewound)
+}
+
+fn rewound(reply: &RewindSessionResponse) -> String {
+    let turns = output::counted(reply.removed_turns, "turn", "turns");
+    let table = transcript::table(&reply.removed);
+    match reply.removed.is_empty() {
+        true => format!("taken back: {turns}"),
+        false => format!("taken back: {turns}\n{table}"),
     }
 }
 

@@ -31,6 +31,9 @@ pub(super) fn one_line(turn: &Turn) -> String {
     if turn.pinned {
         words.insert(0, "[pinned]".to_owned());
     }
+    if turn.removed {
+        words.insert(0, "[removed]".to_owned());
+    }
     words.join(" ")
 }
 

@@ -244,6 +244,29 @@ impl SessionService for Api {
         answer(outcome, |outcome| compaction::compacted(&outcome))
     }
 
+    async fn rewind_session(
+        &self,
+        request: Request<v1::RewindSessionRequest>,
+    ) -> Answer<v1::RewindSessionResponse> {
+        let place = place(&request)?;
+        let (caller, request) = caller(request)?;
+        let tenant = caller.tenant;
+        let session = from::session_id(&request.session_id)?;
+        let (bytes, policy) = (from::rewind_bytes(&request), tenant.policy());
+        let read = move || from::rewind(request, &policy.limits);
+        let command = self.heavy.run(&tenant.id, bytes, read).await?;
+        // A client that does not read its answers is refused before anything is taken back.
+        place.reserve_answer(from::HISTORY_BYTES_MAX as u64).await?;
+        caller.key.check()?;
+        let commands = &self.engine.commands;
+        let outcome = commands.rewind(&tenant, &session, command).await;
+        let outcome = outcome.map_err(|error| status::engine(&error))?;
+        let bytes = outcome.removed.iter().map(|turn| turn.len()).sum();
+        let write = move || to::rewound(&outcome);
+        let written = self.heavy.run(&tenant.id, bytes, write).await?;
+        Ok(Response::new(written))
+    }
+
     async fn undo_compaction(
         &self,
         request: Request<v1::UndoCompactionRequest>,

@@ -9,7 +9,7 @@ use memoird_core::ids::{
 };
 use memoird_core::limits::Limits;
 use memoird_core::outbox::DeliveryState;
-use memoird_core::session::{AppendCommand, ModelUsage};
+use memoird_core::session::{AppendCommand, ModelUsage, RewindCommand};
 use memoird_core::state::StatePatch;
 use memoird_core::time::Steady;
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
@@ -25,7 +25,7 @@ use super::status;
 
 /// A page of history has at most this many turns, and ends after this many bytes.
 const HISTORY_TURNS_MAX: usize = 1_000;
-const HISTORY_BYTES_MAX: usize = 2 << 20;
+pub(crate) const HISTORY_BYTES_MAX: usize = 2 << 20;
 /// Items of one page of any list: at most, and if the request says nothing.
 const PAGE_MAX: usize = 1_000;
 const PAGE_DEFAULT: usize = 100;
@@ -93,6 +93,56 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
             output_tokens: usage.output_tokens,
         }),
         state,
+    })
+}
+
+/// Bytes of what a rewind adds, which say how long it takes to read it.
+pub(crate) fn rewind_bytes(request: &v1::RewindSessionRequest) -> usize {
+    let turns = request.turns.iter().map(Message::encoded_len);
+    request.messages_json.len() + turns.sum::<usize>()
+}
+
+/// A rewind. Its turns are those of an append; it may have none.
+pub(crate) fn rewind(
+    request: v1::RewindSessionRequest,
+    limits: &Limits,
+) -> Result<RewindCommand, Status> {
+    let v1::RewindSessionRequest {
+        after_seq,
+        turns,
+        messages_json,
+        format,
+        expected_seq,
+        expected_generation,
+        idempotency_key,
+        ..
+    } = request;
+    let mut command = match turns.is_empty() && messages_json.is_empty() {
+        true => AppendCommand {
+            expected_seq,
+            expected_generation: generation(&expected_generation)?,
+            ..AppendCommand::default()
+        },
+        false => {
+            let request = v1::AppendRequest {
+                turns,
+                messages_json,
+                format,
+                expected_seq,
+                expected_generation,
+                ..v1::AppendRequest::default()
+            };
+            append(request, limits)?
+        }
+    };
+    let content = || {
+        let added = content_fingerprint(None, &command.turns, None);
+        fingerprint([&b"rewind"[..], &after_seq.to_le_bytes(), &added])
+    };
+    command.idempotency = idempotency(&idempotency_key, content)?;
+    Ok(RewindCommand {
+        after_seq,
+        append: command,
     })
 }
 
@@ -178,6 +228,7 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
                 before_seq => before_seq,
             },
             last: request.last > 0,
+            with_rewound: scope == HistoryScope::Journal,
             turns_max: match request.limit.max(request.last) {
                 0 => HISTORY_TURNS_MAX,
                 turns => HISTORY_TURNS_MAX.min(turns as usize),

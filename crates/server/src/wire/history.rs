@@ -6,6 +6,7 @@ use memoird_engine::HistoryPage;
 use memoird_formats::messages::{RenderOptions, Rendered, render};
 use memoird_proto::{spliced, v1};
 use memoird_store::encoding;
+use prost::Message;
 use tonic::Status;
 
 use super::context::behind_gap;
@@ -22,7 +23,8 @@ pub(crate) fn format(format: i32) -> Result<Option<MessageFormat>, Status> {
     }
 }
 
-/// The same turns in a provider's format, with nothing left out and nothing said beside them.
+/// The same turns in a provider's format, without those that were taken back: a provider's array
+/// cannot mark them. Nothing is said beside them.
 ///
 /// # Errors
 /// `TURN_DAMAGED`.
@@ -30,13 +32,25 @@ pub(crate) fn rendered(page: &HistoryPage, format: MessageFormat) -> Result<Rend
     let opened = page.turns.iter().map(|turn| encoding::open_placed(turn));
     let opened: Option<Vec<_>> = opened.collect();
     let opened = opened.ok_or_else(status::turn_damaged)?;
-    let (seqs, turns): (Vec<u64>, Vec<Turn>) = opened.into_iter().unzip();
+    let stay = opened.into_iter();
+    let stay = stay.filter(|(seq, _)| page.rewound.binary_search(seq).is_err());
+    let (seqs, turns): (Vec<u64>, Vec<Turn>) = stay.unzip();
     let behind_gap = behind_gap(&seqs);
     let options = RenderOptions {
         behind_gap: &behind_gap,
         ..RenderOptions::default()
     };
     Ok(render(format, &turns, &options))
+}
+
+/// A turn as it is kept, with the mark that it was taken back: fields of a message may come in any
+/// order, so it is put behind the others.
+fn with_mark(turn: &[u8]) -> Bytes {
+    let mark = v1::Turn {
+        removed: true,
+        ..v1::Turn::default()
+    };
+    [turn, &mark.encode_to_vec()].concat().into()
 }
 
 /// The answer: turns spliced as they are kept, read from the end where `last`.
@@ -52,9 +66,20 @@ pub(crate) fn answer(
     let (messages_json, system) = rendered
         .map(|rendered| (rendered.messages_json, rendered.system))
         .unwrap_or_default();
+    let is_rewound = |seq: u64| page.rewound.binary_search(&seq).is_ok();
+    let turns = page.turns.into_iter().map(|turn| {
+        let seq = match page.rewound.is_empty() {
+            true => None,
+            false => encoding::seq_of(&turn),
+        };
+        match seq.is_some_and(is_rewound) {
+            true => with_mark(&turn),
+            false => Bytes::from_owner(turn),
+        }
+    });
     spliced::GetHistoryResponse {
+        turns: turns.collect(),
         session: page.session.as_ref().map(to::session_info),
-        turns: page.turns.into_iter().map(Bytes::from_owner).collect(),
         next_after_seq,
         previous_before_seq,
         messages_json,

@@ -9,16 +9,19 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, SessionPage, SessionView,
-    StatsSnapshot, TenantSnapshot, WatchItem,
+    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome, SessionPage,
+    SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
 use memoird_store::encoding::timestamp_to_proto;
 use memoird_store::verify::FileCheck;
+use prost::Message;
 use serde_json::{Value, json};
+use tonic::Status;
 
-use super::{compaction, text_or_empty};
+use super::from::HISTORY_BYTES_MAX;
+use super::{compaction, status, text_or_empty};
 use crate::auth::Role;
 use crate::process::Usage;
 use crate::services::EventView;
@@ -45,6 +48,36 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         compaction: Some(compaction::info(view)),
         state_json: String::new(),
     }
+}
+
+/// What a rewind did. Of the turns that are gone, the newest are told, as a page of history has
+/// them.
+pub(crate) fn rewound(outcome: &RewindOutcome) -> Result<v1::RewindSessionResponse, Status> {
+    let record = &outcome.record;
+    let mut bytes = 0;
+    let newest = outcome.removed.iter().rev().take_while(|turn| {
+        let has_room = bytes < HISTORY_BYTES_MAX;
+        bytes += turn.len();
+        has_room
+    });
+    let removed = newest.map(|turn| {
+        let turn = v1::Turn::decode(&**turn).map_err(|_| status::turn_damaged())?;
+        Ok(v1::Turn {
+            removed: true,
+            ..turn
+        })
+    });
+    let mut removed = removed.collect::<Result<Vec<_>, Status>>()?;
+    removed.reverse();
+    Ok(v1::RewindSessionResponse {
+        session: Some(session_info(&outcome.session)),
+        removed,
+        removed_turns: outcome.removed.len() as u64,
+        first_seq: record.first_seq,
+        last_seq: record.last_seq,
+        dropped_turns: record.dropped_turns,
+        duplicate: outcome.duplicate,
+    })
 }
 
 /// What an append did.
@@ -278,6 +311,13 @@ pub(super) fn event_kind(
                 detail["error"] = json!(problem);
             }
             ("compaction_failed", none, Some(detail))
+        }
+        EventKind::Rewound {
+            after_seq,
+            through_seq,
+        } => {
+            let detail = json!({ "after_seq": after_seq, "through_seq": through_seq });
+            ("rewound", none, Some(detail))
         }
         EventKind::CompactionUndone { number } => {
             ("compaction_undone", none, Some(json!({ "number": number })))

@@ -5,9 +5,11 @@ use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind, EndReason, LiveSet, SummaryChange};
 use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_core::history::REWOUND_BEFORE_MAX;
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, SessionKey};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Head;
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady};
@@ -45,6 +47,8 @@ pub(super) struct Row {
     pub(super) summaries: BTreeMap<u32, Arc<Summary>>,
     pub(super) state: Option<State>,
     pub(super) turns: BTreeMap<u64, Arc<[u8]>>,
+    /// The seqs of those that were rewound.
+    pub(super) rewound: SeqRanges,
     pub(super) ended: Option<(Now, EndReason)>,
     /// What it counts for among what was kept for hooks alone.
     pub(super) kept_bytes: usize,
@@ -61,6 +65,7 @@ impl Row {
             summaries: BTreeMap::new(),
             state: None,
             turns: BTreeMap::new(),
+            rewound: SeqRanges::default(),
             ended: None,
             kept_bytes: 0,
         }
@@ -71,6 +76,13 @@ impl Row {
         self.summaries
             .last_key_value()
             .map(|(_, summary)| Arc::clone(summary))
+    }
+
+    /// The runs of rewound turns that a session has to know.
+    pub(super) fn known_rewound(&self) -> SeqRanges {
+        let mut known = self.rewound.clone();
+        known.bound_before(self.kept.floor, REWOUND_BEFORE_MAX);
+        known
     }
 
     fn take_summary(&mut self, status: &Arc<CompactionStatus>, summary: &SummaryChange) {
@@ -84,6 +96,14 @@ impl Row {
             }
             SummaryChange::Undone(number) => {
                 self.summaries.remove(number);
+            }
+            SummaryChange::Rewound { after_seq } => {
+                self.summaries
+                    .retain(|_, summary| summary.through_seq <= *after_seq);
+                let standing = self.summary();
+                let status =
+                    summaries::status_through(&summaries::kept_status(status), standing.as_deref());
+                self.head.compaction = Some(status);
             }
         }
     }
@@ -107,6 +127,12 @@ impl Tables {
         };
         let row = row.filter(|row| row.ended.is_none() && row.head.revision == revision);
         let row = row.filter(|row| first.is_none_or(|seq| seq == row.head.last_seq + 1));
+        let row = row.filter(|row| match &change.kind {
+            ChangeKind::Rewind(rewound) => {
+                rewound.through_seq == row.head.last_seq && rewound.after_seq <= row.head.last_seq
+            }
+            _ => true,
+        });
         let row = row.ok_or(Refused { generation })?;
         row.head.revision += 1;
         Ok(row)
@@ -152,6 +178,22 @@ impl Tables {
                 if let Some((name, record)) = appended.idempotency {
                     self.keys
                         .entry(appended.key.clone())
+                        .or_default()
+                        .insert(name, record);
+                }
+            }
+            ChangeKind::Rewind(rewound) => {
+                let row = self.expected(change)?;
+                row.rewound
+                    .add_last(rewound.after_seq + 1, rewound.through_seq);
+                row.take_cuts(rewound.cuts.as_deref());
+                row.kept.clone_from(&rewound.kept);
+                row.head.totals = rewound.totals;
+                row.head.partial = rewound.partial;
+                row.head.last_access = rewound.last_access;
+                if let Some((name, record)) = rewound.idempotency {
+                    self.keys
+                        .entry(rewound.key.clone())
                         .or_default()
                         .insert(name, record);
                 }
@@ -222,7 +264,8 @@ impl Tables {
     /// The turn with this number, unless it is forgotten.
     pub(super) fn written_turn(&self, number: u64) -> Option<WrittenTurn> {
         let (generation, seq) = *self.written.get(&number)?;
-        let content = self.generations.get(&generation)?.turns.get(&seq)?;
+        let row = self.generations.get(&generation)?;
+        let content = row.turns.get(&seq).filter(|_| !row.rewound.contains(seq))?;
         Some(WrittenTurn {
             number,
             generation,
@@ -231,13 +274,24 @@ impl Tables {
         })
     }
 
+    /// The record of a key, with whether a turn of it was rewound.
+    fn with_rewound(&self, record: KeyRecord) -> KeyRecord {
+        let row = self.generations.get(&record.generation);
+        let rewound = row.map(|row| &row.rewound);
+        KeyRecord {
+            rewound: rewound.is_some_and(|it| it.overlaps(record.first_seq, record.last_seq)),
+            ..record
+        }
+    }
+
     pub(super) fn keys_of(&self, key: &SessionKey, since: Steady) -> Keys {
         let known = self.keys.get(key).into_iter().flatten();
         let mut records: Vec<(Fingerprint, KeyRecord)> = known
             .filter(|(_, record)| record.at >= since)
-            .map(|(k, r)| (*k, *r))
+            .map(|(name, record)| (*name, self.with_rewound(*record)))
             .collect();
-        records.sort_by_key(|(_, record)| (record.at, record.generation, record.last_seq));
+        records
+            .sort_by_key(|(name, record)| (record.at, record.generation, record.last_seq, *name));
         let surplus = records.len().saturating_sub(KEYS_MAX);
         Keys::restore(records.into_iter().skip(surplus))
     }

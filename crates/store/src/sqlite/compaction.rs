@@ -15,13 +15,14 @@ use crate::{StoreError, summaries};
 pub(super) fn write(
     transaction: &Transaction<'_>,
     generation: Generation,
-    status: &CompactionStatus,
+    status: &Arc<CompactionStatus>,
     summary: &SummaryChange,
 ) -> Result<(), StoreError> {
+    let status = corrected(transaction, generation, status, summary)?;
     let generation = generation.to_bytes();
     transaction
         .prepare_cached("INSERT OR REPLACE INTO compactions (generation, status) VALUES (?, ?)")?
-        .execute(params![generation, summaries::encode_status(status)])?;
+        .execute(params![generation, summaries::encode_status(&status)])?;
     match summary {
         SummaryChange::Stays => {}
         SummaryChange::Made(made) => {
@@ -41,8 +42,48 @@ pub(super) fn write(
                 .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number = ?")?
                 .execute(params![generation, number])?;
         }
+        SummaryChange::Rewound { after_seq } => {
+            let standing = standing(transaction, generation, *after_seq)?;
+            let number = standing.map_or(0, |summary| summary.number);
+            transaction
+                .prepare_cached("DELETE FROM summaries WHERE generation = ? AND number > ?")?
+                .execute(params![generation, number])?;
+        }
     }
     Ok(())
+}
+
+/// The status that a change leaves: only here it is known which summary stands after a rewind.
+pub(super) fn corrected(
+    connection: &Connection,
+    generation: Generation,
+    status: &Arc<CompactionStatus>,
+    summary: &SummaryChange,
+) -> Result<Arc<CompactionStatus>, StoreError> {
+    let status = summaries::kept_status(status);
+    let SummaryChange::Rewound { after_seq } = summary else {
+        return Ok(status);
+    };
+    let standing = standing(connection, generation.to_bytes(), *after_seq)?;
+    Ok(summaries::status_through(&status, standing.as_ref()))
+}
+
+/// The newest summary that decodes and that stands for no turn after this one.
+fn standing(
+    connection: &Connection,
+    generation: [u8; 16],
+    after_seq: u64,
+) -> Result<Option<Summary>, StoreError> {
+    let sql = "SELECT body FROM summaries WHERE generation = ? ORDER BY number DESC";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([generation])?;
+    while let Some(row) = rows.next()? {
+        let summary = summaries::decode(&row.get::<_, Vec<u8>>(0)?);
+        if let Some(summary) = summary.filter(|summary| summary.through_seq <= after_seq) {
+            return Ok(Some(summary));
+        }
+    }
+    Ok(None)
 }
 
 /// The summary that stands: the newest that decodes.

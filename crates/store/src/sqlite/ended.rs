@@ -10,8 +10,9 @@ use memoird_core::state::State;
 
 use super::compaction;
 use super::intake::folded_row;
-use super::read::{FOLDED_TURNS, TurnReader};
-use super::row::GenerationRow;
+use super::read::{TurnReader, folded_turns};
+use super::rewound::is_rewound;
+use super::row::{GenerationRow, count};
 use crate::checksum::TurnCounters;
 use crate::{EndedRecord, StoreError};
 
@@ -108,24 +109,30 @@ fn newest_turns(
     };
     let mut oldest = u64::MAX;
     let mut has_room = true;
-    let sql = "SELECT seq, content, header, checksum FROM turns WHERE id = ?";
-    let mut by_id = connection.prepare_cached(sql)?;
+    let sql = format!(
+        "SELECT seq, content, header, checksum, {} FROM turns WHERE id = ?",
+        is_rewound("turns.generation", "turns.seq")
+    );
+    let mut by_id = connection.prepare_cached(&sql)?;
     for id in unplaced.iter().rev() {
         let mut rows = by_id.query([id])?;
         let row = rows.next()?.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+        oldest = count(row, 0)?;
+        if row.get(4)? {
+            continue;
+        }
         let (seq, content) = reader.read(row)?;
-        oldest = seq;
         has_room = take(seq, content);
         if !has_room {
             break;
         }
     }
-    let sql = format!("{FOLDED_TURNS} ORDER BY 1 DESC");
+    let sql = format!("{} ORDER BY 1 DESC", folded_turns());
     let mut placed = connection.prepare_cached(&sql)?;
     let mut rows = placed.query(params![reader.generation.to_bytes(), 0])?;
     while has_room && let Some(row) = rows.next()? {
-        let (seq, content) = reader.read(row)?;
-        if seq < oldest {
+        if count(row, 0)? < oldest && !row.get::<_, bool>(4)? {
+            let (seq, content) = reader.read(row)?;
             has_room = take(seq, content);
         }
     }

@@ -9,6 +9,7 @@ mod open;
 mod outbox;
 mod prune;
 mod read;
+mod rewound;
 mod row;
 mod schema;
 mod write;

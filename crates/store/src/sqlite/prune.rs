@@ -106,7 +106,14 @@ pub(super) fn forget_generation(
     let summaries = compaction::forget(transaction, generation, rows_max - turns)?;
     let is_all = turns + summaries < rows_max;
     if is_all {
-        for table in ["states", "windows", "compactions", "outbox", "generations"] {
+        for table in [
+            "states",
+            "windows",
+            "compactions",
+            "rewound",
+            "outbox",
+            "generations",
+        ] {
             transaction
                 .prepare_cached(&format!("DELETE FROM {table} WHERE generation = ?"))?
                 .execute([generation])?;

@@ -15,6 +15,7 @@ use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 
 use super::compaction;
+use super::rewound::{self, is_key_rewound, is_rewound};
 use super::row::{GenerationRow, count, id, select_from, whole};
 use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, Verdict, examine, unknown_turn};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
@@ -29,21 +30,35 @@ pub(super) enum Reach {
     IntakeToo,
 }
 
-/// The turns of a generation from a seq on, where they are found.
-pub(super) const FOLDED_TURNS: &str =
-    "SELECT place.seq, turns.content, turns.header, turns.checksum
-     FROM turn_places AS place JOIN turns ON turns.id = place.id
-     WHERE place.generation = ?1 AND place.seq >= ?2";
-/// While a fold is under way some of them have their place already.
-const INTAKE_TURNS: &str = "SELECT seq, content, header, checksum FROM turns
-     WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq >= ?2
-         AND NOT EXISTS (SELECT 1 FROM turn_places AS place
-             WHERE place.generation = ?1 AND place.seq = turns.seq AND place.id = turns.id)";
+/// The turns of a generation from a seq on, where they are found, and whether each was rewound.
+pub(super) fn folded_turns() -> String {
+    let is_rewound = is_rewound("?1", "place.seq");
+    format!(
+        "SELECT place.seq, turns.content, turns.header, turns.checksum, {is_rewound}
+         FROM turn_places AS place JOIN turns ON turns.id = place.id
+         WHERE place.generation = ?1 AND place.seq >= ?2"
+    )
+}
 
-const FOLDED_KEYS: &str = "SELECT key, content, generation, first_seq, last_seq, dropped, at
-     FROM idempotency WHERE tenant = ?1 AND session = ?2 AND at >= ?3";
-const INTAKE_KEYS: &str = "SELECT key, content, generation, first_seq, last_seq, dropped, at
-     FROM intake_keys WHERE tenant = ?1 AND session = ?2 AND at >= ?3";
+/// The same in the intake. While a fold is under way some of them have their place already.
+fn intake_turns() -> String {
+    let is_rewound = is_rewound("?1", "turns.seq");
+    format!(
+        "SELECT seq, content, header, checksum, {is_rewound} FROM turns
+         WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq >= ?2
+             AND NOT EXISTS (SELECT 1 FROM turn_places AS place
+                 WHERE place.generation = ?1 AND place.seq = turns.seq AND place.id = turns.id)"
+    )
+}
+
+/// The idempotency keys of a session in one of the tables that have them.
+fn keys_in(table: &str) -> String {
+    let is_rewound = is_key_rewound(table);
+    format!(
+        "SELECT key, content, generation, first_seq, last_seq, dropped, at, {is_rewound}
+         FROM {table} WHERE tenant = ?1 AND session = ?2 AND at >= ?3"
+    )
+}
 
 pub(super) fn clock(connection: &Connection) -> Result<Option<ClockAnchor>, StoreError> {
     let clock = connection
@@ -106,6 +121,7 @@ pub(super) fn load(
         summary,
         cuts,
         turns,
+        rewound: rewound::newest(&view, head.generation, kept.floor)?,
         state: state.map(|json| State {
             json: json.into(),
             version: head.state_version,
@@ -122,8 +138,9 @@ pub(super) fn keys(
     key: &SessionKey,
     since: Steady,
 ) -> Result<Keys, StoreError> {
-    let order = "ORDER BY at DESC, generation DESC, last_seq DESC LIMIT ?4";
-    let sql = both(reach, FOLDED_KEYS, INTAKE_KEYS, order);
+    let order = "ORDER BY at DESC, generation DESC, last_seq DESC, key DESC LIMIT ?4";
+    let (folded, intake) = (keys_in("idempotency"), keys_in("intake_keys"));
+    let sql = both(reach, &folded, &intake, order);
     let mut statement = connection.prepare_cached(&sql)?;
     let parameters = params![
         key.tenant.as_str(),
@@ -139,6 +156,7 @@ pub(super) fn keys(
             last_seq: count(row, 4)?,
             dropped_turns: count(row, 5)?,
             at: Steady(count(row, 6)?),
+            rewound: row.get(7)?,
         };
         Ok((row.get(0)?, record))
     })?;
@@ -200,8 +218,8 @@ pub(super) fn journal(
         generation,
         counters,
     };
-    let folded = format!("{FOLDED_TURNS} AND place.seq < ?3");
-    let intake = format!("{INTAKE_TURNS} AND seq < ?3");
+    let folded = format!("{} AND place.seq < ?3", folded_turns());
+    let intake = format!("{} AND seq < ?3", intake_turns());
     let order = match range.last {
         true => "ORDER BY 1 DESC",
         false => "ORDER BY 1",
@@ -219,16 +237,22 @@ pub(super) fn journal(
     };
     let (mut page, mut bytes) = (page, 0);
     while let Some(row) = rows.next()? {
+        let is_rewound: bool = row.get(4)?;
+        if is_rewound && !range.with_rewound {
+            continue;
+        }
         if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
             page.more = true;
             break;
         }
         let (seq, content) = reader.read(row)?;
         bytes += content.len();
+        page.rewound.extend(is_rewound.then_some(seq));
         page.turns.push((seq, content));
     }
     if range.last {
         page.turns.reverse();
+        page.rewound.reverse();
     }
     Ok(Some(page))
 }
@@ -256,7 +280,7 @@ fn kept_turns(
         };
         known.or_else(unknown).ok_or_else(|| damaged(seq))
     };
-    let sql = both(reach, FOLDED_TURNS, INTAKE_TURNS, "ORDER BY 1");
+    let sql = both(reach, &folded_turns(), &intake_turns(), "ORDER BY 1");
     let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = Vec::new();
     let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
@@ -272,10 +296,12 @@ fn kept_turns(
     }
     let mut rows = statement.query(params![generation.to_bytes(), whole(kept.floor)])?;
     while let Some(row) = rows.next()? {
-        let (seq, content) = reader.read_known(row)?;
-        if kept.holes.binary_search(&seq).is_err() {
-            turns.push(restore(seq, content)?);
+        let is_rewound: bool = row.get(4)?;
+        if is_rewound || kept.holes.binary_search(&count(row, 0)?).is_ok() {
+            continue;
         }
+        let (seq, content) = reader.read_known(row)?;
+        turns.push(restore(seq, content)?);
     }
     kept.departed_overflow |= has_unknown;
     turns.sort_by_key(|(record, _)| record.seq);

@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 6] = [V1, V2, V3, V4, V5, V6];
+pub(super) const MIGRATIONS: [&str; 7] = [V1, V2, V3, V4, V5, V6, V7];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -209,6 +209,17 @@ CREATE TABLE erasure_given (
     generation BLOB NOT NULL,
     hook       TEXT NOT NULL,
     PRIMARY KEY (job, generation, hook)
+) STRICT, WITHOUT ROWID;
+";
+
+/// Which turns of a generation were rewound: runs of seqs with at least one seq between two of them.
+/// Written rarely, so at once where they are found.
+const V7: &str = "
+CREATE TABLE rewound (
+    generation BLOB    NOT NULL,
+    first_seq  INTEGER NOT NULL,
+    last_seq   INTEGER NOT NULL,
+    PRIMARY KEY (generation, first_seq)
 ) STRICT, WITHOUT ROWID;
 ";
 

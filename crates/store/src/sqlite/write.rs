@@ -6,7 +6,8 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, LiveSet};
+use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, LiveSet, Rewound};
+use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
 use memoird_core::window::SavedCut;
@@ -15,9 +16,10 @@ use super::compaction;
 use super::intake::{Intake, Taken, TakenTurn, Unfolded, folded_live, folded_row};
 use super::outbox;
 use super::prune::{Pruned, has_keys_before, prune};
+use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnPlace, protect};
-use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, summaries, windows};
+use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, windows};
 
 /// Changes that a pruning puts in their places before it forgets any: what is in the intake
 /// cannot be forgotten.
@@ -266,6 +268,7 @@ impl Decider<'_> {
         match &change.kind {
             ChangeKind::Begin { .. } => {}
             ChangeKind::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
+            ChangeKind::Rewind(rewound) => take_back(&mut row, rewound).ok_or_else(refused)?,
             ChangeKind::PatchState {
                 version,
                 last_access,
@@ -275,8 +278,11 @@ impl Decider<'_> {
                 row.head.last_access = *last_access;
             }
             ChangeKind::Touch { last_access, .. } => row.head.last_access = *last_access,
-            ChangeKind::Compact { status, .. } => {
-                row.head.compaction = Some(summaries::kept_status(status));
+            ChangeKind::Compact {
+                status, summary, ..
+            } => {
+                let status = compaction::corrected(self.transaction, generation, status, summary)?;
+                row.head.compaction = Some(status);
             }
             ChangeKind::End { reason, at, .. } => row.ended = Some((*at, *reason)),
         }
@@ -321,6 +327,19 @@ fn take_turns(row: &mut GenerationRow, appended: &Appended) -> Option<()> {
     Some(())
 }
 
+/// What stays of a generation: `None` when its newest turn is another one.
+fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
+    let head = &mut row.head;
+    if rewound.through_seq != head.last_seq || rewound.after_seq > head.last_seq {
+        return None;
+    }
+    head.totals = rewound.totals;
+    head.partial = rewound.partial;
+    head.last_access = rewound.last_access;
+    row.kept.clone_from(&rewound.kept);
+    Some(())
+}
+
 /// Writes what a change holds beside the state of its generation.
 fn write_content(
     transaction: &Transaction<'_>,
@@ -332,7 +351,23 @@ fn write_content(
     match &change.kind {
         ChangeKind::Append(appended) => {
             write_cuts(transaction, generation, appended.cuts.as_deref())?;
-            write_turns(transaction, generation, appended, next_turn, taken)
+            write_turns(transaction, generation, appended, next_turn, taken)?;
+            write_key(
+                transaction,
+                &appended.key,
+                appended.idempotency.as_ref(),
+                taken,
+            )
+        }
+        ChangeKind::Rewind(rewind) => {
+            write_cuts(transaction, generation, rewind.cuts.as_deref())?;
+            rewound::add(
+                transaction,
+                generation,
+                rewind.after_seq + 1,
+                rewind.through_seq,
+            )?;
+            write_key(transaction, &rewind.key, rewind.idempotency.as_ref(), taken)
         }
         ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
         ChangeKind::PatchState { state_json, .. } => {
@@ -398,10 +433,20 @@ fn write_turns(
         taken.put_turn(generation, turn);
         *next_turn += 1;
     }
-    let Some((key, record)) = &appended.idempotency else {
+    Ok(())
+}
+
+/// Writes the idempotency key of a change, where it has one.
+fn write_key(
+    transaction: &Transaction<'_>,
+    session: &SessionKey,
+    idempotency: Option<&(Fingerprint, KeyRecord)>,
+    taken: &mut Taken,
+) -> Result<(), StoreError> {
+    let Some((key, record)) = idempotency else {
         return Ok(());
     };
-    taken.count_key(&appended.key);
+    taken.count_key(session);
     transaction
         .prepare_cached(
             "INSERT INTO intake_keys
@@ -409,8 +454,8 @@ fn write_turns(
              VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
         )?
         .execute(params![
-            appended.key.tenant.as_str(),
-            appended.key.session.as_str(),
+            session.tenant.as_str(),
+            session.session.as_str(),
             key,
             record.content,
             record.generation.to_bytes(),

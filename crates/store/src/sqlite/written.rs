@@ -9,6 +9,7 @@ use memoird_core::ids::Generation;
 
 use super::intake::folded_row;
 use super::read::TurnReader;
+use super::rewound::is_rewound;
 use super::row::{GenerationRow, count, whole};
 use crate::checksum::TurnCounters;
 use crate::{GenerationOwner, StoreError, WrittenTurn, WrittenTurns};
@@ -26,9 +27,8 @@ pub(super) fn after(
     let last_number = view
         .prepare_cached(sql)?
         .query_row([], |row| count(row, 0))?;
-    let sql = "SELECT seq, content, header, checksum, id, generation FROM turns
-               WHERE id > ? ORDER BY id";
-    let mut statement = view.prepare_cached(sql)?;
+    let sql = format!("{} AND id > ? ORDER BY id", written_turns());
+    let mut statement = view.prepare_cached(&sql)?;
     let mut rows = statement.query([whole(number)])?;
     let (mut turns, mut bytes) = (Vec::new(), 0);
     while turns.len() < turns_max.max(1)
@@ -47,8 +47,8 @@ pub(super) fn at(
     numbers: &[u64],
     counters: &TurnCounters,
 ) -> Result<Vec<WrittenTurn>, StoreError> {
-    let sql = "SELECT seq, content, header, checksum, id, generation FROM turns WHERE id = ?";
-    let mut statement = connection.prepare_cached(sql)?;
+    let sql = format!("{} AND id = ?", written_turns());
+    let mut statement = connection.prepare_cached(&sql)?;
     let mut turns = Vec::with_capacity(numbers.len());
     for number in numbers {
         let mut rows = statement.query(params![whole(*number)])?;
@@ -77,6 +77,14 @@ pub(super) fn owners(
         });
     }
     Ok(owners)
+}
+
+/// Turns by their ids, without those that were rewound.
+fn written_turns() -> String {
+    let is_rewound = is_rewound("turns.generation", "turns.seq");
+    format!(
+        "SELECT seq, content, header, checksum, id, generation FROM turns WHERE NOT {is_rewound}"
+    )
 }
 
 fn written_turn(row: &Row<'_>, counters: &TurnCounters) -> Result<WrittenTurn, StoreError> {

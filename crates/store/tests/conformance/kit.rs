@@ -7,6 +7,7 @@ use memoird_core::change::{Change, ChangeSet, LiveSet};
 use memoird_core::compaction::Summary;
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
@@ -118,6 +119,7 @@ pub(crate) type KnownTurn = (u64, Arc<[u8]>, Role, u32, bool, Vec<Box<str>>);
 pub(crate) struct Known {
     pub(crate) head: Head,
     pub(crate) kept: LiveSet,
+    pub(crate) rewound: SeqRanges,
     pub(crate) turns: Vec<KnownTurn>,
     pub(crate) state: Option<State>,
     pub(crate) keys: Keys,
@@ -141,6 +143,7 @@ impl From<SavedSession> for Known {
             turns: turns.collect(),
             head: saved.head,
             kept: saved.kept,
+            rewound: saved.rewound,
             state: saved.state,
             keys: saved.keys,
             cuts: saved.cuts,

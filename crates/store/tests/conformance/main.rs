@@ -20,6 +20,7 @@ mod keys;
 mod kit;
 mod outbox;
 mod prune;
+mod rewind;
 #[path = "../../../../tests/suite/harness/seeds.rs"]
 mod seeds;
 mod sessions;

@@ -387,3 +387,57 @@ fn an_attempt_that_is_not_kept_changes_nothing() {
         before.turns
     );
 }
+
+#[test]
+fn a_turn_that_was_rewound_leaves_no_trace() {
+    let say = |turns: &[(Role, &str)]| {
+        let turns = turns.iter().map(|(role, words)| text(*role, *words));
+        chat(turns.collect::<Vec<_>>())
+    };
+    let mut chat = say(&[
+        (Role::User, "hello"),
+        (Role::Assistant, "hi"),
+        (Role::User, "what is the time?"),
+        (Role::Assistant, "late"),
+    ]);
+    let before = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert!(chat.rewind(2));
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(seen.words(), "u1 a2");
+    assert_eq!(seen.window.report.omissions, []);
+    assert!(!seen.window.report.degraded);
+    chat.say(text(Role::User, "what is the day?"));
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(seen.words(), "u1 a2 u5");
+    let report = &seen.window.report;
+    assert_eq!((&report.omissions[..], report.degraded), (&[][..], false));
+    assert!(
+        report.stable_prefix_tokens > 0,
+        "what stays was sent before"
+    );
+    assert!(report.blocks.total() < before.window.report.blocks.total());
+    assert!(chat.rewind(0), "also the first user turn");
+    chat.say(text(Role::System, "be brief"));
+    chat.say(text(Role::User, "hello again"));
+    let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
+    assert_eq!(seen.words(), "s6 u7");
+    assert_eq!(seen.window.report.omissions, []);
+}
+
+#[test]
+fn a_cut_that_was_made_for_what_is_rewound_is_made_anew() {
+    let words = "word ".repeat(40);
+    let turns = (0..12).map(|place| match place % 2 {
+        0 => text(Role::User, words.as_str()),
+        _ => text(Role::Assistant, words.as_str()),
+    });
+    let mut chat = chat(turns.collect::<Vec<_>>());
+    let cut = chat.see(Policy::TokenBudget, 400).unwrap();
+    assert!(cut.window.has_new_cut);
+    assert!(chat.rewind(4));
+    let seen = chat.see(Policy::TokenBudget, 400).unwrap();
+    assert_eq!(seen.words(), "u1 a2 u3 a4");
+    let mut later = chat.restarted();
+    let again = later.see(Policy::TokenBudget, 400).unwrap();
+    assert_eq!(again.words(), seen.words(), "also after a restart");
+}

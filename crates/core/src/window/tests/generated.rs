@@ -180,10 +180,18 @@ proptest! {
         limits in limits(),
         skipped in 1..4_usize,
         summarized in proptest::option::of((3..12_usize, 0..4_u32)),
+        rewound in proptest::option::of((2..9_usize, 1..12_u64)),
     ) {
         let mut chat = Chat::new(limits);
         let (mut waiting, mut calls, mut before) = (Vec::new(), 0, None);
         for (place, step) in steps.iter().enumerate() {
+            if let Some((every, count)) = rewound && place.is_multiple_of(every) {
+                let after_seq = chat.last_seq.saturating_sub(count);
+                if chat.rewind(after_seq) {
+                    prop_assert!(chat.history.turns_after(after_seq).next().is_none());
+                    before = None;
+                }
+            }
             let Some(turn) = turns_of(step, &mut waiting, &mut calls) else { continue };
             if !chat.say(turn.clone()) || !place.is_multiple_of(skipped) {
                 continue;

@@ -12,7 +12,7 @@ mod history;
 mod pieces;
 pub(crate) mod script;
 mod simulation;
-mod talk;
+pub(crate) mod talk;
 mod undo;
 
 use std::sync::Arc;
@@ -46,7 +46,7 @@ fn compacting(script: &Arc<Script>) -> EngineConfig {
     config
 }
 
-async fn opened(script: &Arc<Script>) -> (World, Bot) {
+pub(crate) async fn opened(script: &Arc<Script>) -> (World, Bot) {
     let world = World::new(compacting(script));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);

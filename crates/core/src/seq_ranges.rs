@@ -1,0 +1,128 @@
+//! Runs of seqs that follow each other: which turns of a generation were rewound.
+
+/// Runs of seqs, ascending, with at least one seq between two of them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SeqRanges {
+    runs: Vec<(u64, u64)>,
+}
+
+impl SeqRanges {
+    /// The runs that a store has, first and last of each, ascending.
+    pub fn restore(runs: impl IntoIterator<Item = (u64, u64)>) -> Self {
+        let mut ranges = Self::default();
+        for (first, last) in runs {
+            ranges.add_last(first, last);
+        }
+        ranges
+    }
+
+    /// Adds the seqs from `first` to `last`, where no known one is after `last`. Nothing where
+    /// `first` is after `last`.
+    pub fn add_last(&mut self, mut first: u64, last: u64) {
+        if first > last {
+            return;
+        }
+        while let Some(run) = self.runs.pop_if(|run| run.1.saturating_add(1) >= first) {
+            first = first.min(run.0);
+        }
+        self.runs.push((first, last));
+    }
+
+    /// First and last of each run, ascending.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (u64, u64)> {
+        self.runs.iter().copied()
+    }
+
+    /// True when there is none.
+    pub fn is_empty(&self) -> bool {
+        self.runs.is_empty()
+    }
+
+    /// The run that this seq is in.
+    pub fn run_of(&self, seq: u64) -> Option<(u64, u64)> {
+        let index = self.runs.partition_point(|&(_, last)| last < seq);
+        let run = self.runs.get(index).copied();
+        run.filter(|&(first, _)| first <= seq)
+    }
+
+    /// True for a seq of one of them.
+    pub fn contains(&self, seq: u64) -> bool {
+        self.run_of(seq).is_some()
+    }
+
+    /// True when one of the seqs from `first` to `last` is in them.
+    pub fn overlaps(&self, first: u64, last: u64) -> bool {
+        let index = self.runs.partition_point(|run| run.1 < first);
+        let run = self.runs.get(index);
+        first <= last && run.is_some_and(|run| run.0 <= last)
+    }
+
+    /// What is left of the seqs from `first` up to `end`: each part with its own end.
+    pub fn rest(&self, first: u64, end: u64) -> impl Iterator<Item = (u64, u64)> {
+        let index = self.runs.partition_point(|run| run.1 < first);
+        let mut runs = self.runs[index..].iter().copied();
+        let mut next = first;
+        std::iter::from_fn(move || {
+            while next < end {
+                let (until, resume) = match runs.next() {
+                    Some((first, last)) => (first.min(end), last.saturating_add(1)),
+                    None => (end, end),
+                };
+                let part = (next, until);
+                next = resume;
+                if part.0 < part.1 {
+                    return Some(part);
+                }
+            }
+            None
+        })
+    }
+
+    /// Forgets the oldest of the runs that are before `seq`, but for the last `max` of them.
+    pub fn bound_before(&mut self, seq: u64, max: usize) {
+        let before = self.runs.partition_point(|run| run.1 < seq);
+        self.runs.drain(..before.saturating_sub(max));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn runs_that_meet_are_one() {
+        let mut ranges = SeqRanges::default();
+        ranges.add_last(5, 5);
+        ranges.add_last(9, 8);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(5, 5)], "none is none");
+        ranges.add_last(6, 7);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(5, 7)]);
+        ranges.add_last(9, 9);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(5, 7), (9, 9)]);
+        ranges.add_last(2, 12);
+        assert_eq!(ranges.iter().collect::<Vec<_>>(), [(2, 12)]);
+        assert_eq!(SeqRanges::restore([(2, 12)]), ranges);
+    }
+
+    #[test]
+    fn what_is_in_them_and_what_is_left_between() {
+        let ranges = SeqRanges::restore([(3, 4), (7, 7), (10, 12)]);
+        let in_them: Vec<u64> = (0..15).filter(|seq| ranges.contains(*seq)).collect();
+        assert_eq!(in_them, [3, 4, 7, 10, 11, 12]);
+        for first in 0..15 {
+            for end in 0..15 {
+                let rest = ranges.rest(first, end);
+                let rest: Vec<u64> = rest.flat_map(|(first, end)| first..end).collect();
+                let one_by_one: Vec<u64> =
+                    (first..end).filter(|seq| !ranges.contains(*seq)).collect();
+                assert_eq!(rest, one_by_one, "{first}..{end}");
+                let has_any = (first..end).any(|seq| ranges.contains(seq));
+                let overlaps = end > first && ranges.overlaps(first, end - 1);
+                assert_eq!(overlaps, has_any, "{first}..{end}");
+            }
+        }
+        let mut bounded = ranges.clone();
+        bounded.bound_before(10, 1);
+        assert_eq!(bounded.iter().collect::<Vec<_>>(), [(7, 7), (10, 12)]);
+    }
+}

@@ -1,0 +1,196 @@
+//! The newest turns of a session are taken back, and others may take their place.
+
+use std::sync::Arc;
+
+use super::{AppendCommand, Seal, Session, check_expectations};
+use crate::change::{Change, ChangeKind, Rewound, SummaryChange};
+use crate::error::CoreError;
+use crate::idempotency::KeyRecord;
+use crate::ids::SessionKey;
+use crate::limits::Limits;
+use crate::time::Now;
+
+/// Turns to be taken back.
+#[derive(Clone, Debug, Default)]
+pub struct RewindCommand {
+    /// The newest turn that stays; 0: none.
+    pub after_seq: u64,
+    /// What is said instead; it may have no turns. Its expectations and its idempotency key are
+    /// those of the rewind.
+    pub append: AppendCommand,
+}
+
+/// What a rewind did.
+#[derive(Clone, Debug)]
+pub struct RewindDecision {
+    /// What to answer, now and to a repetition: which turns were added.
+    pub record: KeyRecord,
+    /// The turns that windows and the history had and that are gone, ascending: seq and content.
+    pub removed: Vec<(u64, Arc<[u8]>)>,
+    /// What to write, all of it or nothing; none for a repetition.
+    pub changes: Vec<Change>,
+    /// True when a summary was taken back of which a store may have the one before: then the
+    /// session must be loaded again.
+    pub must_reload: bool,
+}
+
+impl Session {
+    /// Takes the turns after one of them back, and adds others: all of it or nothing. Seqs are
+    /// not given again. `is_stored`: a store has the summaries before the last.
+    ///
+    /// # Errors
+    /// [`CoreError::RewindBeyondEnd`], [`CoreError::RewindSplitsUnit`], and what an append is
+    /// refused for.
+    pub fn rewind(
+        &mut self,
+        key: &SessionKey,
+        command: &RewindCommand,
+        limits: &Limits,
+        now: Now,
+        seal: Seal,
+        is_stored: bool,
+    ) -> Result<RewindDecision, CoreError> {
+        if let Some(record) = self.known_record(command.append.idempotency, limits, now)? {
+            self.head.last_access = now.steady;
+            return Ok(RewindDecision {
+                record,
+                removed: Vec::new(),
+                changes: Vec::new(),
+                must_reload: false,
+            });
+        }
+        check_expectations(&command.append, Some(&self.head))?;
+        let RewindCommand { after_seq, append } = command;
+        let last_seq = self.head.last_seq;
+        if *after_seq > last_seq {
+            let after_seq = *after_seq;
+            return Err(CoreError::RewindBeyondEnd {
+                after_seq,
+                last_seq,
+            });
+        }
+        // What is refused later leaves no trace.
+        let mut next = self.clone();
+        let removed = next.history.rewind(*after_seq, last_seq)?;
+        let compacted = next.rewind_summaries(*after_seq);
+        let must_reload = is_stored && compacted.as_ref().is_some_and(takes_summary_back);
+        let mut changes = Vec::from_iter(compacted);
+        let (rewound, mut record) = next.rewind_turns(key, command, limits, now);
+        changes.push(rewound);
+        if !append.turns.is_empty() {
+            let appended = next.add_turns(key, append, limits, now, seal)?;
+            record = appended.record;
+            changes.extend(appended.changes);
+        }
+        *self = next;
+        Ok(RewindDecision {
+            record,
+            removed: removed
+                .into_iter()
+                .map(|turn| (turn.seq, turn.content))
+                .collect(),
+            changes,
+            must_reload,
+        })
+    }
+
+    /// Notes that the history has no turns after this one any more.
+    fn rewind_turns(
+        &mut self,
+        key: &SessionKey,
+        command: &RewindCommand,
+        limits: &Limits,
+        now: Now,
+    ) -> (Change, KeyRecord) {
+        let RewindCommand { after_seq, append } = command;
+        let through_seq = self.head.last_seq;
+        self.head.last_access = now.steady;
+        self.head.totals = self.history.totals();
+        self.head.partial &= *after_seq == through_seq;
+        if *after_seq < through_seq {
+            if let Some(keys) = &mut self.keys {
+                keys.rewind(self.head.generation, *after_seq);
+            }
+            if let Some(windows) = &mut self.windows {
+                windows.rewind(*after_seq, through_seq);
+            }
+        }
+        let named = append.idempotency.filter(|_| append.turns.is_empty());
+        let record = KeyRecord {
+            content: named.map_or([0; 16], |named| named.content),
+            generation: self.head.generation,
+            first_seq: through_seq + 1,
+            last_seq: through_seq,
+            dropped_turns: 0,
+            at: now.steady,
+            rewound: false,
+        };
+        let idempotency = named.map(|named| (named.key, record));
+        if let Some((key, record)) = idempotency {
+            let keys = self.keys.get_or_insert_default();
+            keys.remember(key, record, limits);
+        }
+        let rewound = ChangeKind::Rewind(Box::new(Rewound {
+            key: key.clone(),
+            after_seq: *after_seq,
+            through_seq,
+            kept: self.history.live_set(through_seq),
+            totals: self.head.totals,
+            partial: self.head.partial,
+            last_access: self.written_access(now.steady),
+            idempotency,
+            cuts: self.take_changed_cuts(),
+        }));
+        (self.head.change(rewound), record)
+    }
+
+    /// Takes back the summaries that stand for a turn after this one, and sees to it that none is
+    /// made of what was there.
+    fn rewind_summaries(&mut self, after_seq: u64) -> Option<Change> {
+        let last_seq = self.head.last_seq;
+        if after_seq >= last_seq {
+            return None;
+        }
+        let mut status = self.compaction();
+        if self.compacting.is_none() && !status.running {
+            return None;
+        }
+        let compacting = self.compacting.get_or_insert_default();
+        compacting.forget_after(after_seq);
+        let is_gone = |through_seq: u64| through_seq > after_seq;
+        let mut standing = compacting.summary.clone();
+        let has_covered = standing.as_ref().is_some_and(|it| is_gone(it.through_seq));
+        while standing.as_ref().is_some_and(|it| is_gone(it.through_seq)) {
+            standing = compacting.earlier.pop();
+        }
+        compacting.summary = standing.clone();
+        if !has_covered && !status.running {
+            return None;
+        }
+        if status.running {
+            // The one that is being made does not get this number.
+            status.summaries += 1;
+        }
+        if !has_covered {
+            return Some(self.compaction_change(status, SummaryChange::Stays));
+        }
+        status.through_seq = standing.as_ref().map_or(0, |it| it.through_seq);
+        status.at_seq = last_seq;
+        if let Some(windows) = &mut self.windows {
+            // Before the cuts are written: those that show what is gone are not.
+            windows.rewind(after_seq, last_seq);
+            windows.note_summary_undone(standing.map_or(0, |it| it.number));
+        }
+        Some(self.compaction_change(status, SummaryChange::Rewound { after_seq }))
+    }
+}
+
+fn takes_summary_back(change: &Change) -> bool {
+    matches!(
+        &change.kind,
+        ChangeKind::Compact {
+            summary: SummaryChange::Rewound { .. },
+            ..
+        }
+    )
+}

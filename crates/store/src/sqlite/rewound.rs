@@ -1,0 +1,83 @@
+//! Which turns were rewound: they stay where they are, and whoever reads turns looks here.
+
+use rusqlite::{Connection, OptionalExtension, Transaction, params};
+
+use memoird_core::history::REWOUND_BEFORE_MAX;
+use memoird_core::ids::Generation;
+use memoird_core::seq_ranges::SeqRanges;
+
+use super::row::{count, whole};
+use crate::StoreError;
+
+/// Whether the turn `seq` of a generation was rewound: 1 or 0. Both are what they are called in
+/// the statement.
+pub(super) fn is_rewound(generation: &str, seq: &str) -> String {
+    format!(
+        "ifnull((SELECT run.last_seq >= {seq} FROM rewound AS run
+             WHERE run.generation = {generation} AND run.first_seq <= {seq}
+             ORDER BY run.first_seq DESC LIMIT 1), 0)"
+    )
+}
+
+/// Whether a turn of an idempotency key was rewound.
+pub(super) fn is_key_rewound(table: &str) -> String {
+    format!(
+        "{table}.first_seq <= {table}.last_seq AND
+             ifnull((SELECT run.last_seq >= {table}.first_seq FROM rewound AS run
+             WHERE run.generation = {table}.generation AND run.first_seq <= {table}.last_seq
+             ORDER BY run.first_seq DESC LIMIT 1), 0)"
+    )
+}
+
+/// Notes that the turns from `first` to `last`, the newest, were rewound.
+pub(super) fn add(
+    transaction: &Transaction<'_>,
+    generation: Generation,
+    first: u64,
+    last: u64,
+) -> Result<(), StoreError> {
+    if first > last {
+        return Ok(());
+    }
+    let name = generation.to_bytes();
+    // The run that it goes on from, where there is one.
+    let sql = "SELECT first_seq, last_seq FROM rewound WHERE generation = ? AND first_seq < ?
+               ORDER BY first_seq DESC LIMIT 1";
+    let before = transaction
+        .prepare_cached(sql)?
+        .query_row(params![name, whole(first)], |row| {
+            Ok((count(row, 0)?, count(row, 1)?))
+        })
+        .optional()?;
+    let before = before.filter(|(_, last)| last + 1 >= first);
+    let first = before.map_or(first, |(first, _)| first);
+    transaction
+        .prepare_cached("DELETE FROM rewound WHERE generation = ? AND first_seq >= ?")?
+        .execute(params![name, whole(first)])?;
+    transaction
+        .prepare_cached("INSERT INTO rewound (generation, first_seq, last_seq) VALUES (?, ?, ?)")?
+        .execute(params![name, whole(first), whole(last)])?;
+    Ok(())
+}
+
+/// The runs that a session has to know: all from the floor of its history on, and the newest
+/// before.
+pub(super) fn newest(
+    connection: &Connection,
+    generation: Generation,
+    floor: u64,
+) -> Result<SeqRanges, StoreError> {
+    let sql = "SELECT first_seq, last_seq FROM rewound WHERE generation = ?
+               ORDER BY first_seq DESC";
+    let mut statement = connection.prepare_cached(sql)?;
+    let mut rows = statement.query([generation.to_bytes()])?;
+    let (mut runs, mut before) = (Vec::new(), 0);
+    while before < REWOUND_BEFORE_MAX
+        && let Some(row) = rows.next()?
+    {
+        let run = (count(row, 0)?, count(row, 1)?);
+        before += usize::from(run.1 < floor);
+        runs.push(run);
+    }
+    Ok(SeqRanges::restore(runs.into_iter().rev()))
+}

@@ -1,0 +1,339 @@
+//! Turns that are taken back: popped, answered again, edited, set anew. Gone for windows, notes,
+//! search and hooks; in the journal, marked, until retention.
+
+use memoird_proto::v1::{
+    CompactSessionRequest, GetContextRequest, GetHistoryRequest, GetSessionRequest, HistoryScope,
+    MessageFormat, RewindSessionRequest, RewindSessionResponse, SearchTranscriptsRequest, Turn,
+};
+use tonic::{Code, Response, Status};
+
+use crate::harness::{
+    Daemon, Sessions, Setup, append, assistant, journal, keyed, live, refused, say, text_of,
+    tool_results, tool_uses, user,
+};
+
+fn rewind(after_seq: u64, turns: impl Into<Vec<Turn>>) -> RewindSessionRequest {
+    RewindSessionRequest {
+        session_id: "chat".into(),
+        after_seq,
+        turns: turns.into(),
+        ..RewindSessionRequest::default()
+    }
+}
+
+async fn try_rewind(
+    client: &mut Sessions,
+    request: RewindSessionRequest,
+) -> Result<Response<RewindSessionResponse>, Status> {
+    client.rewind_session(request).await
+}
+
+async fn done(client: &mut Sessions, request: RewindSessionRequest) -> RewindSessionResponse {
+    let answer = try_rewind(client, request).await;
+    answer.expect("it is taken back").into_inner()
+}
+
+fn texts(turns: &[Turn]) -> Vec<&str> {
+    turns.iter().map(text_of).collect()
+}
+
+/// What a model is shown.
+async fn window(client: &mut Sessions) -> (Vec<String>, bool) {
+    let request = GetContextRequest {
+        session_id: "chat".into(),
+        ..GetContextRequest::default()
+    };
+    let answer = client.get_context(request).await.expect("a window");
+    let answer = answer.into_inner();
+    let shown = answer.turns.iter().map(|turn| text_of(turn).to_owned());
+    (shown.collect(), answer.report.expect("a report").degraded)
+}
+
+async fn say_all(client: &mut Sessions, texts: &[&str]) {
+    let turns = texts
+        .iter()
+        .enumerate()
+        .map(|(place, text)| match place % 2 {
+            0 => user(text),
+            _ => assistant(text),
+        });
+    let turns: Vec<Turn> = turns.collect();
+    client.append(append("chat", turns)).await.expect("said");
+}
+
+#[tokio::test]
+async fn what_is_popped_answered_again_edited_and_set_anew_survives_a_kill() {
+    for durability in ["sync", "interval", "off"] {
+        let setup = format!("journal: {{ durability: {durability} }}");
+        let mut daemon = Daemon::with(Setup::default().section(setup)).await;
+        let mut client = daemon.sessions();
+        say_all(&mut client, &["q1", "r1", "q2", "r2"]).await;
+
+        let popped = done(&mut client, rewind(3, [])).await;
+        assert_eq!(texts(&popped.removed), ["r2"]);
+        assert!(popped.removed[0].removed && popped.removed_turns == 1);
+        let session = popped.session.expect("a session");
+        assert_eq!((session.history_turns, session.last_seq), (3, 4));
+        let again = done(&mut client, rewind(3, [assistant("r2 again")])).await;
+        assert_eq!((again.first_seq, again.last_seq), (5, 5));
+        let edited = done(&mut client, rewind(2, [user("q2 edited"), assistant("r3")])).await;
+        assert_eq!(texts(&edited.removed), ["q2", "r2 again"]);
+
+        let expected = ["q1", "r1", "q2 edited", "r3"];
+        assert_eq!(
+            window(&mut client).await,
+            (expected.map(String::from).to_vec(), false)
+        );
+        assert_eq!(texts(&live(&mut client, "chat").await), expected);
+        if durability == "off" {
+            continue;
+        }
+        if durability == "sync" {
+            daemon.kill9().await;
+        } else {
+            daemon.stop().await;
+        }
+        daemon.restart().await;
+        client = daemon.sessions();
+        assert_eq!(window(&mut client).await.0, expected);
+        let all = journal(&mut client, "chat", "").await;
+        assert_eq!(
+            all.iter().map(|turn| turn.seq).collect::<Vec<_>>(),
+            [1, 2, 3, 4, 5, 6, 7]
+        );
+        let removed: Vec<bool> = all.iter().map(|turn| turn.removed).collect();
+        assert_eq!(removed, [false, false, true, true, true, false, false]);
+        assert_eq!(
+            texts(&all)[2..5],
+            ["q2", "r2", "r2 again"],
+            "as they were said"
+        );
+
+        let set = done(&mut client, rewind(0, [user("new"), assistant("talk")])).await;
+        assert_eq!((texts(&set.removed), set.first_seq), (expected.to_vec(), 8));
+        assert_eq!(
+            window(&mut client).await,
+            (vec!["new".into(), "talk".into()], false)
+        );
+    }
+}
+
+#[tokio::test]
+async fn ten_pops_leave_what_was_said_before_and_no_trace_of_the_rest() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    say_all(&mut client, &["one", "two"]).await;
+    for round in 0..10 {
+        let said = say(&mut client, "chat", &format!("popped {round}")).await;
+        let popped = done(&mut client, rewind(said.last_seq - 1, [])).await;
+        assert_eq!(texts(&popped.removed), [format!("popped {round}")]);
+        assert_eq!(window(&mut client).await.0, ["one", "two"]);
+    }
+    let next = say(&mut client, "chat", "three").await;
+    assert_eq!(next.first_seq, 13, "no seq is given again");
+    assert_eq!(
+        window(&mut client).await,
+        (vec!["one".into(), "two".into(), "three".into()], false)
+    );
+    let request = GetHistoryRequest {
+        session_id: "chat".into(),
+        scope: HistoryScope::Journal.into(),
+        format: MessageFormat::Openai.into(),
+        ..GetHistoryRequest::default()
+    };
+    let read = client
+        .get_history(request)
+        .await
+        .expect("read")
+        .into_inner();
+    assert_eq!(read.turns.len(), 13);
+    assert!(
+        !read.messages_json.contains("popped"),
+        "{}",
+        read.messages_json
+    );
+}
+
+#[tokio::test]
+async fn first_in_first_out_goes_on_behind_what_was_rewound() {
+    let cap = "short_term: { max_history_turns: 4 }";
+    let daemon = Daemon::with(Setup::default().section(cap)).await;
+    let mut client = daemon.sessions();
+    for number in 1..=8 {
+        say(&mut client, "chat", &number.to_string()).await;
+    }
+    assert_eq!(
+        texts(&live(&mut client, "chat").await),
+        ["1", "5", "6", "7", "8"]
+    );
+    let rewound = done(&mut client, rewind(3, [user("9")])).await;
+    assert_eq!(
+        texts(&rewound.removed),
+        ["5", "6", "7", "8"],
+        "4 had been dropped before"
+    );
+    assert_eq!(texts(&live(&mut client, "chat").await), ["1", "9"]);
+    let all = journal(&mut client, "chat", "").await;
+    let removed = all.iter().filter(|turn| turn.removed);
+    assert_eq!(removed.count(), 5);
+    for number in 10..=13 {
+        say(&mut client, "chat", &number.to_string()).await;
+    }
+    assert_eq!(
+        texts(&live(&mut client, "chat").await),
+        ["1", "10", "11", "12", "13"]
+    );
+}
+
+#[tokio::test]
+async fn what_cannot_be_rewound_is_refused_and_changes_nothing() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let absent = try_rewind(&mut client, rewind(0, [user("x")])).await;
+    refused(absent, Code::NotFound, "SESSION_NOT_FOUND");
+    let turns = [
+        user("look"),
+        tool_uses(&["a", "b"]),
+        tool_results(&["a"]),
+        tool_results(&["b"]),
+    ];
+    client.append(append("chat", turns)).await.expect("said");
+    say(&mut client, "chat", "thanks").await;
+    let before = live(&mut client, "chat").await;
+    let (bad, failed) = (Code::InvalidArgument, Code::Aborted);
+    let with = |change: fn(&mut RewindSessionRequest)| {
+        let mut request = rewind(4, []);
+        change(&mut request);
+        request
+    };
+    for (request, code, reason) in [
+        (rewind(2, []), bad, "TOOL_UNIT_SPLIT"),
+        (rewind(3, []), bad, "TOOL_UNIT_SPLIT"),
+        (rewind(6, []), bad, "AFTER_SEQ_INVALID"),
+        (rewind(u64::MAX, []), bad, "AFTER_SEQ_INVALID"),
+        (rewind(1, [tool_results(&["a"])]), bad, "TOOL_USE_UNKNOWN"),
+        (with(|it| it.expected_seq = Some(4)), failed, "STALE_SEQ"),
+        (
+            with(|it| it.expected_generation = "01ARZ3NDEKTSV4RRFFQ69G5FAV".into()),
+            failed,
+            "STALE_GENERATION",
+        ),
+        (
+            with(|it| it.expected_generation = "x".into()),
+            bad,
+            "GENERATION_INVALID",
+        ),
+        (
+            with(|it| it.messages_json = "{".into()),
+            bad,
+            "FORMAT_INVALID",
+        ),
+        (
+            with(|it| it.idempotency_key = "k".repeat(257)),
+            bad,
+            "ID_INVALID",
+        ),
+        (with(|it| it.session_id = String::new()), bad, "ID_INVALID"),
+        (
+            with(|it| {
+                it.turns = vec![user("x")];
+                it.messages_json = "[]".into();
+            }),
+            bad,
+            "TURNS_AMBIGUOUS",
+        ),
+    ] {
+        refused(try_rewind(&mut client, request).await, code, reason);
+    }
+    assert_eq!(live(&mut client, "chat").await, before);
+    let unit = done(&mut client, rewind(1, [])).await;
+    assert_eq!(unit.removed_turns, 4, "a unit goes whole");
+}
+
+#[tokio::test]
+async fn a_key_of_what_was_rewound_is_no_duplicate() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let first = keyed("chat", "m1", [user("one")]);
+    let second = keyed("chat", "m2", [user("two")]);
+    client.append(first.clone()).await.expect("said");
+    client.append(second.clone()).await.expect("said");
+    let pop = RewindSessionRequest {
+        idempotency_key: "pop".into(),
+        ..rewind(1, [])
+    };
+    assert!(!done(&mut client, pop.clone()).await.duplicate);
+    for _ in 0..2 {
+        let again = done(&mut client, pop.clone()).await;
+        assert!(again.duplicate && again.removed.is_empty());
+        let rewound = client.append(second.clone()).await;
+        refused(rewound, Code::FailedPrecondition, "IDEMPOTENCY_KEY_REWOUND");
+        let known = client.append(first.clone()).await.expect("known");
+        assert!(known.into_inner().duplicate);
+        let other = RewindSessionRequest {
+            after_seq: 0,
+            ..pop.clone()
+        };
+        let other = try_rewind(&mut client, other).await;
+        refused(other, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
+        daemon.kill9().await;
+        daemon.restart().await;
+        client = daemon.sessions();
+    }
+}
+
+#[tokio::test]
+async fn a_summary_of_what_is_rewound_goes_with_it_and_search_finds_it_no_more() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    // Long enough that a summary is shorter.
+    let more = "and so on, as people do who have time ".repeat(12);
+    let talk = (1..=16).map(|number| format!("word{number} is said {more}"));
+    let talk: Vec<String> = talk.collect();
+    let talk: Vec<&str> = talk.iter().map(String::as_str).collect();
+    say_all(&mut client, &talk).await;
+    for keep_exchanges in [Some(6), Some(3)] {
+        let request = CompactSessionRequest {
+            session_id: "chat".into(),
+            keep_exchanges,
+        };
+        client.compact_session(request).await.expect("compacted");
+    }
+    let summary = async |client: &mut Sessions| {
+        let request = GetSessionRequest {
+            session_id: "chat".into(),
+            ..GetSessionRequest::default()
+        };
+        let detail = client.get_session(request).await.expect("it lives");
+        let detail = detail.into_inner();
+        (
+            detail.summary.map_or(0, |it| it.through_seq),
+            detail.summary_text,
+        )
+    };
+    let (through_seq, _) = summary(&mut client).await;
+    assert!(through_seq >= 8, "{through_seq}");
+    let rewound = done(&mut client, rewind(through_seq - 2, [user("edited")])).await;
+    let session = rewound.session.expect("a session");
+    let told = session.compaction.expect("its compaction").through_seq;
+    for _ in 0..2 {
+        let (stands, text) = summary(&mut client).await;
+        assert!(stands > 0 && stands < through_seq && stands == told);
+        assert!(!text.contains(&format!("word{through_seq} ")), "{text}");
+        daemon.kill9().await;
+        daemon.restart().await;
+        client = daemon.sessions();
+    }
+    done(&mut client, rewind(1, [])).await;
+    assert_eq!(summary(&mut client).await.0, 0);
+    assert_eq!(window(&mut client).await, (vec![talk[0].to_owned()], false));
+    let mut memories = daemon.memories();
+    for (word, hits) in [("word1", 1), ("word16", 0), ("edited", 0)] {
+        let request = SearchTranscriptsRequest {
+            query: word.into(),
+            ..SearchTranscriptsRequest::default()
+        };
+        let found = memories.search_transcripts(request).await.expect("found");
+        assert_eq!(found.into_inner().hits.len(), hits, "{word}");
+    }
+}
