@@ -61,6 +61,8 @@ export class StaleGeneration extends Conflict {}
 export class StaleStateVersion extends Conflict {}
 /** The key was used for another content. */
 export class IdempotencyKeyReused extends Conflict {}
+/** The turns that were appended with this key were taken back. */
+export class IdempotencyKeyRewound extends Conflict {}
 /** A tool's call waits for its result, or a reply is streaming. */
 export class CallPending extends Conflict {}
 /** The lease has ended. */
@@ -114,6 +116,7 @@ const REASONS: ReadonlyMap<string, Kind> = new Map<string, Kind>([
   ["STALE_GENERATION", StaleGeneration],
   ["STALE_STATE_VERSION", StaleStateVersion],
   ["IDEMPOTENCY_KEY_REUSED", IdempotencyKeyReused],
+  ["IDEMPOTENCY_KEY_REWOUND", IdempotencyKeyRewound],
   ["CALL_PENDING", CallPending],
   ["LEASE_LOST", LeaseLost],
   ["JOURNAL_FULL", JournalFull],

@@ -19,7 +19,7 @@ import grpc.aio
 
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
-from .types import AppendRequest
+from .types import AppendRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT = 30.0
@@ -90,13 +90,20 @@ class _Endpoint:
         return (*self.metadata, ("memoird-session", quoted))
 
     def prepared(self, request: Any) -> Any:
-        """Gives an append a key of its own, so that it can be repeated."""
-        append = request if isinstance(request, AppendRequest) else getattr(request, "append", None)
-        if not self.idempotent or not isinstance(append, AppendRequest) or append.idempotency_key:
+        """Gives what adds or takes back turns a key of its own, so that it can be repeated."""
+        keyed = _keyed(request)
+        if not self.idempotent or keyed is None or keyed.idempotency_key:
             return request
-        # What the caller has may be sent again, and is another append then.
-        append = replace(append, idempotency_key=uuid.uuid4().hex)
-        return append if isinstance(request, AppendRequest) else replace(request, append=append)
+        # What the caller has may be sent again, and is another one then.
+        again = replace(keyed, idempotency_key=uuid.uuid4().hex)
+        return again if keyed is request else replace(request, append=again)
+
+
+def _keyed(request: Any) -> Any:
+    """What of a request is known again by its key, where it has something to be."""
+    if isinstance(request, (AppendRequest, RewindSessionRequest)):
+        return request
+    return getattr(request, "append", None)
 
 
 class _Tries:
@@ -104,8 +111,8 @@ class _Tries:
 
     def __init__(self, call: Call[Any, Any], request: Any, timeout: float) -> None:
         self._call = call
-        append = request if isinstance(request, AppendRequest) else getattr(request, "append", None)
-        unsafe = append is not None and not append.idempotency_key
+        keyed = _keyed(request)
+        unsafe = keyed is not None and not keyed.idempotency_key
         unsafe |= call.name == "Remember" and not request.idempotency_key
         self._repeatable = call.repeatable and not unsafe
         self._ends = time.monotonic() + timeout
@@ -136,7 +143,7 @@ class Client(SyncCalls):
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
     `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
     `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together. With `idempotent`
-    each append has a key of its own, and is repeated where its answer was lost.
+    each append and each rewind has a key of its own, and is repeated where its answer was lost.
     """
 
     def __init__(

@@ -83,6 +83,10 @@ class IdempotencyKeyReused(Conflict):
     """The key was used for another content."""
 
 
+class IdempotencyKeyRewound(Conflict):
+    """The turns that were appended with this key were taken back."""
+
+
 class CallPending(Conflict):
     """A tool's call waits for its result, or a reply is streaming."""
 
@@ -149,6 +153,7 @@ _REASONS: dict[str, type[MemoirdError]] = {
     "STALE_GENERATION": StaleGeneration,
     "STALE_STATE_VERSION": StaleStateVersion,
     "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
+    "IDEMPOTENCY_KEY_REWOUND": IdempotencyKeyRewound,
     "CALL_PENDING": CallPending,
     "LEASE_LOST": LeaseLost,
     "JOURNAL_FULL": JournalFull,
