@@ -148,8 +148,11 @@ class Client(SyncCalls):
         timeout: float = TIMEOUT,
         idempotent: bool = True,
     ) -> None:
-        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
-        target, credentials = self._endpoint.target, self._endpoint.credentials
+        self._connect(_Endpoint(addr, key, tls, timeout, idempotent))
+
+    def _connect(self, endpoint: _Endpoint) -> None:
+        self._endpoint = endpoint
+        target, credentials = endpoint.target, endpoint.credentials
         if credentials is None:
             self._channel = grpc.insecure_channel(target, _OPTIONS)
         else:
@@ -160,6 +163,12 @@ class Client(SyncCalls):
     def addr(self) -> str:
         """Where the daemon is."""
         return self._endpoint.addr
+
+    def for_event_loops(self) -> AsyncClient:
+        """A client of the same daemon, as the same tenant, for event loops."""
+        other = AsyncClient.__new__(AsyncClient)
+        other._connect(self._endpoint)
+        return other
 
     def __enter__(self) -> Client:
         return self
@@ -226,10 +235,24 @@ class AsyncClient(AsyncCalls):
         timeout: float = TIMEOUT,
         idempotent: bool = True,
     ) -> None:
-        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
+        self._connect(_Endpoint(addr, key, tls, timeout, idempotent))
+
+    def _connect(self, endpoint: _Endpoint) -> None:
+        self._endpoint = endpoint
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = (
             weakref.WeakKeyDictionary()
         )
+
+    @property
+    def addr(self) -> str:
+        """Where the daemon is."""
+        return self._endpoint.addr
+
+    def for_threads(self) -> Client:
+        """A client of the same daemon, as the same tenant, for programs with threads."""
+        other = Client.__new__(Client)
+        other._connect(self._endpoint)
+        return other
 
     async def __aenter__(self) -> AsyncClient:
         return self
