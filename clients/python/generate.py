@@ -41,7 +41,7 @@ REPEATABLE = {
     "GetContext", "GetHistory", "GetSession", "ListSessions", "CompactSession", "EraseSession",
     "EraseSubject", "GetErasure", "Append", "Remember", "Recall", "GetMemory", "ListMemories",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",
-    "ReindexMemories", "SearchTranscripts",
+    "ReindexMemories", "RewindSession", "SearchTranscripts",
 }
 # Parameters that may be given without their names.
 POSITIONAL = 3

@@ -203,7 +203,7 @@ PATCH_STATE: Call[PatchStateRequest, PatchStateResponse] = Call(
 )
 REWIND_SESSION: Call[RewindSessionRequest, RewindSessionResponse] = Call(
     "/memoird.v1.SessionService/RewindSession",
-    False,
+    True,
     w.write_rewind_session_request,
     session_pb2.RewindSessionRequest,
     w.read_rewind_session_response,

@@ -47,6 +47,10 @@ class MessagesInvalid(InvalidArgument):
     """The provider's messages are not as the provider has them."""
 
 
+class ToolUnitSplit(InvalidArgument):
+    """A rewind would part a tool's call from its result."""
+
+
 class NotFound(MemoirdError):
     """There is no such thing, or not for this key."""
 
@@ -81,6 +85,10 @@ class StaleStateVersion(Conflict):
 
 class IdempotencyKeyReused(Conflict):
     """The key was used for another content."""
+
+
+class IdempotencyKeyRewound(Conflict):
+    """What was done with the key was taken back."""
 
 
 class CallPending(Conflict):
@@ -142,6 +150,7 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
 _REASONS: dict[str, type[MemoirdError]] = {
     "CURRENT_TURN_TOO_LARGE": CurrentTurnTooLarge,
     "MESSAGES_INVALID": MessagesInvalid,
+    "TOOL_UNIT_SPLIT": ToolUnitSplit,
     "SESSION_NOT_FOUND": SessionNotFound,
     "GENERATION_NOT_FOUND": GenerationNotFound,
     "MEMORY_NOT_FOUND": MemoryNotFound,
@@ -149,6 +158,7 @@ _REASONS: dict[str, type[MemoirdError]] = {
     "STALE_GENERATION": StaleGeneration,
     "STALE_STATE_VERSION": StaleStateVersion,
     "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
+    "IDEMPOTENCY_KEY_REWOUND": IdempotencyKeyRewound,
     "CALL_PENDING": CallPending,
     "LEASE_LOST": LeaseLost,
     "JOURNAL_FULL": JournalFull,
