@@ -20,7 +20,7 @@ import grpc.aio
 
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
-from .types import AppendRequest, RewindSessionRequest
+from .types import AppendRequest, BatchDocumentsRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT = 30.0
@@ -116,6 +116,8 @@ class _Tries:
         keyed = _keyed(request)
         unsafe = keyed is not None and not keyed.idempotency_key
         unsafe |= call.name == "Remember" and not request.idempotency_key
+        # Done once, it is refused the second time.
+        unsafe |= _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
         self._ends = time.monotonic() + timeout
         self._pause = FIRST_PAUSE
@@ -137,6 +139,13 @@ class _Tries:
         if pause is None or hopeless or not is_safe or pause >= self.left():
             raise error from None
         return pause
+
+
+def _is_conditional(request: Any) -> bool:
+    if isinstance(request, BatchDocumentsRequest):
+        operations = ((it.put, it.delete) for it in request.operations)
+        return any(_is_conditional(it) for pair in operations for it in pair if it)
+    return getattr(request, "expected_version", None) is not None
 
 
 class Client(SyncCalls):
