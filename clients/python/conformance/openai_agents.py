@@ -1,0 +1,59 @@
+"""Tests of the OpenAI Agents SDK: wherever they make a `SQLiteSession`, it is one of memoird.
+
+A session of a file is the same for every object of that file and id; one in memory is its object's own.
+"""
+
+from __future__ import annotations
+
+import uuid
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import agents
+import agents.memory
+import agents.memory.sqlite_session
+from agents.memory import SessionSettings
+
+from memoird import AsyncClient
+from memoird.openai_agents import MemoirdSession
+
+
+class Scoped(AsyncClient):
+    """A client whose sessions have a name of their own in front of their ids."""
+
+    def __init__(self, scope: str) -> None:
+        super().__init__()
+        self._scope = scope
+
+    async def _call(self, call: Any, request: Any, timeout: float | None) -> Any:
+        if hasattr(request, "session_id"):
+            request = replace(request, session_id=f"{self._scope}:{request.session_id}")
+        return await super()._call(call, request, timeout)
+
+
+_clients: dict[str, Scoped] = {}
+
+
+class SQLiteSession(MemoirdSession):
+    """A session of memoird that is made as the SDK's is."""
+
+    def __init__(
+        self,
+        session_id: str,
+        db_path: str | Path = ":memory:",
+        sessions_table: str = "agent_sessions",
+        messages_table: str = "agent_messages",
+        session_settings: SessionSettings | None = None,
+    ) -> None:
+        scope = uuid.uuid4().hex
+        if str(db_path) != ":memory:":
+            scope = uuid.uuid5(uuid.NAMESPACE_URL, f"{db_path}|{messages_table}").hex
+        client = _clients.setdefault(scope, Scoped(scope))
+        super().__init__(session_id, client=client, session_settings=session_settings)
+        self.db_path = db_path
+
+
+agents.SQLiteSession = SQLiteSession
+agents.memory.SQLiteSession = SQLiteSession
+agents.memory.sqlite_session.SQLiteSession = SQLiteSession

@@ -1,0 +1,14 @@
+"""Tests of an adapter are run where its framework is installed."""
+
+import importlib.util
+
+FRAMEWORKS = {
+    "test_openai_agents.py": "agents",
+    "test_langchain.py": "langchain_core",
+    "test_pydantic_ai.py": "pydantic_ai",
+    "test_agent_framework.py": "agent_framework",
+}
+
+collect_ignore = [
+    file for file, module in FRAMEWORKS.items() if not importlib.util.find_spec(module)
+]
