@@ -1,7 +1,7 @@
 """Which calls an adapter makes, apart from how they are made: one source for threads and event loops.
 
-A method of an adapter is a generator of steps. It yields each `Call`, is sent the answer or thrown the
-error, and yields its results.
+A method of an adapter is a generator of steps. It yields each `Step`, is sent the answer or thrown the
+daemon's error, and yields its results.
 """
 
 from __future__ import annotations
@@ -9,13 +9,27 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Generator, Iterator
 from typing import Any
 
-from .client import AsyncClient, Client
+from .client import AsyncClient, Client, shared
 from .errors import MemoirdError
 
 Steps = Generator[Any, Any, Any]
 
 
-class Call:
+class Step:
+    """What is made in two ways."""
+
+    __slots__ = ()
+
+    def make(self, client: Client) -> Any:
+        """In a thread."""
+        raise NotImplementedError
+
+    async def amake(self, client: AsyncClient) -> Any:
+        """In an event loop."""
+        raise NotImplementedError
+
+
+class Call(Step):
     """A call of a client, by its name and arguments."""
 
     __slots__ = ("arguments", "name")
@@ -23,27 +37,32 @@ class Call:
     def __init__(self, name: str, **arguments: Any) -> None:
         self.name, self.arguments = name, arguments
 
+    def make(self, client: Client) -> Any:
+        return getattr(client, self.name)(**self.arguments)
+
+    async def amake(self, client: AsyncClient) -> Any:
+        return await getattr(client, self.name)(**self.arguments)
+
 
 class Clients:
-    """A client for threads and one for event loops; who is not given is made when it is used first."""
+    """A client for threads and one for event loops, of the same daemon, whichever of them is given."""
 
     def __init__(self, client: Client | AsyncClient | None) -> None:
-        client = Client() if client is None else client
         self._blocking = client if isinstance(client, Client) else None
         self._looping = client if isinstance(client, AsyncClient) else None
 
     def blocking(self) -> Client:
         """For threads."""
         if self._blocking is None:
-            assert self._looping is not None
-            self._blocking = self._looping.for_threads()
+            own = self._looping
+            self._blocking = own.for_threads() if own else shared(Client)
         return self._blocking
 
     def looping(self) -> AsyncClient:
         """For event loops."""
         if self._looping is None:
-            assert self._blocking is not None
-            self._looping = self._blocking.for_event_loops()
+            own = self._blocking
+            self._looping = own.for_event_loops() if own else shared(AsyncClient)
         return self._looping
 
     def each(self, steps: Steps) -> Iterator[Any]:
@@ -55,13 +74,13 @@ class Clients:
             except StopIteration:
                 return
             send, answer = steps.send, None
-            if not isinstance(step, Call):
+            if not isinstance(step, Step):
                 yield step
                 continue
             try:
-                answer = getattr(client, step.name)(**step.arguments)
+                answer = step.make(client)
             except MemoirdError as error:
-                send, answer = steps.throw, error  # type: ignore[assignment]
+                send, answer = steps.throw, error
 
     async def aeach(self, steps: Steps) -> AsyncIterator[Any]:
         """The same in an event loop."""
@@ -72,13 +91,13 @@ class Clients:
             except StopIteration:
                 return
             send, answer = steps.send, None
-            if not isinstance(step, Call):
+            if not isinstance(step, Step):
                 yield step
                 continue
             try:
-                answer = await getattr(client, step.name)(**step.arguments)
+                answer = await step.amake(client)
             except MemoirdError as error:
-                send, answer = steps.throw, error  # type: ignore[assignment]
+                send, answer = steps.throw, error
 
     def do(self, steps: Steps) -> Any:
         """Makes the calls, and gives the one result, or None."""
