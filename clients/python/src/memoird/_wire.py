@@ -58,6 +58,8 @@ def read_turn(m):
         extra_json=m.extra_json,
         format=t.MessageFormat(m.format),
         removed=m.removed,
+        client_id=m.client_id,
+        client_json=m.client_json,
     )
 
 
@@ -73,6 +75,8 @@ def write_turn(it):
         extra_json=write_json(it.extra_json),
         format=it.format,
         removed=it.removed,
+        client_id=it.client_id,
+        client_json=write_json(it.client_json),
     )
 
 

@@ -378,11 +378,25 @@ class Turn:
     """True where `RewindSession` took it back: only the journal still has it. Set by memoird;
     ignored on input.
     """
+    client_id: str = ""
+    """The client's own id of the message that this is, or is a part of; at most 256 bytes. memoird
+    gives it back and never sends it to a provider; several turns may have the same.
+    """
+    client_json: Json = ""
+    """What else the client wants to have back with the turn, such as the message as its framework
+    has it: JSON of any kind, at most `limits.client_json_bytes` (256 KiB) and 128 levels. Kept
+    to the byte, counted in the turn's bytes, and never sent to a provider.
+    """
 
     @property
     def extra(self) -> Any:
         """`extra_json` as a value; None where it is empty."""
         return _parsed(self.extra_json)
+
+    @property
+    def client(self) -> Any:
+        """`client_json` as a value; None where it is empty."""
+        return _parsed(self.client_json)
 
 
 @dataclass(slots=True)
@@ -1568,7 +1582,9 @@ class AppendRequest:
     """The turns, oldest first: 1 to 256. Not together with `messages_json`."""
     messages_json: Json = ""
     """The same as the provider's own array of messages or items, in `format`. At most 128 levels
-    deep.
+    deep. A message or item may have two fields beside the provider's own, `memoird_client_id`
+    (a string) and `memoird_client_json` (any JSON): they become the `client_id` and
+    `client_json` of its turn, and are in no `messages_json` that is given.
     """
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
@@ -2245,17 +2261,18 @@ class Event:
     reason: EndReason = EndReason.UNSPECIFIED
     """Why it ended, where it did."""
     detail_json: Json = ""
-    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`. Of
-    `rewound`: `after_seq`, `through_seq` (the newest turn until then). Of hooks: `hook`,
-    `delivery`, `tries`, and where it failed `gave_up` and, for keys with the role admin,
-    `error`. Of `compacted`: `number` (of the summary, from 1), `trigger` (`preemptive`,
-    `reactive`, `history` or `command`), `by`, `first_seq`, `through_seq`, `tokens_before`,
-    `tokens_after`, `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`:
-    `trigger`, `reason`, `breaker` (what it lets through from now on) and `error`, which bots
-    are told where it repeats nothing that a summarizer answered. Of `compaction_undone`:
-    `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused`
-    (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for keys with the role
-    admin, `error`.
+    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`, and
+    `client_ids`: those of the turns that have one, in order and up to 1 KiB of them, left out
+    where there are none. Of `rewound`: `after_seq`, `through_seq` (the newest turn until then).
+    Of hooks: `hook`, `delivery`, `tries`, and where it failed `gave_up` and, for keys with the
+    role admin, `error`. Of `compacted`: `number` (of the summary, from 1), `trigger`
+    (`preemptive`, `reactive`, `history` or `command`), `by`, `first_seq`, `through_seq`,
+    `tokens_before`, `tokens_after`, `identifiers`, `identifiers_found`, `probe_score`. Of
+    `compaction_failed`: `trigger`, `reason`, `breaker` (what it lets through from now on) and
+    `error`, which bots are told where it repeats nothing that a summarizer answered. Of
+    `compaction_undone`: `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`,
+    `kept` and `refused` (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for
+    keys with the role admin, `error`.
     """
 
     @property

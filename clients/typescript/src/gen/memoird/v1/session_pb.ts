@@ -310,7 +310,9 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
 
   /**
    * The same as the provider's own array of messages or items, in `format`.
-   * At most 128 levels deep.
+   * At most 128 levels deep. A message or item may have two fields beside the provider's own,
+   * `memoird_client_id` (a string) and `memoird_client_json` (any JSON): they become the
+   * `client_id` and `client_json` of its turn, and are in no `messages_json` that is given.
    *
    * @generated from field: string messages_json = 3;
    */
@@ -1701,9 +1703,8 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
-   * where the tenant has documents, of which memoird does not know whose they are. Backups that
-   * were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`.
+   * Backups that were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1768,9 +1769,8 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
-   * where the tenant has documents, of which memoird does not know whose they are. Backups that
-   * were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`.
+   * Backups that were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1835,9 +1835,8 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
-   * where the tenant has documents, of which memoird does not know whose they are. Backups that
-   * were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`.
+   * Backups that were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -2033,7 +2032,8 @@ export type Event = Message<"memoird.v1.Event"> & {
 
   /**
    * More, as a JSON object. Of `appended`: `first_seq`, `last_seq`,
-   * `dropped_turns`. Of `rewound`: `after_seq`, `through_seq` (the newest turn until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed
+   * `dropped_turns`, and `client_ids`: those of the turns that have one, in order and up to 1 KiB
+   * of them, left out where there are none. Of `rewound`: `after_seq`, `through_seq` (the newest turn until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed
    * `gave_up` and, for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
    * `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
    * `first_seq`, `through_seq`, `tokens_before`, `tokens_after`, `identifiers`,
