@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import array
 import hashlib
+import json
 import math
 import operator
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 from urllib.parse import quote
 
@@ -30,13 +30,13 @@ from ..types import (
     DeleteDocumentRequest,
     Document,
     DocumentOperation,
-    GetDocumentRequest,
     MemoryKind,
     NearDuplicate,
     PutDocumentRequest,
 )
+from ._documents import asked, done, each_document, minutes, removed
 
-OPERATIONS_MAX, PAGE_MAX, HITS_MAX = 256, 1000, 100
+HITS_MAX = 100
 CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 # Changes of one document, while others change it.
 TRIES_MAX = 20
@@ -156,7 +156,8 @@ class MemoryIndex:
             if new or old:
                 write = removed(place, op.key)
                 if new:
-                    put = PutDocumentRequest(place, op.key, json=sorted(new), ttl=minutes(op.ttl))
+                    held = json.dumps(sorted(new))
+                    put = PutDocumentRequest(place, op.key, json=held, ttl=minutes(op.ttl))
                     write = DocumentOperation(put=put)
                 nobodys = yield from self._own([*op.namespace, op.key], old, new, write)
                 for id in nobodys:
@@ -174,8 +175,9 @@ class MemoryIndex:
                 names += [name] if id in new else []
                 version = there.version if there else 0
                 if names:
+                    held = json.dumps(names)
                     put = PutDocumentRequest(
-                        [*self._owners], id, json=names, expected_version=version
+                        [*self._owners], id, json=held, expected_version=version
                     )
                     writes.append(DocumentOperation(put=put))
                 else:
@@ -249,43 +251,6 @@ def cosine(query: Sequence[float], body: bytes) -> float:
         product = sum(map(operator.mul, query, vector))
         best = max(best, product / whole if whole else 0.0)
     return best
-
-
-# Documents.
-
-
-def asked(place: Sequence[str], key: str, **how: Any) -> DocumentOperation:
-    return DocumentOperation(get=GetDocumentRequest([*place], key, **how))
-
-
-def removed(place: Sequence[str], key: str) -> DocumentOperation:
-    return DocumentOperation(delete=DeleteDocumentRequest([*place], key))
-
-
-def done(operations: Sequence[DocumentOperation]) -> Steps:
-    """What comes of operations, in as few calls as the limits of one allow."""
-    results: list[Any] = []
-    for start in range(0, len(operations), OPERATIONS_MAX):
-        some = operations[start : start + OPERATIONS_MAX]
-        made = yield Call("batch_documents", operations=some)
-        results += made.results
-    return results
-
-
-def each_document(take: Any, **where: Any) -> Steps:
-    """Lists documents to the end."""
-    token = ""
-    while True:
-        page = yield Call("list_documents", page_size=PAGE_MAX, page_token=token, **where)
-        for document in page.documents:
-            take(document)
-        token = page.next_page_token
-        if not token:
-            return
-
-
-def minutes(ttl: float | None) -> timedelta | None:
-    return None if ttl is None else timedelta(minutes=ttl)
 
 
 def cut(text: str, most: int) -> str:

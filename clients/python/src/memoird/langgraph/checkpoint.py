@@ -31,13 +31,13 @@ from .. import errors
 from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
 from ..types import Document, DocumentOperation, PutDocumentRequest
+from ._documents import batches, done, each_document
 
 # Before any character of an id, so that what belongs to an id follows it at once.
 SEPARATOR, AFTER = "\x01", "\x02"
 # Writes of errors and the like have negative places.
 FIRST_PLACE = 1_000
 PAGE = 100
-OPERATIONS_MAX, BATCH_BYTES = 256, 8 << 20
 
 Place = list[str]
 Documents = list[Document]
@@ -232,7 +232,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         """A checkpoint with its writes."""
         found: Documents = []
         span = {"key_from": checkpoint_id, "key_before": checkpoint_id + AFTER}
-        yield from _pages(found.append, namespace_prefix=place, exact_namespace=True, **span)
+        yield from each_document(found.append, namespace_prefix=place, exact_namespace=True, **span)
         if not found or SEPARATOR in found[0].key:
             return None
         return found[0], found[1:]
@@ -359,8 +359,9 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             body = ormsgpack.packb([path, channel, *self.serde.dumps_typed(value)])
             # What a task has written, it does not write again; whether it failed, it may.
             version = None if index < 0 else 0
-            puts.append(PutDocumentRequest(place, key, bytes=body, expected_version=version))
-        for batch in _batches(puts):
+            put = PutDocumentRequest(place, key, bytes=body, expected_version=version)
+            puts.append(DocumentOperation(put=put))
+        for batch in batches(puts):
             try:
                 yield Call("batch_documents", operations=batch)
             except (errors.StaleVersion, errors.Unavailable):
@@ -380,7 +381,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
                     of_runs.append(document)
 
         if runs:
-            yield from _pages(take, namespace_prefix=self._namespace)
+            yield from each_document(take, namespace_prefix=self._namespace)
         for document in of_runs:
             yield Call(
                 "delete_documents",
@@ -396,16 +397,12 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             page = yield Call(
                 "list_documents", namespace_prefix=place, page_size=PAGE, page_token=token
             )
-            puts = [
-                PutDocumentRequest(
-                    [*self._namespace, str(target), *document.namespace[len(place) :]],
-                    document.key,
-                    bytes=document.bytes,
-                )
-                for document in page.documents
-            ]
-            for batch in _batches(puts):
-                yield Call("batch_documents", operations=batch)
+            puts = []
+            for document in page.documents:
+                copied = [*self._namespace, str(target), *document.namespace[len(place) :]]
+                put = PutDocumentRequest(copied, document.key, bytes=document.bytes)
+                puts.append(DocumentOperation(put=put))
+            yield from done(puts)
             token = page.next_page_token
             if not token:
                 return
@@ -512,39 +509,12 @@ def _fits(metadata: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool
     return all(metadata.get(name) == value for name, value in (filter or {}).items())
 
 
-def _pages(take: Callable[[Document], None], **where: Any) -> Steps:
-    """Lists documents to the end."""
-    token = ""
-    while True:
-        page = yield Call("list_documents", page_size=1000, page_token=token, **where)
-        for document in page.documents:
-            take(document)
-        token = page.next_page_token
-        if not token:
-            return
-
-
-def _batches(puts: Sequence[PutDocumentRequest]) -> Iterator[list[DocumentOperation]]:
-    """As few transactions as the limits of one allow."""
-    batch: list[DocumentOperation] = []
-    room = BATCH_BYTES
-    for put in puts:
-        size = len(put.bytes or b"")
-        if batch and (len(batch) == OPERATIONS_MAX or size > room):
-            yield batch
-            batch, room = [], BATCH_BYTES
-        batch.append(DocumentOperation(put=put))
-        room -= size
-    if batch:
-        yield batch
-
-
 def _put_missing(
     place: Place, task: str, batch: Sequence[DocumentOperation]
 ) -> Steps:
     """Writes of a task that may be there already, all or some."""
     there: set[str] = set()
-    yield from _pages(
+    yield from each_document(
         lambda document: there.add(document.key),
         namespace_prefix=place,
         exact_namespace=True,

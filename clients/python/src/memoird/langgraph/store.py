@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -25,18 +26,8 @@ from langgraph.store.base import (
 from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
 from ..types import Document, DocumentOperation, PutDocumentRequest
-from ._index import (
-    PAGE_MAX,
-    MemoirdIndex,
-    MemoryIndex,
-    Name,
-    Place,
-    VectorIndex,
-    asked,
-    done,
-    minutes,
-    removed,
-)
+from ._documents import PAGE_MAX, asked, done, minutes, removed
+from ._index import MemoirdIndex, MemoryIndex, Name, Place, VectorIndex
 
 
 class MemoirdStore(BaseStore):
@@ -55,7 +46,7 @@ class MemoirdStore(BaseStore):
       beside the items, and a search reads all vectors below its prefix and compares them here. Good for
       some thousand items.
 
-    A batch reads before it writes. Writes of up to 256 documents are one transaction.
+    A batch reads before it writes. Writes of up to 256 documents and 8 MiB are one transaction.
 
     Limits are the daemon's: an item of up to `long_term.document_bytes` (4 MiB) of JSON, a key of up
     to 512 bytes, up to 13 labels of up to 256 bytes.
@@ -108,21 +99,24 @@ class MemoirdStore(BaseStore):
                 results[number] = yield from self._namespaces(op)
             else:
                 raise ValueError(f"unknown operation {type(op)}")
-        changed = list(puts.values())
-        writes = [self._write(op) for op in changed]
-        if self._index and changed:
-            writes += yield from self._index.writes(changed)
         reads = [asked([*self._place, *op.namespace], op.key) for op in gets.values()]
-        made = yield from done([*reads, *writes])
+        made = yield from done(reads)
         refreshed = []
-        for (number, op), result in zip(gets.items(), made, strict=False):
+        for (number, op), result in zip(gets.items(), made, strict=True):
             if document := result.document:
                 results[number] = Item(**self._own(document))
                 refreshed += [document] if op.refresh_ttl else []
         yield from self._refresh(refreshed)
-        if self._index and changed:
-            yield from self._index.written(changed)
+        yield from self._put(list(puts.values()))
         yield results
+
+    def _put(self, ops: list[PutOp]) -> Steps:
+        writes = [self._write(op) for op in ops]
+        if self._index and ops:
+            writes += yield from self._index.writes(ops)
+        yield from done(writes)
+        if self._index:
+            yield from self._index.written(ops)
 
     def _write(self, op: PutOp) -> DocumentOperation:
         place = [*self._place, *op.namespace]
@@ -131,7 +125,8 @@ class MemoirdStore(BaseStore):
         held: dict[str, Any] = {"value": op.value}
         if op.ttl is not None:
             held["ttl"] = op.ttl
-        put = PutDocumentRequest(place, op.key, json=held, ttl=minutes(op.ttl))
+        body = json.dumps(held, ensure_ascii=False, separators=(",", ":"))
+        put = PutDocumentRequest(place, op.key, json=body, ttl=minutes(op.ttl))
         return DocumentOperation(put=put)
 
     def _own(self, document: Document) -> dict[str, Any]:
