@@ -594,6 +594,7 @@ class SyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -613,6 +614,7 @@ class SyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
         )
         return self._call(APPEND, request, timeout)
 
@@ -700,13 +702,27 @@ class SyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return self._call(LIST_SESSIONS, request, timeout)
 
@@ -718,6 +734,7 @@ class SyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -729,6 +746,7 @@ class SyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -1211,6 +1229,7 @@ class AsyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -1230,6 +1249,7 @@ class AsyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
         )
         return await self._call(APPEND, request, timeout)
 
@@ -1317,13 +1337,27 @@ class AsyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return await self._call(LIST_SESSIONS, request, timeout)
 
@@ -1335,6 +1369,7 @@ class AsyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1346,6 +1381,7 @@ class AsyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
         )
         return await self._call(PATCH_STATE, request, timeout)
 
