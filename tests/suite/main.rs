@@ -26,6 +26,7 @@ mod input;
 mod keys;
 mod layering;
 mod lifetime;
+mod listing;
 mod manual;
 mod memories;
 mod notify;

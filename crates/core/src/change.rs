@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
+use crate::options::SessionOptions;
 use crate::time::{Now, Steady, Timestamp};
 use crate::window::SavedCut;
 
@@ -99,6 +100,8 @@ pub enum ChangeKind {
         /// When.
         last_access: Steady,
     },
+    /// What its bot decided about it changes; the last access stays.
+    SetOptions(Arc<SessionOptions>),
     /// The session was used, and nothing else changed.
     Touch {
         /// When.
@@ -267,6 +270,7 @@ impl Change {
                 turns.map(|(_, content)| content.len()).sum()
             }
             ChangeKind::PatchState { state_json, .. } => state_json.len(),
+            ChangeKind::SetOptions(options) => options.bytes(),
             ChangeKind::Compact {
                 summary: SummaryChange::Made(summary),
                 ..

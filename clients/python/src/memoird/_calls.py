@@ -793,6 +793,7 @@ class SyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -812,6 +813,7 @@ class SyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
         )
         return self._call(APPEND, request, timeout)
 
@@ -899,13 +901,27 @@ class SyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return self._call(LIST_SESSIONS, request, timeout)
 
@@ -917,6 +933,7 @@ class SyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -928,6 +945,7 @@ class SyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -1553,6 +1571,7 @@ class AsyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -1572,6 +1591,7 @@ class AsyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
         )
         return await self._call(APPEND, request, timeout)
 
@@ -1659,13 +1679,27 @@ class AsyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return await self._call(LIST_SESSIONS, request, timeout)
 
@@ -1677,6 +1711,7 @@ class AsyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1688,6 +1723,7 @@ class AsyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
         )
         return await self._call(PATCH_STATE, request, timeout)
 

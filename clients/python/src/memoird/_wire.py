@@ -1366,6 +1366,7 @@ def read_session_info(m):
         state_version=m.state_version,
         compaction=read_compaction_info(m.compaction) if m.HasField('compaction') else None,
         state_json=m.state_json,
+        labels=dict(m.labels),
     )
 
 
@@ -1385,6 +1386,7 @@ def write_session_info(it):
         state_version=it.state_version,
         compaction=None if it.compaction is None else write_compaction_info(it.compaction),
         state_json=write_json(it.state_json),
+        labels=it.labels,
     )
 
 
@@ -1464,6 +1466,7 @@ def read_append_request(m):
         partial=m.partial,
         state_patch_json=m.state_patch_json,
         expected_state_version=m.expected_state_version if m.HasField('expected_state_version') else None,
+        labels=dict(m.labels),
     )
 
 
@@ -1481,6 +1484,7 @@ def write_append_request(it):
         partial=it.partial,
         state_patch_json=write_json(it.state_patch_json),
         expected_state_version=it.expected_state_version,
+        labels=it.labels,
     )
 
 
@@ -1755,6 +1759,12 @@ def read_list_sessions_request(m):
         page_size=m.page_size,
         page_token=m.page_token,
         include_state=m.include_state,
+        id_prefix=m.id_prefix,
+        subject=m.subject,
+        labels=dict(m.labels),
+        updated_after=read_time(m.updated_after) if m.HasField('updated_after') else None,
+        updated_before=read_time(m.updated_before) if m.HasField('updated_before') else None,
+        order=t.SessionOrder(m.order),
     )
 
 
@@ -1763,6 +1773,12 @@ def write_list_sessions_request(it):
         page_size=it.page_size,
         page_token=it.page_token,
         include_state=it.include_state,
+        id_prefix=it.id_prefix,
+        subject=it.subject,
+        labels=it.labels,
+        updated_after=None if it.updated_after is None else write_time(it.updated_after),
+        updated_before=None if it.updated_before is None else write_time(it.updated_before),
+        order=it.order,
     )
 
 
@@ -1787,6 +1803,7 @@ def read_patch_state_request(m):
         expected_version=m.expected_version if m.HasField('expected_version') else None,
         create=m.create,
         replace=m.replace,
+        labels=dict(m.labels),
     )
 
 
@@ -1797,6 +1814,7 @@ def write_patch_state_request(it):
         expected_version=it.expected_version,
         create=it.create,
         replace=it.replace,
+        labels=it.labels,
     )
 
 

@@ -136,6 +136,7 @@ __all__ = [
     "SearchTranscriptsResponse",
     "SessionInfo",
     "SessionNotes",
+    "SessionOrder",
     "SlidingWindow",
     "SummaryInfo",
     "Thinking",
@@ -341,6 +342,19 @@ class HistoryScope(Open):
     """As HISTORY_SCOPE_JOURNAL where there is a journal, but without turns that were taken back;
     else as HISTORY_SCOPE_LIVE.
     """
+
+
+class SessionOrder(Open):
+    """The order of a list of sessions."""
+
+    UNSPECIFIED = 0
+    """The same as SESSION_ORDER_NEWEST."""
+    NEWEST = 1
+    """Most recently touched first."""
+    OLDEST = 2
+    """Longest untouched first."""
+    ID = 3
+    """By id, in the order of its bytes."""
 
 
 @dataclass(slots=True)
@@ -1513,6 +1527,8 @@ class SessionInfo:
     """How its compaction does."""
     state_json: Json = ""
     """The session's free-form JSON, where ListSessions was asked for it."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Names and values that the bot gave it, to find it by."""
 
     @property
     def state(self) -> Any:
@@ -1609,6 +1625,11 @@ class AppendRequest:
     """
     expected_state_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels that the session gets, made with the turns or not at all; an empty value takes a
+    label away, and labels that are not named stay. At most 16 of a session, with names of 1 to
+    64 bytes and values of up to 256. They stay when the session is reset, and end with it.
+    """
 
     @property
     def messages(self) -> Any:
@@ -1908,16 +1929,31 @@ class ListSessionsRequest:
     """The `next_page_token` of the page before; empty for the first."""
     include_state: bool = False
     """True: give the sessions' free-form JSON as well."""
+    id_prefix: str = ""
+    """Only sessions whose ids begin so; empty: any."""
+    subject: str = ""
+    """Only sessions of this subject; empty: of any."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Only sessions that have all of these labels."""
+    updated_after: datetime | None = None
+    """Only sessions that were touched after this time, and before that one, as `last_access` says.
+    """
+    updated_before: datetime | None = None
+    """See `updated_after`."""
+    order: SessionOrder = SessionOrder.UNSPECIFIED
+    """In which order."""
 
 
 @dataclass(slots=True)
 class ListSessionsResponse:
-    """A page of live sessions, most recently used first."""
+    """A page of live sessions."""
 
     sessions: list[SessionInfo] = field(default_factory=list)
-    """The sessions."""
+    """The sessions. Fewer than were asked for, or none, do not mean that it is the last page: one
+    call looks at some thousand sessions and no more.
+    """
     next_page_token: str = ""
-    """Empty on the last page."""
+    """Empty on the last page. Of the same question only."""
 
 
 @dataclass(slots=True)
@@ -1928,7 +1964,8 @@ class PatchStateRequest:
     """The bot's own chat id."""
     merge_patch_json: Json = ""
     """An RFC 7396 merge patch. The state starts as `{}`, and is an object of at most
-    `limits.state_bytes` (64 KiB) and 128 levels.
+    `limits.state_bytes` (64 KiB) and 128 levels. May be empty where `labels` are given: then
+    the state and its version stay.
     """
     expected_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
@@ -1936,6 +1973,8 @@ class PatchStateRequest:
     """True: start the session where none lives."""
     replace: bool = False
     """True: `merge_patch_json` is the whole new state, and its nulls are kept."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels that the session gets, as in an append."""
 
     @property
     def merge_patch(self) -> Any:

@@ -98,6 +98,8 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::RewindSplitsUnit { .. } => (InvalidArgument, "TOOL_UNIT_SPLIT"),
         CoreError::RewindBeyondEnd { .. } => (InvalidArgument, "AFTER_SEQ_INVALID"),
         CoreError::IdempotencyKeyRewound => (FailedPrecondition, "IDEMPOTENCY_KEY_REWOUND"),
+        CoreError::LabelInvalid { .. } => (InvalidArgument, "LABEL_INVALID"),
+        CoreError::LabelsTooMany { .. } => (InvalidArgument, "LABELS_TOO_MANY"),
         CoreError::IdempotencyKeyReused => (InvalidArgument, "IDEMPOTENCY_KEY_REUSED"),
         CoreError::BudgetNotPositive { .. } => (InvalidArgument, "BUDGET_NOT_POSITIVE"),
         CoreError::CurrentTurnTooLarge { .. } => (FailedPrecondition, "CURRENT_TURN_TOO_LARGE"),

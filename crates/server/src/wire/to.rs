@@ -1,5 +1,6 @@
 //! Replies and events are written here, from what the engine returned.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
@@ -9,8 +10,8 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome, SessionPage,
-    SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
+    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome, SessionOrder,
+    SessionPage, SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -20,7 +21,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::from::HISTORY_BYTES_MAX;
+use super::from::{HISTORY_BYTES_MAX, session_token};
 use super::{compaction, status, text_or_empty};
 use crate::auth::Role;
 use crate::process::Usage;
@@ -47,7 +48,16 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         state_version: view.head.state_version,
         compaction: Some(compaction::info(view)),
         state_json: String::new(),
+        labels: labels(view),
     }
+}
+
+fn labels(view: &SessionView) -> BTreeMap<String, String> {
+    let options = view.head.options.iter();
+    let labels = options.flat_map(|options| &options.labels);
+    labels
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
 }
 
 /// What a rewind did. Of the turns that are gone, the newest are told, as a page of history has
@@ -115,9 +125,9 @@ pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
 }
 
 /// A page of live sessions.
-pub(crate) fn sessions(page: &SessionPage) -> v1::ListSessionsResponse {
+pub(crate) fn sessions(page: &SessionPage, order: SessionOrder) -> v1::ListSessionsResponse {
     let next = page.next.as_ref();
-    let next = next.map(|(session, time)| format!("{:x}:{session}", time.0));
+    let next = next.map(|place| session_token(place, order));
     v1::ListSessionsResponse {
         sessions: page.sessions.iter().map(session_info).collect(),
         next_page_token: next.unwrap_or_default(),
