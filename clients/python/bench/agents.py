@@ -2,7 +2,7 @@
 
     pip install 'memoird[langgraph,adk]' langgraph-checkpoint-sqlite && MEMOIRD_BIN=... python bench/agents.py
 
-The newest checkpoint of a thread of 300; and of 300 sessions with 20 events each, 10 of a user: to append an event, to
+The newest checkpoint of a thread of 300, with 49 messages in its state; and of 300 sessions with 20 events each, 10 of a user: to append an event, to
 read a session, to list a user's sessions. Every round asks each of them once, in an order that changes, and
 the figure is the median of all rounds. The floor is a call of the same channel that is answered at once.
 """
@@ -18,12 +18,14 @@ import statistics
 import tempfile
 import time
 from collections.abc import Awaitable, Callable
+from itertools import cycle
 from typing import Any
 
 from google.adk.events.event import Event
 from google.adk.events.event_actions import EventActions
 from google.adk.sessions.sqlite_session_service import SqliteSessionService
 from google.genai import types
+from langchain_core.messages import AIMessage, HumanMessage
 from langgraph.checkpoint.base import create_checkpoint, empty_checkpoint
 from langgraph.checkpoint.sqlite import SqliteSaver
 
@@ -32,6 +34,7 @@ from memoird.adk import MemoirdSessionService
 from memoird.langgraph import MemoirdSaver
 
 CHECKPOINTS, SESSIONS, OF_A_USER, EVENTS = 300, 300, 10, 20
+TEXT = "This is message {}, about as long as people write."
 EMPTY = "/grpc.health.v1.Health/Check"
 
 
@@ -46,11 +49,12 @@ def checkpoints(client: memoird.Client, folder: pathlib.Path, rounds: int) -> No
     connection = sqlite3.connect(folder / "checkpoints", check_same_thread=False)
     savers: dict[str, Any] = {"SqliteSaver": SqliteSaver(connection), "memoird": MemoirdSaver(client)}
     config = {"configurable": {"thread_id": "1", "checkpoint_ns": ""}}
+    said = [kind(TEXT.format(n), id=f"m{n}") for n, kind in zip(range(50), cycle([HumanMessage, AIMessage]))]
     for saver in savers.values():
         checkpoint, at = empty_checkpoint(), config
         for step in range(CHECKPOINTS):
             checkpoint = create_checkpoint(checkpoint, None, step)
-            checkpoint["channel_values"] = {"messages": [f"message {n}" * 10 for n in range(step % 50)]}
+            checkpoint["channel_values"] = {"messages": said[: step % 50]}
             at = saver.put(at, checkpoint, {"source": "loop", "step": step}, {})
             saver.put_writes(at, [("messages", "said")], f"task-{step}")
         # The newest one has none: so it is after each run of a graph.
@@ -70,10 +74,9 @@ def checkpoints(client: memoird.Client, folder: pathlib.Path, rounds: int) -> No
 
 
 def event(number: int) -> Event:
-    text = f"This is message {number}, about as long as people write."
     return Event(
         author="user" if number % 2 == 0 else "agent",
-        content=types.Content(role="user", parts=[types.Part(text=text)]),
+        content=types.Content(role="user", parts=[types.Part(text=TEXT.format(number))]),
         actions=EventActions(state_delta={"count": number}),
     )
 

@@ -55,6 +55,7 @@ from .types import (
     PutDocumentRequest,
     Role,
     SessionInfo,
+    SessionOrder,
     Thinking,
     ToolResult,
     ToolUse,
@@ -176,17 +177,14 @@ class MemoirdSessionService(BaseSessionService):
         self, *, app_name: str, user_id: str | None = None
     ) -> ListSessionsResponse:
         """The sessions of an app or of one of its users, with their state and without their events."""
-        found: list[SessionInfo] = []
-        prefix, token = _name(app_name, user_id), ""
-        while True:
-            page = await self._client.list_sessions(PAGE, token, include_state=True)
-            found += (it for it in page.sessions if it.session_id.startswith(prefix))
-            token = page.next_page_token
-            if not token:
-                break
-        states = [state for info in found if "adk" in (state := info.state)]
-        users = {state["adk"]["user_id"]: None for state in states}
-        shared = await self._shared(app_name, *users)
+        if user_id is None:
+            states = await self._states(_name(app_name))
+            users = {state["adk"]["user_id"]: None for state in states}
+            shared = await self._shared(app_name, *users)
+        else:
+            states, shared = await asyncio.gather(
+                self._states(_name(app_name, user_id)), self._shared(app_name, user_id)
+            )
         sessions = [
             Session(
                 **state["adk"],
@@ -197,6 +195,19 @@ class MemoirdSessionService(BaseSessionService):
         ]
         sessions.sort(key=lambda session: session.last_update_time)
         return ListSessionsResponse(sessions=sessions)
+
+    async def _states(self, id_prefix: str) -> list[dict[str, Any]]:
+        """The states of the sessions whose ids begin so."""
+        found: list[SessionInfo] = []
+        token = ""
+        while True:
+            page = await self._client.list_sessions(
+                PAGE, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
+            )
+            found += page.sessions
+            token = page.next_page_token
+            if not token:
+                return [state for info in found if "adk" in (state := info.state)]
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Erases a session: no hook is called, and nothing of it stays on the daemon's disk."""
