@@ -6,6 +6,7 @@ mod harness;
 mod admin;
 mod backup;
 mod cli_hooks;
+mod client_fields;
 mod clock;
 mod command_line;
 mod compaction;

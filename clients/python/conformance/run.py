@@ -59,6 +59,26 @@ SUITES = {
     "langchain-stores": Suite(plugin="plugin", tests=["stores_test.py"], collected_min=0),
 }
 
+SUITES["langgraph-checkpoint"] = Suite(
+    plugin="plugin", collected_min=81, tests=["langgraph_checkpoint_test.py"]
+)
+SUITES["langgraph-store"] = Suite(
+    plugin="langgraph_store",
+    collected_min=117,
+    tests=["tests/test_store.py"],
+    package="langgraph-checkpoint==4.3.2",
+    sha256="fcab8468c7e965d7055e2a35c253d73a145624ef4728b150ca7c361f4afca286",
+    options=["-o", "asyncio_mode=auto"],
+)
+SUITES["langgraph-sqlite-store"] = Suite(
+    plugin="langgraph_sqlite_store",
+    collected_min=153,
+    tests=["tests/test_store.py", "tests/test_async_store.py", "tests/test_ttl.py"],
+    package="langgraph-checkpoint-sqlite==3.1.2",
+    sha256="4e3f376fa6f192d6ad2a1a4643b039986f1593552ef870e9e45281575de6fbf2",
+    options=["-o", "asyncio_mode=auto", "-o", "markers=flaky"],
+)
+
 
 def main() -> int:
     if len(sys.argv) < 2 or sys.argv[1] not in SUITES:

@@ -7,6 +7,9 @@ FRAMEWORKS = {
     "test_langchain.py": "langchain_core",
     "test_pydantic_ai.py": "pydantic_ai",
     "test_agent_framework.py": "agent_framework",
+    "test_langgraph.py": "langgraph",
+    "test_langgraph_window.py": "langgraph",
+    "test_adk.py": "google.adk",
 }
 
 collect_ignore = [

@@ -174,6 +174,8 @@ pub struct Appended {
     pub key: SessionKey,
     /// The turns with their seqs, which follow each other.
     pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// The client's own ids of those that have one, as many as an event tells.
+    pub client_ids: Vec<Box<str>>,
     /// The turns that the history keeps after them.
     pub kept: LiveSet,
     /// Number and size of those turns.

@@ -27,6 +27,9 @@ pub struct Limits {
     /// Names and values of those labels.
     #[serde(with = "AsText::<Size>")]
     pub metadata_bytes: usize,
+    /// What a client keeps beside a turn, for itself.
+    #[serde(with = "AsText::<Size>")]
+    pub client_json_bytes: usize,
     /// The free-form JSON of a session.
     #[serde(with = "AsText::<Size>")]
     pub state_bytes: usize,
@@ -57,6 +60,7 @@ impl Default for Limits {
             parts_per_turn: 128,
             metadata_entries: 64,
             metadata_bytes: 16 << 10,
+            client_json_bytes: 256 << 10,
             state_bytes: 64 << 10,
             pinned_turns: 10,
             pinned_bytes: 256 << 10,

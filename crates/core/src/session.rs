@@ -327,6 +327,7 @@ impl Session {
         let appended = ChangeKind::Append(Box::new(Appended {
             key: key.clone(),
             turns,
+            client_ids: told_client_ids(&command.turns),
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
             subject,
@@ -451,6 +452,21 @@ pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Resul
         Some(expected) if expected != actual => Err(CoreError::StaleSeq { expected, actual }),
         _ => Ok(()),
     }
+}
+
+/// Bytes of the clients' own ids that the event of one append tells.
+const CLIENT_IDS_BYTES_MAX: usize = 1 << 10;
+
+/// The clients' own ids of turns, the first of them.
+fn told_client_ids(turns: &[NewTurn]) -> Vec<Box<str>> {
+    let named = turns.iter().map(|turn| &turn.client_id);
+    let mut room = CLIENT_IDS_BYTES_MAX;
+    let told = named.filter(|id| !id.is_empty()).take_while(|id| {
+        let fits = id.len() <= room;
+        room = room.saturating_sub(id.len());
+        fits
+    });
+    told.cloned().collect()
 }
 
 #[cfg(test)]

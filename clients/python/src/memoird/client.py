@@ -20,7 +20,7 @@ import grpc.aio
 
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
-from .types import AppendRequest, RewindSessionRequest
+from .types import AppendRequest, BatchDocumentsRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT = 30.0
@@ -116,6 +116,8 @@ class _Tries:
         keyed = _keyed(request)
         unsafe = keyed is not None and not keyed.idempotency_key
         unsafe |= call.name == "Remember" and not request.idempotency_key
+        # Done once, it is refused the second time.
+        unsafe |= _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
         self._ends = time.monotonic() + timeout
         self._pause = FIRST_PAUSE
@@ -139,6 +141,13 @@ class _Tries:
         return pause
 
 
+def _is_conditional(request: Any) -> bool:
+    if isinstance(request, BatchDocumentsRequest):
+        operations = ((it.put, it.delete) for it in request.operations)
+        return any(_is_conditional(it) for pair in operations for it in pair if it)
+    return getattr(request, "expected_version", None) is not None
+
+
 class Client(SyncCalls):
     """Calls a daemon from any thread.
 
@@ -157,8 +166,11 @@ class Client(SyncCalls):
         timeout: float = TIMEOUT,
         idempotent: bool = True,
     ) -> None:
-        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
-        target, credentials = self._endpoint.target, self._endpoint.credentials
+        self._connect(_Endpoint(addr, key, tls, timeout, idempotent))
+
+    def _connect(self, endpoint: _Endpoint) -> None:
+        self._endpoint = endpoint
+        target, credentials = endpoint.target, endpoint.credentials
         if credentials is None:
             self._channel = grpc.insecure_channel(target, _OPTIONS)
         else:
@@ -169,6 +181,12 @@ class Client(SyncCalls):
     def addr(self) -> str:
         """Where the daemon is."""
         return self._endpoint.addr
+
+    def for_event_loops(self) -> AsyncClient:
+        """A client of the same daemon, as the same tenant, for event loops."""
+        other = AsyncClient.__new__(AsyncClient)
+        other._connect(self._endpoint)
+        return other
 
     def __enter__(self) -> Client:
         return self
@@ -235,10 +253,24 @@ class AsyncClient(AsyncCalls):
         timeout: float = TIMEOUT,
         idempotent: bool = True,
     ) -> None:
-        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
+        self._connect(_Endpoint(addr, key, tls, timeout, idempotent))
+
+    def _connect(self, endpoint: _Endpoint) -> None:
+        self._endpoint = endpoint
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = (
             weakref.WeakKeyDictionary()
         )
+
+    @property
+    def addr(self) -> str:
+        """Where the daemon is."""
+        return self._endpoint.addr
+
+    def for_threads(self) -> Client:
+        """A client of the same daemon, as the same tenant, for programs with threads."""
+        other = Client.__new__(Client)
+        other._connect(self._endpoint)
+        return other
 
     async def __aenter__(self) -> AsyncClient:
         return self

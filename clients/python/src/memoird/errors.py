@@ -67,6 +67,10 @@ class MemoryNotFound(NotFound):
     """There is no memory of this id."""
 
 
+class DocumentNotFound(NotFound):
+    """There is no document of this key, or it has expired."""
+
+
 class Conflict(MemoirdError):
     """Things are not as the call expected them. To repeat it does not help: read first."""
 
@@ -81,6 +85,10 @@ class StaleGeneration(Conflict):
 
 class StaleStateVersion(Conflict):
     """The state has another version than `expected_version`."""
+
+
+class StaleVersion(Conflict):
+    """The document has another version than `expected_version`; `facts["version"]` has it, 0: none."""
 
 
 class IdempotencyKeyReused(Conflict):
@@ -154,9 +162,11 @@ _REASONS: dict[str, type[MemoirdError]] = {
     "SESSION_NOT_FOUND": SessionNotFound,
     "GENERATION_NOT_FOUND": GenerationNotFound,
     "MEMORY_NOT_FOUND": MemoryNotFound,
+    "DOCUMENT_NOT_FOUND": DocumentNotFound,
     "STALE_SEQ": StaleSeq,
     "STALE_GENERATION": StaleGeneration,
     "STALE_STATE_VERSION": StaleStateVersion,
+    "STALE_VERSION": StaleVersion,
     "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
     "IDEMPOTENCY_KEY_REWOUND": IdempotencyKeyRewound,
     "CALL_PENDING": CallPending,

@@ -260,7 +260,8 @@ pub(crate) fn session_page_token(token: &str) -> Result<Option<(SessionId, Stead
     })
 }
 
-fn read_page_token<T>(
+/// What a token says; `None` at the beginning of the list.
+pub(crate) fn read_page_token<T>(
     token: &str,
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>, Status> {

@@ -267,10 +267,14 @@ pub(super) fn event_kind(
             first_seq,
             last_seq,
             dropped_turns,
+            client_ids,
         } => {
-            let detail = json!({
+            let mut detail = json!({
                 "first_seq": first_seq, "last_seq": last_seq, "dropped_turns": dropped_turns,
             });
+            if !client_ids.is_empty() {
+                detail["client_ids"] = json!(client_ids);
+            }
             ("appended", none, Some(detail))
         }
         EventKind::Ended(reason) => {

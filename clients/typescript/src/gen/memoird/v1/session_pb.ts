@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/session.proto.
  */
 export const file_memoird_v1_session: GenFile = /*@__PURE__*/
-  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEinwMKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJIowBCg5Db21wYWN0aW9uSW5mbxIPCgdicmVha2VyGAEgASgJEhwKFGNvbnNlY3V0aXZlX2ZhaWx1cmVzGAIgASgNEhIKCmxhc3RfZXJyb3IYAyABKAkSDwoHcnVubmluZxgEIAEoCBIRCglzdW1tYXJpZXMYBSABKA0SEwoLdGhyb3VnaF9zZXEYBiABKAQikgEKC1N1bW1hcnlJbmZvEg4KBm51bWJlchgBIAEoDRIRCglmaXJzdF9zZXEYAiABKAQSEwoLdGhyb3VnaF9zZXEYAyABKAQSDQoFdHVybnMYBCABKAQSKwoHbWFkZV9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHbWFkZV9ieRgGIAEoCSJfCgxTZXNzaW9uTm90ZXMSDQoFZmlsZXMYASADKAkSEgoKbGFzdF9lcnJvchgCIAEoCRIRCglkZWNpc2lvbnMYAyADKAkSGQoRcGVuZGluZ19xdWVzdGlvbnMYBCADKAkiiwMKDUFwcGVuZFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIfCgV0dXJucxgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAMgASgJEikKBmZvcm1hdBgEIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIPCgdzdWJqZWN0GAUgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgGIAEoCRIZCgxleHBlY3RlZF9zZXEYByABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAggASgJEiUKBXVzYWdlGAkgASgLMhYubWVtb2lyZC52MS5Nb2RlbFVzYWdlEg8KB3BhcnRpYWwYCiABKAgSGAoQc3RhdGVfcGF0Y2hfanNvbhgLIAEoCRIjChZleHBlY3RlZF9zdGF0ZV92ZXJzaW9uGAwgASgESAGIAQFCDwoNX2V4cGVjdGVkX3NlcUIZChdfZXhwZWN0ZWRfc3RhdGVfdmVyc2lvbiKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSJTChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEhUKDWluY2x1ZGVfc3RhdGUYAyABKAgiWgoUTGlzdFNlc3Npb25zUmVzcG9uc2USKQoIc2Vzc2lvbnMYASADKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAQoRUGF0Y2hTdGF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIYChBtZXJnZV9wYXRjaF9qc29uGAIgASgJEh0KEGV4cGVjdGVkX3ZlcnNpb24YAyABKARIAIgBARIOCgZjcmVhdGUYBCABKAgSDwoHcmVwbGFjZRgFIAEoCEITChFfZXhwZWN0ZWRfdmVyc2lvbiI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIlsKFUNvbXBhY3RTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhsKDmtlZXBfZXhjaGFuZ2VzGAIgASgNSACIAQFCEQoPX2tlZXBfZXhjaGFuZ2VzIvkBChZDb21wYWN0U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhEKCWZpcnN0X3NlcRgCIAEoBBIQCghsYXN0X3NlcRgDIAEoBBIPCgdzdW1tYXJ5GAQgASgJEi0KDHN1bW1hcnlfaW5mbxgFIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFQoNdG9rZW5zX2JlZm9yZRgGIAEoBBIUCgx0b2tlbnNfYWZ0ZXIYByABKAQSEwoLcHJvYmVfc2NvcmUYCCABKAESDgoGaXNfbmV3GAkgASgIIisKFVVuZG9Db21wYWN0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIloKFlVuZG9Db21wYWN0aW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SFgoOcmVzdG9yZWRfdHVybnMYAiABKAQiPAoTUmVzZXRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJ1bl9ob29rcxgCIAEoCCJaChRSZXNldFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIYChBlbmRlZF9nZW5lcmF0aW9uGAIgASgJIicKEUVuZFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiPgoSRW5kU2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvIj0KE0VyYXNlU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJImkKFEVyYXNlU2Vzc2lvblJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIMCgRkb25lGAIgASgIEiIKBmVyYXNlZBgDIAEoCzISLm1lbW9pcmQudjEuRXJhc2VkEg8KB291dHNpZGUYBCADKAkiJgoTRXJhc2VTdWJqZWN0UmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJImkKFEVyYXNlU3ViamVjdFJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIMCgRkb25lGAIgASgIEiIKBmVyYXNlZBgDIAEoCzISLm1lbW9pcmQudjEuRXJhc2VkEg8KB291dHNpZGUYBCADKAkiIwoRR2V0RXJhc3VyZVJlcXVlc3QSDgoGam9iX2lkGAEgASgJImcKEkdldEVyYXN1cmVSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIm8KBkVyYXNlZBINCgV0dXJucxgBIAEoBBIRCglzdW1tYXJpZXMYAiABKAQSDAoEa2V5cxgDIAEoBBIQCghtZW1vcmllcxgEIAEoBBISCgpkZWxpdmVyaWVzGAUgASgEEg8KB2NvbW1pdHMYBiABKAQiQQoSV2F0Y2hFdmVudHNSZXF1ZXN0EhYKDmFmdGVyX2V2ZW50X2lkGAEgASgEEhMKC2FsbF90ZW5hbnRzGAIgASgIIl4KE1dhdGNoRXZlbnRzUmVzcG9uc2USIAoFZXZlbnQYASABKAsyES5tZW1vaXJkLnYxLkV2ZW50Eg4KBm1pc3NlZBgCIAEoBBIVCg1taXNzZWRfdGVuYW50GAMgASgJIsUBCgVFdmVudBIQCghldmVudF9pZBgBIAEoBBIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRraW5kGAMgASgJEg4KBnRlbmFudBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEhIKCmdlbmVyYXRpb24YBiABKAkSJQoGcmVhc29uGAcgASgOMhUubWVtb2lyZC52MS5FbmRSZWFzb24SEwoLZGV0YWlsX2pzb24YCCABKAkq/wEKDk9taXNzaW9uUmVhc29uEh8KG09NSVNTSU9OX1JFQVNPTl9VTlNQRUNJRklFRBAAEhsKF09NSVNTSU9OX1JFQVNPTl9EUk9QUEVEEAESFwoTT01JU1NJT05fUkVBU09OX0NVVBACEhwKGE9NSVNTSU9OX1JFQVNPTl9TQUxJRU5DRRADEh4KGk9NSVNTSU9OX1JFQVNPTl9TVVBFUlNFREVEEAQSGwoXT01JU1NJT05fUkVBU09OX1RSSU1NRUQQBRIbChdPTUlTU0lPTl9SRUFTT05fRVhDRVJQVBAGEh4KGk9NSVNTSU9OX1JFQVNPTl9TVU1NQVJJWkVEEAcqewoMSGlzdG9yeVNjb3BlEh0KGUhJU1RPUllfU0NPUEVfVU5TUEVDSUZJRUQQABIWChJISVNUT1JZX1NDT1BFX0xJVkUQARIZChVISVNUT1JZX1NDT1BFX0pPVVJOQUwQAhIZChVISVNUT1JZX1NDT1BFX0xPTkdFU1QQAzLvCAoOU2Vzc2lvblNlcnZpY2USPwoGQXBwZW5kEhkubWVtb2lyZC52MS5BcHBlbmRSZXF1ZXN0GhoubWVtb2lyZC52MS5BcHBlbmRSZXNwb25zZRJLCgpHZXRDb250ZXh0Eh0ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0Q29udGV4dFJlc3BvbnNlEksKCkdldEhpc3RvcnkSHS5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRIaXN0b3J5UmVzcG9uc2USSwoKR2V0U2Vzc2lvbhIdLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldFNlc3Npb25SZXNwb25zZRJRCgxMaXN0U2Vzc2lvbnMSHy5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIC5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlEksKClBhdGNoU3RhdGUSHS5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVzcG9uc2USVwoOQ29tcGFjdFNlc3Npb24SIS5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXNwb25zZRJXCg5VbmRvQ29tcGFjdGlvbhIhLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXF1ZXN0GiIubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlc3BvbnNlElEKDFJlc2V0U2Vzc2lvbhIfLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVzcG9uc2USSwoKRW5kU2Vzc2lvbhIdLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU3ViamVjdBIfLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVzcG9uc2USSwoKR2V0RXJhc3VyZRIdLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXNwb25zZRJQCgtXYXRjaEV2ZW50cxIeLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0Gh8ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
+  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEinwMKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJIowBCg5Db21wYWN0aW9uSW5mbxIPCgdicmVha2VyGAEgASgJEhwKFGNvbnNlY3V0aXZlX2ZhaWx1cmVzGAIgASgNEhIKCmxhc3RfZXJyb3IYAyABKAkSDwoHcnVubmluZxgEIAEoCBIRCglzdW1tYXJpZXMYBSABKA0SEwoLdGhyb3VnaF9zZXEYBiABKAQikgEKC1N1bW1hcnlJbmZvEg4KBm51bWJlchgBIAEoDRIRCglmaXJzdF9zZXEYAiABKAQSEwoLdGhyb3VnaF9zZXEYAyABKAQSDQoFdHVybnMYBCABKAQSKwoHbWFkZV9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHbWFkZV9ieRgGIAEoCSJfCgxTZXNzaW9uTm90ZXMSDQoFZmlsZXMYASADKAkSEgoKbGFzdF9lcnJvchgCIAEoCRIRCglkZWNpc2lvbnMYAyADKAkSGQoRcGVuZGluZ19xdWVzdGlvbnMYBCADKAkiiwMKDUFwcGVuZFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIfCgV0dXJucxgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAMgASgJEikKBmZvcm1hdBgEIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIPCgdzdWJqZWN0GAUgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgGIAEoCRIZCgxleHBlY3RlZF9zZXEYByABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAggASgJEiUKBXVzYWdlGAkgASgLMhYubWVtb2lyZC52MS5Nb2RlbFVzYWdlEg8KB3BhcnRpYWwYCiABKAgSGAoQc3RhdGVfcGF0Y2hfanNvbhgLIAEoCRIjChZleHBlY3RlZF9zdGF0ZV92ZXJzaW9uGAwgASgESAGIAQFCDwoNX2V4cGVjdGVkX3NlcUIZChdfZXhwZWN0ZWRfc3RhdGVfdmVyc2lvbiKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSJTChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEhUKDWluY2x1ZGVfc3RhdGUYAyABKAgiWgoUTGlzdFNlc3Npb25zUmVzcG9uc2USKQoIc2Vzc2lvbnMYASADKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAQoRUGF0Y2hTdGF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIYChBtZXJnZV9wYXRjaF9qc29uGAIgASgJEh0KEGV4cGVjdGVkX3ZlcnNpb24YAyABKARIAIgBARIOCgZjcmVhdGUYBCABKAgSDwoHcmVwbGFjZRgFIAEoCEITChFfZXhwZWN0ZWRfdmVyc2lvbiI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIsoBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMyxQkKDlNlc3Npb25TZXJ2aWNlEj8KBkFwcGVuZBIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBoaLm1lbW9pcmQudjEuQXBwZW5kUmVzcG9uc2USSwoKR2V0Q29udGV4dBIdLm1lbW9pcmQudjEuR2V0Q29udGV4dFJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldENvbnRleHRSZXNwb25zZRJLCgpHZXRIaXN0b3J5Eh0ubWVtb2lyZC52MS5HZXRIaXN0b3J5UmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlc3BvbnNlEksKCkdldFNlc3Npb24SHS5tZW1vaXJkLnYxLkdldFNlc3Npb25SZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVzcG9uc2USUQoMTGlzdFNlc3Npb25zEh8ubWVtb2lyZC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiAubWVtb2lyZC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJLCgpQYXRjaFN0YXRlEh0ubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVxdWVzdBoeLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlc3BvbnNlElQKDVJld2luZFNlc3Npb24SIC5tZW1vaXJkLnYxLlJld2luZFNlc3Npb25SZXF1ZXN0GiEubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVzcG9uc2USVwoOQ29tcGFjdFNlc3Npb24SIS5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXNwb25zZRJXCg5VbmRvQ29tcGFjdGlvbhIhLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXF1ZXN0GiIubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlc3BvbnNlElEKDFJlc2V0U2Vzc2lvbhIfLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVzcG9uc2USSwoKRW5kU2Vzc2lvbhIdLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU3ViamVjdBIfLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVzcG9uc2USSwoKR2V0RXJhc3VyZRIdLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXNwb25zZRJQCgtXYXRjaEV2ZW50cxIeLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0Gh8ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
 
 /**
  * What is known of a live session.
@@ -310,7 +310,9 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
 
   /**
    * The same as the provider's own array of messages or items, in `format`.
-   * At most 128 levels deep.
+   * At most 128 levels deep. A message or item may have two fields beside the provider's own,
+   * `memoird_client_id` (a string) and `memoird_client_json` (any JSON): they become the
+   * `client_id` and `client_json` of its turn, and are in no `messages_json` that is given.
    *
    * @generated from field: string messages_json = 3;
    */
@@ -995,8 +997,8 @@ export type GetHistoryResponse = Message<"memoird.v1.GetHistoryResponse"> & {
   nextAfterSeq: bigint;
 
   /**
-   * Where a format was asked for: the same turns as the provider's own message array. What came in
-   * that format is as it came.
+   * Where a format was asked for: the same turns as the provider's own message array, without those
+   * that are `removed`. What came in that format is as it came.
    *
    * @generated from field: string messages_json = 3;
    */
@@ -1251,6 +1253,143 @@ export const PatchStateResponseSchema: GenMessage<PatchStateResponse> = /*@__PUR
   messageDesc(file_memoird_v1_session, 19);
 
 /**
+ * Takes the newest turns back.
+ *
+ * @generated from message memoird.v1.RewindSessionRequest
+ */
+export type RewindSessionRequest = Message<"memoird.v1.RewindSessionRequest"> & {
+  /**
+   * The bot's own chat id.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The newest turn that stays; 0: none stays. At most the session's `last_seq`.
+   *
+   * @generated from field: uint64 after_seq = 2;
+   */
+  afterSeq: bigint;
+
+  /**
+   * What is said instead, as in an append: none, or up to 256 turns. Not together with
+   * `messages_json`.
+   *
+   * @generated from field: repeated memoird.v1.Turn turns = 3;
+   */
+  turns: Turn[];
+
+  /**
+   * The same as the provider's own array of messages or items, in `format`. Empty: none.
+   *
+   * @generated from field: string messages_json = 4;
+   */
+  messagesJson: string;
+
+  /**
+   * The format of `messages_json`.
+   *
+   * @generated from field: memoird.v1.MessageFormat format = 5;
+   */
+  format: MessageFormat;
+
+  /**
+   * Refuse (STALE_SEQ) unless this is the session's `last_seq`. A rewind that adds no turns leaves
+   * it as it is.
+   *
+   * @generated from field: optional uint64 expected_seq = 6;
+   */
+  expectedSeq?: bigint | undefined;
+
+  /**
+   * Refuse (STALE_GENERATION) unless this is the live generation.
+   *
+   * @generated from field: string expected_generation = 7;
+   */
+  expectedGeneration: string;
+
+  /**
+   * A name for this very rewind, as of an append: said again it is answered and not done again.
+   *
+   * @generated from field: string idempotency_key = 8;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message memoird.v1.RewindSessionRequest.
+ * Use `create(RewindSessionRequestSchema)` to create a new message.
+ */
+export const RewindSessionRequestSchema: GenMessage<RewindSessionRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 20);
+
+/**
+ * What a rewind did.
+ *
+ * @generated from message memoird.v1.RewindSessionResponse
+ */
+export type RewindSessionResponse = Message<"memoird.v1.RewindSessionResponse"> & {
+  /**
+   * The session after it.
+   *
+   * @generated from field: memoird.v1.SessionInfo session = 1;
+   */
+  session?: SessionInfo | undefined;
+
+  /**
+   * The turns that the history had and that are gone, oldest first: the newest of them, up to 2
+   * MiB. What first in, first out had dropped before is not among them, nor is anything where this
+   * is a `duplicate`; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
+   *
+   * @generated from field: repeated memoird.v1.Turn removed = 2;
+   */
+  removed: Turn[];
+
+  /**
+   * How many turns the history had and has not any more.
+   *
+   * @generated from field: uint64 removed_turns = 3;
+   */
+  removedTurns: bigint;
+
+  /**
+   * The seq of the first turn that was added; one more than `last_seq` where none was.
+   *
+   * @generated from field: uint64 first_seq = 4;
+   */
+  firstSeq: bigint;
+
+  /**
+   * The seq of the last turn that was added.
+   *
+   * @generated from field: uint64 last_seq = 5;
+   */
+  lastSeq: bigint;
+
+  /**
+   * Turns that left the history, first in first out, to make room for them.
+   *
+   * @generated from field: uint64 dropped_turns = 6;
+   */
+  droppedTurns: bigint;
+
+  /**
+   * True when this `idempotency_key` was done before: nothing was changed.
+   *
+   * @generated from field: bool duplicate = 7;
+   */
+  duplicate: boolean;
+};
+
+/**
+ * Describes the message memoird.v1.RewindSessionResponse.
+ * Use `create(RewindSessionResponseSchema)` to create a new message.
+ */
+export const RewindSessionResponseSchema: GenMessage<RewindSessionResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 21);
+
+/**
  * Replaces the oldest exchanges by a summary.
  *
  * @generated from message memoird.v1.CompactSessionRequest
@@ -1277,7 +1416,7 @@ export type CompactSessionRequest = Message<"memoird.v1.CompactSessionRequest"> 
  * Use `create(CompactSessionRequestSchema)` to create a new message.
  */
 export const CompactSessionRequestSchema: GenMessage<CompactSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 20);
+  messageDesc(file_memoird_v1_session, 22);
 
 /**
  * What was summarized.
@@ -1357,7 +1496,7 @@ export type CompactSessionResponse = Message<"memoird.v1.CompactSessionResponse"
  * Use `create(CompactSessionResponseSchema)` to create a new message.
  */
 export const CompactSessionResponseSchema: GenMessage<CompactSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 21);
+  messageDesc(file_memoird_v1_session, 23);
 
 /**
  * Restores what the last summary replaced.
@@ -1378,7 +1517,7 @@ export type UndoCompactionRequest = Message<"memoird.v1.UndoCompactionRequest"> 
  * Use `create(UndoCompactionRequestSchema)` to create a new message.
  */
 export const UndoCompactionRequestSchema: GenMessage<UndoCompactionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 22);
+  messageDesc(file_memoird_v1_session, 24);
 
 /**
  * What was restored.
@@ -1406,7 +1545,7 @@ export type UndoCompactionResponse = Message<"memoird.v1.UndoCompactionResponse"
  * Use `create(UndoCompactionResponseSchema)` to create a new message.
  */
 export const UndoCompactionResponseSchema: GenMessage<UndoCompactionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 23);
+  messageDesc(file_memoird_v1_session, 25);
 
 /**
  * Clears a live session.
@@ -1434,7 +1573,7 @@ export type ResetSessionRequest = Message<"memoird.v1.ResetSessionRequest"> & {
  * Use `create(ResetSessionRequestSchema)` to create a new message.
  */
 export const ResetSessionRequestSchema: GenMessage<ResetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 24);
+  messageDesc(file_memoird_v1_session, 26);
 
 /**
  * A session after its reset.
@@ -1462,7 +1601,7 @@ export type ResetSessionResponse = Message<"memoird.v1.ResetSessionResponse"> & 
  * Use `create(ResetSessionResponseSchema)` to create a new message.
  */
 export const ResetSessionResponseSchema: GenMessage<ResetSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 25);
+  messageDesc(file_memoird_v1_session, 27);
 
 /**
  * Ends the live generation.
@@ -1483,7 +1622,7 @@ export type EndSessionRequest = Message<"memoird.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 26);
+  messageDesc(file_memoird_v1_session, 28);
 
 /**
  * The generation that ended.
@@ -1504,7 +1643,7 @@ export type EndSessionResponse = Message<"memoird.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 27);
+  messageDesc(file_memoird_v1_session, 29);
 
 /**
  * Asks for a stream of events.
@@ -1532,7 +1671,7 @@ export type EraseSessionRequest = Message<"memoird.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 28);
+  messageDesc(file_memoird_v1_session, 30);
 
 /**
  * A session that is erased.
@@ -1577,7 +1716,7 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 29);
+  messageDesc(file_memoird_v1_session, 31);
 
 /**
  * Erases a subject.
@@ -1598,7 +1737,7 @@ export type EraseSubjectRequest = Message<"memoird.v1.EraseSubjectRequest"> & {
  * Use `create(EraseSubjectRequestSchema)` to create a new message.
  */
 export const EraseSubjectRequestSchema: GenMessage<EraseSubjectRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 30);
+  messageDesc(file_memoird_v1_session, 32);
 
 /**
  * A subject that is erased.
@@ -1643,7 +1782,7 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
  * Use `create(EraseSubjectResponseSchema)` to create a new message.
  */
 export const EraseSubjectResponseSchema: GenMessage<EraseSubjectResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 31);
+  messageDesc(file_memoird_v1_session, 33);
 
 /**
  * Asks for an erasure.
@@ -1664,7 +1803,7 @@ export type GetErasureRequest = Message<"memoird.v1.GetErasureRequest"> & {
  * Use `create(GetErasureRequestSchema)` to create a new message.
  */
 export const GetErasureRequestSchema: GenMessage<GetErasureRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 32);
+  messageDesc(file_memoird_v1_session, 34);
 
 /**
  * An erasure.
@@ -1709,7 +1848,7 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
  * Use `create(GetErasureResponseSchema)` to create a new message.
  */
 export const GetErasureResponseSchema: GenMessage<GetErasureResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 33);
+  messageDesc(file_memoird_v1_session, 35);
 
 /**
  * What an erasure removed.
@@ -1765,7 +1904,7 @@ export type Erased = Message<"memoird.v1.Erased"> & {
  * Use `create(ErasedSchema)` to create a new message.
  */
 export const ErasedSchema: GenMessage<Erased> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 34);
+  messageDesc(file_memoird_v1_session, 36);
 
 /**
  * Which events to watch.
@@ -1793,7 +1932,7 @@ export type WatchEventsRequest = Message<"memoird.v1.WatchEventsRequest"> & {
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
 export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 35);
+  messageDesc(file_memoird_v1_session, 37);
 
 /**
  * One event, or the word that some were missed.
@@ -1829,7 +1968,7 @@ export type WatchEventsResponse = Message<"memoird.v1.WatchEventsResponse"> & {
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
 export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 36);
+  messageDesc(file_memoird_v1_session, 38);
 
 /**
  * What happened to a session.
@@ -1854,7 +1993,7 @@ export type Event = Message<"memoird.v1.Event"> & {
   time?: Timestamp | undefined;
 
   /**
-   * `created`, `appended`, `expired`, `evicted`, `ended` (by command: see
+   * `created`, `appended`, `rewound`, `expired`, `evicted`, `ended` (by command: see
    * `reason`), `compacted`, `compaction_failed`, `compaction_undone`,
    * `hook_delivered`, `hook_failed`, `erased`, `learned` or `extraction_failed`;
    * more kinds may come.
@@ -1893,7 +2032,8 @@ export type Event = Message<"memoird.v1.Event"> & {
 
   /**
    * More, as a JSON object. Of `appended`: `first_seq`, `last_seq`,
-   * `dropped_turns`. Of hooks: `hook`, `delivery`, `tries`, and where it failed
+   * `dropped_turns`, and `client_ids`: those of the turns that have one, in order and up to 1 KiB
+   * of them, left out where there are none. Of `rewound`: `after_seq`, `through_seq` (the newest turn until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed
    * `gave_up` and, for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
    * `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
    * `first_seq`, `through_seq`, `tokens_before`, `tokens_after`, `identifiers`,
@@ -1915,7 +2055,7 @@ export type Event = Message<"memoird.v1.Event"> & {
  * Use `create(EventSchema)` to create a new message.
  */
 export const EventSchema: GenMessage<Event> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 37);
+  messageDesc(file_memoird_v1_session, 39);
 
 /**
  * Why a window leaves turns out, or shows them in other words.
@@ -2007,14 +2147,16 @@ export enum HistoryScope {
   LIVE = 1,
 
   /**
-   * All turns of a generation, of an ended one too, until `journal.retention`.
+   * All turns of a generation, of an ended one too, until `journal.retention`; those that were taken
+   * back with `removed`.
    *
    * @generated from enum value: HISTORY_SCOPE_JOURNAL = 2;
    */
   JOURNAL = 2,
 
   /**
-   * As HISTORY_SCOPE_JOURNAL where there is a journal, else as HISTORY_SCOPE_LIVE.
+   * As HISTORY_SCOPE_JOURNAL where there is a journal, but without turns that were taken back; else
+   * as HISTORY_SCOPE_LIVE.
    *
    * @generated from enum value: HISTORY_SCOPE_LONGEST = 3;
    */
@@ -2098,6 +2240,22 @@ export const SessionService: GenService<{
     methodKind: "unary";
     input: typeof PatchStateRequestSchema;
     output: typeof PatchStateResponseSchema;
+  },
+  /**
+   * Takes the newest turns of a live session back and adds others, all of it or nothing: to pop a
+   * turn, to answer again, to edit what was said last, or to set all messages anew. Tool units go
+   * whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or search any more, and
+   * no hook is given it; the journal keeps it, marked, until retention. Seqs are not given again:
+   * new turns follow the highest that ever was. A summary that stands for a turn that goes is
+   * taken back with it. Append answers an `idempotency_key` of which a turn was taken back with
+   * IDEMPOTENCY_KEY_REWOUND. Touches the session.
+   *
+   * @generated from rpc memoird.v1.SessionService.RewindSession
+   */
+  rewindSession: {
+    methodKind: "unary";
+    input: typeof RewindSessionRequestSchema;
+    output: typeof RewindSessionResponseSchema;
   },
   /**
    * Replaces the oldest exchanges by a summary, now. The anchor, system and pinned turns are
