@@ -5,14 +5,18 @@ A session of a file is the same for every object of that file and id; one in mem
 
 from __future__ import annotations
 
+import time
 import uuid
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import agents
+import agents.extensions.memory.encrypt_session  # knows the SDK's class: what it does with that alone is not asked for
 import agents.memory
 import agents.memory.sqlite_session
+import grpc.aio._utils
 from agents.memory import SessionSettings
 
 from memoird import AsyncClient
@@ -38,13 +42,16 @@ _clients: dict[str, Scoped] = {}
 class SQLiteSession(MemoirdSession):
     """A session of memoird that is made as the SDK's is."""
 
+    # Its tests see how a compaction clears and adds, as it does where a store cannot do both at once.
+    _atomic_replace_items = None
+
     def __init__(
         self,
         session_id: str,
         db_path: str | Path = ":memory:",
         sessions_table: str = "agent_sessions",
         messages_table: str = "agent_messages",
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         scope = uuid.uuid4().hex
         if str(db_path) != ":memory:":
@@ -54,6 +61,8 @@ class SQLiteSession(MemoirdSession):
         self.db_path = db_path
 
 
+# Tests of expiry stop `time.time` for the whole process, by which gRPC says how long a call may take.
+grpc.aio._utils.time = SimpleNamespace(time=time.time)
 agents.SQLiteSession = SQLiteSession
 agents.memory.SQLiteSession = SQLiteSession
 agents.memory.sqlite_session.SQLiteSession = SQLiteSession

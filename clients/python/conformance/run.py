@@ -41,7 +41,23 @@ class Suite:
     """More arguments of pytest."""
 
 
-SUITES = {}
+SUITES = {
+    "openai-agents": Suite(
+        plugin="openai_agents",
+        package="openai-agents==0.24.0",
+        sha256="4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3",
+        tests=["tests/memory", "tests/extensions/memory/test_encrypt_session.py"],
+        collected_min=428,
+    ),
+    "langchain-core": Suite(
+        plugin="langchain_history",
+        package="langchain-core==1.7.2",
+        sha256="7810d029eaa4286838baad56752efb771868a5eebaf52aefe45764645dbea649",
+        tests=["tests/unit_tests/chat_history", "tests/unit_tests/runnables/test_history.py"],
+        collected_min=0,
+    ),
+    "langchain-stores": Suite(plugin="plugin", tests=["stores_test.py"], collected_min=0),
+}
 
 SUITES["langgraph-checkpoint"] = Suite(
     plugin="plugin", collected_min=81, tests=["langgraph_checkpoint_test.py"]

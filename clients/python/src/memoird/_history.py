@@ -199,9 +199,8 @@ def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:
     return [turn for page in pages for turn in page.turns]
 
 
-def replace(session_id: str, turns: Sequence[Turn], subject: str = "") -> Steps[None]:
-    """Takes all turns back and adds these: in one step what one call takes, and then the rest."""
-    chunks = turns_in_chunks(turns)
+def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") -> Steps[None]:
+    """Takes all turns back and adds others: the first chunk in one step, and then the rest."""
     first = chunks[0] if chunks else {}
     try:
         yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **first})

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from agents.memory import SessionSettings
-from agents.memory.session_settings import resolve_session_limit
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from . import _history
 from ._history import Window
@@ -56,10 +56,10 @@ class MemoirdSession:
         client: AsyncClient | None = None,
         subject: str = "",
         window: Window | None = None,
-        session_settings: SessionSettings | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         self.session_id, self.subject, self.window = session_id, subject, window
-        self.session_settings = session_settings or SessionSettings()
+        self.session_settings = coerce_session_settings(session_settings or {})
         self._client = client
 
     @property
@@ -98,12 +98,8 @@ class MemoirdSession:
 
         An item has at most 1 MiB unless configured otherwise (`limits.turn_bytes`).
         """
-        chunks = [
-            {"messages_json": chunk, "format": FORMAT}
-            for chunk in _chunks([_wrapped(_plain(item)) for item in items])
-        ]
         await _history.run_async(
-            self.client, _history.add(self.session_id, chunks, self.subject)
+            self.client, _history.add(self.session_id, _appends(items), self.subject)
         )
 
     async def pop_item(
@@ -122,6 +118,19 @@ class MemoirdSession:
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
         """Takes all items back, as `pop_item` does with one; state and memories stay."""
         await _history.run_async(self.client, _history.clear(self.session_id))
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """What the SDK's compaction session asks for: other items instead of all, in one step.
+
+        False where they are too many for one call: then it clears the session and adds them.
+        """
+        chunks = _appends(items)
+        if len(chunks) > 1:
+            return False
+        await _history.run_async(
+            self.client, _history.replace(self.session_id, chunks, self.subject)
+        )
+        return True
 
     async def erase_session(self) -> None:
         """Removes for good all that memoird has of the session, from the disk and from memories too.
@@ -142,6 +151,12 @@ def _pop_lock(session_id: str) -> asyncio.Lock:
     """Who pops in one loop waits, instead of trying again when another was faster."""
     locks = _POPS.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
     return locks.setdefault(session_id, asyncio.Lock())
+
+
+def _appends(items: list[TResponseInputItem]) -> list[dict[str, Any]]:
+    """What `_history.add` takes."""
+    wrapped = [_wrapped(_plain(item)) for item in items]
+    return [{"messages_json": chunk, "format": FORMAT} for chunk in _chunks(wrapped)]
 
 
 def _plain(item: Any) -> Any:
