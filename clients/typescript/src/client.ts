@@ -12,6 +12,12 @@ import type { Client as ClientOf, Interceptor, Transport } from "@connectrpc/con
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { Conflict, DeadlineExceeded, errorOf, ResourceExhausted, Unavailable } from "./errors.js";
+import {
+  BatchDocumentsRequestSchema,
+  DeleteDocumentRequestSchema,
+  DocumentService,
+  PutDocumentRequestSchema,
+} from "./gen/memoird/v1/document_pb.js";
 import { MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
 import type { AppendRequest, RewindSessionRequest } from "./gen/memoird/v1/session_pb.js";
 import {
@@ -50,6 +56,13 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   MemoryService.method.getMemoryStats,
   MemoryService.method.reindexMemories,
   MemoryService.method.searchTranscripts,
+  DocumentService.method.getDocument,
+  DocumentService.method.putDocument,
+  DocumentService.method.deleteDocument,
+  DocumentService.method.deleteDocuments,
+  DocumentService.method.listDocuments,
+  DocumentService.method.listNamespaces,
+  DocumentService.method.batchDocuments,
 ]);
 
 /** Certificates, as files in PEM. */
@@ -78,9 +91,10 @@ export interface Options {
   interceptors?: Interceptor[] | undefined;
 }
 
-/** Every call of sessions and memories. Keep it: it holds one connection. */
+/** Every call of sessions, memories and documents. Keep it: it holds one connection. */
 export type Client = ClientOf<typeof SessionService> &
-  ClientOf<typeof MemoryService> & {
+  ClientOf<typeof MemoryService> &
+  ClientOf<typeof DocumentService> & {
     /** Where the daemon is. */
     readonly addr: string;
     /** Ends what is under way, and the connection. */
@@ -124,6 +138,7 @@ export function connect(options: Options = {}): Client {
   return {
     ...createClient(SessionService, transport),
     ...createClient(MemoryService, transport),
+    ...createClient(DocumentService, transport),
     addr,
     close,
     [Symbol.asyncDispose]: close,
@@ -249,6 +264,13 @@ function isKeyed(request: Message): request is AppendRequest | RewindSessionRequ
 function isKnownAgain(request: Message): boolean {
   if (isKeyed(request) || isMessage(request, RememberRequestSchema)) {
     return request.idempotencyKey !== "";
+  }
+  if (isMessage(request, BatchDocumentsRequestSchema)) {
+    return request.operations.every(({ operation: { value } }) => !value || isKnownAgain(value));
+  }
+  if (isMessage(request, PutDocumentRequestSchema) || isMessage(request, DeleteDocumentRequestSchema)) {
+    // Done once, it is refused the second time.
+    return request.expectedVersion === undefined;
   }
   return !isMessage(request, GetContextRequestSchema) || request.append?.idempotencyKey !== "";
 }

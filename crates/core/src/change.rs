@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
+use crate::options::SessionOptions;
 use crate::seq_ranges::SeqRanges;
 use crate::time::{Now, Steady, Timestamp};
 use crate::window::SavedCut;
@@ -100,6 +101,8 @@ pub enum ChangeKind {
         /// When.
         last_access: Steady,
     },
+    /// What its bot decided about it changes; the last access stays.
+    SetOptions(Arc<SessionOptions>),
     /// The session was used, and nothing else changed.
     Touch {
         /// When.
@@ -179,6 +182,8 @@ pub struct Appended {
     pub key: SessionKey,
     /// The turns with their seqs, which follow each other.
     pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// The client's own ids of those that have one, as many as an event tells.
+    pub client_ids: Vec<Box<str>>,
     /// The turns that the history keeps after them.
     pub kept: LiveSet,
     /// Number and size of those turns.
@@ -270,6 +275,7 @@ impl Change {
                 turns.map(|(_, content)| content.len()).sum()
             }
             ChangeKind::PatchState { state_json, .. } => state_json.len(),
+            ChangeKind::SetOptions(options) => options.bytes(),
             ChangeKind::Compact {
                 summary: SummaryChange::Made(summary),
                 ..

@@ -157,6 +157,24 @@ pub enum CoreError {
         /// What it may measure.
         limit: usize,
     },
+    /// A label of a session has no name, or is too long.
+    #[error("label {name:?}: {problem}")]
+    LabelInvalid {
+        /// Its name, at most 64 characters of it.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A session would have too many labels.
+    #[error(
+        "the session would have {actual} labels, the limit is {limit}; an empty value takes a label away"
+    )]
+    LabelsTooMany {
+        /// How many it would have.
+        actual: usize,
+        /// How many it may have.
+        limit: usize,
+    },
     /// A rewind would take a part of a tool unit away.
     #[error(
         "after_seq {after_seq} is inside a tool unit: turns {first_seq} and {last_seq} hold a call \

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AsText, Problems, Size};
+use crate::options::LABELS_MAX;
 
 /// What the clients of a tenant may send and keep. Sizes in bytes. In a configuration file it
 /// is the section `limits`; the two caps of a history stand in `short_term`.
@@ -27,6 +28,9 @@ pub struct Limits {
     /// Names and values of those labels.
     #[serde(with = "AsText::<Size>")]
     pub metadata_bytes: usize,
+    /// What a client keeps beside a turn, for itself.
+    #[serde(with = "AsText::<Size>")]
+    pub client_json_bytes: usize,
     /// The free-form JSON of a session.
     #[serde(with = "AsText::<Size>")]
     pub state_bytes: usize,
@@ -39,6 +43,9 @@ pub struct Limits {
     /// Calls that left the history unanswered and whose results are still taken.
     #[serde(skip)]
     pub departed_calls: usize,
+    /// Labels of a session.
+    #[serde(skip)]
+    pub labels: usize,
     /// Idempotency keys remembered per session.
     #[serde(skip)]
     pub idempotency_keys: usize,
@@ -57,10 +64,12 @@ impl Default for Limits {
             parts_per_turn: 128,
             metadata_entries: 64,
             metadata_bytes: 16 << 10,
+            client_json_bytes: 256 << 10,
             state_bytes: 64 << 10,
             pinned_turns: 10,
             pinned_bytes: 256 << 10,
             departed_calls: 256,
+            labels: LABELS_MAX,
             idempotency_keys: 1_024,
             idempotency_ms: 24 * 60 * 60 * 1_000,
         }

@@ -15,6 +15,7 @@ use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
 use crate::mark::Mark;
+use crate::options::{OptionsPatch, SessionOptions};
 use crate::seq_ranges::SeqRanges;
 use crate::state::{State, StatePatch};
 use crate::time::{Now, Steady, Timestamp};
@@ -65,6 +66,8 @@ pub struct Head {
     pub partial: bool,
     /// The status of its compaction; `None` before the first one.
     pub compaction: Option<Arc<CompactionStatus>>,
+    /// What its bot decided about it; `None`: nothing.
+    pub options: Option<Arc<SessionOptions>>,
 }
 
 /// A turn with the ids of the calls it answers.
@@ -112,6 +115,8 @@ pub struct AppendCommand {
     pub usage: Option<ModelUsage>,
     /// A change of the session's JSON, made with the turns or not at all.
     pub state: Option<StatePatch>,
+    /// A change of what its bot decided about the session, made with the turns or not at all.
+    pub options: OptionsPatch,
 }
 
 /// What a provider charged for a model call, in tokens.
@@ -294,6 +299,7 @@ impl Session {
         let state = command.state.as_ref();
         let state = state.map(|patch| self.state().patched(patch, limits));
         let state = state.transpose()?;
+        let options = self.patched_options(&command.options, limits)?;
 
         let first_seq = self.head.last_seq + 1;
         let mut turns = Vec::with_capacity(command.turns.len());
@@ -335,6 +341,7 @@ impl Session {
         let appended = ChangeKind::Append(Box::new(Appended {
             key: key.clone(),
             turns,
+            client_ids: told_client_ids(&command.turns),
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
             subject,
@@ -345,7 +352,33 @@ impl Session {
         }));
         let mut changes = vec![self.head.change(appended)];
         changes.extend(state.map(|state| self.set_state(&state, now)));
+        changes.extend(options.map(|options| self.set_options(options)));
         Ok(AppendDecision { record, changes })
+    }
+
+    /// What is decided about it after a change; `None` where nothing changes.
+    ///
+    /// # Errors
+    /// See [`SessionOptions::patched`].
+    pub fn patched_options(
+        &self,
+        patch: &OptionsPatch,
+        limits: &Limits,
+    ) -> Result<Option<Arc<SessionOptions>>, CoreError> {
+        if patch.is_empty() {
+            return Ok(None);
+        }
+        let patched = match &self.head.options {
+            Some(options) => options.patched(patch, limits)?,
+            None => SessionOptions::default().patched(patch, limits)?,
+        };
+        Ok(patched.map(Arc::new))
+    }
+
+    /// Decides this about it.
+    pub fn set_options(&mut self, options: Arc<SessionOptions>) -> Change {
+        self.head.options = Some(Arc::clone(&options));
+        self.head.change(ChangeKind::SetOptions(options))
     }
 
     /// Changes its JSON.
@@ -416,7 +449,14 @@ impl Head {
             totals: Totals::default(),
             partial: false,
             compaction: None,
+            options: None,
         }
+    }
+
+    /// The value of a label; `None` without it.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        let labels = &self.options.as_ref()?.labels;
+        labels.get(name).map(|value| &**value)
     }
 
     /// True once nothing touched it for `ttl_ms`.
@@ -460,6 +500,21 @@ pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Resul
         Some(expected) if expected != actual => Err(CoreError::StaleSeq { expected, actual }),
         _ => Ok(()),
     }
+}
+
+/// Bytes of the clients' own ids that the event of one append tells.
+const CLIENT_IDS_BYTES_MAX: usize = 1 << 10;
+
+/// The clients' own ids of turns, the first of them.
+fn told_client_ids(turns: &[NewTurn]) -> Vec<Box<str>> {
+    let named = turns.iter().map(|turn| &turn.client_id);
+    let mut room = CLIENT_IDS_BYTES_MAX;
+    let told = named.filter(|id| !id.is_empty()).take_while(|id| {
+        let fits = id.len() <= room;
+        room = room.saturating_sub(id.len());
+        fits
+    });
+    told.cloned().collect()
 }
 
 #[cfg(test)]

@@ -25,6 +25,8 @@ fn command(texts: &[&str]) -> AppendCommand {
         timestamp: None,
         pinned: false,
         links: Links::default(),
+        client_id: Box::default(),
+        client_bytes: 0,
     });
     AppendCommand {
         turns: turns.collect(),

@@ -39,7 +39,7 @@ pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, HistoryPage, HistoryQuery,
-    HistoryScope, RemovedTurns, RewindOutcome,
+    HistoryScope, PatchCommand, RemovedTurns, RewindOutcome,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,
@@ -62,7 +62,9 @@ pub use memoird_store::{EraseTarget, JournalRange};
 pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use model_fault::{FaultKind, ModelFault};
 pub use models::{ContextConfig, ContextModel};
-pub use sessions::{EndedSession, SessionPage, SessionView, Sessions};
+pub use sessions::{
+    EndedSession, SessionOrder, SessionPage, SessionPlace, SessionQuery, SessionView, Sessions,
+};
 pub use stats::{
     CompactionResult, CompactionSnapshot, HookStats, Stats, StatsSnapshot, TenantSnapshot,
     TenantStats, WindowSnapshot,

@@ -4,6 +4,7 @@
 mod conflicts;
 mod consolidation;
 mod directory;
+mod documents;
 mod embedding;
 mod extraction;
 mod forget;

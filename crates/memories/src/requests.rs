@@ -299,6 +299,10 @@ pub struct MemoryStats {
     pub words_queued: u64,
     /// The reranker, where one is configured.
     pub reranker: Option<String>,
+    /// Documents that are kept.
+    pub documents: u64,
+    /// Bytes of their values, keys and namespaces.
+    pub document_bytes: u64,
     /// Bytes of the file and its log.
     pub file_bytes: u64,
 }

@@ -3,6 +3,7 @@
 //! Each tenant's memories are in a file of their own. All its writes go through one queue
 //! ([`write_queue`]), in groups; reads go past it.
 
+mod documents;
 mod erase;
 mod extraction;
 mod forget;
@@ -140,6 +141,11 @@ impl Memories {
 
     pub(crate) fn config(&self) -> Arc<MemoriesConfig> {
         self.shared.config.load_full()
+    }
+
+    /// Limits of what clients say of memories and documents.
+    pub fn limits(&self) -> MemoryLimits {
+        self.config().limits.clone()
     }
 
     pub(crate) fn now(&self) -> Timestamp {

@@ -302,9 +302,8 @@ enum RequestSize {
 fn size_of(path: &str) -> Option<RequestSize> {
     let (_, method) = path.rsplit_once('/')?;
     Some(match method {
-        "Append" | "RewindSession" | "GetContext" | "ImportMemories" | "CommitExtraction" => {
-            RequestSize::Large
-        }
+        "Append" | "RewindSession" | "GetContext" | "ImportMemories" | "CommitExtraction"
+        | "PutDocument" | "BatchDocuments" => RequestSize::Large,
         "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
         "PatchState" => RequestSize::Patch,
         "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"
@@ -313,7 +312,8 @@ fn size_of(path: &str) -> Option<RequestSize> {
         | "LeaseExtraction" | "LearnSession" | "ListConflicts" | "GetMemoryStats"
         | "ReindexMemories" | "SearchTranscripts" | "GetStats" | "ListTenants" | "SweepNow"
         | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery"
-        | "ReloadConfig" | "Verify" => RequestSize::Small,
+        | "ReloadConfig" | "Verify" | "GetDocument" | "DeleteDocument" | "DeleteDocuments"
+        | "ListDocuments" | "ListNamespaces" => RequestSize::Small,
         "Backup" => RequestSize::Backup,
         _ => return None,
     })

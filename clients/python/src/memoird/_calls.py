@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from . import _wire as w
 from .types import *
-from .types import Json
-from .v1 import memory_pb2, session_pb2
+from .types import Bytes, Json
+from .v1 import document_pb2, memory_pb2, session_pb2
 
 
 Asked = TypeVar("Asked")
@@ -33,6 +33,62 @@ class Call(Generic[Asked, Answer]):
         self.read, self.response = read, response
 
 
+GET_DOCUMENT: Call[GetDocumentRequest, GetDocumentResponse] = Call(
+    "/memoird.v1.DocumentService/GetDocument",
+    True,
+    w.write_get_document_request,
+    document_pb2.GetDocumentRequest,
+    w.read_get_document_response,
+    document_pb2.GetDocumentResponse,
+)
+PUT_DOCUMENT: Call[PutDocumentRequest, PutDocumentResponse] = Call(
+    "/memoird.v1.DocumentService/PutDocument",
+    True,
+    w.write_put_document_request,
+    document_pb2.PutDocumentRequest,
+    w.read_put_document_response,
+    document_pb2.PutDocumentResponse,
+)
+DELETE_DOCUMENT: Call[DeleteDocumentRequest, DeleteDocumentResponse] = Call(
+    "/memoird.v1.DocumentService/DeleteDocument",
+    True,
+    w.write_delete_document_request,
+    document_pb2.DeleteDocumentRequest,
+    w.read_delete_document_response,
+    document_pb2.DeleteDocumentResponse,
+)
+DELETE_DOCUMENTS: Call[DeleteDocumentsRequest, DeleteDocumentsResponse] = Call(
+    "/memoird.v1.DocumentService/DeleteDocuments",
+    True,
+    w.write_delete_documents_request,
+    document_pb2.DeleteDocumentsRequest,
+    w.read_delete_documents_response,
+    document_pb2.DeleteDocumentsResponse,
+)
+LIST_DOCUMENTS: Call[ListDocumentsRequest, ListDocumentsResponse] = Call(
+    "/memoird.v1.DocumentService/ListDocuments",
+    True,
+    w.write_list_documents_request,
+    document_pb2.ListDocumentsRequest,
+    w.read_list_documents_response,
+    document_pb2.ListDocumentsResponse,
+)
+LIST_NAMESPACES: Call[ListNamespacesRequest, ListNamespacesResponse] = Call(
+    "/memoird.v1.DocumentService/ListNamespaces",
+    True,
+    w.write_list_namespaces_request,
+    document_pb2.ListNamespacesRequest,
+    w.read_list_namespaces_response,
+    document_pb2.ListNamespacesResponse,
+)
+BATCH_DOCUMENTS: Call[BatchDocumentsRequest, BatchDocumentsResponse] = Call(
+    "/memoird.v1.DocumentService/BatchDocuments",
+    True,
+    w.write_batch_documents_request,
+    document_pb2.BatchDocumentsRequest,
+    w.read_batch_documents_response,
+    document_pb2.BatchDocumentsResponse,
+)
 REMEMBER: Call[RememberRequest, RememberResponse] = Call(
     "/memoird.v1.MemoryService/Remember",
     True,
@@ -287,6 +343,149 @@ class SyncCalls:
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> Iterator[Answer]:
         raise NotImplementedError
+
+    def get_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        ttl: timedelta | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> GetDocumentResponse:
+        """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
+        request = GetDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            ttl=ttl,
+        )
+        return self._call(GET_DOCUMENT, request, timeout)
+
+    def put_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        json: Json | None = None,
+        *,
+        bytes: Bytes | None = None,
+        expected_version: int | None = None,
+        ttl: timedelta | None = None,
+        timeout: float | None = None,
+    ) -> PutDocumentResponse:
+        """Stores a document in the place of the one that is there. Answers when it is on the disk.
+        """
+        request = PutDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            json=json,
+            bytes=bytes,
+            expected_version=expected_version,
+            ttl=ttl,
+        )
+        return self._call(PUT_DOCUMENT, request, timeout)
+
+    def delete_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> DeleteDocumentResponse:
+        """Removes a document; where there is none, nothing is done."""
+        request = DeleteDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            expected_version=expected_version,
+        )
+        return self._call(DELETE_DOCUMENT, request, timeout)
+
+    def delete_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        erase: bool = False,
+        timeout: float | None = None,
+    ) -> DeleteDocumentsResponse:
+        """Removes all documents of a namespace, and of those below it, in steps. Where it fails,
+        some may be gone; repeated, it removes the rest.
+        """
+        request = DeleteDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            erase=erase,
+        )
+        return self._call(DELETE_DOCUMENTS, request, timeout)
+
+    def list_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        filter_json: Json = "",
+        descending: bool = False,
+        without_values: bool = False,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListDocumentsResponse:
+        """Lists documents by namespace, and within one by key."""
+        request = ListDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            filter_json=filter_json,
+            descending=descending,
+            without_values=without_values,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return self._call(LIST_DOCUMENTS, request, timeout)
+
+    def list_namespaces(
+        self,
+        prefix: Sequence[str] = (),
+        suffix: Sequence[str] = (),
+        max_depth: int = 0,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListNamespacesResponse:
+        """Lists namespaces that have documents, in their order."""
+        request = ListNamespacesRequest(
+            prefix=list(prefix),
+            suffix=list(suffix),
+            max_depth=max_depth,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return self._call(LIST_NAMESPACES, request, timeout)
+
+    def batch_documents(
+        self,
+        operations: Sequence[DocumentOperation] = (),
+        *,
+        timeout: float | None = None,
+    ) -> BatchDocumentsResponse:
+        """Does several operations in one transaction, in their order: all of them or none. A later
+        one sees what an earlier one did. A refusal names the operation.
+        """
+        request = BatchDocumentsRequest(
+            operations=list(operations),
+        )
+        return self._call(BATCH_DOCUMENTS, request, timeout)
 
     def remember(
         self,
@@ -594,6 +793,7 @@ class SyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -613,6 +813,7 @@ class SyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
         )
         return self._call(APPEND, request, timeout)
 
@@ -700,13 +901,27 @@ class SyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return self._call(LIST_SESSIONS, request, timeout)
 
@@ -718,6 +933,7 @@ class SyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -729,6 +945,7 @@ class SyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -907,6 +1124,149 @@ class AsyncCalls:
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> AsyncIterator[Answer]:
         raise NotImplementedError
+
+    async def get_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        ttl: timedelta | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> GetDocumentResponse:
+        """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
+        request = GetDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            ttl=ttl,
+        )
+        return await self._call(GET_DOCUMENT, request, timeout)
+
+    async def put_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        json: Json | None = None,
+        *,
+        bytes: Bytes | None = None,
+        expected_version: int | None = None,
+        ttl: timedelta | None = None,
+        timeout: float | None = None,
+    ) -> PutDocumentResponse:
+        """Stores a document in the place of the one that is there. Answers when it is on the disk.
+        """
+        request = PutDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            json=json,
+            bytes=bytes,
+            expected_version=expected_version,
+            ttl=ttl,
+        )
+        return await self._call(PUT_DOCUMENT, request, timeout)
+
+    async def delete_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> DeleteDocumentResponse:
+        """Removes a document; where there is none, nothing is done."""
+        request = DeleteDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            expected_version=expected_version,
+        )
+        return await self._call(DELETE_DOCUMENT, request, timeout)
+
+    async def delete_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        erase: bool = False,
+        timeout: float | None = None,
+    ) -> DeleteDocumentsResponse:
+        """Removes all documents of a namespace, and of those below it, in steps. Where it fails,
+        some may be gone; repeated, it removes the rest.
+        """
+        request = DeleteDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            erase=erase,
+        )
+        return await self._call(DELETE_DOCUMENTS, request, timeout)
+
+    async def list_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        filter_json: Json = "",
+        descending: bool = False,
+        without_values: bool = False,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListDocumentsResponse:
+        """Lists documents by namespace, and within one by key."""
+        request = ListDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            filter_json=filter_json,
+            descending=descending,
+            without_values=without_values,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(LIST_DOCUMENTS, request, timeout)
+
+    async def list_namespaces(
+        self,
+        prefix: Sequence[str] = (),
+        suffix: Sequence[str] = (),
+        max_depth: int = 0,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListNamespacesResponse:
+        """Lists namespaces that have documents, in their order."""
+        request = ListNamespacesRequest(
+            prefix=list(prefix),
+            suffix=list(suffix),
+            max_depth=max_depth,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(LIST_NAMESPACES, request, timeout)
+
+    async def batch_documents(
+        self,
+        operations: Sequence[DocumentOperation] = (),
+        *,
+        timeout: float | None = None,
+    ) -> BatchDocumentsResponse:
+        """Does several operations in one transaction, in their order: all of them or none. A later
+        one sees what an earlier one did. A refusal names the operation.
+        """
+        request = BatchDocumentsRequest(
+            operations=list(operations),
+        )
+        return await self._call(BATCH_DOCUMENTS, request, timeout)
 
     async def remember(
         self,
@@ -1214,6 +1574,7 @@ class AsyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -1233,6 +1594,7 @@ class AsyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
         )
         return await self._call(APPEND, request, timeout)
 
@@ -1320,13 +1682,27 @@ class AsyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return await self._call(LIST_SESSIONS, request, timeout)
 
@@ -1338,6 +1714,7 @@ class AsyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1349,6 +1726,7 @@ class AsyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
         )
         return await self._call(PATCH_STATE, request, timeout)
 

@@ -47,6 +47,10 @@ class MessagesInvalid(InvalidArgument):
     """The provider's messages are not as the provider has them."""
 
 
+class ToolUnitSplit(InvalidArgument):
+    """A rewind would part a tool's call from its result."""
+
+
 class NotFound(MemoirdError):
     """There is no such thing, or not for this key."""
 
@@ -63,6 +67,10 @@ class MemoryNotFound(NotFound):
     """There is no memory of this id."""
 
 
+class DocumentNotFound(NotFound):
+    """There is no document of this key, or it has expired."""
+
+
 class Conflict(MemoirdError):
     """Things are not as the call expected them. To repeat it does not help: read first."""
 
@@ -77,6 +85,10 @@ class StaleGeneration(Conflict):
 
 class StaleStateVersion(Conflict):
     """The state has another version than `expected_version`."""
+
+
+class StaleVersion(Conflict):
+    """The document has another version than `expected_version`; `facts["version"]` has it, 0: none."""
 
 
 class IdempotencyKeyReused(Conflict):
@@ -146,12 +158,15 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
 _REASONS: dict[str, type[MemoirdError]] = {
     "CURRENT_TURN_TOO_LARGE": CurrentTurnTooLarge,
     "MESSAGES_INVALID": MessagesInvalid,
+    "TOOL_UNIT_SPLIT": ToolUnitSplit,
     "SESSION_NOT_FOUND": SessionNotFound,
     "GENERATION_NOT_FOUND": GenerationNotFound,
     "MEMORY_NOT_FOUND": MemoryNotFound,
+    "DOCUMENT_NOT_FOUND": DocumentNotFound,
     "STALE_SEQ": StaleSeq,
     "STALE_GENERATION": StaleGeneration,
     "STALE_STATE_VERSION": StaleStateVersion,
+    "STALE_VERSION": StaleVersion,
     "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
     "IDEMPOTENCY_KEY_REWOUND": IdempotencyKeyRewound,
     "CALL_PENDING": CallPending,

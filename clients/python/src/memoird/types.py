@@ -11,6 +11,7 @@ from typing import Any
 
 Json = Any
 """JSON: a text, or a value that becomes one."""
+Bytes = bytes
 
 
 class Open(IntEnum):
@@ -31,6 +32,8 @@ def _parsed(text: Json) -> Any:
 __all__ = [
     "AppendRequest",
     "AppendResponse",
+    "BatchDocumentsRequest",
+    "BatchDocumentsResponse",
     "Budget",
     "CommitExtractionRequest",
     "CommitExtractionResponse",
@@ -39,6 +42,13 @@ __all__ = [
     "CompactionInfo",
     "ConflictDifference",
     "ContextReport",
+    "DeleteDocumentRequest",
+    "DeleteDocumentResponse",
+    "DeleteDocumentsRequest",
+    "DeleteDocumentsResponse",
+    "Document",
+    "DocumentOperation",
+    "DocumentResult",
     "EndReason",
     "EndSessionRequest",
     "EndSessionResponse",
@@ -53,6 +63,8 @@ __all__ = [
     "ForgetResponse",
     "GetContextRequest",
     "GetContextResponse",
+    "GetDocumentRequest",
+    "GetDocumentResponse",
     "GetErasureRequest",
     "GetErasureResponse",
     "GetHistoryRequest",
@@ -76,8 +88,12 @@ __all__ = [
     "LeaseExtractionResponse",
     "ListConflictsRequest",
     "ListConflictsResponse",
+    "ListDocumentsRequest",
+    "ListDocumentsResponse",
     "ListMemoriesRequest",
     "ListMemoriesResponse",
+    "ListNamespacesRequest",
+    "ListNamespacesResponse",
     "ListSessionsRequest",
     "ListSessionsResponse",
     "Media",
@@ -89,6 +105,7 @@ __all__ = [
     "MemorySource",
     "MessageFormat",
     "ModelUsage",
+    "Namespace",
     "NearDuplicate",
     "NextCut",
     "Omission",
@@ -97,6 +114,8 @@ __all__ = [
     "PatchStateRequest",
     "PatchStateResponse",
     "Polarity",
+    "PutDocumentRequest",
+    "PutDocumentResponse",
     "RecallHit",
     "RecallMode",
     "RecallRequest",
@@ -117,6 +136,7 @@ __all__ = [
     "SearchTranscriptsResponse",
     "SessionInfo",
     "SessionNotes",
+    "SessionOrder",
     "SlidingWindow",
     "SummaryInfo",
     "Thinking",
@@ -324,6 +344,19 @@ class HistoryScope(Open):
     """
 
 
+class SessionOrder(Open):
+    """The order of a list of sessions."""
+
+    UNSPECIFIED = 0
+    """The same as SESSION_ORDER_NEWEST."""
+    NEWEST = 1
+    """Most recently touched first."""
+    OLDEST = 2
+    """Longest untouched first."""
+    ID = 3
+    """By id, in the order of its bytes."""
+
+
 @dataclass(slots=True)
 class Turn:
     """One contribution by one role. At most `limits.turn_bytes` encoded (1 MiB unless configured)
@@ -359,11 +392,25 @@ class Turn:
     """True where `RewindSession` took it back: only the journal still has it. Set by memoird;
     ignored on input.
     """
+    client_id: str = ""
+    """The client's own id of the message that this is, or is a part of; at most 256 bytes. memoird
+    gives it back and never sends it to a provider; several turns may have the same.
+    """
+    client_json: Json = ""
+    """What else the client wants to have back with the turn, such as the message as its framework
+    has it: JSON of any kind, at most `limits.client_json_bytes` (256 KiB) and 128 levels. Kept
+    to the byte, counted in the turn's bytes, and never sent to a provider.
+    """
 
     @property
     def extra(self) -> Any:
         """`extra_json` as a value; None where it is empty."""
         return _parsed(self.extra_json)
+
+    @property
+    def client(self) -> Any:
+        """`client_json` as a value; None where it is empty."""
+        return _parsed(self.client_json)
 
 
 @dataclass(slots=True)
@@ -521,6 +568,272 @@ class TokenBudget:
 @dataclass(slots=True)
 class Salience:
     """Drops the least important units of the middle first."""
+
+
+@dataclass(slots=True)
+class Document:
+    """A document."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace."""
+    key: str = ""
+    """Its key, by which it is found in its namespace."""
+    json: Json | None = None
+    """JSON of any kind, as it was put."""
+    bytes: Bytes | None = None
+    """Bytes."""
+    version: int = 0
+    """From 1, and one more with each Put. One that is put again after it was removed, or has
+    expired, begins at 1.
+    """
+    created_at: datetime | None = None
+    """When its version 1 was put."""
+    updated_at: datetime | None = None
+    """When this version was put."""
+    expires_at: datetime | None = None
+    """From when on it is not there; absent: never."""
+    size: int = 0
+    """Bytes of its value."""
+
+    @property
+    def value(self) -> Any:
+        """`json` as a value; None where it is empty."""
+        return _parsed(self.json)
+
+
+@dataclass(slots=True)
+class GetDocumentRequest:
+    """Asks for a document."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace."""
+    key: str = ""
+    """Its key."""
+    ttl: timedelta | None = None
+    """From this read on it lives so long, where it expires at all; its version stays. At most ten
+    years; absent: as before.
+    """
+
+
+@dataclass(slots=True)
+class GetDocumentResponse:
+    """The document."""
+
+    document: Document | None = None
+    """With its value."""
+
+
+@dataclass(slots=True)
+class PutDocumentRequest:
+    """A document to be stored."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace: at least one."""
+    key: str = ""
+    """Its key."""
+    json: Json | None = None
+    """JSON of any kind."""
+    bytes: Bytes | None = None
+    """Bytes."""
+    expected_version: int | None = None
+    """The version that is there; 0: none is, so that it is made, and never replaced. Otherwise the
+    call is refused (STALE_VERSION), and the error has the version as `version`. Absent:
+    whatever is there.
+    """
+    ttl: timedelta | None = None
+    """How long it lives from now on: at most ten years. Absent: until it is removed."""
+
+    @property
+    def value(self) -> Any:
+        """`json` as a value; None where it is empty."""
+        return _parsed(self.json)
+
+
+@dataclass(slots=True)
+class PutDocumentResponse:
+    """The document as it is now."""
+
+    document: Document | None = None
+    """Without its value."""
+
+
+@dataclass(slots=True)
+class DeleteDocumentRequest:
+    """Names a document that is to go."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace."""
+    key: str = ""
+    """Its key."""
+    expected_version: int | None = None
+    """As in PutDocumentRequest."""
+
+
+@dataclass(slots=True)
+class DeleteDocumentResponse:
+    """What was removed."""
+
+    deleted: bool = False
+    """True where there was one."""
+
+
+@dataclass(slots=True)
+class DeleteDocumentsRequest:
+    """Names documents that are to go."""
+
+    namespace_prefix: list[str] = field(default_factory=list)
+    """Those in this namespace and in all below it: at least one part."""
+    exact_namespace: bool = False
+    """True: only those in exactly this namespace."""
+    key_prefix: str = ""
+    """Only those whose keys begin so."""
+    key_from: str = ""
+    """Only those with this key or one behind it."""
+    key_before: str = ""
+    """Only those with a key before this one; empty: all."""
+    erase: bool = False
+    """True: what was removed is cleared from the disk's pages, too, before the call answers where
+    that is soon done. It reads the tenant's whole file. False: SQLite overwrites it in the file
+    with the pages' next write, and copies stay in unused space until something is forgotten or
+    erased.
+    """
+
+
+@dataclass(slots=True)
+class DeleteDocumentsResponse:
+    """What was removed."""
+
+    deleted: int = 0
+    """So many documents."""
+    erased: bool = False
+    """True when nothing of them is left on the disk's pages. With `erase`, false says that it is
+    done in the background.
+    """
+
+
+@dataclass(slots=True)
+class ListDocumentsRequest:
+    """Asks for documents."""
+
+    namespace_prefix: list[str] = field(default_factory=list)
+    """Those in this namespace and in all below it; empty: all."""
+    exact_namespace: bool = False
+    """True: only those in exactly this namespace."""
+    key_prefix: str = ""
+    """Only those whose keys begin so."""
+    key_from: str = ""
+    """Only those with this key or one behind it."""
+    key_before: str = ""
+    """Only those with a key before this one; empty: all."""
+    filter_json: Json = ""
+    """Only those whose JSON is an object that fits: a JSON object whose members name members of
+    the document and say what those are: a value, which they equal; an object of operators,
+    `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`, which all hold; or another object, whose members
+    are looked at in the same way. What is not there is null. Numbers are compared with numbers,
+    texts with texts by their characters; all else is neither greater nor less. Up to 16 KiB, 64
+    conditions and 8 levels; empty: all.
+    """
+    descending: bool = False
+    """True: in the opposite order, the last one first."""
+    without_values: bool = False
+    """True: without their values."""
+    page_size: int = 0
+    """At most so many: up to 1,000; 0: 100. A page of large documents has fewer, and so has one
+    with a filter, which may have none: `next_page_token` says whether there are more.
+    """
+    page_token: str = ""
+    """The next_page_token of the page before; the rest of the request has to be the same."""
+
+    @property
+    def filter(self) -> Any:
+        """`filter_json` as a value; None where it is empty."""
+        return _parsed(self.filter_json)
+
+
+@dataclass(slots=True)
+class ListDocumentsResponse:
+    """A page of documents."""
+
+    documents: list[Document] = field(default_factory=list)
+    """The documents."""
+    next_page_token: str = ""
+    """Asks for the next page; empty on the last one."""
+
+
+@dataclass(slots=True)
+class ListNamespacesRequest:
+    """Asks for namespaces."""
+
+    prefix: list[str] = field(default_factory=list)
+    """Only those that begin with these parts. The part `*` stands for any one."""
+    suffix: list[str] = field(default_factory=list)
+    """Only those that end with these parts. The part `*` stands for any one."""
+    max_depth: int = 0
+    """Only the first so many parts of each are told, and each once; 0: all."""
+    page_size: int = 0
+    """At most so many: up to 1,000; 0: 100. A page may have fewer, or none: `next_page_token` says
+    whether there are more.
+    """
+    page_token: str = ""
+    """The next_page_token of the page before; the rest of the request has to be the same."""
+
+
+@dataclass(slots=True)
+class ListNamespacesResponse:
+    """A page of namespaces."""
+
+    namespaces: list[Namespace] = field(default_factory=list)
+    """The namespaces."""
+    next_page_token: str = ""
+    """Asks for the next page; empty on the last one."""
+
+
+@dataclass(slots=True)
+class Namespace:
+    """A namespace, or the beginning of some."""
+
+    parts: list[str] = field(default_factory=list)
+    """Its parts."""
+
+
+@dataclass(slots=True)
+class BatchDocumentsRequest:
+    """Operations that are done together."""
+
+    operations: list[DocumentOperation] = field(default_factory=list)
+    """Up to 256."""
+
+
+@dataclass(slots=True)
+class DocumentOperation:
+    """One operation of several."""
+
+    get: GetDocumentRequest | None = None
+    """As GetDocument; one that is not there is no refusal."""
+    put: PutDocumentRequest | None = None
+    """As PutDocument."""
+    delete: DeleteDocumentRequest | None = None
+    """As DeleteDocument."""
+
+
+@dataclass(slots=True)
+class BatchDocumentsResponse:
+    """What came of them."""
+
+    results: list[DocumentResult] = field(default_factory=list)
+    """Of each operation, in their order. Values that are read have up to 16 MiB together
+    (DOCUMENTS_TOO_LARGE).
+    """
+
+
+@dataclass(slots=True)
+class DocumentResult:
+    """What came of one operation."""
+
+    document: Document | None = None
+    """Of a Get: the document, where it is there. Of a Put: the document without its value."""
+    deleted: bool = False
+    """Of a Delete: true where there was one."""
 
 
 @dataclass(slots=True)
@@ -1096,6 +1409,11 @@ class GetMemoryStatsResponse:
     """Memories whose words are to be indexed anew; until then the old index finds them."""
     reranker: str = ""
     """The reranker; empty: none is configured."""
+    documents: int = 0
+    """Documents (DocumentService), with those that have expired and are still to be removed.
+    """
+    document_bytes: int = 0
+    """Bytes of their values, keys and namespaces."""
 
 
 @dataclass(slots=True)
@@ -1211,6 +1529,8 @@ class SessionInfo:
     """How its compaction does."""
     state_json: Json = ""
     """The session's free-form JSON, where ListSessions was asked for it."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Names and values that the bot gave it, to find it by."""
 
     @property
     def state(self) -> Any:
@@ -1280,7 +1600,9 @@ class AppendRequest:
     """The turns, oldest first: 1 to 256. Not together with `messages_json`."""
     messages_json: Json = ""
     """The same as the provider's own array of messages or items, in `format`. At most 128 levels
-    deep.
+    deep. A message or item may have two fields beside the provider's own, `memoird_client_id`
+    (a string) and `memoird_client_json` (any JSON): they become the `client_id` and
+    `client_json` of its turn, and are in no `messages_json` that is given.
     """
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
@@ -1306,6 +1628,11 @@ class AppendRequest:
     """
     expected_state_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels that the session gets, made with the turns or not at all; an empty value takes a
+    label away, and labels that are not named stay. At most 16 of a session, with names of 1 to
+    64 bytes and values of up to 256. They stay when the session is reset, and end with it.
+    """
 
     @property
     def messages(self) -> Any:
@@ -1605,16 +1932,31 @@ class ListSessionsRequest:
     """The `next_page_token` of the page before; empty for the first."""
     include_state: bool = False
     """True: give the sessions' free-form JSON as well."""
+    id_prefix: str = ""
+    """Only sessions whose ids begin so; empty: any."""
+    subject: str = ""
+    """Only sessions of this subject; empty: of any."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Only sessions that have all of these labels."""
+    updated_after: datetime | None = None
+    """Only sessions that were touched after this time, and before that one, as `last_access` says.
+    """
+    updated_before: datetime | None = None
+    """See `updated_after`."""
+    order: SessionOrder = SessionOrder.UNSPECIFIED
+    """In which order."""
 
 
 @dataclass(slots=True)
 class ListSessionsResponse:
-    """A page of live sessions, most recently used first."""
+    """A page of live sessions."""
 
     sessions: list[SessionInfo] = field(default_factory=list)
-    """The sessions."""
+    """The sessions. Fewer than were asked for, or none, do not mean that it is the last page: one
+    call looks at some thousand sessions and no more.
+    """
     next_page_token: str = ""
-    """Empty on the last page."""
+    """Empty on the last page. Of the same question only."""
 
 
 @dataclass(slots=True)
@@ -1625,7 +1967,8 @@ class PatchStateRequest:
     """The bot's own chat id."""
     merge_patch_json: Json = ""
     """An RFC 7396 merge patch. The state starts as `{}`, and is an object of at most
-    `limits.state_bytes` (64 KiB) and 128 levels.
+    `limits.state_bytes` (64 KiB) and 128 levels. May be empty where `labels` are given: then
+    the state and its version stay.
     """
     expected_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
@@ -1633,6 +1976,8 @@ class PatchStateRequest:
     """True: start the session where none lives."""
     replace: bool = False
     """True: `merge_patch_json` is the whole new state, and its nulls are kept."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels that the session gets, as in an append."""
 
     @property
     def merge_patch(self) -> Any:
@@ -1839,8 +2184,9 @@ class EraseSessionResponse:
     """
     outside: list[str] = field(default_factory=list)
     """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`. Backups
-    that were made before are never listed.
+    for each commit that still holds it where the operator chose `erase: tombstone`; and one
+    where the tenant has documents, of which memoird does not know whose they are. Backups that
+    were made before are never listed.
     """
 
 
@@ -1866,8 +2212,9 @@ class EraseSubjectResponse:
     """
     outside: list[str] = field(default_factory=list)
     """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`. Backups
-    that were made before are never listed.
+    for each commit that still holds it where the operator chose `erase: tombstone`; and one
+    where the tenant has documents, of which memoird does not know whose they are. Backups that
+    were made before are never listed.
     """
 
 
@@ -1893,8 +2240,9 @@ class GetErasureResponse:
     """
     outside: list[str] = field(default_factory=list)
     """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`. Backups
-    that were made before are never listed.
+    for each commit that still holds it where the operator chose `erase: tombstone`; and one
+    where the tenant has documents, of which memoird does not know whose they are. Backups that
+    were made before are never listed.
     """
 
 
@@ -1964,17 +2312,18 @@ class Event:
     reason: EndReason = EndReason.UNSPECIFIED
     """Why it ended, where it did."""
     detail_json: Json = ""
-    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`. Of
-    `rewound`: `after_seq`, `through_seq` (the highest seq that was given until then). Of hooks:
-    `hook`, `delivery`, `tries`, and where it failed `gave_up` and, for keys with the role
-    admin, `error`. Of `compacted`: `number` (of the summary, from 1), `trigger` (`preemptive`,
-    `reactive`, `history` or `command`), `by`, `first_seq`, `through_seq`, `tokens_before`,
-    `tokens_after`, `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`:
-    `trigger`, `reason`, `breaker` (what it lets through from now on) and `error`, which bots
-    are told where it repeats nothing that a summarizer answered. Of `compaction_undone`:
-    `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused`
-    (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for keys with the role
-    admin, `error`.
+    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`, and
+    `client_ids`: those of the turns that have one, in order and up to 1 KiB of them, left out
+    where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest seq that was
+    given until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed `gave_up` and,
+    for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
+    `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`, `first_seq`,
+    `through_seq`, `tokens_before`, `tokens_after`, `identifiers`, `identifiers_found`,
+    `probe_score`. Of `compaction_failed`: `trigger`, `reason`, `breaker` (what it lets through
+    from now on) and `error`, which bots are told where it repeats nothing that a summarizer
+    answered. Of `compaction_undone`: `number`. Of `learned`: `by` (the model), `first_seq`,
+    `through_seq`, `kept` and `refused` (facts), `tokens`. Of `extraction_failed`: `reason`,
+    `gave_up` and, for keys with the role admin, `error`.
     """
 
     @property

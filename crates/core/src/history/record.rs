@@ -50,7 +50,7 @@ impl TurnRecord {
             })
         });
         Self {
-            tokens: estimate_tokens(content.len()),
+            tokens: estimate_tokens(content.len().saturating_sub(turn.client_bytes)),
             is_marked: quote::has_marks(&content),
             content,
             seq,

@@ -1,62 +1,43 @@
-//! A tenant's sessions in the order of their last use.
+//! A tenant's sessions: in the order of their last use, and by what a list of them is asked for.
 //!
-//! All sessions of a tenant have the same TTL, so one list serves both needs: the
+//! All sessions of a tenant have the same TTL, so one order serves both needs: the
 //! sweeper takes expired sessions from its front until it meets a live one, and a cap
 //! evicts its front. Both cost the same with a thousand sessions and with a million.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashlink::LinkedHashMap;
-use hashlink::linked_hash_map::RawEntryMut;
-use memoird_core::ids::SessionId;
 use memoird_core::time::Steady;
 
+use super::index::SessionIndex;
 use super::slot::Slot;
 use super::unload::LoadedQueue;
+use super::use_list::{Direction, Entry, PageStart, UseList};
 
 /// A tenant's sessions, longest idle first.
 #[derive(Debug, Default)]
 pub(super) struct IdleList {
-    list: Mutex<LinkedHashMap<SessionId, Entry>>,
+    list: Mutex<UseList>,
+    /// The same by id, subject and label.
+    pub(super) index: SessionIndex,
     /// Those of them that are loaded.
     pub(super) loaded: LoadedQueue,
-}
-
-/// A session in the list, with the time of its last use. Both change under the session's lock.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) slot: Arc<Slot>,
-    pub(super) last_access: Steady,
 }
 
 impl IdleList {
     /// Puts a session at the back, in place of any other of its id.
     pub(super) fn push(&self, slot: &Arc<Slot>, last_access: Steady) {
-        let entry = Entry {
-            slot: Arc::clone(slot),
-            last_access,
-        };
-        self.lock().insert(slot.key.session.clone(), entry);
+        self.lock().push(entry(slot, last_access));
     }
 
     /// Moves a session that was just used to the back, if it is still in the list. One that
     /// was used a moment later may be there already.
     pub(super) fn touch(&self, slot: &Arc<Slot>, last_access: Steady) {
-        let mut list = self.lock();
-        let is_newest = list
-            .back()
-            .is_none_or(|(_, entry)| entry.last_access <= last_access);
-        if !is_newest && list.contains_key(&slot.key.session) {
-            insert_in_order(&mut list, slot, last_access);
-        } else if let Some(entry) = list.to_back(&slot.key.session) {
-            entry.last_access = last_access;
-        }
+        self.lock().touch(slot, last_access);
     }
 
     /// Puts a session where it belongs by its last use, in place of any other of its id.
-    /// Costs what stands on one side of it; only after a change was not written.
     pub(super) fn insert(&self, slot: &Arc<Slot>, last_access: Steady) {
-        insert_in_order(&mut self.lock(), slot, last_access);
+        self.lock().insert(entry(slot, last_access));
     }
 
     /// Moves a session to where it belongs by its last use, if it is in the list at all.
@@ -65,120 +46,90 @@ impl IdleList {
         let is_wrong =
             |entry: &Entry| Arc::ptr_eq(&entry.slot, slot) && entry.last_access != last_access;
         if list.get(&slot.key.session).is_some_and(is_wrong) {
-            insert_in_order(&mut list, slot, last_access);
+            list.insert(entry(slot, last_access));
         }
     }
 
     /// Takes a session out, unless another one has its id by now.
     pub(super) fn remove(&self, slot: &Arc<Slot>) {
-        let mut list = self.lock();
-        if list
-            .get(&slot.key.session)
-            .is_some_and(|entry| Arc::ptr_eq(&entry.slot, slot))
-        {
-            list.remove(&slot.key.session);
-        }
+        self.lock().remove(slot);
     }
 
     /// All its sessions, longest idle first.
     pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
-        self.lock()
-            .values()
+        let list = self.lock();
+        list.entries()
             .map(|entry| Arc::clone(&entry.slot))
             .collect()
     }
 
     /// The longest idle session.
     pub(super) fn oldest(&self) -> Option<Entry> {
-        self.lock().front().map(|(_, entry)| entry.clone())
+        self.lock().oldest().cloned()
     }
 
-    /// Up to `count` sessions, most recently used first, behind the one that `after`
-    /// names. Where that one was used since, or ended, the page goes on at its time, and
-    /// may show again what was used in the same millisecond.
-    pub(super) fn page(&self, after: Option<(&SessionId, Steady)>, count: usize) -> Vec<Entry> {
-        let mut list = self.lock();
-        let stands = |entry: &Entry| after.is_some_and(|(_, time)| entry.last_access == time);
-        let place = after.filter(|(id, _)| list.get(*id).is_some_and(stands));
-        let mut cursor = match place.map(|(id, _)| list.raw_entry_mut().from_key(id)) {
-            Some(RawEntryMut::Occupied(entry)) => {
-                let mut cursor = entry.cursor_mut();
-                cursor.move_prev();
-                cursor
-            }
-            _ => {
-                let mut cursor = list.cursor_back_mut();
-                let is_newer =
-                    |entry: &Entry| after.is_some_and(|(_, time)| entry.last_access > time);
-                while cursor.current().is_some_and(|(_, entry)| is_newer(entry)) {
-                    cursor.move_prev();
-                }
-                cursor
-            }
-        };
-        let mut page = Vec::new();
-        while page.len() < count
-            && let Some((_, entry)) = cursor.current()
-        {
-            page.push(entry.clone());
-            cursor.move_prev();
-        }
-        page
+    /// Up to `count` sessions in one direction.
+    pub(super) fn page(
+        &self,
+        start: PageStart<'_>,
+        direction: Direction,
+        count: usize,
+    ) -> Vec<Entry> {
+        self.lock().page(start, direction, count)
     }
 
-    fn lock(&self) -> MutexGuard<'_, LinkedHashMap<SessionId, Entry>> {
+    fn lock(&self) -> MutexGuard<'_, UseList> {
         self.list.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Looks from both ends: what was used a moment ago stands at the back, and what was to
-/// make room at the front.
-fn insert_in_order(
-    list: &mut LinkedHashMap<SessionId, Entry>,
-    slot: &Arc<Slot>,
-    last_access: Steady,
-) {
-    list.remove(&slot.key.session);
-    let is_older = |entry: &Entry| entry.last_access <= last_access;
-    let (mut sessions, mut last_older) = (list.iter(), None);
-    let behind = loop {
-        match sessions.next_back() {
-            Some((id, entry)) if is_older(entry) => break Some(id),
-            Some(_) => {}
-            None => break last_older,
-        }
-        match sessions.next() {
-            Some((id, entry)) if is_older(entry) => last_older = Some(id),
-            _ => break last_older,
-        }
-    };
-    let behind = behind.cloned();
-    let (id, entry) = (
-        slot.key.session.clone(),
-        Entry {
-            slot: Arc::clone(slot),
-            last_access,
-        },
-    );
-    match behind.map(|behind| list.raw_entry_mut().from_key(&behind)) {
-        Some(RawEntryMut::Occupied(behind)) => behind.cursor_mut().insert_after(id, entry),
-        _ => list.insert_front(id, entry),
-    };
+fn entry(slot: &Arc<Slot>, last_access: Steady) -> Entry {
+    Entry {
+        slot: Arc::clone(slot),
+        last_access,
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use memoird_core::ids::{SessionKey, TenantId};
+    use memoird_core::ids::{SessionId, SessionKey, TenantId};
 
     use super::super::slot::SlotState;
     use super::*;
     use crate::tenants::{Policy, Tenant, TenantLimits, TenantsConfig, UseOfAll};
 
+    struct Lists {
+        tenant: Arc<Tenant>,
+        list: Arc<IdleList>,
+    }
+
+    impl Lists {
+        fn new() -> Self {
+            let id = TenantId::parse("t").unwrap();
+            let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
+            Self {
+                tenant: Arc::new(Tenant::new(id, policy, &UseOfAll::default())),
+                list: Arc::new(IdleList::default()),
+            }
+        }
+
+        fn slot(&self, session: &str) -> Arc<Slot> {
+            let key = SessionKey {
+                tenant: self.tenant.id.clone(),
+                session: SessionId::parse(session).unwrap(),
+            };
+            let (tenant, list) = (Arc::clone(&self.tenant), Arc::clone(&self.list));
+            Slot::new(key, tenant, list, SlotState::Ended)
+        }
+
+        fn times(&self, start: PageStart<'_>, direction: Direction, count: usize) -> Vec<u64> {
+            let page = self.list.page(start, direction, count);
+            page.iter().map(|entry| entry.last_access.0).collect()
+        }
+    }
+
     #[test]
     fn a_session_that_comes_back_stands_where_it_belongs() {
-        let id = TenantId::parse("t").unwrap();
-        let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
-        let tenant = Arc::new(Tenant::new(id.clone(), policy, &UseOfAll::default()));
         for times in [
             vec![],
             vec![5],
@@ -187,22 +138,13 @@ mod tests {
             vec![7, 8, 9],
             vec![1, 2, 5],
         ] {
-            let list = Arc::new(IdleList::default());
-            let slot = |time: u64| {
-                let session = SessionId::parse(&time.to_string()).unwrap();
-                let key = SessionKey {
-                    tenant: id.clone(),
-                    session,
-                };
-                let (tenant, list) = (Arc::clone(&tenant), Arc::clone(&list));
-                Slot::new(key, tenant, list, SlotState::Ended)
-            };
-            times
-                .iter()
-                .for_each(|time| list.push(&slot(*time), Steady(*time)));
-            list.insert(&slot(6), Steady(6));
-            let page = list.page(None, 10);
-            let order: Vec<u64> = page.iter().rev().map(|entry| entry.last_access.0).collect();
+            let lists = Lists::new();
+            for time in &times {
+                let slot = lists.slot(&time.to_string());
+                lists.list.push(&slot, Steady(*time));
+            }
+            lists.list.insert(&lists.slot("6"), Steady(6));
+            let order = lists.times(PageStart::First, Direction::Oldest, 10);
             let mut expected = times;
             expected.push(6);
             expected.sort_unstable();
@@ -212,28 +154,73 @@ mod tests {
 
     #[test]
     fn who_is_touched_late_stands_before_those_used_later() {
-        let id = TenantId::parse("t").unwrap();
-        let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
-        let tenant = Arc::new(Tenant::new(id.clone(), policy, &UseOfAll::default()));
-        let list = Arc::new(IdleList::default());
-        let [a, b] = ["a", "b"].map(|session| {
-            let key = SessionKey {
-                tenant: id.clone(),
-                session: SessionId::parse(session).unwrap(),
+        let lists = Lists::new();
+        let [a, b] = ["a", "b"].map(|session| lists.slot(session));
+        lists.list.push(&a, Steady(1));
+        lists.list.push(&b, Steady(2));
+        lists.list.touch(&b, Steady(5));
+        lists.list.touch(&a, Steady(4));
+        assert_eq!(lists.times(PageStart::First, Direction::Newest, 9), [5, 4]);
+        assert!(Arc::ptr_eq(&lists.list.oldest().unwrap().slot, &a));
+    }
+
+    /// The marks, and what lies between them.
+    fn check_marks(list: &UseList, seed: u64) {
+        let mut since = 0;
+        let mut marked = 0;
+        for (entry, is_marked) in list.marked() {
+            since += 1;
+            if is_marked {
+                assert!(list.has_mark(entry), "seed {seed}");
+                (marked, since) = (marked + 1, 0);
+            }
+            assert!(since <= 2 * UseList::MARK_EVERY, "seed {seed}: a long way");
+        }
+        assert_eq!(marked, list.marks(), "seed {seed}");
+    }
+
+    #[test]
+    fn any_time_is_found_however_sessions_are_used() {
+        for seed in 1..=6_u64 {
+            println!("seed {seed}");
+            let lists = Lists::new();
+            let slots: Vec<_> = (0..1_500).map(|at| lists.slot(&at.to_string())).collect();
+            let mut random = seed;
+            let mut below = |bound: u64| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(seed);
+                (random >> 33) % bound
             };
-            let (tenant, list) = (Arc::clone(&tenant), Arc::clone(&list));
-            Slot::new(key, tenant, list, SlotState::Ended)
-        });
-        list.push(&a, Steady(1));
-        list.push(&b, Steady(2));
-        list.touch(&b, Steady(5));
-        list.touch(&a, Steady(4));
-        let times: Vec<u64> = list
-            .page(None, 10)
-            .iter()
-            .map(|entry| entry.last_access.0)
-            .collect();
-        assert_eq!(times, [5, 4]);
-        assert!(Arc::ptr_eq(&list.oldest().unwrap().slot, &a));
+            let mut now = 0;
+            for (at, slot) in slots.iter().enumerate() {
+                now += u64::from(at % 3 > 0);
+                lists.list.push(slot, Steady(now));
+            }
+            for _ in 0..6_000 {
+                now += below(2);
+                let slot = &slots[below(slots.len() as u64) as usize];
+                match below(20) {
+                    0 => lists.list.remove(slot),
+                    1 => lists.list.insert(slot, Steady(below(now))),
+                    2 => lists.list.touch(slot, Steady(now.saturating_sub(below(9)))),
+                    _ => lists.list.touch(slot, Steady(now)),
+                }
+            }
+            check_marks(&lists.list.lock(), seed);
+            let all = lists.times(PageStart::First, Direction::Oldest, 10_000);
+            assert!(all.is_sorted(), "seed {seed}");
+            for _ in 0..300 {
+                let at = below(now + 2);
+                let later: Vec<u64> = all.iter().copied().filter(|time| *time >= at).collect();
+                let start = PageStart::From(Steady(at));
+                let found = lists.times(start, Direction::Oldest, 5);
+                assert_eq!(found, later[..later.len().min(5)], "seed {seed}: from {at}");
+                let earlier = all.iter().rev().copied().filter(|time| *time <= at);
+                let earlier: Vec<u64> = earlier.take(5).collect();
+                let found = lists.times(start, Direction::Newest, 5);
+                assert_eq!(found, earlier, "seed {seed}: until {at}");
+            }
+        }
     }
 }

@@ -78,6 +78,7 @@ impl Sessions {
                 let saved = session.head().last_access.min(self.now().steady);
                 session.used_at(inner.head().map_or(saved, |known| known.last_access));
                 inner.set_state(&slot.tenant, SlotState::Loaded(session));
+                inner.reindex(slot);
             }
             None => {
                 self.mark_ended(slot, &mut inner, None);
@@ -189,6 +190,7 @@ impl Sessions {
             inner.is_listed = true;
             self.shared.census.take_anyway(&slot.tenant.id);
             slot.idle.insert(slot, last_access);
+            inner.reindex(slot);
             self.shared.table.insert(slot);
         }
         Ok(())

@@ -79,6 +79,7 @@ impl Sessions {
         census.take_anyway(&slot.tenant.id);
         self.shared.table.insert(&slot);
         slot.idle.push(&slot, last_access.unwrap_or_default());
+        inner.reindex(&slot);
         drop(inner);
         slot
     }

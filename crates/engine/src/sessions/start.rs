@@ -72,6 +72,7 @@ impl Sessions {
         let submitted = self.submit(&slot, &mut inner, permit, submission);
         inner.is_listed = true;
         slot.idle.push(&slot, now.steady);
+        inner.reindex(&slot);
         self.shared.table.insert(&slot);
         drop(inner);
         place.keep();

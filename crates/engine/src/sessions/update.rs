@@ -422,6 +422,7 @@ impl Sessions {
             .compaction
             .count_open(was_breaker_open, is_breaker_open(session.head()));
         inner.count_content(&slot.tenant);
+        inner.reindex(slot);
         let submitted = decision
             .effect
             .zip(permit)

@@ -1,8 +1,6 @@
 //! The view door: it reads a session and does not touch it. An answer is durable: a view that saw
 //! something not yet written waits until it is.
 
-use std::sync::Arc;
-
 use memoird_core::breaker::BreakerState;
 use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
@@ -11,7 +9,7 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store, StoreError};
 
-use super::slot::{SlotInner, SlotState};
+use super::slot::SlotInner;
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::Tenant;
@@ -29,15 +27,6 @@ pub struct SessionView {
     pub expires_at: Timestamp,
     /// What the breaker of its compaction lets through.
     pub breaker: BreakerState,
-}
-
-/// A page of live sessions, most recently used first.
-#[derive(Clone, Debug, Default)]
-pub struct SessionPage {
-    /// The sessions.
-    pub sessions: Vec<SessionView>,
-    /// Where the next page goes on; `None` on the last one.
-    pub next: Option<(SessionId, Steady)>,
 }
 
 impl SessionView {
@@ -128,47 +117,6 @@ impl Sessions {
             }
         }
         Err(EngineError::RetriesExhausted)
-    }
-
-    /// Lists live sessions, most recently used first, from behind `after`.
-    pub(crate) async fn page(
-        &self,
-        tenant: &Arc<Tenant>,
-        after: Option<(&SessionId, Steady)>,
-        count: usize,
-    ) -> SessionPage {
-        let entries = self.shared.census.idle_list(&tenant.id).page(after, count);
-        let next = entries.last().filter(|_| entries.len() == count);
-        let next = next.map(|entry| (entry.slot.key.session.clone(), entry.last_access));
-        let now = self.now();
-        let mut seen = Vec::with_capacity(entries.len());
-        let mut last_ticket = 0;
-        for entry in entries {
-            let inner = entry.slot.lock();
-            let head = inner.head();
-            let head = head.filter(|head| !head.is_expired(now.steady, tenant.ttl_ms()));
-            let view = head.map(|head| SessionView::of(&entry.slot.key, head, tenant, now));
-            if view.is_some() || matches!(inner.state(), SlotState::Stale) {
-                last_ticket = last_ticket.max(inner.ticket);
-                let epoch = inner.epoch;
-                drop(inner);
-                seen.push((entry.slot, view, epoch));
-            }
-        }
-        self.shared.journal.wait_durable(last_ticket).await;
-        let mut sessions = Vec::with_capacity(seen.len());
-        for (slot, view, epoch) in seen {
-            let is_durable = slot.lock().epoch == epoch;
-            match view.filter(|_| is_durable) {
-                Some(view) => sessions.push(view),
-                // The change that was seen was not written: the journal has the truth.
-                None => {
-                    let session = SessionRef::new(tenant, &slot.key.session);
-                    sessions.extend(self.head(&session).await.ok());
-                }
-            }
-        }
-        SessionPage { sessions, next }
     }
 
     /// Waits until a change after this ticket is written or refused; gives the last such ticket.

@@ -41,6 +41,7 @@ fn words(events: &[Event]) -> Vec<String> {
                 first_seq,
                 last_seq,
                 dropped_turns,
+                ..
             } => {
                 format!("{first_seq}-{last_seq}-{dropped_turns}")
             }

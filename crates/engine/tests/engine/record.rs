@@ -133,7 +133,7 @@ impl Record {
             ChangeKind::Rewind(rewound) => {
                 self.life(generation).last_access = rewound.last_access;
             }
-            ChangeKind::Compact { .. } => {}
+            ChangeKind::Compact { .. } | ChangeKind::SetOptions(_) => {}
             ChangeKind::Touch { last_access, .. } => {
                 self.life(generation).last_access = *last_access;
             }

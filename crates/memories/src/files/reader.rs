@@ -149,6 +149,7 @@ impl MemoryReader<'_> {
             Some(name) => vectors::find_model(self.connection, name)?,
             None => None,
         };
+        let (documents, document_bytes) = self.documents_kept()?;
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
         Ok(MemoryStats {
             memories: self.count(current, [moment(now)])?,
@@ -165,6 +166,8 @@ impl MemoryReader<'_> {
             words_queued: self.words_left()?,
             reranker: None,
             embedding_failed: count("SELECT count(*) FROM embeddings_due WHERE failed = 1")?,
+            documents,
+            document_bytes,
             file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
         })
     }

@@ -11,6 +11,7 @@
 )]
 
 mod consolidation;
+mod documents;
 mod embedding;
 mod extraction;
 mod files;

@@ -100,6 +100,7 @@ impl Exporter<'_> {
                 "session_id": info.session_id,
                 "generation": info.generation,
                 "subject": info.subject,
+                "labels": info.labels,
             },
             "state": state,
         });

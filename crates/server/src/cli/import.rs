@@ -254,6 +254,7 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
         session_id: current.info.session_id.clone(),
         turns: current.batch.clone(),
         subject: current.info.subject.clone(),
+        labels: current.info.labels.clone(),
         expected_seq: Some(current.turns),
         ..AppendRequest::default()
     };

@@ -1,6 +1,5 @@
 //! SessionService: the calls a bot makes per message.
 
-use memoird_core::state::StatePatch;
 use memoird_engine::{ContextOutcome, EngineError};
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
@@ -133,11 +132,15 @@ impl SessionService for Api {
     ) -> Answer<v1::ListSessionsResponse> {
         let (tenant, request) = split_for_page(request).await?;
         let size = from::page_size(request.page_size);
-        let after = from::session_page_token(&request.page_token)?;
-        let after = after.as_ref().map(|(session, time)| (session, *time));
-        let page = self.engine.commands.sessions(&tenant, after, size).await;
-        let mut reply = to::sessions(&page);
-        if request.include_state {
+        let (include_state, token) = (request.include_state, request.page_token.clone());
+        let query = from::session_query(request)?;
+        let after = from::session_page_token(&token, query.order)?;
+        let commands = &self.engine.commands;
+        let page = commands
+            .sessions(&tenant, &query, after.as_ref(), size)
+            .await;
+        let mut reply = to::sessions(&page, query.order);
+        if include_state {
             for (info, session) in reply.sessions.iter_mut().zip(&page.sessions) {
                 let state = self.engine.commands.state(&tenant, &session.session).await;
                 info.state_json = match state {
@@ -157,16 +160,10 @@ impl SessionService for Api {
     ) -> Answer<v1::PatchStateResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let patch = StatePatch {
-            json: request.merge_patch_json,
-            replaces: request.replace,
-            expected_version: request.expected_version,
-        };
-        let state = self
-            .engine
-            .commands
-            .patch_state(&tenant, &session, &patch, request.create);
-        answer(state.await, |state| to::state(&state))
+        let command = from::patch(request)?;
+        let commands = &self.engine.commands;
+        let state = commands.patch_state(&tenant, &session, &command).await;
+        answer(state, |state| to::state(&state))
     }
 
     async fn reset_session(

@@ -98,6 +98,8 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::RewindSplitsUnit { .. } => (InvalidArgument, "TOOL_UNIT_SPLIT"),
         CoreError::RewindBeyondEnd { .. } => (InvalidArgument, "AFTER_SEQ_INVALID"),
         CoreError::IdempotencyKeyRewound => (FailedPrecondition, "IDEMPOTENCY_KEY_REWOUND"),
+        CoreError::LabelInvalid { .. } => (InvalidArgument, "LABEL_INVALID"),
+        CoreError::LabelsTooMany { .. } => (InvalidArgument, "LABELS_TOO_MANY"),
         CoreError::IdempotencyKeyReused => (InvalidArgument, "IDEMPOTENCY_KEY_REUSED"),
         CoreError::BudgetNotPositive { .. } => (InvalidArgument, "BUDGET_NOT_POSITIVE"),
         CoreError::CurrentTurnTooLarge { .. } => (FailedPrecondition, "CURRENT_TURN_TOO_LARGE"),
@@ -138,6 +140,20 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             (Aborted, "LEASE_HELD", retry)
         }
         MemoryError::LeaseLost => (Aborted, "LEASE_LOST", None),
+        MemoryError::DocumentInvalid { field, .. } => {
+            facts.insert("field".to_owned(), (*field).to_owned());
+            (InvalidArgument, "DOCUMENT_INVALID", None)
+        }
+        MemoryError::DocumentNotFound { .. } => (NotFound, "DOCUMENT_NOT_FOUND", None),
+        MemoryError::StaleVersion { version, .. } => {
+            facts.insert("version".to_owned(), version.to_string());
+            (Aborted, "STALE_VERSION", None)
+        }
+        MemoryError::DocumentsFull { .. } => (ResourceExhausted, "DOCUMENTS_FULL", None),
+        MemoryError::DocumentsTooLarge { .. } => (InvalidArgument, "DOCUMENTS_TOO_LARGE", None),
+        MemoryError::InOperation { index, error } => {
+            return at(&format!("operations[{index}]"), &memory(error));
+        }
         MemoryError::Off => (FailedPrecondition, "MEMORIES_OFF", None),
         MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", SOON),
         MemoryError::DiskFull => (ResourceExhausted, "MEMORIES_DISK_FULL", LATER),

@@ -1,5 +1,6 @@
 //! Replies and events are written here, from what the engine returned.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
@@ -10,8 +11,8 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome, SessionPage,
-    SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
+    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome, SessionOrder,
+    SessionPage, SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -21,6 +22,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tonic::Status;
 
+use super::from::session_token;
 use super::{compaction, status, text_or_empty};
 use crate::auth::Role;
 use crate::process::Usage;
@@ -47,7 +49,16 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         state_version: view.head.state_version,
         compaction: Some(compaction::info(view)),
         state_json: String::new(),
+        labels: labels(view),
     }
+}
+
+fn labels(view: &SessionView) -> BTreeMap<String, String> {
+    let options = view.head.options.iter();
+    let labels = options.flat_map(|options| &options.labels);
+    labels
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
 }
 
 /// What a rewind did.
@@ -127,9 +138,9 @@ pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
 }
 
 /// A page of live sessions.
-pub(crate) fn sessions(page: &SessionPage) -> v1::ListSessionsResponse {
+pub(crate) fn sessions(page: &SessionPage, order: SessionOrder) -> v1::ListSessionsResponse {
     let next = page.next.as_ref();
-    let next = next.map(|(session, time)| format!("{:x}:{session}", time.0));
+    let next = next.map(|place| session_token(place, order));
     v1::ListSessionsResponse {
         sessions: page.sessions.iter().map(session_info).collect(),
         next_page_token: next.unwrap_or_default(),
@@ -279,10 +290,14 @@ pub(super) fn event_kind(
             first_seq,
             last_seq,
             dropped_turns,
+            client_ids,
         } => {
-            let detail = json!({
+            let mut detail = json!({
                 "first_seq": first_seq, "last_seq": last_seq, "dropped_turns": dropped_turns,
             });
+            if !client_ids.is_empty() {
+                detail["client_ids"] = json!(client_ids);
+            }
             ("appended", none, Some(detail))
         }
         EventKind::Ended(reason) => {

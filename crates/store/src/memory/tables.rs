@@ -220,6 +220,9 @@ impl Tables {
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
+            ChangeKind::SetOptions(options) => {
+                self.expected(change)?.head.options = Some(Arc::clone(options));
+            }
             ChangeKind::Touch { last_access, cuts } => {
                 let row = self.expected(change)?;
                 row.head.last_access = *last_access;

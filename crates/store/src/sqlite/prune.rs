@@ -110,6 +110,7 @@ pub(super) fn forget_generation(
             "states",
             "windows",
             "compactions",
+            "options",
             "rewound",
             "rewinds",
             "turn_changes",

@@ -10,7 +10,7 @@ use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 
-use crate::{GenerationOwner, encoding, summaries};
+use crate::{GenerationOwner, encoding, options, summaries};
 
 /// The encoding that this memoird writes.
 const FORMAT: i64 = 1;
@@ -33,11 +33,14 @@ pub(super) struct GenerationRow {
 }
 
 /// Selects what [`GenerationRow::read`] reads from a table that has [`COLUMNS`]. How its
-/// compaction does stands apart, and is the same for all rows of a generation.
+/// compaction does and what its bot decided stand apart, and are the same for all rows of a
+/// generation.
 pub(super) fn select_from(table: &str) -> String {
     format!(
         "SELECT {COLUMNS}, (SELECT status FROM compactions AS compacted
-             WHERE compacted.generation = {table}.generation) FROM {table}"
+             WHERE compacted.generation = {table}.generation),
+             (SELECT options FROM options AS decided
+             WHERE decided.generation = {table}.generation) FROM {table}"
     )
 }
 
@@ -70,6 +73,7 @@ impl GenerationRow {
             .and_then(summaries::decode_status);
         let last_seq = count(row, 8)?;
         let newest_seq = row.get::<_, Option<i64>>(18)?;
+        let decided = row.get_ref(20)?.as_blob_or_null()?;
         Ok(Self {
             key: SessionKey {
                 tenant: id(row, 2, TenantId::parse)?,
@@ -92,6 +96,7 @@ impl GenerationRow {
                 },
                 partial: row.get(13)?,
                 compaction: status.map(Arc::new),
+                options: decided.and_then(options::decode).map(Arc::new),
                 state_version: count(row, 14)?,
             },
         })

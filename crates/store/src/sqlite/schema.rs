@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 7] = [V1, V2, V3, V4, V5, V6, V7];
+pub(super) const MIGRATIONS: [&str; 8] = [V1, V2, V3, V4, V5, V6, V7, V8];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -239,6 +239,15 @@ CREATE TABLE turn_changes (
 CREATE INDEX turn_changes_place ON turn_changes (generation);
 ALTER TABLE generations ADD COLUMN newest_seq INTEGER;
 ALTER TABLE intake_heads ADD COLUMN newest_seq INTEGER;
+";
+
+/// What a bot decided about a session, in one life of it: versioned by its first byte, written
+/// rarely, and found by its generation.
+const V8: &str = "
+CREATE TABLE options (
+    generation BLOB PRIMARY KEY,
+    options    BLOB NOT NULL
+) STRICT, WITHOUT ROWID;
 ";
 
 /// `outbox` holds what hooks are owed, written with the end that owes it. The first journals

@@ -19,7 +19,7 @@ use super::prune::{Pruned, has_keys_before, prune};
 use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnPlace, protect};
-use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, windows};
+use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, options, windows};
 
 /// Changes that a pruning puts in their places before it forgets any: what is in the intake
 /// cannot be forgotten.
@@ -277,6 +277,7 @@ impl Decider<'_> {
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
+            ChangeKind::SetOptions(options) => row.head.options = Some(Arc::clone(options)),
             ChangeKind::Touch { last_access, .. } => row.head.last_access = *last_access,
             ChangeKind::Compact {
                 status, summary, ..
@@ -379,6 +380,14 @@ fn write_content(
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
                 .execute(params![generation.to_bytes(), &**state_json])?;
+            Ok(())
+        }
+        ChangeKind::SetOptions(decided) => {
+            transaction
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)",
+                )?
+                .execute(params![generation.to_bytes(), options::encode(decided)])?;
             Ok(())
         }
         ChangeKind::Compact {

@@ -18,6 +18,7 @@ mod faults;
 mod journal;
 mod keys;
 mod kit;
+mod options;
 mod outbox;
 mod prune;
 mod rewind;

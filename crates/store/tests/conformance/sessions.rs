@@ -61,6 +61,7 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
         },
         partial: true,
         compaction: None,
+        options: None,
     };
     assert_eq!((&saved.head, &saved.head), (&expected, chat.session.head()));
     assert_eq!(

@@ -30,6 +30,7 @@ fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView 
         totals: Totals::default(),
         partial: false,
         compaction: status.map(Arc::new),
+        options: None,
     };
     let (last_access, expires_at) = (Timestamp::from_ms(2_000), Timestamp::from_ms(3_000));
     let session = SessionId::parse("chat").expect("an id");

@@ -262,6 +262,8 @@ pub(crate) fn stats(stats: MemoryStats) -> v1::GetMemoryStatsResponse {
         file_bytes: stats.file_bytes,
         words_queued: stats.words_queued,
         reranker: stats.reranker.unwrap_or_default(),
+        documents: stats.documents,
+        document_bytes: stats.document_bytes,
     }
 }
 

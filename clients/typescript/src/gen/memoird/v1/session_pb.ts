@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/session.proto.
  */
 export const file_memoird_v1_session: GenFile = /*@__PURE__*/
-  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEinwMKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJIowBCg5Db21wYWN0aW9uSW5mbxIPCgdicmVha2VyGAEgASgJEhwKFGNvbnNlY3V0aXZlX2ZhaWx1cmVzGAIgASgNEhIKCmxhc3RfZXJyb3IYAyABKAkSDwoHcnVubmluZxgEIAEoCBIRCglzdW1tYXJpZXMYBSABKA0SEwoLdGhyb3VnaF9zZXEYBiABKAQikgEKC1N1bW1hcnlJbmZvEg4KBm51bWJlchgBIAEoDRIRCglmaXJzdF9zZXEYAiABKAQSEwoLdGhyb3VnaF9zZXEYAyABKAQSDQoFdHVybnMYBCABKAQSKwoHbWFkZV9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHbWFkZV9ieRgGIAEoCSJfCgxTZXNzaW9uTm90ZXMSDQoFZmlsZXMYASADKAkSEgoKbGFzdF9lcnJvchgCIAEoCRIRCglkZWNpc2lvbnMYAyADKAkSGQoRcGVuZGluZ19xdWVzdGlvbnMYBCADKAkiiwMKDUFwcGVuZFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIfCgV0dXJucxgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAMgASgJEikKBmZvcm1hdBgEIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIPCgdzdWJqZWN0GAUgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgGIAEoCRIZCgxleHBlY3RlZF9zZXEYByABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAggASgJEiUKBXVzYWdlGAkgASgLMhYubWVtb2lyZC52MS5Nb2RlbFVzYWdlEg8KB3BhcnRpYWwYCiABKAgSGAoQc3RhdGVfcGF0Y2hfanNvbhgLIAEoCRIjChZleHBlY3RlZF9zdGF0ZV92ZXJzaW9uGAwgASgESAGIAQFCDwoNX2V4cGVjdGVkX3NlcUIZChdfZXhwZWN0ZWRfc3RhdGVfdmVyc2lvbiKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSJTChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEhUKDWluY2x1ZGVfc3RhdGUYAyABKAgiWgoUTGlzdFNlc3Npb25zUmVzcG9uc2USKQoIc2Vzc2lvbnMYASADKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAQoRUGF0Y2hTdGF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIYChBtZXJnZV9wYXRjaF9qc29uGAIgASgJEh0KEGV4cGVjdGVkX3ZlcnNpb24YAyABKARIAIgBARIOCgZjcmVhdGUYBCABKAgSDwoHcmVwbGFjZRgFIAEoCEITChFfZXhwZWN0ZWRfdmVyc2lvbiI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIuUBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCBIZChFyZW1vdmVkX2ZvcmdvdHRlbhgIIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMyxQkKDlNlc3Npb25TZXJ2aWNlEj8KBkFwcGVuZBIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBoaLm1lbW9pcmQudjEuQXBwZW5kUmVzcG9uc2USSwoKR2V0Q29udGV4dBIdLm1lbW9pcmQudjEuR2V0Q29udGV4dFJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldENvbnRleHRSZXNwb25zZRJLCgpHZXRIaXN0b3J5Eh0ubWVtb2lyZC52MS5HZXRIaXN0b3J5UmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlc3BvbnNlEksKCkdldFNlc3Npb24SHS5tZW1vaXJkLnYxLkdldFNlc3Npb25SZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVzcG9uc2USUQoMTGlzdFNlc3Npb25zEh8ubWVtb2lyZC52MS5MaXN0U2Vzc2lvbnNSZXF1ZXN0GiAubWVtb2lyZC52MS5MaXN0U2Vzc2lvbnNSZXNwb25zZRJLCgpQYXRjaFN0YXRlEh0ubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVxdWVzdBoeLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlc3BvbnNlElQKDVJld2luZFNlc3Npb24SIC5tZW1vaXJkLnYxLlJld2luZFNlc3Npb25SZXF1ZXN0GiEubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVzcG9uc2USVwoOQ29tcGFjdFNlc3Npb24SIS5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXNwb25zZRJXCg5VbmRvQ29tcGFjdGlvbhIhLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXF1ZXN0GiIubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlc3BvbnNlElEKDFJlc2V0U2Vzc2lvbhIfLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVzcG9uc2USSwoKRW5kU2Vzc2lvbhIdLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU3ViamVjdBIfLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVzcG9uc2USSwoKR2V0RXJhc3VyZRIdLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXNwb25zZRJQCgtXYXRjaEV2ZW50cxIeLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0Gh8ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
+  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEigwQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKMAQoOQ29tcGFjdGlvbkluZm8SDwoHYnJlYWtlchgBIAEoCRIcChRjb25zZWN1dGl2ZV9mYWlsdXJlcxgCIAEoDRISCgpsYXN0X2Vycm9yGAMgASgJEg8KB3J1bm5pbmcYBCABKAgSEQoJc3VtbWFyaWVzGAUgASgNEhMKC3Rocm91Z2hfc2VxGAYgASgEIpIBCgtTdW1tYXJ5SW5mbxIOCgZudW1iZXIYASABKA0SEQoJZmlyc3Rfc2VxGAIgASgEEhMKC3Rocm91Z2hfc2VxGAMgASgEEg0KBXR1cm5zGAQgASgEEisKB21hZGVfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB21hZGVfYnkYBiABKAkiXwoMU2Vzc2lvbk5vdGVzEg0KBWZpbGVzGAEgAygJEhIKCmxhc3RfZXJyb3IYAiABKAkSEQoJZGVjaXNpb25zGAMgAygJEhkKEXBlbmRpbmdfcXVlc3Rpb25zGAQgAygJIvEDCg1BcHBlbmRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSHwoFdHVybnMYAiADKAsyEC5tZW1vaXJkLnYxLlR1cm4SFQoNbWVzc2FnZXNfanNvbhgDIAEoCRIpCgZmb3JtYXQYBCABKA4yGS5tZW1vaXJkLnYxLk1lc3NhZ2VGb3JtYXQSDwoHc3ViamVjdBgFIAEoCRIXCg9pZGVtcG90ZW5jeV9rZXkYBiABKAkSGQoMZXhwZWN0ZWRfc2VxGAcgASgESACIAQESGwoTZXhwZWN0ZWRfZ2VuZXJhdGlvbhgIIAEoCRIlCgV1c2FnZRgJIAEoCzIWLm1lbW9pcmQudjEuTW9kZWxVc2FnZRIPCgdwYXJ0aWFsGAogASgIEhgKEHN0YXRlX3BhdGNoX2pzb24YCyABKAkSIwoWZXhwZWN0ZWRfc3RhdGVfdmVyc2lvbhgMIAEoBEgBiAEBEjUKBmxhYmVscxgNIAMoCzIlLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdC5MYWJlbHNFbnRyeRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg8KDV9leHBlY3RlZF9zZXFCGQoXX2V4cGVjdGVkX3N0YXRlX3ZlcnNpb24iiQEKDkFwcGVuZFJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhEKCWZpcnN0X3NlcRgCIAEoBBIQCghsYXN0X3NlcRgDIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAQgASgEEhEKCWR1cGxpY2F0ZRgFIAEoCCL+AgoRR2V0Q29udGV4dFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIpCgZhcHBlbmQYAiABKAsyGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QSDQoFbW9kZWwYAyABKAkSIgoGYnVkZ2V0GAQgASgLMhIubWVtb2lyZC52MS5CdWRnZXQSFwoPb3ZlcmhlYWRfdG9rZW5zGAUgASgEEg4KBnN5c3RlbRgGIAEoCRISCgp0b29sc19qc29uGAcgASgJEigKBnBvbGljeRgIIAEoCzIYLm1lbW9pcmQudjEuV2luZG93UG9saWN5EikKBmZvcm1hdBgJIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIPCgdhdHRlbXB0GAogASgNEisKCG1lbW9yaWVzGAsgASgLMhkubWVtb2lyZC52MS5SZWNhbGxSZXF1ZXN0EhkKEXNldF9jYWNoZV9jb250cm9sGAwgASgIEgwKBHBlZWsYDSABKAgi8QEKEkdldENvbnRleHRSZXNwb25zZRIfCgV0dXJucxgBIAMoCzIQLm1lbW9pcmQudjEuVHVybhIOCgZzeXN0ZW0YAiABKAkSFQoNbWVzc2FnZXNfanNvbhgDIAEoCRInCghtZW1vcmllcxgEIAMoCzIVLm1lbW9pcmQudjEuUmVjYWxsSGl0EigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEikKBnJlcG9ydBgGIAEoCzIZLm1lbW9pcmQudjEuQ29udGV4dFJlcG9ydBIVCg1tZW1vcmllc190ZXh0GAcgASgJIo8ECg1Db250ZXh0UmVwb3J0EhQKDGlucHV0X2J1ZGdldBgBIAEoBBIUCgx0b2tlbnNfdG90YWwYAiABKAQSMgoPdG9rZW5zX2J5X2Jsb2NrGAMgASgLMhkubWVtb2lyZC52MS5Ub2tlbnNCeUJsb2NrEhYKDnR1cm5zX2luY2x1ZGVkGAQgASgNEhUKDXR1cm5zX29taXR0ZWQYBSABKA0SFwoPcmVzdWx0c190cmltbWVkGAYgASgNEhwKFHN0YWJsZV9wcmVmaXhfdG9rZW5zGAcgASgEEhkKEWNhY2hlX2JyZWFrcG9pbnRzGAggAygNEhMKC3R1cm5fdG9rZW5zGAkgAygEEhQKDHRva2VuX2ZhY3RvchgKIAEoARIUCgx0b2tlbl9tYXJnaW4YCyABKAESDgoGcG9saWN5GAwgASgJEhAKCGRlZ3JhZGVkGA0gASgIEg0KBW5vdGVzGA4gAygJEiIKBmJ1ZGdldBgPIAEoCzISLm1lbW9pcmQudjEuQnVkZ2V0EicKCW9taXNzaW9ucxgQIAMoCzIULm1lbW9pcmQudjEuT21pc3Npb24SDQoFbW9kZWwYESABKAkSKAoHc3VtbWFyeRgSIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SJQoIbmV4dF9jdXQYEyABKAsyEy5tZW1vaXJkLnYxLk5leHRDdXQilgEKB05leHRDdXQSEQoJYXRfdG9rZW5zGAEgASgEEhUKCGluX3R1cm5zGAIgASgESACIAQESFAoMdG9rZW5zX2FmdGVyGAMgASgEEhUKDXN1bW1hcnlfcmVhZHkYBCABKAgSJwoJb21pc3Npb25zGAUgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbkILCglfaW5fdHVybnMiWwoIT21pc3Npb24SEQoJZmlyc3Rfc2VxGAEgASgEEhAKCGxhc3Rfc2VxGAIgASgEEioKBnJlYXNvbhgDIAEoDjIaLm1lbW9pcmQudjEuT21pc3Npb25SZWFzb24iYAoNVG9rZW5zQnlCbG9jaxIOCgZzeXN0ZW0YASABKAQSDwoHc3VtbWFyeRgCIAEoBBIQCghtZW1vcmllcxgDIAEoBBIOCgZhbmNob3IYBCABKAQSDAoEdGFpbBgFIAEoBCLTAQoRR2V0SGlzdG9yeVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEicKBXNjb3BlGAMgASgOMhgubWVtb2lyZC52MS5IaXN0b3J5U2NvcGUSEQoJYWZ0ZXJfc2VxGAQgASgEEg0KBWxpbWl0GAUgASgNEgwKBGxhc3QYBiABKA0SEgoKYmVmb3JlX3NlcRgHIAEoBBIpCgZmb3JtYXQYCCABKA4yGS5tZW1vaXJkLnYxLk1lc3NhZ2VGb3JtYXQiuwEKEkdldEhpc3RvcnlSZXNwb25zZRIfCgV0dXJucxgBIAMoCzIQLm1lbW9pcmQudjEuVHVybhIWCg5uZXh0X2FmdGVyX3NlcRgCIAEoBBIVCg1tZXNzYWdlc19qc29uGAMgASgJEg4KBnN5c3RlbRgEIAEoCRIoCgdzZXNzaW9uGAUgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIbChNwcmV2aW91c19iZWZvcmVfc2VxGAYgASgEIj4KEUdldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFQoNaW5jbHVkZV9zdGF0ZRgCIAEoCCK7AQoSR2V0U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEigKB3N1bW1hcnkYAiABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhQKDHN1bW1hcnlfdGV4dBgDIAEoCRInCgVub3RlcxgEIAEoCzIYLm1lbW9pcmQudjEuU2Vzc2lvbk5vdGVzEhIKCnN0YXRlX2pzb24YBSABKAki8wIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSFQoNaW5jbHVkZV9zdGF0ZRgDIAEoCBIRCglpZF9wcmVmaXgYBCABKAkSDwoHc3ViamVjdBgFIAEoCRI7CgZsYWJlbHMYBiADKAsyKy5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QuTGFiZWxzRW50cnkSMQoNdXBkYXRlZF9hZnRlchgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoOdXBkYXRlZF9iZWZvcmUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKBW9yZGVyGAkgASgOMhgubWVtb2lyZC52MS5TZXNzaW9uT3JkZXIaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIpCghzZXNzaW9ucxgBIAMoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoACChFQYXRjaFN0YXRlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhgKEG1lcmdlX3BhdGNoX2pzb24YAiABKAkSHQoQZXhwZWN0ZWRfdmVyc2lvbhgDIAEoBEgAiAEBEg4KBmNyZWF0ZRgEIAEoCBIPCgdyZXBsYWNlGAUgASgIEjkKBmxhYmVscxgGIAMoCzIpLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUITChFfZXhwZWN0ZWRfdmVyc2lvbiI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIuUBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCBIZChFyZW1vdmVkX2ZvcmdvdHRlbhgIIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMqdwoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIYChRTRVNTSU9OX09SREVSX05FV0VTVBABEhgKFFNFU1NJT05fT1JERVJfT0xERVNUEAISFAoQU0VTU0lPTl9PUkRFUl9JRBADMsUJCg5TZXNzaW9uU2VydmljZRI/CgZBcHBlbmQSGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QaGi5tZW1vaXJkLnYxLkFwcGVuZFJlc3BvbnNlEksKCkdldENvbnRleHQSHS5tZW1vaXJkLnYxLkdldENvbnRleHRSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVzcG9uc2USSwoKR2V0SGlzdG9yeRIdLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXNwb25zZRJLCgpHZXRTZXNzaW9uEh0ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USSwoKUGF0Y2hTdGF0ZRIdLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QaHi5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXNwb25zZRJUCg1SZXdpbmRTZXNzaW9uEiAubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVxdWVzdBohLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlc3BvbnNlElcKDkNvbXBhY3RTZXNzaW9uEiEubWVtb2lyZC52MS5Db21wYWN0U2Vzc2lvblJlcXVlc3QaIi5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVzcG9uc2USVwoOVW5kb0NvbXBhY3Rpb24SIS5tZW1vaXJkLnYxLlVuZG9Db21wYWN0aW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXNwb25zZRJRCgxSZXNldFNlc3Npb24SHy5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlc3BvbnNlEksKCkVuZFNlc3Npb24SHS5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXF1ZXN0Gh4ubWVtb2lyZC52MS5FbmRTZXNzaW9uUmVzcG9uc2USUQoMRXJhc2VTZXNzaW9uEh8ubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVN1YmplY3QSHy5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlc3BvbnNlEksKCkdldEVyYXN1cmUSHS5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRFcmFzdXJlUmVzcG9uc2USUAoLV2F0Y2hFdmVudHMSHi5tZW1vaXJkLnYxLldhdGNoRXZlbnRzUmVxdWVzdBofLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXNwb25zZTABYgZwcm90bzM", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
 
 /**
  * What is known of a live session.
@@ -124,6 +124,13 @@ export type SessionInfo = Message<"memoird.v1.SessionInfo"> & {
    * @generated from field: string state_json = 14;
    */
   stateJson: string;
+
+  /**
+   * Names and values that the bot gave it, to find it by.
+   *
+   * @generated from field: map<string, string> labels = 15;
+   */
+  labels: { [key: string]: string };
 };
 
 /**
@@ -311,7 +318,9 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
 
   /**
    * The same as the provider's own array of messages or items, in `format`.
-   * At most 128 levels deep.
+   * At most 128 levels deep. A message or item may have two fields beside the provider's own,
+   * `memoird_client_id` (a string) and `memoird_client_json` (any JSON): they become the
+   * `client_id` and `client_json` of its turn, and are in no `messages_json` that is given.
    *
    * @generated from field: string messages_json = 3;
    */
@@ -382,6 +391,15 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
    * @generated from field: optional uint64 expected_state_version = 12;
    */
   expectedStateVersion?: bigint | undefined;
+
+  /**
+   * Labels that the session gets, made with the turns or not at all; an empty value takes a label
+   * away, and labels that are not named stay. At most 16 of a session, with names of 1 to 64 bytes
+   * and values of up to 256. They stay when the session is reset, and end with it.
+   *
+   * @generated from field: map<string, string> labels = 13;
+   */
+  labels: { [key: string]: string };
 };
 
 /**
@@ -1136,6 +1154,48 @@ export type ListSessionsRequest = Message<"memoird.v1.ListSessionsRequest"> & {
    * @generated from field: bool include_state = 3;
    */
   includeState: boolean;
+
+  /**
+   * Only sessions whose ids begin so; empty: any.
+   *
+   * @generated from field: string id_prefix = 4;
+   */
+  idPrefix: string;
+
+  /**
+   * Only sessions of this subject; empty: of any.
+   *
+   * @generated from field: string subject = 5;
+   */
+  subject: string;
+
+  /**
+   * Only sessions that have all of these labels.
+   *
+   * @generated from field: map<string, string> labels = 6;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * Only sessions that were touched after this time, and before that one, as `last_access` says.
+   *
+   * @generated from field: google.protobuf.Timestamp updated_after = 7;
+   */
+  updatedAfter?: Timestamp | undefined;
+
+  /**
+   * See `updated_after`.
+   *
+   * @generated from field: google.protobuf.Timestamp updated_before = 8;
+   */
+  updatedBefore?: Timestamp | undefined;
+
+  /**
+   * In which order.
+   *
+   * @generated from field: memoird.v1.SessionOrder order = 9;
+   */
+  order: SessionOrder;
 };
 
 /**
@@ -1146,20 +1206,21 @@ export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__P
   messageDesc(file_memoird_v1_session, 16);
 
 /**
- * A page of live sessions, most recently used first.
+ * A page of live sessions.
  *
  * @generated from message memoird.v1.ListSessionsResponse
  */
 export type ListSessionsResponse = Message<"memoird.v1.ListSessionsResponse"> & {
   /**
-   * The sessions.
+   * The sessions. Fewer than were asked for, or none, do not mean that it is the last page: one
+   * call looks at some thousand sessions and no more.
    *
    * @generated from field: repeated memoird.v1.SessionInfo sessions = 1;
    */
   sessions: SessionInfo[];
 
   /**
-   * Empty on the last page.
+   * Empty on the last page. Of the same question only.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -1188,7 +1249,8 @@ export type PatchStateRequest = Message<"memoird.v1.PatchStateRequest"> & {
 
   /**
    * An RFC 7396 merge patch. The state starts as `{}`, and is an object of at
-   * most `limits.state_bytes` (64 KiB) and 128 levels.
+   * most `limits.state_bytes` (64 KiB) and 128 levels. May be empty where `labels` are given:
+   * then the state and its version stay.
    *
    * @generated from field: string merge_patch_json = 2;
    */
@@ -1214,6 +1276,13 @@ export type PatchStateRequest = Message<"memoird.v1.PatchStateRequest"> & {
    * @generated from field: bool replace = 5;
    */
   replace: boolean;
+
+  /**
+   * Labels that the session gets, as in an append.
+   *
+   * @generated from field: map<string, string> labels = 6;
+   */
+  labels: { [key: string]: string };
 };
 
 /**
@@ -1712,8 +1781,9 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`.
-   * Backups that were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
+   * where the tenant has documents, of which memoird does not know whose they are. Backups that
+   * were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1778,8 +1848,9 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`.
-   * Backups that were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
+   * where the tenant has documents, of which memoird does not know whose they are. Backups that
+   * were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1844,8 +1915,9 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`.
-   * Backups that were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
+   * where the tenant has documents, of which memoird does not know whose they are. Backups that
+   * were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -2041,9 +2113,10 @@ export type Event = Message<"memoird.v1.Event"> & {
 
   /**
    * More, as a JSON object. Of `appended`: `first_seq`, `last_seq`,
-   * `dropped_turns`. Of `rewound`: `after_seq`, `through_seq` (the highest seq that was given until
-   * then). Of hooks: `hook`, `delivery`, `tries`, and where it failed `gave_up` and, for keys with
-   * the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
+   * `dropped_turns`, and `client_ids`: those of the turns that have one, in order and up to 1 KiB
+   * of them, left out where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest
+   * seq that was given until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed
+   * `gave_up` and, for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
    * `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
    * `first_seq`, `through_seq`, `tokens_before`, `tokens_after`, `identifiers`,
    * `identifiers_found`, `probe_score`. Of `compaction_failed`: `trigger`,
@@ -2179,6 +2252,47 @@ export const HistoryScopeSchema: GenEnum<HistoryScope> = /*@__PURE__*/
   enumDesc(file_memoird_v1_session, 1);
 
 /**
+ * The order of a list of sessions.
+ *
+ * @generated from enum memoird.v1.SessionOrder
+ */
+export enum SessionOrder {
+  /**
+   * The same as SESSION_ORDER_NEWEST.
+   *
+   * @generated from enum value: SESSION_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Most recently touched first.
+   *
+   * @generated from enum value: SESSION_ORDER_NEWEST = 1;
+   */
+  NEWEST = 1,
+
+  /**
+   * Longest untouched first.
+   *
+   * @generated from enum value: SESSION_ORDER_OLDEST = 2;
+   */
+  OLDEST = 2,
+
+  /**
+   * By id, in the order of its bytes.
+   *
+   * @generated from enum value: SESSION_ORDER_ID = 3;
+   */
+  ID = 3,
+}
+
+/**
+ * Describes the enum memoird.v1.SessionOrder.
+ */
+export const SessionOrderSchema: GenEnum<SessionOrder> = /*@__PURE__*/
+  enumDesc(file_memoird_v1_session, 2);
+
+/**
  * Sessions of the tenant that the call's key belongs to
  * (`authorization: Bearer <key>`). Every error carries a
  * `google.rpc.ErrorInfo` of domain `memoird` with a stable reason.
@@ -2230,7 +2344,8 @@ export const SessionService: GenService<{
     output: typeof GetSessionResponseSchema;
   },
   /**
-   * Lists the tenant's live sessions, most recently used first. Touches none.
+   * Lists the tenant's live sessions, most recently used first unless asked otherwise. Touches
+   * none.
    *
    * @generated from rpc memoird.v1.SessionService.ListSessions
    */
