@@ -595,6 +595,8 @@ class SyncCalls:
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -615,6 +617,8 @@ class SyncCalls:
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return self._call(APPEND, request, timeout)
 
@@ -735,6 +739,8 @@ class SyncCalls:
         create: bool = False,
         replace: bool = False,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -747,6 +753,8 @@ class SyncCalls:
             create=create,
             replace=replace,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -1230,6 +1238,8 @@ class AsyncCalls:
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -1250,6 +1260,8 @@ class AsyncCalls:
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return await self._call(APPEND, request, timeout)
 
@@ -1370,6 +1382,8 @@ class AsyncCalls:
         create: bool = False,
         replace: bool = False,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1382,6 +1396,8 @@ class AsyncCalls:
             create=create,
             replace=replace,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return await self._call(PATCH_STATE, request, timeout)
 
