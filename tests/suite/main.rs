@@ -31,6 +31,7 @@ mod manual;
 mod memories;
 mod notify;
 mod old_data;
+mod options;
 mod rates;
 mod reload;
 mod reload_keys;

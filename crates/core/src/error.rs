@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use crate::budget::Budget;
 use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX};
+use crate::options::CLASS_NAME_BYTES_MAX;
 
 /// A command that the rules refuse. Nothing of it was done.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -174,6 +175,35 @@ pub enum CoreError {
         actual: usize,
         /// How many it may have.
         limit: usize,
+    },
+    /// The name of a class of TTLs has other characters, or too many.
+    #[error("ttl_class {text:?} takes 1 to {CLASS_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
+    TtlClassInvalid {
+        /// The name that was given, at most 80 characters of it.
+        text: String,
+    },
+    /// The tenant's configuration has no such class of TTLs.
+    #[error(
+        "ttl_class {class:?} is not one of the tenant's ttl_classes, which are: {}",
+        known.join(", ")
+    )]
+    TtlClassUnknown {
+        /// The name that was given.
+        class: String,
+        /// The names that the configuration has, and `default`.
+        known: Vec<String>,
+    },
+    /// A session that keeps all of its history has no room for more.
+    #[error(
+        "the session keeps all of its history (keep_all), and {actual} bytes of turns would be more \
+         than its {limit} (max_history_bytes); raise the limit, reset or rewind the session, or set \
+         keep_all to false"
+    )]
+    HistoryFull {
+        /// Bytes that it would have.
+        actual: u64,
+        /// Bytes that it may have.
+        limit: u64,
     },
     /// A rewind would take a part of a tool unit away.
     #[error(

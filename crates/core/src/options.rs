@@ -14,11 +14,21 @@ pub const LABEL_NAME_BYTES_MAX: usize = 64;
 /// See [`LABELS_MAX`].
 pub const LABEL_VALUE_BYTES_MAX: usize = 256;
 
+/// Of sessions that live as long as all of their tenant.
+pub const DEFAULT_CLASS: &str = "default";
+/// The longest name of a class of TTLs, in bytes.
+pub const CLASS_NAME_BYTES_MAX: usize = 64;
+
 /// What was decided about a session; nothing, unless its bot says something.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SessionOptions {
     /// Names and values to find it by.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// How long it lives untouched: a class of its tenant's configuration. `None`, and where the
+    /// configuration has no such class any more: as long as all.
+    pub ttl_class: Option<Arc<str>>,
+    /// First in, first out drops nothing of its history, which is bounded by bytes only.
+    pub keep_all: bool,
 }
 
 /// A change of them. What it does not name stays.
@@ -26,23 +36,38 @@ pub struct SessionOptions {
 pub struct OptionsPatch {
     /// Labels that it gets; an empty value takes the label away.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// How long it lives untouched; [`DEFAULT_CLASS`]: as long as all.
+    pub ttl_class: Option<Arc<str>>,
+    /// Whether it keeps all of its history.
+    pub keep_all: Option<bool>,
 }
 
 impl OptionsPatch {
     /// True when it names nothing.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        *self == Self::default()
     }
 
     /// Checks what can be checked without the session.
     ///
     /// # Errors
-    /// [`CoreError::LabelInvalid`].
+    /// [`CoreError::LabelInvalid`], [`CoreError::TtlClassInvalid`].
     pub fn check(&self) -> Result<(), CoreError> {
-        self.labels
-            .iter()
-            .try_for_each(|(name, value)| check_label(name, value))
+        let mut labels = self.labels.iter();
+        labels.try_for_each(|(name, value)| check_label(name, value))?;
+        match &self.ttl_class {
+            Some(class) if !is_class_name(class) => Err(CoreError::TtlClassInvalid {
+                text: class.chars().take(80).collect(),
+            }),
+            _ => Ok(()),
+        }
     }
+}
+
+/// True for what may name a class of TTLs.
+pub fn is_class_name(text: &str) -> bool {
+    let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+    (1..=CLASS_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
 }
 
 /// Checks a label; its value may be empty.
@@ -87,6 +112,11 @@ impl SessionOptions {
                 limit: limits.labels,
             });
         }
+        if let Some(class) = &patch.ttl_class {
+            let class = Some(Arc::clone(class));
+            patched.ttl_class = class.filter(|class| **class != *DEFAULT_CLASS);
+        }
+        patched.keep_all = patch.keep_all.unwrap_or(self.keep_all);
         Ok((patched != *self).then_some(patched))
     }
 
@@ -118,7 +148,10 @@ mod tests {
 
     #[test]
     fn labels_are_added_replaced_and_taken_away() {
-        let patch = |all| OptionsPatch { labels: all };
+        let patch = |labels| OptionsPatch {
+            labels,
+            ..OptionsPatch::default()
+        };
         let none = SessionOptions::default();
         let one = patched(&none, &patch(labels([("app", "shop"), ("lang", "de")]))).unwrap();
         let same = patch(labels([("lang", "de"), ("gone", "")]));
@@ -132,6 +165,7 @@ mod tests {
         let many = (0..=LABELS_MAX).map(|number| (number.to_string().into(), "x".into()));
         let patch = OptionsPatch {
             labels: many.collect(),
+            ..OptionsPatch::default()
         };
         let refused = SessionOptions::default().patched(&patch, &Limits::default());
         let expected = CoreError::LabelsTooMany {
@@ -146,6 +180,47 @@ mod tests {
         ] {
             let refused = check_label(&name, &value);
             assert!(matches!(refused, Err(CoreError::LabelInvalid { .. })));
+        }
+    }
+
+    #[test]
+    fn what_is_not_named_stays() {
+        let patch = OptionsPatch {
+            ttl_class: Some("week".into()),
+            keep_all: Some(true),
+            ..OptionsPatch::default()
+        };
+        let week = patched(&SessionOptions::default(), &patch).unwrap();
+        assert_eq!(
+            (week.ttl_class.as_deref(), week.keep_all),
+            (Some("week"), true)
+        );
+        assert_eq!(patched(&week, &patch), None);
+        let label = OptionsPatch {
+            labels: labels([("a", "b")]),
+            ..OptionsPatch::default()
+        };
+        let labelled = patched(&week, &label).unwrap();
+        assert_eq!(
+            (labelled.ttl_class.as_deref(), labelled.keep_all),
+            (Some("week"), true)
+        );
+        let default = OptionsPatch {
+            ttl_class: Some(DEFAULT_CLASS.into()),
+            keep_all: Some(false),
+            ..OptionsPatch::default()
+        };
+        assert_eq!(patched(&week, &default), Some(SessionOptions::default()));
+        for bad in ["", "A", "a b", &"x".repeat(CLASS_NAME_BYTES_MAX + 1)] {
+            let patch = OptionsPatch {
+                ttl_class: Some(bad.into()),
+                ..OptionsPatch::default()
+            };
+            let refused = patch.check();
+            assert!(
+                matches!(refused, Err(CoreError::TtlClassInvalid { .. })),
+                "{bad}"
+            );
         }
     }
 }

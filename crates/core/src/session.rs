@@ -5,6 +5,7 @@ mod rewind;
 mod summary;
 mod windows;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::change::{Appended, Change, ChangeKind, EndReason, LiveSet, Totals};
@@ -248,6 +249,11 @@ impl Session {
         self.keys.take().map(|keys| *keys)
     }
 
+    /// Its tenant's limits, as they apply to it.
+    pub fn limits<'a>(&self, limits: &'a Limits) -> Cow<'a, Limits> {
+        limits.of_session(self.head.options.as_deref())
+    }
+
     /// Adds turns, all of them or none.
     ///
     /// # Errors
@@ -300,6 +306,9 @@ impl Session {
         let state = state.map(|patch| self.state().patched(patch, limits));
         let state = state.transpose()?;
         let options = self.patched_options(&command.options, limits)?;
+        let decided = options.as_ref().or(self.head.options.as_ref());
+        let own = limits.of_session(decided.map(|decided| &**decided));
+        let (tenants, limits) = (limits, &*own);
 
         let first_seq = self.head.last_seq + 1;
         let mut turns = Vec::with_capacity(command.turns.len());
@@ -310,6 +319,18 @@ impl Session {
             let mut record = TurnRecord::new(turn, seq, content);
             record.note_mark(self.mark);
             arrivals.push((record, &turn.links.results[..]));
+        }
+        if limits.max_history_bytes > tenants.max_history_bytes {
+            let added = arrivals
+                .iter()
+                .map(|(record, _)| record.content.len() as u64);
+            let (actual, limit) = (
+                self.history.totals().bytes + added.sum::<u64>(),
+                tenants.max_history_bytes as u64,
+            );
+            if actual > limit {
+                return Err(CoreError::HistoryFull { actual, limit });
+            }
         }
         let dropped_turns = self.history.append(arrivals, limits)?;
 
@@ -425,7 +446,7 @@ impl Session {
 
     /// Drops what lowered limits no longer keep. Gives the number of turns that left.
     pub fn trim(&mut self, limits: &Limits) -> u64 {
-        let dropped = self.history.trim(limits);
+        let dropped = self.history.trim(&self.limits(limits));
         if let Some(windows) = self.windows.as_mut().filter(|_| dropped > 0) {
             windows.forget_sent();
         }

@@ -69,7 +69,9 @@ pub use stats::{
     CompactionResult, CompactionSnapshot, HookStats, Stats, StatsSnapshot, TenantSnapshot,
     TenantStats, WindowSnapshot,
 };
-pub use tenants::{Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants};
+pub use tenants::{
+    ClassTtl, Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants, TtlClasses,
+};
 pub use token_counter::{CountFuture, CountRequest, TokenCounter};
 pub use transcripts::Transcripts;
 pub use watch::{Events, WatchItem, WatchScope, Watcher};

@@ -794,6 +794,8 @@ class SyncCalls:
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -814,6 +816,8 @@ class SyncCalls:
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return self._call(APPEND, request, timeout)
 
@@ -934,6 +938,8 @@ class SyncCalls:
         create: bool = False,
         replace: bool = False,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -946,6 +952,8 @@ class SyncCalls:
             create=create,
             replace=replace,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -1575,6 +1583,8 @@ class AsyncCalls:
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -1595,6 +1605,8 @@ class AsyncCalls:
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return await self._call(APPEND, request, timeout)
 
@@ -1715,6 +1727,8 @@ class AsyncCalls:
         create: bool = False,
         replace: bool = False,
         labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1727,6 +1741,8 @@ class AsyncCalls:
             create=create,
             replace=replace,
             labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return await self._call(PATCH_STATE, request, timeout)
 

@@ -1367,6 +1367,8 @@ def read_session_info(m):
         compaction=read_compaction_info(m.compaction) if m.HasField('compaction') else None,
         state_json=m.state_json,
         labels=dict(m.labels),
+        ttl_class=m.ttl_class,
+        keep_all=m.keep_all,
     )
 
 
@@ -1387,6 +1389,8 @@ def write_session_info(it):
         compaction=None if it.compaction is None else write_compaction_info(it.compaction),
         state_json=write_json(it.state_json),
         labels=it.labels,
+        ttl_class=it.ttl_class,
+        keep_all=it.keep_all,
     )
 
 
@@ -1467,6 +1471,8 @@ def read_append_request(m):
         state_patch_json=m.state_patch_json,
         expected_state_version=m.expected_state_version if m.HasField('expected_state_version') else None,
         labels=dict(m.labels),
+        ttl_class=m.ttl_class,
+        keep_all=m.keep_all if m.HasField('keep_all') else None,
     )
 
 
@@ -1485,6 +1491,8 @@ def write_append_request(it):
         state_patch_json=write_json(it.state_patch_json),
         expected_state_version=it.expected_state_version,
         labels=it.labels,
+        ttl_class=it.ttl_class,
+        keep_all=it.keep_all,
     )
 
 
@@ -1804,6 +1812,8 @@ def read_patch_state_request(m):
         create=m.create,
         replace=m.replace,
         labels=dict(m.labels),
+        ttl_class=m.ttl_class,
+        keep_all=m.keep_all if m.HasField('keep_all') else None,
     )
 
 
@@ -1815,6 +1825,8 @@ def write_patch_state_request(it):
         create=it.create,
         replace=it.replace,
         labels=it.labels,
+        ttl_class=it.ttl_class,
+        keep_all=it.keep_all,
     )
 
 

@@ -1520,7 +1520,7 @@ class SessionInfo:
     last_access: datetime | None = None
     """When it was last touched."""
     expires_at: datetime | None = None
-    """When it expires if nothing touches it."""
+    """When it expires if nothing touches it. Unset where it never does."""
     has_summary: bool = False
     """True when a summary stands for the oldest exchanges."""
     state_version: int = 0
@@ -1531,6 +1531,10 @@ class SessionInfo:
     """The session's free-form JSON, where ListSessions was asked for it."""
     labels: dict[str, str] = field(default_factory=dict)
     """Names and values that the bot gave it, to find it by."""
+    ttl_class: str = ""
+    """The class of its TTL, where the bot chose one."""
+    keep_all: bool = False
+    """True where it keeps all of its history."""
 
     @property
     def state(self) -> Any:
@@ -1632,6 +1636,16 @@ class AppendRequest:
     """Labels that the session gets, made with the turns or not at all; an empty value takes a
     label away, and labels that are not named stay. At most 16 of a session, with names of 1 to
     64 bytes and values of up to 256. They stay when the session is reset, and end with it.
+    """
+    ttl_class: str = ""
+    """How long the session lives untouched from now on: a name of `ttl_classes` in the tenant's
+    configuration (else TTL_CLASS_UNKNOWN), or `default`, which is `session_ttl`. Empty: as it
+    was. At a cap of sessions one that never expires may still be evicted.
+    """
+    keep_all: bool | None = None
+    """True: first in, first out drops nothing of the session's history; windows are cut as ever.
+    An append that would bring it above `max_history_bytes` is refused (HISTORY_FULL). False:
+    first in, first out goes on with the next append. Absent: as it was.
     """
 
     @property
@@ -1967,8 +1981,8 @@ class PatchStateRequest:
     """The bot's own chat id."""
     merge_patch_json: Json = ""
     """An RFC 7396 merge patch. The state starts as `{}`, and is an object of at most
-    `limits.state_bytes` (64 KiB) and 128 levels. May be empty where `labels` are given: then
-    the state and its version stay.
+    `limits.state_bytes` (64 KiB) and 128 levels. May be empty where one of `labels`,
+    `ttl_class` and `keep_all` is given: then the state and its version stay.
     """
     expected_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
@@ -1978,6 +1992,10 @@ class PatchStateRequest:
     """True: `merge_patch_json` is the whole new state, and its nulls are kept."""
     labels: dict[str, str] = field(default_factory=dict)
     """Labels that the session gets, as in an append."""
+    ttl_class: str = ""
+    """How long the session lives untouched, as in an append."""
+    keep_all: bool | None = None
+    """Whether it keeps all of its history, as in an append."""
 
     @property
     def merge_patch(self) -> Any:

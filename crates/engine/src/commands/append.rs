@@ -69,6 +69,8 @@ impl Commands {
         command: &AppendCommand,
     ) -> Result<Decision<AppendOutcome>, EngineError> {
         let (key, limits, now) = (update.key, &update.policy.limits, update.now);
+        let head = update.session.head();
+        update.policy.check_class(&command.options, head)?;
         let appended = update
             .session
             .append(key, command, limits, now, encoding::seal)

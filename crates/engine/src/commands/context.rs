@@ -303,7 +303,8 @@ impl Commands {
                 let weigh = |turn: &Turn| scale.turn(turn);
                 let last_charge = update.session.last_charge(&plan.model.profile.name);
                 let mark = update.session.mark();
-                let ask = plan.ask(&update.policy.limits, last_charge, mark, &weigh);
+                let limits = update.session.limits(&update.policy.limits);
+                let ask = plan.ask(&limits, last_charge, mark, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
                     Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
@@ -448,7 +449,7 @@ impl Plan {
             let counted = window.counted.saturating_add_signed(-ask.learnt);
             windows.note_sent(&self.model.profile.name, self.policy, counted);
         }
-        let grain_ms = (update.policy.ttl_ms / 64).clamp(1, GRAIN_MS_MAX);
+        let grain_ms = (update.tenant.ttl_ms(update.session.head()) / 64).clamp(1, GRAIN_MS_MAX);
         let change = update
             .session
             .look(update.now, grain_ms, update.may_note_use);

@@ -59,6 +59,8 @@ impl Commands {
         }
         let patched = self.shared.sessions.update(&session, options, |update| {
             let (limits, now) = (&update.policy.limits, update.now);
+            let head = update.session.head();
+            update.policy.check_class(&command.options, head)?;
             let decided = update.session.patched_options(&command.options, limits)?;
             let (state, change) = match &command.state {
                 Some(patch) => update.session.patch_state(patch, limits, now)?,

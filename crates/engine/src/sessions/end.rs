@@ -135,7 +135,7 @@ impl Sessions {
             EndCondition::UnusedSince(moment) => head.last_access <= moment,
             EndCondition::ExpiredSince(moment) => {
                 head.last_access <= moment
-                    && head.is_expired(self.now().steady, slot.tenant.ttl_ms())
+                    && head.is_expired(self.now().steady, slot.tenant.ttl_ms(head))
             }
             EndCondition::Erased(generation) => head.generation == generation,
         };
@@ -161,7 +161,7 @@ impl Sessions {
         } = request;
         let head = inner.head()?;
         let at = self.now();
-        let reason = match head.is_expired(at.steady, slot.tenant.ttl_ms()) {
+        let reason = match head.is_expired(at.steady, slot.tenant.ttl_ms(head)) {
             true => EndReason::Expired,
             false => reason,
         };

@@ -1,11 +1,14 @@
 //! A tenant's sessions: in the order of their last use, and by what a list of them is asked for.
 //!
-//! All sessions of a tenant have the same TTL, so one order serves both needs: the
-//! sweeper takes expired sessions from its front until it meets a live one, and a cap
-//! evicts its front. Both cost the same with a thousand sessions and with a million.
+//! A cap evicts the front of the order, and the sweeper takes expired sessions from it until it
+//! meets a live one. Where bots may choose other TTLs, the sessions of each stand in an order of
+//! their own beside it, for the sweeper. Both cost the same with a thousand sessions and with a
+//! million.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use memoird_core::session::Head;
 use memoird_core::time::Steady;
 
 use super::index::SessionIndex;
@@ -16,37 +19,69 @@ use super::use_list::{Direction, Entry, PageStart, UseList};
 /// A tenant's sessions, longest idle first.
 #[derive(Debug, Default)]
 pub(super) struct IdleList {
-    list: Mutex<UseList>,
+    lists: Mutex<Lists>,
     /// The same by id, subject and label.
     pub(super) index: SessionIndex,
     /// Those of them that are loaded.
     pub(super) loaded: LoadedQueue,
 }
 
+#[derive(Debug, Default)]
+struct Lists {
+    all: UseList,
+    /// All of them again by their class, where there are classes.
+    by_class: Option<Box<ByClass>>,
+}
+
+#[derive(Debug, Default)]
+struct ByClass {
+    named: BTreeMap<Arc<str>, UseList>,
+    /// Those of no class, and of one that the configuration does not have.
+    others: UseList,
+}
+
 impl IdleList {
     /// Puts a session at the back, in place of any other of its id.
-    pub(super) fn push(&self, slot: &Arc<Slot>, last_access: Steady) {
-        self.lock().push(entry(slot, last_access));
+    pub(super) fn push(&self, slot: &Arc<Slot>, head: &Head) {
+        let mut lists = self.lock();
+        lists.remove_id(slot);
+        let entry = entry(slot, head);
+        if let Some(of_class) = lists.of_class(entry.class.as_ref()) {
+            of_class.push(entry.clone());
+        }
+        lists.all.push(entry);
     }
 
     /// Moves a session that was just used to the back, if it is still in the list. One that
     /// was used a moment later may be there already.
     pub(super) fn touch(&self, slot: &Arc<Slot>, last_access: Steady) {
-        self.lock().touch(slot, last_access);
+        let mut lists = self.lock();
+        lists.all.touch(slot, last_access);
+        if lists.by_class.is_some() {
+            let known = lists.all.get(&slot.key.session);
+            let class = known.and_then(|entry| entry.class.clone());
+            if let Some(of_class) = lists.of_class(class.as_ref()) {
+                of_class.touch(slot, last_access);
+            }
+        }
     }
 
     /// Puts a session where it belongs by its last use, in place of any other of its id.
-    pub(super) fn insert(&self, slot: &Arc<Slot>, last_access: Steady) {
-        self.lock().insert(entry(slot, last_access));
+    pub(super) fn insert(&self, slot: &Arc<Slot>, head: &Head) {
+        self.lock().insert(entry(slot, head));
     }
 
-    /// Moves a session to where it belongs by its last use, if it is in the list at all.
-    pub(super) fn reorder(&self, slot: &Arc<Slot>, last_access: Steady) {
-        let mut list = self.lock();
-        let is_wrong =
-            |entry: &Entry| Arc::ptr_eq(&entry.slot, slot) && entry.last_access != last_access;
-        if list.get(&slot.key.session).is_some_and(is_wrong) {
-            list.insert(entry(slot, last_access));
+    /// Moves a session to where it belongs by its last use and its class, if it is in the list at
+    /// all.
+    pub(super) fn reorder(&self, slot: &Arc<Slot>, head: &Head) {
+        let mut lists = self.lock();
+        let entry = entry(slot, head);
+        let is_wrong = |known: &Entry| {
+            Arc::ptr_eq(&known.slot, slot)
+                && (known.last_access, &known.class) != (entry.last_access, &entry.class)
+        };
+        if lists.all.get(&slot.key.session).is_some_and(is_wrong) {
+            lists.insert(entry);
         }
     }
 
@@ -55,17 +90,62 @@ impl IdleList {
         self.lock().remove(slot);
     }
 
+    /// These are the classes from now on.
+    pub(super) fn set_classes<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) {
+        let mut lists = self.lock();
+        if names.len() == 0 {
+            lists.by_class = None;
+            return;
+        }
+        let names: Vec<&Arc<str>> = names.collect();
+        let known = lists.by_class.as_ref();
+        if known.is_some_and(|known| known.named.keys().eq(names.iter().copied())) {
+            return;
+        }
+        let lists = &mut *lists;
+        let mut by_class = ByClass {
+            named: names
+                .into_iter()
+                .map(|name| (Arc::clone(name), UseList::default()))
+                .collect(),
+            others: UseList::default(),
+        };
+        for entry in lists.all.entries() {
+            by_class.list(entry.class.as_ref()).push(entry.clone());
+        }
+        lists.by_class = Some(Box::new(by_class));
+    }
+
+    /// A session that is past its TTL, where there is one; the longest idle one of its class.
+    pub(super) fn expired(
+        &self,
+        now: Steady,
+        ttl_ms: impl Fn(Option<&str>) -> u64,
+    ) -> Option<Entry> {
+        let lists = self.lock();
+        let oldest_of = |list: &UseList, class: Option<&str>| {
+            let is_expired = |entry: &&Entry| now.since(entry.last_access) >= ttl_ms(class);
+            list.oldest().filter(is_expired).cloned()
+        };
+        let Some(by_class) = &lists.by_class else {
+            return oldest_of(&lists.all, None);
+        };
+        let mut named = by_class.named.iter();
+        named
+            .find_map(|(name, list)| oldest_of(list, Some(name)))
+            .or_else(|| oldest_of(&by_class.others, None))
+    }
+
     /// All its sessions, longest idle first.
     pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
-        let list = self.lock();
-        list.entries()
-            .map(|entry| Arc::clone(&entry.slot))
-            .collect()
+        let lists = self.lock();
+        let entries = lists.all.entries();
+        entries.map(|entry| Arc::clone(&entry.slot)).collect()
     }
 
     /// The longest idle session.
     pub(super) fn oldest(&self) -> Option<Entry> {
-        self.lock().oldest().cloned()
+        self.lock().all.oldest().cloned()
     }
 
     /// Up to `count` sessions in one direction.
@@ -75,24 +155,68 @@ impl IdleList {
         direction: Direction,
         count: usize,
     ) -> Vec<Entry> {
-        self.lock().page(start, direction, count)
+        self.lock().all.page(start, direction, count)
     }
 
-    fn lock(&self) -> MutexGuard<'_, UseList> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn entry(slot: &Arc<Slot>, last_access: Steady) -> Entry {
+impl Lists {
+    fn insert(&mut self, entry: Entry) {
+        self.remove_id(&entry.slot);
+        if let Some(of_class) = self.of_class(entry.class.as_ref()) {
+            of_class.insert(entry.clone());
+        }
+        self.all.insert(entry);
+    }
+
+    fn remove(&mut self, slot: &Arc<Slot>) {
+        let known = self.all.get(&slot.key.session);
+        if known.is_some_and(|known| Arc::ptr_eq(&known.slot, slot)) {
+            self.remove_id(slot);
+        }
+    }
+
+    /// Takes whatever session has this one's id out.
+    fn remove_id(&mut self, slot: &Arc<Slot>) {
+        let id = &slot.key.session;
+        let Some(known) = self.all.remove(id) else {
+            return;
+        };
+        if let Some(of_class) = self.of_class(known.class.as_ref()) {
+            of_class.remove(id);
+        }
+    }
+
+    fn of_class(&mut self, class: Option<&Arc<str>>) -> Option<&mut UseList> {
+        self.by_class.as_mut().map(|by_class| by_class.list(class))
+    }
+}
+
+impl ByClass {
+    fn list(&mut self, class: Option<&Arc<str>>) -> &mut UseList {
+        match class.and_then(|class| self.named.get_mut(class)) {
+            Some(named) => named,
+            None => &mut self.others,
+        }
+    }
+}
+
+fn entry(slot: &Arc<Slot>, head: &Head) -> Entry {
+    let options = head.options.as_ref();
     Entry {
         slot: Arc::clone(slot),
-        last_access,
+        last_access: head.last_access,
+        class: options.and_then(|options| options.ttl_class.clone()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use memoird_core::ids::{SessionId, SessionKey, TenantId};
+    use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
+    use memoird_core::time::Timestamp;
 
     use super::super::slot::SlotState;
     use super::*;
@@ -122,6 +246,10 @@ mod tests {
             Slot::new(key, tenant, list, SlotState::Ended)
         }
 
+        fn head(&self, at: u64) -> Head {
+            Head::begin(Generation::new(0, 0), Timestamp::default(), Steady(at))
+        }
+
         fn times(&self, start: PageStart<'_>, direction: Direction, count: usize) -> Vec<u64> {
             let page = self.list.page(start, direction, count);
             page.iter().map(|entry| entry.last_access.0).collect()
@@ -141,9 +269,9 @@ mod tests {
             let lists = Lists::new();
             for time in &times {
                 let slot = lists.slot(&time.to_string());
-                lists.list.push(&slot, Steady(*time));
+                lists.list.push(&slot, &lists.head(*time));
             }
-            lists.list.insert(&lists.slot("6"), Steady(6));
+            lists.list.insert(&lists.slot("6"), &lists.head(6));
             let order = lists.times(PageStart::First, Direction::Oldest, 10);
             let mut expected = times;
             expected.push(6);
@@ -156,8 +284,8 @@ mod tests {
     fn who_is_touched_late_stands_before_those_used_later() {
         let lists = Lists::new();
         let [a, b] = ["a", "b"].map(|session| lists.slot(session));
-        lists.list.push(&a, Steady(1));
-        lists.list.push(&b, Steady(2));
+        lists.list.push(&a, &lists.head(1));
+        lists.list.push(&b, &lists.head(2));
         lists.list.touch(&b, Steady(5));
         lists.list.touch(&a, Steady(4));
         assert_eq!(lists.times(PageStart::First, Direction::Newest, 9), [5, 4]);
@@ -195,19 +323,19 @@ mod tests {
             let mut now = 0;
             for (at, slot) in slots.iter().enumerate() {
                 now += u64::from(at % 3 > 0);
-                lists.list.push(slot, Steady(now));
+                lists.list.push(slot, &lists.head(now));
             }
             for _ in 0..6_000 {
                 now += below(2);
-                let slot = &slots[below(slots.len() as u64) as usize];
+                let slot = &slots[usize::try_from(below(slots.len() as u64)).unwrap()];
                 match below(20) {
                     0 => lists.list.remove(slot),
-                    1 => lists.list.insert(slot, Steady(below(now))),
+                    1 => lists.list.insert(slot, &lists.head(below(now))),
                     2 => lists.list.touch(slot, Steady(now.saturating_sub(below(9)))),
                     _ => lists.list.touch(slot, Steady(now)),
                 }
             }
-            check_marks(&lists.list.lock(), seed);
+            check_marks(&lists.list.lock().all, seed);
             let all = lists.times(PageStart::First, Direction::Oldest, 10_000);
             assert!(all.is_sorted(), "seed {seed}");
             for _ in 0..300 {

@@ -17,12 +17,15 @@ pub(super) struct SessionIndex {
     inner: Mutex<Inner>,
 }
 
+/// A name, a value and an id.
+type LabelKey = (Arc<str>, Arc<str>, Option<SessionId>);
+
 /// Each key ends with an id: none is before all of them.
 #[derive(Debug, Default)]
 struct Inner {
     by_id: BTreeMap<Option<SessionId>, Arc<Slot>>,
     by_subject: BTreeMap<(Subject, Option<SessionId>), Arc<Slot>>,
-    by_label: BTreeMap<(Arc<str>, Arc<str>, Option<SessionId>), Arc<Slot>>,
+    by_label: BTreeMap<LabelKey, Arc<Slot>>,
 }
 
 /// What a session is found by, beside its id.
@@ -55,10 +58,15 @@ impl Terms {
     pub(super) fn are_of(&self, head: &Head) -> bool {
         let is_same = match (&self.options, &head.options) {
             (None, None) => true,
-            (Some(mine), Some(its)) => Arc::ptr_eq(mine, its) || mine.labels == its.labels,
+            (Some(mine), Some(its)) => Arc::ptr_eq(mine, its) || mine == its,
             _ => false,
         };
         is_same && self.subject == head.subject
+    }
+
+    /// The class of its TTL.
+    pub(super) fn class(&self) -> Option<&Arc<str>> {
+        self.options.as_ref()?.ttl_class.as_ref()
     }
 
     fn labels(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
@@ -157,9 +165,7 @@ impl Inner {
             IdRange::Label(name, value) => {
                 let from = Excluded((Arc::clone(name), Arc::clone(value), after));
                 let labelled = self.by_label.range((from, Unbounded));
-                let is_label = move |known: &(Arc<str>, Arc<str>, Option<SessionId>)| {
-                    (&known.0, &known.1) == (name, value)
-                };
+                let is_label = move |known: &LabelKey| (&known.0, &known.1) == (name, value);
                 let labelled = labelled.take_while(move |(known, _)| is_label(known));
                 Box::new(labelled.map(|(_, slot)| slot))
             }

@@ -125,7 +125,7 @@ impl<'a> Search<'a> {
                 .iter()
                 .all(|(name, value)| head.label(name) == Some(value))
             && id.as_str().starts_with(&**id_prefix)
-            && !head.is_expired(self.now.steady, self.tenant.ttl_ms())
+            && !head.is_expired(self.now.steady, self.tenant.ttl_ms(head))
     }
 
     /// When a session that is asked for was used; `None` for any other. Of one that only the

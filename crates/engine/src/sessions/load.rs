@@ -180,16 +180,16 @@ impl Sessions {
         self.reload(slot).await?;
         let mut inner = slot.lock();
         // Without a head it has ended, or is discarded again.
-        let Some(last_access) = inner.head().map(|head| head.last_access) else {
+        let Some(head) = inner.head().cloned() else {
             return Ok(());
         };
         if inner.is_listed {
-            slot.idle.reorder(slot, last_access);
+            slot.idle.reorder(slot, &head);
         } else {
             // Its end did not happen.
             inner.is_listed = true;
             self.shared.census.take_anyway(&slot.tenant.id);
-            slot.idle.insert(slot, last_access);
+            slot.idle.insert(slot, &head);
             inner.reindex(slot);
             self.shared.table.insert(slot);
         }

@@ -180,7 +180,7 @@ impl SlotInner {
         before
     }
 
-    /// Sees to it that it is found in its tenant's index, while it is listed, by what its head
+    /// Sees to it that it is found in its tenant's lists, while it is listed, by what its head
     /// says. Where only the journal knows that, it is done when it was read.
     pub(super) fn reindex(&mut self, slot: &Arc<Slot>) {
         let head = self.head().filter(|_| self.is_listed);
@@ -196,6 +196,10 @@ impl SlotInner {
         let old = std::mem::replace(&mut self.terms, new);
         let index = &slot.idle.index;
         index.replace(slot, old.as_ref(), self.terms.as_ref());
+        let class = |terms: &Option<Terms>| terms.as_ref().and_then(Terms::class).cloned();
+        if let Some(head) = self.head().filter(|_| class(&old) != class(&self.terms)) {
+            slot.idle.reorder(slot, head);
+        }
     }
 
     /// Counts the memory that its content takes by now. Where it is loaded, it can be found

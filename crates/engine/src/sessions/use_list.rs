@@ -31,6 +31,8 @@ pub(super) struct UseList {
 pub(super) struct Entry {
     pub(super) slot: Arc<Slot>,
     pub(super) last_access: Steady,
+    /// The class of its TTL, where its bot chose one.
+    pub(super) class: Option<Arc<str>>,
 }
 
 type Cursor<'a> = CursorMut<'a, SessionId, Node, DefaultHashBuilder>;
@@ -81,10 +83,11 @@ impl UseList {
             return;
         };
         if !is_newest {
-            self.insert(Entry {
-                slot: Arc::clone(slot),
+            let entry = Entry {
                 last_access,
-            });
+                ..node.entry.clone()
+            };
+            self.insert(entry);
             return;
         }
         if node.is_marked {
@@ -100,7 +103,7 @@ impl UseList {
     /// Puts a session where it belongs by its last use, in place of any other of its id.
     pub(super) fn insert(&mut self, entry: Entry) {
         let id = entry.slot.key.session.clone();
-        self.remove_id(&id);
+        self.remove(&id);
         let last_access = entry.last_access;
         let node = Node {
             entry,
@@ -121,13 +124,10 @@ impl UseList {
         self.sessions.get(id).map(|node| &node.entry)
     }
 
-    /// Takes this very session out; another one of its id stays.
-    pub(super) fn remove(&mut self, slot: &Arc<Slot>) {
-        let id = &slot.key.session;
-        let known = self.get(id);
-        if known.is_some_and(|known| Arc::ptr_eq(&known.slot, slot)) {
-            self.remove_id(id);
-        }
+    /// Takes a session out.
+    pub(super) fn remove(&mut self, id: &SessionId) -> Option<Entry> {
+        self.hand_mark_on(id);
+        self.sessions.remove(id).map(|node| node.entry)
     }
 
     /// All of them, longest idle first.
@@ -219,11 +219,6 @@ impl UseList {
             RawEntryMut::Occupied(known) => Some(known.cursor_mut()),
             RawEntryMut::Vacant(_) => None,
         }
-    }
-
-    fn remove_id(&mut self, id: &SessionId) {
-        self.hand_mark_on(id);
-        self.sessions.remove(id);
     }
 
     /// Whether a session that comes to the back at this time gets a mark: then it has one.

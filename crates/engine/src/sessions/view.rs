@@ -12,7 +12,7 @@ use memoird_store::{JournalPage, JournalRange, Store, StoreError};
 use super::slot::SlotInner;
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
-use crate::tenants::Tenant;
+use crate::tenants::{NEVER_MS, Tenant};
 
 /// A live session without its turns.
 #[derive(Clone, Debug)]
@@ -23,15 +23,16 @@ pub struct SessionView {
     pub head: Head,
     /// When it was last touched.
     pub last_access: Timestamp,
-    /// When it expires if nothing touches it.
-    pub expires_at: Timestamp,
+    /// When it expires if nothing touches it; `None`: never.
+    pub expires_at: Option<Timestamp>,
     /// What the breaker of its compaction lets through.
     pub breaker: BreakerState,
 }
 
 impl SessionView {
     pub(super) fn of(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
-        let expires_at = Steady(head.last_access.0.saturating_add(tenant.ttl_ms()));
+        let ttl_ms = Some(tenant.ttl_ms(head)).filter(|ttl_ms| *ttl_ms != NEVER_MS);
+        let expires_at = ttl_ms.map(|ttl_ms| head.last_access.0.saturating_add(ttl_ms));
         let breaker = head
             .compaction
             .as_ref()
@@ -42,7 +43,7 @@ impl SessionView {
             breaker,
             session: key.session.clone(),
             last_access: now.wall_of(head.last_access),
-            expires_at: now.wall_of(expires_at),
+            expires_at: expires_at.map(|at| now.wall_of(Steady(at))),
             head: head.clone(),
         }
     }

@@ -167,6 +167,7 @@ impl Bot {
         let command = PatchCommand {
             options: OptionsPatch {
                 labels: [(name.into(), value.into())].into(),
+                ..OptionsPatch::default()
             },
             create: true,
             ..PatchCommand::default()

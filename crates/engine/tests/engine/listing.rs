@@ -194,7 +194,10 @@ async fn every_question_is_answered_as_a_look_at_all_would() {
                     let value: &&str = dice.one_of(&["x", "y", ""]);
                     bot.label(&id, name, value).await.unwrap();
                 }
-                4 | 5 => say_as(&bot, &id, *dice.one_of(&["ann", "bob", "an"])).await,
+                4 | 5 => {
+                    let subject: &&str = dice.one_of(&["ann", "bob", "an"]);
+                    say_as(&bot, &id, subject).await;
+                }
                 _ => drop(bot.say(&id, "hello").await.unwrap()),
             }
             if round == 250 {
@@ -221,7 +224,8 @@ async fn every_question_is_answered_as_a_look_at_all_would() {
                 ..all()
             };
             if dice.once_in(2) {
-                query.subject = of_subject(*dice.one_of(&["ann", "bob", "an", "nobody"])).subject;
+                let subject: &&str = dice.one_of(&["ann", "bob", "an", "nobody"]);
+                query.subject = of_subject(subject).subject;
             }
             if dice.once_in(2) {
                 let name: &&str = dice.one_of(&["app", "lang", "no"]);

@@ -23,6 +23,7 @@ mod kit;
 mod listing;
 mod lives;
 mod memory;
+mod options;
 mod readers;
 mod reconfigure;
 mod record;

@@ -101,6 +101,8 @@ impl Exporter<'_> {
                 "generation": info.generation,
                 "subject": info.subject,
                 "labels": info.labels,
+                "ttl_class": info.ttl_class,
+                "keep_all": info.keep_all,
             },
             "state": state,
         });

@@ -346,6 +346,12 @@ fn described(detail: &GetSessionResponse) -> String {
         ("expires in", clock::left(info.expires_at.as_ref())),
         ("state version", output::count(info.state_version)),
     ];
+    if info.keep_all {
+        rows.push(("keeps", "all of its history".to_owned()));
+    }
+    if !info.ttl_class.is_empty() {
+        rows.push(("ttl class", output::printable(&info.ttl_class)));
+    }
     if !info.labels.is_empty() {
         rows.insert(2, ("labels", labels(&info)));
     }

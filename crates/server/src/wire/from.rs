@@ -84,7 +84,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
     };
     let turns = encoded(turns, limits).map_err(refused)?;
     let state = state_patch(request.state_patch_json, request.expected_state_version)?;
-    let options = options_patch(request.labels)?;
+    let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
     let content = || content_fingerprint(subject.as_ref(), &turns, state.as_ref(), &options);
     let idempotency = idempotency(&key, content)?;
     Ok(AppendCommand {
@@ -106,7 +106,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
 
 /// A change of a session beside its turns.
 pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Status> {
-    let options = options_patch(request.labels)?;
+    let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
     let stays = request.merge_patch_json.is_empty()
         && !options.is_empty()
         && !request.replace
@@ -123,12 +123,18 @@ pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Stat
 }
 
 /// A change of what a bot decides about a session.
-fn options_patch(labels: BTreeMap<String, String>) -> Result<OptionsPatch, Status> {
+fn options_patch(
+    labels: BTreeMap<String, String>,
+    ttl_class: String,
+    keep_all: Option<bool>,
+) -> Result<OptionsPatch, Status> {
     let labels = labels.into_iter();
     let patch = OptionsPatch {
         labels: labels
             .map(|(name, value)| (name.into(), value.into()))
             .collect(),
+        ttl_class: Some(ttl_class).filter(|it| !it.is_empty()).map(Into::into),
+        keep_all,
     };
     patch.check().map_err(refused)?;
     Ok(patch)
@@ -460,12 +466,17 @@ fn content_fingerprint(
     let state = state.map(|patch| patch.json.as_bytes());
     let labels = options.labels.iter();
     let labels = labels.flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    let class = options.ttl_class.as_ref().map(|class| class.as_bytes());
+    let keep_all = options
+        .keep_all
+        .map(|keeps| if keeps { &b"all"[..] } else { b"fifo" });
+    let options = labels.chain(class).chain(keep_all);
     fingerprint(
         [subject]
             .into_iter()
             .chain(bodies)
             .chain(state)
-            .chain(labels),
+            .chain(options),
     )
 }
 

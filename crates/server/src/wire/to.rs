@@ -34,6 +34,7 @@ const ENDED_NAMED_MAX: usize = 1_000;
 /// A live session.
 pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
+    let options = view.head.options.as_ref();
     v1::SessionInfo {
         session_id: view.session.to_string(),
         generation: view.head.generation.to_string(),
@@ -44,12 +45,14 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         last_seq: view.head.newest_seq,
         created_at: time(view.head.created_at),
         last_access: time(view.last_access),
-        expires_at: time(view.expires_at),
+        expires_at: view.expires_at.and_then(time),
         has_summary: compaction::has_summary(view),
         state_version: view.head.state_version,
         compaction: Some(compaction::info(view)),
         state_json: String::new(),
         labels: labels(view),
+        ttl_class: text_or_empty(options.and_then(|options| options.ttl_class.as_ref())),
+        keep_all: options.is_some_and(|options| options.keep_all),
     }
 }
 

@@ -78,6 +78,7 @@ impl Chat {
     pub(crate) fn label(&mut self, name: &str, value: &str) -> Change {
         let patch = OptionsPatch {
             labels: [(name.into(), value.into())].into(),
+            ..OptionsPatch::default()
         };
         let options = self.session.patched_options(&patch, &self.limits).unwrap();
         self.session.set_options(options.expect("a change"))

@@ -38,7 +38,7 @@ fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView 
         session,
         head,
         last_access,
-        expires_at,
+        expires_at: Some(expires_at),
         breaker,
     }
 }

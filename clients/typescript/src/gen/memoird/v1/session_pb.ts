@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/session.proto.
  */
 export const file_memoird_v1_session: GenFile = /*@__PURE__*/
-  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEigwQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASKMAQoOQ29tcGFjdGlvbkluZm8SDwoHYnJlYWtlchgBIAEoCRIcChRjb25zZWN1dGl2ZV9mYWlsdXJlcxgCIAEoDRISCgpsYXN0X2Vycm9yGAMgASgJEg8KB3J1bm5pbmcYBCABKAgSEQoJc3VtbWFyaWVzGAUgASgNEhMKC3Rocm91Z2hfc2VxGAYgASgEIpIBCgtTdW1tYXJ5SW5mbxIOCgZudW1iZXIYASABKA0SEQoJZmlyc3Rfc2VxGAIgASgEEhMKC3Rocm91Z2hfc2VxGAMgASgEEg0KBXR1cm5zGAQgASgEEisKB21hZGVfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg8KB21hZGVfYnkYBiABKAkiXwoMU2Vzc2lvbk5vdGVzEg0KBWZpbGVzGAEgAygJEhIKCmxhc3RfZXJyb3IYAiABKAkSEQoJZGVjaXNpb25zGAMgAygJEhkKEXBlbmRpbmdfcXVlc3Rpb25zGAQgAygJIvEDCg1BcHBlbmRSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSHwoFdHVybnMYAiADKAsyEC5tZW1vaXJkLnYxLlR1cm4SFQoNbWVzc2FnZXNfanNvbhgDIAEoCRIpCgZmb3JtYXQYBCABKA4yGS5tZW1vaXJkLnYxLk1lc3NhZ2VGb3JtYXQSDwoHc3ViamVjdBgFIAEoCRIXCg9pZGVtcG90ZW5jeV9rZXkYBiABKAkSGQoMZXhwZWN0ZWRfc2VxGAcgASgESACIAQESGwoTZXhwZWN0ZWRfZ2VuZXJhdGlvbhgIIAEoCRIlCgV1c2FnZRgJIAEoCzIWLm1lbW9pcmQudjEuTW9kZWxVc2FnZRIPCgdwYXJ0aWFsGAogASgIEhgKEHN0YXRlX3BhdGNoX2pzb24YCyABKAkSIwoWZXhwZWN0ZWRfc3RhdGVfdmVyc2lvbhgMIAEoBEgBiAEBEjUKBmxhYmVscxgNIAMoCzIlLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdC5MYWJlbHNFbnRyeRotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQg8KDV9leHBlY3RlZF9zZXFCGQoXX2V4cGVjdGVkX3N0YXRlX3ZlcnNpb24iiQEKDkFwcGVuZFJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhEKCWZpcnN0X3NlcRgCIAEoBBIQCghsYXN0X3NlcRgDIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAQgASgEEhEKCWR1cGxpY2F0ZRgFIAEoCCL+AgoRR2V0Q29udGV4dFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIpCgZhcHBlbmQYAiABKAsyGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QSDQoFbW9kZWwYAyABKAkSIgoGYnVkZ2V0GAQgASgLMhIubWVtb2lyZC52MS5CdWRnZXQSFwoPb3ZlcmhlYWRfdG9rZW5zGAUgASgEEg4KBnN5c3RlbRgGIAEoCRISCgp0b29sc19qc29uGAcgASgJEigKBnBvbGljeRgIIAEoCzIYLm1lbW9pcmQudjEuV2luZG93UG9saWN5EikKBmZvcm1hdBgJIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIPCgdhdHRlbXB0GAogASgNEisKCG1lbW9yaWVzGAsgASgLMhkubWVtb2lyZC52MS5SZWNhbGxSZXF1ZXN0EhkKEXNldF9jYWNoZV9jb250cm9sGAwgASgIEgwKBHBlZWsYDSABKAgi8QEKEkdldENvbnRleHRSZXNwb25zZRIfCgV0dXJucxgBIAMoCzIQLm1lbW9pcmQudjEuVHVybhIOCgZzeXN0ZW0YAiABKAkSFQoNbWVzc2FnZXNfanNvbhgDIAEoCRInCghtZW1vcmllcxgEIAMoCzIVLm1lbW9pcmQudjEuUmVjYWxsSGl0EigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEikKBnJlcG9ydBgGIAEoCzIZLm1lbW9pcmQudjEuQ29udGV4dFJlcG9ydBIVCg1tZW1vcmllc190ZXh0GAcgASgJIo8ECg1Db250ZXh0UmVwb3J0EhQKDGlucHV0X2J1ZGdldBgBIAEoBBIUCgx0b2tlbnNfdG90YWwYAiABKAQSMgoPdG9rZW5zX2J5X2Jsb2NrGAMgASgLMhkubWVtb2lyZC52MS5Ub2tlbnNCeUJsb2NrEhYKDnR1cm5zX2luY2x1ZGVkGAQgASgNEhUKDXR1cm5zX29taXR0ZWQYBSABKA0SFwoPcmVzdWx0c190cmltbWVkGAYgASgNEhwKFHN0YWJsZV9wcmVmaXhfdG9rZW5zGAcgASgEEhkKEWNhY2hlX2JyZWFrcG9pbnRzGAggAygNEhMKC3R1cm5fdG9rZW5zGAkgAygEEhQKDHRva2VuX2ZhY3RvchgKIAEoARIUCgx0b2tlbl9tYXJnaW4YCyABKAESDgoGcG9saWN5GAwgASgJEhAKCGRlZ3JhZGVkGA0gASgIEg0KBW5vdGVzGA4gAygJEiIKBmJ1ZGdldBgPIAEoCzISLm1lbW9pcmQudjEuQnVkZ2V0EicKCW9taXNzaW9ucxgQIAMoCzIULm1lbW9pcmQudjEuT21pc3Npb24SDQoFbW9kZWwYESABKAkSKAoHc3VtbWFyeRgSIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SJQoIbmV4dF9jdXQYEyABKAsyEy5tZW1vaXJkLnYxLk5leHRDdXQilgEKB05leHRDdXQSEQoJYXRfdG9rZW5zGAEgASgEEhUKCGluX3R1cm5zGAIgASgESACIAQESFAoMdG9rZW5zX2FmdGVyGAMgASgEEhUKDXN1bW1hcnlfcmVhZHkYBCABKAgSJwoJb21pc3Npb25zGAUgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbkILCglfaW5fdHVybnMiWwoIT21pc3Npb24SEQoJZmlyc3Rfc2VxGAEgASgEEhAKCGxhc3Rfc2VxGAIgASgEEioKBnJlYXNvbhgDIAEoDjIaLm1lbW9pcmQudjEuT21pc3Npb25SZWFzb24iYAoNVG9rZW5zQnlCbG9jaxIOCgZzeXN0ZW0YASABKAQSDwoHc3VtbWFyeRgCIAEoBBIQCghtZW1vcmllcxgDIAEoBBIOCgZhbmNob3IYBCABKAQSDAoEdGFpbBgFIAEoBCLTAQoRR2V0SGlzdG9yeVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEicKBXNjb3BlGAMgASgOMhgubWVtb2lyZC52MS5IaXN0b3J5U2NvcGUSEQoJYWZ0ZXJfc2VxGAQgASgEEg0KBWxpbWl0GAUgASgNEgwKBGxhc3QYBiABKA0SEgoKYmVmb3JlX3NlcRgHIAEoBBIpCgZmb3JtYXQYCCABKA4yGS5tZW1vaXJkLnYxLk1lc3NhZ2VGb3JtYXQiuwEKEkdldEhpc3RvcnlSZXNwb25zZRIfCgV0dXJucxgBIAMoCzIQLm1lbW9pcmQudjEuVHVybhIWCg5uZXh0X2FmdGVyX3NlcRgCIAEoBBIVCg1tZXNzYWdlc19qc29uGAMgASgJEg4KBnN5c3RlbRgEIAEoCRIoCgdzZXNzaW9uGAUgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIbChNwcmV2aW91c19iZWZvcmVfc2VxGAYgASgEIj4KEUdldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFQoNaW5jbHVkZV9zdGF0ZRgCIAEoCCK7AQoSR2V0U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEigKB3N1bW1hcnkYAiABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhQKDHN1bW1hcnlfdGV4dBgDIAEoCRInCgVub3RlcxgEIAEoCzIYLm1lbW9pcmQudjEuU2Vzc2lvbk5vdGVzEhIKCnN0YXRlX2pzb24YBSABKAki8wIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSFQoNaW5jbHVkZV9zdGF0ZRgDIAEoCBIRCglpZF9wcmVmaXgYBCABKAkSDwoHc3ViamVjdBgFIAEoCRI7CgZsYWJlbHMYBiADKAsyKy5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QuTGFiZWxzRW50cnkSMQoNdXBkYXRlZF9hZnRlchgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoOdXBkYXRlZF9iZWZvcmUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKBW9yZGVyGAkgASgOMhgubWVtb2lyZC52MS5TZXNzaW9uT3JkZXIaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIpCghzZXNzaW9ucxgBIAMoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJIoACChFQYXRjaFN0YXRlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhgKEG1lcmdlX3BhdGNoX2pzb24YAiABKAkSHQoQZXhwZWN0ZWRfdmVyc2lvbhgDIAEoBEgAiAEBEg4KBmNyZWF0ZRgEIAEoCBIPCgdyZXBsYWNlGAUgASgIEjkKBmxhYmVscxgGIAMoCzIpLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QuTGFiZWxzRW50cnkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUITChFfZXhwZWN0ZWRfdmVyc2lvbiI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIuUBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCBIZChFyZW1vdmVkX2ZvcmdvdHRlbhgIIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMqdwoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIYChRTRVNTSU9OX09SREVSX05FV0VTVBABEhgKFFNFU1NJT05fT1JERVJfT0xERVNUEAISFAoQU0VTU0lPTl9PUkRFUl9JRBADMsUJCg5TZXNzaW9uU2VydmljZRI/CgZBcHBlbmQSGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QaGi5tZW1vaXJkLnYxLkFwcGVuZFJlc3BvbnNlEksKCkdldENvbnRleHQSHS5tZW1vaXJkLnYxLkdldENvbnRleHRSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVzcG9uc2USSwoKR2V0SGlzdG9yeRIdLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXNwb25zZRJLCgpHZXRTZXNzaW9uEh0ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USSwoKUGF0Y2hTdGF0ZRIdLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QaHi5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXNwb25zZRJUCg1SZXdpbmRTZXNzaW9uEiAubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVxdWVzdBohLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlc3BvbnNlElcKDkNvbXBhY3RTZXNzaW9uEiEubWVtb2lyZC52MS5Db21wYWN0U2Vzc2lvblJlcXVlc3QaIi5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVzcG9uc2USVwoOVW5kb0NvbXBhY3Rpb24SIS5tZW1vaXJkLnYxLlVuZG9Db21wYWN0aW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXNwb25zZRJRCgxSZXNldFNlc3Npb24SHy5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlc3BvbnNlEksKCkVuZFNlc3Npb24SHS5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXF1ZXN0Gh4ubWVtb2lyZC52MS5FbmRTZXNzaW9uUmVzcG9uc2USUQoMRXJhc2VTZXNzaW9uEh8ubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVN1YmplY3QSHy5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlc3BvbnNlEksKCkdldEVyYXN1cmUSHS5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRFcmFzdXJlUmVzcG9uc2USUAoLV2F0Y2hFdmVudHMSHi5tZW1vaXJkLnYxLldhdGNoRXZlbnRzUmVxdWVzdBofLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXNwb25zZTABYgZwcm90bzM", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
+  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEiqAQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGBAgASgJEhAKCGtlZXBfYWxsGBEgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEijAEKDkNvbXBhY3Rpb25JbmZvEg8KB2JyZWFrZXIYASABKAkSHAoUY29uc2VjdXRpdmVfZmFpbHVyZXMYAiABKA0SEgoKbGFzdF9lcnJvchgDIAEoCRIPCgdydW5uaW5nGAQgASgIEhEKCXN1bW1hcmllcxgFIAEoDRITCgt0aHJvdWdoX3NlcRgGIAEoBCKSAQoLU3VtbWFyeUluZm8SDgoGbnVtYmVyGAEgASgNEhEKCWZpcnN0X3NlcRgCIAEoBBITCgt0aHJvdWdoX3NlcRgDIAEoBBINCgV0dXJucxgEIAEoBBIrCgdtYWRlX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdtYWRlX2J5GAYgASgJIl8KDFNlc3Npb25Ob3RlcxINCgVmaWxlcxgBIAMoCRISCgpsYXN0X2Vycm9yGAIgASgJEhEKCWRlY2lzaW9ucxgDIAMoCRIZChFwZW5kaW5nX3F1ZXN0aW9ucxgEIAMoCSKoBAoNQXBwZW5kUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEh8KBXR1cm5zGAIgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSKQoGZm9ybWF0GAQgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB3N1YmplY3QYBSABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJEhkKDGV4cGVjdGVkX3NlcRgHIAEoBEgAiAEBEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YCCABKAkSJQoFdXNhZ2UYCSABKAsyFi5tZW1vaXJkLnYxLk1vZGVsVXNhZ2USDwoHcGFydGlhbBgKIAEoCBIYChBzdGF0ZV9wYXRjaF9qc29uGAsgASgJEiMKFmV4cGVjdGVkX3N0YXRlX3ZlcnNpb24YDCABKARIAYgBARI1CgZsYWJlbHMYDSADKAsyJS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QuTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGA4gASgJEhUKCGtlZXBfYWxsGA8gASgISAKIAQEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIPCg1fZXhwZWN0ZWRfc2VxQhkKF19leHBlY3RlZF9zdGF0ZV92ZXJzaW9uQgsKCV9rZWVwX2FsbCKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSLzAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAMgASgIEhEKCWlkX3ByZWZpeBgEIAEoCRIPCgdzdWJqZWN0GAUgASgJEjsKBmxhYmVscxgGIAMoCzIrLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRIxCg11cGRhdGVkX2FmdGVyGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg51cGRhdGVkX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoFb3JkZXIYCSABKA4yGC5tZW1vaXJkLnYxLlNlc3Npb25PcmRlchotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIloKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEikKCHNlc3Npb25zGAEgAygLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkitwIKEVBhdGNoU3RhdGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQbWVyZ2VfcGF0Y2hfanNvbhgCIAEoCRIdChBleHBlY3RlZF92ZXJzaW9uGAMgASgESACIAQESDgoGY3JlYXRlGAQgASgIEg8KB3JlcGxhY2UYBSABKAgSOQoGbGFiZWxzGAYgAygLMikubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVxdWVzdC5MYWJlbHNFbnRyeRIRCgl0dGxfY2xhc3MYByABKAkSFQoIa2VlcF9hbGwYCCABKAhIAYgBARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhMKEV9leHBlY3RlZF92ZXJzaW9uQgsKCV9rZWVwX2FsbCI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIsoBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMqdwoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIYChRTRVNTSU9OX09SREVSX05FV0VTVBABEhgKFFNFU1NJT05fT1JERVJfT0xERVNUEAISFAoQU0VTU0lPTl9PUkRFUl9JRBADMsUJCg5TZXNzaW9uU2VydmljZRI/CgZBcHBlbmQSGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QaGi5tZW1vaXJkLnYxLkFwcGVuZFJlc3BvbnNlEksKCkdldENvbnRleHQSHS5tZW1vaXJkLnYxLkdldENvbnRleHRSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVzcG9uc2USSwoKR2V0SGlzdG9yeRIdLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXNwb25zZRJLCgpHZXRTZXNzaW9uEh0ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USSwoKUGF0Y2hTdGF0ZRIdLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QaHi5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXNwb25zZRJUCg1SZXdpbmRTZXNzaW9uEiAubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVxdWVzdBohLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlc3BvbnNlElcKDkNvbXBhY3RTZXNzaW9uEiEubWVtb2lyZC52MS5Db21wYWN0U2Vzc2lvblJlcXVlc3QaIi5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVzcG9uc2USVwoOVW5kb0NvbXBhY3Rpb24SIS5tZW1vaXJkLnYxLlVuZG9Db21wYWN0aW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXNwb25zZRJRCgxSZXNldFNlc3Npb24SHy5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlc3BvbnNlEksKCkVuZFNlc3Npb24SHS5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXF1ZXN0Gh4ubWVtb2lyZC52MS5FbmRTZXNzaW9uUmVzcG9uc2USUQoMRXJhc2VTZXNzaW9uEh8ubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVN1YmplY3QSHy5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlc3BvbnNlEksKCkdldEVyYXN1cmUSHS5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRFcmFzdXJlUmVzcG9uc2USUAoLV2F0Y2hFdmVudHMSHi5tZW1vaXJkLnYxLldhdGNoRXZlbnRzUmVxdWVzdBofLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXNwb25zZTABYgZwcm90bzM", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
 
 /**
  * What is known of a live session.
@@ -69,8 +69,7 @@ export type SessionInfo = Message<"memoird.v1.SessionInfo"> & {
   historyTokens: bigint;
 
   /**
-   * The seq of the newest turn; 0 where there is none. Less than before where `RewindSession` took
-   * turns back.
+   * The seq of the newest turn; 0 before the first.
    *
    * @generated from field: uint64 last_seq = 7;
    */
@@ -91,7 +90,7 @@ export type SessionInfo = Message<"memoird.v1.SessionInfo"> & {
   lastAccess?: Timestamp | undefined;
 
   /**
-   * When it expires if nothing touches it.
+   * When it expires if nothing touches it. Unset where it never does.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 10;
    */
@@ -131,6 +130,20 @@ export type SessionInfo = Message<"memoird.v1.SessionInfo"> & {
    * @generated from field: map<string, string> labels = 15;
    */
   labels: { [key: string]: string };
+
+  /**
+   * The class of its TTL, where the bot chose one.
+   *
+   * @generated from field: string ttl_class = 16;
+   */
+  ttlClass: string;
+
+  /**
+   * True where it keeps all of its history.
+   *
+   * @generated from field: bool keep_all = 17;
+   */
+  keepAll: boolean;
 };
 
 /**
@@ -349,8 +362,8 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
   idempotencyKey: string;
 
   /**
-   * Refuse (STALE_SEQ) unless the newest turn has this seq, which `SessionInfo.last_seq` tells; 0:
-   * unless the session has no turn. Turns that were taken back are none.
+   * Refuse (STALE_SEQ) unless the newest turn has this seq; 0: unless the
+   * session has no turn.
    *
    * @generated from field: optional uint64 expected_seq = 7;
    */
@@ -400,6 +413,24 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
    * @generated from field: map<string, string> labels = 13;
    */
   labels: { [key: string]: string };
+
+  /**
+   * How long the session lives untouched from now on: a name of `ttl_classes` in the tenant's
+   * configuration (else TTL_CLASS_UNKNOWN), or `default`, which is `session_ttl`. Empty: as it was.
+   * At a cap of sessions one that never expires may still be evicted.
+   *
+   * @generated from field: string ttl_class = 14;
+   */
+  ttlClass: string;
+
+  /**
+   * True: first in, first out drops nothing of the session's history; windows are cut as ever. An
+   * append that would bring it above `max_history_bytes` is refused (HISTORY_FULL). False: first
+   * in, first out goes on with the next append. Absent: as it was.
+   *
+   * @generated from field: optional bool keep_all = 15;
+   */
+  keepAll?: boolean | undefined;
 };
 
 /**
@@ -1249,8 +1280,8 @@ export type PatchStateRequest = Message<"memoird.v1.PatchStateRequest"> & {
 
   /**
    * An RFC 7396 merge patch. The state starts as `{}`, and is an object of at
-   * most `limits.state_bytes` (64 KiB) and 128 levels. May be empty where `labels` are given:
-   * then the state and its version stay.
+   * most `limits.state_bytes` (64 KiB) and 128 levels. May be empty where one of `labels`,
+   * `ttl_class` and `keep_all` is given: then the state and its version stay.
    *
    * @generated from field: string merge_patch_json = 2;
    */
@@ -1283,6 +1314,20 @@ export type PatchStateRequest = Message<"memoird.v1.PatchStateRequest"> & {
    * @generated from field: map<string, string> labels = 6;
    */
   labels: { [key: string]: string };
+
+  /**
+   * How long the session lives untouched, as in an append.
+   *
+   * @generated from field: string ttl_class = 7;
+   */
+  ttlClass: string;
+
+  /**
+   * Whether it keeps all of its history, as in an append.
+   *
+   * @generated from field: optional bool keep_all = 8;
+   */
+  keepAll?: boolean | undefined;
 };
 
 /**
@@ -1334,8 +1379,7 @@ export type RewindSessionRequest = Message<"memoird.v1.RewindSessionRequest"> & 
   sessionId: string;
 
   /**
-   * The newest turn that stays; 0: none stays. At most the highest seq that was ever given
-   * (AFTER_SEQ_INVALID).
+   * The newest turn that stays; 0: none stays. At most the session's `last_seq`.
    *
    * @generated from field: uint64 after_seq = 2;
    */
@@ -1364,8 +1408,8 @@ export type RewindSessionRequest = Message<"memoird.v1.RewindSessionRequest"> & 
   format: MessageFormat;
 
   /**
-   * Refuse (STALE_SEQ) unless this is the session's `last_seq`; 0: unless it has no turn. A rewind
-   * that takes a turn back lowers it: of two that expect the same, one is refused.
+   * Refuse (STALE_SEQ) unless this is the session's `last_seq`. A rewind that adds no turns leaves
+   * it as it is.
    *
    * @generated from field: optional uint64 expected_seq = 6;
    */
@@ -1408,8 +1452,8 @@ export type RewindSessionResponse = Message<"memoird.v1.RewindSessionResponse"> 
 
   /**
    * The turns that the history had and that are gone, oldest first: the newest of them, up to 2
-   * MiB; those of the first time where this is a `duplicate`. What first in, first out had dropped
-   * before is not among them; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
+   * MiB. What first in, first out had dropped before is not among them, nor is anything where this
+   * is a `duplicate`; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
    *
    * @generated from field: repeated memoird.v1.Turn removed = 2;
    */
@@ -1430,7 +1474,7 @@ export type RewindSessionResponse = Message<"memoird.v1.RewindSessionResponse"> 
   firstSeq: bigint;
 
   /**
-   * The seq of the last turn that was added; where none was, the highest that was ever given.
+   * The seq of the last turn that was added.
    *
    * @generated from field: uint64 last_seq = 5;
    */
@@ -1444,20 +1488,11 @@ export type RewindSessionResponse = Message<"memoird.v1.RewindSessionResponse"> 
   droppedTurns: bigint;
 
   /**
-   * True when this `idempotency_key` was done before: nothing was changed, and the figures are
-   * those of the first time.
+   * True when this `idempotency_key` was done before: nothing was changed.
    *
    * @generated from field: bool duplicate = 7;
    */
   duplicate: boolean;
-
-  /**
-   * True where this is a `duplicate` and nobody knows any more what it took: there is no journal,
-   * or retention has taken its turns.
-   *
-   * @generated from field: bool removed_forgotten = 8;
-   */
-  removedForgotten: boolean;
 };
 
 /**
@@ -1781,9 +1816,8 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
-   * where the tenant has documents, of which memoird does not know whose they are. Backups that
-   * were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`.
+   * Backups that were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1848,9 +1882,8 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
-   * where the tenant has documents, of which memoird does not know whose they are. Backups that
-   * were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`.
+   * Backups that were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1915,9 +1948,8 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
-   * where the tenant has documents, of which memoird does not know whose they are. Backups that
-   * were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`.
+   * Backups that were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -2114,8 +2146,7 @@ export type Event = Message<"memoird.v1.Event"> & {
   /**
    * More, as a JSON object. Of `appended`: `first_seq`, `last_seq`,
    * `dropped_turns`, and `client_ids`: those of the turns that have one, in order and up to 1 KiB
-   * of them, left out where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest
-   * seq that was given until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed
+   * of them, left out where there are none. Of `rewound`: `after_seq`, `through_seq` (the newest turn until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed
    * `gave_up` and, for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
    * `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
    * `first_seq`, `through_seq`, `tokens_before`, `tokens_after`, `identifiers`,
@@ -2367,14 +2398,11 @@ export const SessionService: GenService<{
   },
   /**
    * Takes the newest turns of a live session back and adds others, all of it or nothing: to pop a
-   * turn, to answer again, to edit what was said last, or to set all messages anew. Where no
-   * session lives, a rewind with `after_seq` 0 that adds turns starts one, as an append does; any
-   * other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a unit that the history
-   * has dropped this is looked at within 1,000 turns and 2 MiB on both sides of `after_seq`. What
-   * is taken back is in no window, summary or search any more, and no hook is given it; the
-   * journal keeps it, marked, until retention. Seqs are not given again: new turns follow the
-   * highest that ever was. A summary that stands for a turn that goes is taken back with it.
-   * Append answers an `idempotency_key` of which a turn was taken back with
+   * turn, to answer again, to edit what was said last, or to set all messages anew. Tool units go
+   * whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or search any more, and
+   * no hook is given it; the journal keeps it, marked, until retention. Seqs are not given again:
+   * new turns follow the highest that ever was. A summary that stands for a turn that goes is
+   * taken back with it. Append answers an `idempotency_key` of which a turn was taken back with
    * IDEMPOTENCY_KEY_REWOUND. Touches the session.
    *
    * @generated from rpc memoird.v1.SessionService.RewindSession
