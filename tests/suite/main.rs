@@ -14,6 +14,7 @@ mod crash;
 mod demo;
 mod deploy;
 mod disk;
+mod documents;
 mod durability;
 mod erasure;
 mod export;
