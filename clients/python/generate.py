@@ -40,6 +40,7 @@ FOREIGN = {
 REPEATABLE = {
     "GetContext", "GetHistory", "GetSession", "ListSessions", "CompactSession", "EraseSession",
     "EraseSubject", "GetErasure", "Append", "Remember", "Recall", "GetMemory", "ListMemories",
+    "ListSubjects",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",
     "ReindexMemories", "SearchTranscripts", "GetDocument", "PutDocument", "DeleteDocument",
     "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",

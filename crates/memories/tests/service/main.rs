@@ -96,6 +96,9 @@ pub(crate) fn fact(whose: &str, content: &str) -> RememberRequest {
         pinned: false,
         near_duplicate: NearDuplicate::Merge,
         key: None,
+        external_key: None,
+        metadata: None,
+        vector: Vec::new(),
     }
 }
 

@@ -92,7 +92,12 @@ pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, 
     })?;
     let filter = match &*request.filter_json {
         "" => None,
-        json => Some(DocumentFilter::parse(json).map_err(refused)?),
+        json => {
+            let field = "filter_json";
+            let invalid = |problem| MemoryError::DocumentInvalid { field, problem };
+            let filter = DocumentFilter::parse(json);
+            Some(filter.map_err(|problem| refused(invalid(problem)))?)
+        }
     };
     Ok(DocumentQuery {
         range: range(DocumentRange {
