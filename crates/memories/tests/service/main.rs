@@ -21,6 +21,7 @@ mod record;
 mod store;
 
 mod consolidation;
+mod documents;
 mod embedder;
 mod embedding;
 mod extraction;
