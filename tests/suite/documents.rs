@@ -412,7 +412,7 @@ async fn bad_input_is_refused_and_says_which_field() {
         let said = refused(client.list_documents(bad).await, invalid.0, invalid.1);
         assert!(said.starts_with(&format!("{field}: ")), "{field}: {said}");
     }
-    for token in ["x", "zz", "00", "61", "6100", "61ff6b"] {
+    for token in ["x", "zz", "+1", "00", "61", "6100", "61ff6b"] {
         let list = ListDocumentsRequest {
             page_token: token.into(),
             ..under("a")
