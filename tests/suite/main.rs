@@ -15,6 +15,7 @@ mod crash;
 mod demo;
 mod deploy;
 mod disk;
+mod documents;
 mod durability;
 mod erasure;
 mod export;

@@ -71,6 +71,36 @@ def test_state_and_memories(client):
     assert client.forget(id=made.memory.id).memories == 1
 
 
+def test_documents(client):
+    space = ["users", "ann"]
+    made = client.put_document(space, "likes", json={"tea": True}, expected_version=0).document
+    assert (made.version, made.value) == (1, None)
+    assert client.get_document(space, "likes").document.value == {"tea": True}
+    hour = datetime.timedelta(hours=1)
+    client.put_document(space, "raw", bytes=b"\x00\xff", ttl=hour)
+    raw = client.get_document(space, "raw").document
+    assert raw.bytes == b"\x00\xff" and raw.expires_at - raw.updated_at == hour
+    with pytest.raises(errors.StaleVersion) as refused:
+        client.put_document(space, "likes", json="1", expected_version=7)
+    assert refused.value.facts["version"] == "1"
+    [newest] = client.list_documents(["users"], descending=True, page_size=1).documents
+    assert newest.key == "raw"
+    [found] = client.list_documents(["users"], filter_json={"tea": {"$ne": False}}).documents
+    assert found.key == "likes"
+    assert client.list_namespaces(max_depth=1).namespaces == [memoird.Namespace(["users"])]
+    results = client.batch_documents(
+        [
+            memoird.DocumentOperation(put=memoird.PutDocumentRequest(space, "new", json=[1])),
+            memoird.DocumentOperation(delete=memoird.DeleteDocumentRequest(space, "raw")),
+            memoird.DocumentOperation(get=memoird.GetDocumentRequest(space, "raw")),
+        ]
+    ).results
+    assert results[0].document.version == 1 and results[1].deleted and not results[2].document
+    assert client.delete_documents(["users"]).deleted == 2
+    with pytest.raises(errors.DocumentNotFound):
+        client.get_document(space, "likes")
+
+
 def test_refusals_are_exceptions_by_reason(client):
     with pytest.raises(errors.SessionNotFound) as refused:
         client.get_session("nobody")

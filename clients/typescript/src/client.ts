@@ -49,6 +49,7 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   MemoryService.method.recall,
   MemoryService.method.getMemory,
   MemoryService.method.listMemories,
+  MemoryService.method.listSubjects,
   MemoryService.method.forget,
   MemoryService.method.getManifest,
   MemoryService.method.commitExtraction,

@@ -357,6 +357,27 @@ function answer(message = new Uint8Array()): (stream: ServerHttp2Stream) => void
   };
 }
 
+test("documents by namespace and key", async () => {
+  const at = { namespace: ["users", "ann"], key: "likes" };
+  const value = { case: "json", value: '{"tea":true}' } as const;
+  const made = await client.putDocument({ ...at, value, expectedVersion: 0n });
+  assert.equal(made.document?.version, 1n);
+  assert.deepEqual((await client.getDocument(at)).document?.value, value);
+  await assert.rejects(client.putDocument({ ...at, value, expectedVersion: 0n }), (refused) => {
+    assert(refused instanceof errors.StaleVersion);
+    assert.equal(refused.facts.version, "1");
+    return true;
+  });
+  const { results } = await client.batchDocuments({
+    operations: [
+      { operation: { case: "delete", value: { ...at, expectedVersion: 1n } } },
+      { operation: { case: "get", value: at } },
+    ],
+  });
+  assert.deepEqual([results[0]?.deleted, results[1]?.document], [true, undefined]);
+  await assert.rejects(client.getDocument(at), errors.DocumentNotFound);
+});
+
 test("messages of more than four megabytes", async () => {
   const summaryText = "x".repeat(6 << 20);
   const large = toBinary(GetSessionResponseSchema, create(GetSessionResponseSchema, { summaryText }));

@@ -76,6 +76,18 @@ pub enum MemoryError {
     /// The lease is over: its time ran out, or what it covered was forgotten.
     #[error("the lease is over and nothing was stored; lease again")]
     LeaseLost,
+    /// A prefix names more subjects than one recall asks.
+    #[error("subject_prefix: more than {limit} subjects begin so; send a longer one, or subjects")]
+    SubjectsTooMany {
+        /// The most of them.
+        limit: usize,
+    },
+    /// No current memory of a subject has this external key.
+    #[error("no memory of this subject has external_key {key:?}")]
+    KeyNotFound {
+        /// The key that was asked for.
+        key: String,
+    },
     /// What is said of a document breaks a rule by itself.
     #[error("{field}: {problem}")]
     DocumentInvalid {
@@ -227,6 +239,19 @@ impl MemoryError {
                 error: Box::new(self),
             },
             false => self,
+        }
+    }
+
+    /// The same of a vector that a client made.
+    pub(crate) fn of_given_vector(self) -> Self {
+        match self {
+            Self::DimensionMismatch {
+                found, expected, ..
+            } => {
+                let problem = format!("has {found} dimensions, and all others have {expected}");
+                Self::invalid("vector", problem)
+            }
+            other => other,
         }
     }
 

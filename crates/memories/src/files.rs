@@ -26,6 +26,7 @@ mod writer;
 use memoird_store::DataKey;
 
 pub use directory::{MemoryFiles, tenant_files};
+pub use embedding::CLIENTS;
 pub use index::Touch;
 pub use reader::MemoryReader;
 pub use requests::{

@@ -308,12 +308,12 @@ fn size_of(path: &str) -> Option<RequestSize> {
         "PatchState" => RequestSize::Patch,
         "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"
         | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject" | "GetErasure"
-        | "WatchEvents" | "GetMemory" | "ListMemories" | "Forget" | "GetManifest"
-        | "LeaseExtraction" | "LearnSession" | "ListConflicts" | "GetMemoryStats"
-        | "ReindexMemories" | "SearchTranscripts" | "GetStats" | "ListTenants" | "SweepNow"
-        | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery"
-        | "ReloadConfig" | "Verify" | "GetDocument" | "DeleteDocument" | "DeleteDocuments"
-        | "ListDocuments" | "ListNamespaces" => RequestSize::Small,
+        | "WatchEvents" | "GetMemory" | "ListMemories" | "ListSubjects" | "Forget"
+        | "GetManifest" | "LeaseExtraction" | "LearnSession" | "ListConflicts"
+        | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts" | "GetStats"
+        | "ListTenants" | "SweepNow" | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery"
+        | "DropHookDelivery" | "ReloadConfig" | "Verify" | "GetDocument" | "DeleteDocument"
+        | "DeleteDocuments" | "ListDocuments" | "ListNamespaces" => RequestSize::Small,
         "Backup" => RequestSize::Backup,
         _ => return None,
     })

@@ -121,6 +121,14 @@ LIST_MEMORIES: Call[ListMemoriesRequest, ListMemoriesResponse] = Call(
     w.read_list_memories_response,
     memory_pb2.ListMemoriesResponse,
 )
+LIST_SUBJECTS: Call[ListSubjectsRequest, ListSubjectsResponse] = Call(
+    "/memoird.v1.MemoryService/ListSubjects",
+    True,
+    w.write_list_subjects_request,
+    memory_pb2.ListSubjectsRequest,
+    w.read_list_subjects_response,
+    memory_pb2.ListSubjectsResponse,
+)
 LIST_CONFLICTS: Call[ListConflictsRequest, ListConflictsResponse] = Call(
     "/memoird.v1.MemoryService/ListConflicts",
     False,
@@ -504,6 +512,10 @@ class SyncCalls:
         idempotency_key: str = "",
         visibility: Visibility = Visibility.UNSPECIFIED,
         near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED,
+        external_key: str = "",
+        metadata_json: Json = "",
+        vector: Sequence[float] = (),
+        keep_apart: bool = False,
         timeout: float | None = None,
     ) -> RememberResponse:
         """Promotes a fact. Done when it is on the disk."""
@@ -522,6 +534,10 @@ class SyncCalls:
             idempotency_key=idempotency_key,
             visibility=visibility,
             near_duplicate=near_duplicate,
+            external_key=external_key,
+            metadata_json=metadata_json,
+            vector=list(vector),
+            keep_apart=keep_apart,
         )
         return self._call(REMEMBER, request, timeout)
 
@@ -539,6 +555,9 @@ class SyncCalls:
         session_id: str = "",
         explain: bool = False,
         without_reranker: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
+        vector: Sequence[float] = (),
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -554,6 +573,9 @@ class SyncCalls:
             session_id=session_id,
             explain=explain,
             without_reranker=without_reranker,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
+            vector=list(vector),
         )
         return self._call(RECALL, request, timeout)
 
@@ -561,6 +583,7 @@ class SyncCalls:
         self,
         id: str,
         subject: str = "",
+        external_key: str = "",
         *,
         timeout: float | None = None,
     ) -> GetMemoryResponse:
@@ -568,6 +591,7 @@ class SyncCalls:
         request = GetMemoryRequest(
             id=id,
             subject=subject,
+            external_key=external_key,
         )
         return self._call(GET_MEMORY, request, timeout)
 
@@ -580,6 +604,8 @@ class SyncCalls:
         page_size: int = 0,
         page_token: str = "",
         include_history: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories, ordered by id: oldest first."""
@@ -590,8 +616,26 @@ class SyncCalls:
             page_size=page_size,
             page_token=page_token,
             include_history=include_history,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
         )
         return self._call(LIST_MEMORIES, request, timeout)
+
+    def list_subjects(
+        self,
+        prefix: str,
+        page_size: int = 0,
+        page_token: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> ListSubjectsResponse:
+        """Lists the subjects that have memories, in the order of their ids."""
+        request = ListSubjectsRequest(
+            prefix=prefix,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return self._call(LIST_SUBJECTS, request, timeout)
 
     def list_conflicts(
         self,
@@ -1293,6 +1337,10 @@ class AsyncCalls:
         idempotency_key: str = "",
         visibility: Visibility = Visibility.UNSPECIFIED,
         near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED,
+        external_key: str = "",
+        metadata_json: Json = "",
+        vector: Sequence[float] = (),
+        keep_apart: bool = False,
         timeout: float | None = None,
     ) -> RememberResponse:
         """Promotes a fact. Done when it is on the disk."""
@@ -1311,6 +1359,10 @@ class AsyncCalls:
             idempotency_key=idempotency_key,
             visibility=visibility,
             near_duplicate=near_duplicate,
+            external_key=external_key,
+            metadata_json=metadata_json,
+            vector=list(vector),
+            keep_apart=keep_apart,
         )
         return await self._call(REMEMBER, request, timeout)
 
@@ -1328,6 +1380,9 @@ class AsyncCalls:
         session_id: str = "",
         explain: bool = False,
         without_reranker: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
+        vector: Sequence[float] = (),
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -1343,6 +1398,9 @@ class AsyncCalls:
             session_id=session_id,
             explain=explain,
             without_reranker=without_reranker,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
+            vector=list(vector),
         )
         return await self._call(RECALL, request, timeout)
 
@@ -1350,6 +1408,7 @@ class AsyncCalls:
         self,
         id: str,
         subject: str = "",
+        external_key: str = "",
         *,
         timeout: float | None = None,
     ) -> GetMemoryResponse:
@@ -1357,6 +1416,7 @@ class AsyncCalls:
         request = GetMemoryRequest(
             id=id,
             subject=subject,
+            external_key=external_key,
         )
         return await self._call(GET_MEMORY, request, timeout)
 
@@ -1369,6 +1429,8 @@ class AsyncCalls:
         page_size: int = 0,
         page_token: str = "",
         include_history: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories, ordered by id: oldest first."""
@@ -1379,8 +1441,26 @@ class AsyncCalls:
             page_size=page_size,
             page_token=page_token,
             include_history=include_history,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
         )
         return await self._call(LIST_MEMORIES, request, timeout)
+
+    async def list_subjects(
+        self,
+        prefix: str,
+        page_size: int = 0,
+        page_token: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> ListSubjectsResponse:
+        """Lists the subjects that have memories, in the order of their ids."""
+        request = ListSubjectsRequest(
+            prefix=prefix,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(LIST_SUBJECTS, request, timeout)
 
     async def list_conflicts(
         self,

@@ -602,6 +602,8 @@ def read_memory(m):
         pinned=m.pinned,
         pinned_by_dream=m.pinned_by_dream,
         origin=t.MemoryOrigin(m.origin),
+        external_key=m.external_key,
+        metadata_json=m.metadata_json,
     )
 
 
@@ -627,6 +629,8 @@ def write_memory(it):
         pinned=it.pinned,
         pinned_by_dream=it.pinned_by_dream,
         origin=it.origin,
+        external_key=it.external_key,
+        metadata_json=write_json(it.metadata_json),
     )
 
 
@@ -646,6 +650,10 @@ def read_remember_request(m):
         idempotency_key=m.idempotency_key,
         visibility=t.Visibility(m.visibility),
         near_duplicate=t.NearDuplicate(m.near_duplicate),
+        external_key=m.external_key,
+        metadata_json=m.metadata_json,
+        vector=list(m.vector),
+        keep_apart=m.keep_apart,
     )
 
 
@@ -665,6 +673,10 @@ def write_remember_request(it):
         idempotency_key=it.idempotency_key,
         visibility=it.visibility,
         near_duplicate=it.near_duplicate,
+        external_key=it.external_key,
+        metadata_json=write_json(it.metadata_json),
+        vector=it.vector,
+        keep_apart=it.keep_apart,
     )
 
 
@@ -697,6 +709,9 @@ def read_recall_request(m):
         session_id=m.session_id,
         explain=m.explain,
         without_reranker=m.without_reranker,
+        metadata_filter_json=m.metadata_filter_json,
+        subject_prefix=m.subject_prefix,
+        vector=list(m.vector),
     )
 
 
@@ -713,6 +728,9 @@ def write_recall_request(it):
         session_id=it.session_id,
         explain=it.explain,
         without_reranker=it.without_reranker,
+        metadata_filter_json=write_json(it.metadata_filter_json),
+        subject_prefix=it.subject_prefix,
+        vector=it.vector,
     )
 
 
@@ -792,6 +810,7 @@ def read_get_memory_request(m):
     return t.GetMemoryRequest(
         id=m.id,
         subject=m.subject,
+        external_key=m.external_key,
     )
 
 
@@ -799,6 +818,7 @@ def write_get_memory_request(it):
     return memory_pb2.GetMemoryRequest(
         id=it.id,
         subject=it.subject,
+        external_key=it.external_key,
     )
 
 
@@ -822,6 +842,8 @@ def read_list_memories_request(m):
         page_size=m.page_size,
         page_token=m.page_token,
         include_history=m.include_history,
+        metadata_filter_json=m.metadata_filter_json,
+        subject_prefix=m.subject_prefix,
     )
 
 
@@ -833,6 +855,8 @@ def write_list_memories_request(it):
         page_size=it.page_size,
         page_token=it.page_token,
         include_history=it.include_history,
+        metadata_filter_json=write_json(it.metadata_filter_json),
+        subject_prefix=it.subject_prefix,
     )
 
 
@@ -847,6 +871,50 @@ def write_list_memories_response(it):
     return memory_pb2.ListMemoriesResponse(
         memories=[write_memory(x) for x in it.memories],
         next_page_token=it.next_page_token,
+    )
+
+
+def read_list_subjects_request(m):
+    return t.ListSubjectsRequest(
+        prefix=m.prefix,
+        page_size=m.page_size,
+        page_token=m.page_token,
+    )
+
+
+def write_list_subjects_request(it):
+    return memory_pb2.ListSubjectsRequest(
+        prefix=it.prefix,
+        page_size=it.page_size,
+        page_token=it.page_token,
+    )
+
+
+def read_list_subjects_response(m):
+    return t.ListSubjectsResponse(
+        subjects=[read_subject_memories(x) for x in m.subjects],
+        next_page_token=m.next_page_token,
+    )
+
+
+def write_list_subjects_response(it):
+    return memory_pb2.ListSubjectsResponse(
+        subjects=[write_subject_memories(x) for x in it.subjects],
+        next_page_token=it.next_page_token,
+    )
+
+
+def read_subject_memories(m):
+    return t.SubjectMemories(
+        subject=m.subject,
+        memories=m.memories,
+    )
+
+
+def write_subject_memories(it):
+    return memory_pb2.SubjectMemories(
+        subject=it.subject,
+        memories=it.memories,
     )
 
 

@@ -96,6 +96,8 @@ __all__ = [
     "ListNamespacesResponse",
     "ListSessionsRequest",
     "ListSessionsResponse",
+    "ListSubjectsRequest",
+    "ListSubjectsResponse",
     "Media",
     "Memory",
     "MemoryConflict",
@@ -138,6 +140,7 @@ __all__ = [
     "SessionNotes",
     "SessionOrder",
     "SlidingWindow",
+    "SubjectMemories",
     "SummaryInfo",
     "Thinking",
     "TokenBudget",
@@ -291,6 +294,8 @@ class RememberOutcome(Open):
     """One that says the same in other letters took it in."""
     RECALLED = 4
     """It is what a Recall just told this session: no new fact, and nothing changed."""
+    REPLACED = 5
+    """The memory of its `external_key` is this now."""
 
 
 class ConflictDifference(Open):
@@ -892,6 +897,15 @@ class Memory:
     """True: a dream sweep pinned it, and may take the pin away."""
     origin: MemoryOrigin = MemoryOrigin.UNSPECIFIED
     """Who made it."""
+    external_key: str = ""
+    """The bot's own name for it among the memories of its subject."""
+    metadata_json: Json = ""
+    """What the bot notes of it: a JSON object, as it was sent; empty: nothing."""
+
+    @property
+    def metadata(self) -> Any:
+        """`metadata_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_json)
 
 
 @dataclass(slots=True)
@@ -930,6 +944,28 @@ class RememberRequest:
     """Who may recall it."""
     near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED
     """What is done when a memory says it already, in other letters."""
+    external_key: str = ""
+    """The bot's own name for it: up to 256 bytes. Where a current memory of the subject has it,
+    that memory becomes what is sent, under its id (REPLACED), and what it said before becomes
+    history. Otherwise it is a memory of its own, whatever others say.
+    """
+    metadata_json: Json = ""
+    """What the bot notes of it: a JSON object of up to 4 KiB, by which Recall and ListMemories can
+    filter. It is not searched.
+    """
+    vector: list[float] = field(default_factory=list)
+    """Its vector, where the bot makes vectors itself: as many dimensions as all others have, up to
+    4,096. Where an embedder is configured it has to be of that one's model.
+    """
+    keep_apart: bool = False
+    """True: it becomes a memory of its own, also where another one says it to the letter, and
+    stays one. For what several authors say in the same words.
+    """
+
+    @property
+    def metadata(self) -> Any:
+        """`metadata_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_json)
 
 
 @dataclass(slots=True)
@@ -976,6 +1012,19 @@ class RecallRequest:
     """
     without_reranker: bool = False
     """True: no reranker is asked, where one is configured."""
+    metadata_filter_json: Json = ""
+    """Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Of a
+    subject's memories that have any, the newest 65,536 are looked at.
+    """
+    subject_prefix: str = ""
+    """Also those of all subjects whose ids begin so: up to 64 of them (SUBJECTS_TOO_MANY)."""
+    vector: list[float] = field(default_factory=list)
+    """The query's vector, where the bot makes vectors itself. Then `query` may be empty."""
+
+    @property
+    def metadata_filter(self) -> Any:
+        """`metadata_filter_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_filter_json)
 
 
 @dataclass(slots=True)
@@ -1054,6 +1103,8 @@ class GetMemoryRequest:
     """Its id."""
     subject: str = ""
     """When set: it must be this subject's, or visible to it."""
+    external_key: str = ""
+    """Instead of `id`: the current memory of `subject` that has this key."""
 
 
 @dataclass(slots=True)
@@ -1080,6 +1131,17 @@ class ListMemoriesRequest:
     """The `next_page_token` of the page before; empty for the first."""
     include_history: bool = False
     """True: also those that were superseded or have expired."""
+    metadata_filter_json: Json = ""
+    """Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Then a
+    page may have fewer, or none: `next_page_token` says whether there are more.
+    """
+    subject_prefix: str = ""
+    """Only of subjects whose ids begin so."""
+
+    @property
+    def metadata_filter(self) -> Any:
+        """`metadata_filter_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_filter_json)
 
 
 @dataclass(slots=True)
@@ -1090,6 +1152,38 @@ class ListMemoriesResponse:
     """The memories."""
     next_page_token: str = ""
     """Empty on the last page."""
+
+
+@dataclass(slots=True)
+class ListSubjectsRequest:
+    """Asks for subjects."""
+
+    prefix: str = ""
+    """Only those whose ids begin so; empty: all."""
+    page_size: int = 0
+    """At most so many: up to 1,000; 0: 100."""
+    page_token: str = ""
+    """The `next_page_token` of the page before; empty for the first."""
+
+
+@dataclass(slots=True)
+class ListSubjectsResponse:
+    """A page of subjects."""
+
+    subjects: list[SubjectMemories] = field(default_factory=list)
+    """The subjects."""
+    next_page_token: str = ""
+    """Empty on the last page."""
+
+
+@dataclass(slots=True)
+class SubjectMemories:
+    """A subject that has memories."""
+
+    subject: str = ""
+    """Its id."""
+    memories: int = 0
+    """Its memories that can be recalled."""
 
 
 @dataclass(slots=True)
@@ -1134,7 +1228,7 @@ class UpdateMemoryRequest:
     """Its `id`, and the new values. With `subject` set it must be that subject's."""
     update_mask: list[str] = field(default_factory=list)
     """Which fields: `content`, `kind`, `visibility`, `polarity`, `tags`, `importance`,
-    `observed_at`, `expires_at`, `pinned`. At least one.
+    `observed_at`, `expires_at`, `pinned`, `metadata_json`. At least one.
     """
 
 

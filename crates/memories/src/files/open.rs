@@ -17,7 +17,7 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
 /// Each step leads from one schema to the next; a released step is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-const MIGRATIONS: [&str; 5] = [V1, V2, V3, V4, V5];
+const MIGRATIONS: [&str; 6] = [V1, V2, V3, V4, V5, V6];
 
 /// The `no` of a memory is its partition, and a number in it: what one subject may recall
 /// privately is one range in every table and index, whatever others have. Partition 0 is
@@ -106,6 +106,15 @@ CREATE TABLE document_state (
     bytes     INTEGER NOT NULL
 ) STRICT;
 INSERT INTO document_state VALUES (1, 0, 0);
+";
+
+/// Names that bots give to memories, one for a current memory of a subject, and what they note.
+const V6: &str = "
+ALTER TABLE memories ADD COLUMN external_key TEXT;
+ALTER TABLE memories ADD COLUMN metadata TEXT;
+CREATE UNIQUE INDEX memories_external ON memories (owner, external_key)
+    WHERE external_key IS NOT NULL AND superseded_by IS NULL;
+CREATE INDEX memories_metadata ON memories (partition) WHERE metadata IS NOT NULL;
 ";
 
 /// The newest schema.

@@ -307,8 +307,8 @@ impl NamespacePath {
     }
 }
 
-/// The first bytes behind all that begins with these. Neither paths nor keys have the byte 0xff.
-fn behind(prefix: &[u8]) -> Vec<u8> {
+/// The first bytes behind all that begins with these, which is text: it has no byte 0xff.
+pub(crate) fn behind(prefix: &[u8]) -> Vec<u8> {
     let mut bytes = prefix.to_vec();
     match bytes.last_mut() {
         Some(last) => *last += 1,

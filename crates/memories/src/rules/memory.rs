@@ -114,6 +114,10 @@ pub struct Memory {
     pub pin: Option<Pin>,
     /// Who made it.
     pub origin: Origin,
+    /// The bot's own name for it among the memories of its subject.
+    pub external_key: Option<String>,
+    /// What the bot notes of it: a JSON object, as it was sent.
+    pub metadata: Option<String>,
 }
 
 /// What became of a fact that was to be remembered.
@@ -127,6 +131,8 @@ pub enum Outcome {
     Merged = 2,
     /// A recall gave it to this session shortly before: nothing changed.
     Recalled = 3,
+    /// The memory of its external key is this now.
+    Replaced = 4,
 }
 
 /// Limits on everything that clients say of memories and documents. Those that an operator or a test may
@@ -170,6 +176,16 @@ impl MemoryLimits {
     pub const TAGS: usize = 32;
     /// Bytes of one tag.
     pub const TAG_BYTES: usize = 128;
+    /// Bytes of an external key.
+    pub const EXTERNAL_KEY_BYTES: usize = 256;
+    /// Bytes of a memory's metadata.
+    pub const METADATA_BYTES: usize = 4 << 10;
+    /// Memories whose metadata a recall with a filter looks at, the newest of each subject.
+    pub const METADATA_LOOKED_AT: usize = 1 << 16;
+    /// Dimensions of a vector that a client makes.
+    pub const DIMENSIONS: usize = 4_096;
+    /// Subjects that one prefix may name in a recall.
+    pub const PREFIXED: usize = 64;
     /// Bytes of a recall's query; a longer one is cut.
     pub const QUERY_BYTES: usize = 4 << 10;
     /// Subjects of one recall.

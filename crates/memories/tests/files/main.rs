@@ -19,6 +19,7 @@ mod forget;
 mod fuzz;
 mod kit;
 mod model;
+mod named;
 mod recall;
 mod remember;
 #[path = "../../../../tests/suite/harness/seeds.rs"]

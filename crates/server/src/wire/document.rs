@@ -92,7 +92,12 @@ pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, 
     })?;
     let filter = match &*request.filter_json {
         "" => None,
-        json => Some(DocumentFilter::parse(json).map_err(refused)?),
+        json => {
+            let field = "filter_json";
+            let invalid = |problem| MemoryError::DocumentInvalid { field, problem };
+            let filter = DocumentFilter::parse(json);
+            Some(filter.map_err(|problem| refused(invalid(problem)))?)
+        }
     };
     Ok(DocumentQuery {
         range: range(DocumentRange {
@@ -281,7 +286,11 @@ fn hex(bytes: &[u8]) -> String {
 
 fn unhex(text: &str) -> Option<Vec<u8>> {
     let pairs = text.as_bytes().as_chunks::<2>();
-    let read = |pair: &[u8; 2]| u8::from_str_radix(str::from_utf8(pair).ok()?, 16).ok();
+    let read = |pair: &[u8; 2]| {
+        let digits = str::from_utf8(pair).ok()?;
+        let is_hex = pair.iter().all(u8::is_ascii_hexdigit);
+        is_hex.then(|| u8::from_str_radix(digits, 16).ok())?
+    };
     match pairs.1 {
         [] => pairs.0.iter().map(read).collect(),
         _ => None,

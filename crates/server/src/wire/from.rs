@@ -216,7 +216,7 @@ pub(super) fn idempotency(
     }))
 }
 
-fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
+pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
     match text.len() {
         0..=ID_BYTES_MAX => Ok(()),
         bytes => Err(refused(CoreError::IdInvalid { field, bytes })),

@@ -143,6 +143,8 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             (Aborted, "LEASE_HELD", retry)
         }
         MemoryError::LeaseLost => (Aborted, "LEASE_LOST", None),
+        MemoryError::SubjectsTooMany { .. } => (InvalidArgument, "SUBJECTS_TOO_MANY", None),
+        MemoryError::KeyNotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
         MemoryError::DocumentInvalid { field, .. } => {
             facts.insert("field".to_owned(), (*field).to_owned());
             (InvalidArgument, "DOCUMENT_INVALID", None)
