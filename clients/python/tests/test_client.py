@@ -8,7 +8,7 @@ import pathlib
 import pytest
 
 import memoird
-from memoird import errors
+from memoird import _calls, errors
 
 HERE = pathlib.Path(__file__).parent
 
@@ -101,6 +101,13 @@ def test_a_daemon_of_ones_own_asks_for_no_key(monkeypatch):
     monkeypatch.setenv("MEMOIRD_KEY", "somebody's")
     with memoird.local() as own:
         assert own.list_sessions().sessions == []
+
+
+def test_a_daemon_that_is_older(client, monkeypatch):
+    monkeypatch.setattr(_calls.GET_SESSION, "path", "/memoird.v1.SessionService/TellMe")
+    monkeypatch.setattr(_calls.GET_SESSION, "name", "TellMe")
+    with pytest.raises(errors.MissingCall, match="has no call TellMe"):
+        client.get_session("chat")
 
 
 def test_nobody_listens():
