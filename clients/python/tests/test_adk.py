@@ -265,6 +265,20 @@ def test_a_session_that_is_gone_is_not_begun_again(run, service, app):
     assert run(service.get_session(**of, session_id=session.id)) is None
 
 
+def test_a_session_that_has_expired(run, app):
+    of = {"app_name": app, "user_id": "ann", "session_id": "1"}
+    with memoird.local(config="short_term: { session_ttl: 1s }\n") as short:
+        service = MemoirdSessionService(short.for_event_loops())
+        session = run(service.create_session(**of, state={"user:a": 1}))
+        run(service.append_event(session, event(text="Hi")))
+        while run(service.get_session(**of)):
+            continue
+        with pytest.raises(ValueError, match="has expired"):
+            run(service.append_event(session, event(text="Hello?")))
+        again = run(service.create_session(**of))
+        assert (again.events, again.state) == ([], {"user:a": 1})
+
+
 def test_an_event_is_appended_once(run, service, app):
     of = {"app_name": app, "user_id": "ann"}
     session = run(service.create_session(**of))

@@ -10,7 +10,7 @@ import grpc
 import pytest
 
 import memoird
-from memoird import errors
+from memoird import _calls, errors
 from memoird.v1 import session_pb2
 
 HERE = pathlib.Path(__file__).parent
@@ -186,6 +186,13 @@ def test_a_daemon_of_ones_own_asks_for_no_key(monkeypatch):
     monkeypatch.setenv("MEMOIRD_KEY", "somebody's")
     with memoird.local() as own:
         assert own.list_sessions().sessions == []
+
+
+def test_a_daemon_that_is_older(client, monkeypatch):
+    monkeypatch.setattr(_calls.GET_SESSION, "path", "/memoird.v1.SessionService/TellMe")
+    monkeypatch.setattr(_calls.GET_SESSION, "name", "TellMe")
+    with pytest.raises(errors.MissingCall, match="has no call TellMe"):
+        client.get_session("chat")
 
 
 def test_nobody_listens():

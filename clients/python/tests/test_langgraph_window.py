@@ -68,7 +68,13 @@ def test_a_window_has_a_budget(client, thread):
 def test_messages_that_were_changed_are_told_anew(client, thread):
     chosen, messages = window(client=client), talk(6)
     asked(thread, chosen, messages[:5])
-    for changed in (messages[:3], [*messages[:2], *messages[4:]], messages):
+    other = HumanMessage("other words", id=messages[2].id)
+    for changed in (
+        messages[:3],
+        [*messages[:2], *messages[4:]],
+        messages,
+        [*messages[:2], other, *messages[3:]],
+    ):
         assert asked(thread, chosen, changed) == changed
         kept = client.get_history(thread["configurable"]["thread_id"]).turns
         assert len(kept) == len(changed)

@@ -204,7 +204,8 @@ class MemoirdSessionService(BaseSessionService):
             page = await self._client.list_sessions(
                 PAGE, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
             )
-            found += page.sessions
+            # A daemon that does not know the question gives all.
+            found += (it for it in page.sessions if it.session_id.startswith(id_prefix))
             token = page.next_page_token
             if not token:
                 return [state for info in found if "adk" in (state := info.state)]

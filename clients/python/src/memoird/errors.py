@@ -188,7 +188,7 @@ def error_of(failure: Any, call: str) -> MemoirdError:
                 reason, facts = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    if code == grpc.StatusCode.UNIMPLEMENTED and not reason:
+    if code == grpc.StatusCode.UNIMPLEMENTED and reason in ("", "UNIMPLEMENTED"):
         message = f"this daemon has no call {call}: it is older than this client; update it"
     kind = _REASONS.get(reason) or _CODES.get(code, MemoirdError)
     return kind(

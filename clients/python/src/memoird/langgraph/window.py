@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -56,30 +58,33 @@ def window(
 
 def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps:
     session_id = str(config["configurable"]["thread_id"])
-    base = told = 0
+    ids = [message.id or str(number) for number, message in enumerate(messages)]
+    told = last_seq = 0
     try:
         found = yield Call("get_session", session_id=session_id, include_state=True)
     except errors.SessionNotFound:
         pass
     else:
-        known, base = (found.state or {}).get(STATE), found.session.last_seq
-        if known and _is_told(known, base, messages):
-            base, told = known["base"], known["count"]
-        elif base:
-            yield Call("rewind_session", session_id=session_id, after_seq=0, expected_seq=base)
+        last_seq = found.session.last_seq
+        told = _told((found.state or {}).get(STATE), ids, messages) if last_seq else 0
+        if last_seq and not told:
+            rewound = yield Call(
+                "rewind_session", session_id=session_id, after_seq=0, expected_seq=last_seq
+            )
+            last_seq = rewound.session.last_seq
     append: dict[str, Any] | None = None
     while told < len(messages):
         if append:
-            yield Call("append", session_id=session_id, **append)
-        some = messages[told : told + APPEND_MAX]
-        mark = {"base": base, "count": told + len(some), "last": some[-1].id}
+            made = yield Call("append", session_id=session_id, **append)
+            last_seq = made.last_seq
+        some = slice(told, told + APPEND_MAX)
+        told += len(ids[some])
         append = {
-            "messages_json": convert_to_openai_messages(some),
+            "messages_json": _named(messages[some], ids[some]),
             "format": MessageFormat.OPENAI,
-            "expected_seq": base + told,
-            "state_patch_json": {STATE: mark},
+            "expected_seq": last_seq,
+            "state_patch_json": {STATE: {"count": told, "digest": _digest(ids, messages, told)}},
         }
-        told += len(some)
     chosen = yield Call(
         "get_context",
         session_id=session_id,
@@ -90,25 +95,38 @@ def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig
         overhead_tokens=how.overhead_tokens,
         memories=how.memories,
     )
-    yield {"llm_input_messages": _messages(chosen, messages, base)}
+    yield {"llm_input_messages": _messages(chosen, dict(zip(ids, messages, strict=True)))}
 
 
-def _is_told(known: Mapping[str, Any], last_seq: int, messages: Sequence[BaseMessage]) -> bool:
-    count = known["count"]
-    is_whole = known["base"] + count == last_seq and 0 < count <= len(messages)
-    return bool(is_whole and messages[count - 1].id == known["last"])
+def _told(
+    known: Mapping[str, Any] | None, ids: Sequence[str], messages: Sequence[BaseMessage]
+) -> int:
+    """How many of the messages the session has; 0 where it has others."""
+    count = int(known["count"]) if known else 0
+    if not known or count > len(ids) or _digest(ids, messages, count) != known["digest"]:
+        return 0
+    return count
+
+
+def _digest(ids: Sequence[str], messages: Sequence[BaseMessage], count: int) -> str:
+    """What tells the first messages from others."""
+    said = ([id, it.type, it.content] for id, it in zip(ids[:count], messages, strict=False))
+    return hashlib.sha256(json.dumps(list(said), default=str).encode()).hexdigest()
+
+
+def _named(messages: Sequence[BaseMessage], ids: Sequence[str]) -> list[dict[str, Any]]:
+    said = convert_to_openai_messages(list(messages))
+    assert isinstance(said, list)
+    return [{**one, "memoird_client_id": id} for one, id in zip(said, ids, strict=True)]
 
 
 def _messages(
-    chosen: GetContextResponse, messages: Sequence[BaseMessage], base: int
+    chosen: GetContextResponse, messages: Mapping[str, BaseMessage]
 ) -> list[BaseMessage]:
     given: list[BaseMessage] = [SystemMessage(chosen.system)] if chosen.system else []
     for turn in chosen.turns:
-        index = turn.seq - base - 1
-        if turn.seq and "memoird" not in turn.metadata and 0 <= index < len(messages):
-            given.append(messages[index])
-        else:
-            given += _made(turn)
+        own = None if "memoird" in turn.metadata else messages.get(turn.client_id)
+        given += [own] if own else _made(turn)
     if chosen.memories_text:
         given.append(HumanMessage(chosen.memories_text))
     return given
