@@ -54,9 +54,14 @@ SUITES = {
         package="langchain-core==1.7.2",
         sha256="7810d029eaa4286838baad56752efb771868a5eebaf52aefe45764645dbea649",
         tests=["tests/unit_tests/chat_history", "tests/unit_tests/runnables/test_history.py"],
-        collected_min=0,
+        collected_min=29,
     ),
-    "langchain-stores": Suite(plugin="plugin", tests=["stores_test.py"], collected_min=0),
+    "langchain-stores": Suite(
+        plugin="plugin",
+        tests=["stores_test.py"],
+        collected_min=36,
+        options=["-o", "asyncio_mode=auto"],
+    ),
 }
 
 SUITES["langgraph-checkpoint"] = Suite(
