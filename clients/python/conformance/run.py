@@ -46,8 +46,21 @@ SUITES = {
         plugin="openai_agents",
         package="openai-agents==0.24.0",
         sha256="4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3",
-        tests=["tests/memory", "tests/extensions/memory/test_encrypt_session.py"],
-        collected_min=428,
+        # The rest are those of the runner that make sessions.
+        tests=[
+            "tests/memory",
+            "tests/extensions/memory/test_encrypt_session.py",
+            "tests/test_agent_runner.py",
+            "tests/test_agent_runner_streamed.py",
+            "tests/test_max_turns.py",
+            "tests/test_native_tool_failure_history.py",
+            "tests/test_programmatic_tool_calling.py",
+            "tests/test_run_impl_resume_paths.py",
+            "tests/test_soft_cancel.py",
+            "tests/test_tool_batch_failure_history.py",
+            "tests/test_tool_failure_boundaries.py",
+        ],
+        collected_min=1429,
     ),
     "langchain-core": Suite(
         plugin="langchain_history",
