@@ -4,11 +4,14 @@ import asyncio
 import datetime
 import importlib.util
 import pathlib
+from concurrent import futures
 
+import grpc
 import pytest
 
 import memoird
 from memoird import errors
+from memoird.v1 import session_pb2
 
 HERE = pathlib.Path(__file__).parent
 
@@ -89,6 +92,58 @@ def test_an_append_has_a_key_and_is_done_once(client):
     assert (again.duplicate, again.last_seq) == (True, first.last_seq)
     with pytest.raises(errors.IdempotencyKeyReused):
         client.append("once", [memoird.user("other")], idempotency_key="k")
+
+
+def test_a_rewind_has_a_key_and_is_done_once(client):
+    client.append("popped", [memoird.user(str(number)) for number in range(4)])
+    popped = client.rewind_session("popped", 3, idempotency_key="pop")
+    again = client.rewind_session("popped", 3, idempotency_key="pop")
+    assert [turn.parts for turn in popped.removed] == [memoird.user("3").parts]
+    assert (again.duplicate, again.removed) == (True, popped.removed)
+    with pytest.raises(errors.IdempotencyKeyReused):
+        client.rewind_session("popped", 2, idempotency_key="pop")
+    with pytest.raises(errors.StaleSeq):
+        client.rewind_session("popped", 2, expected_seq=4)
+    appended = {"turns": [memoird.user("4")], "idempotency_key": "m4"}
+    client.append("popped", **appended)
+    client.rewind_session("popped", 3)
+    with pytest.raises(errors.IdempotencyKeyRewound):
+        client.append("popped", **appended)
+    # Without a key each is one of its own.
+    taken = [client.rewind_session("popped", seq).removed_turns for seq in (2, 1)]
+    assert (taken, client.get_session("popped").session.last_seq) == ([1, 1], 1)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempotent):
+    seen = []
+
+    class Lost(grpc.GenericRpcHandler):
+        def service(self, details):
+            def answer(request, context):
+                seen.append(request.idempotency_key)
+                if len(seen) == 1:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+                return session_pb2.RewindSessionResponse(duplicate=True)
+
+            return grpc.unary_unary_rpc_method_handler(
+                answer,
+                session_pb2.RewindSessionRequest.FromString,
+                session_pb2.RewindSessionResponse.SerializeToString,
+            )
+
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Lost()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with memoird.Client(f"http://127.0.0.1:{port}", idempotent=idempotent) as other:
+        if idempotent:
+            assert other.rewind_session("chat", 1).duplicate
+            assert len(seen) == 2 and seen[0] and seen[0] == seen[1]
+        else:
+            with pytest.raises(errors.Unavailable):
+                other.rewind_session("chat", 1)
+            assert seen == [""]
+    server.stop(None)
 
 
 def test_a_request_that_is_used_twice_is_two_appends(client):

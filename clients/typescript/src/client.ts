@@ -19,8 +19,13 @@ import {
   PutDocumentRequestSchema,
 } from "./gen/memoird/v1/document_pb.js";
 import { MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
-import type { AppendRequest } from "./gen/memoird/v1/session_pb.js";
-import { AppendRequestSchema, GetContextRequestSchema, SessionService } from "./gen/memoird/v1/session_pb.js";
+import type { AppendRequest, RewindSessionRequest } from "./gen/memoird/v1/session_pb.js";
+import {
+  AppendRequestSchema,
+  GetContextRequestSchema,
+  RewindSessionRequestSchema,
+  SessionService,
+} from "./gen/memoird/v1/session_pb.js";
 
 const ADDR = "http://127.0.0.1:7717";
 const TIMEOUT_MS = 30_000;
@@ -31,6 +36,7 @@ const MESSAGE_BYTES_MAX = 256 << 20;
 // Calls that may be made again when it is not known whether they were done.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
+  SessionService.method.rewindSession,
   SessionService.method.getContext,
   SessionService.method.getHistory,
   SessionService.method.getSession,
@@ -231,14 +237,17 @@ function retrying(inner: Transport, rules: Rules): Transport {
   };
 }
 
-/** The request with a key for its append, so that it can be repeated. The caller's own object stays as it is. */
+/**
+ * The request with a key for what adds or takes back turns, so that it can be repeated. The caller's own object stays
+ * as it is.
+ */
 function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: boolean): MessageShape<I> {
-  const keyed = (append: AppendRequest) => ({
-    ...append,
-    idempotencyKey: append.idempotencyKey || randomUUID(),
+  const keyed = <K extends { idempotencyKey: string }>(it: K) => ({
+    ...it,
+    idempotencyKey: it.idempotencyKey || randomUUID(),
   });
   const message: Message = request;
-  if (idempotent && isMessage(message, AppendRequestSchema)) {
+  if (idempotent && isKeyed(message)) {
     return keyed(message) as Message as MessageShape<I>;
   }
   if (idempotent && isMessage(message, GetContextRequestSchema) && message.append) {
@@ -247,9 +256,13 @@ function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: b
   return request;
 }
 
+function isKeyed(request: Message): request is AppendRequest | RewindSessionRequest {
+  return isMessage(request, AppendRequestSchema) || isMessage(request, RewindSessionRequestSchema);
+}
+
 /** Whether the daemon knows the request again when it comes twice, or does not mind. */
 function isKnownAgain(request: Message): boolean {
-  if (isMessage(request, AppendRequestSchema) || isMessage(request, RememberRequestSchema)) {
+  if (isKeyed(request) || isMessage(request, RememberRequestSchema)) {
     return request.idempotencyKey !== "";
   }
   if (isMessage(request, BatchDocumentsRequestSchema)) {

@@ -65,6 +65,8 @@ export class StaleStateVersion extends Conflict {}
 export class StaleVersion extends Conflict {}
 /** The key was used for another content. */
 export class IdempotencyKeyReused extends Conflict {}
+/** The turns that were appended with this key were taken back. */
+export class IdempotencyKeyRewound extends Conflict {}
 /** A tool's call waits for its result, or a reply is streaming. */
 export class CallPending extends Conflict {}
 /** The lease has ended. */
@@ -120,6 +122,7 @@ const REASONS: ReadonlyMap<string, Kind> = new Map<string, Kind>([
   ["STALE_STATE_VERSION", StaleStateVersion],
   ["STALE_VERSION", StaleVersion],
   ["IDEMPOTENCY_KEY_REUSED", IdempotencyKeyReused],
+  ["IDEMPOTENCY_KEY_REWOUND", IdempotencyKeyRewound],
   ["CALL_PENDING", CallPending],
   ["LEASE_LOST", LeaseLost],
   ["JOURNAL_FULL", JournalFull],

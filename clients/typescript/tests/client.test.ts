@@ -155,6 +155,19 @@ describe("refusals", () => {
     await assert.rejects(client.append(other), errors.IdempotencyKeyReused);
   });
 
+  test("a key makes a rewind done once", async () => {
+    const turns = ["0", "1", "2"].map((text) => memoird.user(text));
+    await client.append({ sessionId: "popped", turns });
+    const pop = { sessionId: "popped", afterSeq: 2n, idempotencyKey: "pop" };
+    const first = await client.rewindSession(pop);
+    const again = await client.rewindSession(pop);
+    assert.deepEqual([first.duplicate, first.removedTurns], [false, 1n]);
+    assert.deepEqual([again.duplicate, again.removed], [true, first.removed]);
+    await assert.rejects(client.rewindSession({ ...pop, afterSeq: 1n }), errors.IdempotencyKeyReused);
+    const stale = { sessionId: "popped", afterSeq: 1n, expectedSeq: 3n };
+    await assert.rejects(client.rewindSession(stale), errors.StaleSeq);
+  });
+
   test("a request that is used twice is two appends", async () => {
     const request = create(AppendRequestSchema, { sessionId: "twice", turns: [memoird.user("hi")] });
     await client.append(request);
@@ -369,6 +382,14 @@ describe("what is tried again", () => {
     });
   });
 
+  test("a rewind that was not reached", async () => {
+    await scripted([refuse(14), answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await other.rewindSession({ sessionId: "chat", afterSeq: 1n });
+      assert.equal(seen.length, 2);
+    });
+  });
+
   test("an append whose answer was lost, and it is done once", async () => {
     const connections: Socket[] = [];
     const relay = createTcpServer((socket) => {
@@ -419,6 +440,11 @@ describe("what is tried again", () => {
     await scripted([refuse(14), answer()], async ({ addr, seen }) => {
       await using other = memoird.connect({ addr, idempotent: false });
       await assert.rejects(other.getContext({ sessionId: "c", append: { turns } }), errors.Unavailable);
+      assert.equal(seen.length, 1);
+    });
+    await scripted([refuse(14), answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr, idempotent: false });
+      await assert.rejects(other.rewindSession({ sessionId: "c" }), errors.Unavailable);
       assert.equal(seen.length, 1);
       await other.getContext({ sessionId: "c" });
     });

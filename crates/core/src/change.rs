@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
+use crate::seq_ranges::SeqRanges;
 use crate::time::{Now, Steady, Timestamp};
 use crate::window::SavedCut;
 
@@ -151,8 +152,12 @@ pub struct Rewound {
     pub key: SessionKey,
     /// The newest turn that stays.
     pub after_seq: u64,
-    /// The newest turn that was ever said; the same where nothing is taken back.
+    /// The last seq that was given; the same where nothing is taken back.
     pub through_seq: u64,
+    /// The newest turn then: before `after_seq` where that one was taken back earlier.
+    pub newest_seq: u64,
+    /// The name of this rewind, and which turns it takes, for its repetition.
+    pub taken: Option<(Fingerprint, SeqRanges)>,
     /// The turns that the history keeps.
     pub kept: LiveSet,
     /// Number and size of those turns.

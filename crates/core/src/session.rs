@@ -51,8 +51,10 @@ pub struct Head {
     pub created_at: Timestamp,
     /// When it was last used.
     pub last_access: Steady,
-    /// Its newest turn; 0 before the first.
+    /// The last seq that it gave; 0 before the first.
     pub last_seq: u64,
+    /// Its newest turn: the last one that was not taken back; 0 where there is none.
+    pub newest_seq: u64,
     /// Changes it has seen.
     pub revision: u64,
     /// How often its JSON changed.
@@ -262,6 +264,11 @@ impl Session {
         self.add_turns(key, command, limits, now, seal)
     }
 
+    /// True when this was done before, or is refused for its idempotency key.
+    pub fn knows(&self, named: Option<IdempotencyKey>, limits: &Limits, now: Now) -> bool {
+        !matches!(self.known_record(named, limits, now), Ok(None))
+    }
+
     /// What was done under this idempotency key before.
     fn known_record(
         &self,
@@ -302,6 +309,7 @@ impl Session {
 
         self.head.last_access = now.steady;
         self.head.last_seq += turns.len() as u64;
+        self.head.newest_seq = self.head.last_seq;
         if let Some(windows) = self.windows.as_mut().filter(|_| dropped_turns > 0) {
             windows.release(&self.history, self.head.last_seq);
         }
@@ -403,6 +411,7 @@ impl Head {
             created_at,
             last_access,
             last_seq: 0,
+            newest_seq: 0,
             revision: 0,
             state_version: 0,
             totals: Totals::default(),
@@ -447,7 +456,7 @@ pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Resul
     {
         return Err(CoreError::StaleGeneration { expected, actual });
     }
-    let actual = live.map_or(0, |head| head.last_seq);
+    let actual = live.map_or(0, |head| head.newest_seq);
     match command.expected_seq {
         Some(expected) if expected != actual => Err(CoreError::StaleSeq { expected, actual }),
         _ => Ok(()),

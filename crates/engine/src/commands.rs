@@ -26,7 +26,7 @@ use context::TokenCounting;
 pub use append::AppendOutcome;
 pub use context::{ContextOutcome, ContextRequest};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
-pub use rewind::RewindOutcome;
+pub use rewind::{RemovedTurns, RewindOutcome};
 
 /// The commands on sessions. Cheap to clone.
 #[derive(Clone, Debug)]

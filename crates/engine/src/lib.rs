@@ -39,7 +39,7 @@ pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, HistoryPage, HistoryQuery,
-    HistoryScope, RewindOutcome,
+    HistoryScope, RemovedTurns, RewindOutcome,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,

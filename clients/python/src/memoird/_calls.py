@@ -946,11 +946,14 @@ class SyncCalls:
     ) -> RewindSessionResponse:
         """Takes the newest turns of a live session back and adds others, all of it or nothing: to
         pop a turn, to answer again, to edit what was said last, or to set all messages anew.
-        Tool units go whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or
-        search any more, and no hook is given it; the journal keeps it, marked, until retention.
-        Seqs are not given again: new turns follow the highest that ever was. A summary that
-        stands for a turn that goes is taken back with it. Append answers an `idempotency_key`
-        of which a turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        Where no session lives, a rewind with `after_seq` 0 that adds turns starts one, as an
+        append does; any other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a
+        unit that the history has dropped this is looked at within 1,000 turns and 2 MiB on both
+        sides of `after_seq`. What is taken back is in no window, summary or search any more,
+        and no hook is given it; the journal keeps it, marked, until retention. Seqs are not
+        given again: new turns follow the highest that ever was. A summary that stands for a
+        turn that goes is taken back with it. Append answers an `idempotency_key` of which a
+        turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
         """
         request = RewindSessionRequest(
             session_id=session_id,
@@ -1706,11 +1709,14 @@ class AsyncCalls:
     ) -> RewindSessionResponse:
         """Takes the newest turns of a live session back and adds others, all of it or nothing: to
         pop a turn, to answer again, to edit what was said last, or to set all messages anew.
-        Tool units go whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or
-        search any more, and no hook is given it; the journal keeps it, marked, until retention.
-        Seqs are not given again: new turns follow the highest that ever was. A summary that
-        stands for a turn that goes is taken back with it. Append answers an `idempotency_key`
-        of which a turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        Where no session lives, a rewind with `after_seq` 0 that adds turns starts one, as an
+        append does; any other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a
+        unit that the history has dropped this is looked at within 1,000 turns and 2 MiB on both
+        sides of `after_seq`. What is taken back is in no window, summary or search any more,
+        and no hook is given it; the journal keeps it, marked, until retention. Seqs are not
+        given again: new turns follow the highest that ever was. A summary that stands for a
+        turn that goes is taken back with it. Append answers an `idempotency_key` of which a
+        turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
         """
         request = RewindSessionRequest(
             session_id=session_id,

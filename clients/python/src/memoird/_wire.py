@@ -1849,6 +1849,7 @@ def read_rewind_session_response(m):
         last_seq=m.last_seq,
         dropped_turns=m.dropped_turns,
         duplicate=m.duplicate,
+        removed_forgotten=m.removed_forgotten,
     )
 
 
@@ -1861,6 +1862,7 @@ def write_rewind_session_response(it):
         last_seq=it.last_seq,
         dropped_turns=it.dropped_turns,
         duplicate=it.duplicate,
+        removed_forgotten=it.removed_forgotten,
     )
 
 

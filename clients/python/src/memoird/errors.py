@@ -96,7 +96,7 @@ class IdempotencyKeyReused(Conflict):
 
 
 class IdempotencyKeyRewound(Conflict):
-    """What was done with the key was taken back."""
+    """The turns that were appended with this key were taken back."""
 
 
 class CallPending(Conflict):

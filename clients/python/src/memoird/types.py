@@ -1498,7 +1498,9 @@ class SessionInfo:
     history_tokens: int = 0
     """Their tokens, estimated."""
     last_seq: int = 0
-    """The seq of the newest turn; 0 before the first."""
+    """The seq of the newest turn; 0 where there is none. Less than before where `RewindSession`
+    took turns back.
+    """
     created_at: datetime | None = None
     """When the generation started."""
     last_access: datetime | None = None
@@ -1595,7 +1597,8 @@ class AppendRequest:
     and not done again. The newest 1,024 of a session count.
     """
     expected_seq: int | None = None
-    """Refuse (STALE_SEQ) unless the newest turn has this seq; 0: unless the session has no turn.
+    """Refuse (STALE_SEQ) unless the newest turn has this seq, which `SessionInfo.last_seq` tells;
+    0: unless the session has no turn. Turns that were taken back are none.
     """
     expected_generation: str = ""
     """Refuse (STALE_GENERATION) unless this is the live generation."""
@@ -1965,7 +1968,9 @@ class RewindSessionRequest:
     session_id: str = ""
     """The bot's own chat id."""
     after_seq: int = 0
-    """The newest turn that stays; 0: none stays. At most the session's `last_seq`."""
+    """The newest turn that stays; 0: none stays. At most the highest seq that was ever given
+    (AFTER_SEQ_INVALID).
+    """
     turns: list[Turn] = field(default_factory=list)
     """What is said instead, as in an append: none, or up to 256 turns. Not together with
     `messages_json`.
@@ -1975,8 +1980,8 @@ class RewindSessionRequest:
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
     expected_seq: int | None = None
-    """Refuse (STALE_SEQ) unless this is the session's `last_seq`. A rewind that adds no turns
-    leaves it as it is.
+    """Refuse (STALE_SEQ) unless this is the session's `last_seq`; 0: unless it has no turn. A
+    rewind that takes a turn back lowers it: of two that expect the same, one is refused.
     """
     expected_generation: str = ""
     """Refuse (STALE_GENERATION) unless this is the live generation."""
@@ -1998,19 +2003,26 @@ class RewindSessionResponse:
     """The session after it."""
     removed: list[Turn] = field(default_factory=list)
     """The turns that the history had and that are gone, oldest first: the newest of them, up to 2
-    MiB. What first in, first out had dropped before is not among them, nor is anything where
-    this is a `duplicate`; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
+    MiB; those of the first time where this is a `duplicate`. What first in, first out had
+    dropped before is not among them; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
     """
     removed_turns: int = 0
     """How many turns the history had and has not any more."""
     first_seq: int = 0
     """The seq of the first turn that was added; one more than `last_seq` where none was."""
     last_seq: int = 0
-    """The seq of the last turn that was added."""
+    """The seq of the last turn that was added; where none was, the highest that was ever given.
+    """
     dropped_turns: int = 0
     """Turns that left the history, first in first out, to make room for them."""
     duplicate: bool = False
-    """True when this `idempotency_key` was done before: nothing was changed."""
+    """True when this `idempotency_key` was done before: nothing was changed, and the figures are
+    those of the first time.
+    """
+    removed_forgotten: bool = False
+    """True where this is a `duplicate` and nobody knows any more what it took: there is no
+    journal, or retention has taken its turns.
+    """
 
 
 @dataclass(slots=True)
@@ -2263,16 +2275,16 @@ class Event:
     detail_json: Json = ""
     """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`, and
     `client_ids`: those of the turns that have one, in order and up to 1 KiB of them, left out
-    where there are none. Of `rewound`: `after_seq`, `through_seq` (the newest turn until then).
-    Of hooks: `hook`, `delivery`, `tries`, and where it failed `gave_up` and, for keys with the
-    role admin, `error`. Of `compacted`: `number` (of the summary, from 1), `trigger`
-    (`preemptive`, `reactive`, `history` or `command`), `by`, `first_seq`, `through_seq`,
-    `tokens_before`, `tokens_after`, `identifiers`, `identifiers_found`, `probe_score`. Of
-    `compaction_failed`: `trigger`, `reason`, `breaker` (what it lets through from now on) and
-    `error`, which bots are told where it repeats nothing that a summarizer answered. Of
-    `compaction_undone`: `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`,
-    `kept` and `refused` (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for
-    keys with the role admin, `error`.
+    where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest seq that was
+    given until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed `gave_up` and,
+    for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
+    `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`, `first_seq`,
+    `through_seq`, `tokens_before`, `tokens_after`, `identifiers`, `identifiers_found`,
+    `probe_score`. Of `compaction_failed`: `trigger`, `reason`, `breaker` (what it lets through
+    from now on) and `error`, which bots are told where it repeats nothing that a summarizer
+    answered. Of `compaction_undone`: `number`. Of `learned`: `by` (the model), `first_seq`,
+    `through_seq`, `kept` and `refused` (facts), `tokens`. Of `extraction_failed`: `reason`,
+    `gave_up` and, for keys with the role admin, `error`.
     """
 
     @property

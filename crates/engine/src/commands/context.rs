@@ -13,6 +13,7 @@ use memoird_core::compaction::Trigger;
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
 use memoird_core::window::{Ask, Codec, NextCut, Policy as WindowPolicy, Window, WindowSettings};
@@ -70,6 +71,7 @@ struct Built {
     session: SessionView,
     memories: MemoryBlock,
     mark: Mark,
+    rewound: SeqRanges,
     next_cut: Option<NextCut>,
     /// True where it leaves turns out while a summary is being made.
     awaits_summary: bool,
@@ -158,6 +160,7 @@ impl Commands {
             next_cut: built.next_cut,
             report: built.window.report,
             mark: built.mark,
+            rewound: built.rewound,
         })
     }
 
@@ -324,6 +327,12 @@ impl Commands {
                     session: update.view(),
                     memories,
                     mark,
+                    rewound: update
+                        .session
+                        .history()
+                        .rewound()
+                        .cloned()
+                        .unwrap_or_default(),
                     next_cut,
                 });
                 let built = Look::Built(built, None);
@@ -423,6 +432,7 @@ impl Plan {
             session: &key.session,
             generation: session.head().generation,
             last_seq: session.head().last_seq,
+            rewound: session.history().rewound(),
             mark: session.mark(),
         };
         let block = recalled.block(window, point, &self.model.scale);

@@ -4,7 +4,9 @@
 use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
+use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store, StoreError};
@@ -200,6 +202,22 @@ impl Sessions {
         self.wait_session_processed(&session.key).await?;
         let key = session.key.clone();
         let read = move |store: &dyn Store| store.journal(&key, generation, range);
+        journal.with_store(Some(&session.tenant.id), read).await
+    }
+
+    /// Which turns of a generation of a session the rewind of this idempotency key took.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub(crate) async fn rewound_by(
+        &self,
+        session: &SessionRef,
+        generation: Generation,
+        key: Fingerprint,
+    ) -> Result<SeqRanges, EngineError> {
+        self.wait_session_processed(&session.key).await?;
+        let read = move |store: &dyn Store| store.rewound_by(generation, &key);
+        let journal = &self.shared.journal;
         journal.with_store(Some(&session.tenant.id), read).await
     }
 }

@@ -7,9 +7,10 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet, SummaryChange};
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
@@ -338,6 +339,15 @@ impl Store for FaultyStore {
         self.journals.pass();
         self.read()?;
         self.inner.journal(key, generation, range)
+    }
+
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError> {
+        self.read()?;
+        self.inner.rewound_by(generation, key)
     }
 
     fn written_after(

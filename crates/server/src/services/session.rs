@@ -249,9 +249,10 @@ impl SessionService for Api {
         request: Request<v1::RewindSessionRequest>,
     ) -> Answer<v1::RewindSessionResponse> {
         let place = place(&request)?;
-        let (caller, request) = caller(request)?;
+        let (caller, mut request) = caller(request)?;
         let tenant = caller.tenant;
-        let session = from::session_id(&request.session_id)?;
+        let session_id = std::mem::take(&mut request.session_id);
+        let session = from::session_id(&session_id)?;
         let (bytes, policy) = (from::rewind_bytes(&request), tenant.policy());
         let read = move || from::rewind(request, &policy.limits);
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
@@ -261,8 +262,8 @@ impl SessionService for Api {
         let commands = &self.engine.commands;
         let outcome = commands.rewind(&tenant, &session, command).await;
         let outcome = outcome.map_err(|error| status::engine(&error))?;
-        let bytes = outcome.removed.iter().map(|turn| turn.len()).sum();
-        let write = move || to::rewound(&outcome);
+        let bytes = outcome.removed.newest.iter().map(|turn| turn.len()).sum();
+        let write = move || to::rewound(session_id, &outcome);
         let written = self.heavy.run(&tenant.id, bytes, write).await?;
         Ok(Response::new(written))
     }

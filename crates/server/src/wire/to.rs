@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_core::compaction::probe::Probe;
+use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::{HookName, TenantId};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
@@ -20,7 +21,6 @@ use prost::Message;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::from::HISTORY_BYTES_MAX;
 use super::{compaction, status, text_or_empty};
 use crate::auth::Role;
 use crate::process::Usage;
@@ -39,7 +39,7 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         history_turns: view.head.totals.turns,
         history_bytes: view.head.totals.bytes,
         history_tokens: view.head.totals.tokens,
-        last_seq: view.head.last_seq,
+        last_seq: view.head.newest_seq,
         created_at: time(view.head.created_at),
         last_access: time(view.last_access),
         expires_at: time(view.expires_at),
@@ -50,52 +50,64 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
     }
 }
 
-/// What a rewind did. Of the turns that are gone, the newest are told, as a page of history has
-/// them.
-pub(crate) fn rewound(outcome: &RewindOutcome) -> Result<v1::RewindSessionResponse, Status> {
-    let record = &outcome.record;
-    let mut bytes = 0;
-    let newest = outcome.removed.iter().rev().take_while(|turn| {
-        let has_room = bytes < HISTORY_BYTES_MAX;
-        bytes += turn.len();
-        has_room
-    });
-    let removed = newest.map(|turn| {
+/// What a rewind did.
+///
+/// # Errors
+/// `TURN_DAMAGED`.
+pub(crate) fn rewound(
+    session_id: String,
+    outcome: &RewindOutcome,
+) -> Result<v1::RewindSessionResponse, Status> {
+    let RewindOutcome {
+        session,
+        record,
+        removed,
+        duplicate,
+    } = outcome;
+    let turns = removed.newest.iter().map(|turn| {
         let turn = v1::Turn::decode(&**turn).map_err(|_| status::turn_damaged())?;
         Ok(v1::Turn {
             removed: true,
             ..turn
         })
     });
-    let mut removed = removed.collect::<Result<Vec<_>, Status>>()?;
-    removed.reverse();
     Ok(v1::RewindSessionResponse {
-        session: Some(session_info(&outcome.session)),
-        removed,
-        removed_turns: outcome.removed.len() as u64,
+        session: Some(session_of(session_id, session.as_ref(), record)),
+        removed: turns.collect::<Result<_, Status>>()?,
+        removed_turns: removed.count,
+        removed_forgotten: removed.is_forgotten,
         first_seq: record.first_seq,
         last_seq: record.last_seq,
         dropped_turns: record.dropped_turns,
-        duplicate: outcome.duplicate,
+        duplicate: *duplicate,
     })
 }
 
 /// What an append did.
 pub(crate) fn appended(session_id: String, outcome: &AppendOutcome) -> v1::AppendResponse {
     let record = &outcome.record;
-    // A repetition whose session has ended is told which life of it took the turns.
-    let ended = || v1::SessionInfo {
-        session_id,
-        generation: record.generation.to_string(),
-        ..v1::SessionInfo::default()
-    };
     v1::AppendResponse {
-        session: Some(outcome.session.as_ref().map_or_else(ended, session_info)),
+        session: Some(session_of(session_id, outcome.session.as_ref(), record)),
         first_seq: record.first_seq,
         last_seq: record.last_seq,
         dropped_turns: record.dropped_turns,
         duplicate: outcome.duplicate,
     }
+}
+
+/// The session after a command; a repetition whose session has ended is told which life of it
+/// took the turns.
+fn session_of(
+    session_id: String,
+    view: Option<&SessionView>,
+    record: &KeyRecord,
+) -> v1::SessionInfo {
+    let ended = || v1::SessionInfo {
+        session_id,
+        generation: record.generation.to_string(),
+        ..v1::SessionInfo::default()
+    };
+    view.map_or_else(ended, session_info)
 }
 
 /// What a check of files found.

@@ -49,6 +49,10 @@ pub(super) struct Row {
     pub(super) turns: BTreeMap<u64, Arc<[u8]>>,
     /// The seqs of those that were rewound.
     pub(super) rewound: SeqRanges,
+    /// Which of them the rewinds of idempotency keys took.
+    pub(super) rewinds: BTreeMap<Fingerprint, SeqRanges>,
+    /// How many were rewound of a generation that was kept for hooks alone.
+    pub(super) rewound_before: u64,
     pub(super) ended: Option<(Now, EndReason)>,
     /// What it counts for among what was kept for hooks alone.
     pub(super) kept_bytes: usize,
@@ -66,6 +70,8 @@ impl Row {
             state: None,
             turns: BTreeMap::new(),
             rewound: SeqRanges::default(),
+            rewinds: BTreeMap::new(),
+            rewound_before: 0,
             ended: None,
             kept_bytes: 0,
         }
@@ -164,6 +170,7 @@ impl Tables {
                     .turns
                     .last()
                     .map_or(row.head.last_seq, |(seq, _)| *seq);
+                row.head.newest_seq = row.head.last_seq;
                 row.head.totals = appended.totals;
                 row.head.partial = appended.partial;
                 row.head.last_access = appended.last_access;
@@ -188,6 +195,8 @@ impl Tables {
                     .add_last(rewound.after_seq + 1, rewound.through_seq);
                 row.take_cuts(rewound.cuts.as_deref());
                 row.kept.clone_from(&rewound.kept);
+                row.rewinds.extend(rewound.taken.clone());
+                row.head.newest_seq = rewound.newest_seq;
                 row.head.totals = rewound.totals;
                 row.head.partial = rewound.partial;
                 row.head.last_access = rewound.last_access;

@@ -25,9 +25,10 @@ use std::time::Duration;
 use rusqlite::Connection;
 
 use memoird_core::change::ChangeSet;
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
@@ -267,6 +268,14 @@ impl Store for SqliteStore {
         let reach = self.reach(key);
         let counters = &self.counters;
         self.read(|connection| read::journal(connection, reach, key, generation, range, counters))
+    }
+
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError> {
+        self.read(|connection| rewound::taken(connection, generation, key))
     }
 
     fn written_after(

@@ -111,6 +111,8 @@ pub(super) fn forget_generation(
             "windows",
             "compactions",
             "rewound",
+            "rewinds",
+            "turn_changes",
             "outbox",
             "generations",
         ] {

@@ -18,10 +18,10 @@ const FORMAT: i64 = 1;
 /// The columns of a generation, in the order of [`GenerationRow::write`].
 pub(super) const COLUMNS: &str = "generation, format, tenant, session, subject, created_ms, \
      last_access, revision, last_seq, kept, turns, bytes, tokens, partial, state_version, \
-     ended_ms, ended_at, reason";
+     ended_ms, ended_at, reason, newest_seq";
 
 /// A place for each of them.
-pub(super) const PLACES: &str = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+pub(super) const PLACES: &str = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 /// All that the journal knows of a generation, but for its turns and its JSON.
 #[derive(Clone, Debug)]
@@ -65,9 +65,11 @@ impl GenerationRow {
         };
         // Without it the session compacts as if it never had.
         let status = row
-            .get_ref(18)?
+            .get_ref(19)?
             .as_blob_or_null()?
             .and_then(summaries::decode_status);
+        let last_seq = count(row, 8)?;
+        let newest_seq = row.get::<_, Option<i64>>(18)?;
         Ok(Self {
             key: SessionKey {
                 tenant: id(row, 2, TenantId::parse)?,
@@ -81,7 +83,8 @@ impl GenerationRow {
                 created_at: Timestamp::from_ms(row.get(5)?),
                 last_access: Steady(count(row, 6)?),
                 revision: count(row, 7)?,
-                last_seq: count(row, 8)?,
+                last_seq,
+                newest_seq: newest_seq.map_or(last_seq, i64::unsigned_abs),
                 totals: Totals {
                     turns: count(row, 10)?,
                     bytes: count(row, 11)?,
@@ -125,6 +128,7 @@ impl GenerationRow {
             self.ended.map(|(at, _)| at.wall.as_ms()),
             self.ended.map(|(at, _)| whole(at.steady.0)),
             self.ended.map(|(_, reason)| reason_name(reason)),
+            whole(head.newest_seq),
         ])?;
         Ok(())
     }

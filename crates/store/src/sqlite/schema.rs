@@ -212,8 +212,11 @@ CREATE TABLE erasure_given (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Which turns of a generation were rewound: runs of seqs with at least one seq between two of them.
-/// Written rarely, so at once where they are found.
+/// `rewound`: which turns of a generation were rewound, as runs of seqs with at least one seq
+/// between two of them. `rewinds`: which of them the rewind of an idempotency key took. Written
+/// rarely, so at once where they are found. `newest_seq`: the newest turn that was not rewound;
+/// NULL: the newest. `turn_changes`: turns whose content was replaced, in the order of it, for
+/// who follows the journal.
 const V7: &str = "
 CREATE TABLE rewound (
     generation BLOB    NOT NULL,
@@ -221,6 +224,21 @@ CREATE TABLE rewound (
     last_seq   INTEGER NOT NULL,
     PRIMARY KEY (generation, first_seq)
 ) STRICT, WITHOUT ROWID;
+CREATE TABLE rewinds (
+    generation BLOB    NOT NULL,
+    key        BLOB    NOT NULL,
+    first_seq  INTEGER NOT NULL,
+    last_seq   INTEGER NOT NULL,
+    PRIMARY KEY (generation, key, first_seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE turn_changes (
+    change     INTEGER PRIMARY KEY AUTOINCREMENT,
+    generation BLOB    NOT NULL,
+    turn       INTEGER NOT NULL
+) STRICT;
+CREATE INDEX turn_changes_place ON turn_changes (generation);
+ALTER TABLE generations ADD COLUMN newest_seq INTEGER;
+ALTER TABLE intake_heads ADD COLUMN newest_seq INTEGER;
 ";
 
 /// `outbox` holds what hooks are owed, written with the end that owes it. The first journals

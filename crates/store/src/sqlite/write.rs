@@ -316,6 +316,7 @@ fn take_turns(row: &mut GenerationRow, appended: &Appended) -> Option<()> {
             return None;
         }
         head.last_seq = *seq;
+        head.newest_seq = *seq;
     }
     head.totals = appended.totals;
     head.partial = appended.partial;
@@ -333,6 +334,7 @@ fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
     if rewound.through_seq != head.last_seq || rewound.after_seq > head.last_seq {
         return None;
     }
+    head.newest_seq = rewound.newest_seq;
     head.totals = rewound.totals;
     head.partial = rewound.partial;
     head.last_access = rewound.last_access;
@@ -367,6 +369,9 @@ fn write_content(
                 rewind.after_seq + 1,
                 rewind.through_seq,
             )?;
+            if let Some((key, seqs)) = &rewind.taken {
+                rewound::note_taken(transaction, generation, key, seqs)?;
+            }
             write_key(transaction, &rewind.key, rewind.idempotency.as_ref(), taken)
         }
         ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),

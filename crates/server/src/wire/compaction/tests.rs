@@ -24,6 +24,7 @@ fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView 
         created_at: Timestamp::from_ms(1_000),
         last_access: Steady(0),
         last_seq: 40,
+        newest_seq: 40,
         revision: 1,
         state_version: 0,
         totals: Totals::default(),

@@ -7,7 +7,12 @@ use crate::outbox::{id, owing};
 
 /// What takes away again what each version added, from the newest down.
 const UNDO: [(i64, &str); 6] = [
-    (7, "DROP TABLE rewound"),
+    (
+        7,
+        "DROP TABLE rewound; DROP TABLE rewinds; DROP TABLE turn_changes;
+         ALTER TABLE generations DROP COLUMN newest_seq;
+         ALTER TABLE intake_heads DROP COLUMN newest_seq",
+    ),
     (
         6,
         "DROP TABLE erasures; DROP TABLE erasure_generations; DROP TABLE erasure_given",
