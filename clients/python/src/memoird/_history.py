@@ -201,13 +201,10 @@ def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:
 
 def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") -> Steps[None]:
     """Takes all turns back and adds others: the first chunk in one step, and then the rest."""
-    first = chunks[0] if chunks else {}
-    try:
-        yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **first})
-    except SessionNotFound:
-        yield from add(session_id, chunks, subject)
-    else:
-        yield from add(session_id, chunks[1:], subject)
+    if not chunks:
+        return (yield from clear(session_id))
+    yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **chunks[0]})
+    yield from add(session_id, chunks[1:], subject)
 
 
 def clear(session_id: str) -> Steps[None]:
@@ -266,7 +263,10 @@ def pop(
         if not pages or not pages[-1].turns:
             return None
         page = pages[-1]
-        newest, messages = page.turns[-1], page.messages or []
+        newest, messages, session = page.turns[-1], page.messages or [], page.session
+        if newest.seq != session.last_seq:
+            # Somebody was faster, between the turns and the session.
+            continue
         change: dict[str, Any] = {"after_seq": newest.seq - 1}
         if len(messages) > 1:
             change |= {"messages_json": messages[:-1], "format": format}
@@ -274,26 +274,12 @@ def pop(
             unit = yield from _unit_of(session_id, newest)
             if unit:
                 change |= {"after_seq": unit[0].seq - 1, "turns": unit[:-1]}
-        session = page.session
+        change |= {"expected_seq": newest.seq, "expected_generation": session.generation}
         try:
-            done = yield Call(
-                "rewind_session",
-                {
-                    "session_id": session_id,
-                    "expected_seq": session.last_seq,
-                    "expected_generation": session.generation,
-                    **change,
-                },
-            )
+            yield Call("rewind_session", {"session_id": session_id, **change})
         except (StaleSeq, StaleGeneration, SessionNotFound):
             continue
-        # `expected_seq` sees to it where something is added. Otherwise somebody else was faster when nothing was
-        # removed and the history got shorter meanwhile: what it does not hold, such as the result of a call that
-        # nobody knows, is removed without being counted.
-        added = len(change) > 1
-        shorter = done.session.history_turns < session.history_turns
-        if added or done.removed_turns or done.duplicate or not shorter:
-            return newest, (messages[-1] if messages else None)
+        return newest, (messages[-1] if messages else None)
     raise Unavailable(f"others took what was newest in {session_id!r} {POPS_TRIED_MAX} times")
 
 
