@@ -6,12 +6,15 @@ Each function gives steps: calls to make, to which the answers are sent back. `r
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ._calls import GET_HISTORY
+from ._calls import Call as WireCall
 from .client import AsyncClient, Client
 from .errors import (
     GenerationNotFound,
@@ -24,7 +27,7 @@ from .errors import (
 from .types import (
     Budget,
     GetContextResponse,
-    GetHistoryResponse,
+    GetHistoryRequest,
     HistoryScope,
     MessageFormat,
     RecallRequest,
@@ -124,15 +127,17 @@ def _next(go: Callable[[Any], Call | Pause], value: Any) -> Call | Pause | _Done
 
 
 def read_all(
-    session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED
-) -> Steps[list[GetHistoryResponse]]:
-    """All turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB; no page where none lives."""
-    pages: list[GetHistoryResponse] = []
+    session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED, *, plain: bool = False
+) -> Steps[list[Any]]:
+    """All turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB; no page where none lives.
+
+    Pages are as `get_history` gives them, or `plain`: as they come, for who looks at little of them.
+    """
+    pages: list[Any] = []
     after_seq, generation = 0, ""
     while True:
-        page = yield from _page(
-            session_id, format, generation=generation, after_seq=after_seq, limit=TURNS_PER_PAGE
-        )
+        which = {"generation": generation, "after_seq": after_seq, "limit": TURNS_PER_PAGE}
+        page = yield from _page(session_id, format, plain, **which)
         if page is None:
             return pages
         pages.append(page)
@@ -143,19 +148,23 @@ def read_all(
 
 
 def read_last(
-    session_id: str, turns: int, format: MessageFormat = MessageFormat.UNSPECIFIED
-) -> Steps[list[GetHistoryResponse]]:
-    """The newest turns of a live session, oldest first."""
-    pages: list[GetHistoryResponse] = []
+    session_id: str,
+    turns: int,
+    format: MessageFormat = MessageFormat.UNSPECIFIED,
+    *,
+    plain: bool = False,
+) -> Steps[list[Any]]:
+    """The newest turns of a live session, oldest first, as `read_all` gives pages."""
+    if 0 < turns <= TURNS_PER_PAGE:
+        # From memory, without the journal; mostly that is all there is.
+        page = yield from _page(session_id, format, plain, scope=HistoryScope.LIVE, last=turns)
+        if page is None or _is_whole(page, turns):
+            return [page] if page else []
+    pages: list[Any] = []
     before_seq, generation = 0, ""
     while turns > 0:
-        page = yield from _page(
-            session_id,
-            format,
-            generation=generation,
-            before_seq=before_seq,
-            last=min(turns, TURNS_PER_PAGE),
-        )
+        which = {"generation": generation, "before_seq": before_seq, "last": min(turns, TURNS_PER_PAGE)}
+        page = yield from _page(session_id, format, plain, **which)
         if page is None:
             break
         pages.insert(0, page)
@@ -166,16 +175,49 @@ def read_last(
     return pages
 
 
-def _page(
-    session_id: str, format: MessageFormat, **which: Any
-) -> Steps[GetHistoryResponse | None]:
+def read_messages(session_id: str, format: MessageFormat, last: int | None = None) -> Steps[list[Any]]:
+    """All messages, or at least the newest so many: a turn has one or more."""
+    read = (
+        read_all(session_id, format, plain=True)
+        if last is None
+        else read_last(session_id, last, format, plain=True)
+    )
+    pages = yield from read
+    return [message for page in pages for message in json.loads(page.messages_json or "[]")]
+
+
+def _is_whole(page: Any, turns: int) -> bool:
+    """True where nothing is missing between the newest turn and the first, and the first is the oldest or the last."""
+    seqs = [turn.seq for turn in page.turns]
+    if not seqs or seqs[-1] != page.session.last_seq or seqs[-1] - seqs[0] != len(seqs) - 1:
+        return False
+    return len(seqs) == turns or seqs[0] == 1
+
+
+# The turns of an answer are many times as much as what is asked for here.
+_PLAIN = WireCall(
+    GET_HISTORY.path,
+    GET_HISTORY.repeatable,
+    GET_HISTORY.write,
+    GET_HISTORY.request,
+    lambda message: message,
+    GET_HISTORY.response,
+)
+
+
+def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> Steps[Any]:
     """A page of a session that lives; what ended is the journal's, and is not the session any more."""
     asked = {"session_id": session_id, "format": format, "scope": HistoryScope.LONGEST, **which}
+    call = Call("get_history", asked)
+    if plain:
+        request = GetHistoryRequest(**asked)
+        call = Call("_call", {"call": _PLAIN, "request": request, "timeout": None})
     try:
-        page = yield Call("get_history", asked)
+        page = yield call
     except (SessionNotFound, GenerationNotFound):
         return None
-    return None if page.session is None else page
+    is_live = page.HasField("session") if plain else page.session is not None
+    return page if is_live else None
 
 
 def add(session_id: str, chunks: Iterable[dict[str, Any]], subject: str = "") -> Steps[None]:
