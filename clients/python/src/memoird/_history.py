@@ -195,7 +195,7 @@ def _is_whole(page: Any, turns: int) -> bool:
 
 
 # The turns of an answer are many times as much as what is asked for here.
-_PLAIN = WireCall(
+_PLAIN: WireCall[GetHistoryRequest, Any] = WireCall(
     GET_HISTORY.path,
     GET_HISTORY.repeatable,
     GET_HISTORY.write,

@@ -13,7 +13,7 @@ from typing import Any
 from agent_framework import Content, HistoryProvider, Message
 
 from . import _history
-from ._history import Window
+from ._history import Result, Window
 from ._kept import is_id, kept, kept_in, media, text_of
 from .client import AsyncClient, shared
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
@@ -80,7 +80,7 @@ class MemoirdHistoryProvider(HistoryProvider):
     def _id(self, session_id: str | None) -> str:
         return f"{self.prefix}{session_id or 'default'}"
 
-    async def _run(self, steps: _history.Steps[Any]) -> Any:
+    async def _run(self, steps: _history.Steps[Result]) -> Result:
         return await _history.run_async(self._client or shared(AsyncClient), steps)
 
 

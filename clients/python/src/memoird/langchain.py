@@ -22,7 +22,7 @@ from langchain_core.messages import (
 from langchain_core.stores import BaseStore
 
 from . import _history
-from ._history import Window
+from ._history import Result, Window
 from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
 from .client import AsyncClient, Client, shared
 from .errors import MemoirdError
@@ -86,7 +86,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         self._client, self._async_client = client, async_client
 
     @property
-    def messages(self) -> list[BaseMessage]:  # type: ignore[override]
+    def messages(self) -> list[BaseMessage]:
         """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
         return self._run(self._messages())
 
@@ -152,10 +152,10 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     def _calls_in_thread(self) -> bool:
         return self._async_client is None and self._client is not None
 
-    def _run(self, steps: _history.Steps[Any]) -> Any:
+    def _run(self, steps: _history.Steps[Result]) -> Result:
         return _history.run(self._client or shared(Client), steps)
 
-    async def _run_async(self, steps: _history.Steps[Any]) -> Any:
+    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
         return await _history.run_async(self._async_client or shared(AsyncClient), steps)
 
 
@@ -284,10 +284,10 @@ class MemoirdByteStore(BaseStore[str, bytes]):
     def _calls_in_thread(self) -> bool:
         return self._async_client is None and self._client is not None
 
-    def _run(self, steps: _history.Steps[Any]) -> Any:
+    def _run(self, steps: _history.Steps[Result]) -> Result:
         return _history.run(self._client or shared(Client), steps)
 
-    async def _run_async(self, steps: _history.Steps[Any]) -> Any:
+    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
         return await _history.run_async(self._async_client or shared(AsyncClient), steps)
 
 

@@ -26,7 +26,7 @@ from pydantic_ai.messages import (
 )
 
 from . import _history
-from ._history import Window
+from ._history import Result, Window
 from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
 from .client import AsyncClient, Client, shared
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
@@ -115,10 +115,10 @@ class MemoirdHistory:
         chunks = _history.turns_in_chunks(_turns(messages))
         return _history.add(self.session_id, chunks, self.subject)
 
-    def _run(self, steps: _history.Steps[Any]) -> Any:
+    def _run(self, steps: _history.Steps[Result]) -> Result:
         return _history.run(self._sync_client or shared(Client), steps)
 
-    async def _run_async(self, steps: _history.Steps[Any]) -> Any:
+    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
         return await _history.run_async(self._client or shared(AsyncClient), steps)
 
 
