@@ -7,7 +7,7 @@ README = pathlib.Path(__file__).parent.parent / "README.md"
 LINES_MAX = 20
 
 
-def example(section, names, instead):
+def example(section, names, instead={}):
     """What the first example of a section leaves. `instead` says what stands for a piece of it."""
     text = README.read_text().split(f"### `{section}`", 1)[1]
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL).group(1)

@@ -6,12 +6,15 @@ Each function gives steps: calls to make, to which the answers are sent back. `r
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+from ._calls import GET_HISTORY
+from ._calls import Call as WireCall
 from .client import AsyncClient, Client
 from .errors import (
     GenerationNotFound,
@@ -24,7 +27,7 @@ from .errors import (
 from .types import (
     Budget,
     GetContextResponse,
-    GetHistoryResponse,
+    GetHistoryRequest,
     HistoryScope,
     MessageFormat,
     RecallRequest,
@@ -124,15 +127,17 @@ def _next(go: Callable[[Any], Call | Pause], value: Any) -> Call | Pause | _Done
 
 
 def read_all(
-    session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED
-) -> Steps[list[GetHistoryResponse]]:
-    """All turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB; no page where none lives."""
-    pages: list[GetHistoryResponse] = []
+    session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED, *, plain: bool = False
+) -> Steps[list[Any]]:
+    """All turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB; no page where none lives.
+
+    Pages are as `get_history` gives them, or `plain`: as they come, for who looks at little of them.
+    """
+    pages: list[Any] = []
     after_seq, generation = 0, ""
     while True:
-        page = yield from _page(
-            session_id, format, generation=generation, after_seq=after_seq, limit=TURNS_PER_PAGE
-        )
+        which = {"generation": generation, "after_seq": after_seq, "limit": TURNS_PER_PAGE}
+        page = yield from _page(session_id, format, plain, **which)
         if page is None:
             return pages
         pages.append(page)
@@ -143,19 +148,23 @@ def read_all(
 
 
 def read_last(
-    session_id: str, turns: int, format: MessageFormat = MessageFormat.UNSPECIFIED
-) -> Steps[list[GetHistoryResponse]]:
-    """The newest turns of a live session, oldest first."""
-    pages: list[GetHistoryResponse] = []
+    session_id: str,
+    turns: int,
+    format: MessageFormat = MessageFormat.UNSPECIFIED,
+    *,
+    plain: bool = False,
+) -> Steps[list[Any]]:
+    """The newest turns of a live session, oldest first, as `read_all` gives pages."""
+    if 0 < turns <= TURNS_PER_PAGE:
+        # From memory, without the journal; mostly that is all there is.
+        page = yield from _page(session_id, format, plain, scope=HistoryScope.LIVE, last=turns)
+        if page is None or _is_whole(page, turns):
+            return [page] if page else []
+    pages: list[Any] = []
     before_seq, generation = 0, ""
     while turns > 0:
-        page = yield from _page(
-            session_id,
-            format,
-            generation=generation,
-            before_seq=before_seq,
-            last=min(turns, TURNS_PER_PAGE),
-        )
+        which = {"generation": generation, "before_seq": before_seq, "last": min(turns, TURNS_PER_PAGE)}
+        page = yield from _page(session_id, format, plain, **which)
         if page is None:
             break
         pages.insert(0, page)
@@ -166,16 +175,49 @@ def read_last(
     return pages
 
 
-def _page(
-    session_id: str, format: MessageFormat, **which: Any
-) -> Steps[GetHistoryResponse | None]:
+def read_messages(session_id: str, format: MessageFormat, last: int | None = None) -> Steps[list[Any]]:
+    """All messages, or at least the newest so many: a turn has one or more."""
+    read = (
+        read_all(session_id, format, plain=True)
+        if last is None
+        else read_last(session_id, last, format, plain=True)
+    )
+    pages = yield from read
+    return [message for page in pages for message in json.loads(page.messages_json or "[]")]
+
+
+def _is_whole(page: Any, turns: int) -> bool:
+    """True where nothing is missing between the newest turn and the first, and the first is the oldest or the last."""
+    seqs = [turn.seq for turn in page.turns]
+    if not seqs or seqs[-1] != page.session.last_seq or seqs[-1] - seqs[0] != len(seqs) - 1:
+        return False
+    return len(seqs) == turns or seqs[0] == 1
+
+
+# The turns of an answer are many times as much as what is asked for here.
+_PLAIN: WireCall[GetHistoryRequest, Any] = WireCall(
+    GET_HISTORY.path,
+    GET_HISTORY.repeatable,
+    GET_HISTORY.write,
+    GET_HISTORY.request,
+    lambda message: message,
+    GET_HISTORY.response,
+)
+
+
+def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> Steps[Any]:
     """A page of a session that lives; what ended is the journal's, and is not the session any more."""
     asked = {"session_id": session_id, "format": format, "scope": HistoryScope.LONGEST, **which}
+    call = Call("get_history", asked)
+    if plain:
+        request = GetHistoryRequest(**asked)
+        call = Call("_call", {"call": _PLAIN, "request": request, "timeout": None})
     try:
-        page = yield Call("get_history", asked)
+        page = yield call
     except (SessionNotFound, GenerationNotFound):
         return None
-    return None if page.session is None else page
+    is_live = page.HasField("session") if plain else page.session is not None
+    return page if is_live else None
 
 
 def add(session_id: str, chunks: Iterable[dict[str, Any]], subject: str = "") -> Steps[None]:
@@ -201,13 +243,10 @@ def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:
 
 def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") -> Steps[None]:
     """Takes all turns back and adds others: the first chunk in one step, and then the rest."""
-    first = chunks[0] if chunks else {}
-    try:
-        yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **first})
-    except SessionNotFound:
-        yield from add(session_id, chunks, subject)
-    else:
-        yield from add(session_id, chunks[1:], subject)
+    if not chunks:
+        return (yield from clear(session_id))
+    yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **chunks[0]})
+    yield from add(session_id, chunks[1:], subject)
 
 
 def clear(session_id: str) -> Steps[None]:
@@ -266,7 +305,10 @@ def pop(
         if not pages or not pages[-1].turns:
             return None
         page = pages[-1]
-        newest, messages = page.turns[-1], page.messages or []
+        newest, messages, session = page.turns[-1], page.messages or [], page.session
+        if newest.seq != session.last_seq:
+            # Somebody was faster, between the turns and the session.
+            continue
         change: dict[str, Any] = {"after_seq": newest.seq - 1}
         if len(messages) > 1:
             change |= {"messages_json": messages[:-1], "format": format}
@@ -274,26 +316,12 @@ def pop(
             unit = yield from _unit_of(session_id, newest)
             if unit:
                 change |= {"after_seq": unit[0].seq - 1, "turns": unit[:-1]}
-        session = page.session
+        change |= {"expected_seq": newest.seq, "expected_generation": session.generation}
         try:
-            done = yield Call(
-                "rewind_session",
-                {
-                    "session_id": session_id,
-                    "expected_seq": session.last_seq,
-                    "expected_generation": session.generation,
-                    **change,
-                },
-            )
+            yield Call("rewind_session", {"session_id": session_id, **change})
         except (StaleSeq, StaleGeneration, SessionNotFound):
             continue
-        # `expected_seq` sees to it where something is added. Otherwise somebody else was faster when nothing was
-        # removed and the history got shorter meanwhile: what it does not hold, such as the result of a call that
-        # nobody knows, is removed without being counted.
-        added = len(change) > 1
-        shorter = done.session.history_turns < session.history_turns
-        if added or done.removed_turns or done.duplicate or not shorter:
-            return newest, (messages[-1] if messages else None)
+        return newest, (messages[-1] if messages else None)
     raise Unavailable(f"others took what was newest in {session_id!r} {POPS_TRIED_MAX} times")
 
 

@@ -81,14 +81,8 @@ class MemoirdSession:
             steps = _history.window(self.session_id, self.window, FORMAT)
             answer = await _history.run_async(self.client, steps)
             return _unwrapped(answer.messages) if answer else []
-        # A turn has one item or more.
-        read = (
-            _history.read_all(self.session_id, FORMAT)
-            if limit is None
-            else _history.read_last(self.session_id, limit, FORMAT)
-        )
-        pages = await _history.run_async(self.client, read)
-        items = _unwrapped([item for page in pages for item in page.messages or []])
+        read = _history.read_messages(self.session_id, FORMAT, limit)
+        items = _unwrapped(await _history.run_async(self.client, read))
         return items if limit is None else items[-limit:]
 
     async def add_items(

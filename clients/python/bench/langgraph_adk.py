@@ -1,6 +1,6 @@
 """LangGraph's checkpointer and ADK's session service: memoird's beside their own of SQLite files, in one process and one run.
 
-    pip install 'memoird[langgraph,adk]' langgraph-checkpoint-sqlite && MEMOIRD_BIN=... python bench/agents.py
+    pip install 'memoird[langgraph,adk]' langgraph-checkpoint-sqlite && MEMOIRD_BIN=... python bench/langgraph_adk.py
 
 The newest checkpoint of a thread of 300, with 49 messages in its state; and of 300 sessions with 20 events each, 10 of a user: to append an event, to
 read a session, to list a user's sessions. Every round asks each of them once, in an order that changes, and
