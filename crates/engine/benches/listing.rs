@@ -70,8 +70,16 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
 impl World {
     fn say(&self, number: usize) {
         let part = PartKind::Text("hello".to_owned());
-        let app = if number.is_multiple_of(2) { "shop" } else { "bank" };
-        let age = if number.is_multiple_of(1_000) { "new" } else { "old" };
+        let app = if number.is_multiple_of(2) {
+            "shop"
+        } else {
+            "bank"
+        };
+        let age = if number.is_multiple_of(1_000) {
+            "new"
+        } else {
+            "old"
+        };
         let labels = [("app", app), ("age", age)];
         let labels = labels.map(|(name, value)| (name.into(), value.into()));
         let command = AppendCommand {
