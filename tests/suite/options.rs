@@ -127,14 +127,13 @@ async fn bad_classes_are_refused_by_calls_and_by_configurations() {
         ("default: 1h", "names of 1 to 64"),
         ("Big: 1h", "names of 1 to 64"),
         ("a: 0s", "more than zero"),
-        ("a: soon", "soon"),
+        ("a: soon", "a duration such as"),
         (&*many.join(", "), "8 classes at most"),
     ] {
         let section = format!("short_term: {{ ttl_classes: {{ {classes} }} }}");
         let outcome = Daemon::refused(&Setup::default().section(section)).await;
         assert_eq!(outcome.code, Some(64), "{outcome:?}");
-        let is_told = outcome.stderr.contains(problem) || outcome.stderr.contains("ttl_classes");
-        assert!(is_told, "{classes}: {outcome:?}");
+        assert!(outcome.stderr.contains(problem), "{classes}: {outcome:?}");
     }
 }
 
@@ -194,7 +193,7 @@ async fn a_session_that_keeps_all_drops_nothing_while_its_windows_are_cut() {
         .await;
     refused(large, Code::InvalidArgument, "TURN_TOO_LARGE");
     let large = client
-        .append(append("all", [user(&"x".repeat(19 << 10))]))
+        .append(append("all", [user(&"x".repeat(20_000))]))
         .await;
     let told = refused(large, Code::FailedPrecondition, "HISTORY_FULL");
     assert!(told.contains("max_history_bytes"), "{told}");
