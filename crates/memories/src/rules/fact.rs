@@ -280,7 +280,7 @@ mod tests {
             }),
             ("importance", |fact| fact.importance = f32::NAN),
             ("external_key", |fact| {
-                fact.external_key = Some(String::new())
+                fact.external_key = Some(String::new());
             }),
             ("external_key", |fact| {
                 fact.external_key = Some("x".repeat(257));

@@ -100,7 +100,7 @@ impl DocumentService for Api {
         let gets = document::gets(&request).saturating_mul(limits.document_bytes);
         let read = move || document::operations(request, &limits);
         let operations = self.heavy.run(&tenant.id, bytes, read).await?;
-        let answer_bytes = gets.min(MemoryLimits::BATCH_READ_BYTES).max(HEAVY_BYTES);
+        let answer_bytes = gets.clamp(HEAVY_BYTES, MemoryLimits::BATCH_READ_BYTES);
         place.reserve_answer(answer_bytes as u64).await?;
         caller.key.check()?;
         let done = self.memories.document_batch(&tenant, operations).await;
