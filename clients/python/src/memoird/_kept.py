@@ -61,7 +61,7 @@ def kept_in(turn: Turn, framework: str) -> dict[str, Any] | None:
         message = json.loads(message)
     if not isinstance(message, dict):
         return None
-    return message if held.get(_WHOLE) else _filled(message, turn.parts)  # type: ignore[no-any-return]
+    return message if held.get(_WHOLE) else _filled(message, turn.parts)
 
 
 def text_of(turn: Turn) -> str:
