@@ -46,6 +46,7 @@ MESSAGES = [
     ),
     Message("tool", [Content.from_function_result("c9", result="of a call that nobody knows")]),
     Message("user", []),
+    Message("user", ["So much: " * 20], additional_properties={"most": float("inf"), "least": -1e400}),
 ]
 
 
@@ -149,6 +150,18 @@ def test_what_memoird_says_in_other_words_is_a_message(calls):
         shown = await history.get_messages("abandoned")
         results = [it.call_id for message in shown for it in message.contents if it.type == "function_result"]
         assert results == ["c1", "c2"]
+
+    asyncio.run(read())
+
+
+def test_what_a_compaction_excluded_is_not_loaded(calls):
+    async def read():
+        history = MemoirdHistoryProvider(client=calls, skip_excluded=True)
+        excluded = Message("user", ["old"], additional_properties={"_excluded": True})
+        await history.save_messages("excluded", [excluded, MESSAGES[1]])
+        assert dumped(await history.get_messages("excluded")) == dumped([MESSAGES[1]])
+        everything = MemoirdHistoryProvider(client=calls)
+        assert len(await everything.get_messages("excluded")) == 2
 
     asyncio.run(read())
 

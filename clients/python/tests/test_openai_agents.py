@@ -2,11 +2,12 @@
 
 import asyncio
 import random
+from types import SimpleNamespace
 
 import pytest
 from agents import Agent, RunConfig, Runner, set_tracing_disabled
 from agents.items import ModelResponse
-from agents.memory import Session, SessionSettings
+from agents.memory import OpenAIResponsesCompactionSession, Session, SessionSettings
 from agents.models.interface import Model
 from agents.usage import Usage
 from openai.types.responses import ResponseOutputMessage, ResponseOutputText
@@ -162,6 +163,32 @@ def test_what_is_cleared_is_gone_and_others_stay(calls):
         assert await session.get_items() == []
 
     asyncio.run(read())
+
+
+def test_a_compaction_of_the_sdk_takes_the_place_of_all_in_one_step(calls):
+    summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
+
+    class Compactor:
+        """OpenAI's client, as far as it compacts."""
+
+        responses = property(lambda self: self)
+
+        async def compact(self, **_):
+            return SimpleNamespace(output=[summary])
+
+    async def compact():
+        session = MemoirdSession("compacted", client=calls)
+        await session.add_items([made(number) for number in range(300)])
+        compacting = OpenAIResponsesCompactionSession("compacted", session, client=Compactor())
+        await compacting.run_compaction({"force": True, "compaction_mode": "input"})
+        assert await session.get_items() == [summary]
+        page = await calls.get_history("compacted", scope=memoird.HistoryScope.JOURNAL, last=2)
+        assert [turn.removed for turn in page.turns] == [True, False]
+        assert page.session.last_seq == 301
+        # More than one call takes: the SDK clears and adds.
+        assert not await session._atomic_replace_items([made(number) for number in range(300)])
+
+    asyncio.run(compact())
 
 
 def test_limits_of_the_session_and_of_the_call(calls):

@@ -37,10 +37,18 @@ def kept(
         role,
         filled,
         client_id=id if id and len(id.encode()) <= ID_BYTES_MAX else "",
-        client_json=json.dumps(held, ensure_ascii=False, separators=(",", ":")),
+        client_json=_json(held, framework),
         # Results may then be of calls that nobody knows.
         format=MessageFormat.OPENAI_RESPONSES if results else MessageFormat.UNSPECIFIED,
     )
+
+
+def _json(held: dict[str, Any], framework: str) -> str:
+    try:
+        return json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        # Numbers that JSON does not have: a text of JSON as Python writes it.
+        return json.dumps({**held, framework: json.dumps(held[framework])})
 
 
 def kept_in(turn: Turn, framework: str) -> dict[str, Any] | None:
@@ -48,10 +56,12 @@ def kept_in(turn: Turn, framework: str) -> dict[str, Any] | None:
     if not turn.client_json or _MADE in turn.metadata:
         return None
     held = turn.client
-    if not isinstance(held, dict) or not isinstance(held.get(framework), dict):
+    message = held.get(framework) if isinstance(held, dict) else None
+    if isinstance(message, str):
+        message = json.loads(message)
+    if not isinstance(message, dict):
         return None
-    message = held[framework]
-    return message if held.get(_WHOLE) else _filled(message, turn.parts)  # type: ignore[no-any-return]
+    return message if held.get(_WHOLE) else _filled(message, turn.parts)
 
 
 def text_of(turn: Turn) -> str:

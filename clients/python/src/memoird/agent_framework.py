@@ -31,8 +31,8 @@ class MemoirdHistoryProvider(HistoryProvider):
 
     The framework's `session_id` is memoird's, behind `prefix`: together 1 to 256 bytes. `subject` says whose
     memories its facts become. Without a `client` it is the daemon that the environment names (`MEMOIRD_ADDR`,
-    `MEMOIRD_KEY`). `options` are those of the framework's own providers: `load_messages`, `store_inputs`,
-    `store_outputs` and others.
+    `MEMOIRD_KEY`). With `skip_excluded`, messages that a compaction of the framework excluded are stored and not
+    loaded. `options` are those of every history provider: `load_messages`, `store_inputs`, `store_outputs` and others.
 
     With a `window`, `get_messages` gives what memoird chooses for the next model call: what it says in other
     words, such as a summary, are messages of its own. Otherwise it gives all of the live session. A session
@@ -51,16 +51,21 @@ class MemoirdHistoryProvider(HistoryProvider):
         prefix: str = "",
         subject: str = "",
         window: Window | None = None,
+        skip_excluded: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(source_id, **options)
+        self.skip_excluded = skip_excluded
         self.prefix, self.subject, self.window = prefix, subject, window
         self._client = client
 
     async def get_messages(self, session_id: str | None, **_: Any) -> list[Message]:
         """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
         steps = _history.turns(self._id(session_id), self.window)
-        return [_message(turn) for turn in await self._run(steps)]
+        messages = [_message(turn) for turn in await self._run(steps)]
+        if self.skip_excluded:
+            return [it for it in messages if not it.additional_properties.get("_excluded")]
+        return messages
 
     async def save_messages(
         self, session_id: str | None, messages: Sequence[Message], **_: Any
