@@ -294,9 +294,9 @@ class MemoirdSessionService(BaseSessionService):
         after = config.after_timestamp if config else None
         if self._window and recent is None and after is None:
             return await self._windowed(name)
-        if recent is not None and after is None:
-            pages = await run_async(self._client, read_last(name, max(recent, 1)))
-        else:
+        some = recent if recent is not None and after is None else PAGE
+        pages = await run_async(self._client, read_last(name, max(some, 1)))
+        if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE:
             pages = await run_async(self._client, read_all(name))
         turns = [turn for page in pages for turn in page.turns]
         last_seq = max((page.session.last_seq for page in pages if page.session), default=0)
