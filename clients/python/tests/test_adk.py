@@ -435,6 +435,22 @@ def test_the_example(client, monkeypatch):
     assert names["answer"] == 'There is {"result": "a train to Oslo"}.'
 
 
+def test_a_user_is_erased(run, service, client, app):
+    memories = MemoirdMemoryService(client.for_event_loops())
+    for user in ("ann", "bob"):
+        state = {"user:a": 1, "app:b": 2}
+        session = run(service.create_session(app_name=app, user_id=user, state=state))
+        run(service.append_event(session, event(text="I like tea.")))
+        run(memories.add_session_to_memory(session))
+    run(service.create_session(app_name=app, user_id="ann"))
+    erased = run(service.erase_user(app_name=app, user_id="ann"))
+    assert erased.done and erased.erased.turns == 1 and erased.erased.memories == 1
+    left = run(service.list_sessions(app_name=app)).sessions
+    assert [(session.user_id, session.state) for session in left] == [("bob", state)]
+    assert run(service.get_user_state(app_name=app, user_id="ann")) == {}
+    assert [search(run, memories, app, "tea", user) for user in ("ann", "bob")] == [[], ["I like tea."]]
+
+
 # Memories.
 
 
@@ -511,7 +527,8 @@ def test_some_events_are_added(run, memories, app):
 
 
 def test_facts_are_added(run, memories, app):
-    fact = MemoryEntry(content=types.Content(parts=[types.Part(text="Ann likes tea.")]))
+    content = types.Content(parts=[types.Part(text="Ann likes tea.")])
+    fact = MemoryEntry(content=content, timestamp="2026-05-01T12:00:00Z")
     run(memories.add_memory(app_name=app, user_id="ann", memories=[fact]))
     assert search(run, memories, app, "tea") == ["Ann likes tea."]
 

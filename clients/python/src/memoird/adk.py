@@ -46,6 +46,7 @@ from .client import AsyncClient, shared
 from .types import (
     AppendResponse,
     DocumentOperation,
+    EraseSubjectResponse,
     GetDocumentRequest,
     Memory,
     MemoryKind,
@@ -214,6 +215,21 @@ class MemoirdSessionService(BaseSessionService):
         """Erases a session: no hook is called, and nothing of it stays on the daemon's disk."""
         await self._client.erase_session(_name(app_name, user_id, session_id))
 
+    async def erase_user(self, *, app_name: str, user_id: str) -> EraseSubjectResponse:
+        """Erases a user of an app: sessions, also those that have ended, memories and state.
+
+        Where `done` is False, it is still under way: see GetErasure. What hooks were given is `outside`.
+        """
+        erased = await self._client.erase_subject(_subject(app_name, user_id))
+        # Sessions have a subject from their first event on.
+        for state in await self._states(_name(app_name, user_id)):
+            await self.delete_session(
+                app_name=app_name, user_id=user_id, session_id=state["adk"]["id"]
+            )
+        place = [*_user(app_name, user_id)]
+        await self._client.delete_documents(place, exact_namespace=True, erase=True)
+        return erased
+
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state of a user, without the prefix `user:`."""
         [found] = (await self._client.batch_documents([_read(_user(app_name, user_id))])).results
@@ -278,9 +294,9 @@ class MemoirdSessionService(BaseSessionService):
         after = config.after_timestamp if config else None
         if self._window and recent is None and after is None:
             return await self._windowed(name)
-        if recent is not None and after is None:
-            pages = await run_async(self._client, read_last(name, max(recent, 1)))
-        else:
+        some = recent if recent is not None and after is None else PAGE
+        pages = await run_async(self._client, read_last(name, max(some, 1)))
+        if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE:
             pages = await run_async(self._client, read_all(name))
         turns = [turn for page in pages for turn in page.turns]
         last_seq = max((page.session.last_seq for page in pages if page.session), default=0)
@@ -397,7 +413,9 @@ class MemoirdMemoryService(BaseMemoryService):
     ) -> None:
         """Adds facts as they are."""
         for memory in memories:
-            said = datetime.fromisoformat(memory.timestamp) if memory.timestamp else None
+            told = memory.timestamp
+            # Python 3.10 does not know the letter.
+            said = datetime.fromisoformat(told.replace("Z", "+00:00")) if told else None
             await self._remember(
                 _subject(app_name, user_id), memory.content, memory.author or "", said, memory.id
             )

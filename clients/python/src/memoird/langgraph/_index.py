@@ -50,8 +50,9 @@ Name = tuple[Place, str]
 class MemoirdIndex:
     """Lets memoird find items, by words and, where an embedder is configured, by meaning.
 
-    Texts of items are memories: their subject is the first label of the namespace. So an erasure of a subject
-    removes them, and windows of that subject's sessions can have them.
+    Texts of items are memories, and their subject is the first label of the namespace: windows of that
+    subject's sessions can have them. An erasure of the subject removes the memories; the items stay until
+    they are deleted.
     """
 
     fields: Sequence[str] = ("$",)
