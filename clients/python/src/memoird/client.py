@@ -19,7 +19,7 @@ import grpc.aio
 
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
-from .types import AppendRequest, RewindSessionRequest
+from .types import AppendRequest, CopySessionRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT = 30.0
@@ -101,7 +101,7 @@ class _Endpoint:
 
 def _keyed(request: Any) -> Any:
     """What of a request is known again by its key, where it has something to be."""
-    if isinstance(request, (AppendRequest, RewindSessionRequest)):
+    if isinstance(request, (AppendRequest, CopySessionRequest, RewindSessionRequest)):
         return request
     return getattr(request, "append", None)
 
@@ -143,7 +143,7 @@ class Client(SyncCalls):
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
     `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
     `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together. With `idempotent`
-    each append and each rewind has a key of its own, and is repeated where its answer was lost.
+    each append, rewind and copy has a key of its own, and is repeated where its answer was lost.
     """
 
     def __init__(

@@ -32,5 +32,6 @@ mod rewind;
 mod seeds;
 mod simulation;
 mod store;
+mod updates;
 mod waits;
 mod windows;

@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use clap::{Args, Subcommand};
 use memoird_proto::v1::{
-    EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
-    ListSessionsRequest, RewindSessionRequest, RewindSessionResponse, SessionInfo, SessionNotes,
-    Turn,
+    CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
+    GetSessionResponse, HistoryScope, ListSessionsRequest, RewindSessionRequest,
+    RewindSessionResponse, SessionInfo, SessionNotes, Turn,
 };
 use prost_types::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::connect::Target;
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::exit::CliError;
 use super::pages::Pages;
-use super::{ClientArgs, clock, compaction, erase, json, output, transcript};
+use super::{ClientArgs, clock, compaction, erase, json, output, redact, transcript};
 
 /// What can be done with sessions.
 #[derive(Subcommand)]
@@ -35,6 +35,10 @@ pub(crate) enum SessionsCommand {
     },
     /// Take the newest turns of a session back; its journal keeps them, marked
     Rewind(RewindArgs),
+    /// Make a session of what was said in another one
+    Copy(CopyArgs),
+    /// Overwrite what a turn of a session says, for good
+    Redact(redact::RedactArgs),
     /// End a session now; its hooks run
     End {
         /// The bot's own chat id
@@ -64,6 +68,21 @@ pub(crate) struct RewindArgs {
     after: u64,
 }
 
+/// What to copy.
+#[derive(Args)]
+pub(crate) struct CopyArgs {
+    /// The bot's own chat id
+    id: String,
+    /// The id of the copy; no session may live by it
+    target: String,
+    /// A life of the session [default: the live one, else the newest]
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+    /// The last turn to be copied [default: all are]
+    #[arg(long, value_name = "SEQ")]
+    through: Option<u64>,
+}
+
 /// Which turns to show.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
@@ -89,6 +108,8 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
         SessionsCommand::Compact(args) => compaction::compact(&target, args, client.json).await,
         SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
         SessionsCommand::Rewind(args) => rewind(&target, args, client.json).await,
+        SessionsCommand::Copy(args) => copy(&target, args, client.json).await,
+        SessionsCommand::Redact(args) => redact::run(&target, args, client.json).await,
         SessionsCommand::Erase(args) => erase::session(&target, args, client.json).await,
         SessionsCommand::EraseSubject(args) => erase::subject(&target, args, client.json).await,
         SessionsCommand::End { id } => end(&target, id, client.json).await,
@@ -232,6 +253,21 @@ fn rewound(reply: &RewindSessionResponse) -> String {
         true => format!("taken back: {turns}"),
         false => format!("taken back: {turns}\n{table}"),
     }
+}
+
+async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliError> {
+    let request = CopySessionRequest {
+        session_id: args.id,
+        target_session_id: args.target,
+        generation: args.generation.unwrap_or_default(),
+        through_seq: args.through.unwrap_or_default(),
+        ..CopySessionRequest::default()
+    };
+    let reply = target.done(target.sessions().copy_session(request).await)?;
+    output::show(json, &reply, |reply| {
+        let turns = output::counted(reply.turns, "turn", "turns");
+        format!("copied: {turns}")
+    })
 }
 
 async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {

@@ -25,5 +25,6 @@ mod rewind;
 mod seeds;
 mod sessions;
 mod sets;
+mod update;
 mod walk;
 mod written;
