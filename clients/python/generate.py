@@ -39,7 +39,7 @@ FOREIGN = {
 # Calls that may be made again when it is not known whether they were done.
 REPEATABLE = {
     "GetContext", "GetHistory", "GetSession", "ListSessions", "CompactSession", "EraseSession",
-    "EraseSubject", "GetErasure", "Append", "Remember", "Recall", "GetMemory", "ListMemories",
+    "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
     "ListSubjects",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",
     "ReindexMemories", "RewindSession", "SearchTranscripts", "GetDocument", "PutDocument",

@@ -51,6 +51,8 @@ async fn bytes_that_are_no_message_are_refused_by_every_method() {
         "SessionService/Append",
         "SessionService/PatchState",
         "SessionService/RewindSession",
+        "SessionService/UpdateTurn",
+        "SessionService/CopySession",
         "AdminService/GetStats",
     ];
     for (method, message) in methods

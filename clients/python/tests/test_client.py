@@ -176,6 +176,20 @@ def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempoten
     server.stop(None)
 
 
+def test_a_turn_is_overwritten_and_a_session_forked(client):
+    client.append("old", [memoird.user("secret"), memoird.assistant("noted")])
+    updated = client.update_turn("old", 1, memoird.user("gone"))
+    assert updated.turn.parts == memoird.user("gone").parts and updated.turn.seq == 1
+    with pytest.raises(errors.InvalidArgument):
+        client.update_turn("old", 1, memoird.assistant("another role"))
+    fork = client.copy_session("old", through_seq=1, target_session_id="fork")
+    assert (fork.turns, fork.duplicate, fork.session.last_seq) == (1, False, 1)
+    assert client.get_history("fork").turns[0].parts == updated.turn.parts
+    with pytest.raises(errors.MemoirdError) as lives:
+        client.copy_session("old", target_session_id="fork")
+    assert lives.value.reason == "TARGET_LIVES"
+
+
 def test_a_request_that_is_used_twice_is_two_appends(client):
     append = memoird.AppendRequest(turns=[memoird.user("again")])
     seqs = [client.get_context("twice", append).session.last_seq for _ in range(2)]

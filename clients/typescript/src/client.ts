@@ -19,9 +19,10 @@ import {
   PutDocumentRequestSchema,
 } from "./gen/memoird/v1/document_pb.js";
 import { MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
-import type { AppendRequest, RewindSessionRequest } from "./gen/memoird/v1/session_pb.js";
+import type { AppendRequest, CopySessionRequest, RewindSessionRequest } from "./gen/memoird/v1/session_pb.js";
 import {
   AppendRequestSchema,
+  CopySessionRequestSchema,
   GetContextRequestSchema,
   RewindSessionRequestSchema,
   SessionService,
@@ -37,6 +38,8 @@ const MESSAGE_BYTES_MAX = 256 << 20;
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
   SessionService.method.rewindSession,
+  SessionService.method.updateTurn,
+  SessionService.method.copySession,
   SessionService.method.getContext,
   SessionService.method.getHistory,
   SessionService.method.getSession,
@@ -257,8 +260,12 @@ function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: b
   return request;
 }
 
-function isKeyed(request: Message): request is AppendRequest | RewindSessionRequest {
-  return isMessage(request, AppendRequestSchema) || isMessage(request, RewindSessionRequestSchema);
+function isKeyed(request: Message): request is AppendRequest | CopySessionRequest | RewindSessionRequest {
+  return (
+    isMessage(request, AppendRequestSchema) ||
+    isMessage(request, CopySessionRequestSchema) ||
+    isMessage(request, RewindSessionRequestSchema)
+  );
 }
 
 /** Whether the daemon knows the request again when it comes twice, or does not mind. */

@@ -168,6 +168,22 @@ describe("refusals", () => {
     await assert.rejects(client.rewindSession(stale), errors.StaleSeq);
   });
 
+  test("a turn is overwritten, and a session forked", async () => {
+    await client.append({ sessionId: "old", turns: [memoird.user("secret"), memoird.assistant("noted")] });
+    const updated = await client.updateTurn({ sessionId: "old", seq: 1n, turn: memoird.user("gone") });
+    assert.equal(updated.turn?.seq, 1n);
+    const copy = { sessionId: "old", throughSeq: 1n, targetSessionId: "fork" };
+    const fork = await client.copySession(copy);
+    assert.deepEqual([fork.turns, fork.duplicate, fork.session?.lastSeq], [1n, false, 1n]);
+    const [turn] = (await client.getHistory({ sessionId: "fork" })).turns;
+    assert.deepEqual(turn?.parts, updated.turn?.parts);
+    await assert.rejects(client.copySession(copy), (error) => {
+      assert.ok(error instanceof errors.MemoirdError);
+      assert.equal(error.reason, "TARGET_LIVES");
+      return true;
+    });
+  });
+
   test("a request that is used twice is two appends", async () => {
     const request = create(AppendRequestSchema, { sessionId: "twice", turns: [memoird.user("hi")] });
     await client.append(request);

@@ -92,6 +92,8 @@ pub enum ChangeKind {
     Append(Box<Appended>),
     /// Its newest turns are taken back.
     Rewind(Box<Rewound>),
+    /// A turn says something else from now on.
+    UpdateTurn(Box<UpdatedTurn>),
     /// The session's JSON changes.
     PatchState {
         /// The whole new JSON.
@@ -171,6 +173,21 @@ pub struct Rewound {
     pub last_access: Steady,
     /// The name of this rewind, and what to answer when it comes again, where it adds no turns.
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
+    /// The cuts of its windows, where they changed.
+    pub cuts: Option<Arc<[SavedCut]>>,
+}
+
+/// A turn that says something else: what it said before is to leave the store.
+#[derive(Clone, Debug)]
+pub struct UpdatedTurn {
+    /// Which turn.
+    pub seq: u64,
+    /// Its new content, with its seq.
+    pub content: Arc<[u8]>,
+    /// The turns that the history keeps.
+    pub kept: LiveSet,
+    /// Number and size of those turns.
+    pub totals: Totals,
     /// The cuts of its windows, where they changed.
     pub cuts: Option<Arc<[SavedCut]>>,
 }

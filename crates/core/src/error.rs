@@ -227,6 +227,17 @@ pub enum CoreError {
         /// The newest turn.
         last_seq: u64,
     },
+    /// A turn would get another place among the others.
+    #[error(
+        "turn {seq} has another {what}; role, calls and results stay, in their order, so that \
+         no tool unit is torn apart"
+    )]
+    TurnUpdateInvalid {
+        /// Which turn.
+        seq: u64,
+        /// What would be another one.
+        what: &'static str,
+    },
     /// The turns of an idempotency key were rewound.
     #[error(
         "the turns that were appended with this idempotency_key were rewound; choose a new key to \

@@ -3,6 +3,7 @@
 mod compaction;
 mod rewind;
 mod summary;
+mod update;
 mod windows;
 
 use std::borrow::Cow;
@@ -26,6 +27,7 @@ use crate::window::{SavedCut, Windows};
 use compaction::Compacting;
 pub use compaction::{CompactionBlocked, Snapshot, WindowTokens};
 pub use rewind::{RewindCommand, RewindDecision};
+pub use update::{TurnUpdate, UpdateDecision};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;

@@ -2,10 +2,12 @@
 
 mod append;
 mod context;
+mod copy;
 mod end;
 mod history;
 mod rewind;
 mod state;
+mod update;
 
 use std::sync::Arc;
 
@@ -24,9 +26,11 @@ use context::TokenCounting;
 
 pub use append::AppendOutcome;
 pub use context::{ContextOutcome, ContextRequest};
+pub use copy::{CopyCommand, CopyOutcome};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
 pub use rewind::{RemovedTurns, RewindOutcome};
 pub use state::PatchCommand;
+pub use update::{TurnUpdateCommand, TurnUpdateOutcome};
 
 /// The commands on sessions. Cheap to clone.
 #[derive(Clone, Debug)]

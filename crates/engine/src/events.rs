@@ -54,6 +54,11 @@ pub enum EventKind {
         /// The newest turn until then.
         through_seq: u64,
     },
+    /// A turn says something else.
+    TurnUpdated {
+        /// Which turn.
+        seq: u64,
+    },
     /// A generation ended.
     Ended(EndReason),
     /// All that was said in it was erased.

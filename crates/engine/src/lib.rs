@@ -38,8 +38,9 @@ mod worker;
 pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
 pub use commands::{
-    AppendOutcome, Commands, ContextOutcome, ContextRequest, HistoryPage, HistoryQuery,
-    HistoryScope, PatchCommand, RemovedTurns, RewindOutcome,
+    AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
+    HistoryQuery, HistoryScope, PatchCommand, RemovedTurns, RewindOutcome, TurnUpdateCommand,
+    TurnUpdateOutcome,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,

@@ -28,6 +28,7 @@ pub(crate) mod output;
 mod pages;
 mod private;
 mod progress;
+mod redact;
 mod replay;
 mod search;
 mod sessions;

@@ -302,14 +302,14 @@ enum RequestSize {
 fn size_of(path: &str) -> Option<RequestSize> {
     let (_, method) = path.rsplit_once('/')?;
     Some(match method {
-        "Append" | "RewindSession" | "GetContext" | "ImportMemories" | "CommitExtraction"
-        | "PutDocument" | "BatchDocuments" => RequestSize::Large,
+        "Append" | "RewindSession" | "UpdateTurn" | "GetContext" | "ImportMemories"
+        | "CommitExtraction" | "PutDocument" | "BatchDocuments" => RequestSize::Large,
         "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
         "PatchState" => RequestSize::Patch,
-        "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"
-        | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject" | "GetErasure"
-        | "WatchEvents" | "GetMemory" | "ListMemories" | "ListSubjects" | "Forget"
-        | "GetManifest" | "LeaseExtraction" | "LearnSession" | "ListConflicts"
+        "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "CopySession"
+        | "UndoCompaction" | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject"
+        | "GetErasure" | "WatchEvents" | "GetMemory" | "ListMemories" | "ListSubjects"
+        | "Forget" | "GetManifest" | "LeaseExtraction" | "LearnSession" | "ListConflicts"
         | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts" | "GetStats"
         | "ListTenants" | "SweepNow" | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery"
         | "DropHookDelivery" | "ReloadConfig" | "Verify" | "GetDocument" | "DeleteDocument"

@@ -131,6 +131,17 @@ pub struct WrittenTurns {
     pub last_number: u64,
 }
 
+/// A turn whose content was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnChange {
+    /// Counts such changes, from 1.
+    pub change: u64,
+    /// Whose turn it is.
+    pub generation: Generation,
+    /// Its number in the order in which the journal took the turns.
+    pub number: u64,
+}
+
 /// Whose a generation is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenerationOwner {
@@ -336,6 +347,13 @@ pub trait Store: Send + Sync + 'static {
         turns_max: usize,
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError>;
+
+    /// The turns whose content was replaced after this change, in the order of it, at most so
+    /// many.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError>;
 
     /// The turns with these numbers, in their order. One that is forgotten, or was rewound, is left
     /// out.

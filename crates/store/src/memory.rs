@@ -21,8 +21,8 @@ use tables::{Row, Tables};
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, ErasureStage, GenerationOwner, JournalPage, JournalRange,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, Unclean, Unpruned, WrittenTurn,
-    WrittenTurns, encoding, summaries, windows,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, Unclean, Unpruned,
+    WrittenTurn, WrittenTurns, encoding, summaries, windows,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -291,6 +291,13 @@ impl Store for MemoryStore {
         }
         let last_number = tables.last_number;
         Ok(WrittenTurns { turns, last_number })
+    }
+
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+        let tables = self.tables();
+        let changes = tables.turn_changes.iter();
+        let changes = changes.filter(|known| known.change > change).take(max);
+        Ok(changes.copied().collect())
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {

@@ -273,6 +273,22 @@ REWIND_SESSION: Call[RewindSessionRequest, RewindSessionResponse] = Call(
     w.read_rewind_session_response,
     session_pb2.RewindSessionResponse,
 )
+UPDATE_TURN: Call[UpdateTurnRequest, UpdateTurnResponse] = Call(
+    "/memoird.v1.SessionService/UpdateTurn",
+    True,
+    w.write_update_turn_request,
+    session_pb2.UpdateTurnRequest,
+    w.read_update_turn_response,
+    session_pb2.UpdateTurnResponse,
+)
+COPY_SESSION: Call[CopySessionRequest, CopySessionResponse] = Call(
+    "/memoird.v1.SessionService/CopySession",
+    True,
+    w.write_copy_session_request,
+    session_pb2.CopySessionRequest,
+    w.read_copy_session_response,
+    session_pb2.CopySessionResponse,
+)
 COMPACT_SESSION: Call[CompactSessionRequest, CompactSessionResponse] = Call(
     "/memoird.v1.SessionService/CompactSession",
     True,
@@ -1036,6 +1052,59 @@ class SyncCalls:
             idempotency_key=idempotency_key,
         )
         return self._call(REWIND_SESSION, request, timeout)
+
+    def update_turn(
+        self,
+        session_id: str,
+        seq: int = 0,
+        turn: Turn | None = None,
+        *,
+        expected_generation: str = "",
+        timeout: float | None = None,
+    ) -> UpdateTurnResponse:
+        """Gives a turn of a live session another content, for good: what it said before is in no
+        history, window, summary, note or search any more when it answers, and leaves the disk's
+        pages some minutes later, with the next round of retention. Its seq, role, time, pin,
+        calls and results stay, so that tool units do (TURN_UPDATE_INVALID). A summary that
+        stands for it is taken back, and windows are cut anew. Also turns that first in, first
+        out has dropped, or that were taken back, where there is a journal. What was made of it
+        stays: memories (see Forget) and what hooks were given of earlier lives. Does not touch
+        the session.
+        """
+        request = UpdateTurnRequest(
+            session_id=session_id,
+            seq=seq,
+            turn=turn,
+            expected_generation=expected_generation,
+        )
+        return self._call(UPDATE_TURN, request, timeout)
+
+    def copy_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        through_seq: int = 0,
+        *,
+        target_session_id: str = "",
+        expected_absent: bool | None = None,
+        idempotency_key: str = "",
+        timeout: float | None = None,
+    ) -> CopySessionResponse:
+        """Makes a session of what was said in another one, through a seq: a fork, or a life that
+        is over brought back. One change, all of it or nothing: a new generation with the turns,
+        which get new seqs, the state and the subject; without what was taken back, summaries,
+        notes and keys. Of at most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal,
+        of what the history keeps. Touches the copy, not the session.
+        """
+        request = CopySessionRequest(
+            session_id=session_id,
+            generation=generation,
+            through_seq=through_seq,
+            target_session_id=target_session_id,
+            expected_absent=expected_absent,
+            idempotency_key=idempotency_key,
+        )
+        return self._call(COPY_SESSION, request, timeout)
 
     def compact_session(
         self,
@@ -1861,6 +1930,59 @@ class AsyncCalls:
             idempotency_key=idempotency_key,
         )
         return await self._call(REWIND_SESSION, request, timeout)
+
+    async def update_turn(
+        self,
+        session_id: str,
+        seq: int = 0,
+        turn: Turn | None = None,
+        *,
+        expected_generation: str = "",
+        timeout: float | None = None,
+    ) -> UpdateTurnResponse:
+        """Gives a turn of a live session another content, for good: what it said before is in no
+        history, window, summary, note or search any more when it answers, and leaves the disk's
+        pages some minutes later, with the next round of retention. Its seq, role, time, pin,
+        calls and results stay, so that tool units do (TURN_UPDATE_INVALID). A summary that
+        stands for it is taken back, and windows are cut anew. Also turns that first in, first
+        out has dropped, or that were taken back, where there is a journal. What was made of it
+        stays: memories (see Forget) and what hooks were given of earlier lives. Does not touch
+        the session.
+        """
+        request = UpdateTurnRequest(
+            session_id=session_id,
+            seq=seq,
+            turn=turn,
+            expected_generation=expected_generation,
+        )
+        return await self._call(UPDATE_TURN, request, timeout)
+
+    async def copy_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        through_seq: int = 0,
+        *,
+        target_session_id: str = "",
+        expected_absent: bool | None = None,
+        idempotency_key: str = "",
+        timeout: float | None = None,
+    ) -> CopySessionResponse:
+        """Makes a session of what was said in another one, through a seq: a fork, or a life that
+        is over brought back. One change, all of it or nothing: a new generation with the turns,
+        which get new seqs, the state and the subject; without what was taken back, summaries,
+        notes and keys. Of at most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal,
+        of what the history keeps. Touches the copy, not the session.
+        """
+        request = CopySessionRequest(
+            session_id=session_id,
+            generation=generation,
+            through_seq=through_seq,
+            target_session_id=target_session_id,
+            expected_absent=expected_absent,
+            idempotency_key=idempotency_key,
+        )
+        return await self._call(COPY_SESSION, request, timeout)
 
     async def compact_session(
         self,

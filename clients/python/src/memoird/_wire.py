@@ -1964,6 +1964,78 @@ def write_rewind_session_response(it):
     )
 
 
+def read_update_turn_request(m):
+    return t.UpdateTurnRequest(
+        session_id=m.session_id,
+        seq=m.seq,
+        turn=read_turn(m.turn) if m.HasField('turn') else None,
+        expected_generation=m.expected_generation,
+    )
+
+
+def write_update_turn_request(it):
+    return session_pb2.UpdateTurnRequest(
+        session_id=it.session_id,
+        seq=it.seq,
+        turn=None if it.turn is None else write_turn(it.turn),
+        expected_generation=it.expected_generation,
+    )
+
+
+def read_update_turn_response(m):
+    return t.UpdateTurnResponse(
+        turn=read_turn(m.turn) if m.HasField('turn') else None,
+        session=read_session_info(m.session) if m.HasField('session') else None,
+    )
+
+
+def write_update_turn_response(it):
+    return session_pb2.UpdateTurnResponse(
+        turn=None if it.turn is None else write_turn(it.turn),
+        session=None if it.session is None else write_session_info(it.session),
+    )
+
+
+def read_copy_session_request(m):
+    return t.CopySessionRequest(
+        session_id=m.session_id,
+        generation=m.generation,
+        through_seq=m.through_seq,
+        target_session_id=m.target_session_id,
+        expected_absent=m.expected_absent if m.HasField('expected_absent') else None,
+        idempotency_key=m.idempotency_key,
+    )
+
+
+def write_copy_session_request(it):
+    return session_pb2.CopySessionRequest(
+        session_id=it.session_id,
+        generation=it.generation,
+        through_seq=it.through_seq,
+        target_session_id=it.target_session_id,
+        expected_absent=it.expected_absent,
+        idempotency_key=it.idempotency_key,
+    )
+
+
+def read_copy_session_response(m):
+    return t.CopySessionResponse(
+        session=read_session_info(m.session) if m.HasField('session') else None,
+        turns=m.turns,
+        dropped_turns=m.dropped_turns,
+        duplicate=m.duplicate,
+    )
+
+
+def write_copy_session_response(it):
+    return session_pb2.CopySessionResponse(
+        session=None if it.session is None else write_session_info(it.session),
+        turns=it.turns,
+        dropped_turns=it.dropped_turns,
+        duplicate=it.duplicate,
+    )
+
+
 def read_compact_session_request(m):
     return t.CompactSessionRequest(
         session_id=m.session_id,

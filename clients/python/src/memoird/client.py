@@ -20,7 +20,7 @@ import grpc.aio
 
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
-from .types import AppendRequest, BatchDocumentsRequest, RewindSessionRequest
+from .types import AppendRequest, BatchDocumentsRequest, CopySessionRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT = 30.0
@@ -100,9 +100,9 @@ class _Endpoint:
         return named if keyed is request else replace(request, append=named)
 
 
-def _keyed(request: Any) -> AppendRequest | RewindSessionRequest | None:
+def _keyed(request: Any) -> AppendRequest | CopySessionRequest | RewindSessionRequest | None:
     """What in a request may have an idempotency key and is not safe to repeat without."""
-    if isinstance(request, (AppendRequest, RewindSessionRequest)):
+    if isinstance(request, (AppendRequest, CopySessionRequest, RewindSessionRequest)):
         return request
     append = getattr(request, "append", None)
     return append if isinstance(append, AppendRequest) else None
@@ -154,7 +154,7 @@ class Client(SyncCalls):
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
     `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
     `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together. With `idempotent`
-    each append and rewind has a key of its own, and is repeated where its answer was lost.
+    each append, rewind and copy has a key of its own, and is repeated where its answer was lost.
     """
 
     def __init__(

@@ -42,6 +42,8 @@ __all__ = [
     "CompactionInfo",
     "ConflictDifference",
     "ContextReport",
+    "CopySessionRequest",
+    "CopySessionResponse",
     "DeleteDocumentRequest",
     "DeleteDocumentResponse",
     "DeleteDocumentsRequest",
@@ -153,6 +155,8 @@ __all__ = [
     "UndoCompactionResponse",
     "UpdateMemoryRequest",
     "UpdateMemoryResponse",
+    "UpdateTurnRequest",
+    "UpdateTurnResponse",
     "Visibility",
     "WatchEventsRequest",
     "WatchEventsResponse",
@@ -2177,6 +2181,71 @@ class RewindSessionResponse:
 
 
 @dataclass(slots=True)
+class UpdateTurnRequest:
+    """Gives a turn another content."""
+
+    session_id: str = ""
+    """The bot's own chat id."""
+    seq: int = 0
+    """Which turn (TURN_NOT_FOUND where the live generation has none of this seq)."""
+    turn: Turn | None = None
+    """What it says from now on. Its role and the ids of its calls and results, in their order, are
+    those of the turn that it replaces; its seq and pin do not count; without a time or a format
+    it keeps those that it had.
+    """
+    expected_generation: str = ""
+    """Refuse (STALE_GENERATION) unless this is the live generation."""
+
+
+@dataclass(slots=True)
+class UpdateTurnResponse:
+    """The turn as it is now."""
+
+    turn: Turn | None = None
+    """The turn."""
+    session: SessionInfo | None = None
+    """The session after it."""
+
+
+@dataclass(slots=True)
+class CopySessionRequest:
+    """Makes a session of what was said in another one."""
+
+    session_id: str = ""
+    """The bot's own chat id of what is copied."""
+    generation: str = ""
+    """A generation's ULID. Empty: the live one, else the newest that the journal has."""
+    through_seq: int = 0
+    """The last turn that is copied; 0: all are."""
+    target_session_id: str = ""
+    """The id of the copy; it may be the same, where no session lives by it."""
+    expected_absent: bool | None = None
+    """Unset or true: refuse (TARGET_LIVES) where a session lives by that id. False: that one ends
+    first, as by ResetSession, without hooks.
+    """
+    idempotency_key: str = ""
+    """A name for this very copy, as of an append to the copy: said again it is answered and not
+    done again.
+    """
+
+
+@dataclass(slots=True)
+class CopySessionResponse:
+    """What a copy did."""
+
+    session: SessionInfo | None = None
+    """The copy."""
+    turns: int = 0
+    """Turns that it got."""
+    dropped_turns: int = 0
+    """Of them, those that its history dropped at once, first in first out."""
+    duplicate: bool = False
+    """True when this `idempotency_key` was done before: nothing was copied, and the figures are
+    those of the first time.
+    """
+
+
+@dataclass(slots=True)
 class CompactSessionRequest:
     """Replaces the oldest exchanges by a summary."""
 
@@ -2411,9 +2480,9 @@ class Event:
     time: datetime | None = None
     """When."""
     kind: str = ""
-    """`created`, `appended`, `rewound`, `expired`, `evicted`, `ended` (by command: see `reason`),
-    `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`, `hook_failed`,
-    `erased`, `learned` or `extraction_failed`; more kinds may come.
+    """`created`, `appended`, `rewound`, `turn_updated`, `expired`, `evicted`, `ended` (by command:
+    see `reason`), `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`,
+    `hook_failed`, `erased`, `learned` or `extraction_failed`; more kinds may come.
     """
     tenant: str = ""
     """The tenant."""
@@ -2427,15 +2496,16 @@ class Event:
     """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`, and
     `client_ids`: those of the turns that have one, in order and up to 1 KiB of them, left out
     where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest seq that was
-    given until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed `gave_up` and,
-    for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
-    `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`, `first_seq`,
-    `through_seq`, `tokens_before`, `tokens_after`, `identifiers`, `identifiers_found`,
-    `probe_score`. Of `compaction_failed`: `trigger`, `reason`, `breaker` (what it lets through
-    from now on) and `error`, which bots are told where it repeats nothing that a summarizer
-    answered. Of `compaction_undone`: `number`. Of `learned`: `by` (the model), `first_seq`,
-    `through_seq`, `kept` and `refused` (facts), `tokens`. Of `extraction_failed`: `reason`,
-    `gave_up` and, for keys with the role admin, `error`.
+    given until then). Of `turn_updated`: `seq`. Of hooks: `hook`, `delivery`, `tries`, and
+    where it failed `gave_up` and, for keys with the role admin, `error`. Of `compacted`:
+    `number` (of the summary, from 1), `trigger` (`preemptive`, `reactive`, `history` or
+    `command`), `by`, `first_seq`, `through_seq`, `tokens_before`, `tokens_after`,
+    `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`: `trigger`,
+    `reason`, `breaker` (what it lets through from now on) and `error`, which bots are told
+    where it repeats nothing that a summarizer answered. Of `compaction_undone`: `number`. Of
+    `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused` (facts),
+    `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for keys with the role admin,
+    `error`.
     """
 
     @property

@@ -62,6 +62,13 @@ impl TurnRecord {
         }
     }
 
+    /// Says something else from now on.
+    pub(super) fn set_content(&mut self, content: Arc<[u8]>) {
+        self.tokens = estimate_tokens(content.len());
+        self.is_marked = quote::has_marks(&content);
+        self.content = content;
+    }
+
     /// Notes whether it has the mark of its session.
     pub(crate) fn note_mark(&mut self, mark: Mark) {
         self.is_marked |= mark.is_in(&self.content);

@@ -52,10 +52,7 @@ impl History {
         aside.rewound.add_last(after_seq + 1, last_seq);
         let end = self.tail.partition_point(stays);
         self.tail.truncate(end);
-        let capped = self.pinned().iter().chain(&self.tail);
-        self.capped = capped.fold(Default::default(), |sum: crate::change::Totals, record| {
-            sum.plus(record.totals())
-        });
+        self.count_capped();
         self.reshaped += 1;
         self.forget_holes_before_tail();
         Ok(removed)

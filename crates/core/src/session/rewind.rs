@@ -173,7 +173,7 @@ impl Session {
 
     /// Takes back the summaries that stand for a turn after this one, and sees to it that none is
     /// made of what was there.
-    fn rewind_summaries(&mut self, after_seq: u64) -> Option<Change> {
+    pub(super) fn rewind_summaries(&mut self, after_seq: u64) -> Option<Change> {
         let last_seq = self.head.last_seq;
         if after_seq >= last_seq {
             return None;
@@ -210,7 +210,7 @@ impl Session {
     }
 }
 
-fn takes_summary_back(change: &Change) -> bool {
+pub(super) fn takes_summary_back(change: &Change) -> bool {
     matches!(
         &change.kind,
         ChangeKind::Compact {

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use memoird_core::CoreError;
+use memoird_core::change::Change;
 use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::SessionId;
 use memoird_core::session::{RewindCommand, RewindDecision};
@@ -264,7 +265,17 @@ fn decide(
         removed: told(removed),
         duplicate,
     };
-    let effect = match must_reload {
+    let effect = effect_of(changes, dropped_turns, must_reload);
+    Ok(Decision::used(Some(outcome), effect))
+}
+
+/// What to write; `must_reload`: only the journal knows which summary stands then.
+pub(super) fn effect_of(
+    changes: Vec<Change>,
+    dropped_turns: u64,
+    must_reload: bool,
+) -> Option<Effect> {
+    match must_reload {
         true => Some(Effect::ChangeAndUnload {
             changes,
             dropped_turns,
@@ -273,8 +284,7 @@ fn decide(
             changes,
             dropped_turns,
         }),
-    };
-    Ok(Decision::used(Some(outcome), effect))
+    }
 }
 
 /// What is told of these turns.

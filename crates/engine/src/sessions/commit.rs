@@ -31,6 +31,7 @@ pub(super) struct Tally {
     created: Option<Generation>,
     appended: Option<NewTurns>,
     rewound: Option<LostTurns>,
+    updated: Option<(Generation, u64)>,
 }
 
 /// Turns of a generation that were taken back.
@@ -83,6 +84,9 @@ impl Tally {
                         through_seq: rewound.through_seq,
                     });
                 }
+                ChangeKind::UpdateTurn(updated) => {
+                    tally.updated = Some((generation, updated.seq));
+                }
                 ChangeKind::End { reason, .. } => tally.ended = Some((generation, *reason)),
                 _ => {}
             }
@@ -111,6 +115,9 @@ impl Tally {
                 through_seq: lost.through_seq,
             };
             push(lost.generation, kind);
+        }
+        if let Some((generation, seq)) = self.updated {
+            push(generation, EventKind::TurnUpdated { seq });
         }
         if let Some(turns) = &mut self.appended {
             slot.tenant.add_journal_bytes(turns.bytes);

@@ -33,5 +33,6 @@ mod rewind;
 mod seeds;
 mod simulation;
 mod store;
+mod updates;
 mod waits;
 mod windows;

@@ -16,8 +16,8 @@ use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, MemoryStore,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, Unclean, Unpruned, WrittenTurn,
-    WrittenTurns,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, Unclean, Unpruned,
+    WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -357,6 +357,10 @@ impl Store for FaultyStore {
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError> {
         self.inner.written_after(number, turns_max, bytes_max)
+    }
+
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+        self.inner.changed_after(change, max)
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {

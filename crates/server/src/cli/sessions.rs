@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 
 use clap::{Args, Subcommand, ValueEnum};
 use memoird_proto::v1::{
-    EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
-    ListSessionsRequest, PatchStateRequest, RewindSessionRequest, RewindSessionResponse,
-    SessionInfo, SessionNotes, SessionOrder, Turn,
+    CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
+    GetSessionResponse, HistoryScope, ListSessionsRequest, PatchStateRequest, RewindSessionRequest,
+    RewindSessionResponse, SessionInfo, SessionNotes, SessionOrder, Turn,
 };
 use prost_types::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::connect::Target;
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::exit::CliError;
 use super::pages::Pages;
-use super::{ClientArgs, clock, compaction, erase, json, output, transcript};
+use super::{ClientArgs, clock, compaction, erase, json, output, redact, transcript};
 
 /// What can be done with sessions.
 #[derive(Subcommand)]
@@ -37,6 +37,10 @@ pub(crate) enum SessionsCommand {
     Rewind(RewindArgs),
     /// Give a session labels, by which lists find it
     Label(LabelArgs),
+    /// Make a session of what was said in another one
+    Copy(CopyArgs),
+    /// Overwrite what a turn of a session says, for good
+    Redact(redact::RedactArgs),
     /// End a session now; its hooks run
     End {
         /// The bot's own chat id
@@ -109,6 +113,21 @@ pub(crate) struct RewindArgs {
     after: u64,
 }
 
+/// What to copy.
+#[derive(Args)]
+pub(crate) struct CopyArgs {
+    /// The bot's own chat id
+    id: String,
+    /// The id of the copy; no session may live by it
+    target: String,
+    /// A life of the session [default: the live one, else the newest]
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+    /// The last turn to be copied [default: all are]
+    #[arg(long, value_name = "SEQ")]
+    through: Option<u64>,
+}
+
 /// Which turns to show.
 #[derive(Args)]
 pub(crate) struct ShowArgs {
@@ -135,6 +154,8 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
         SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
         SessionsCommand::Rewind(args) => rewind(&target, args, client.json).await,
         SessionsCommand::Label(args) => give_labels(&target, args, client.json).await,
+        SessionsCommand::Copy(args) => copy(&target, args, client.json).await,
+        SessionsCommand::Redact(args) => redact::run(&target, args, client.json).await,
         SessionsCommand::Erase(args) => erase::session(&target, args, client.json).await,
         SessionsCommand::EraseSubject(args) => erase::subject(&target, args, client.json).await,
         SessionsCommand::End { id } => end(&target, id, client.json).await,
@@ -315,6 +336,21 @@ fn labels(info: &SessionInfo) -> String {
     let labels = info.labels.iter();
     let labels = labels.map(|(name, value)| output::printable(&format!("{name}={value}")));
     labels.collect::<Vec<_>>().join(" ")
+}
+
+async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliError> {
+    let request = CopySessionRequest {
+        session_id: args.id,
+        target_session_id: args.target,
+        generation: args.generation.unwrap_or_default(),
+        through_seq: args.through.unwrap_or_default(),
+        ..CopySessionRequest::default()
+    };
+    let reply = target.done(target.sessions().copy_session(request).await)?;
+    output::show(json, &reply, |reply| {
+        let turns = output::counted(reply.turns, "turn", "turns");
+        format!("copied: {turns}")
+    })
 }
 
 async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {

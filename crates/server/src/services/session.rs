@@ -3,6 +3,7 @@
 use memoird_engine::{ContextOutcome, EngineError};
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
+use prost::Message;
 use tonic::{Request, Response, async_trait};
 
 use super::watch::EventStream;
@@ -263,6 +264,38 @@ impl SessionService for Api {
         let write = move || to::rewound(session_id, &outcome);
         let written = self.heavy.run(&tenant.id, bytes, write).await?;
         Ok(Response::new(written))
+    }
+
+    async fn copy_session(
+        &self,
+        request: Request<v1::CopySessionRequest>,
+    ) -> Answer<v1::CopySessionResponse> {
+        let (caller, request) = caller(request)?;
+        let tenant = caller.tenant;
+        let session = from::session_id(&request.session_id)?;
+        let command = from::copy(&request)?;
+        let commands = &self.engine.commands;
+        let outcome = commands.copy_session(&tenant, &session, command).await;
+        answer(outcome, |outcome| {
+            to::copied(request.target_session_id, &outcome)
+        })
+    }
+
+    async fn update_turn(
+        &self,
+        request: Request<v1::UpdateTurnRequest>,
+    ) -> Answer<v1::UpdateTurnResponse> {
+        let (caller, request) = caller(request)?;
+        let tenant = caller.tenant;
+        let session = from::session_id(&request.session_id)?;
+        let bytes = request.turn.as_ref().map_or(0, Message::encoded_len);
+        let read = move || from::turn_update(request);
+        let command = self.heavy.run(&tenant.id, bytes, read).await?;
+        caller.key.check()?;
+        let commands = &self.engine.commands;
+        let outcome = commands.update_turn(&tenant, &session, command).await;
+        let outcome = outcome.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(to::turn_updated(&outcome)?))
     }
 
     async fn undo_compaction(

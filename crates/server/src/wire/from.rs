@@ -17,8 +17,8 @@ use memoird_core::state::StatePatch;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
 use memoird_engine::{
-    HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionOrder, SessionPlace,
-    SessionQuery,
+    CopyCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionOrder,
+    SessionPlace, SessionQuery, TurnUpdateCommand,
 };
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
@@ -188,6 +188,40 @@ pub(crate) fn rewind(
     Ok(RewindCommand {
         after_seq,
         append: command,
+    })
+}
+
+/// What to copy, and where to; of this session.
+pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Status> {
+    let target = SessionId::parse(&request.target_session_id).map_err(refused)?;
+    let content = || {
+        let through = request.through_seq.to_le_bytes();
+        let (session, generation) = (request.session_id.as_bytes(), request.generation.as_bytes());
+        fingerprint([&b"copy"[..], session, generation, &through])
+    };
+    Ok(CopyCommand {
+        generation: generation(&request.generation)?,
+        through_seq: request.through_seq,
+        target,
+        replaces: request.expected_absent == Some(false),
+        idempotency: idempotency(&request.idempotency_key, content)?,
+    })
+}
+
+/// What a turn is to say. Its limits are those of the tenant, and are looked at when it is updated.
+pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Status> {
+    let Some(turn) = request.turn else {
+        let problem = "turn is missing; say what it says from now on";
+        return Err(status::invalid("TURN_INVALID", problem));
+    };
+    let turn = encoding::from_proto(turn).map_err(|malformed| {
+        let problem = malformed.to_string();
+        refused(CoreError::TurnInvalid { index: 0, problem })
+    })?;
+    Ok(TurnUpdateCommand {
+        seq: request.seq,
+        turn,
+        expected_generation: generation(&request.expected_generation)?,
     })
 }
 

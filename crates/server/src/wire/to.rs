@@ -11,8 +11,9 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome, SessionOrder,
-    SessionPage, SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
+    AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome,
+    SessionOrder, SessionPage, SessionView, StatsSnapshot, TenantSnapshot, TurnUpdateOutcome,
+    WatchItem,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -94,6 +95,32 @@ pub(crate) fn rewound(
         last_seq: record.last_seq,
         dropped_turns: record.dropped_turns,
         duplicate: *duplicate,
+    })
+}
+
+/// What a copy did.
+pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionResponse {
+    let record = &outcome.record;
+    v1::CopySessionResponse {
+        session: Some(session_of(target, outcome.session.as_ref(), record)),
+        turns: record.last_seq + 1 - record.first_seq,
+        dropped_turns: record.dropped_turns,
+        duplicate: outcome.duplicate,
+    }
+}
+
+/// A turn that says something else by now.
+///
+/// # Errors
+/// `TURN_DAMAGED`.
+pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurnResponse, Status> {
+    let turn = v1::Turn::decode(&*outcome.content).map_err(|_| status::turn_damaged())?;
+    Ok(v1::UpdateTurnResponse {
+        turn: Some(v1::Turn {
+            removed: outcome.is_removed,
+            ..turn
+        }),
+        session: Some(session_info(&outcome.session)),
     })
 }
 
@@ -348,6 +375,10 @@ pub(super) fn event_kind(
         } => {
             let detail = json!({ "after_seq": after_seq, "through_seq": through_seq });
             ("rewound", none, Some(detail))
+        }
+        EventKind::TurnUpdated { seq } => {
+            let detail = json!({ "seq": seq });
+            ("turn_updated", none, Some(detail))
         }
         EventKind::CompactionUndone { number } => {
             ("compaction_undone", none, Some(json!({ "number": number })))

@@ -17,7 +17,7 @@ use memoird_core::window::SavedCut;
 
 use super::erase::Kept;
 use super::outbox;
-use crate::{ClockAnchor, KEYS_MAX, Refused, WrittenTurn, summaries, windows};
+use crate::{ClockAnchor, KEYS_MAX, Refused, TurnChange, WrittenTurn, summaries, windows};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
@@ -28,6 +28,8 @@ pub(super) struct Tables {
     pub(super) outbox: BTreeMap<DeliveryId, Delivery>,
     /// The turns by their numbers: generation and seq.
     pub(super) written: BTreeMap<u64, (Generation, u64)>,
+    /// The turns whose content was replaced, in the order of it.
+    pub(super) turn_changes: Vec<TurnChange>,
     /// The highest number that was given.
     pub(super) last_number: u64,
     /// What was kept for hooks alone.
@@ -206,6 +208,25 @@ impl Tables {
                         .or_default()
                         .insert(name, record);
                 }
+            }
+            ChangeKind::UpdateTurn(updated) => {
+                let row = self.expected(change)?;
+                if let Some(content) = row.turns.get_mut(&updated.seq) {
+                    content.clone_from(&updated.content);
+                }
+                row.take_cuts(updated.cuts.as_deref());
+                row.kept.clone_from(&updated.kept);
+                row.head.totals = updated.totals;
+                let place = (change.generation, updated.seq);
+                let mut written = self.written.iter();
+                let number = written.find(|(_, known)| **known == place);
+                let before = self.turn_changes.last().map_or(0, |last| last.change);
+                let number = number.map(|(number, _)| *number);
+                self.turn_changes.extend(number.map(|number| TurnChange {
+                    change: before + 1,
+                    generation: change.generation,
+                    number,
+                }));
             }
             ChangeKind::PatchState {
                 state_json,

@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, LiveSet, Rewound};
+use memoird_core::change::{
+    Appended, Change, ChangeKind, ChangeSet, LiveSet, Rewound, UpdatedTurn,
+};
 use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
@@ -269,6 +271,10 @@ impl Decider<'_> {
             ChangeKind::Begin { .. } => {}
             ChangeKind::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
             ChangeKind::Rewind(rewound) => take_back(&mut row, rewound).ok_or_else(refused)?,
+            ChangeKind::UpdateTurn(updated) => {
+                row.head.totals = updated.totals;
+                row.kept.clone_from(&updated.kept);
+            }
             ChangeKind::PatchState {
                 version,
                 last_access,
@@ -375,6 +381,10 @@ fn write_content(
             }
             write_key(transaction, &rewind.key, rewind.idempotency.as_ref(), taken)
         }
+        ChangeKind::UpdateTurn(updated) => {
+            write_cuts(transaction, generation, updated.cuts.as_deref())?;
+            replace_turn(transaction, generation, updated)
+        }
         ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
         ChangeKind::PatchState { state_json, .. } => {
             transaction
@@ -446,6 +456,36 @@ fn write_turns(
         };
         taken.put_turn(generation, turn);
         *next_turn += 1;
+    }
+    Ok(())
+}
+
+/// Overwrites the content of a turn, and notes that for who follows the journal.
+fn replace_turn(
+    transaction: &Transaction<'_>,
+    generation: Generation,
+    updated: &UpdatedTurn,
+) -> Result<(), StoreError> {
+    let (name, seq) = (generation.to_bytes(), updated.seq);
+    let place = TurnPlace { generation, seq };
+    let Protection { header, checksum } = protect(place, &updated.content);
+    // While a fold is under way it may be found in both ways, and is the same.
+    let sql = "UPDATE turns SET content = ?3, header = ?4, checksum = ?5 WHERE id IN
+                   (SELECT id FROM turn_places WHERE generation = ?1 AND seq = ?2
+                    UNION SELECT id FROM turns
+                    WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq = ?2)
+               RETURNING id";
+    let numbers = transaction
+        .prepare_cached(sql)?
+        .query_map(
+            params![name, whole(seq), &*updated.content, header, checksum],
+            |row| row.get::<_, i64>(0),
+        )?
+        .collect::<Result<Vec<_>, _>>()?;
+    let sql = "INSERT INTO turn_changes (generation, turn) VALUES (?, ?)";
+    let mut note = transaction.prepare_cached(sql)?;
+    for number in numbers {
+        note.execute(params![name, number])?;
     }
     Ok(())
 }

@@ -26,5 +26,6 @@ mod rewind;
 mod seeds;
 mod sessions;
 mod sets;
+mod update;
 mod walk;
 mod written;

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/session.proto.
  */
 export const file_memoird_v1_session: GenFile = /*@__PURE__*/
-  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEiqAQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGBAgASgJEhAKCGtlZXBfYWxsGBEgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEijAEKDkNvbXBhY3Rpb25JbmZvEg8KB2JyZWFrZXIYASABKAkSHAoUY29uc2VjdXRpdmVfZmFpbHVyZXMYAiABKA0SEgoKbGFzdF9lcnJvchgDIAEoCRIPCgdydW5uaW5nGAQgASgIEhEKCXN1bW1hcmllcxgFIAEoDRITCgt0aHJvdWdoX3NlcRgGIAEoBCKSAQoLU3VtbWFyeUluZm8SDgoGbnVtYmVyGAEgASgNEhEKCWZpcnN0X3NlcRgCIAEoBBITCgt0aHJvdWdoX3NlcRgDIAEoBBINCgV0dXJucxgEIAEoBBIrCgdtYWRlX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdtYWRlX2J5GAYgASgJIl8KDFNlc3Npb25Ob3RlcxINCgVmaWxlcxgBIAMoCRISCgpsYXN0X2Vycm9yGAIgASgJEhEKCWRlY2lzaW9ucxgDIAMoCRIZChFwZW5kaW5nX3F1ZXN0aW9ucxgEIAMoCSKoBAoNQXBwZW5kUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEh8KBXR1cm5zGAIgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSKQoGZm9ybWF0GAQgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB3N1YmplY3QYBSABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJEhkKDGV4cGVjdGVkX3NlcRgHIAEoBEgAiAEBEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YCCABKAkSJQoFdXNhZ2UYCSABKAsyFi5tZW1vaXJkLnYxLk1vZGVsVXNhZ2USDwoHcGFydGlhbBgKIAEoCBIYChBzdGF0ZV9wYXRjaF9qc29uGAsgASgJEiMKFmV4cGVjdGVkX3N0YXRlX3ZlcnNpb24YDCABKARIAYgBARI1CgZsYWJlbHMYDSADKAsyJS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QuTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGA4gASgJEhUKCGtlZXBfYWxsGA8gASgISAKIAQEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIPCg1fZXhwZWN0ZWRfc2VxQhkKF19leHBlY3RlZF9zdGF0ZV92ZXJzaW9uQgsKCV9rZWVwX2FsbCKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSLzAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAMgASgIEhEKCWlkX3ByZWZpeBgEIAEoCRIPCgdzdWJqZWN0GAUgASgJEjsKBmxhYmVscxgGIAMoCzIrLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRIxCg11cGRhdGVkX2FmdGVyGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg51cGRhdGVkX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoFb3JkZXIYCSABKA4yGC5tZW1vaXJkLnYxLlNlc3Npb25PcmRlchotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIloKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEikKCHNlc3Npb25zGAEgAygLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkitwIKEVBhdGNoU3RhdGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQbWVyZ2VfcGF0Y2hfanNvbhgCIAEoCRIdChBleHBlY3RlZF92ZXJzaW9uGAMgASgESACIAQESDgoGY3JlYXRlGAQgASgIEg8KB3JlcGxhY2UYBSABKAgSOQoGbGFiZWxzGAYgAygLMikubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVxdWVzdC5MYWJlbHNFbnRyeRIRCgl0dGxfY2xhc3MYByABKAkSFQoIa2VlcF9hbGwYCCABKAhIAYgBARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhMKEV9leHBlY3RlZF92ZXJzaW9uQgsKCV9rZWVwX2FsbCI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIuUBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCBIZChFyZW1vdmVkX2ZvcmdvdHRlbhgIIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMqdwoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIYChRTRVNTSU9OX09SREVSX05FV0VTVBABEhgKFFNFU1NJT05fT1JERVJfT0xERVNUEAISFAoQU0VTU0lPTl9PUkRFUl9JRBADMsUJCg5TZXNzaW9uU2VydmljZRI/CgZBcHBlbmQSGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QaGi5tZW1vaXJkLnYxLkFwcGVuZFJlc3BvbnNlEksKCkdldENvbnRleHQSHS5tZW1vaXJkLnYxLkdldENvbnRleHRSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVzcG9uc2USSwoKR2V0SGlzdG9yeRIdLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXNwb25zZRJLCgpHZXRTZXNzaW9uEh0ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USSwoKUGF0Y2hTdGF0ZRIdLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QaHi5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXNwb25zZRJUCg1SZXdpbmRTZXNzaW9uEiAubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVxdWVzdBohLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlc3BvbnNlElcKDkNvbXBhY3RTZXNzaW9uEiEubWVtb2lyZC52MS5Db21wYWN0U2Vzc2lvblJlcXVlc3QaIi5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVzcG9uc2USVwoOVW5kb0NvbXBhY3Rpb24SIS5tZW1vaXJkLnYxLlVuZG9Db21wYWN0aW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXNwb25zZRJRCgxSZXNldFNlc3Npb24SHy5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLlJlc2V0U2Vzc2lvblJlc3BvbnNlEksKCkVuZFNlc3Npb24SHS5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXF1ZXN0Gh4ubWVtb2lyZC52MS5FbmRTZXNzaW9uUmVzcG9uc2USUQoMRXJhc2VTZXNzaW9uEh8ubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5FcmFzZVNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVN1YmplY3QSHy5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU3ViamVjdFJlc3BvbnNlEksKCkdldEVyYXN1cmUSHS5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRFcmFzdXJlUmVzcG9uc2USUAoLV2F0Y2hFdmVudHMSHi5tZW1vaXJkLnYxLldhdGNoRXZlbnRzUmVxdWVzdBofLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXNwb25zZTABYgZwcm90bzM", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
+  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEiqAQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGBAgASgJEhAKCGtlZXBfYWxsGBEgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEijAEKDkNvbXBhY3Rpb25JbmZvEg8KB2JyZWFrZXIYASABKAkSHAoUY29uc2VjdXRpdmVfZmFpbHVyZXMYAiABKA0SEgoKbGFzdF9lcnJvchgDIAEoCRIPCgdydW5uaW5nGAQgASgIEhEKCXN1bW1hcmllcxgFIAEoDRITCgt0aHJvdWdoX3NlcRgGIAEoBCKSAQoLU3VtbWFyeUluZm8SDgoGbnVtYmVyGAEgASgNEhEKCWZpcnN0X3NlcRgCIAEoBBITCgt0aHJvdWdoX3NlcRgDIAEoBBINCgV0dXJucxgEIAEoBBIrCgdtYWRlX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdtYWRlX2J5GAYgASgJIl8KDFNlc3Npb25Ob3RlcxINCgVmaWxlcxgBIAMoCRISCgpsYXN0X2Vycm9yGAIgASgJEhEKCWRlY2lzaW9ucxgDIAMoCRIZChFwZW5kaW5nX3F1ZXN0aW9ucxgEIAMoCSKoBAoNQXBwZW5kUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEh8KBXR1cm5zGAIgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSKQoGZm9ybWF0GAQgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB3N1YmplY3QYBSABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJEhkKDGV4cGVjdGVkX3NlcRgHIAEoBEgAiAEBEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YCCABKAkSJQoFdXNhZ2UYCSABKAsyFi5tZW1vaXJkLnYxLk1vZGVsVXNhZ2USDwoHcGFydGlhbBgKIAEoCBIYChBzdGF0ZV9wYXRjaF9qc29uGAsgASgJEiMKFmV4cGVjdGVkX3N0YXRlX3ZlcnNpb24YDCABKARIAYgBARI1CgZsYWJlbHMYDSADKAsyJS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QuTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGA4gASgJEhUKCGtlZXBfYWxsGA8gASgISAKIAQEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIPCg1fZXhwZWN0ZWRfc2VxQhkKF19leHBlY3RlZF9zdGF0ZV92ZXJzaW9uQgsKCV9rZWVwX2FsbCKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSLzAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAMgASgIEhEKCWlkX3ByZWZpeBgEIAEoCRIPCgdzdWJqZWN0GAUgASgJEjsKBmxhYmVscxgGIAMoCzIrLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRIxCg11cGRhdGVkX2FmdGVyGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg51cGRhdGVkX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoFb3JkZXIYCSABKA4yGC5tZW1vaXJkLnYxLlNlc3Npb25PcmRlchotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIloKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEikKCHNlc3Npb25zGAEgAygLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkitwIKEVBhdGNoU3RhdGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQbWVyZ2VfcGF0Y2hfanNvbhgCIAEoCRIdChBleHBlY3RlZF92ZXJzaW9uGAMgASgESACIAQESDgoGY3JlYXRlGAQgASgIEg8KB3JlcGxhY2UYBSABKAgSOQoGbGFiZWxzGAYgAygLMikubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVxdWVzdC5MYWJlbHNFbnRyeRIRCgl0dGxfY2xhc3MYByABKAkSFQoIa2VlcF9hbGwYCCABKAhIAYgBARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhMKEV9leHBlY3RlZF92ZXJzaW9uQgsKCV9rZWVwX2FsbCI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIuUBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCBIZChFyZW1vdmVkX2ZvcmdvdHRlbhgIIAEoCCJxChFVcGRhdGVUdXJuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgsKA3NlcRgCIAEoBBIeCgR0dXJuGAQgASgLMhAubWVtb2lyZC52MS5UdXJuEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YBSABKAkiXgoSVXBkYXRlVHVyblJlc3BvbnNlEh4KBHR1cm4YASABKAsyEC5tZW1vaXJkLnYxLlR1cm4SKAoHc2Vzc2lvbhgCIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8itwEKEkNvcHlTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSEwoLdGhyb3VnaF9zZXEYAyABKAQSGQoRdGFyZ2V0X3Nlc3Npb25faWQYBCABKAkSHAoPZXhwZWN0ZWRfYWJzZW50GAUgASgISACIAQESFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJQhIKEF9leHBlY3RlZF9hYnNlbnQieAoTQ29weVNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxINCgV0dXJucxgCIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAMgASgEEhEKCWR1cGxpY2F0ZRgEIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMqdwoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIYChRTRVNTSU9OX09SREVSX05FV0VTVBABEhgKFFNFU1NJT05fT1JERVJfT0xERVNUEAISFAoQU0VTU0lPTl9PUkRFUl9JRBADMuIKCg5TZXNzaW9uU2VydmljZRI/CgZBcHBlbmQSGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QaGi5tZW1vaXJkLnYxLkFwcGVuZFJlc3BvbnNlEksKCkdldENvbnRleHQSHS5tZW1vaXJkLnYxLkdldENvbnRleHRSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVzcG9uc2USSwoKR2V0SGlzdG9yeRIdLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXNwb25zZRJLCgpHZXRTZXNzaW9uEh0ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USSwoKUGF0Y2hTdGF0ZRIdLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QaHi5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXNwb25zZRJUCg1SZXdpbmRTZXNzaW9uEiAubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVxdWVzdBohLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlc3BvbnNlEksKClVwZGF0ZVR1cm4SHS5tZW1vaXJkLnYxLlVwZGF0ZVR1cm5SZXF1ZXN0Gh4ubWVtb2lyZC52MS5VcGRhdGVUdXJuUmVzcG9uc2USTgoLQ29weVNlc3Npb24SHi5tZW1vaXJkLnYxLkNvcHlTZXNzaW9uUmVxdWVzdBofLm1lbW9pcmQudjEuQ29weVNlc3Npb25SZXNwb25zZRJXCg5Db21wYWN0U2Vzc2lvbhIhLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXF1ZXN0GiIubWVtb2lyZC52MS5Db21wYWN0U2Vzc2lvblJlc3BvbnNlElcKDlVuZG9Db21wYWN0aW9uEiEubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlcXVlc3QaIi5tZW1vaXJkLnYxLlVuZG9Db21wYWN0aW9uUmVzcG9uc2USUQoMUmVzZXRTZXNzaW9uEh8ubWVtb2lyZC52MS5SZXNldFNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5SZXNldFNlc3Npb25SZXNwb25zZRJLCgpFbmRTZXNzaW9uEh0ubWVtb2lyZC52MS5FbmRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU2Vzc2lvbhIfLm1lbW9pcmQudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2USUQoMRXJhc2VTdWJqZWN0Eh8ubWVtb2lyZC52MS5FcmFzZVN1YmplY3RSZXF1ZXN0GiAubWVtb2lyZC52MS5FcmFzZVN1YmplY3RSZXNwb25zZRJLCgpHZXRFcmFzdXJlEh0ubWVtb2lyZC52MS5HZXRFcmFzdXJlUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlc3BvbnNlElAKC1dhdGNoRXZlbnRzEh4ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1JlcXVlc3QaHy5tZW1vaXJkLnYxLldhdGNoRXZlbnRzUmVzcG9uc2UwAWIGcHJvdG8z", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
 
 /**
  * What is known of a live session.
@@ -1514,6 +1514,179 @@ export const RewindSessionResponseSchema: GenMessage<RewindSessionResponse> = /*
   messageDesc(file_memoird_v1_session, 21);
 
 /**
+ * Gives a turn another content.
+ *
+ * @generated from message memoird.v1.UpdateTurnRequest
+ */
+export type UpdateTurnRequest = Message<"memoird.v1.UpdateTurnRequest"> & {
+  /**
+   * The bot's own chat id.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Which turn (TURN_NOT_FOUND where the live generation has none of this seq).
+   *
+   * @generated from field: uint64 seq = 2;
+   */
+  seq: bigint;
+
+  /**
+   * What it says from now on. Its role and the ids of its calls and results, in their order, are
+   * those of the turn that it replaces; its seq and pin do not count; without a time or a format
+   * it keeps those that it had.
+   *
+   * @generated from field: memoird.v1.Turn turn = 4;
+   */
+  turn?: Turn | undefined;
+
+  /**
+   * Refuse (STALE_GENERATION) unless this is the live generation.
+   *
+   * @generated from field: string expected_generation = 5;
+   */
+  expectedGeneration: string;
+};
+
+/**
+ * Describes the message memoird.v1.UpdateTurnRequest.
+ * Use `create(UpdateTurnRequestSchema)` to create a new message.
+ */
+export const UpdateTurnRequestSchema: GenMessage<UpdateTurnRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 22);
+
+/**
+ * The turn as it is now.
+ *
+ * @generated from message memoird.v1.UpdateTurnResponse
+ */
+export type UpdateTurnResponse = Message<"memoird.v1.UpdateTurnResponse"> & {
+  /**
+   * The turn.
+   *
+   * @generated from field: memoird.v1.Turn turn = 1;
+   */
+  turn?: Turn | undefined;
+
+  /**
+   * The session after it.
+   *
+   * @generated from field: memoird.v1.SessionInfo session = 2;
+   */
+  session?: SessionInfo | undefined;
+};
+
+/**
+ * Describes the message memoird.v1.UpdateTurnResponse.
+ * Use `create(UpdateTurnResponseSchema)` to create a new message.
+ */
+export const UpdateTurnResponseSchema: GenMessage<UpdateTurnResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 23);
+
+/**
+ * Makes a session of what was said in another one.
+ *
+ * @generated from message memoird.v1.CopySessionRequest
+ */
+export type CopySessionRequest = Message<"memoird.v1.CopySessionRequest"> & {
+  /**
+   * The bot's own chat id of what is copied.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * A generation's ULID. Empty: the live one, else the newest that the journal has.
+   *
+   * @generated from field: string generation = 2;
+   */
+  generation: string;
+
+  /**
+   * The last turn that is copied; 0: all are.
+   *
+   * @generated from field: uint64 through_seq = 3;
+   */
+  throughSeq: bigint;
+
+  /**
+   * The id of the copy; it may be the same, where no session lives by it.
+   *
+   * @generated from field: string target_session_id = 4;
+   */
+  targetSessionId: string;
+
+  /**
+   * Unset or true: refuse (TARGET_LIVES) where a session lives by that id. False: that one ends
+   * first, as by ResetSession, without hooks.
+   *
+   * @generated from field: optional bool expected_absent = 5;
+   */
+  expectedAbsent?: boolean | undefined;
+
+  /**
+   * A name for this very copy, as of an append to the copy: said again it is answered and not done
+   * again.
+   *
+   * @generated from field: string idempotency_key = 6;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message memoird.v1.CopySessionRequest.
+ * Use `create(CopySessionRequestSchema)` to create a new message.
+ */
+export const CopySessionRequestSchema: GenMessage<CopySessionRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 24);
+
+/**
+ * What a copy did.
+ *
+ * @generated from message memoird.v1.CopySessionResponse
+ */
+export type CopySessionResponse = Message<"memoird.v1.CopySessionResponse"> & {
+  /**
+   * The copy.
+   *
+   * @generated from field: memoird.v1.SessionInfo session = 1;
+   */
+  session?: SessionInfo | undefined;
+
+  /**
+   * Turns that it got.
+   *
+   * @generated from field: uint64 turns = 2;
+   */
+  turns: bigint;
+
+  /**
+   * Of them, those that its history dropped at once, first in first out.
+   *
+   * @generated from field: uint64 dropped_turns = 3;
+   */
+  droppedTurns: bigint;
+
+  /**
+   * True when this `idempotency_key` was done before: nothing was copied, and the figures are those
+   * of the first time.
+   *
+   * @generated from field: bool duplicate = 4;
+   */
+  duplicate: boolean;
+};
+
+/**
+ * Describes the message memoird.v1.CopySessionResponse.
+ * Use `create(CopySessionResponseSchema)` to create a new message.
+ */
+export const CopySessionResponseSchema: GenMessage<CopySessionResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 25);
+
+/**
  * Replaces the oldest exchanges by a summary.
  *
  * @generated from message memoird.v1.CompactSessionRequest
@@ -1540,7 +1713,7 @@ export type CompactSessionRequest = Message<"memoird.v1.CompactSessionRequest"> 
  * Use `create(CompactSessionRequestSchema)` to create a new message.
  */
 export const CompactSessionRequestSchema: GenMessage<CompactSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 22);
+  messageDesc(file_memoird_v1_session, 26);
 
 /**
  * What was summarized.
@@ -1620,7 +1793,7 @@ export type CompactSessionResponse = Message<"memoird.v1.CompactSessionResponse"
  * Use `create(CompactSessionResponseSchema)` to create a new message.
  */
 export const CompactSessionResponseSchema: GenMessage<CompactSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 23);
+  messageDesc(file_memoird_v1_session, 27);
 
 /**
  * Restores what the last summary replaced.
@@ -1641,7 +1814,7 @@ export type UndoCompactionRequest = Message<"memoird.v1.UndoCompactionRequest"> 
  * Use `create(UndoCompactionRequestSchema)` to create a new message.
  */
 export const UndoCompactionRequestSchema: GenMessage<UndoCompactionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 24);
+  messageDesc(file_memoird_v1_session, 28);
 
 /**
  * What was restored.
@@ -1669,7 +1842,7 @@ export type UndoCompactionResponse = Message<"memoird.v1.UndoCompactionResponse"
  * Use `create(UndoCompactionResponseSchema)` to create a new message.
  */
 export const UndoCompactionResponseSchema: GenMessage<UndoCompactionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 25);
+  messageDesc(file_memoird_v1_session, 29);
 
 /**
  * Clears a live session.
@@ -1697,7 +1870,7 @@ export type ResetSessionRequest = Message<"memoird.v1.ResetSessionRequest"> & {
  * Use `create(ResetSessionRequestSchema)` to create a new message.
  */
 export const ResetSessionRequestSchema: GenMessage<ResetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 26);
+  messageDesc(file_memoird_v1_session, 30);
 
 /**
  * A session after its reset.
@@ -1725,7 +1898,7 @@ export type ResetSessionResponse = Message<"memoird.v1.ResetSessionResponse"> & 
  * Use `create(ResetSessionResponseSchema)` to create a new message.
  */
 export const ResetSessionResponseSchema: GenMessage<ResetSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 27);
+  messageDesc(file_memoird_v1_session, 31);
 
 /**
  * Ends the live generation.
@@ -1746,7 +1919,7 @@ export type EndSessionRequest = Message<"memoird.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 28);
+  messageDesc(file_memoird_v1_session, 32);
 
 /**
  * The generation that ended.
@@ -1767,7 +1940,7 @@ export type EndSessionResponse = Message<"memoird.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 29);
+  messageDesc(file_memoird_v1_session, 33);
 
 /**
  * Asks for a stream of events.
@@ -1795,7 +1968,7 @@ export type EraseSessionRequest = Message<"memoird.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 30);
+  messageDesc(file_memoird_v1_session, 34);
 
 /**
  * A session that is erased.
@@ -1841,7 +2014,7 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 31);
+  messageDesc(file_memoird_v1_session, 35);
 
 /**
  * Erases a subject.
@@ -1862,7 +2035,7 @@ export type EraseSubjectRequest = Message<"memoird.v1.EraseSubjectRequest"> & {
  * Use `create(EraseSubjectRequestSchema)` to create a new message.
  */
 export const EraseSubjectRequestSchema: GenMessage<EraseSubjectRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 32);
+  messageDesc(file_memoird_v1_session, 36);
 
 /**
  * A subject that is erased.
@@ -1908,7 +2081,7 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
  * Use `create(EraseSubjectResponseSchema)` to create a new message.
  */
 export const EraseSubjectResponseSchema: GenMessage<EraseSubjectResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 33);
+  messageDesc(file_memoird_v1_session, 37);
 
 /**
  * Asks for an erasure.
@@ -1929,7 +2102,7 @@ export type GetErasureRequest = Message<"memoird.v1.GetErasureRequest"> & {
  * Use `create(GetErasureRequestSchema)` to create a new message.
  */
 export const GetErasureRequestSchema: GenMessage<GetErasureRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 34);
+  messageDesc(file_memoird_v1_session, 38);
 
 /**
  * An erasure.
@@ -1975,7 +2148,7 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
  * Use `create(GetErasureResponseSchema)` to create a new message.
  */
 export const GetErasureResponseSchema: GenMessage<GetErasureResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 35);
+  messageDesc(file_memoird_v1_session, 39);
 
 /**
  * What an erasure removed.
@@ -2031,7 +2204,7 @@ export type Erased = Message<"memoird.v1.Erased"> & {
  * Use `create(ErasedSchema)` to create a new message.
  */
 export const ErasedSchema: GenMessage<Erased> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 36);
+  messageDesc(file_memoird_v1_session, 40);
 
 /**
  * Which events to watch.
@@ -2059,7 +2232,7 @@ export type WatchEventsRequest = Message<"memoird.v1.WatchEventsRequest"> & {
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
 export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 37);
+  messageDesc(file_memoird_v1_session, 41);
 
 /**
  * One event, or the word that some were missed.
@@ -2095,7 +2268,7 @@ export type WatchEventsResponse = Message<"memoird.v1.WatchEventsResponse"> & {
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
 export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 38);
+  messageDesc(file_memoird_v1_session, 42);
 
 /**
  * What happened to a session.
@@ -2120,7 +2293,7 @@ export type Event = Message<"memoird.v1.Event"> & {
   time?: Timestamp | undefined;
 
   /**
-   * `created`, `appended`, `rewound`, `expired`, `evicted`, `ended` (by command: see
+   * `created`, `appended`, `rewound`, `turn_updated`, `expired`, `evicted`, `ended` (by command: see
    * `reason`), `compacted`, `compaction_failed`, `compaction_undone`,
    * `hook_delivered`, `hook_failed`, `erased`, `learned` or `extraction_failed`;
    * more kinds may come.
@@ -2161,8 +2334,9 @@ export type Event = Message<"memoird.v1.Event"> & {
    * More, as a JSON object. Of `appended`: `first_seq`, `last_seq`,
    * `dropped_turns`, and `client_ids`: those of the turns that have one, in order and up to 1 KiB
    * of them, left out where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest
-   * seq that was given until then). Of hooks: `hook`, `delivery`, `tries`, and where it failed
-   * `gave_up` and, for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
+   * seq that was given until then). Of `turn_updated`: `seq`. Of hooks: `hook`, `delivery`, `tries`,
+   * and where it failed `gave_up` and, for keys with the role admin, `error`. Of `compacted`:
+   * `number` (of the summary, from 1),
    * `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
    * `first_seq`, `through_seq`, `tokens_before`, `tokens_after`, `identifiers`,
    * `identifiers_found`, `probe_score`. Of `compaction_failed`: `trigger`,
@@ -2183,7 +2357,7 @@ export type Event = Message<"memoird.v1.Event"> & {
  * Use `create(EventSchema)` to create a new message.
  */
 export const EventSchema: GenMessage<Event> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 39);
+  messageDesc(file_memoird_v1_session, 43);
 
 /**
  * Why a window leaves turns out, or shows them in other words.
@@ -2429,6 +2603,36 @@ export const SessionService: GenService<{
     methodKind: "unary";
     input: typeof RewindSessionRequestSchema;
     output: typeof RewindSessionResponseSchema;
+  },
+  /**
+   * Gives a turn of a live session another content, for good: what it said before is in no history,
+   * window, summary, note or search any more when it answers, and leaves the disk's pages some
+   * minutes later, with the next round of retention. Its seq, role, time, pin, calls and results stay, so that
+   * tool units do (TURN_UPDATE_INVALID). A summary that stands for it is taken back, and windows
+   * are cut anew. Also turns that first in, first out has dropped, or that were taken back, where
+   * there is a journal. What was made of it stays: memories (see Forget) and what hooks were given
+   * of earlier lives. Does not touch the session.
+   *
+   * @generated from rpc memoird.v1.SessionService.UpdateTurn
+   */
+  updateTurn: {
+    methodKind: "unary";
+    input: typeof UpdateTurnRequestSchema;
+    output: typeof UpdateTurnResponseSchema;
+  },
+  /**
+   * Makes a session of what was said in another one, through a seq: a fork, or a life that is over
+   * brought back. One change, all of it or nothing: a new generation with the turns, which get new
+   * seqs, the state and the subject; without what was taken back, summaries, notes and keys. Of at
+   * most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal, of what the history keeps.
+   * Touches the copy, not the session.
+   *
+   * @generated from rpc memoird.v1.SessionService.CopySession
+   */
+  copySession: {
+    methodKind: "unary";
+    input: typeof CopySessionRequestSchema;
+    output: typeof CopySessionResponseSchema;
   },
   /**
    * Replaces the oldest exchanges by a summary, now. The anchor, system and pinned turns are
