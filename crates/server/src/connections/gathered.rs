@@ -105,6 +105,8 @@ mod tests {
     use std::future::poll_fn;
     use std::sync::atomic::AtomicUsize;
 
+    use tokio::task::JoinSet;
+
     use super::super::{Connections, ConnectionsConfig, Peer};
     use super::*;
     use crate::admission::schedule::Schedule;
@@ -134,20 +136,22 @@ mod tests {
                 }
             })
         };
-        let serving = tokio::spawn(Gathered::new(serving, connection));
+        let mut served = JoinSet::new();
+        served.spawn(Gathered::new(serving, connection));
         while polls.load(Ordering::Relaxed) == 0 {
             yield_now().await;
         }
+        // Nobody waits for them: who would, would be woken behind the connection.
+        let mut answering = JoinSet::new();
         for _ in 0..ANSWERS {
             let (answers, task) = (answers.clone(), task.clone());
-            // Nobody waits for it: who would, would be woken behind the connection.
-            tokio::spawn(async move {
+            answering.spawn(async move {
                 answers.fetch_add(1, Ordering::Relaxed);
                 let waker = task.lock().unwrap().clone();
                 waker.wake();
             });
         }
-        serving.await.expect("no panic");
+        served.join_all().await;
         polls.load(Ordering::Relaxed)
     }
 
@@ -159,7 +163,8 @@ mod tests {
     #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
     async fn also_before_tasks_that_were_woken_earlier() {
         // On the worker, so that nothing comes between the tasks.
-        let on_worker = |calls| async move { tokio::spawn(polls(calls)).await.expect("no panic") };
+        let on_worker =
+            |calls| async move { JoinSet::from_iter([polls(calls)]).join_all().await[0] };
         assert_eq!(on_worker(ANSWERS).await, 2);
         let of_one_call = on_worker(1).await;
         assert!(
