@@ -50,16 +50,20 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
             continue;
         }
         before = c;
-        // Lower case alone has two forms of a sigma and keeps a sharp s.
-        let upper = one_of_alike(c).to_uppercase();
+        // Lower case alone has two forms of a sigma and keeps a sharp s, upper case alone keeps
+        // a capital one.
+        let lower = one_of_alike(c).to_lowercase();
         folded.extend(
-            upper
+            lower
+                .flat_map(char::to_uppercase)
                 .flat_map(char::to_lowercase)
                 .nfd()
                 .filter(|c| !is_left_out(*c)),
         );
     }
-    Cow::Owned(folded.nfc().collect())
+    // A sign of half width is a letter, and the mark that it stands for is none.
+    let is_mark = |c: &char| !c.is_alphanumeric();
+    Cow::Owned(folded.nfc().skip_while(is_mark).collect())
 }
 
 /// Marks that writers leave out. Vowel signs of other scripts are none of them.

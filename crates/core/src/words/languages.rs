@@ -44,6 +44,10 @@ const LATIN: [(&str, &str, Algorithm); 14] = [
     ("turkish", "ğış", Algorithm::Turkish),
 ];
 
+/// Places in the list whose rules for the beginnings of words are their own.
+const FINNISH: usize = 10;
+const TURKISH: usize = 13;
+
 static STEMMERS: LazyLock<[Stemmer; LATIN.len()]> =
     LazyLock::new(|| LATIN.map(|(_, _, algorithm)| Stemmer::create(algorithm)));
 static RUSSIAN: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Russian));
@@ -115,8 +119,16 @@ impl Languages {
     }
 
     /// True where the rules of English are all that apply.
-    pub(super) fn is_english(self) -> bool {
+    fn is_english(self) -> bool {
         self == Self::default()
+    }
+
+    pub(super) fn has_finnish(self) -> bool {
+        self.0 & 1 << FINNISH != 0
+    }
+
+    pub(super) fn has_turkish(self) -> bool {
+        self.0 & 1 << TURKISH != 0
     }
 }
 
@@ -239,6 +251,12 @@ mod tests {
             let place = LATIN.iter().position(|(known, ..)| *known == name).unwrap();
             assert_eq!(found, Languages(1 << place), "{text}");
         }
+    }
+
+    #[test]
+    fn languages_with_rules_of_their_own_are_where_they_are_said_to_be() {
+        assert_eq!(LATIN[FINNISH].0, "finnish");
+        assert_eq!(LATIN[TURKISH].0, "turkish");
     }
 
     #[test]

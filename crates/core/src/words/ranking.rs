@@ -18,6 +18,12 @@ const K1: f64 = 1.2;
 /// How much a text that is shorter than a passage gains. The usual value of BM25.
 const B: f64 = 0.75;
 
+/// From a to z.
+const LETTERS: usize = 26;
+const ALL_LETTERS: u32 = (1 << LETTERS) - 1;
+/// The place of y among them.
+const Y: usize = 24;
+
 /// One word that is looked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Term {
@@ -55,9 +61,13 @@ pub struct Scorer<'a> {
     terms: &'a [Term],
     languages: Languages,
     weights: Vec<f64>,
-    /// The first bytes of all forms, a bit for each of ASCII.
-    firsts: u128,
+    beginnings: Beginnings,
 }
+
+/// With which two letters a word may begin that has one of the forms: most words of a text need
+/// no stemming.
+#[derive(Clone, Copy, Debug)]
+struct Beginnings([u32; LETTERS]);
 
 impl Term {
     /// What the index is asked for: any of these is the word. One at least, of letters, digits
@@ -148,15 +158,11 @@ impl<'a> Scorer<'a> {
             (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p()
         };
         let weights = (0..query.terms.len()).map(weight).collect();
-        let forms = query.terms.iter().flat_map(|term| &term.forms);
-        let firsts = forms.fold(0, |firsts, form| {
-            firsts | form.bytes().next().map_or(0, bit)
-        });
         Self {
             terms: &query.terms,
             languages: query.languages,
             weights,
-            firsts,
+            beginnings: Beginnings::of(query),
         }
     }
 
@@ -194,7 +200,7 @@ impl<'a> Scorer<'a> {
         let mut hits = Vec::new();
         let mut words = 0;
         for token in tokens(content) {
-            if self.may_match(token.word) {
+            if self.beginnings.include(token.word) {
                 let mut found = None;
                 token.forms(self.languages, |form| {
                     let has_form = |term: &Term| term.forms.iter().any(|own| own == form);
@@ -205,29 +211,6 @@ impl<'a> Scorer<'a> {
             words += 1;
         }
         (hits, words)
-    }
-
-    /// True unless the beginning of a word rules out every term: most words need no
-    /// stemming. At most the last two letters of an English stem are not those of its word, and
-    /// that beyond the first two, but for "dying", "lying" and "tying".
-    fn may_match(&self, word: &str) -> bool {
-        let word_bytes = word.as_bytes();
-        let first = word_bytes.first().map_or(0, u8::to_ascii_lowercase);
-        if self.firsts & bit(first) == 0 {
-            return !word.is_ascii();
-        }
-        if !self.languages.is_english() {
-            return true;
-        }
-        let has_y = matches!(word_bytes.get(1), Some(b'y' | b'Y'));
-        let begins = |form: &String| {
-            let stem = form.as_bytes();
-            let begin = &stem[..stem.len().saturating_sub(2).max(2).min(stem.len())];
-            let same = word_bytes.get(..begin.len());
-            same.is_some_and(|same| same.eq_ignore_ascii_case(begin))
-        };
-        let mut forms = self.terms.iter().flat_map(|term| &term.forms);
-        has_y || forms.any(begins) || !word.is_ascii()
     }
 
     /// BM25 of the whole text, which the longer it is says the less of any one word.
@@ -264,9 +247,47 @@ impl<'a> Scorer<'a> {
     }
 }
 
-/// The bit of an ASCII character; no bit of any other byte.
-fn bit(byte: u8) -> u128 {
-    1_u128.checked_shl(byte.into()).unwrap_or(0)
+impl Beginnings {
+    /// No stemmer changes the first two letters of a word of a to z, but for these: English has
+    /// "dying", "lying" and "tying", Finnish makes one of two equal letters, and Turkish puts a
+    /// letter in the place of the last one of a stem, which may be as short as one.
+    fn of(query: &Query) -> Self {
+        let mut beginnings = Self([0; LETTERS]);
+        for form in query.terms.iter().flat_map(|term| &term.forms) {
+            let mut letters = form.bytes().map(letter);
+            let (first, second) = (letters.next().flatten(), letters.next());
+            if query.languages.has_turkish() && (form.len() <= 2 || second == Some(None)) {
+                return Self([ALL_LETTERS; LETTERS]);
+            }
+            let Some(first) = first else { continue };
+            beginnings.0[first] |= match second {
+                None => ALL_LETTERS,
+                Some(None) => 0,
+                Some(Some(second)) => 1 << second | 1 << Y,
+            };
+            if query.languages.has_finnish() {
+                beginnings.0[first] |= 1 << first;
+            }
+        }
+        beginnings
+    }
+
+    /// False where the word has none of the forms; true where its stem has to be looked at.
+    fn include(&self, word: &str) -> bool {
+        let mut letters = word.bytes().map(|byte| letter(byte.to_ascii_lowercase()));
+        match (letters.next().flatten(), letters.next()) {
+            (Some(first), Some(Some(second))) if word.is_ascii() => {
+                self.0[first] >> second & 1 == 1
+            }
+            (Some(first), None) => self.0[first] != 0,
+            _ => true,
+        }
+    }
+}
+
+/// The place of a letter of a to z in the alphabet.
+fn letter(byte: u8) -> Option<usize> {
+    byte.is_ascii_lowercase().then(|| usize::from(byte - b'a'))
 }
 
 #[cfg(test)]
