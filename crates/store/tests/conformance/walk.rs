@@ -41,21 +41,29 @@ fn both_stores_answer_and_know_the_same() {
         // A failing test shows what it printed.
         println!("seed {seed}");
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), options(seed)).unwrap();
-        let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
-        let (mut taken, mut refused) = (0, 0);
-        for _ in 0..BATCHES {
-            let (yes, no) = walk.step(&sqlite, &memory);
-            (taken, refused) = (taken + yes, refused + no);
-        }
-        drop(sqlite);
-        let reopened = SqliteStore::open(dir.path(), options(seed)).unwrap();
-        walk.compare(&reopened, &memory);
-        assert!(
-            taken > 20 && refused > 20,
-            "seed {seed}: {taken} taken, {refused} refused"
-        );
+        walk_beside_memory(seed, || {
+            Box::new(SqliteStore::open(dir.path(), options(seed)).unwrap())
+        });
     }
+}
+
+/// Walks over the store that `open` gives and a store in memory, and at last looks whether the
+/// store knows the same after it was opened again.
+pub(crate) fn walk_beside_memory(seed: u64, open: impl Fn() -> Box<dyn Store>) {
+    let store = open();
+    let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..BATCHES {
+        let (yes, no) = walk.step(&*store, &memory);
+        (taken, refused) = (taken + yes, refused + no);
+    }
+    drop(store);
+    let reopened = open();
+    walk.compare(&*reopened, &memory);
+    assert!(
+        taken > 20 && refused > 20,
+        "seed {seed}: {taken} taken, {refused} refused"
+    );
 }
 
 /// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
