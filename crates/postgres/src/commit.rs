@@ -78,8 +78,13 @@ struct Beside<T> {
 }
 
 impl Lane {
-    /// Makes the row of a process that starts.
+    /// Makes the row of a process that starts, and removes those of processes that have ended
+    /// long ago; not the one that has the clock.
     pub(crate) async fn begin(client: Client, node: Ulid) -> Result<Self, StoreError> {
+        let sql = "DELETE FROM memoird.lanes WHERE seen < now() - interval '7 days'
+                       AND steady IS DISTINCT FROM (SELECT max(steady) FROM memoird.lanes)
+                   RETURNING 1";
+        change(&client, sql, &[]).await?;
         let sql = "INSERT INTO memoird.lanes (node, lane, epoch, number) VALUES ($1, 0, 0, 0)
                    RETURNING 1";
         change(&client, sql, &[(&node, Type::UUID)]).await?;
@@ -306,6 +311,10 @@ fn answered(rows: &[Row]) -> Result<Applied, StoreError> {
 }
 
 /// The swap of rows, and new ones.
+///
+/// The names stand twice, so that rows are found by them and never by reading the table: what the
+/// planner thinks of a join with `a` depends on statistics. That a row is of a life that goes on
+/// follows from its version: its end has one of its own, on which nothing is built.
 fn rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
     let rows = || part.rows.values();
     let befores = rows().map(|row| match row.before {
@@ -317,9 +326,10 @@ fn rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
     let ords: Vec<i32> = (0..).take(part.rows.len()).collect();
     let names: Vec<Ulid> = part.rows.keys().map(|name| Ulid::from(*name)).collect();
     let ends = || rows().map(|row| row.ended.as_ref());
+    let names = made.put(names, Type::UUID_ARRAY);
     let columns = [
         made.put(ords, Type::INT4_ARRAY),
-        made.put(names, Type::UUID_ARRAY),
+        names.clone(),
         made.put(
             befores.iter().map(|of| of.0).collect::<Vec<_>>(),
             Type::BOOL_ARRAY,
@@ -448,7 +458,7 @@ fn rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
                 subject = coalesce(a.subject, g.subject), kept = coalesce(a.kept, g.kept),
                 compaction = coalesce(a.compaction, g.compaction), ended_ms = a.ended_ms,
                 ended_at = a.ended_at, reason = a.reason
-            FROM a WHERE NOT a.is_new AND g.generation = a.generation AND g.ended_at IS NULL
+            FROM a WHERE NOT a.is_new AND g.generation = ANY({names}) AND g.generation = a.generation
                 AND g.revision = a.was_revision AND g.stamp = a.was_stamp
             RETURNING a.ord, g.generation)",
         columns.join(", ")

@@ -89,6 +89,11 @@ impl PgOptions {
         })
     }
 
+    /// True where the URL has a password in it, or one was given beside it.
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
     /// Where the database is, for people: neither user nor password.
     pub fn shown(&self) -> String {
         let hosts = self.config.get_hosts().iter().map(|host| match host {

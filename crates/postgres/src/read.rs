@@ -532,7 +532,10 @@ pub(crate) async fn written_after(
     if written.last_number <= number {
         return Ok(written);
     }
-    query(client, "SELECT 1 FROM memoird.lanes FOR SHARE", &[]).await?;
+    // Nothing of it has to be on disk, and commits wait for it.
+    let sql = "SELECT 1 FROM memoird.lanes
+               WHERE (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL FOR SHARE";
+    query(client, sql, &[]).await?;
     let sql = format!(
         "SELECT {TURN}, t.number AS place, t.generation AS extra FROM memoird.turns AS t
          WHERE t.number > $1 AND t.number <= $2 AND NOT {IS_REWOUND}

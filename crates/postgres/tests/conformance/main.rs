@@ -36,6 +36,7 @@ mod server;
 mod sessions;
 #[path = "../../../store/tests/conformance/sets.rs"]
 mod sets;
+mod start;
 mod together;
 #[path = "../../../store/tests/conformance/walk.rs"]
 mod walk;
