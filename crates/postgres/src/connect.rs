@@ -172,32 +172,59 @@ impl Database {
         Ok(client)
     }
 
-    /// Does something with a connection of the pool. One on which something went wrong is not
-    /// used again: nobody knows what it is in the middle of.
+    /// Does something with a connection of the pool; once more where that turns out to have ended,
+    /// as after a restart of the server. So it must be such that doing it twice does no harm.
+    #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
     pub(crate) fn call<T>(
         &self,
-        action: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.wait(async {
-            let pooled = self.pool.get().await.map_err(|error| match error {
+            match self.try_call(&action).await {
+                Err(Failed {
+                    has_ended: true, ..
+                }) => self.try_call(&action).await,
+                outcome => outcome,
+            }
+        })
+        .map_err(|failed| failed.error)
+    }
+
+    /// One on which something went wrong is not used again: nobody knows what it is in the middle
+    /// of.
+    async fn try_call<T>(
+        &self,
+        action: &impl AsyncFn(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, Failed> {
+        let pooled = self.pool.get().await.map_err(|error| Failed {
+            error: match error {
                 deadpool_postgres::PoolError::Backend(error) => not_connected(error),
                 error => StoreError::Unavailable {
                     detail: error.to_string(),
                 },
-            })?;
-            let outcome = timeout(CALL_TIME_MAX, action(&pooled)).await;
-            let outcome = outcome.unwrap_or_else(|_| Err(no_answer(CALL_TIME_MAX)));
-            if outcome.is_err() {
-                drop(Object::take(pooled));
-            }
-            outcome
-        })
+            },
+            has_ended: false,
+        })?;
+        let outcome = timeout(CALL_TIME_MAX, action(&pooled)).await;
+        let failed = match outcome {
+            Ok(Ok(outcome)) => return Ok(outcome),
+            Ok(Err(error)) => Failed {
+                has_ended: matches!(error, StoreError::Unavailable { .. }),
+                error,
+            },
+            Err(_) => Failed {
+                error: no_answer(CALL_TIME_MAX),
+                has_ended: false,
+            },
+        };
+        drop(Object::take(pooled));
+        Err(failed)
     }
 
     /// The same, and every statement sees one moment.
     pub(crate) fn look<T>(
         &self,
-        action: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.transact("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", action)
     }
@@ -205,15 +232,16 @@ impl Database {
     /// The same, and all of it is written, or nothing.
     pub(crate) fn write<T>(
         &self,
-        action: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.transact("BEGIN", action)
     }
 
+    #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
     fn transact<T>(
         &self,
         begin: &str,
-        action: impl AsyncFnOnce(&Client) -> Result<T, StoreError>,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         self.call(async |client: &Client| {
             client.batch_execute(begin).await.map_err(failed)?;
@@ -222,6 +250,13 @@ impl Database {
             Ok(outcome)
         })
     }
+}
+
+/// Why something was not done with a connection.
+struct Failed {
+    error: StoreError,
+    /// The connection has ended.
+    has_ended: bool,
 }
 
 /// What a connection takes.

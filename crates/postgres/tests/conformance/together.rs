@@ -387,6 +387,21 @@ fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
 }
 
 #[test]
+fn a_read_whose_connection_has_ended_is_made_again() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    let mut chat = begun(&store, "s", 1);
+    must_write(&store, [chat.append("u a", 2)]);
+    for _ in 0..20 {
+        let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                     WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        assert!(database.number(ended) > 0);
+        assert_eq!(known(&store, &chat.key).unwrap().head, *chat.session.head());
+        assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
+    }
+}
+
+#[test]
 fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
     let Some(database) = database() else { return };
     let options = || {
