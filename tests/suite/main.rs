@@ -29,6 +29,8 @@ mod manual;
 mod memories;
 mod notify;
 mod old_data;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod rates;
 mod reload;
 mod reload_keys;

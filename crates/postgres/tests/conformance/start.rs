@@ -2,6 +2,11 @@
 //! one that is started for them and ends with them. Where there is neither they are skipped, and
 //! say so. The tests of the daemon include this file as well.
 
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
+
 use std::fs;
 use std::os::unix::fs::chown;
 use std::os::unix::process::CommandExt;
