@@ -18,8 +18,8 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 
 HERE = pathlib.Path(__file__).parent
 PROTO = HERE.parent.parent / "proto"
-FILES = ["common", "memory", "session"]
-SERVICES = {"SessionService", "MemoryService"}
+FILES = ["common", "document", "memory", "session"]
+SERVICES = {"SessionService", "MemoryService", "DocumentService"}
 GENERATED = '"""{}\n\nGenerated from the contract by generate.py."""\n'
 
 SCALARS = {
@@ -39,9 +39,11 @@ FOREIGN = {
 # Calls that may be made again when it is not known whether they were done.
 REPEATABLE = {
     "GetContext", "GetHistory", "GetSession", "ListSessions", "CompactSession", "EraseSession",
-    "EraseSubject", "GetErasure", "Append", "Remember", "Recall", "GetMemory", "ListMemories",
+    "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
+    "ListSubjects",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",
-    "ReindexMemories", "SearchTranscripts",
+    "ReindexMemories", "RewindSession", "SearchTranscripts", "GetDocument", "PutDocument",
+    "DeleteDocument", "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",
 }
 # Parameters that may be given without their names.
 POSITIONAL = 3
@@ -133,8 +135,11 @@ class Shape:
             read = f"t.{one}({{}})"
         else:
             one, self.default = SCALARS[field.type]
-        if name.endswith("_json") and one == "str":
+        if (name == "json" or name.endswith("_json")) and one == "str":
             write = "write_json({})"
+        if one == name == "bytes":
+            # A field of this name hides the type.
+            one = "Bytes"
         self.type = one
         source, target = f"m.{name}", f"it.{name}"
         is_map = one.startswith("dict")
@@ -152,6 +157,8 @@ class Shape:
             self.type, self.default = f"{one} | None", "None"
             self.read = f"{read.format(source)} if m.HasField('{name}') else None"
             self.write = target
+            if write != "{}":
+                self.write = f"None if {target} is None else {write.format(target)}"
         else:
             self.read, self.write = read.format(source), write.format(target)
         # As a parameter it takes what the field takes, and JSON as it is.
@@ -160,7 +167,7 @@ class Shape:
         if is_map:
             self.parameter, self.absent = "Mapping[str, str]", "MappingProxyType({})"
         if "write_json" in write:
-            self.type = self.parameter = "Json"
+            self.type = self.parameter = "Json | None" if optional else "Json"
 
 
 def doc(text, indent):
@@ -181,7 +188,8 @@ def types(contract):
         "from dataclasses import dataclass, field\nfrom datetime import datetime, timedelta\n"
         "from enum import IntEnum\nfrom typing import Any\n\n"
         "Json = Any\n"
-        '"""JSON: a text, or a value that becomes one."""\n\n\n'
+        '"""JSON: a text, or a value that becomes one."""\n'
+        "Bytes = bytes\n\n\n"
         "class Open(IntEnum):\n"
         '    """An enumeration to which newer daemons may add."""\n\n'
         "    @classmethod\n    def _missing_(cls, value: object) -> Open | None:\n"
@@ -207,7 +215,7 @@ def types(contract):
             shape = Shape(contract, field)
             out.append(f"    {field.name}: {shape.type} = {shape.default}\n{doc(said, 4)}")
         for field, _ in fields:
-            short = field.name.removesuffix("_json")
+            short = "value" if field.name == "json" else field.name.removesuffix("_json")
             if short != field.name and short not in taken:
                 out.append(
                     f"\n    @property\n    def {short}(self) -> Any:\n"
@@ -274,7 +282,8 @@ def calls(contract):
         "from collections.abc import AsyncIterator, Iterator, Mapping, Sequence\n"
         "from datetime import datetime, timedelta\nfrom types import MappingProxyType\n"
         "from typing import Any, Generic, TypeVar\n\n"
-        "from . import _wire as w\nfrom .types import *\nfrom .types import Json\nfrom .v1 import memory_pb2, session_pb2\n\n\n"
+        "from . import _wire as w\nfrom .types import *\nfrom .types import Bytes, Json\n"
+        "from .v1 import document_pb2, memory_pb2, session_pb2\n\n\n"
         'Asked = TypeVar("Asked")\nAnswer = TypeVar("Answer")\n\n\n'
         "class Call(Generic[Asked, Answer]):\n"
         '    """A call of the contract."""\n\n'

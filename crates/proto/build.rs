@@ -16,8 +16,9 @@ use prost_types::{DescriptorProto, EnumDescriptorProto, FileDescriptorSet};
 
 const PACKAGE: &str = "memoird.v1";
 
-const FILES: [&str; 4] = [
+const FILES: [&str; 5] = [
     "memoird/v1/common.proto",
+    "memoird/v1/document.proto",
     "memoird/v1/memory.proto",
     "memoird/v1/session.proto",
     "memoird/v1/admin.proto",

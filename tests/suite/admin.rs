@@ -112,6 +112,7 @@ async fn health_is_told_for_the_daemon_and_for_each_service_without_a_key() {
         "",
         "memoird.v1.SessionService",
         "memoird.v1.MemoryService",
+        "memoird.v1.DocumentService",
         "memoird.v1.AdminService",
     ] {
         let request = HealthCheckRequest {

@@ -51,6 +51,8 @@ async fn bytes_that_are_no_message_are_refused_by_every_method() {
         "SessionService/Append",
         "SessionService/PatchState",
         "SessionService/RewindSession",
+        "SessionService/UpdateTurn",
+        "SessionService/CopySession",
         "AdminService/GetStats",
     ];
     for (method, message) in methods
@@ -208,6 +210,11 @@ async fn a_turn_that_breaks_a_rule_is_named() {
     labels
         .metadata
         .extend((0..65).map(|number| (number.to_string(), String::new())));
+    let of_client = |id: &str, json: String| Turn {
+        client_id: id.into(),
+        client_json: json,
+        ..user("")
+    };
     let mut label = user("label");
     label.metadata.insert("k".into(), "v".repeat(17 << 10));
     let nested = ToolResult {
@@ -288,6 +295,17 @@ async fn a_turn_that_breaks_a_rule_is_named() {
         (turn(Role::Tool, [Kind::ToolResult(many_inside)]), large),
         (labels, large),
         (label, large),
+        (of_client(&"x".repeat(257), "{}".into()), invalid),
+        (of_client("m1", "{".into()), invalid),
+        (of_client("m1", "one".into()), invalid),
+        (
+            of_client("m1", format!("{}1{}", "[".repeat(200), "]".repeat(200))),
+            invalid,
+        ),
+        (
+            of_client("m1", format!("{:?}", "x".repeat(256 << 10))),
+            large,
+        ),
     ];
     for (bad, reason) in cases {
         let shown: String = format!("{bad:?}").chars().take(200).collect();

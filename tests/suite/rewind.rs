@@ -1,15 +1,20 @@
 //! Turns that are taken back: popped, answered again, edited, set anew. Gone for windows, notes,
 //! search and hooks; in the journal, marked, until retention.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
 use memoird_proto::v1::{
     CompactSessionRequest, GetContextRequest, GetHistoryRequest, GetSessionRequest, HistoryScope,
-    MessageFormat, RewindSessionRequest, RewindSessionResponse, SearchTranscriptsRequest, Turn,
+    MessageFormat, ResetSessionRequest, RewindSessionRequest, RewindSessionResponse,
+    SearchTranscriptsRequest, Turn,
 };
+use tokio::task::JoinSet;
 use tonic::{Code, Response, Status};
 
 use crate::harness::{
-    Daemon, Sessions, Setup, append, assistant, journal, keyed, live, refused, say, text_of,
-    tool_results, tool_uses, user,
+    Daemon, Seed, Sessions, Setup, append, assistant, eventually, journal, keyed, live, refused,
+    say, seeds_factor, text_of, tool_results, tool_uses, user,
 };
 
 fn rewind(after_seq: u64, turns: impl Into<Vec<Turn>>) -> RewindSessionRequest {
@@ -73,7 +78,7 @@ async fn what_is_popped_answered_again_edited_and_set_anew_survives_a_kill() {
         assert_eq!(texts(&popped.removed), ["r2"]);
         assert!(popped.removed[0].removed && popped.removed_turns == 1);
         let session = popped.session.expect("a session");
-        assert_eq!((session.history_turns, session.last_seq), (3, 4));
+        assert_eq!((session.history_turns, session.last_seq), (3, 3));
         let again = done(&mut client, rewind(3, [assistant("r2 again")])).await;
         assert_eq!((again.first_seq, again.last_seq), (5, 5));
         let edited = done(&mut client, rewind(2, [user("q2 edited"), assistant("r3")])).await;
@@ -189,8 +194,10 @@ async fn first_in_first_out_goes_on_behind_what_was_rewound() {
 async fn what_cannot_be_rewound_is_refused_and_changes_nothing() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();
-    let absent = try_rewind(&mut client, rewind(0, [user("x")])).await;
-    refused(absent, Code::NotFound, "SESSION_NOT_FOUND");
+    for request in [rewind(0, []), rewind(1, [user("x")])] {
+        let absent = try_rewind(&mut client, request).await;
+        refused(absent, Code::NotFound, "SESSION_NOT_FOUND");
+    }
     let turns = [
         user("look"),
         tool_uses(&["a", "b"]),
@@ -265,7 +272,11 @@ async fn a_key_of_what_was_rewound_is_no_duplicate() {
     assert!(!done(&mut client, pop.clone()).await.duplicate);
     for _ in 0..2 {
         let again = done(&mut client, pop.clone()).await;
-        assert!(again.duplicate && again.removed.is_empty());
+        assert!(again.duplicate && !again.removed_forgotten && again.removed[0].removed);
+        assert_eq!(
+            (texts(&again.removed), again.removed_turns),
+            (vec!["two"], 1)
+        );
         let rewound = client.append(second.clone()).await;
         refused(rewound, Code::FailedPrecondition, "IDEMPOTENCY_KEY_REWOUND");
         let known = client.append(first.clone()).await.expect("known");
@@ -335,5 +346,159 @@ async fn a_summary_of_what_is_rewound_goes_with_it_and_search_finds_it_no_more()
         };
         let found = memories.search_transcripts(request).await.expect("found");
         assert_eq!(found.into_inner().hits.len(), hits, "{word}");
+    }
+}
+
+#[tokio::test]
+async fn of_twelve_pops_at_once_each_takes_another_turn_or_is_refused() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let talk: Vec<String> = (1..=24).map(|number| number.to_string()).collect();
+    say_all(
+        &mut client,
+        &talk.iter().map(String::as_str).collect::<Vec<_>>(),
+    )
+    .await;
+    let mut pops = JoinSet::new();
+    for name in 0..12 {
+        let mut client = daemon.sessions();
+        pops.spawn(async move {
+            let mut expected = 24;
+            loop {
+                let request = RewindSessionRequest {
+                    expected_seq: Some(expected),
+                    idempotency_key: format!("pop {name}"),
+                    ..rewind(expected - 1, [])
+                };
+                match try_rewind(&mut client, request).await {
+                    Ok(popped) => return popped.into_inner().removed.remove(0),
+                    Err(stale) => assert_eq!(stale.code(), Code::Aborted, "{stale}"),
+                }
+                let request = GetSessionRequest {
+                    session_id: "chat".into(),
+                    ..GetSessionRequest::default()
+                };
+                let seen = client.get_session(request).await.expect("it lives");
+                expected = seen.into_inner().session.expect("a session").last_seq;
+            }
+        });
+    }
+    let mut popped: Vec<u64> = pops.join_all().await.iter().map(|turn| turn.seq).collect();
+    popped.sort_unstable();
+    assert_eq!(popped, (13..=24).collect::<Vec<u64>>());
+    assert_eq!(live(&mut client, "chat").await.len(), 12);
+}
+
+#[tokio::test]
+async fn messages_are_set_where_no_session_lives() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let set = done(&mut client, rewind(0, [user("a"), assistant("b")])).await;
+    assert_eq!((set.first_seq, set.last_seq, set.removed_turns), (1, 2, 0));
+    assert_eq!(texts(&live(&mut client, "chat").await), ["a", "b"]);
+}
+
+/// One that says, takes back and edits, each under a key, until the daemon is gone.
+struct Writer {
+    random: Seed,
+    step: u64,
+    /// Seq and text of what is there.
+    said: Vec<(u64, String)>,
+    last_seq: u64,
+}
+
+impl Writer {
+    /// The next step, and what is there after it.
+    fn next(&self, random: &mut Seed) -> (RewindSessionRequest, Vec<(u64, String)>, usize) {
+        let place = random.below(self.said.len() + 1);
+        let place = place.max(self.said.len().saturating_sub(4));
+        let after_seq = place.checked_sub(1).map_or(0, |before| self.said[before].0);
+        let new = match self.said.len() < 3 {
+            true => 2,
+            false => random.below(3),
+        };
+        let texts = (0..new).map(|part| format!("{}.{part}", self.step));
+        let mut then = self.said[..place].to_vec();
+        then.extend((self.last_seq + 1..).zip(texts.clone()));
+        let request = RewindSessionRequest {
+            idempotency_key: format!("step {}", self.step),
+            expected_seq: Some(self.said.last().map_or(0, |(seq, _)| *seq)),
+            ..rewind(after_seq, texts.map(|text| user(&text)).collect::<Vec<_>>())
+        };
+        (request, then, new)
+    }
+
+    /// Takes one step, until it is done.
+    async fn step(&mut self, client: &mut Sessions) -> Result<(), Status> {
+        let mut random = self.random.clone();
+        let (request, then, new) = self.next(&mut random);
+        let answer = try_rewind(client, request).await?.into_inner();
+        let gone = self.said.iter().filter(|turn| !then.contains(turn));
+        let gone: Vec<&str> = gone.map(|(_, text)| text.as_str()).collect();
+        assert_eq!(texts(&answer.removed), gone, "step {}", self.step);
+        self.said = then;
+        self.last_seq += new as u64;
+        self.step += 1;
+        self.random = random;
+        Ok(())
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn kill_9_amid_rewinds_leaves_each_done_once_or_not_at_all() {
+    let mut daemon = Daemon::with(Setup::default()).await;
+    for seed in 1..=4 * seeds_factor() {
+        let mut random = Seed::new(seed);
+        let mut writer = Writer {
+            random: Seed::new(seed),
+            step: 0,
+            said: Vec::new(),
+            last_seq: 0,
+        };
+        let mut client = daemon.sessions();
+        let reset = ResetSessionRequest {
+            session_id: "chat".into(),
+            run_hooks: false,
+        };
+        // Of the first there is none.
+        let _ = client.reset_session(reset).await;
+        writer.step += seed * 1_000_000;
+        for _ in 0..3 {
+            let steps = writer.step + 5 + random.below(40) as u64;
+            let (mut cut, killed) = (daemon.sessions(), Arc::new(AtomicU64::new(0)));
+            let done = Arc::clone(&killed);
+            let mut writing = JoinSet::new();
+            writing.spawn(async move {
+                while writer.step(&mut cut).await.is_ok() {
+                    done.store(writer.step, Ordering::Relaxed);
+                }
+                writer
+            });
+            eventually("enough is done", async || {
+                (killed.load(Ordering::Relaxed) >= steps).then_some(())
+            })
+            .await;
+            daemon.kill9().await;
+            writer = writing.join_all().await.remove(0);
+            daemon.restart().await;
+            client = daemon.sessions();
+            // What had no answer is asked for again, and is done once.
+            writer.step(&mut client).await.expect("done");
+            let there = live(&mut client, "chat").await;
+            let there = there
+                .iter()
+                .map(|turn| (turn.seq, text_of(turn).to_owned()));
+            assert_eq!(there.collect::<Vec<_>>(), writer.said, "seed {seed}");
+            let all = journal(&mut client, "chat", "").await;
+            let seqs: Vec<u64> = all.iter().map(|turn| turn.seq).collect();
+            assert_eq!(
+                seqs,
+                (1..=writer.last_seq).collect::<Vec<_>>(),
+                "seed {seed}"
+            );
+            let stays = all.iter().filter(|turn| !turn.removed).map(|turn| turn.seq);
+            let said = writer.said.iter().map(|(seq, _)| *seq);
+            assert!(stays.eq(said), "seed {seed}");
+        }
     }
 }

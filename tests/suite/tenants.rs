@@ -1,9 +1,10 @@
 //! Tenants: nobody reads, changes or ends what belongs to somebody else.
 
 use memoird_proto::v1::{
-    CompactSessionRequest, EndSessionRequest, EraseSessionRequest, Erased, GetHistoryRequest,
-    GetSessionRequest, GetStatsRequest, HistoryScope, ListSessionsRequest, PatchStateRequest,
-    ResetSessionRequest, RewindSessionRequest, SweepNowRequest, UndoCompactionRequest,
+    CompactSessionRequest, CopySessionRequest, EndSessionRequest, EraseSessionRequest, Erased,
+    GetHistoryRequest, GetSessionRequest, GetStatsRequest, HistoryScope, ListSessionsRequest,
+    PatchStateRequest, ResetSessionRequest, RewindSessionRequest, SweepNowRequest,
+    UndoCompactionRequest, UpdateTurnRequest,
 };
 use tonic::Code;
 
@@ -61,6 +62,23 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
         ..RewindSessionRequest::default()
     };
     refused(stranger.rewind_session(rewind).await, code, reason);
+    let update = UpdateTurnRequest {
+        session_id: id(),
+        seq: 1,
+        turn: Some(user("by a stranger")),
+        ..UpdateTurnRequest::default()
+    };
+    refused(stranger.update_turn(update).await, code, reason);
+    for named in ["", generation] {
+        let copy = CopySessionRequest {
+            session_id: id(),
+            generation: named.into(),
+            target_session_id: "taken".into(),
+            ..CopySessionRequest::default()
+        };
+        let copied = stranger.copy_session(copy).await;
+        refused(copied, code, "GENERATION_NOT_FOUND");
+    }
     let undo = UndoCompactionRequest { session_id: id() };
     refused(stranger.undo_compaction(undo).await, code, reason);
     let reset = ResetSessionRequest {

@@ -4,11 +4,14 @@ import asyncio
 import datetime
 import importlib.util
 import pathlib
+from concurrent import futures
 
+import grpc
 import pytest
 
 import memoird
-from memoird import errors
+from memoird import _calls, errors
+from memoird.v1 import session_pb2
 
 HERE = pathlib.Path(__file__).parent
 
@@ -68,6 +71,36 @@ def test_state_and_memories(client):
     assert client.forget(id=made.memory.id).memories == 1
 
 
+def test_documents(client):
+    space = ["users", "ann"]
+    made = client.put_document(space, "likes", json={"tea": True}, expected_version=0).document
+    assert (made.version, made.value) == (1, None)
+    assert client.get_document(space, "likes").document.value == {"tea": True}
+    hour = datetime.timedelta(hours=1)
+    client.put_document(space, "raw", bytes=b"\x00\xff", ttl=hour)
+    raw = client.get_document(space, "raw").document
+    assert raw.bytes == b"\x00\xff" and raw.expires_at - raw.updated_at == hour
+    with pytest.raises(errors.StaleVersion) as refused:
+        client.put_document(space, "likes", json="1", expected_version=7)
+    assert refused.value.facts["version"] == "1"
+    [newest] = client.list_documents(["users"], descending=True, page_size=1).documents
+    assert newest.key == "raw"
+    [found] = client.list_documents(["users"], filter_json={"tea": {"$ne": False}}).documents
+    assert found.key == "likes"
+    assert client.list_namespaces(max_depth=1).namespaces == [memoird.Namespace(["users"])]
+    results = client.batch_documents(
+        [
+            memoird.DocumentOperation(put=memoird.PutDocumentRequest(space, "new", json=[1])),
+            memoird.DocumentOperation(delete=memoird.DeleteDocumentRequest(space, "raw")),
+            memoird.DocumentOperation(get=memoird.GetDocumentRequest(space, "raw")),
+        ]
+    ).results
+    assert results[0].document.version == 1 and results[1].deleted and not results[2].document
+    assert client.delete_documents(["users"]).deleted == 2
+    with pytest.raises(errors.DocumentNotFound):
+        client.get_document(space, "likes")
+
+
 def test_refusals_are_exceptions_by_reason(client):
     with pytest.raises(errors.SessionNotFound) as refused:
         client.get_session("nobody")
@@ -91,6 +124,72 @@ def test_an_append_has_a_key_and_is_done_once(client):
         client.append("once", [memoird.user("other")], idempotency_key="k")
 
 
+def test_a_rewind_has_a_key_and_is_done_once(client):
+    client.append("popped", [memoird.user(str(number)) for number in range(4)])
+    popped = client.rewind_session("popped", 3, idempotency_key="pop")
+    again = client.rewind_session("popped", 3, idempotency_key="pop")
+    assert [turn.parts for turn in popped.removed] == [memoird.user("3").parts]
+    assert (again.duplicate, again.removed) == (True, popped.removed)
+    with pytest.raises(errors.IdempotencyKeyReused):
+        client.rewind_session("popped", 2, idempotency_key="pop")
+    with pytest.raises(errors.StaleSeq):
+        client.rewind_session("popped", 2, expected_seq=4)
+    appended = {"turns": [memoird.user("4")], "idempotency_key": "m4"}
+    client.append("popped", **appended)
+    client.rewind_session("popped", 3)
+    with pytest.raises(errors.IdempotencyKeyRewound):
+        client.append("popped", **appended)
+    # Without a key each is one of its own.
+    taken = [client.rewind_session("popped", seq).removed_turns for seq in (2, 1)]
+    assert (taken, client.get_session("popped").session.last_seq) == ([1, 1], 1)
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempotent):
+    seen = []
+
+    class Lost(grpc.GenericRpcHandler):
+        def service(self, details):
+            def answer(request, context):
+                seen.append(request.idempotency_key)
+                if len(seen) == 1:
+                    context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+                return session_pb2.RewindSessionResponse(duplicate=True)
+
+            return grpc.unary_unary_rpc_method_handler(
+                answer,
+                session_pb2.RewindSessionRequest.FromString,
+                session_pb2.RewindSessionResponse.SerializeToString,
+            )
+
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Lost()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with memoird.Client(f"http://127.0.0.1:{port}", idempotent=idempotent) as other:
+        if idempotent:
+            assert other.rewind_session("chat", 1).duplicate
+            assert len(seen) == 2 and seen[0] and seen[0] == seen[1]
+        else:
+            with pytest.raises(errors.Unavailable):
+                other.rewind_session("chat", 1)
+            assert seen == [""]
+    server.stop(None)
+
+
+def test_a_turn_is_overwritten_and_a_session_forked(client):
+    client.append("old", [memoird.user("secret"), memoird.assistant("noted")])
+    updated = client.update_turn("old", 1, memoird.user("gone"))
+    assert updated.turn.parts == memoird.user("gone").parts and updated.turn.seq == 1
+    with pytest.raises(errors.InvalidArgument):
+        client.update_turn("old", 1, memoird.assistant("another role"))
+    fork = client.copy_session("old", through_seq=1, target_session_id="fork")
+    assert (fork.turns, fork.duplicate, fork.session.last_seq) == (1, False, 1)
+    assert client.get_history("fork").turns[0].parts == updated.turn.parts
+    with pytest.raises(errors.MemoirdError) as lives:
+        client.copy_session("old", target_session_id="fork")
+    assert lives.value.reason == "TARGET_LIVES"
+
+
 def test_a_request_that_is_used_twice_is_two_appends(client):
     append = memoird.AppendRequest(turns=[memoird.user("again")])
     seqs = [client.get_context("twice", append).session.last_seq for _ in range(2)]
@@ -101,6 +200,13 @@ def test_a_daemon_of_ones_own_asks_for_no_key(monkeypatch):
     monkeypatch.setenv("MEMOIRD_KEY", "somebody's")
     with memoird.local() as own:
         assert own.list_sessions().sessions == []
+
+
+def test_a_daemon_that_is_older(client, monkeypatch):
+    monkeypatch.setattr(_calls.GET_SESSION, "path", "/memoird.v1.SessionService/TellMe")
+    monkeypatch.setattr(_calls.GET_SESSION, "name", "TellMe")
+    with pytest.raises(errors.MissingCall, match="has no call TellMe"):
+        client.get_session("chat")
 
 
 def test_nobody_listens():

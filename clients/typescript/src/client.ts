@@ -12,9 +12,21 @@ import type { Client as ClientOf, Interceptor, Transport } from "@connectrpc/con
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { Conflict, DeadlineExceeded, errorOf, ResourceExhausted, Unavailable } from "./errors.js";
+import {
+  BatchDocumentsRequestSchema,
+  DeleteDocumentRequestSchema,
+  DocumentService,
+  PutDocumentRequestSchema,
+} from "./gen/memoird/v1/document_pb.js";
 import { MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
-import type { AppendRequest } from "./gen/memoird/v1/session_pb.js";
-import { AppendRequestSchema, GetContextRequestSchema, SessionService } from "./gen/memoird/v1/session_pb.js";
+import type { AppendRequest, CopySessionRequest, RewindSessionRequest } from "./gen/memoird/v1/session_pb.js";
+import {
+  AppendRequestSchema,
+  CopySessionRequestSchema,
+  GetContextRequestSchema,
+  RewindSessionRequestSchema,
+  SessionService,
+} from "./gen/memoird/v1/session_pb.js";
 
 const ADDR = "http://127.0.0.1:7717";
 const TIMEOUT_MS = 30_000;
@@ -25,6 +37,9 @@ const MESSAGE_BYTES_MAX = 256 << 20;
 // Calls that may be made again when it is not known whether they were done.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
+  SessionService.method.rewindSession,
+  SessionService.method.updateTurn,
+  SessionService.method.copySession,
   SessionService.method.getContext,
   SessionService.method.getHistory,
   SessionService.method.getSession,
@@ -37,6 +52,7 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   MemoryService.method.recall,
   MemoryService.method.getMemory,
   MemoryService.method.listMemories,
+  MemoryService.method.listSubjects,
   MemoryService.method.forget,
   MemoryService.method.getManifest,
   MemoryService.method.commitExtraction,
@@ -44,6 +60,13 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   MemoryService.method.getMemoryStats,
   MemoryService.method.reindexMemories,
   MemoryService.method.searchTranscripts,
+  DocumentService.method.getDocument,
+  DocumentService.method.putDocument,
+  DocumentService.method.deleteDocument,
+  DocumentService.method.deleteDocuments,
+  DocumentService.method.listDocuments,
+  DocumentService.method.listNamespaces,
+  DocumentService.method.batchDocuments,
 ]);
 
 /** Certificates, as files in PEM. */
@@ -72,9 +95,10 @@ export interface Options {
   interceptors?: Interceptor[] | undefined;
 }
 
-/** Every call of sessions and memories. Keep it: it holds one connection. */
+/** Every call of sessions, memories and documents. Keep it: it holds one connection. */
 export type Client = ClientOf<typeof SessionService> &
-  ClientOf<typeof MemoryService> & {
+  ClientOf<typeof MemoryService> &
+  ClientOf<typeof DocumentService> & {
     /** Where the daemon is. */
     readonly addr: string;
     /** Ends what is under way, and the connection. */
@@ -118,6 +142,7 @@ export function connect(options: Options = {}): Client {
   return {
     ...createClient(SessionService, transport),
     ...createClient(MemoryService, transport),
+    ...createClient(DocumentService, transport),
     addr,
     close,
     [Symbol.asyncDispose]: close,
@@ -216,14 +241,17 @@ function retrying(inner: Transport, rules: Rules): Transport {
   };
 }
 
-/** The request with a key for its append, so that it can be repeated. The caller's own object stays as it is. */
+/**
+ * The request with a key for what adds or takes back turns, so that it can be repeated. The caller's own object stays
+ * as it is.
+ */
 function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: boolean): MessageShape<I> {
-  const keyed = (append: AppendRequest) => ({
-    ...append,
-    idempotencyKey: append.idempotencyKey || randomUUID(),
+  const keyed = <K extends { idempotencyKey: string }>(it: K) => ({
+    ...it,
+    idempotencyKey: it.idempotencyKey || randomUUID(),
   });
   const message: Message = request;
-  if (idempotent && isMessage(message, AppendRequestSchema)) {
+  if (idempotent && isKeyed(message)) {
     return keyed(message) as Message as MessageShape<I>;
   }
   if (idempotent && isMessage(message, GetContextRequestSchema) && message.append) {
@@ -232,10 +260,25 @@ function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: b
   return request;
 }
 
+function isKeyed(request: Message): request is AppendRequest | CopySessionRequest | RewindSessionRequest {
+  return (
+    isMessage(request, AppendRequestSchema) ||
+    isMessage(request, CopySessionRequestSchema) ||
+    isMessage(request, RewindSessionRequestSchema)
+  );
+}
+
 /** Whether the daemon knows the request again when it comes twice, or does not mind. */
 function isKnownAgain(request: Message): boolean {
-  if (isMessage(request, AppendRequestSchema) || isMessage(request, RememberRequestSchema)) {
+  if (isKeyed(request) || isMessage(request, RememberRequestSchema)) {
     return request.idempotencyKey !== "";
+  }
+  if (isMessage(request, BatchDocumentsRequestSchema)) {
+    return request.operations.every(({ operation: { value } }) => !value || isKnownAgain(value));
+  }
+  if (isMessage(request, PutDocumentRequestSchema) || isMessage(request, DeleteDocumentRequestSchema)) {
+    // Done once, it is refused the second time.
+    return request.expectedVersion === undefined;
   }
   return !isMessage(request, GetContextRequestSchema) || request.append?.idempotencyKey !== "";
 }

@@ -51,6 +51,8 @@ export class SessionNotFound extends NotFound {}
 export class GenerationNotFound extends NotFound {}
 /** There is no memory of this id. */
 export class MemoryNotFound extends NotFound {}
+/** There is no document of this key, or it has expired. */
+export class DocumentNotFound extends NotFound {}
 /** Things are not as the call expected them. To repeat it does not help: read first. */
 export class Conflict extends MemoirdError {}
 /** The newest turn is another one than `expectedSeq`. */
@@ -59,8 +61,12 @@ export class StaleSeq extends Conflict {}
 export class StaleGeneration extends Conflict {}
 /** The state has another version than was expected. */
 export class StaleStateVersion extends Conflict {}
+/** The document has another version than `expectedVersion`; `facts.version` has it, 0: none. */
+export class StaleVersion extends Conflict {}
 /** The key was used for another content. */
 export class IdempotencyKeyReused extends Conflict {}
+/** The turns that were appended with this key were taken back. */
+export class IdempotencyKeyRewound extends Conflict {}
 /** A tool's call waits for its result, or a reply is streaming. */
 export class CallPending extends Conflict {}
 /** The lease has ended. */
@@ -110,10 +116,13 @@ const REASONS: ReadonlyMap<string, Kind> = new Map<string, Kind>([
   ["SESSION_NOT_FOUND", SessionNotFound],
   ["GENERATION_NOT_FOUND", GenerationNotFound],
   ["MEMORY_NOT_FOUND", MemoryNotFound],
+  ["DOCUMENT_NOT_FOUND", DocumentNotFound],
   ["STALE_SEQ", StaleSeq],
   ["STALE_GENERATION", StaleGeneration],
   ["STALE_STATE_VERSION", StaleStateVersion],
+  ["STALE_VERSION", StaleVersion],
   ["IDEMPOTENCY_KEY_REUSED", IdempotencyKeyReused],
+  ["IDEMPOTENCY_KEY_REWOUND", IdempotencyKeyRewound],
   ["CALL_PENDING", CallPending],
   ["LEASE_LOST", LeaseLost],
   ["JOURNAL_FULL", JournalFull],

@@ -11,6 +11,7 @@ export type { Client, Options, Tls } from "./client.js";
 export * as errors from "./errors.js";
 export { MemoirdError } from "./errors.js";
 export * from "./gen/memoird/v1/common_pb.js";
+export * from "./gen/memoird/v1/document_pb.js";
 export * from "./gen/memoird/v1/memory_pb.js";
 export * from "./gen/memoird/v1/session_pb.js";
 export { local } from "./local.js";

@@ -155,6 +155,35 @@ describe("refusals", () => {
     await assert.rejects(client.append(other), errors.IdempotencyKeyReused);
   });
 
+  test("a key makes a rewind done once", async () => {
+    const turns = ["0", "1", "2"].map((text) => memoird.user(text));
+    await client.append({ sessionId: "popped", turns });
+    const pop = { sessionId: "popped", afterSeq: 2n, idempotencyKey: "pop" };
+    const first = await client.rewindSession(pop);
+    const again = await client.rewindSession(pop);
+    assert.deepEqual([first.duplicate, first.removedTurns], [false, 1n]);
+    assert.deepEqual([again.duplicate, again.removed], [true, first.removed]);
+    await assert.rejects(client.rewindSession({ ...pop, afterSeq: 1n }), errors.IdempotencyKeyReused);
+    const stale = { sessionId: "popped", afterSeq: 1n, expectedSeq: 3n };
+    await assert.rejects(client.rewindSession(stale), errors.StaleSeq);
+  });
+
+  test("a turn is overwritten, and a session forked", async () => {
+    await client.append({ sessionId: "old", turns: [memoird.user("secret"), memoird.assistant("noted")] });
+    const updated = await client.updateTurn({ sessionId: "old", seq: 1n, turn: memoird.user("gone") });
+    assert.equal(updated.turn?.seq, 1n);
+    const copy = { sessionId: "old", throughSeq: 1n, targetSessionId: "fork" };
+    const fork = await client.copySession(copy);
+    assert.deepEqual([fork.turns, fork.duplicate, fork.session?.lastSeq], [1n, false, 1n]);
+    const [turn] = (await client.getHistory({ sessionId: "fork" })).turns;
+    assert.deepEqual(turn?.parts, updated.turn?.parts);
+    await assert.rejects(client.copySession(copy), (error) => {
+      assert.ok(error instanceof errors.MemoirdError);
+      assert.equal(error.reason, "TARGET_LIVES");
+      return true;
+    });
+  });
+
   test("a request that is used twice is two appends", async () => {
     const request = create(AppendRequestSchema, { sessionId: "twice", turns: [memoird.user("hi")] });
     await client.append(request);
@@ -344,6 +373,27 @@ function answer(message = new Uint8Array()): (stream: ServerHttp2Stream) => void
   };
 }
 
+test("documents by namespace and key", async () => {
+  const at = { namespace: ["users", "ann"], key: "likes" };
+  const value = { case: "json", value: '{"tea":true}' } as const;
+  const made = await client.putDocument({ ...at, value, expectedVersion: 0n });
+  assert.equal(made.document?.version, 1n);
+  assert.deepEqual((await client.getDocument(at)).document?.value, value);
+  await assert.rejects(client.putDocument({ ...at, value, expectedVersion: 0n }), (refused) => {
+    assert(refused instanceof errors.StaleVersion);
+    assert.equal(refused.facts.version, "1");
+    return true;
+  });
+  const { results } = await client.batchDocuments({
+    operations: [
+      { operation: { case: "delete", value: { ...at, expectedVersion: 1n } } },
+      { operation: { case: "get", value: at } },
+    ],
+  });
+  assert.deepEqual([results[0]?.deleted, results[1]?.document], [true, undefined]);
+  await assert.rejects(client.getDocument(at), errors.DocumentNotFound);
+});
+
 test("messages of more than four megabytes", async () => {
   const summaryText = "x".repeat(6 << 20);
   const large = toBinary(GetSessionResponseSchema, create(GetSessionResponseSchema, { summaryText }));
@@ -366,6 +416,14 @@ describe("what is tried again", () => {
       assert.ok(left[0]! <= 30_000 && left[0]! > left[1]! && left[1]! > left[2]!, String(left));
       assert.equal(seen[2]!["memoird-session"], "a%20chat%2F%C3%A9%21");
       assert.equal(seen[2]!["authorization"], "Bearer secret");
+    });
+  });
+
+  test("a rewind that was not reached", async () => {
+    await scripted([refuse(14), answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await other.rewindSession({ sessionId: "chat", afterSeq: 1n });
+      assert.equal(seen.length, 2);
     });
   });
 
@@ -419,6 +477,11 @@ describe("what is tried again", () => {
     await scripted([refuse(14), answer()], async ({ addr, seen }) => {
       await using other = memoird.connect({ addr, idempotent: false });
       await assert.rejects(other.getContext({ sessionId: "c", append: { turns } }), errors.Unavailable);
+      assert.equal(seen.length, 1);
+    });
+    await scripted([refuse(14), answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr, idempotent: false });
+      await assert.rejects(other.rewindSession({ sessionId: "c" }), errors.Unavailable);
       assert.equal(seen.length, 1);
       await other.getContext({ sessionId: "c" });
     });

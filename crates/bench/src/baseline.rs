@@ -226,6 +226,14 @@ impl SessionService for Bare {
         unknown()
     }
 
+    async fn copy_session(&self, _: Request<CopySessionRequest>) -> Answer<CopySessionResponse> {
+        unknown()
+    }
+
+    async fn update_turn(&self, _: Request<UpdateTurnRequest>) -> Answer<UpdateTurnResponse> {
+        unknown()
+    }
+
     async fn undo_compaction(
         &self,
         _: Request<UndoCompactionRequest>,

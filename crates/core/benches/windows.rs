@@ -101,17 +101,8 @@ impl Chat {
                 place if place % 2 == 0 => said(Role::User),
                 _ => said(Role::Assistant),
             };
-            let links = turn.links();
-            let (role, body) = (turn.role, Vec::new());
-            let new = NewTurn {
-                body,
-                role,
-                timestamp: None,
-                pinned: false,
-                links,
-            };
             let command = AppendCommand {
-                turns: vec![new],
+                turns: vec![NewTurn::of(&turn)],
                 ..AppendCommand::default()
             };
             let seal = |_: &NewTurn, _: u64, _: Timestamp| Arc::from([0_u8; 200].as_slice());

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
+use crate::options::SessionOptions;
+use crate::seq_ranges::SeqRanges;
 use crate::time::{Now, Steady, Timestamp};
 use crate::window::SavedCut;
 
@@ -90,6 +92,8 @@ pub enum ChangeKind {
     Append(Box<Appended>),
     /// Its newest turns are taken back.
     Rewind(Box<Rewound>),
+    /// A turn says something else from now on.
+    UpdateTurn(Box<UpdatedTurn>),
     /// The session's JSON changes.
     PatchState {
         /// The whole new JSON.
@@ -99,6 +103,8 @@ pub enum ChangeKind {
         /// When.
         last_access: Steady,
     },
+    /// What its bot decided about it changes; the last access stays.
+    SetOptions(Arc<SessionOptions>),
     /// The session was used, and nothing else changed.
     Touch {
         /// When.
@@ -151,8 +157,12 @@ pub struct Rewound {
     pub key: SessionKey,
     /// The newest turn that stays.
     pub after_seq: u64,
-    /// The newest turn that was ever said; the same where nothing is taken back.
+    /// The last seq that was given; the same where nothing is taken back.
     pub through_seq: u64,
+    /// The newest turn then: before `after_seq` where that one was taken back earlier.
+    pub newest_seq: u64,
+    /// The name of this rewind, and which turns it takes, for its repetition.
+    pub taken: Option<(Fingerprint, SeqRanges)>,
     /// The turns that the history keeps.
     pub kept: LiveSet,
     /// Number and size of those turns.
@@ -167,6 +177,21 @@ pub struct Rewound {
     pub cuts: Option<Arc<[SavedCut]>>,
 }
 
+/// A turn that says something else: what it said before is to leave the store.
+#[derive(Clone, Debug)]
+pub struct UpdatedTurn {
+    /// Which turn.
+    pub seq: u64,
+    /// Its new content, with its seq.
+    pub content: Arc<[u8]>,
+    /// The turns that the history keeps.
+    pub kept: LiveSet,
+    /// Number and size of those turns.
+    pub totals: Totals,
+    /// The cuts of its windows, where they changed.
+    pub cuts: Option<Arc<[SavedCut]>>,
+}
+
 /// Turns that are added to a generation.
 #[derive(Clone, Debug)]
 pub struct Appended {
@@ -174,6 +199,8 @@ pub struct Appended {
     pub key: SessionKey,
     /// The turns with their seqs, which follow each other.
     pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// The client's own ids of those that have one, as many as an event tells.
+    pub client_ids: Vec<Box<str>>,
     /// The turns that the history keeps after them.
     pub kept: LiveSet,
     /// Number and size of those turns.
@@ -265,6 +292,7 @@ impl Change {
                 turns.map(|(_, content)| content.len()).sum()
             }
             ChangeKind::PatchState { state_json, .. } => state_json.len(),
+            ChangeKind::SetOptions(options) => options.bytes(),
             ChangeKind::Compact {
                 summary: SummaryChange::Made(summary),
                 ..

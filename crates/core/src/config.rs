@@ -15,7 +15,9 @@ use serde::de::value::{BorrowedStrDeserializer, Error};
 pub use flat::{Flat, Nothing};
 pub use problems::{Problem, Problems};
 pub use secret::{Environment, SecretRef};
-pub use units::{AsOptionalText, AsText, Auto, Days, Millis, Off, Percent, Size, Span, Unit};
+pub use units::{
+    AsOptionalText, AsText, Auto, Days, Millis, Never, Off, Percent, Size, Span, Unit,
+};
 
 /// The value that has this name in files.
 ///

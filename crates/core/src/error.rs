@@ -4,6 +4,7 @@ use thiserror::Error;
 
 use crate::budget::Budget;
 use crate::ids::{Generation, HOOK_NAME_BYTES_MAX, ID_BYTES_MAX};
+use crate::options::CLASS_NAME_BYTES_MAX;
 
 /// A command that the rules refuse. Nothing of it was done.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -157,6 +158,53 @@ pub enum CoreError {
         /// What it may measure.
         limit: usize,
     },
+    /// A label of a session has no name, or is too long.
+    #[error("label {name:?}: {problem}")]
+    LabelInvalid {
+        /// Its name, at most 64 characters of it.
+        name: String,
+        /// What is wrong.
+        problem: String,
+    },
+    /// A session would have too many labels.
+    #[error(
+        "the session would have {actual} labels, the limit is {limit}; an empty value takes a label away"
+    )]
+    LabelsTooMany {
+        /// How many it would have.
+        actual: usize,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// The name of a class of TTLs has other characters, or too many.
+    #[error("ttl_class {text:?} takes 1 to {CLASS_NAME_BYTES_MAX} of a-z, 0-9, - and _")]
+    TtlClassInvalid {
+        /// The name that was given, at most 80 characters of it.
+        text: String,
+    },
+    /// The tenant's configuration has no such class of TTLs.
+    #[error(
+        "ttl_class {class:?} is not one of the tenant's ttl_classes, which are: {}",
+        known.join(", ")
+    )]
+    TtlClassUnknown {
+        /// The name that was given.
+        class: String,
+        /// The names that the configuration has, and `default`.
+        known: Vec<String>,
+    },
+    /// A session that keeps all of its history has no room for more.
+    #[error(
+        "the session keeps all of its history (keep_all), and {actual} bytes of turns would be more \
+         than its {limit} (max_history_bytes); raise the limit, reset or rewind the session, or set \
+         keep_all to false"
+    )]
+    HistoryFull {
+        /// Bytes that it would have.
+        actual: u64,
+        /// Bytes that it may have.
+        limit: u64,
+    },
     /// A rewind would take a part of a tool unit away.
     #[error(
         "after_seq {after_seq} is inside a tool unit: turns {first_seq} and {last_seq} hold a call \
@@ -178,6 +226,17 @@ pub enum CoreError {
         after_seq: u64,
         /// The newest turn.
         last_seq: u64,
+    },
+    /// A turn would get another place among the others.
+    #[error(
+        "turn {seq} has another {what}; role, calls and results stay, in their order, so that \
+         no tool unit is torn apart"
+    )]
+    TurnUpdateInvalid {
+        /// Which turn.
+        seq: u64,
+        /// What would be another one.
+        what: &'static str,
     },
     /// The turns of an idempotency key were rewound.
     #[error(

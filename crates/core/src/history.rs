@@ -10,6 +10,7 @@ mod record;
 mod rewind;
 #[cfg(test)]
 mod tests;
+mod update;
 mod view;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};

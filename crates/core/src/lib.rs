@@ -17,6 +17,7 @@ pub mod idempotency;
 pub mod ids;
 pub mod limits;
 pub mod mark;
+pub mod options;
 pub mod outbox;
 pub mod quote;
 pub mod seq_ranges;

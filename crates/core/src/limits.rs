@@ -1,8 +1,11 @@
 //! A limit on everything, and all of them in one place.
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::config::{AsText, Problems, Size};
+use crate::options::{LABELS_MAX, SessionOptions};
 
 /// What the clients of a tenant may send and keep. Sizes in bytes. In a configuration file it
 /// is the section `limits`; the two caps of a history stand in `short_term`.
@@ -27,6 +30,9 @@ pub struct Limits {
     /// Names and values of those labels.
     #[serde(with = "AsText::<Size>")]
     pub metadata_bytes: usize,
+    /// What a client keeps beside a turn, for itself.
+    #[serde(with = "AsText::<Size>")]
+    pub client_json_bytes: usize,
     /// The free-form JSON of a session.
     #[serde(with = "AsText::<Size>")]
     pub state_bytes: usize,
@@ -39,6 +45,9 @@ pub struct Limits {
     /// Calls that left the history unanswered and whose results are still taken.
     #[serde(skip)]
     pub departed_calls: usize,
+    /// Labels of a session.
+    #[serde(skip)]
+    pub labels: usize,
     /// Idempotency keys remembered per session.
     #[serde(skip)]
     pub idempotency_keys: usize,
@@ -57,10 +66,12 @@ impl Default for Limits {
             parts_per_turn: 128,
             metadata_entries: 64,
             metadata_bytes: 16 << 10,
+            client_json_bytes: 256 << 10,
             state_bytes: 64 << 10,
             pinned_turns: 10,
             pinned_bytes: 256 << 10,
             departed_calls: 256,
+            labels: LABELS_MAX,
             idempotency_keys: 1_024,
             idempotency_ms: 24 * 60 * 60 * 1_000,
         }
@@ -74,6 +85,21 @@ impl Limits {
         problems.at_least_one("turns_per_append", self.turns_per_append);
         problems.at_least_one("parts_per_turn", self.parts_per_turn);
         problems.at_least_one("state_bytes", self.state_bytes);
+    }
+
+    /// Those of a session of which this was decided: where it keeps all of its history, the caps of
+    /// first in, first out are out of reach. What bounds it then is looked at before turns are added.
+    pub fn of_session(&self, options: Option<&SessionOptions>) -> Cow<'_, Self> {
+        /// No history comes near it, nor do its products with percentages overflow.
+        const OUT_OF_REACH: usize = usize::MAX >> 16;
+        match options {
+            Some(options) if options.keep_all => Cow::Owned(Self {
+                max_history_turns: OUT_OF_REACH,
+                max_history_bytes: OUT_OF_REACH,
+                ..self.clone()
+            }),
+            _ => Cow::Borrowed(self),
+        }
     }
 
     /// The turn limit that applies: a turn larger than its history could not stay.

@@ -33,6 +33,11 @@ impl SeqRanges {
         self.runs.iter().copied()
     }
 
+    /// How many seqs they are.
+    pub fn count(&self) -> u64 {
+        self.iter().map(|(first, last)| last - first + 1).sum()
+    }
+
     /// True when there is none.
     pub fn is_empty(&self) -> bool {
         self.runs.is_empty()

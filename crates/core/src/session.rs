@@ -3,8 +3,10 @@
 mod compaction;
 mod rewind;
 mod summary;
+mod update;
 mod windows;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use crate::change::{Appended, Change, ChangeKind, EndReason, LiveSet, Totals};
@@ -15,6 +17,7 @@ use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
 use crate::mark::Mark;
+use crate::options::{OptionsPatch, SessionOptions};
 use crate::seq_ranges::SeqRanges;
 use crate::state::{State, StatePatch};
 use crate::time::{Now, Steady, Timestamp};
@@ -24,6 +27,7 @@ use crate::window::{SavedCut, Windows};
 use compaction::Compacting;
 pub use compaction::{CompactionBlocked, Snapshot, WindowTokens};
 pub use rewind::{RewindCommand, RewindDecision};
+pub use update::{TurnUpdate, UpdateDecision};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
 pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
@@ -51,8 +55,10 @@ pub struct Head {
     pub created_at: Timestamp,
     /// When it was last used.
     pub last_access: Steady,
-    /// Its newest turn; 0 before the first.
+    /// The last seq that it gave; 0 before the first.
     pub last_seq: u64,
+    /// Its newest turn: the last one that was not taken back; 0 where there is none.
+    pub newest_seq: u64,
     /// Changes it has seen.
     pub revision: u64,
     /// How often its JSON changed.
@@ -63,6 +69,8 @@ pub struct Head {
     pub partial: bool,
     /// The status of its compaction; `None` before the first one.
     pub compaction: Option<Arc<CompactionStatus>>,
+    /// What its bot decided about it; `None`: nothing.
+    pub options: Option<Arc<SessionOptions>>,
 }
 
 /// A turn with the ids of the calls it answers.
@@ -110,6 +118,8 @@ pub struct AppendCommand {
     pub usage: Option<ModelUsage>,
     /// A change of the session's JSON, made with the turns or not at all.
     pub state: Option<StatePatch>,
+    /// A change of what its bot decided about the session, made with the turns or not at all.
+    pub options: OptionsPatch,
 }
 
 /// What a provider charged for a model call, in tokens.
@@ -241,6 +251,11 @@ impl Session {
         self.keys.take().map(|keys| *keys)
     }
 
+    /// Its tenant's limits, as they apply to it.
+    pub fn limits<'a>(&self, limits: &'a Limits) -> Cow<'a, Limits> {
+        limits.of_session(self.head.options.as_deref())
+    }
+
     /// Adds turns, all of them or none.
     ///
     /// # Errors
@@ -260,6 +275,11 @@ impl Session {
         }
         check_expectations(command, Some(&self.head))?;
         self.add_turns(key, command, limits, now, seal)
+    }
+
+    /// True when this was done before, or is refused for its idempotency key.
+    pub fn knows(&self, named: Option<IdempotencyKey>, limits: &Limits, now: Now) -> bool {
+        !matches!(self.known_record(named, limits, now), Ok(None))
     }
 
     /// What was done under this idempotency key before.
@@ -287,6 +307,10 @@ impl Session {
         let state = command.state.as_ref();
         let state = state.map(|patch| self.state().patched(patch, limits));
         let state = state.transpose()?;
+        let options = self.patched_options(&command.options, limits)?;
+        let decided = options.as_ref().or(self.head.options.as_ref());
+        let own = limits.of_session(decided.map(|decided| &**decided));
+        let (tenants, limits) = (limits, &*own);
 
         let first_seq = self.head.last_seq + 1;
         let mut turns = Vec::with_capacity(command.turns.len());
@@ -298,10 +322,23 @@ impl Session {
             record.note_mark(self.mark);
             arrivals.push((record, &turn.links.results[..]));
         }
+        if limits.max_history_bytes > tenants.max_history_bytes {
+            let added = arrivals
+                .iter()
+                .map(|(record, _)| record.content.len() as u64);
+            let (actual, limit) = (
+                self.history.totals().bytes + added.sum::<u64>(),
+                tenants.max_history_bytes as u64,
+            );
+            if actual > limit {
+                return Err(CoreError::HistoryFull { actual, limit });
+            }
+        }
         let dropped_turns = self.history.append(arrivals, limits)?;
 
         self.head.last_access = now.steady;
         self.head.last_seq += turns.len() as u64;
+        self.head.newest_seq = self.head.last_seq;
         if let Some(windows) = self.windows.as_mut().filter(|_| dropped_turns > 0) {
             windows.release(&self.history, self.head.last_seq);
         }
@@ -327,6 +364,7 @@ impl Session {
         let appended = ChangeKind::Append(Box::new(Appended {
             key: key.clone(),
             turns,
+            client_ids: told_client_ids(&command.turns),
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
             subject,
@@ -337,7 +375,33 @@ impl Session {
         }));
         let mut changes = vec![self.head.change(appended)];
         changes.extend(state.map(|state| self.set_state(&state, now)));
+        changes.extend(options.map(|options| self.set_options(options)));
         Ok(AppendDecision { record, changes })
+    }
+
+    /// What is decided about it after a change; `None` where nothing changes.
+    ///
+    /// # Errors
+    /// See [`SessionOptions::patched`].
+    pub fn patched_options(
+        &self,
+        patch: &OptionsPatch,
+        limits: &Limits,
+    ) -> Result<Option<Arc<SessionOptions>>, CoreError> {
+        if patch.is_empty() {
+            return Ok(None);
+        }
+        let patched = match &self.head.options {
+            Some(options) => options.patched(patch, limits)?,
+            None => SessionOptions::default().patched(patch, limits)?,
+        };
+        Ok(patched.map(Arc::new))
+    }
+
+    /// Decides this about it.
+    pub fn set_options(&mut self, options: Arc<SessionOptions>) -> Change {
+        self.head.options = Some(Arc::clone(&options));
+        self.head.change(ChangeKind::SetOptions(options))
     }
 
     /// Changes its JSON.
@@ -384,7 +448,7 @@ impl Session {
 
     /// Drops what lowered limits no longer keep. Gives the number of turns that left.
     pub fn trim(&mut self, limits: &Limits) -> u64 {
-        let dropped = self.history.trim(limits);
+        let dropped = self.history.trim(&self.limits(limits));
         if let Some(windows) = self.windows.as_mut().filter(|_| dropped > 0) {
             windows.forget_sent();
         }
@@ -402,12 +466,20 @@ impl Head {
             created_at,
             last_access,
             last_seq: 0,
+            newest_seq: 0,
             revision: 0,
             state_version: 0,
             totals: Totals::default(),
             partial: false,
             compaction: None,
+            options: None,
         }
+    }
+
+    /// The value of a label; `None` without it.
+    pub fn label(&self, name: &str) -> Option<&str> {
+        let labels = &self.options.as_ref()?.labels;
+        labels.get(name).map(|value| &**value)
     }
 
     /// True once nothing touched it for `ttl_ms`.
@@ -446,11 +518,26 @@ pub fn check_expectations(command: &AppendCommand, live: Option<&Head>) -> Resul
     {
         return Err(CoreError::StaleGeneration { expected, actual });
     }
-    let actual = live.map_or(0, |head| head.last_seq);
+    let actual = live.map_or(0, |head| head.newest_seq);
     match command.expected_seq {
         Some(expected) if expected != actual => Err(CoreError::StaleSeq { expected, actual }),
         _ => Ok(()),
     }
+}
+
+/// Bytes of the clients' own ids that the event of one append tells.
+const CLIENT_IDS_BYTES_MAX: usize = 1 << 10;
+
+/// The clients' own ids of turns, the first of them.
+fn told_client_ids(turns: &[NewTurn]) -> Vec<Box<str>> {
+    let named = turns.iter().map(|turn| &turn.client_id);
+    let mut room = CLIENT_IDS_BYTES_MAX;
+    let told = named.filter(|id| !id.is_empty()).take_while(|id| {
+        let fits = id.len() <= room;
+        room = room.saturating_sub(id.len());
+        fits
+    });
+    told.cloned().collect()
 }
 
 #[cfg(test)]

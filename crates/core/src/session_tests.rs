@@ -25,6 +25,8 @@ fn command(texts: &[&str]) -> AppendCommand {
         timestamp: None,
         pinned: false,
         links: Links::default(),
+        client_id: Box::default(),
+        client_bytes: 0,
     });
     AppendCommand {
         turns: turns.collect(),
@@ -179,6 +181,21 @@ fn a_rewind_takes_turns_back_and_adds_others_in_one_set() {
     let popped = rewind(&mut session, 3, AppendCommand::default(), 3).unwrap();
     assert_eq!((popped.removed.len(), popped.changes.len()), (1, 1));
     assert_eq!(session.head().last_seq, 4, "seqs are not given again");
+    assert_eq!(
+        session.head().newest_seq,
+        1,
+        "2 and 3 were taken back before"
+    );
+    let expecting = |seq| AppendCommand {
+        expected_seq: Some(seq),
+        ..AppendCommand::default()
+    };
+    for seq in [0, 2, 3, 4] {
+        let stale = rewind(&mut session, 0, expecting(seq), 3).unwrap_err();
+        assert!(matches!(stale, CoreError::StaleSeq { actual: 1, .. }));
+    }
+    let nothing = rewind(&mut session, 1, expecting(1), 3).unwrap();
+    assert_eq!((nothing.removed.len(), nothing.changes.len()), (0, 1));
     let next = append(&mut session, &command(&["e"]), 4).unwrap();
     assert_eq!(next.record.first_seq, 5);
     let nothing = rewind(&mut session, 5, AppendCommand::default(), 5).unwrap();

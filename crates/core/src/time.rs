@@ -73,4 +73,12 @@ impl Now {
         let ms = i128::from(self.wall.as_ms()) + ahead;
         Timestamp::from_ms(i64::try_from(ms).unwrap_or(i64::MAX))
     }
+
+    /// The moment on the steady line that is shown as this wall-clock time, to the millisecond;
+    /// `None` before the line began.
+    pub fn steady_of(self, wall: Timestamp) -> Option<Steady> {
+        let ahead = i128::from(wall.as_ms()) - i128::from(self.wall.as_ms());
+        let steady = i128::from(self.steady.0) + ahead;
+        u64::try_from(steady).ok().map(Steady)
+    }
 }

@@ -65,6 +65,10 @@ pub struct Turn {
     pub extra_json: String,
     /// Whose fields those are, here and in the parts; `None`: any provider's.
     pub format: Option<MessageFormat>,
+    /// The client's own id of the message; or empty. For no provider.
+    pub client_id: String,
+    /// What else the client wants to have back with it: JSON or empty. For no provider.
+    pub client_json: String,
 }
 
 /// A piece of a turn.
@@ -151,6 +155,8 @@ impl Turn {
             metadata: BTreeMap::new(),
             extra_json: String::new(),
             format: None,
+            client_id: String::new(),
+            client_json: String::new(),
         }
     }
 
@@ -170,6 +176,11 @@ impl Turn {
             }
         }
         links
+    }
+
+    /// Bytes of what is for the client alone, and never sent to a provider.
+    pub fn client_bytes(&self) -> usize {
+        self.client_id.len() + self.client_json.len()
     }
 
     /// Checks what a turn must keep by itself; `index` is its place in the append.
@@ -205,6 +216,10 @@ impl Turn {
         let metadata = self.metadata.iter();
         let bytes = metadata.map(|(name, value)| name.len() + value.len()).sum();
         at_most("metadata bytes", bytes, limits.metadata_bytes)?;
+        check_length("client_id", &self.client_id, 0, ID_BYTES_MAX).map_err(invalid)?;
+        let what = "client_json bytes (limits.client_json_bytes)";
+        at_most(what, self.client_json.len(), limits.client_json_bytes)?;
+        check_client_json(&self.client_json).map_err(invalid)?;
         for (position, part) in self.parts.iter().enumerate() {
             let problem = part.check(self.role);
             problem.map_err(|problem| invalid(format!("parts[{position}]: {problem}")))?;
@@ -285,6 +300,17 @@ fn check_extra(json: &str) -> Result<(), String> {
     object.map(drop).map_err(problem)
 }
 
+/// The same for JSON of any kind.
+fn check_client_json(json: &str) -> Result<(), String> {
+    if json.is_empty() {
+        return Ok(());
+    }
+    let problem = |error| format!("client_json is not JSON: {error}");
+    serde_json::from_str::<Value>(json)
+        .map(drop)
+        .map_err(problem)
+}
+
 /// The tool uses and results of a turn, by the provider's ids.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Links {
@@ -317,9 +343,28 @@ pub struct NewTurn {
     pub pinned: bool,
     /// Its calls and results.
     pub links: Links,
+    /// The client's own id of it, or empty.
+    pub client_id: Box<str>,
+    /// Bytes of the body that are for the client alone: see [`Turn::client_bytes`].
+    pub client_bytes: usize,
 }
 
-/// Tokens of an encoded turn, estimated as a quarter of its bytes and four for the
+impl NewTurn {
+    /// What the rules need to know of a turn, without its content.
+    pub fn of(turn: &Turn) -> Self {
+        Self {
+            body: Vec::new(),
+            role: turn.role,
+            timestamp: turn.timestamp,
+            pinned: turn.pinned,
+            links: turn.links(),
+            client_id: turn.client_id.as_str().into(),
+            client_bytes: turn.client_bytes(),
+        }
+    }
+}
+
+/// Tokens of an encoded turn, without what is for the client alone, estimated as a quarter of its bytes and four for the
 /// message itself. A provider's tokenizer is more exact and slower.
 pub fn estimate_tokens(encoded_bytes: usize) -> u32 {
     u32::try_from(encoded_bytes.div_ceil(4) + 4).unwrap_or(u32::MAX)

@@ -2,31 +2,35 @@
 
 mod append;
 mod context;
+mod copy;
 mod end;
 mod history;
 mod rewind;
 mod state;
+mod update;
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use memoird_core::ids::SessionId;
-use memoird_core::time::Steady;
 use memoird_core::window::WindowSettings;
 
 use crate::blocking::Blocking;
 use crate::compaction::CompactionQueue;
 use crate::error::EngineError;
 use crate::models::ModelRegistry;
-use crate::sessions::{SessionPage, SessionRef, SessionView, Sessions};
+use crate::sessions::{SessionPage, SessionPlace, SessionQuery, SessionRef, SessionView, Sessions};
 use crate::tenants::Tenant;
 
 use context::TokenCounting;
 
 pub use append::AppendOutcome;
 pub use context::{ContextOutcome, ContextRequest};
+pub use copy::{CopyCommand, CopyOutcome};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
-pub use rewind::RewindOutcome;
+pub use rewind::{RemovedTurns, RewindOutcome};
+pub use state::PatchCommand;
+pub use update::{TurnUpdateCommand, TurnUpdateOutcome};
 
 /// The commands on sessions. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -81,13 +85,15 @@ impl Commands {
         self.shared.sessions.head(&session).await
     }
 
-    /// Lists live sessions, most recently used first, from behind `after`.
+    /// Lists live sessions from behind `after`.
     pub async fn sessions(
         &self,
         tenant: &Arc<Tenant>,
-        after: Option<(&SessionId, Steady)>,
+        query: &SessionQuery,
+        after: Option<&SessionPlace>,
         count: usize,
     ) -> SessionPage {
-        self.shared.sessions.page(tenant, after, count).await
+        let sessions = &self.shared.sessions;
+        sessions.page(tenant, query, after, count).await
     }
 }

@@ -17,6 +17,38 @@ pub enum EngineError {
         /// The id.
         session: SessionId,
     },
+    /// The live generation has no turn of this seq.
+    #[error("session {session} has no turn {seq}")]
+    TurnNotFound {
+        /// The id.
+        session: SessionId,
+        /// The seq.
+        seq: u64,
+    },
+    /// A session lives where a copy should be made.
+    #[error("session {session} lives; name another target, or say that it is not to be absent")]
+    TargetLives {
+        /// The id.
+        session: SessionId,
+    },
+    /// There are no turns to be copied.
+    #[error("session {session} has no turn up to through_seq")]
+    CopyEmpty {
+        /// The id.
+        session: SessionId,
+    },
+    /// More turns than a copy may have.
+    #[error(
+        "session {session} has more turns than one copy takes: {turns_max}, or {bytes_max} bytes"
+    )]
+    CopyTooLarge {
+        /// The id.
+        session: SessionId,
+        /// Turns of a copy, at most.
+        turns_max: usize,
+        /// Bytes of a copy, at most.
+        bytes_max: usize,
+    },
     /// The session has no such generation, or no longer.
     #[error("session {session} has no such generation, or its retention is over")]
     GenerationNotFound {

@@ -12,7 +12,8 @@ use memoird_core::time::Timestamp;
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Events of a tenant that are kept: some hundred bytes each.
+/// Events of a tenant that are kept: some hundred bytes each, and a KiB more where clients name
+/// their turns.
 pub const EVENTS_KEPT: usize = 4_096;
 
 /// What happened to a session.
@@ -43,6 +44,8 @@ pub enum EventKind {
         last_seq: u64,
         /// Turns that left to make room.
         dropped_turns: u64,
+        /// The client's own ids of those that have one, as many as an event tells.
+        client_ids: Vec<Box<str>>,
     },
     /// Its newest turns were taken back.
     Rewound {
@@ -50,6 +53,11 @@ pub enum EventKind {
         after_seq: u64,
         /// The newest turn until then.
         through_seq: u64,
+    },
+    /// A turn says something else.
+    TurnUpdated {
+        /// Which turn.
+        seq: u64,
     },
     /// A generation ended.
     Ended(EndReason),

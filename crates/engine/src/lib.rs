@@ -38,8 +38,9 @@ mod worker;
 pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
 pub use commands::{
-    AppendOutcome, Commands, ContextOutcome, ContextRequest, HistoryPage, HistoryQuery,
-    HistoryScope, RewindOutcome,
+    AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
+    HistoryQuery, HistoryScope, PatchCommand, RemovedTurns, RewindOutcome, TurnUpdateCommand,
+    TurnUpdateOutcome,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,
@@ -62,12 +63,16 @@ pub use memoird_store::{EraseTarget, JournalRange};
 pub use memory_use::{CapacityConfig, MemorySnapshot, MemoryUse};
 pub use model_fault::{FaultKind, ModelFault};
 pub use models::{ContextConfig, ContextModel};
-pub use sessions::{EndedSession, SessionPage, SessionView, Sessions};
+pub use sessions::{
+    EndedSession, SessionOrder, SessionPage, SessionPlace, SessionQuery, SessionView, Sessions,
+};
 pub use stats::{
     CompactionResult, CompactionSnapshot, HookStats, Stats, StatsSnapshot, TenantSnapshot,
     TenantStats, WindowSnapshot,
 };
-pub use tenants::{Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants};
+pub use tenants::{
+    ClassTtl, Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants, TtlClasses,
+};
 pub use token_counter::{CountFuture, CountRequest, TokenCounter};
 pub use transcripts::Transcripts;
 pub use watch::{Events, WatchItem, WatchScope, Watcher};

@@ -36,6 +36,8 @@ pub struct MemoryUse {
     /// 0: no limit.
     limit: AtomicU64,
     sessions: AtomicU64,
+    /// Of what bots decided about sessions, in bytes.
+    options: AtomicU64,
     content: AtomicU64,
     calls: AtomicU64,
     unloads: AtomicU64,
@@ -83,7 +85,7 @@ impl MemoryUse {
     pub fn snapshot(&self) -> MemorySnapshot {
         MemorySnapshot {
             limit_bytes: read(&self.limit),
-            session_bytes: read(&self.sessions) * SESSION_BYTES,
+            session_bytes: read(&self.sessions) * SESSION_BYTES + read(&self.options),
             content_bytes: read(&self.content),
             call_bytes: read(&self.calls),
             unloads: read(&self.unloads),
@@ -101,6 +103,11 @@ impl MemoryUse {
 
     pub(crate) fn count_session_gone(&self) {
         self.shift(&self.sessions, 1, 0);
+    }
+
+    /// What a bot decided about a session took `before` bytes, and takes `after`.
+    pub(crate) fn count_options(&self, before: u64, after: u64) {
+        self.shift(&self.options, before, after);
     }
 
     /// What the content of a session took changes from `before` to `after` bytes.

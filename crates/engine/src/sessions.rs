@@ -11,7 +11,9 @@ mod end;
 mod evict;
 mod expiry;
 mod idle_list;
+mod index;
 mod keyed_ids;
+mod listing;
 mod load;
 mod quota;
 mod recover;
@@ -21,6 +23,7 @@ mod start;
 mod table;
 mod unload;
 mod update;
+mod use_list;
 mod view;
 
 use std::sync::atomic::Ordering;
@@ -54,10 +57,11 @@ use unload::Unloader;
 
 pub use end::EndedSession;
 pub(crate) use end::{EndListener, Ending};
+pub use listing::{SessionOrder, SessionPage, SessionPlace, SessionQuery};
 pub(crate) use single_flight::{Flight, SingleFlight};
 pub(crate) use slot::SessionVersion;
 pub(crate) use update::{Decision, Effect, Update, UpdateOptions, WhenAbsent};
-pub use view::{SessionPage, SessionView};
+pub use view::SessionView;
 
 /// Attempts after which a command gives up. Each lost attempt means that another command on the
 /// session succeeded.
@@ -319,7 +323,7 @@ impl Sessions {
             successor,
         } = submission;
         let shared = &self.shared;
-        let tally = Tally::of(&set, dropped_turns);
+        let mut tally = Tally::of(&set, dropped_turns);
         if !shared.journal.is_on() {
             tally.publish(slot, self.now().wall);
             shared.event_signal.notify();

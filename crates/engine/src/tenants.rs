@@ -9,10 +9,13 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use dashmap::DashMap;
+use memoird_core::CoreError;
 use memoird_core::compaction::CompactionPolicy;
-use memoird_core::config::{AsOptionalText, AsText, Auto, Problems, Size, Span};
+use memoird_core::config::{AsOptionalText, AsText, Auto, Never, Problems, Size, Span};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
+use memoird_core::options::{DEFAULT_CLASS, OptionsPatch, is_class_name};
+use memoird_core::session::Head;
 use memoird_formats::tokens::{Calibration, Charge};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
@@ -45,6 +48,38 @@ pub struct SessionConfig {
     /// How often expired sessions are collected; `None`: every quarter of the TTL.
     #[serde(with = "AsText::<Auto>")]
     pub sweep_interval: Option<Duration>,
+    /// Other TTLs, which a bot may choose for a session by their names; at most 8.
+    pub ttl_classes: TtlClasses,
+}
+
+/// TTLs by the names that bots choose them by.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct TtlClasses(pub BTreeMap<String, ClassTtl>);
+
+/// How long sessions of a class live untouched; `None`: they never expire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(transparent)]
+pub struct ClassTtl(#[serde(with = "AsText::<Never>")] pub Option<Duration>);
+
+/// Classes of TTLs that a tenant may have.
+const TTL_CLASSES_MAX: usize = 8;
+
+impl TtlClasses {
+    /// Adds their problems.
+    fn check(&self, problems: &mut Problems) {
+        let are_few = self.0.len() <= TTL_CLASSES_MAX;
+        problems.unless(are_few, "ttl_classes", "takes 8 classes at most");
+        for (name, ClassTtl(ttl)) in &self.0 {
+            let is_name = is_class_name(name) && name != DEFAULT_CLASS;
+            let problem = "takes names of 1 to 64 of a-z, 0-9, - and _, but not default, which is \
+                           session_ttl";
+            problems.unless(is_name, "ttl_classes", problem);
+            if let Some(ttl) = ttl {
+                problems.not_zero("ttl_classes", *ttl);
+            }
+        }
+    }
 }
 
 /// A tenant that is known from the start.
@@ -65,6 +100,8 @@ pub struct TenantLimits {
     /// How long its sessions live untouched.
     #[serde(with = "AsOptionalText::<Span>")]
     pub session_ttl: Option<Duration>,
+    /// Other TTLs, in place of those that all tenants have.
+    pub ttl_classes: Option<TtlClasses>,
     /// Turns its histories keep.
     pub max_history_turns: Option<usize>,
     /// Encoded bytes its histories keep.
@@ -142,6 +179,8 @@ pub struct Policy {
     pub(crate) journal_bytes: u64,
     pub(crate) max_sessions: usize,
     pub(crate) ttl_ms: u64,
+    /// By their names; one that never expires has the largest number.
+    pub(crate) ttl_classes: BTreeMap<Arc<str>, u64>,
     pub(crate) sweep_ms: u64,
 }
 
@@ -161,6 +200,7 @@ impl SessionConfig {
         if let Some(interval) = self.sweep_interval {
             problems.not_zero("sweep_interval", interval);
         }
+        self.ttl_classes.check(problems);
     }
 }
 
@@ -169,6 +209,9 @@ impl TenantLimits {
     pub fn check(&self, problems: &mut Problems) {
         if let Some(ttl) = self.session_ttl {
             problems.not_zero("session_ttl", ttl);
+        }
+        if let Some(classes) = &self.ttl_classes {
+            classes.check(problems);
         }
         if let Some(turns) = self.max_history_turns {
             problems.at_least_one("max_history_turns", turns);
@@ -195,6 +238,7 @@ impl Default for SessionConfig {
             max_sessions: 10_000,
             session_ttl: Duration::from_secs(24 * 60 * 60),
             sweep_interval: None,
+            ttl_classes: TtlClasses::default(),
         }
     }
 }
@@ -289,8 +333,13 @@ impl Tenant {
         self.journal.check_room(self, more)
     }
 
-    pub(crate) fn ttl_ms(&self) -> u64 {
-        self.policy.load().ttl_ms
+    /// How long a session lives untouched; of one that never expires the largest number.
+    pub(crate) fn ttl_ms(&self, head: &Head) -> u64 {
+        let policy = self.policy.load();
+        match &head.options {
+            None => policy.ttl_ms,
+            Some(options) => policy.class_ttl_ms(options.ttl_class.as_deref()),
+        }
     }
 }
 
@@ -303,7 +352,14 @@ impl Policy {
         let ttl_ms = ms(own.session_ttl.unwrap_or(config.sessions.session_ttl)).max(1);
         let bytes_per_second = own.bytes_per_second;
         let bytes_per_second = bytes_per_second.and_then(|bytes| u32::try_from(bytes).ok());
-        let sweep_ms = config.sessions.sweep_interval.map_or(ttl_ms / 4, ms).max(1);
+        let classes = own.ttl_classes.as_ref();
+        let classes = classes.unwrap_or(&config.sessions.ttl_classes).0.iter();
+        let ttl_classes: BTreeMap<Arc<str>, u64> = classes
+            .map(|(name, ClassTtl(ttl))| (name.as_str().into(), ttl.map_or(NEVER_MS, ms).max(1)))
+            .collect();
+        let shortest_ms = ttl_classes.values().copied().fold(ttl_ms, u64::min);
+        let sweep_ms = config.sessions.sweep_interval;
+        let sweep_ms = sweep_ms.map_or(shortest_ms / 4, ms).max(1);
         Self {
             limits,
             compaction: config.compaction,
@@ -314,8 +370,36 @@ impl Policy {
             journal_bytes: own.journal_bytes.unwrap_or(0) as u64,
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
             ttl_ms,
+            ttl_classes,
             sweep_ms,
         }
+    }
+
+    /// How long sessions of a class live untouched. A class that the configuration does not have
+    /// any more is as none.
+    pub(crate) fn class_ttl_ms(&self, class: Option<&str>) -> u64 {
+        let of_class = class.and_then(|class| self.ttl_classes.get(class));
+        of_class.copied().unwrap_or(self.ttl_ms)
+    }
+
+    /// Whether a session may get the class that a change names. One that it has already may have
+    /// left the configuration.
+    pub(crate) fn check_class(&self, patch: &OptionsPatch, head: &Head) -> Result<(), CoreError> {
+        let Some(class) = &patch.ttl_class else {
+            return Ok(());
+        };
+        let has = head
+            .options
+            .as_ref()
+            .and_then(|options| options.ttl_class.as_ref());
+        if **class == *DEFAULT_CLASS || has == Some(class) || self.ttl_classes.contains_key(class) {
+            return Ok(());
+        }
+        let known = self.ttl_classes.keys().map(ToString::to_string);
+        Err(CoreError::TtlClassUnknown {
+            class: class.to_string(),
+            known: known.chain([DEFAULT_CLASS.to_owned()]).collect(),
+        })
     }
 
     /// What applies to the tenant of this id. One that the configuration does not name has
@@ -415,6 +499,9 @@ impl Tenants {
         shortened
     }
 }
+
+/// The TTL of what never expires, in milliseconds.
+pub(crate) const NEVER_MS: u64 = u64::MAX;
 
 /// A duration in whole milliseconds.
 pub(crate) fn ms(duration: Duration) -> u64 {

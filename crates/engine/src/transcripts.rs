@@ -2,7 +2,7 @@
 //! index that follows the journal.
 
 use memoird_core::ids::Generation;
-use memoird_store::{GenerationOwner, WrittenTurn, WrittenTurns};
+use memoird_store::{GenerationOwner, TurnChange, WrittenTurn, WrittenTurns};
 
 use crate::error::EngineError;
 use crate::sessions::Sessions;
@@ -65,6 +65,22 @@ impl Transcripts {
         let read = self
             .sessions
             .read_store(move |store| store.written_at(&numbers));
+        read.await
+    }
+
+    /// The turns whose content was replaced after this change, in the order of it, at most so
+    /// many.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub async fn changed_after(
+        &self,
+        change: u64,
+        max: usize,
+    ) -> Result<Vec<TurnChange>, EngineError> {
+        let read = self
+            .sessions
+            .read_store(move |store| store.changed_after(change, max));
         read.await
     }
 

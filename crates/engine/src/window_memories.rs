@@ -5,6 +5,7 @@ use std::pin::Pin;
 
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::mark::Mark;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::window::Window;
 use memoird_formats::tokens::Scale;
 
@@ -59,6 +60,8 @@ pub struct SessionPoint<'a> {
     pub generation: Generation,
     /// Its newest turn.
     pub last_seq: u64,
+    /// Which of its turns were rewound.
+    pub rewound: Option<&'a SeqRanges>,
     /// What memoird's own words in its windows bear.
     pub mark: Mark,
 }

@@ -67,6 +67,9 @@
 //! | `"items": […]` | responses: the turn's items |
 //! | `"memoird": …` | the provider's object has a field `memoird`, and this is its value |
 //!
+//! **For the client alone.** Two fields of a message or an item are not the provider's: see
+//! [`client`]. They are taken out before it is read.
+//!
 //! **Items.** Of OpenAI's responses a turn holds what the assistant did in a row, so that
 //! reasoning stays with the calls it led to and parallel calls stay together. A tool use,
 //! a tool result and a thinking part are an item each, and have its fields. The text and
@@ -77,6 +80,7 @@
 //! of the role tool.
 
 mod anthropic;
+mod client;
 mod content;
 mod fields;
 mod openai;
@@ -92,6 +96,7 @@ use serde_json::error::Category;
 
 pub use render::{RenderOptions, Rendered, render};
 
+use client::ForClient;
 use fields::{Fields, JsonPath};
 
 /// Reads a provider's message array: one turn for each message, in order; of OpenAI's
@@ -113,7 +118,10 @@ pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, Co
     };
     let read = |(index, mut message)| {
         let path = JsonPath::Item(&JsonPath::Messages, index);
-        turn(Fields::of_item(path, &mut message)?)
+        let for_client = ForClient::take(path, &mut message)?;
+        let mut turn = turn(Fields::of_item(path, &mut message)?)?;
+        for_client.put_to(&mut turn);
+        Ok(turn)
     };
     messages.into_iter().enumerate().map(read).collect()
 }

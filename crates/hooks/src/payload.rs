@@ -49,6 +49,7 @@
 //! | `pinned` | `true` |
 //! | `metadata` | the bot's labels, strings |
 //! | `extra_json` | the provider's own fields, JSON in a string |
+//! | `client_id`, `client_json` | the client's own id of the message, and what else it keeps with it, JSON in a string |
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -110,6 +111,14 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     }
     if !turn.metadata.is_empty() {
         object["metadata"] = json!(turn.metadata);
+    }
+    for (name, value) in [
+        ("client_id", &turn.client_id),
+        ("client_json", &turn.client_json),
+    ] {
+        if !value.is_empty() {
+            object[name] = value.as_str().into();
+        }
     }
     with_extra(object, &turn.extra_json)
 }

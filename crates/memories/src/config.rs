@@ -172,6 +172,10 @@ impl MemoriesConfig {
         let range = "must be more than 0, and at most 1";
         problems.unless(is_cosine, "near_duplicate_cosine", range);
         problems.at_least_one("max_memories", limits.memories);
+        let is_value = (1..=64 << 20).contains(&limits.document_bytes);
+        problems.unless(is_value, "document_bytes", "must be 1 to 64MiB");
+        problems.at_least_one("max_documents", limits.documents);
+        problems.at_least_one("documents_bytes", limits.documents_bytes as u64);
         problems.at_least_one("window_tokens", self.window_tokens);
         problems.at_least_one("recall_events", limits.recall_events);
         problems.not_zero("extraction_lease", self.lease);

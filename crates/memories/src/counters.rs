@@ -15,6 +15,8 @@ pub struct MemorySnapshot {
     pub reinforced: u64,
     /// Facts that a memory took in.
     pub merged: u64,
+    /// Facts that replaced what the memory of their external key said.
+    pub replaced: u64,
     /// Facts that were no new ones: a recall had just shown them.
     pub echoed: u64,
     /// Secrets that were taken out.
@@ -67,6 +69,7 @@ impl MemorySnapshot {
             Outcome::Reinforced => &mut self.reinforced,
             Outcome::Merged => &mut self.merged,
             Outcome::Recalled => &mut self.echoed,
+            Outcome::Replaced => &mut self.replaced,
         }
     }
 

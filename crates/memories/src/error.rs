@@ -76,6 +76,69 @@ pub enum MemoryError {
     /// The lease is over: its time ran out, or what it covered was forgotten.
     #[error("the lease is over and nothing was stored; lease again")]
     LeaseLost,
+    /// A prefix names more subjects than one recall asks.
+    #[error("subject_prefix: more than {limit} subjects begin so; send a longer one, or subjects")]
+    SubjectsTooMany {
+        /// The most of them.
+        limit: usize,
+    },
+    /// No current memory of a subject has this external key.
+    #[error("no memory of this subject has external_key {key:?}")]
+    KeyNotFound {
+        /// The key that was asked for.
+        key: String,
+    },
+    /// What is said of a document breaks a rule by itself.
+    #[error("{field}: {problem}")]
+    DocumentInvalid {
+        /// Which field.
+        field: &'static str,
+        /// The problem, and a correct value.
+        problem: String,
+    },
+    /// No such document, or it has expired.
+    #[error("there is no document {key:?} in this namespace")]
+    DocumentNotFound {
+        /// Its key.
+        key: String,
+    },
+    /// A document has another version than the caller expects.
+    #[error("document {key:?} has version {version} (0: it is not there), not {expected}; read it")]
+    StaleVersion {
+        /// Its key.
+        key: String,
+        /// The version that was expected.
+        expected: u64,
+        /// The one that is there; 0: none.
+        version: u64,
+    },
+    /// A tenant has as many documents, or bytes of them, as it may.
+    #[error(
+        "there is no room beside the {documents} documents or {bytes} bytes that there may be; \
+         delete some, or raise long_term.max_documents or documents_bytes"
+    )]
+    DocumentsFull {
+        /// The cap on their number,
+        documents: u64,
+        /// and on their bytes.
+        bytes: u64,
+    },
+    /// What a batch reads does not fit into one answer.
+    #[error(
+        "the documents that are read have more than {limit} bytes together; read fewer at once"
+    )]
+    DocumentsTooLarge {
+        /// The most bytes.
+        limit: usize,
+    },
+    /// One of several operations was refused, and so none was done.
+    #[error("operations[{index}]: {error}")]
+    InOperation {
+        /// Which one, from 0.
+        index: usize,
+        /// Why.
+        error: Box<Self>,
+    },
     /// The daemon keeps no memories.
     #[error("no memories are kept here")]
     Off,
@@ -157,6 +220,38 @@ impl MemoryError {
         Self::Invalid {
             field,
             problem: problem.into(),
+        }
+    }
+
+    /// What is said of a document breaks a rule.
+    pub(crate) fn document_invalid(field: &'static str, problem: impl Into<String>) -> Self {
+        Self::DocumentInvalid {
+            field,
+            problem: problem.into(),
+        }
+    }
+
+    /// The same refusal, of one of several operations.
+    pub(crate) fn in_operation(self, index: usize) -> Self {
+        match self.is_refusal() {
+            true => Self::InOperation {
+                index,
+                error: Box::new(self),
+            },
+            false => self,
+        }
+    }
+
+    /// The same of a vector that a client made.
+    pub(crate) fn of_given_vector(self) -> Self {
+        match self {
+            Self::DimensionMismatch {
+                found, expected, ..
+            } => {
+                let problem = format!("has {found} dimensions, and all others have {expected}");
+                Self::invalid("vector", problem)
+            }
+            other => other,
         }
     }
 

@@ -4,6 +4,7 @@
 mod conflicts;
 mod consolidation;
 mod directory;
+mod documents;
 mod embedding;
 mod extraction;
 mod forget;
@@ -25,6 +26,7 @@ mod writer;
 use memoird_store::DataKey;
 
 pub use directory::{MemoryFiles, tenant_files};
+pub use embedding::CLIENTS;
 pub use index::Touch;
 pub use reader::MemoryReader;
 pub use requests::{

@@ -28,6 +28,7 @@ pub use requests::{
     Conflict, Conflicts, ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetOutcome,
     ForgetRequest, LearnOutcome, LearnedEntry, ListRequest, MemoryFilter, MemoryPage, MemoryStats,
     RecallHit, RecallMode, RecallOutcome, RecallRequest, RememberOutcome, RememberRequest,
+    SubjectPage,
 };
 pub use reranker::{Reranker, Reranking};
 pub use service::{Memories, RecallForWindow};

@@ -8,6 +8,7 @@ use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 
 use crate::rules::conflicts::Difference;
+use crate::rules::documents::DocumentFilter;
 use crate::rules::extraction::Judged;
 use crate::rules::fusion::ScoreParts;
 use crate::rules::{Memory, MemoryKind, NearDuplicate, Outcome, Polarity, Source, Visibility};
@@ -43,6 +44,12 @@ pub struct RememberRequest {
     pub near_duplicate: NearDuplicate,
     /// The same key with the same request is done once.
     pub key: Option<IdempotencyKey>,
+    /// The name of the memory that it is from now on.
+    pub external_key: Option<String>,
+    /// What the bot notes of it: a JSON object.
+    pub metadata: Option<String>,
+    /// Its vector, where the bot made one.
+    pub vector: Vec<f32>,
 }
 
 /// What became of a fact.
@@ -98,6 +105,12 @@ pub struct RecallRequest {
     pub explain: bool,
     /// True: no reranker is asked.
     pub without_reranker: bool,
+    /// Only those whose metadata fit.
+    pub metadata: Option<DocumentFilter>,
+    /// Also memories of all subjects whose ids begin so; empty: of no others.
+    pub subject_prefix: String,
+    /// The query's vector, where the bot made one.
+    pub vector: Vec<f32>,
 }
 
 /// A memory that was found.
@@ -163,6 +176,10 @@ pub struct ListRequest {
     pub tag: Option<String>,
     /// Also those that are history.
     pub include_history: bool,
+    /// Only those whose metadata fit.
+    pub metadata: Option<DocumentFilter>,
+    /// Only of subjects whose ids begin so.
+    pub subject_prefix: String,
     /// Only those behind this one.
     pub after: Option<MemoryId>,
     /// The most memories of one page.
@@ -176,6 +193,15 @@ pub struct MemoryPage {
     pub memories: Vec<Memory>,
     /// Where the next page goes on; `None` on the last one.
     pub next: Option<MemoryId>,
+}
+
+/// A page of subjects, ordered by id.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SubjectPage {
+    /// Each with its memories that can be recalled.
+    pub subjects: Vec<(Subject, u64)>,
+    /// True on all pages but the last.
+    pub has_more: bool,
 }
 
 /// Which memories: those that fit all that is set.
@@ -299,6 +325,10 @@ pub struct MemoryStats {
     pub words_queued: u64,
     /// The reranker, where one is configured.
     pub reranker: Option<String>,
+    /// Documents that are kept.
+    pub documents: u64,
+    /// Bytes of their values, keys and namespaces.
+    pub document_bytes: u64,
     /// Bytes of the file and its log.
     pub file_bytes: u64,
 }

@@ -5,6 +5,7 @@ pub(crate) mod block;
 pub mod conflicts;
 pub mod consolidation;
 pub mod dates;
+pub mod documents;
 pub(crate) mod exchange;
 pub mod extraction;
 mod fact;

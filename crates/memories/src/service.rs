@@ -3,6 +3,7 @@
 //! Each tenant's memories are in a file of their own. All its writes go through one queue
 //! ([`write_queue`]), in groups; reads go past it.
 
+mod documents;
 mod erase;
 mod extraction;
 mod forget;
@@ -33,7 +34,7 @@ use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
 use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
 use crate::locked;
-use crate::requests::{Conflicts, ListRequest, MemoryPage, MemoryStats};
+use crate::requests::{Conflicts, ListRequest, MemoryPage, MemoryStats, SubjectPage};
 use crate::rules::manifest::{Caps, Manifest, manifest};
 use crate::rules::{Memory, MemoryLimits};
 use crate::workers;
@@ -140,6 +141,11 @@ impl Memories {
 
     pub(crate) fn config(&self) -> Arc<MemoriesConfig> {
         self.shared.config.load_full()
+    }
+
+    /// Limits of what clients say of memories and documents.
+    pub fn limits(&self) -> MemoryLimits {
+        self.config().limits.clone()
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -250,14 +256,46 @@ impl Memories {
         tenant: &Tenant,
         request: ListRequest,
     ) -> Result<MemoryPage, MemoryError> {
-        let (now, count) = (self.now(), request.count);
-        let read =
-            move |reader: &MemoryReader<'_>| reader.list(&request, count.saturating_add(1), now);
-        let mut memories = self.read(&tenant.id, read).await?;
-        let has_more = memories.len() > count;
-        memories.truncate(count);
-        let next = memories.last().filter(|_| has_more).map(|memory| memory.id);
-        Ok(MemoryPage { memories, next })
+        let now = self.now();
+        let read = move |reader: &MemoryReader<'_>| reader.page_of(&request, now);
+        self.read(&tenant.id, read).await
+    }
+
+    /// A page of subjects that have memories.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn subjects(
+        &self,
+        tenant: &Tenant,
+        prefix: String,
+        after: Option<Subject>,
+        count: usize,
+    ) -> Result<SubjectPage, MemoryError> {
+        let now = self.now();
+        let read = move |reader: &MemoryReader<'_>| {
+            reader.subjects(&prefix, after.as_ref(), count.saturating_add(1), now)
+        };
+        let mut subjects = self.read(&tenant.id, read).await?;
+        let has_more = subjects.len() > count;
+        subjects.truncate(count);
+        Ok(SubjectPage { subjects, has_more })
+    }
+
+    /// The current memory of a subject that has this external key.
+    ///
+    /// # Errors
+    /// [`MemoryError::KeyNotFound`].
+    pub async fn memory_of_key(
+        &self,
+        tenant: &Tenant,
+        subject: Subject,
+        key: String,
+    ) -> Result<Memory, MemoryError> {
+        let wanted = key.clone();
+        let read = move |reader: &MemoryReader<'_>| reader.named(&subject, &wanted);
+        let found = self.read(&tenant.id, read).await?;
+        found.ok_or(MemoryError::KeyNotFound { key })
     }
 
     /// The pairs among a subject's newest memories that may contradict each other, at most

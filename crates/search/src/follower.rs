@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use memoird_core::ids::Generation;
 use memoird_engine::{Stopwatch, WorkError, Worker};
-use memoird_store::WrittenTurn;
+use memoird_store::{TurnChange, WrittenTurn};
 use tracing::{info, warn};
 
 use crate::error::SearchError;
@@ -21,6 +21,8 @@ use crate::turn_text::{SearchedTurn, ToolNames};
 /// One step takes in at most so many turns, and no further one after so many bytes.
 const STEP_TURNS: usize = 1_024;
 const STEP_BYTES: usize = 2 << 20;
+/// Turns that say something else are asked for so many at once.
+const STEP_CHANGES: usize = 64;
 /// After a change so much time may pass until it is taken in with others, unless somebody
 /// searches.
 const GATHER: Duration = Duration::from_secs(1);
@@ -42,6 +44,8 @@ pub(crate) struct Follower {
     seen: u64,
     /// A change that was known when the journal was read, and the number of its last turn then.
     goal: Option<(u64, u64)>,
+    /// The last change of turns that was taken in; `None` until the index was opened.
+    changes: Option<u64>,
     /// What to rest after the last step.
     rest: Duration,
     has_more: bool,
@@ -60,6 +64,7 @@ impl Follower {
             followed: None,
             seen: 0,
             goal: None,
+            changes: None,
             rest: Duration::ZERO,
             has_more: true,
             forgetting: None,
@@ -91,6 +96,7 @@ impl Follower {
         if self.has_more {
             return Ok(());
         }
+        self.clean_changed(&index).await?;
         self.forget(&index).await
     }
 
@@ -121,6 +127,7 @@ impl Follower {
     fn leave(&mut self) {
         self.followed = None;
         self.goal = None;
+        self.changes = None;
         self.shared.reached.send_replace(None);
         self.forgetting = None;
         self.has_more = true;
@@ -186,6 +193,7 @@ impl Follower {
         self.has_more = behind > 0 && reached > followed.number;
         let behind = if self.has_more { behind } else { 0 };
         self.shared.counters.behind.store(behind, Ordering::Relaxed);
+        self.take_changed(index, reached).await?;
         // What was written before the journal was read has no later number.
         let goal = self.goal.get_or_insert((self.seen, written.last_number));
         let is_reached = reached >= goal.1;
@@ -216,34 +224,14 @@ impl Follower {
         written: Vec<WrittenTurn>,
         followed: Followed,
     ) -> Result<(), SearchError> {
-        let opened = self
-            .shared
-            .engine
-            .blocking
-            .run(move || open(&written))
-            .await?;
-        let tools = self.tool_names(index, &opened).await?;
+        let (opened, tools) = self.opened(index, written, u64::MAX).await?;
         let mut generations: Vec<Generation> =
             opened.iter().map(|(turn, _)| turn.generation).collect();
         generations.sort_unstable();
         generations.dedup();
         let owners = self.shared.engine.transcripts.owners(generations).await?;
         let index = Arc::clone(index);
-        let added = self.run(move || {
-            let none = ToolNames::new();
-            let turns = opened.into_iter().map(|(place, turn)| {
-                let names = tools.get(&place.generation).unwrap_or(&none);
-                NewTurn {
-                    number: place.number,
-                    generation: place.generation,
-                    role: turn.role,
-                    at: turn.at,
-                    tools: turn.tools(names).map(str::to_owned).collect(),
-                    text: turn.text,
-                }
-            });
-            index.add(&turns.collect::<Vec<_>>(), owners, followed)
-        });
+        let added = self.run(move || index.add(&new_turns(opened, &tools), owners, followed));
         let added = added.await? as u64;
         self.shared
             .counters
@@ -252,12 +240,90 @@ impl Follower {
         Ok(())
     }
 
+    /// Takes in again what says something else by now, of the turns up to this number: later ones
+    /// were read as they are, or will be.
+    async fn take_changed(&mut self, index: &Arc<Index>, reached: u64) -> Result<(), SearchError> {
+        let after = match self.changes {
+            Some(change) => change,
+            None => {
+                let opened = Arc::clone(index);
+                self.run(move || opened.changes()).await?
+            }
+        };
+        self.changes = Some(after);
+        loop {
+            let after = self.changes.unwrap_or_default();
+            let transcripts = &self.shared.engine.transcripts;
+            let changed = transcripts.changed_after(after, STEP_CHANGES).await?;
+            for change in &changed {
+                if change.number <= reached {
+                    self.replace(index, change).await?;
+                }
+                self.changes = Some(change.change);
+            }
+            if changed.len() < STEP_CHANGES {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn replace(&self, index: &Arc<Index>, change: &TurnChange) -> Result<(), SearchError> {
+        let (number, generation) = (change.number, change.generation);
+        let transcripts = &self.shared.engine.transcripts;
+        let written = transcripts.written_at(vec![number]).await?;
+        let (opened, tools) = self.opened(index, written, number).await?;
+        let index = Arc::clone(index);
+        let replaced = self.run(move || {
+            let new = new_turns(opened, &tools);
+            index.replace(number, generation, new.first())
+        });
+        replaced.await?;
+        Ok(())
+    }
+
+    /// Clears the words of turns that say something else from the pages, once for all that came.
+    async fn clean_changed(&self, index: &Arc<Index>) -> Result<(), SearchError> {
+        let opened = Arc::clone(index);
+        let cleaned = self.run(move || opened.changes()).await?;
+        let Some(change) = self.changes.filter(|change| *change > cleaned) else {
+            return Ok(());
+        };
+        let mut is_first = true;
+        loop {
+            let opened = Arc::clone(index);
+            if !self.run(move || opened.merge_step(is_first)).await? {
+                break;
+            }
+            is_first = false;
+        }
+        let opened = Arc::clone(index);
+        if self.run(move || opened.clean()).await? {
+            let opened = Arc::clone(index);
+            self.run(move || opened.save_changes(change)).await?;
+        }
+        Ok(())
+    }
+
+    /// Reads turns, and the tools that they are about.
+    async fn opened(
+        &self,
+        index: &Arc<Index>,
+        written: Vec<WrittenTurn>,
+        before: u64,
+    ) -> Result<(Opened, HashMap<Generation, ToolNames>), SearchError> {
+        let blocking = self.shared.engine.blocking;
+        let opened = blocking.run(move || open(&written)).await?;
+        let tools = self.tool_names(index, &opened, before).await?;
+        Ok((opened, tools))
+    }
+
     /// The tools of the calls that turns have results of: most were made a moment before, and
     /// the others stand not far before them in the journal.
     async fn tool_names(
         &self,
         index: &Arc<Index>,
         turns: &[(Place, SearchedTurn)],
+        before: u64,
     ) -> Result<HashMap<Generation, ToolNames>, SearchError> {
         let mut names: HashMap<Generation, ToolNames> = HashMap::new();
         for (place, turn) in turns {
@@ -277,8 +343,8 @@ impl Follower {
         open.dedup();
         for generation in open {
             let index = Arc::clone(index);
-            let before = self.run(move || index.newest_turns(generation, CALL_TURNS));
-            let numbers = before.await?;
+            let earlier = self.run(move || index.newest_turns(generation, before, CALL_TURNS));
+            let numbers = earlier.await?;
             let earlier = self.shared.engine.transcripts.written_at(numbers).await?;
             let known = names.entry(generation).or_default();
             for (_, turn) in self
@@ -385,6 +451,26 @@ impl Worker for Follower {
     }
 }
 
+/// Turns that were read.
+type Opened = Vec<(Place, SearchedTurn)>;
+
+/// What the index takes in of them.
+fn new_turns(opened: Opened, tools: &HashMap<Generation, ToolNames>) -> Vec<NewTurn> {
+    let none = ToolNames::new();
+    let turns = opened.into_iter().map(|(place, turn)| {
+        let names = tools.get(&place.generation).unwrap_or(&none);
+        NewTurn {
+            number: place.number,
+            generation: place.generation,
+            role: turn.role,
+            at: turn.at,
+            tools: turn.tools(names).map(str::to_owned).collect(),
+            text: turn.text,
+        }
+    });
+    turns.collect()
+}
+
 /// Where a turn is.
 #[derive(Clone, Copy, Debug)]
 struct Place {
@@ -393,7 +479,7 @@ struct Place {
 }
 
 /// Reads encoded turns. One that is damaged is left out.
-fn open(written: &[WrittenTurn]) -> Vec<(Place, SearchedTurn)> {
+fn open(written: &[WrittenTurn]) -> Opened {
     let opened = written.iter().filter_map(|written| {
         let place = Place {
             number: written.number,

@@ -665,3 +665,31 @@ async fn switched_off_or_without_a_journal_a_search_is_refused() {
     );
     house.close().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_says_something_else_is_found_by_that_alone() {
+    let dir = TempDir::new().unwrap();
+    for is_followed in [true, false] {
+        let session = format!("s{is_followed}");
+        let house = open(dir.path(), SearchConfig::default()).await;
+        house
+            .say("acme", &session, &["apples", "zqpears", "plums"])
+            .await;
+        if is_followed {
+            assert_eq!(house.found("zqpears").await.len(), 1);
+        }
+        let command = memoird_engine::TurnUpdateCommand {
+            seq: 2,
+            turn: turn(Role::User, "cherries"),
+            expected_generation: None,
+        };
+        let (tenant, id) = (tenant(&house.engine, "acme"), session_id(&session));
+        let commands = &house.engine.commands;
+        commands.update_turn(&tenant, &id, command).await.unwrap();
+        assert_eq!(house.found("zqpears").await.len(), 0);
+        let found = if is_followed { 1 } else { 2 };
+        assert_eq!(house.found("cherries").await.len(), found);
+        assert_eq!(house.found("plums").await.len(), found);
+        house.close().await;
+    }
+}

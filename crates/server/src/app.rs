@@ -11,6 +11,7 @@ use memoird_memories::Memories;
 use memoird_memories::files::{FilesOptions, MemoryFiles};
 use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::{self, AdminServiceServer};
+use memoird_proto::spliced::document_service_server::{self, DocumentServiceServer};
 use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
 use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
 use memoird_search::Search;
@@ -52,10 +53,11 @@ const WATCHERS_LOOKS: u32 = 10;
 const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
 
 /// What probes may ask for: the daemon, and each service.
-const PROBED: [&str; 4] = [
+const PROBED: [&str; 5] = [
     "",
     session_service_server::SERVICE_NAME,
     memory_service_server::SERVICE_NAME,
+    document_service_server::SERVICE_NAME,
     admin_service_server::SERVICE_NAME,
 ];
 
@@ -262,8 +264,11 @@ impl App {
             .max_decoding_message_size(self.server.max_request_bytes);
         let memories = MemoryServiceServer::new(self.api.clone())
             .max_decoding_message_size(self.server.max_request_bytes);
+        let documents = DocumentServiceServer::new(self.api.clone())
+            .max_decoding_message_size(self.server.max_request_bytes);
         let mut routes = Routes::new(sessions)
             .add_service(memories)
+            .add_service(documents)
             .add_service(
                 AdminServiceServer::new(self.api.clone())
                     .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX),

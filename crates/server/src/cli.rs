@@ -13,6 +13,7 @@ mod connect;
 mod connector;
 mod daemon;
 mod demo;
+mod document;
 mod encrypt;
 mod erase;
 pub(crate) mod exit;
@@ -27,6 +28,7 @@ pub(crate) mod output;
 mod pages;
 mod private;
 mod progress;
+mod redact;
 mod replay;
 mod search;
 mod sessions;
@@ -53,6 +55,7 @@ use checkpoints::CheckpointsCommand;
 use connect::{CLIENT_OPTIONS, ConnectArgs};
 use daemon::StatsArgs;
 use demo::DemoArgs;
+use document::DocCommand;
 use encrypt::EncryptArgs;
 use exit::{CliError, Exit};
 use export::ExportArgs;
@@ -116,6 +119,9 @@ enum Command {
     /// Look at memories, add, find and forget them, and move them between daemons
     #[command(subcommand)]
     Memory(MemoryCommand),
+    /// Look at documents, put and delete them, and move them between daemons
+    #[command(subcommand)]
+    Doc(DocCommand),
     /// Find what was said, in sessions that live and in those that ended
     Search(Box<SearchArgs>),
     /// Draw what a model would see of a session now, and say what it would not, and why
@@ -218,6 +224,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Replay(args) => block_on(replay::run(&client, args)),
         Command::Sessions(command) => block_on(sessions::run(&client, command)),
         Command::Memory(command) => block_on(memory::run(&client, command)),
+        Command::Doc(command) => block_on(document::run(&client, command)),
         Command::Search(args) => block_on(search::run(&client, *args)),
         Command::Window(args) => block_on(window::run(&client, args)),
         Command::Watch(args) => block_on(watch::run(&client, args)),

@@ -3,6 +3,7 @@
 //! it, a connection is one of a stranger: where there is no room, the oldest stranger goes.
 
 pub(crate) mod config;
+mod gathered;
 mod io;
 pub(crate) mod serve;
 pub(crate) mod socket;

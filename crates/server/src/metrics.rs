@@ -451,6 +451,7 @@ impl Sources {
                 ("created", m.created),
                 ("reinforced", m.reinforced),
                 ("merged", m.merged),
+                ("replaced", m.replaced),
                 ("recalled", m.echoed),
             ];
             outcomes.map(|(name, count)| ([("tenant", tenant.as_str()), ("outcome", name)], count))

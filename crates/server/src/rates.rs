@@ -302,18 +302,18 @@ enum RequestSize {
 fn size_of(path: &str) -> Option<RequestSize> {
     let (_, method) = path.rsplit_once('/')?;
     Some(match method {
-        "Append" | "RewindSession" | "GetContext" | "ImportMemories" | "CommitExtraction" => {
-            RequestSize::Large
-        }
+        "Append" | "RewindSession" | "UpdateTurn" | "GetContext" | "ImportMemories"
+        | "CommitExtraction" | "PutDocument" | "BatchDocuments" => RequestSize::Large,
         "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
         "PatchState" => RequestSize::Patch,
-        "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "UndoCompaction"
-        | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject" | "GetErasure"
-        | "WatchEvents" | "GetMemory" | "ListMemories" | "Forget" | "GetManifest"
-        | "LeaseExtraction" | "LearnSession" | "ListConflicts" | "GetMemoryStats"
-        | "ReindexMemories" | "SearchTranscripts" | "GetStats" | "ListTenants" | "SweepNow"
-        | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery"
-        | "ReloadConfig" | "Verify" => RequestSize::Small,
+        "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "CopySession"
+        | "UndoCompaction" | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject"
+        | "GetErasure" | "WatchEvents" | "GetMemory" | "ListMemories" | "ListSubjects"
+        | "Forget" | "GetManifest" | "LeaseExtraction" | "LearnSession" | "ListConflicts"
+        | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts" | "GetStats"
+        | "ListTenants" | "SweepNow" | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery"
+        | "DropHookDelivery" | "ReloadConfig" | "Verify" | "GetDocument" | "DeleteDocument"
+        | "DeleteDocuments" | "ListDocuments" | "ListNamespaces" => RequestSize::Small,
         "Backup" => RequestSize::Backup,
         _ => return None,
     })

@@ -3,6 +3,7 @@
 
 mod admin;
 mod backup;
+mod document;
 mod maintenance;
 mod memory;
 mod session;
@@ -29,7 +30,7 @@ pub(crate) use watch::{EventView, Watching};
 /// Bytes of the largest page of hits, memories or sessions, and about what a recall gives at most.
 const PAGE_BYTES_MAX: u64 = 2 << 20;
 
-/// The implementation of all three services.
+/// The implementation of all services.
 #[derive(Clone, Debug)]
 pub(crate) struct Api {
     pub(crate) engine: Engine,

@@ -3,6 +3,7 @@
 
 pub(crate) mod compaction;
 pub(crate) mod context;
+pub(crate) mod document;
 pub(crate) mod erasure;
 pub(crate) mod from;
 pub(crate) mod history;

@@ -189,6 +189,8 @@ struct Header {
     salience: Option<f32>,
     #[prost(bool, tag = "6")]
     pinned: bool,
+    #[prost(string, tag = "11")]
+    client_id: String,
 }
 
 /// A `memoird.v1.Part` that is a call or a result.
@@ -241,6 +243,8 @@ mod tests {
     fn sealed(role: Role, parts: Vec<PartKind>) -> Arc<[u8]> {
         let mut turn = Turn::new(role, parts.into_iter().map(Into::into).collect());
         turn.pinned = true;
+        turn.client_id = "m1".into();
+        turn.client_json = r#""hello""#.into();
         let turn: NewTurn = encode(turn);
         seal(
             &turn,
@@ -299,6 +303,7 @@ mod tests {
                 let (seq, turn) = open_placed(&stand_in).expect("a turn");
                 assert_eq!((seq, turn.role, turn.pinned), (place().seq, role, true));
                 assert_eq!(turn.timestamp, whole.timestamp);
+                assert_eq!((&*turn.client_id, &*turn.client_json), ("m1", ""));
                 let (links, expected) = (turn.links(), whole.links());
                 assert_eq!(
                     (links.uses, links.results),

@@ -61,20 +61,16 @@ pub fn from_proto(turn: v1::Turn) -> Result<Turn, Malformed> {
         metadata: turn.metadata,
         format: format_from_proto(turn.format),
         extra_json: turn.extra_json,
+        client_id: turn.client_id,
+        client_json: turn.client_json,
     })
 }
 
 /// Encodes a turn, all but its place.
 pub fn encode(turn: Turn) -> NewTurn {
-    let (role, timestamp, pinned, links) = (turn.role, turn.timestamp, turn.pinned, turn.links());
-    let body = to_proto(turn).encode_to_vec();
-    NewTurn {
-        body,
-        role,
-        timestamp,
-        pinned,
-        links,
-    }
+    let mut new = NewTurn::of(&turn);
+    new.body = to_proto(turn).encode_to_vec();
+    new
 }
 
 /// Puts seq and time to an encoded turn: the bytes that are kept.
@@ -120,16 +116,9 @@ pub fn seq_of(content: &[u8]) -> Option<u64> {
 /// when the bytes are damaged.
 pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
     let turn = open(&content)?;
-    let links = turn.links();
-    let results = links.results.clone();
-    let turn = NewTurn {
-        body: Vec::new(),
-        role: turn.role,
-        timestamp: turn.timestamp,
-        pinned: turn.pinned,
-        links,
-    };
-    Some((TurnRecord::new(&turn, seq, content), results))
+    let turn = NewTurn::of(&turn);
+    let record = TurnRecord::new(&turn, seq, content);
+    Some((record, turn.links.results))
 }
 
 /// A protobuf time stamp.
@@ -205,6 +194,8 @@ fn to_proto(turn: Turn) -> v1::Turn {
             .format
             .map_or(0, |format| format_to_proto(format).into()),
         removed: false,
+        client_id: turn.client_id,
+        client_json: turn.client_json,
     }
 }
 
@@ -356,6 +347,8 @@ mod tests {
         turn.metadata.insert("b".into(), "1".into());
         turn.extra_json = r#"{"name":"n"}"#.into();
         turn.salience = Some(0.5);
+        turn.client_id = "m1".into();
+        turn.client_json = r#"{ "id":"m1" }"#.into();
         let sealed = seal(&encode(turn.clone()), 7, Timestamp::new(5, 6).unwrap());
         let read = v1::Turn::decode(&*sealed).unwrap();
         assert_eq!(read.seq, 7);

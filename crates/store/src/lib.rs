@@ -11,6 +11,7 @@ mod erasure;
 mod error;
 mod lock;
 mod memory;
+mod options;
 pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
@@ -23,11 +24,12 @@ use std::sync::Arc;
 
 use memoird_core::change::{ChangeSet, EndReason};
 use memoird_core::compaction::Summary;
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{
     DeliveryId, ErasureId, Generation, HookName, SessionKey, Subject, TenantId,
 };
 use memoird_core::outbox::{Delivery, DeliveryState};
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::state::State;
 use memoird_core::time::{Now, Steady, Timestamp};
@@ -129,6 +131,17 @@ pub struct WrittenTurns {
     pub last_number: u64,
 }
 
+/// A turn whose content was replaced.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TurnChange {
+    /// Counts such changes, from 1.
+    pub change: u64,
+    /// Whose turn it is.
+    pub generation: Generation,
+    /// Its number in the order in which the journal took the turns.
+    pub number: u64,
+}
+
 /// Whose a generation is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GenerationOwner {
@@ -202,6 +215,8 @@ pub struct EndedRecord {
     /// Its newest turns, ascending: all of them unless they are too large, without those that were
     /// rewound.
     pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// How many were rewound.
+    pub rewound_turns: u64,
     /// Its JSON, where it had one.
     pub state: Option<State>,
     /// What stood for its oldest exchanges, where something did.
@@ -298,7 +313,8 @@ pub trait Store: Send + Sync + 'static {
     ) -> Result<Vec<SessionKey>, StoreError>;
 
     /// Turns of a generation of this session, ended or not; without a generation, of
-    /// the newest. Those that were rewound only where the range asks for them. `None` when the session has no such generation.
+    /// the newest. Those that were rewound only where the range asks for them. `None` when the
+    /// session has no such generation.
     ///
     /// # Errors
     /// When the store cannot be read.
@@ -308,6 +324,16 @@ pub trait Store: Send + Sync + 'static {
         generation: Option<Generation>,
         range: JournalRange,
     ) -> Result<Option<JournalPage>, StoreError>;
+
+    /// Which turns of a generation the rewind of this idempotency key took.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError>;
 
     /// Turns of all sessions with numbers above `number`, until so many turns or so many bytes
     /// were read; at least one, where there is one; none that was rewound. For whoever follows
@@ -321,6 +347,13 @@ pub trait Store: Send + Sync + 'static {
         turns_max: usize,
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError>;
+
+    /// The turns whose content was replaced after this change, in the order of it, at most so
+    /// many.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError>;
 
     /// The turns with these numbers, in their order. One that is forgotten, or was rewound, is left
     /// out.

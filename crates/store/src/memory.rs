@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::{ChangeSet, LiveSet};
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
 use memoird_core::seq_ranges::SeqRanges;
@@ -21,8 +21,8 @@ use tables::{Row, Tables};
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, ErasureStage, GenerationOwner, JournalPage, JournalRange,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, Unclean, Unpruned, WrittenTurn,
-    WrittenTurns, encoding, summaries, windows,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, Unclean, Unpruned,
+    WrittenTurn, WrittenTurns, encoding, summaries, windows,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -70,6 +70,7 @@ impl MemoryStore {
             at,
             reason,
             turns,
+            rewound_turns,
             state,
             summary,
         } = ended;
@@ -93,6 +94,8 @@ impl MemoryStore {
             state,
             turns,
             rewound: SeqRanges::default(),
+            rewinds: BTreeMap::new(),
+            rewound_before: rewound_turns,
             ended,
             kept_bytes,
         };
@@ -259,6 +262,17 @@ impl Store for MemoryStore {
         Ok(Some(page))
     }
 
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError> {
+        let tables = self.tables();
+        let row = tables.generations.get(&generation);
+        let taken = row.and_then(|row| row.rewinds.get(key)).cloned();
+        Ok(taken.unwrap_or_default())
+    }
+
     fn written_after(
         &self,
         number: u64,
@@ -277,6 +291,13 @@ impl Store for MemoryStore {
         }
         let last_number = tables.last_number;
         Ok(WrittenTurns { turns, last_number })
+    }
+
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+        let tables = self.tables();
+        let changes = tables.turn_changes.iter();
+        let changes = changes.filter(|known| known.change > change).take(max);
+        Ok(changes.copied().collect())
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
@@ -378,6 +399,7 @@ impl Store for MemoryStore {
                 at,
                 reason,
                 turns,
+                rewound_turns: row.rewound.count() + row.rewound_before,
                 state,
                 summary,
             });

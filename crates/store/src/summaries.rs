@@ -181,14 +181,16 @@ pub fn status_through(
     })
 }
 
-fn versioned(row: &impl Message) -> Vec<u8> {
+/// A row with its version.
+pub(crate) fn versioned(row: &impl Message) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(1 + row.encoded_len());
     bytes.push(VERSION);
     bytes.extend(row.encode_to_vec());
     bytes
 }
 
-fn opened<T: Message + Default>(row: &[u8]) -> Option<T> {
+/// A row of this version.
+pub(crate) fn opened<T: Message + Default>(row: &[u8]) -> Option<T> {
     let (version, message) = row.split_first()?;
     (*version == VERSION).then(|| T::decode(message).ok())?
 }

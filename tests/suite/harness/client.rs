@@ -1,6 +1,7 @@
 //! Clients of a daemon, as bots and operators have them.
 
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
+use memoird_proto::v1::document_service_client::DocumentServiceClient;
 use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use memoird_proto::v1::{
@@ -24,6 +25,9 @@ pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Key>
 
 /// A bot's client of memories.
 pub(crate) type Memories = MemoryServiceClient<InterceptedService<Channel, Key>>;
+
+/// A bot's client of documents.
+pub(crate) type Documents = DocumentServiceClient<InterceptedService<Channel, Key>>;
 
 /// An operator's client.
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Key>>;
@@ -68,6 +72,11 @@ pub(super) fn memories(addr: &str, key: Option<&str>) -> Memories {
     MemoryServiceClient::with_interceptor(channel(addr), Key::new(key))
         .max_decoding_message_size(64 << 20)
         .max_encoding_message_size(64 << 20)
+}
+
+pub(super) fn documents(addr: &str, key: Option<&str>) -> Documents {
+    DocumentServiceClient::with_interceptor(channel(addr), Key::new(key))
+        .max_decoding_message_size(64 << 20)
 }
 
 pub(super) fn admin(addr: &str, key: Option<&str>) -> Admin {

@@ -8,7 +8,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 use super::binary::{Outcome, binary};
-use super::client::{self, Admin, Memories, Sessions};
+use super::client::{self, Admin, Documents, Memories, Sessions};
 use super::{Setup, eventually};
 
 /// A daemon and its directory. Ends with the test.
@@ -154,6 +154,16 @@ impl Daemon {
     /// The same with a key.
     pub(crate) fn memories_of(&self, key: &str) -> Memories {
         client::memories(&self.grpc, Some(key))
+    }
+
+    /// A client of documents without a key.
+    pub(crate) fn documents(&self) -> Documents {
+        client::documents(&self.grpc, None)
+    }
+
+    /// The same with a key.
+    pub(crate) fn documents_of(&self, key: &str) -> Documents {
+        client::documents(&self.grpc, Some(key))
     }
 
     /// An operator's client without a key.

@@ -26,8 +26,8 @@ mod watcher;
 
 pub(crate) use binary::{Outcome, ask_as, binary, fails, run};
 pub(crate) use client::{
-    Admin, Memories, Sessions, channel, http_get, narrow_sessions, reload, stats, tenant,
-    try_reload,
+    Admin, Documents, Memories, Sessions, channel, http_get, narrow_sessions, reload, stats,
+    tenant, try_reload,
 };
 pub(crate) use daemon::Daemon;
 pub(crate) use embeddings::Embeddings;

@@ -11,6 +11,7 @@ mod extraction_bad_days;
 mod forgetting;
 mod learning;
 mod manifests;
+mod named;
 mod outcomes;
 mod recalling;
 mod refusals;

@@ -70,6 +70,7 @@ async fn what_is_private_is_found_and_changed_by_its_subject_only() {
     let look = |id: &str, subject: &str| GetMemoryRequest {
         id: id.into(),
         subject: subject.into(),
+        ..GetMemoryRequest::default()
     };
     for (id, subject, is_seen) in [
         (&private.id, "ann", true),

@@ -7,8 +7,9 @@ use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{
     CommitExtractionRequest, ExtractedMemory, ForgetRequest, ForgetResponse, GetMemoryRequest,
     ImportMemoriesRequest, LeaseExtractionRequest, ListConflictsRequest, ListMemoriesRequest,
-    Memory, MemoryFilter, MemoryKind, MemorySource, RecallRequest, ReindexMemoriesRequest,
-    RememberOutcome, RememberRequest, SearchTranscriptsRequest, UpdateMemoryRequest, Visibility,
+    ListSubjectsRequest, Memory, MemoryFilter, MemoryKind, MemorySource, RecallRequest,
+    ReindexMemoriesRequest, RememberOutcome, RememberRequest, SearchTranscriptsRequest,
+    UpdateMemoryRequest, Visibility,
 };
 use prost_types::FieldMask;
 use tonic::Code;
@@ -37,7 +38,7 @@ fn rpcs() -> BTreeSet<String> {
 async fn without_a_key_of_the_daemon_nothing_is_answered_at_all() {
     let daemon = Daemon::with(Setup::default().two_tenants("", "")).await;
     let names = rpcs();
-    assert_eq!(names.len(), 15, "{names:?}");
+    assert_eq!(names.len(), 16, "{names:?}");
     for name in names {
         let path = format!("/memoird.v1.MemoryService/{name}");
         let answer = raw_call(&channel(daemon.grpc_addr()), &path, Vec::new()).await;
@@ -75,6 +76,7 @@ async fn alpha(daemon: &Daemon) -> Alpha {
     let mut team = fact("ann", "The wiki of the launch is at wiki/launch");
     team.kind = MemoryKind::Reference.into();
     team.visibility = Visibility::Team.into();
+    team.external_key = "launch".into();
     let team = kept(&mut client, team).await;
     let mut sessions = daemon.sessions_of(Setup::ALPHA);
     let mut said = append("chat", [user("My launch moved to July")]);
@@ -118,6 +120,7 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
             let look = GetMemoryRequest {
                 id: id.clone(),
                 subject: subject.into(),
+                ..GetMemoryRequest::default()
             };
             refused(
                 beta.get_memory(look).await,
@@ -134,6 +137,10 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
         session_id: "chat".into(),
         ..nobody.clone()
     };
+    let beginning = RecallRequest {
+        subject_prefix: "a".into(),
+        ..nobody.clone()
+    };
     let many = RecallRequest {
         subjects: vec!["ann".into(), "bob".into()],
         ..nobody.clone()
@@ -143,6 +150,7 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
         of("ann", "June wiki"),
         of("bob", "wiki"),
         nobody,
+        beginning,
         many,
     ] {
         assert!(
@@ -166,6 +174,15 @@ async fn sees_nothing(beta: &mut Memories, alpha: &Alpha) {
             "{page:?}"
         );
     }
+    let subjects = beta.list_subjects(ListSubjectsRequest::default()).await;
+    assert!(subjects.expect("a page").into_inner().subjects.is_empty());
+    let named = GetMemoryRequest {
+        subject: "ann".into(),
+        external_key: "launch".into(),
+        ..GetMemoryRequest::default()
+    };
+    let named = beta.get_memory(named).await;
+    refused(named, Code::NotFound, "MEMORY_NOT_FOUND");
     let request = ListConflictsRequest {
         subject: "ann".into(),
         ..ListConflictsRequest::default()

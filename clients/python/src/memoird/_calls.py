@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar
 
 from . import _wire as w
 from .types import *
-from .types import Json
-from .v1 import memory_pb2, session_pb2
+from .types import Bytes, Json
+from .v1 import document_pb2, memory_pb2, session_pb2
 
 
 Asked = TypeVar("Asked")
@@ -33,6 +33,62 @@ class Call(Generic[Asked, Answer]):
         self.read, self.response = read, response
 
 
+GET_DOCUMENT: Call[GetDocumentRequest, GetDocumentResponse] = Call(
+    "/memoird.v1.DocumentService/GetDocument",
+    True,
+    w.write_get_document_request,
+    document_pb2.GetDocumentRequest,
+    w.read_get_document_response,
+    document_pb2.GetDocumentResponse,
+)
+PUT_DOCUMENT: Call[PutDocumentRequest, PutDocumentResponse] = Call(
+    "/memoird.v1.DocumentService/PutDocument",
+    True,
+    w.write_put_document_request,
+    document_pb2.PutDocumentRequest,
+    w.read_put_document_response,
+    document_pb2.PutDocumentResponse,
+)
+DELETE_DOCUMENT: Call[DeleteDocumentRequest, DeleteDocumentResponse] = Call(
+    "/memoird.v1.DocumentService/DeleteDocument",
+    True,
+    w.write_delete_document_request,
+    document_pb2.DeleteDocumentRequest,
+    w.read_delete_document_response,
+    document_pb2.DeleteDocumentResponse,
+)
+DELETE_DOCUMENTS: Call[DeleteDocumentsRequest, DeleteDocumentsResponse] = Call(
+    "/memoird.v1.DocumentService/DeleteDocuments",
+    True,
+    w.write_delete_documents_request,
+    document_pb2.DeleteDocumentsRequest,
+    w.read_delete_documents_response,
+    document_pb2.DeleteDocumentsResponse,
+)
+LIST_DOCUMENTS: Call[ListDocumentsRequest, ListDocumentsResponse] = Call(
+    "/memoird.v1.DocumentService/ListDocuments",
+    True,
+    w.write_list_documents_request,
+    document_pb2.ListDocumentsRequest,
+    w.read_list_documents_response,
+    document_pb2.ListDocumentsResponse,
+)
+LIST_NAMESPACES: Call[ListNamespacesRequest, ListNamespacesResponse] = Call(
+    "/memoird.v1.DocumentService/ListNamespaces",
+    True,
+    w.write_list_namespaces_request,
+    document_pb2.ListNamespacesRequest,
+    w.read_list_namespaces_response,
+    document_pb2.ListNamespacesResponse,
+)
+BATCH_DOCUMENTS: Call[BatchDocumentsRequest, BatchDocumentsResponse] = Call(
+    "/memoird.v1.DocumentService/BatchDocuments",
+    True,
+    w.write_batch_documents_request,
+    document_pb2.BatchDocumentsRequest,
+    w.read_batch_documents_response,
+    document_pb2.BatchDocumentsResponse,
+)
 REMEMBER: Call[RememberRequest, RememberResponse] = Call(
     "/memoird.v1.MemoryService/Remember",
     True,
@@ -64,6 +120,14 @@ LIST_MEMORIES: Call[ListMemoriesRequest, ListMemoriesResponse] = Call(
     memory_pb2.ListMemoriesRequest,
     w.read_list_memories_response,
     memory_pb2.ListMemoriesResponse,
+)
+LIST_SUBJECTS: Call[ListSubjectsRequest, ListSubjectsResponse] = Call(
+    "/memoird.v1.MemoryService/ListSubjects",
+    True,
+    w.write_list_subjects_request,
+    memory_pb2.ListSubjectsRequest,
+    w.read_list_subjects_response,
+    memory_pb2.ListSubjectsResponse,
 )
 LIST_CONFLICTS: Call[ListConflictsRequest, ListConflictsResponse] = Call(
     "/memoird.v1.MemoryService/ListConflicts",
@@ -203,11 +267,27 @@ PATCH_STATE: Call[PatchStateRequest, PatchStateResponse] = Call(
 )
 REWIND_SESSION: Call[RewindSessionRequest, RewindSessionResponse] = Call(
     "/memoird.v1.SessionService/RewindSession",
-    False,
+    True,
     w.write_rewind_session_request,
     session_pb2.RewindSessionRequest,
     w.read_rewind_session_response,
     session_pb2.RewindSessionResponse,
+)
+UPDATE_TURN: Call[UpdateTurnRequest, UpdateTurnResponse] = Call(
+    "/memoird.v1.SessionService/UpdateTurn",
+    True,
+    w.write_update_turn_request,
+    session_pb2.UpdateTurnRequest,
+    w.read_update_turn_response,
+    session_pb2.UpdateTurnResponse,
+)
+COPY_SESSION: Call[CopySessionRequest, CopySessionResponse] = Call(
+    "/memoird.v1.SessionService/CopySession",
+    True,
+    w.write_copy_session_request,
+    session_pb2.CopySessionRequest,
+    w.read_copy_session_response,
+    session_pb2.CopySessionResponse,
 )
 COMPACT_SESSION: Call[CompactSessionRequest, CompactSessionResponse] = Call(
     "/memoird.v1.SessionService/CompactSession",
@@ -288,6 +368,149 @@ class SyncCalls:
     ) -> Iterator[Answer]:
         raise NotImplementedError
 
+    def get_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        ttl: timedelta | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> GetDocumentResponse:
+        """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
+        request = GetDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            ttl=ttl,
+        )
+        return self._call(GET_DOCUMENT, request, timeout)
+
+    def put_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        json: Json | None = None,
+        *,
+        bytes: Bytes | None = None,
+        expected_version: int | None = None,
+        ttl: timedelta | None = None,
+        timeout: float | None = None,
+    ) -> PutDocumentResponse:
+        """Stores a document in the place of the one that is there. Answers when it is on the disk.
+        """
+        request = PutDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            json=json,
+            bytes=bytes,
+            expected_version=expected_version,
+            ttl=ttl,
+        )
+        return self._call(PUT_DOCUMENT, request, timeout)
+
+    def delete_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> DeleteDocumentResponse:
+        """Removes a document; where there is none, nothing is done."""
+        request = DeleteDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            expected_version=expected_version,
+        )
+        return self._call(DELETE_DOCUMENT, request, timeout)
+
+    def delete_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        erase: bool = False,
+        timeout: float | None = None,
+    ) -> DeleteDocumentsResponse:
+        """Removes all documents of a namespace, and of those below it, in steps. Where it fails,
+        some may be gone; repeated, it removes the rest.
+        """
+        request = DeleteDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            erase=erase,
+        )
+        return self._call(DELETE_DOCUMENTS, request, timeout)
+
+    def list_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        filter_json: Json = "",
+        descending: bool = False,
+        without_values: bool = False,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListDocumentsResponse:
+        """Lists documents by namespace, and within one by key."""
+        request = ListDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            filter_json=filter_json,
+            descending=descending,
+            without_values=without_values,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return self._call(LIST_DOCUMENTS, request, timeout)
+
+    def list_namespaces(
+        self,
+        prefix: Sequence[str] = (),
+        suffix: Sequence[str] = (),
+        max_depth: int = 0,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListNamespacesResponse:
+        """Lists namespaces that have documents, in their order."""
+        request = ListNamespacesRequest(
+            prefix=list(prefix),
+            suffix=list(suffix),
+            max_depth=max_depth,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return self._call(LIST_NAMESPACES, request, timeout)
+
+    def batch_documents(
+        self,
+        operations: Sequence[DocumentOperation] = (),
+        *,
+        timeout: float | None = None,
+    ) -> BatchDocumentsResponse:
+        """Does several operations in one transaction, in their order: all of them or none. A later
+        one sees what an earlier one did. A refusal names the operation.
+        """
+        request = BatchDocumentsRequest(
+            operations=list(operations),
+        )
+        return self._call(BATCH_DOCUMENTS, request, timeout)
+
     def remember(
         self,
         subject: str,
@@ -305,6 +528,10 @@ class SyncCalls:
         idempotency_key: str = "",
         visibility: Visibility = Visibility.UNSPECIFIED,
         near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED,
+        external_key: str = "",
+        metadata_json: Json = "",
+        vector: Sequence[float] = (),
+        keep_apart: bool = False,
         timeout: float | None = None,
     ) -> RememberResponse:
         """Promotes a fact. Done when it is on the disk."""
@@ -323,6 +550,10 @@ class SyncCalls:
             idempotency_key=idempotency_key,
             visibility=visibility,
             near_duplicate=near_duplicate,
+            external_key=external_key,
+            metadata_json=metadata_json,
+            vector=list(vector),
+            keep_apart=keep_apart,
         )
         return self._call(REMEMBER, request, timeout)
 
@@ -340,6 +571,9 @@ class SyncCalls:
         session_id: str = "",
         explain: bool = False,
         without_reranker: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
+        vector: Sequence[float] = (),
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -355,6 +589,9 @@ class SyncCalls:
             session_id=session_id,
             explain=explain,
             without_reranker=without_reranker,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
+            vector=list(vector),
         )
         return self._call(RECALL, request, timeout)
 
@@ -362,6 +599,7 @@ class SyncCalls:
         self,
         id: str,
         subject: str = "",
+        external_key: str = "",
         *,
         timeout: float | None = None,
     ) -> GetMemoryResponse:
@@ -369,6 +607,7 @@ class SyncCalls:
         request = GetMemoryRequest(
             id=id,
             subject=subject,
+            external_key=external_key,
         )
         return self._call(GET_MEMORY, request, timeout)
 
@@ -381,6 +620,8 @@ class SyncCalls:
         page_size: int = 0,
         page_token: str = "",
         include_history: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories, ordered by id: oldest first."""
@@ -391,8 +632,26 @@ class SyncCalls:
             page_size=page_size,
             page_token=page_token,
             include_history=include_history,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
         )
         return self._call(LIST_MEMORIES, request, timeout)
+
+    def list_subjects(
+        self,
+        prefix: str,
+        page_size: int = 0,
+        page_token: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> ListSubjectsResponse:
+        """Lists the subjects that have memories, in the order of their ids."""
+        request = ListSubjectsRequest(
+            prefix=prefix,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return self._call(LIST_SUBJECTS, request, timeout)
 
     def list_conflicts(
         self,
@@ -594,6 +853,9 @@ class SyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -613,6 +875,9 @@ class SyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return self._call(APPEND, request, timeout)
 
@@ -700,13 +965,27 @@ class SyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return self._call(LIST_SESSIONS, request, timeout)
 
@@ -718,6 +997,9 @@ class SyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -729,6 +1011,9 @@ class SyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -747,11 +1032,14 @@ class SyncCalls:
     ) -> RewindSessionResponse:
         """Takes the newest turns of a live session back and adds others, all of it or nothing: to
         pop a turn, to answer again, to edit what was said last, or to set all messages anew.
-        Tool units go whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or
-        search any more, and no hook is given it; the journal keeps it, marked, until retention.
-        Seqs are not given again: new turns follow the highest that ever was. A summary that
-        stands for a turn that goes is taken back with it. Append answers an `idempotency_key`
-        of which a turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        Where no session lives, a rewind with `after_seq` 0 that adds turns starts one, as an
+        append does; any other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a
+        unit that the history has dropped this is looked at within 1,000 turns and 2 MiB on both
+        sides of `after_seq`. What is taken back is in no window, summary or search any more,
+        and no hook is given it; the journal keeps it, marked, until retention. Seqs are not
+        given again: new turns follow the highest that ever was. A summary that stands for a
+        turn that goes is taken back with it. Append answers an `idempotency_key` of which a
+        turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
         """
         request = RewindSessionRequest(
             session_id=session_id,
@@ -764,6 +1052,59 @@ class SyncCalls:
             idempotency_key=idempotency_key,
         )
         return self._call(REWIND_SESSION, request, timeout)
+
+    def update_turn(
+        self,
+        session_id: str,
+        seq: int = 0,
+        turn: Turn | None = None,
+        *,
+        expected_generation: str = "",
+        timeout: float | None = None,
+    ) -> UpdateTurnResponse:
+        """Gives a turn of a live session another content, for good: what it said before is in no
+        history, window, summary, note or search any more when it answers, and leaves the disk's
+        pages some minutes later, with the next round of retention. Its seq, role, time, pin,
+        calls and results stay, so that tool units do (TURN_UPDATE_INVALID). A summary that
+        stands for it is taken back, and windows are cut anew. Also turns that first in, first
+        out has dropped, or that were taken back, where there is a journal. What was made of it
+        stays: memories (see Forget) and what hooks were given of earlier lives. Does not touch
+        the session.
+        """
+        request = UpdateTurnRequest(
+            session_id=session_id,
+            seq=seq,
+            turn=turn,
+            expected_generation=expected_generation,
+        )
+        return self._call(UPDATE_TURN, request, timeout)
+
+    def copy_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        through_seq: int = 0,
+        *,
+        target_session_id: str = "",
+        expected_absent: bool | None = None,
+        idempotency_key: str = "",
+        timeout: float | None = None,
+    ) -> CopySessionResponse:
+        """Makes a session of what was said in another one, through a seq: a fork, or a life that
+        is over brought back. One change, all of it or nothing: a new generation with the turns,
+        which get new seqs, the state and the subject; without what was taken back, summaries,
+        notes and keys. Of at most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal,
+        of what the history keeps. Touches the copy, not the session.
+        """
+        request = CopySessionRequest(
+            session_id=session_id,
+            generation=generation,
+            through_seq=through_seq,
+            target_session_id=target_session_id,
+            expected_absent=expected_absent,
+            idempotency_key=idempotency_key,
+        )
+        return self._call(COPY_SESSION, request, timeout)
 
     def compact_session(
         self,
@@ -905,6 +1246,149 @@ class AsyncCalls:
     ) -> AsyncIterator[Answer]:
         raise NotImplementedError
 
+    async def get_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        ttl: timedelta | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> GetDocumentResponse:
+        """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
+        request = GetDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            ttl=ttl,
+        )
+        return await self._call(GET_DOCUMENT, request, timeout)
+
+    async def put_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        json: Json | None = None,
+        *,
+        bytes: Bytes | None = None,
+        expected_version: int | None = None,
+        ttl: timedelta | None = None,
+        timeout: float | None = None,
+    ) -> PutDocumentResponse:
+        """Stores a document in the place of the one that is there. Answers when it is on the disk.
+        """
+        request = PutDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            json=json,
+            bytes=bytes,
+            expected_version=expected_version,
+            ttl=ttl,
+        )
+        return await self._call(PUT_DOCUMENT, request, timeout)
+
+    async def delete_document(
+        self,
+        namespace: Sequence[str] = (),
+        key: str = "",
+        expected_version: int | None = None,
+        *,
+        timeout: float | None = None,
+    ) -> DeleteDocumentResponse:
+        """Removes a document; where there is none, nothing is done."""
+        request = DeleteDocumentRequest(
+            namespace=list(namespace),
+            key=key,
+            expected_version=expected_version,
+        )
+        return await self._call(DELETE_DOCUMENT, request, timeout)
+
+    async def delete_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        erase: bool = False,
+        timeout: float | None = None,
+    ) -> DeleteDocumentsResponse:
+        """Removes all documents of a namespace, and of those below it, in steps. Where it fails,
+        some may be gone; repeated, it removes the rest.
+        """
+        request = DeleteDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            erase=erase,
+        )
+        return await self._call(DELETE_DOCUMENTS, request, timeout)
+
+    async def list_documents(
+        self,
+        namespace_prefix: Sequence[str] = (),
+        exact_namespace: bool = False,
+        key_prefix: str = "",
+        *,
+        key_from: str = "",
+        key_before: str = "",
+        filter_json: Json = "",
+        descending: bool = False,
+        without_values: bool = False,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListDocumentsResponse:
+        """Lists documents by namespace, and within one by key."""
+        request = ListDocumentsRequest(
+            namespace_prefix=list(namespace_prefix),
+            exact_namespace=exact_namespace,
+            key_prefix=key_prefix,
+            key_from=key_from,
+            key_before=key_before,
+            filter_json=filter_json,
+            descending=descending,
+            without_values=without_values,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(LIST_DOCUMENTS, request, timeout)
+
+    async def list_namespaces(
+        self,
+        prefix: Sequence[str] = (),
+        suffix: Sequence[str] = (),
+        max_depth: int = 0,
+        *,
+        page_size: int = 0,
+        page_token: str = "",
+        timeout: float | None = None,
+    ) -> ListNamespacesResponse:
+        """Lists namespaces that have documents, in their order."""
+        request = ListNamespacesRequest(
+            prefix=list(prefix),
+            suffix=list(suffix),
+            max_depth=max_depth,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(LIST_NAMESPACES, request, timeout)
+
+    async def batch_documents(
+        self,
+        operations: Sequence[DocumentOperation] = (),
+        *,
+        timeout: float | None = None,
+    ) -> BatchDocumentsResponse:
+        """Does several operations in one transaction, in their order: all of them or none. A later
+        one sees what an earlier one did. A refusal names the operation.
+        """
+        request = BatchDocumentsRequest(
+            operations=list(operations),
+        )
+        return await self._call(BATCH_DOCUMENTS, request, timeout)
+
     async def remember(
         self,
         subject: str,
@@ -922,6 +1406,10 @@ class AsyncCalls:
         idempotency_key: str = "",
         visibility: Visibility = Visibility.UNSPECIFIED,
         near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED,
+        external_key: str = "",
+        metadata_json: Json = "",
+        vector: Sequence[float] = (),
+        keep_apart: bool = False,
         timeout: float | None = None,
     ) -> RememberResponse:
         """Promotes a fact. Done when it is on the disk."""
@@ -940,6 +1428,10 @@ class AsyncCalls:
             idempotency_key=idempotency_key,
             visibility=visibility,
             near_duplicate=near_duplicate,
+            external_key=external_key,
+            metadata_json=metadata_json,
+            vector=list(vector),
+            keep_apart=keep_apart,
         )
         return await self._call(REMEMBER, request, timeout)
 
@@ -957,6 +1449,9 @@ class AsyncCalls:
         session_id: str = "",
         explain: bool = False,
         without_reranker: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
+        vector: Sequence[float] = (),
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -972,6 +1467,9 @@ class AsyncCalls:
             session_id=session_id,
             explain=explain,
             without_reranker=without_reranker,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
+            vector=list(vector),
         )
         return await self._call(RECALL, request, timeout)
 
@@ -979,6 +1477,7 @@ class AsyncCalls:
         self,
         id: str,
         subject: str = "",
+        external_key: str = "",
         *,
         timeout: float | None = None,
     ) -> GetMemoryResponse:
@@ -986,6 +1485,7 @@ class AsyncCalls:
         request = GetMemoryRequest(
             id=id,
             subject=subject,
+            external_key=external_key,
         )
         return await self._call(GET_MEMORY, request, timeout)
 
@@ -998,6 +1498,8 @@ class AsyncCalls:
         page_size: int = 0,
         page_token: str = "",
         include_history: bool = False,
+        metadata_filter_json: Json = "",
+        subject_prefix: str = "",
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories, ordered by id: oldest first."""
@@ -1008,8 +1510,26 @@ class AsyncCalls:
             page_size=page_size,
             page_token=page_token,
             include_history=include_history,
+            metadata_filter_json=metadata_filter_json,
+            subject_prefix=subject_prefix,
         )
         return await self._call(LIST_MEMORIES, request, timeout)
+
+    async def list_subjects(
+        self,
+        prefix: str,
+        page_size: int = 0,
+        page_token: str = "",
+        *,
+        timeout: float | None = None,
+    ) -> ListSubjectsResponse:
+        """Lists the subjects that have memories, in the order of their ids."""
+        request = ListSubjectsRequest(
+            prefix=prefix,
+            page_size=page_size,
+            page_token=page_token,
+        )
+        return await self._call(LIST_SUBJECTS, request, timeout)
 
     async def list_conflicts(
         self,
@@ -1211,6 +1731,9 @@ class AsyncCalls:
         partial: bool = False,
         state_patch_json: Json = "",
         expected_state_version: int | None = None,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> AppendResponse:
         """Adds turns to a session, all of them or none; starts the session, or a new generation of
@@ -1230,6 +1753,9 @@ class AsyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
+            labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return await self._call(APPEND, request, timeout)
 
@@ -1317,13 +1843,27 @@ class AsyncCalls:
         page_token: str = "",
         include_state: bool = False,
         *,
+        id_prefix: str = "",
+        subject: str = "",
+        labels: Mapping[str, str] = MappingProxyType({}),
+        updated_after: datetime | None = None,
+        updated_before: datetime | None = None,
+        order: SessionOrder = SessionOrder.UNSPECIFIED,
         timeout: float | None = None,
     ) -> ListSessionsResponse:
-        """Lists the tenant's live sessions, most recently used first. Touches none."""
+        """Lists the tenant's live sessions, most recently used first unless asked otherwise.
+        Touches none.
+        """
         request = ListSessionsRequest(
             page_size=page_size,
             page_token=page_token,
             include_state=include_state,
+            id_prefix=id_prefix,
+            subject=subject,
+            labels=dict(labels),
+            updated_after=updated_after,
+            updated_before=updated_before,
+            order=order,
         )
         return await self._call(LIST_SESSIONS, request, timeout)
 
@@ -1335,6 +1875,9 @@ class AsyncCalls:
         *,
         create: bool = False,
         replace: bool = False,
+        labels: Mapping[str, str] = MappingProxyType({}),
+        ttl_class: str = "",
+        keep_all: bool | None = None,
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1346,6 +1889,9 @@ class AsyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
+            labels=dict(labels),
+            ttl_class=ttl_class,
+            keep_all=keep_all,
         )
         return await self._call(PATCH_STATE, request, timeout)
 
@@ -1364,11 +1910,14 @@ class AsyncCalls:
     ) -> RewindSessionResponse:
         """Takes the newest turns of a live session back and adds others, all of it or nothing: to
         pop a turn, to answer again, to edit what was said last, or to set all messages anew.
-        Tool units go whole (TOOL_UNIT_SPLIT). What is taken back is in no window, summary or
-        search any more, and no hook is given it; the journal keeps it, marked, until retention.
-        Seqs are not given again: new turns follow the highest that ever was. A summary that
-        stands for a turn that goes is taken back with it. Append answers an `idempotency_key`
-        of which a turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
+        Where no session lives, a rewind with `after_seq` 0 that adds turns starts one, as an
+        append does; any other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a
+        unit that the history has dropped this is looked at within 1,000 turns and 2 MiB on both
+        sides of `after_seq`. What is taken back is in no window, summary or search any more,
+        and no hook is given it; the journal keeps it, marked, until retention. Seqs are not
+        given again: new turns follow the highest that ever was. A summary that stands for a
+        turn that goes is taken back with it. Append answers an `idempotency_key` of which a
+        turn was taken back with IDEMPOTENCY_KEY_REWOUND. Touches the session.
         """
         request = RewindSessionRequest(
             session_id=session_id,
@@ -1381,6 +1930,59 @@ class AsyncCalls:
             idempotency_key=idempotency_key,
         )
         return await self._call(REWIND_SESSION, request, timeout)
+
+    async def update_turn(
+        self,
+        session_id: str,
+        seq: int = 0,
+        turn: Turn | None = None,
+        *,
+        expected_generation: str = "",
+        timeout: float | None = None,
+    ) -> UpdateTurnResponse:
+        """Gives a turn of a live session another content, for good: what it said before is in no
+        history, window, summary, note or search any more when it answers, and leaves the disk's
+        pages some minutes later, with the next round of retention. Its seq, role, time, pin,
+        calls and results stay, so that tool units do (TURN_UPDATE_INVALID). A summary that
+        stands for it is taken back, and windows are cut anew. Also turns that first in, first
+        out has dropped, or that were taken back, where there is a journal. What was made of it
+        stays: memories (see Forget) and what hooks were given of earlier lives. Does not touch
+        the session.
+        """
+        request = UpdateTurnRequest(
+            session_id=session_id,
+            seq=seq,
+            turn=turn,
+            expected_generation=expected_generation,
+        )
+        return await self._call(UPDATE_TURN, request, timeout)
+
+    async def copy_session(
+        self,
+        session_id: str,
+        generation: str = "",
+        through_seq: int = 0,
+        *,
+        target_session_id: str = "",
+        expected_absent: bool | None = None,
+        idempotency_key: str = "",
+        timeout: float | None = None,
+    ) -> CopySessionResponse:
+        """Makes a session of what was said in another one, through a seq: a fork, or a life that
+        is over brought back. One change, all of it or nothing: a new generation with the turns,
+        which get new seqs, the state and the subject; without what was taken back, summaries,
+        notes and keys. Of at most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal,
+        of what the history keeps. Touches the copy, not the session.
+        """
+        request = CopySessionRequest(
+            session_id=session_id,
+            generation=generation,
+            through_seq=through_seq,
+            target_session_id=target_session_id,
+            expected_absent=expected_absent,
+            idempotency_key=idempotency_key,
+        )
+        return await self._call(COPY_SESSION, request, timeout)
 
     async def compact_session(
         self,

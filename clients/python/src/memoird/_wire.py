@@ -13,6 +13,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from . import types as t
 from .v1 import common_pb2
+from .v1 import document_pb2
 from .v1 import memory_pb2
 from .v1 import session_pb2
 
@@ -57,6 +58,8 @@ def read_turn(m):
         extra_json=m.extra_json,
         format=t.MessageFormat(m.format),
         removed=m.removed,
+        client_id=m.client_id,
+        client_json=m.client_json,
     )
 
 
@@ -72,6 +75,8 @@ def write_turn(it):
         extra_json=write_json(it.extra_json),
         format=it.format,
         removed=it.removed,
+        client_id=it.client_id,
+        client_json=write_json(it.client_json),
     )
 
 
@@ -261,6 +266,304 @@ def write_salience(it):
     )
 
 
+def read_document(m):
+    return t.Document(
+        namespace=list(m.namespace),
+        key=m.key,
+        json=m.json if m.HasField('json') else None,
+        bytes=m.bytes if m.HasField('bytes') else None,
+        version=m.version,
+        created_at=read_time(m.created_at) if m.HasField('created_at') else None,
+        updated_at=read_time(m.updated_at) if m.HasField('updated_at') else None,
+        expires_at=read_time(m.expires_at) if m.HasField('expires_at') else None,
+        size=m.size,
+    )
+
+
+def write_document(it):
+    return document_pb2.Document(
+        namespace=it.namespace,
+        key=it.key,
+        json=None if it.json is None else write_json(it.json),
+        bytes=it.bytes,
+        version=it.version,
+        created_at=None if it.created_at is None else write_time(it.created_at),
+        updated_at=None if it.updated_at is None else write_time(it.updated_at),
+        expires_at=None if it.expires_at is None else write_time(it.expires_at),
+        size=it.size,
+    )
+
+
+def read_get_document_request(m):
+    return t.GetDocumentRequest(
+        namespace=list(m.namespace),
+        key=m.key,
+        ttl=read_span(m.ttl) if m.HasField('ttl') else None,
+    )
+
+
+def write_get_document_request(it):
+    return document_pb2.GetDocumentRequest(
+        namespace=it.namespace,
+        key=it.key,
+        ttl=None if it.ttl is None else write_span(it.ttl),
+    )
+
+
+def read_get_document_response(m):
+    return t.GetDocumentResponse(
+        document=read_document(m.document) if m.HasField('document') else None,
+    )
+
+
+def write_get_document_response(it):
+    return document_pb2.GetDocumentResponse(
+        document=None if it.document is None else write_document(it.document),
+    )
+
+
+def read_put_document_request(m):
+    return t.PutDocumentRequest(
+        namespace=list(m.namespace),
+        key=m.key,
+        json=m.json if m.HasField('json') else None,
+        bytes=m.bytes if m.HasField('bytes') else None,
+        expected_version=m.expected_version if m.HasField('expected_version') else None,
+        ttl=read_span(m.ttl) if m.HasField('ttl') else None,
+    )
+
+
+def write_put_document_request(it):
+    return document_pb2.PutDocumentRequest(
+        namespace=it.namespace,
+        key=it.key,
+        json=None if it.json is None else write_json(it.json),
+        bytes=it.bytes,
+        expected_version=it.expected_version,
+        ttl=None if it.ttl is None else write_span(it.ttl),
+    )
+
+
+def read_put_document_response(m):
+    return t.PutDocumentResponse(
+        document=read_document(m.document) if m.HasField('document') else None,
+    )
+
+
+def write_put_document_response(it):
+    return document_pb2.PutDocumentResponse(
+        document=None if it.document is None else write_document(it.document),
+    )
+
+
+def read_delete_document_request(m):
+    return t.DeleteDocumentRequest(
+        namespace=list(m.namespace),
+        key=m.key,
+        expected_version=m.expected_version if m.HasField('expected_version') else None,
+    )
+
+
+def write_delete_document_request(it):
+    return document_pb2.DeleteDocumentRequest(
+        namespace=it.namespace,
+        key=it.key,
+        expected_version=it.expected_version,
+    )
+
+
+def read_delete_document_response(m):
+    return t.DeleteDocumentResponse(
+        deleted=m.deleted,
+    )
+
+
+def write_delete_document_response(it):
+    return document_pb2.DeleteDocumentResponse(
+        deleted=it.deleted,
+    )
+
+
+def read_delete_documents_request(m):
+    return t.DeleteDocumentsRequest(
+        namespace_prefix=list(m.namespace_prefix),
+        exact_namespace=m.exact_namespace,
+        key_prefix=m.key_prefix,
+        key_from=m.key_from,
+        key_before=m.key_before,
+        erase=m.erase,
+    )
+
+
+def write_delete_documents_request(it):
+    return document_pb2.DeleteDocumentsRequest(
+        namespace_prefix=it.namespace_prefix,
+        exact_namespace=it.exact_namespace,
+        key_prefix=it.key_prefix,
+        key_from=it.key_from,
+        key_before=it.key_before,
+        erase=it.erase,
+    )
+
+
+def read_delete_documents_response(m):
+    return t.DeleteDocumentsResponse(
+        deleted=m.deleted,
+        erased=m.erased,
+    )
+
+
+def write_delete_documents_response(it):
+    return document_pb2.DeleteDocumentsResponse(
+        deleted=it.deleted,
+        erased=it.erased,
+    )
+
+
+def read_list_documents_request(m):
+    return t.ListDocumentsRequest(
+        namespace_prefix=list(m.namespace_prefix),
+        exact_namespace=m.exact_namespace,
+        key_prefix=m.key_prefix,
+        key_from=m.key_from,
+        key_before=m.key_before,
+        filter_json=m.filter_json,
+        descending=m.descending,
+        without_values=m.without_values,
+        page_size=m.page_size,
+        page_token=m.page_token,
+    )
+
+
+def write_list_documents_request(it):
+    return document_pb2.ListDocumentsRequest(
+        namespace_prefix=it.namespace_prefix,
+        exact_namespace=it.exact_namespace,
+        key_prefix=it.key_prefix,
+        key_from=it.key_from,
+        key_before=it.key_before,
+        filter_json=write_json(it.filter_json),
+        descending=it.descending,
+        without_values=it.without_values,
+        page_size=it.page_size,
+        page_token=it.page_token,
+    )
+
+
+def read_list_documents_response(m):
+    return t.ListDocumentsResponse(
+        documents=[read_document(x) for x in m.documents],
+        next_page_token=m.next_page_token,
+    )
+
+
+def write_list_documents_response(it):
+    return document_pb2.ListDocumentsResponse(
+        documents=[write_document(x) for x in it.documents],
+        next_page_token=it.next_page_token,
+    )
+
+
+def read_list_namespaces_request(m):
+    return t.ListNamespacesRequest(
+        prefix=list(m.prefix),
+        suffix=list(m.suffix),
+        max_depth=m.max_depth,
+        page_size=m.page_size,
+        page_token=m.page_token,
+    )
+
+
+def write_list_namespaces_request(it):
+    return document_pb2.ListNamespacesRequest(
+        prefix=it.prefix,
+        suffix=it.suffix,
+        max_depth=it.max_depth,
+        page_size=it.page_size,
+        page_token=it.page_token,
+    )
+
+
+def read_list_namespaces_response(m):
+    return t.ListNamespacesResponse(
+        namespaces=[read_namespace(x) for x in m.namespaces],
+        next_page_token=m.next_page_token,
+    )
+
+
+def write_list_namespaces_response(it):
+    return document_pb2.ListNamespacesResponse(
+        namespaces=[write_namespace(x) for x in it.namespaces],
+        next_page_token=it.next_page_token,
+    )
+
+
+def read_namespace(m):
+    return t.Namespace(
+        parts=list(m.parts),
+    )
+
+
+def write_namespace(it):
+    return document_pb2.Namespace(
+        parts=it.parts,
+    )
+
+
+def read_batch_documents_request(m):
+    return t.BatchDocumentsRequest(
+        operations=[read_document_operation(x) for x in m.operations],
+    )
+
+
+def write_batch_documents_request(it):
+    return document_pb2.BatchDocumentsRequest(
+        operations=[write_document_operation(x) for x in it.operations],
+    )
+
+
+def read_document_operation(m):
+    return t.DocumentOperation(
+        get=read_get_document_request(m.get) if m.HasField('get') else None,
+        put=read_put_document_request(m.put) if m.HasField('put') else None,
+        delete=read_delete_document_request(m.delete) if m.HasField('delete') else None,
+    )
+
+
+def write_document_operation(it):
+    return document_pb2.DocumentOperation(
+        get=None if it.get is None else write_get_document_request(it.get),
+        put=None if it.put is None else write_put_document_request(it.put),
+        delete=None if it.delete is None else write_delete_document_request(it.delete),
+    )
+
+
+def read_batch_documents_response(m):
+    return t.BatchDocumentsResponse(
+        results=[read_document_result(x) for x in m.results],
+    )
+
+
+def write_batch_documents_response(it):
+    return document_pb2.BatchDocumentsResponse(
+        results=[write_document_result(x) for x in it.results],
+    )
+
+
+def read_document_result(m):
+    return t.DocumentResult(
+        document=read_document(m.document) if m.HasField('document') else None,
+        deleted=m.deleted,
+    )
+
+
+def write_document_result(it):
+    return document_pb2.DocumentResult(
+        document=None if it.document is None else write_document(it.document),
+        deleted=it.deleted,
+    )
+
+
 def read_memory_source(m):
     return t.MemorySource(
         session_id=m.session_id,
@@ -299,6 +602,8 @@ def read_memory(m):
         pinned=m.pinned,
         pinned_by_dream=m.pinned_by_dream,
         origin=t.MemoryOrigin(m.origin),
+        external_key=m.external_key,
+        metadata_json=m.metadata_json,
     )
 
 
@@ -324,6 +629,8 @@ def write_memory(it):
         pinned=it.pinned,
         pinned_by_dream=it.pinned_by_dream,
         origin=it.origin,
+        external_key=it.external_key,
+        metadata_json=write_json(it.metadata_json),
     )
 
 
@@ -343,6 +650,10 @@ def read_remember_request(m):
         idempotency_key=m.idempotency_key,
         visibility=t.Visibility(m.visibility),
         near_duplicate=t.NearDuplicate(m.near_duplicate),
+        external_key=m.external_key,
+        metadata_json=m.metadata_json,
+        vector=list(m.vector),
+        keep_apart=m.keep_apart,
     )
 
 
@@ -362,6 +673,10 @@ def write_remember_request(it):
         idempotency_key=it.idempotency_key,
         visibility=it.visibility,
         near_duplicate=it.near_duplicate,
+        external_key=it.external_key,
+        metadata_json=write_json(it.metadata_json),
+        vector=it.vector,
+        keep_apart=it.keep_apart,
     )
 
 
@@ -394,6 +709,9 @@ def read_recall_request(m):
         session_id=m.session_id,
         explain=m.explain,
         without_reranker=m.without_reranker,
+        metadata_filter_json=m.metadata_filter_json,
+        subject_prefix=m.subject_prefix,
+        vector=list(m.vector),
     )
 
 
@@ -410,6 +728,9 @@ def write_recall_request(it):
         session_id=it.session_id,
         explain=it.explain,
         without_reranker=it.without_reranker,
+        metadata_filter_json=write_json(it.metadata_filter_json),
+        subject_prefix=it.subject_prefix,
+        vector=it.vector,
     )
 
 
@@ -489,6 +810,7 @@ def read_get_memory_request(m):
     return t.GetMemoryRequest(
         id=m.id,
         subject=m.subject,
+        external_key=m.external_key,
     )
 
 
@@ -496,6 +818,7 @@ def write_get_memory_request(it):
     return memory_pb2.GetMemoryRequest(
         id=it.id,
         subject=it.subject,
+        external_key=it.external_key,
     )
 
 
@@ -519,6 +842,8 @@ def read_list_memories_request(m):
         page_size=m.page_size,
         page_token=m.page_token,
         include_history=m.include_history,
+        metadata_filter_json=m.metadata_filter_json,
+        subject_prefix=m.subject_prefix,
     )
 
 
@@ -530,6 +855,8 @@ def write_list_memories_request(it):
         page_size=it.page_size,
         page_token=it.page_token,
         include_history=it.include_history,
+        metadata_filter_json=write_json(it.metadata_filter_json),
+        subject_prefix=it.subject_prefix,
     )
 
 
@@ -544,6 +871,50 @@ def write_list_memories_response(it):
     return memory_pb2.ListMemoriesResponse(
         memories=[write_memory(x) for x in it.memories],
         next_page_token=it.next_page_token,
+    )
+
+
+def read_list_subjects_request(m):
+    return t.ListSubjectsRequest(
+        prefix=m.prefix,
+        page_size=m.page_size,
+        page_token=m.page_token,
+    )
+
+
+def write_list_subjects_request(it):
+    return memory_pb2.ListSubjectsRequest(
+        prefix=it.prefix,
+        page_size=it.page_size,
+        page_token=it.page_token,
+    )
+
+
+def read_list_subjects_response(m):
+    return t.ListSubjectsResponse(
+        subjects=[read_subject_memories(x) for x in m.subjects],
+        next_page_token=m.next_page_token,
+    )
+
+
+def write_list_subjects_response(it):
+    return memory_pb2.ListSubjectsResponse(
+        subjects=[write_subject_memories(x) for x in it.subjects],
+        next_page_token=it.next_page_token,
+    )
+
+
+def read_subject_memories(m):
+    return t.SubjectMemories(
+        subject=m.subject,
+        memories=m.memories,
+    )
+
+
+def write_subject_memories(it):
+    return memory_pb2.SubjectMemories(
+        subject=it.subject,
+        memories=it.memories,
     )
 
 
@@ -930,6 +1301,8 @@ def read_get_memory_stats_response(m):
         file_bytes=m.file_bytes,
         words_queued=m.words_queued,
         reranker=m.reranker,
+        documents=m.documents,
+        document_bytes=m.document_bytes,
     )
 
 
@@ -946,6 +1319,8 @@ def write_get_memory_stats_response(it):
         file_bytes=it.file_bytes,
         words_queued=it.words_queued,
         reranker=it.reranker,
+        documents=it.documents,
+        document_bytes=it.document_bytes,
     )
 
 
@@ -1059,6 +1434,9 @@ def read_session_info(m):
         state_version=m.state_version,
         compaction=read_compaction_info(m.compaction) if m.HasField('compaction') else None,
         state_json=m.state_json,
+        labels=dict(m.labels),
+        ttl_class=m.ttl_class,
+        keep_all=m.keep_all,
     )
 
 
@@ -1078,6 +1456,9 @@ def write_session_info(it):
         state_version=it.state_version,
         compaction=None if it.compaction is None else write_compaction_info(it.compaction),
         state_json=write_json(it.state_json),
+        labels=it.labels,
+        ttl_class=it.ttl_class,
+        keep_all=it.keep_all,
     )
 
 
@@ -1157,6 +1538,9 @@ def read_append_request(m):
         partial=m.partial,
         state_patch_json=m.state_patch_json,
         expected_state_version=m.expected_state_version if m.HasField('expected_state_version') else None,
+        labels=dict(m.labels),
+        ttl_class=m.ttl_class,
+        keep_all=m.keep_all if m.HasField('keep_all') else None,
     )
 
 
@@ -1174,6 +1558,9 @@ def write_append_request(it):
         partial=it.partial,
         state_patch_json=write_json(it.state_patch_json),
         expected_state_version=it.expected_state_version,
+        labels=it.labels,
+        ttl_class=it.ttl_class,
+        keep_all=it.keep_all,
     )
 
 
@@ -1448,6 +1835,12 @@ def read_list_sessions_request(m):
         page_size=m.page_size,
         page_token=m.page_token,
         include_state=m.include_state,
+        id_prefix=m.id_prefix,
+        subject=m.subject,
+        labels=dict(m.labels),
+        updated_after=read_time(m.updated_after) if m.HasField('updated_after') else None,
+        updated_before=read_time(m.updated_before) if m.HasField('updated_before') else None,
+        order=t.SessionOrder(m.order),
     )
 
 
@@ -1456,6 +1849,12 @@ def write_list_sessions_request(it):
         page_size=it.page_size,
         page_token=it.page_token,
         include_state=it.include_state,
+        id_prefix=it.id_prefix,
+        subject=it.subject,
+        labels=it.labels,
+        updated_after=None if it.updated_after is None else write_time(it.updated_after),
+        updated_before=None if it.updated_before is None else write_time(it.updated_before),
+        order=it.order,
     )
 
 
@@ -1480,6 +1879,9 @@ def read_patch_state_request(m):
         expected_version=m.expected_version if m.HasField('expected_version') else None,
         create=m.create,
         replace=m.replace,
+        labels=dict(m.labels),
+        ttl_class=m.ttl_class,
+        keep_all=m.keep_all if m.HasField('keep_all') else None,
     )
 
 
@@ -1490,6 +1892,9 @@ def write_patch_state_request(it):
         expected_version=it.expected_version,
         create=it.create,
         replace=it.replace,
+        labels=it.labels,
+        ttl_class=it.ttl_class,
+        keep_all=it.keep_all,
     )
 
 
@@ -1542,6 +1947,7 @@ def read_rewind_session_response(m):
         last_seq=m.last_seq,
         dropped_turns=m.dropped_turns,
         duplicate=m.duplicate,
+        removed_forgotten=m.removed_forgotten,
     )
 
 
@@ -1552,6 +1958,79 @@ def write_rewind_session_response(it):
         removed_turns=it.removed_turns,
         first_seq=it.first_seq,
         last_seq=it.last_seq,
+        dropped_turns=it.dropped_turns,
+        duplicate=it.duplicate,
+        removed_forgotten=it.removed_forgotten,
+    )
+
+
+def read_update_turn_request(m):
+    return t.UpdateTurnRequest(
+        session_id=m.session_id,
+        seq=m.seq,
+        turn=read_turn(m.turn) if m.HasField('turn') else None,
+        expected_generation=m.expected_generation,
+    )
+
+
+def write_update_turn_request(it):
+    return session_pb2.UpdateTurnRequest(
+        session_id=it.session_id,
+        seq=it.seq,
+        turn=None if it.turn is None else write_turn(it.turn),
+        expected_generation=it.expected_generation,
+    )
+
+
+def read_update_turn_response(m):
+    return t.UpdateTurnResponse(
+        turn=read_turn(m.turn) if m.HasField('turn') else None,
+        session=read_session_info(m.session) if m.HasField('session') else None,
+    )
+
+
+def write_update_turn_response(it):
+    return session_pb2.UpdateTurnResponse(
+        turn=None if it.turn is None else write_turn(it.turn),
+        session=None if it.session is None else write_session_info(it.session),
+    )
+
+
+def read_copy_session_request(m):
+    return t.CopySessionRequest(
+        session_id=m.session_id,
+        generation=m.generation,
+        through_seq=m.through_seq,
+        target_session_id=m.target_session_id,
+        expected_absent=m.expected_absent if m.HasField('expected_absent') else None,
+        idempotency_key=m.idempotency_key,
+    )
+
+
+def write_copy_session_request(it):
+    return session_pb2.CopySessionRequest(
+        session_id=it.session_id,
+        generation=it.generation,
+        through_seq=it.through_seq,
+        target_session_id=it.target_session_id,
+        expected_absent=it.expected_absent,
+        idempotency_key=it.idempotency_key,
+    )
+
+
+def read_copy_session_response(m):
+    return t.CopySessionResponse(
+        session=read_session_info(m.session) if m.HasField('session') else None,
+        turns=m.turns,
+        dropped_turns=m.dropped_turns,
+        duplicate=m.duplicate,
+    )
+
+
+def write_copy_session_response(it):
+    return session_pb2.CopySessionResponse(
+        session=None if it.session is None else write_session_info(it.session),
+        turns=it.turns,
         dropped_turns=it.dropped_turns,
         duplicate=it.duplicate,
     )

@@ -6,20 +6,21 @@ import asyncio
 import os
 import pathlib
 import random
+import threading
 import time
 import urllib.parse
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 import grpc.aio
 
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
-from .types import AppendRequest
+from .types import AppendRequest, BatchDocumentsRequest, CopySessionRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT = 30.0
@@ -90,13 +91,21 @@ class _Endpoint:
         return (*self.metadata, ("memoird-session", quoted))
 
     def prepared(self, request: Any) -> Any:
-        """Gives an append a key of its own, so that it can be repeated."""
-        append = request if isinstance(request, AppendRequest) else getattr(request, "append", None)
-        if not self.idempotent or not isinstance(append, AppendRequest) or append.idempotency_key:
+        """Gives an append or a rewind a key of its own, so that it can be repeated."""
+        keyed = _keyed(request)
+        if not self.idempotent or keyed is None or keyed.idempotency_key:
             return request
         # What the caller has may be sent again, and is another append then.
-        append = replace(append, idempotency_key=uuid.uuid4().hex)
-        return append if isinstance(request, AppendRequest) else replace(request, append=append)
+        named = replace(keyed, idempotency_key=uuid.uuid4().hex)
+        return named if keyed is request else replace(request, append=named)
+
+
+def _keyed(request: Any) -> AppendRequest | CopySessionRequest | RewindSessionRequest | None:
+    """What in a request may have an idempotency key and is not safe to repeat without."""
+    if isinstance(request, (AppendRequest, CopySessionRequest, RewindSessionRequest)):
+        return request
+    append = getattr(request, "append", None)
+    return append if isinstance(append, AppendRequest) else None
 
 
 class _Tries:
@@ -104,9 +113,11 @@ class _Tries:
 
     def __init__(self, call: Call[Any, Any], request: Any, timeout: float) -> None:
         self._call = call
-        append = request if isinstance(request, AppendRequest) else getattr(request, "append", None)
-        unsafe = append is not None and not append.idempotency_key
+        keyed = _keyed(request)
+        unsafe = keyed is not None and not keyed.idempotency_key
         unsafe |= call.name == "Remember" and not request.idempotency_key
+        # Done once, it is refused the second time.
+        unsafe |= _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
         self._ends = time.monotonic() + timeout
         self._pause = FIRST_PAUSE
@@ -130,13 +141,20 @@ class _Tries:
         return pause
 
 
+def _is_conditional(request: Any) -> bool:
+    if isinstance(request, BatchDocumentsRequest):
+        operations = ((it.put, it.delete) for it in request.operations)
+        return any(_is_conditional(it) for pair in operations for it in pair if it)
+    return getattr(request, "expected_version", None) is not None
+
+
 class Client(SyncCalls):
     """Calls a daemon from any thread.
 
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
     `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
     `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together. With `idempotent`
-    each append has a key of its own, and is repeated where its answer was lost.
+    each append, rewind and copy has a key of its own, and is repeated where its answer was lost.
     """
 
     def __init__(
@@ -148,8 +166,11 @@ class Client(SyncCalls):
         timeout: float = TIMEOUT,
         idempotent: bool = True,
     ) -> None:
-        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
-        target, credentials = self._endpoint.target, self._endpoint.credentials
+        self._connect(_Endpoint(addr, key, tls, timeout, idempotent))
+
+    def _connect(self, endpoint: _Endpoint) -> None:
+        self._endpoint = endpoint
+        target, credentials = endpoint.target, endpoint.credentials
         if credentials is None:
             self._channel = grpc.insecure_channel(target, _OPTIONS)
         else:
@@ -160,6 +181,12 @@ class Client(SyncCalls):
     def addr(self) -> str:
         """Where the daemon is."""
         return self._endpoint.addr
+
+    def for_event_loops(self) -> AsyncClient:
+        """A client of the same daemon, as the same tenant, for event loops."""
+        other = AsyncClient.__new__(AsyncClient)
+        other._connect(self._endpoint)
+        return other
 
     def __enter__(self) -> Client:
         return self
@@ -226,10 +253,24 @@ class AsyncClient(AsyncCalls):
         timeout: float = TIMEOUT,
         idempotent: bool = True,
     ) -> None:
-        self._endpoint = _Endpoint(addr, key, tls, timeout, idempotent)
+        self._connect(_Endpoint(addr, key, tls, timeout, idempotent))
+
+    def _connect(self, endpoint: _Endpoint) -> None:
+        self._endpoint = endpoint
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = (
             weakref.WeakKeyDictionary()
         )
+
+    @property
+    def addr(self) -> str:
+        """Where the daemon is."""
+        return self._endpoint.addr
+
+    def for_threads(self) -> Client:
+        """A client of the same daemon, as the same tenant, for programs with threads."""
+        other = Client.__new__(Client)
+        other._connect(self._endpoint)
+        return other
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -247,6 +288,9 @@ class AsyncClient(AsyncCalls):
         loop = asyncio.get_running_loop()
         methods = self._loops.get(loop)
         if methods is None:
+            # A channel holds its loop: one that is closed would stay for ever.
+            for ended in [it for it in list(self._loops) if it.is_closed()]:
+                self._loops.pop(ended, None)
             target, credentials = self._endpoint.target, self._endpoint.credentials
             if credentials is None:
                 channel = grpc.aio.insecure_channel(target, _OPTIONS)
@@ -297,4 +341,19 @@ async def _read_async(call: Call[Asked, Answer], answers: Any) -> AsyncIterator[
         answers.cancel()
 
 
-__all__ = ["AsyncClient", "Client", "MemoirdError", "Tls"]
+Kind = TypeVar("Kind", Client, AsyncClient)
+_ENVIRONMENT = ("MEMOIRD_ADDR", KEY, CA, "MEMOIRD_CERT", "MEMOIRD_CERT_KEY")
+_SHARED: dict[tuple[object, ...], Any] = {}
+_SHARED_LOCK = threading.Lock()
+
+
+def shared(kind: type[Kind]) -> Kind:
+    """The client that the environment names, the same one for all who ask. Nobody closes it."""
+    name = (kind, *(os.environ.get(variable) for variable in _ENVIRONMENT))
+    with _SHARED_LOCK:
+        if name not in _SHARED:
+            _SHARED[name] = kind()
+        return _SHARED[name]  # type: ignore[no-any-return]
+
+
+__all__ = ["AsyncClient", "Client", "MemoirdError", "Tls", "shared"]

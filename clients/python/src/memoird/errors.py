@@ -47,6 +47,10 @@ class MessagesInvalid(InvalidArgument):
     """The provider's messages are not as the provider has them."""
 
 
+class ToolUnitSplit(InvalidArgument):
+    """A rewind would part a tool's call from its result."""
+
+
 class NotFound(MemoirdError):
     """There is no such thing, or not for this key."""
 
@@ -61,6 +65,10 @@ class GenerationNotFound(NotFound):
 
 class MemoryNotFound(NotFound):
     """There is no memory of this id."""
+
+
+class DocumentNotFound(NotFound):
+    """There is no document of this key, or it has expired."""
 
 
 class Conflict(MemoirdError):
@@ -79,8 +87,16 @@ class StaleStateVersion(Conflict):
     """The state has another version than `expected_version`."""
 
 
+class StaleVersion(Conflict):
+    """The document has another version than `expected_version`; `facts["version"]` has it, 0: none."""
+
+
 class IdempotencyKeyReused(Conflict):
     """The key was used for another content."""
+
+
+class IdempotencyKeyRewound(Conflict):
+    """The turns that were appended with this key were taken back."""
 
 
 class CallPending(Conflict):
@@ -142,13 +158,17 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
 _REASONS: dict[str, type[MemoirdError]] = {
     "CURRENT_TURN_TOO_LARGE": CurrentTurnTooLarge,
     "MESSAGES_INVALID": MessagesInvalid,
+    "TOOL_UNIT_SPLIT": ToolUnitSplit,
     "SESSION_NOT_FOUND": SessionNotFound,
     "GENERATION_NOT_FOUND": GenerationNotFound,
     "MEMORY_NOT_FOUND": MemoryNotFound,
+    "DOCUMENT_NOT_FOUND": DocumentNotFound,
     "STALE_SEQ": StaleSeq,
     "STALE_GENERATION": StaleGeneration,
     "STALE_STATE_VERSION": StaleStateVersion,
+    "STALE_VERSION": StaleVersion,
     "IDEMPOTENCY_KEY_REUSED": IdempotencyKeyReused,
+    "IDEMPOTENCY_KEY_REWOUND": IdempotencyKeyRewound,
     "CALL_PENDING": CallPending,
     "LEASE_LOST": LeaseLost,
     "JOURNAL_FULL": JournalFull,
@@ -168,7 +188,7 @@ def error_of(failure: Any, call: str) -> MemoirdError:
                 reason, facts = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
-    if code == grpc.StatusCode.UNIMPLEMENTED and not reason:
+    if code == grpc.StatusCode.UNIMPLEMENTED and reason in ("", "UNIMPLEMENTED"):
         message = f"this daemon has no call {call}: it is older than this client; update it"
     kind = _REASONS.get(reason) or _CODES.get(code, MemoirdError)
     return kind(

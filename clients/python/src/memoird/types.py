@@ -11,6 +11,7 @@ from typing import Any
 
 Json = Any
 """JSON: a text, or a value that becomes one."""
+Bytes = bytes
 
 
 class Open(IntEnum):
@@ -31,6 +32,8 @@ def _parsed(text: Json) -> Any:
 __all__ = [
     "AppendRequest",
     "AppendResponse",
+    "BatchDocumentsRequest",
+    "BatchDocumentsResponse",
     "Budget",
     "CommitExtractionRequest",
     "CommitExtractionResponse",
@@ -39,6 +42,15 @@ __all__ = [
     "CompactionInfo",
     "ConflictDifference",
     "ContextReport",
+    "CopySessionRequest",
+    "CopySessionResponse",
+    "DeleteDocumentRequest",
+    "DeleteDocumentResponse",
+    "DeleteDocumentsRequest",
+    "DeleteDocumentsResponse",
+    "Document",
+    "DocumentOperation",
+    "DocumentResult",
     "EndReason",
     "EndSessionRequest",
     "EndSessionResponse",
@@ -53,6 +65,8 @@ __all__ = [
     "ForgetResponse",
     "GetContextRequest",
     "GetContextResponse",
+    "GetDocumentRequest",
+    "GetDocumentResponse",
     "GetErasureRequest",
     "GetErasureResponse",
     "GetHistoryRequest",
@@ -76,10 +90,16 @@ __all__ = [
     "LeaseExtractionResponse",
     "ListConflictsRequest",
     "ListConflictsResponse",
+    "ListDocumentsRequest",
+    "ListDocumentsResponse",
     "ListMemoriesRequest",
     "ListMemoriesResponse",
+    "ListNamespacesRequest",
+    "ListNamespacesResponse",
     "ListSessionsRequest",
     "ListSessionsResponse",
+    "ListSubjectsRequest",
+    "ListSubjectsResponse",
     "Media",
     "Memory",
     "MemoryConflict",
@@ -89,6 +109,7 @@ __all__ = [
     "MemorySource",
     "MessageFormat",
     "ModelUsage",
+    "Namespace",
     "NearDuplicate",
     "NextCut",
     "Omission",
@@ -97,6 +118,8 @@ __all__ = [
     "PatchStateRequest",
     "PatchStateResponse",
     "Polarity",
+    "PutDocumentRequest",
+    "PutDocumentResponse",
     "RecallHit",
     "RecallMode",
     "RecallRequest",
@@ -117,7 +140,9 @@ __all__ = [
     "SearchTranscriptsResponse",
     "SessionInfo",
     "SessionNotes",
+    "SessionOrder",
     "SlidingWindow",
+    "SubjectMemories",
     "SummaryInfo",
     "Thinking",
     "TokenBudget",
@@ -130,6 +155,8 @@ __all__ = [
     "UndoCompactionResponse",
     "UpdateMemoryRequest",
     "UpdateMemoryResponse",
+    "UpdateTurnRequest",
+    "UpdateTurnResponse",
     "Visibility",
     "WatchEventsRequest",
     "WatchEventsResponse",
@@ -271,6 +298,8 @@ class RememberOutcome(Open):
     """One that says the same in other letters took it in."""
     RECALLED = 4
     """It is what a Recall just told this session: no new fact, and nothing changed."""
+    REPLACED = 5
+    """The memory of its `external_key` is this now."""
 
 
 class ConflictDifference(Open):
@@ -324,6 +353,19 @@ class HistoryScope(Open):
     """
 
 
+class SessionOrder(Open):
+    """The order of a list of sessions."""
+
+    UNSPECIFIED = 0
+    """The same as SESSION_ORDER_NEWEST."""
+    NEWEST = 1
+    """Most recently touched first."""
+    OLDEST = 2
+    """Longest untouched first."""
+    ID = 3
+    """By id, in the order of its bytes."""
+
+
 @dataclass(slots=True)
 class Turn:
     """One contribution by one role. At most `limits.turn_bytes` encoded (1 MiB unless configured)
@@ -359,11 +401,25 @@ class Turn:
     """True where `RewindSession` took it back: only the journal still has it. Set by memoird;
     ignored on input.
     """
+    client_id: str = ""
+    """The client's own id of the message that this is, or is a part of; at most 256 bytes. memoird
+    gives it back and never sends it to a provider; several turns may have the same.
+    """
+    client_json: Json = ""
+    """What else the client wants to have back with the turn, such as the message as its framework
+    has it: JSON of any kind, at most `limits.client_json_bytes` (256 KiB) and 128 levels. Kept
+    to the byte, counted in the turn's bytes, and never sent to a provider.
+    """
 
     @property
     def extra(self) -> Any:
         """`extra_json` as a value; None where it is empty."""
         return _parsed(self.extra_json)
+
+    @property
+    def client(self) -> Any:
+        """`client_json` as a value; None where it is empty."""
+        return _parsed(self.client_json)
 
 
 @dataclass(slots=True)
@@ -524,6 +580,272 @@ class Salience:
 
 
 @dataclass(slots=True)
+class Document:
+    """A document."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace."""
+    key: str = ""
+    """Its key, by which it is found in its namespace."""
+    json: Json | None = None
+    """JSON of any kind, as it was put."""
+    bytes: Bytes | None = None
+    """Bytes."""
+    version: int = 0
+    """From 1, and one more with each Put. One that is put again after it was removed, or has
+    expired, begins at 1.
+    """
+    created_at: datetime | None = None
+    """When its version 1 was put."""
+    updated_at: datetime | None = None
+    """When this version was put."""
+    expires_at: datetime | None = None
+    """From when on it is not there; absent: never."""
+    size: int = 0
+    """Bytes of its value."""
+
+    @property
+    def value(self) -> Any:
+        """`json` as a value; None where it is empty."""
+        return _parsed(self.json)
+
+
+@dataclass(slots=True)
+class GetDocumentRequest:
+    """Asks for a document."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace."""
+    key: str = ""
+    """Its key."""
+    ttl: timedelta | None = None
+    """From this read on it lives so long, where it expires at all; its version stays. At most ten
+    years; absent: as before.
+    """
+
+
+@dataclass(slots=True)
+class GetDocumentResponse:
+    """The document."""
+
+    document: Document | None = None
+    """With its value."""
+
+
+@dataclass(slots=True)
+class PutDocumentRequest:
+    """A document to be stored."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace: at least one."""
+    key: str = ""
+    """Its key."""
+    json: Json | None = None
+    """JSON of any kind."""
+    bytes: Bytes | None = None
+    """Bytes."""
+    expected_version: int | None = None
+    """The version that is there; 0: none is, so that it is made, and never replaced. Otherwise the
+    call is refused (STALE_VERSION), and the error has the version as `version`. Absent:
+    whatever is there.
+    """
+    ttl: timedelta | None = None
+    """How long it lives from now on: at most ten years. Absent: until it is removed."""
+
+    @property
+    def value(self) -> Any:
+        """`json` as a value; None where it is empty."""
+        return _parsed(self.json)
+
+
+@dataclass(slots=True)
+class PutDocumentResponse:
+    """The document as it is now."""
+
+    document: Document | None = None
+    """Without its value."""
+
+
+@dataclass(slots=True)
+class DeleteDocumentRequest:
+    """Names a document that is to go."""
+
+    namespace: list[str] = field(default_factory=list)
+    """The parts of its namespace."""
+    key: str = ""
+    """Its key."""
+    expected_version: int | None = None
+    """As in PutDocumentRequest."""
+
+
+@dataclass(slots=True)
+class DeleteDocumentResponse:
+    """What was removed."""
+
+    deleted: bool = False
+    """True where there was one."""
+
+
+@dataclass(slots=True)
+class DeleteDocumentsRequest:
+    """Names documents that are to go."""
+
+    namespace_prefix: list[str] = field(default_factory=list)
+    """Those in this namespace and in all below it: at least one part."""
+    exact_namespace: bool = False
+    """True: only those in exactly this namespace."""
+    key_prefix: str = ""
+    """Only those whose keys begin so."""
+    key_from: str = ""
+    """Only those with this key or one behind it."""
+    key_before: str = ""
+    """Only those with a key before this one; empty: all."""
+    erase: bool = False
+    """True: what was removed is cleared from the disk's pages, too, before the call answers where
+    that is soon done. It reads the tenant's whole file. False: SQLite overwrites it in the file
+    with the pages' next write, and copies stay in unused space until something is forgotten or
+    erased.
+    """
+
+
+@dataclass(slots=True)
+class DeleteDocumentsResponse:
+    """What was removed."""
+
+    deleted: int = 0
+    """So many documents."""
+    erased: bool = False
+    """True when nothing of them is left on the disk's pages. With `erase`, false says that it is
+    done in the background.
+    """
+
+
+@dataclass(slots=True)
+class ListDocumentsRequest:
+    """Asks for documents."""
+
+    namespace_prefix: list[str] = field(default_factory=list)
+    """Those in this namespace and in all below it; empty: all."""
+    exact_namespace: bool = False
+    """True: only those in exactly this namespace."""
+    key_prefix: str = ""
+    """Only those whose keys begin so."""
+    key_from: str = ""
+    """Only those with this key or one behind it."""
+    key_before: str = ""
+    """Only those with a key before this one; empty: all."""
+    filter_json: Json = ""
+    """Only those whose JSON is an object that fits: a JSON object whose members name members of
+    the document and say what those are: a value, which they equal; an object of operators,
+    `$eq`, `$ne`, `$gt`, `$gte`, `$lt`, `$lte`, which all hold; or another object, whose members
+    are looked at in the same way. What is not there is null. Numbers are compared with numbers,
+    texts with texts by their characters; all else is neither greater nor less. Up to 16 KiB, 64
+    conditions and 8 levels; empty: all.
+    """
+    descending: bool = False
+    """True: in the opposite order, the last one first."""
+    without_values: bool = False
+    """True: without their values."""
+    page_size: int = 0
+    """At most so many: up to 1,000; 0: 100. A page of large documents has fewer, and so has one
+    with a filter, which may have none: `next_page_token` says whether there are more.
+    """
+    page_token: str = ""
+    """The next_page_token of the page before; the rest of the request has to be the same."""
+
+    @property
+    def filter(self) -> Any:
+        """`filter_json` as a value; None where it is empty."""
+        return _parsed(self.filter_json)
+
+
+@dataclass(slots=True)
+class ListDocumentsResponse:
+    """A page of documents."""
+
+    documents: list[Document] = field(default_factory=list)
+    """The documents."""
+    next_page_token: str = ""
+    """Asks for the next page; empty on the last one."""
+
+
+@dataclass(slots=True)
+class ListNamespacesRequest:
+    """Asks for namespaces."""
+
+    prefix: list[str] = field(default_factory=list)
+    """Only those that begin with these parts. The part `*` stands for any one."""
+    suffix: list[str] = field(default_factory=list)
+    """Only those that end with these parts. The part `*` stands for any one."""
+    max_depth: int = 0
+    """Only the first so many parts of each are told, and each once; 0: all."""
+    page_size: int = 0
+    """At most so many: up to 1,000; 0: 100. A page may have fewer, or none: `next_page_token` says
+    whether there are more.
+    """
+    page_token: str = ""
+    """The next_page_token of the page before; the rest of the request has to be the same."""
+
+
+@dataclass(slots=True)
+class ListNamespacesResponse:
+    """A page of namespaces."""
+
+    namespaces: list[Namespace] = field(default_factory=list)
+    """The namespaces."""
+    next_page_token: str = ""
+    """Asks for the next page; empty on the last one."""
+
+
+@dataclass(slots=True)
+class Namespace:
+    """A namespace, or the beginning of some."""
+
+    parts: list[str] = field(default_factory=list)
+    """Its parts."""
+
+
+@dataclass(slots=True)
+class BatchDocumentsRequest:
+    """Operations that are done together."""
+
+    operations: list[DocumentOperation] = field(default_factory=list)
+    """Up to 256."""
+
+
+@dataclass(slots=True)
+class DocumentOperation:
+    """One operation of several."""
+
+    get: GetDocumentRequest | None = None
+    """As GetDocument; one that is not there is no refusal."""
+    put: PutDocumentRequest | None = None
+    """As PutDocument."""
+    delete: DeleteDocumentRequest | None = None
+    """As DeleteDocument."""
+
+
+@dataclass(slots=True)
+class BatchDocumentsResponse:
+    """What came of them."""
+
+    results: list[DocumentResult] = field(default_factory=list)
+    """Of each operation, in their order. Values that are read have up to 16 MiB together
+    (DOCUMENTS_TOO_LARGE).
+    """
+
+
+@dataclass(slots=True)
+class DocumentResult:
+    """What came of one operation."""
+
+    document: Document | None = None
+    """Of a Get: the document, where it is there. Of a Put: the document without its value."""
+    deleted: bool = False
+    """Of a Delete: true where there was one."""
+
+
+@dataclass(slots=True)
 class MemorySource:
     """The turns that a memory comes from."""
 
@@ -579,6 +901,15 @@ class Memory:
     """True: a dream sweep pinned it, and may take the pin away."""
     origin: MemoryOrigin = MemoryOrigin.UNSPECIFIED
     """Who made it."""
+    external_key: str = ""
+    """The bot's own name for it among the memories of its subject."""
+    metadata_json: Json = ""
+    """What the bot notes of it: a JSON object, as it was sent; empty: nothing."""
+
+    @property
+    def metadata(self) -> Any:
+        """`metadata_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_json)
 
 
 @dataclass(slots=True)
@@ -617,6 +948,28 @@ class RememberRequest:
     """Who may recall it."""
     near_duplicate: NearDuplicate = NearDuplicate.UNSPECIFIED
     """What is done when a memory says it already, in other letters."""
+    external_key: str = ""
+    """The bot's own name for it: up to 256 bytes. Where a current memory of the subject has it,
+    that memory becomes what is sent, under its id (REPLACED), and what it said before becomes
+    history. Otherwise it is a memory of its own, whatever others say.
+    """
+    metadata_json: Json = ""
+    """What the bot notes of it: a JSON object of up to 4 KiB, by which Recall and ListMemories can
+    filter. It is not searched.
+    """
+    vector: list[float] = field(default_factory=list)
+    """Its vector, where the bot makes vectors itself: as many dimensions as all others have, up to
+    4,096. Where an embedder is configured it has to be of that one's model.
+    """
+    keep_apart: bool = False
+    """True: it becomes a memory of its own, also where another one says it to the letter, and
+    stays one. For what several authors say in the same words.
+    """
+
+    @property
+    def metadata(self) -> Any:
+        """`metadata_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_json)
 
 
 @dataclass(slots=True)
@@ -663,6 +1016,19 @@ class RecallRequest:
     """
     without_reranker: bool = False
     """True: no reranker is asked, where one is configured."""
+    metadata_filter_json: Json = ""
+    """Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Of a
+    subject's memories that have any, the newest 65,536 are looked at.
+    """
+    subject_prefix: str = ""
+    """Also those of all subjects whose ids begin so: up to 64 of them (SUBJECTS_TOO_MANY)."""
+    vector: list[float] = field(default_factory=list)
+    """The query's vector, where the bot makes vectors itself. Then `query` may be empty."""
+
+    @property
+    def metadata_filter(self) -> Any:
+        """`metadata_filter_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_filter_json)
 
 
 @dataclass(slots=True)
@@ -741,6 +1107,8 @@ class GetMemoryRequest:
     """Its id."""
     subject: str = ""
     """When set: it must be this subject's, or visible to it."""
+    external_key: str = ""
+    """Instead of `id`: the current memory of `subject` that has this key."""
 
 
 @dataclass(slots=True)
@@ -767,6 +1135,17 @@ class ListMemoriesRequest:
     """The `next_page_token` of the page before; empty for the first."""
     include_history: bool = False
     """True: also those that were superseded or have expired."""
+    metadata_filter_json: Json = ""
+    """Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Then a
+    page may have fewer, or none: `next_page_token` says whether there are more.
+    """
+    subject_prefix: str = ""
+    """Only of subjects whose ids begin so."""
+
+    @property
+    def metadata_filter(self) -> Any:
+        """`metadata_filter_json` as a value; None where it is empty."""
+        return _parsed(self.metadata_filter_json)
 
 
 @dataclass(slots=True)
@@ -777,6 +1156,38 @@ class ListMemoriesResponse:
     """The memories."""
     next_page_token: str = ""
     """Empty on the last page."""
+
+
+@dataclass(slots=True)
+class ListSubjectsRequest:
+    """Asks for subjects."""
+
+    prefix: str = ""
+    """Only those whose ids begin so; empty: all."""
+    page_size: int = 0
+    """At most so many: up to 1,000; 0: 100."""
+    page_token: str = ""
+    """The `next_page_token` of the page before; empty for the first."""
+
+
+@dataclass(slots=True)
+class ListSubjectsResponse:
+    """A page of subjects."""
+
+    subjects: list[SubjectMemories] = field(default_factory=list)
+    """The subjects."""
+    next_page_token: str = ""
+    """Empty on the last page."""
+
+
+@dataclass(slots=True)
+class SubjectMemories:
+    """A subject that has memories."""
+
+    subject: str = ""
+    """Its id."""
+    memories: int = 0
+    """Its memories that can be recalled."""
 
 
 @dataclass(slots=True)
@@ -821,7 +1232,7 @@ class UpdateMemoryRequest:
     """Its `id`, and the new values. With `subject` set it must be that subject's."""
     update_mask: list[str] = field(default_factory=list)
     """Which fields: `content`, `kind`, `visibility`, `polarity`, `tags`, `importance`,
-    `observed_at`, `expires_at`, `pinned`. At least one.
+    `observed_at`, `expires_at`, `pinned`, `metadata_json`. At least one.
     """
 
 
@@ -1096,6 +1507,11 @@ class GetMemoryStatsResponse:
     """Memories whose words are to be indexed anew; until then the old index finds them."""
     reranker: str = ""
     """The reranker; empty: none is configured."""
+    documents: int = 0
+    """Documents (DocumentService), with those that have expired and are still to be removed.
+    """
+    document_bytes: int = 0
+    """Bytes of their values, keys and namespaces."""
 
 
 @dataclass(slots=True)
@@ -1194,13 +1610,15 @@ class SessionInfo:
     history_tokens: int = 0
     """Their tokens, estimated."""
     last_seq: int = 0
-    """The seq of the newest turn; 0 before the first."""
+    """The seq of the newest turn; 0 where there is none. Less than before where `RewindSession`
+    took turns back.
+    """
     created_at: datetime | None = None
     """When the generation started."""
     last_access: datetime | None = None
     """When it was last touched."""
     expires_at: datetime | None = None
-    """When it expires if nothing touches it."""
+    """When it expires if nothing touches it. Unset where it never does."""
     has_summary: bool = False
     """True when a summary stands for the oldest exchanges."""
     state_version: int = 0
@@ -1209,6 +1627,12 @@ class SessionInfo:
     """How its compaction does."""
     state_json: Json = ""
     """The session's free-form JSON, where ListSessions was asked for it."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Names and values that the bot gave it, to find it by."""
+    ttl_class: str = ""
+    """The class of its TTL, where the bot chose one."""
+    keep_all: bool = False
+    """True where it keeps all of its history."""
 
     @property
     def state(self) -> Any:
@@ -1278,7 +1702,9 @@ class AppendRequest:
     """The turns, oldest first: 1 to 256. Not together with `messages_json`."""
     messages_json: Json = ""
     """The same as the provider's own array of messages or items, in `format`. At most 128 levels
-    deep.
+    deep. A message or item may have two fields beside the provider's own, `memoird_client_id`
+    (a string) and `memoird_client_json` (any JSON): they become the `client_id` and
+    `client_json` of its turn, and are in no `messages_json` that is given.
     """
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
@@ -1289,7 +1715,8 @@ class AppendRequest:
     and not done again. The newest 1,024 of a session count.
     """
     expected_seq: int | None = None
-    """Refuse (STALE_SEQ) unless the newest turn has this seq; 0: unless the session has no turn.
+    """Refuse (STALE_SEQ) unless the newest turn has this seq, which `SessionInfo.last_seq` tells;
+    0: unless the session has no turn. Turns that were taken back are none.
     """
     expected_generation: str = ""
     """Refuse (STALE_GENERATION) unless this is the live generation."""
@@ -1303,6 +1730,21 @@ class AppendRequest:
     """
     expected_state_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels that the session gets, made with the turns or not at all; an empty value takes a
+    label away, and labels that are not named stay. At most 16 of a session, with names of 1 to
+    64 bytes and values of up to 256. They stay when the session is reset, and end with it.
+    """
+    ttl_class: str = ""
+    """How long the session lives untouched from now on: a name of `ttl_classes` in the tenant's
+    configuration (else TTL_CLASS_UNKNOWN), or `default`, which is `session_ttl`. Empty: as it
+    was. At a cap of sessions one that never expires may still be evicted.
+    """
+    keep_all: bool | None = None
+    """True: first in, first out drops nothing of the session's history; windows are cut as ever.
+    An append that would bring it above `max_history_bytes` is refused (HISTORY_FULL). False:
+    first in, first out goes on with the next append. Absent: as it was.
+    """
 
     @property
     def messages(self) -> Any:
@@ -1602,16 +2044,31 @@ class ListSessionsRequest:
     """The `next_page_token` of the page before; empty for the first."""
     include_state: bool = False
     """True: give the sessions' free-form JSON as well."""
+    id_prefix: str = ""
+    """Only sessions whose ids begin so; empty: any."""
+    subject: str = ""
+    """Only sessions of this subject; empty: of any."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Only sessions that have all of these labels."""
+    updated_after: datetime | None = None
+    """Only sessions that were touched after this time, and before that one, as `last_access` says.
+    """
+    updated_before: datetime | None = None
+    """See `updated_after`."""
+    order: SessionOrder = SessionOrder.UNSPECIFIED
+    """In which order."""
 
 
 @dataclass(slots=True)
 class ListSessionsResponse:
-    """A page of live sessions, most recently used first."""
+    """A page of live sessions."""
 
     sessions: list[SessionInfo] = field(default_factory=list)
-    """The sessions."""
+    """The sessions. Fewer than were asked for, or none, do not mean that it is the last page: one
+    call looks at some thousand sessions and no more.
+    """
     next_page_token: str = ""
-    """Empty on the last page."""
+    """Empty on the last page. Of the same question only."""
 
 
 @dataclass(slots=True)
@@ -1622,7 +2079,8 @@ class PatchStateRequest:
     """The bot's own chat id."""
     merge_patch_json: Json = ""
     """An RFC 7396 merge patch. The state starts as `{}`, and is an object of at most
-    `limits.state_bytes` (64 KiB) and 128 levels.
+    `limits.state_bytes` (64 KiB) and 128 levels. May be empty where one of `labels`,
+    `ttl_class` and `keep_all` is given: then the state and its version stay.
     """
     expected_version: int | None = None
     """Refuse (STALE_STATE_VERSION) unless the state has this version."""
@@ -1630,6 +2088,12 @@ class PatchStateRequest:
     """True: start the session where none lives."""
     replace: bool = False
     """True: `merge_patch_json` is the whole new state, and its nulls are kept."""
+    labels: dict[str, str] = field(default_factory=dict)
+    """Labels that the session gets, as in an append."""
+    ttl_class: str = ""
+    """How long the session lives untouched, as in an append."""
+    keep_all: bool | None = None
+    """Whether it keeps all of its history, as in an append."""
 
     @property
     def merge_patch(self) -> Any:
@@ -1659,7 +2123,9 @@ class RewindSessionRequest:
     session_id: str = ""
     """The bot's own chat id."""
     after_seq: int = 0
-    """The newest turn that stays; 0: none stays. At most the session's `last_seq`."""
+    """The newest turn that stays; 0: none stays. At most the highest seq that was ever given
+    (AFTER_SEQ_INVALID).
+    """
     turns: list[Turn] = field(default_factory=list)
     """What is said instead, as in an append: none, or up to 256 turns. Not together with
     `messages_json`.
@@ -1669,8 +2135,8 @@ class RewindSessionRequest:
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
     expected_seq: int | None = None
-    """Refuse (STALE_SEQ) unless this is the session's `last_seq`. A rewind that adds no turns
-    leaves it as it is.
+    """Refuse (STALE_SEQ) unless this is the session's `last_seq`; 0: unless it has no turn. A
+    rewind that takes a turn back lowers it: of two that expect the same, one is refused.
     """
     expected_generation: str = ""
     """Refuse (STALE_GENERATION) unless this is the live generation."""
@@ -1692,19 +2158,91 @@ class RewindSessionResponse:
     """The session after it."""
     removed: list[Turn] = field(default_factory=list)
     """The turns that the history had and that are gone, oldest first: the newest of them, up to 2
-    MiB. What first in, first out had dropped before is not among them, nor is anything where
-    this is a `duplicate`; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
+    MiB; those of the first time where this is a `duplicate`. What first in, first out had
+    dropped before is not among them; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
     """
     removed_turns: int = 0
     """How many turns the history had and has not any more."""
     first_seq: int = 0
     """The seq of the first turn that was added; one more than `last_seq` where none was."""
     last_seq: int = 0
-    """The seq of the last turn that was added."""
+    """The seq of the last turn that was added; where none was, the highest that was ever given.
+    """
     dropped_turns: int = 0
     """Turns that left the history, first in first out, to make room for them."""
     duplicate: bool = False
-    """True when this `idempotency_key` was done before: nothing was changed."""
+    """True when this `idempotency_key` was done before: nothing was changed, and the figures are
+    those of the first time.
+    """
+    removed_forgotten: bool = False
+    """True where this is a `duplicate` and nobody knows any more what it took: there is no
+    journal, or retention has taken its turns.
+    """
+
+
+@dataclass(slots=True)
+class UpdateTurnRequest:
+    """Gives a turn another content."""
+
+    session_id: str = ""
+    """The bot's own chat id."""
+    seq: int = 0
+    """Which turn (TURN_NOT_FOUND where the live generation has none of this seq)."""
+    turn: Turn | None = None
+    """What it says from now on. Its role and the ids of its calls and results, in their order, are
+    those of the turn that it replaces; its seq and pin do not count; without a time or a format
+    it keeps those that it had.
+    """
+    expected_generation: str = ""
+    """Refuse (STALE_GENERATION) unless this is the live generation."""
+
+
+@dataclass(slots=True)
+class UpdateTurnResponse:
+    """The turn as it is now."""
+
+    turn: Turn | None = None
+    """The turn."""
+    session: SessionInfo | None = None
+    """The session after it."""
+
+
+@dataclass(slots=True)
+class CopySessionRequest:
+    """Makes a session of what was said in another one."""
+
+    session_id: str = ""
+    """The bot's own chat id of what is copied."""
+    generation: str = ""
+    """A generation's ULID. Empty: the live one, else the newest that the journal has."""
+    through_seq: int = 0
+    """The last turn that is copied; 0: all are."""
+    target_session_id: str = ""
+    """The id of the copy; it may be the same, where no session lives by it."""
+    expected_absent: bool | None = None
+    """Unset or true: refuse (TARGET_LIVES) where a session lives by that id. False: that one ends
+    first, as by ResetSession, without hooks.
+    """
+    idempotency_key: str = ""
+    """A name for this very copy, as of an append to the copy: said again it is answered and not
+    done again.
+    """
+
+
+@dataclass(slots=True)
+class CopySessionResponse:
+    """What a copy did."""
+
+    session: SessionInfo | None = None
+    """The copy."""
+    turns: int = 0
+    """Turns that it got."""
+    dropped_turns: int = 0
+    """Of them, those that its history dropped at once, first in first out."""
+    duplicate: bool = False
+    """True when this `idempotency_key` was done before: nothing was copied, and the figures are
+    those of the first time.
+    """
 
 
 @dataclass(slots=True)
@@ -1827,8 +2365,9 @@ class EraseSessionResponse:
     """
     outside: list[str] = field(default_factory=list)
     """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`. Backups
-    that were made before are never listed.
+    for each commit that still holds it where the operator chose `erase: tombstone`; and one
+    where the tenant has documents, of which memoird does not know whose they are. Backups that
+    were made before are never listed.
     """
 
 
@@ -1854,8 +2393,9 @@ class EraseSubjectResponse:
     """
     outside: list[str] = field(default_factory=list)
     """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`. Backups
-    that were made before are never listed.
+    for each commit that still holds it where the operator chose `erase: tombstone`; and one
+    where the tenant has documents, of which memoird does not know whose they are. Backups that
+    were made before are never listed.
     """
 
 
@@ -1881,8 +2421,9 @@ class GetErasureResponse:
     """
     outside: list[str] = field(default_factory=list)
     """What memoird cannot reach, for people: a line for each generation that a hook was given, and
-    for each commit that still holds it where the operator chose `erase: tombstone`. Backups
-    that were made before are never listed.
+    for each commit that still holds it where the operator chose `erase: tombstone`; and one
+    where the tenant has documents, of which memoird does not know whose they are. Backups that
+    were made before are never listed.
     """
 
 
@@ -1939,9 +2480,9 @@ class Event:
     time: datetime | None = None
     """When."""
     kind: str = ""
-    """`created`, `appended`, `rewound`, `expired`, `evicted`, `ended` (by command: see `reason`),
-    `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`, `hook_failed`,
-    `erased`, `learned` or `extraction_failed`; more kinds may come.
+    """`created`, `appended`, `rewound`, `turn_updated`, `expired`, `evicted`, `ended` (by command:
+    see `reason`), `compacted`, `compaction_failed`, `compaction_undone`, `hook_delivered`,
+    `hook_failed`, `erased`, `learned` or `extraction_failed`; more kinds may come.
     """
     tenant: str = ""
     """The tenant."""
@@ -1952,17 +2493,19 @@ class Event:
     reason: EndReason = EndReason.UNSPECIFIED
     """Why it ended, where it did."""
     detail_json: Json = ""
-    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`. Of
-    `rewound`: `after_seq`, `through_seq` (the newest turn until then). Of hooks: `hook`,
-    `delivery`, `tries`, and where it failed `gave_up` and, for keys with the role admin,
-    `error`. Of `compacted`: `number` (of the summary, from 1), `trigger` (`preemptive`,
-    `reactive`, `history` or `command`), `by`, `first_seq`, `through_seq`, `tokens_before`,
-    `tokens_after`, `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`:
-    `trigger`, `reason`, `breaker` (what it lets through from now on) and `error`, which bots
-    are told where it repeats nothing that a summarizer answered. Of `compaction_undone`:
-    `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused`
-    (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for keys with the role
-    admin, `error`.
+    """More, as a JSON object. Of `appended`: `first_seq`, `last_seq`, `dropped_turns`, and
+    `client_ids`: those of the turns that have one, in order and up to 1 KiB of them, left out
+    where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest seq that was
+    given until then). Of `turn_updated`: `seq`. Of hooks: `hook`, `delivery`, `tries`, and
+    where it failed `gave_up` and, for keys with the role admin, `error`. Of `compacted`:
+    `number` (of the summary, from 1), `trigger` (`preemptive`, `reactive`, `history` or
+    `command`), `by`, `first_seq`, `through_seq`, `tokens_before`, `tokens_after`,
+    `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`: `trigger`,
+    `reason`, `breaker` (what it lets through from now on) and `error`, which bots are told
+    where it repeats nothing that a summarizer answered. Of `compaction_undone`: `number`. Of
+    `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused` (facts),
+    `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for keys with the role admin,
+    `error`.
     """
 
     @property

@@ -43,6 +43,9 @@ pub struct Auto;
 /// `off` (`None`), or a duration.
 pub struct Off;
 
+/// The same in which `never` is `None`.
+pub struct Never;
+
 /// A number of bytes such as `1MiB` or `4096`.
 pub struct Size;
 
@@ -173,6 +176,10 @@ impl Word for Auto {
 
 impl Word for Off {
     const WORD: &'static str = "off";
+}
+
+impl Word for Never {
+    const WORD: &'static str = "never";
 }
 
 impl<W: Word> Unit<Option<Duration>> for W {

@@ -50,7 +50,7 @@ impl TurnRecord {
             })
         });
         Self {
-            tokens: estimate_tokens(content.len()),
+            tokens: estimate_tokens(content.len().saturating_sub(turn.client_bytes)),
             is_marked: quote::has_marks(&content),
             content,
             seq,
@@ -60,6 +60,13 @@ impl TurnRecord {
             takes_orphans: turn.links.takes_orphans,
             ties,
         }
+    }
+
+    /// Says something else from now on.
+    pub(super) fn set_content(&mut self, content: Arc<[u8]>) {
+        self.tokens = estimate_tokens(content.len());
+        self.is_marked = quote::has_marks(&content);
+        self.content = content;
     }
 
     /// Notes whether it has the mark of its session.

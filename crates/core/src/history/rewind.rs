@@ -52,17 +52,48 @@ impl History {
         aside.rewound.add_last(after_seq + 1, last_seq);
         let end = self.tail.partition_point(stays);
         self.tail.truncate(end);
-        let capped = self.pinned().iter().chain(&self.tail);
-        self.capped = capped.fold(Default::default(), |sum: crate::change::Totals, record| {
-            sum.plus(record.totals())
-        });
+        self.count_capped();
         self.reshaped += 1;
         self.forget_holes_before_tail();
         Ok(removed)
     }
 
+    /// True where first in, first out has dropped a turn after `after_seq` with its unit, of a
+    /// generation that gave seqs up to `last_seq`: whether a rewind would tear that unit apart,
+    /// only a journal knows. No unit reaches behind 0.
+    pub fn has_dropped_after(&self, after_seq: u64, last_seq: u64) -> bool {
+        if after_seq == 0 || after_seq >= last_seq {
+            return false;
+        }
+        let front = self.tail.front().map_or(last_seq + 1, |front| front.seq);
+        let apart = self
+            .anchor
+            .iter()
+            .chain(self.pinned())
+            .chain(self.preamble());
+        let apart = apart.filter(|record| (after_seq + 1..front).contains(&record.seq));
+        let aside = self.aside.as_ref();
+        let holes = aside.map_or(0, |aside| aside.holes.range(after_seq + 1..).count());
+        let said = self.turns_before(front) - self.turns_before(front.min(after_seq + 1));
+        said > apart.count() as u64 || holes > 0
+    }
+
+    /// True where turns were said between these two that the history does not have there.
+    pub fn has_gap(&self, first_seq: u64, last_seq: u64) -> bool {
+        match self.rewound() {
+            Some(rewound) => rewound.rest(first_seq + 1, last_seq).next().is_some(),
+            None => first_seq + 1 < last_seq,
+        }
+    }
+
+    /// The newest turn that was not rewound, of a generation that gave seqs up to `last_seq`.
+    pub(crate) fn newest_seq(&self, last_seq: u64) -> u64 {
+        let run = self.rewound().and_then(|rewound| rewound.run_of(last_seq));
+        run.map_or(last_seq, |(first, _)| first - 1)
+    }
+
     /// The seqs of rewound turns: all after the tail's front, and the newest before.
-    pub(crate) fn rewound(&self) -> Option<&SeqRanges> {
+    pub fn rewound(&self) -> Option<&SeqRanges> {
         self.aside.as_ref().map(|aside| &aside.rewound)
     }
 

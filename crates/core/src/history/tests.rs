@@ -40,6 +40,8 @@ fn turn(word: &str) -> NewTurn {
         timestamp: None,
         pinned,
         links,
+        client_id: Box::default(),
+        client_bytes: 0,
     }
 }
 
@@ -485,15 +487,11 @@ fn read_again(history: &History, record: &TurnRecord) -> (TurnRecord, Vec<Box<st
         results: results.clone(),
         takes_orphans: false,
     };
-    let NewTurn {
-        body, timestamp, ..
-    } = turn("u");
     let new = NewTurn {
-        body,
-        timestamp,
         role: record.role,
         pinned: record.pinned,
         links,
+        ..turn("u")
     };
     (
         TurnRecord::new(&new, record.seq, record.content.clone()),

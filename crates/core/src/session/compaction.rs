@@ -208,6 +208,7 @@ impl Session {
     /// True when first in, first out will soon drop turns that no summary holds: with the
     /// last tenth of its room.
     fn is_about_to_drop(&self, limits: &Limits) -> bool {
+        let limits = self.limits(limits);
         let status = self.head.compaction.as_ref();
         let through = status.map_or(0, |status| status.through_seq);
         let covered = (through + 1).saturating_sub(self.history.front_seq(self.head.last_seq));
@@ -388,6 +389,7 @@ impl Session {
             bytes: u64::MAX,
             splits_exchange: self.splits_exchange(trigger, &view),
         };
+        let limits = limits.map(|limits| self.limits(limits));
         let share = |cap: usize| percent(cap as u64, policy.floor_percent);
         match (trigger, limits) {
             // The history is full, not the budget: no more turns leave than necessary.

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::{AppendCommand, Seal, Session, check_expectations};
 use crate::change::{Change, ChangeKind, Rewound, SummaryChange};
 use crate::error::CoreError;
-use crate::idempotency::KeyRecord;
+use crate::idempotency::{Fingerprint, KeyRecord};
 use crate::ids::SessionKey;
 use crate::limits::Limits;
+use crate::seq_ranges::SeqRanges;
 use crate::time::Now;
 
 /// Turns to be taken back.
@@ -60,23 +61,36 @@ impl Session {
             });
         }
         check_expectations(&command.append, Some(&self.head))?;
-        let RewindCommand { after_seq, append } = command;
+        let append = &command.append;
         let last_seq = self.head.last_seq;
-        if *after_seq > last_seq {
-            let after_seq = *after_seq;
-            return Err(CoreError::RewindBeyondEnd {
-                after_seq,
-                last_seq,
-            });
-        }
+        let after_seq = match command.after_seq {
+            after_seq if after_seq > last_seq => {
+                return Err(CoreError::RewindBeyondEnd {
+                    after_seq,
+                    last_seq,
+                });
+            }
+            // There is nothing behind it that was not taken back before.
+            after_seq if after_seq >= self.head.newest_seq => last_seq,
+            after_seq => after_seq,
+        };
         // What is refused later leaves no trace.
         let mut next = self.clone();
-        let removed = next.history.rewind(*after_seq, last_seq)?;
-        let compacted = next.rewind_summaries(*after_seq);
+        let removed = next.history.rewind(after_seq, last_seq)?;
+        let taken = append.idempotency.filter(|_| !removed.is_empty());
+        let taken = taken.map(|named| {
+            let seqs = removed.iter().map(|turn| (turn.seq, turn.seq));
+            (named.key, SeqRanges::restore(seqs))
+        });
+        if let Some(windows) = next.windows.as_mut().filter(|_| after_seq < last_seq) {
+            // Before the cuts are written: those that show what is gone are not.
+            windows.rewind(after_seq, last_seq);
+        }
+        let compacted = next.rewind_summaries(after_seq);
         let must_reload = is_stored && compacted.as_ref().is_some_and(takes_summary_back);
         let mut changes = Vec::from_iter(compacted);
-        let (rewound, mut record) = next.rewind_turns(key, command, limits, now);
-        changes.push(rewound);
+        let mut record = next.rewind_keys(append, after_seq, limits, now);
+        changes.push(next.rewind_turns(key, append, after_seq, taken, record, now));
         if !append.turns.is_empty() {
             let appended = next.add_turns(key, append, limits, now, seal)?;
             record = appended.record;
@@ -94,59 +108,72 @@ impl Session {
         })
     }
 
-    /// Notes that the history has no turns after this one any more.
-    fn rewind_turns(
+    /// Notes that the keys of the turns after this one stand for nothing any more, and what a rewind
+    /// that adds no turns did.
+    fn rewind_keys(
         &mut self,
-        key: &SessionKey,
-        command: &RewindCommand,
+        append: &AppendCommand,
+        after_seq: u64,
         limits: &Limits,
         now: Now,
-    ) -> (Change, KeyRecord) {
-        let RewindCommand { after_seq, append } = command;
-        let through_seq = self.head.last_seq;
-        self.head.last_access = now.steady;
-        self.head.totals = self.history.totals();
-        self.head.partial &= *after_seq == through_seq;
-        if *after_seq < through_seq {
-            if let Some(keys) = &mut self.keys {
-                keys.rewind(self.head.generation, *after_seq);
-            }
-            if let Some(windows) = &mut self.windows {
-                windows.rewind(*after_seq, through_seq);
-            }
+    ) -> KeyRecord {
+        let last_seq = self.head.last_seq;
+        let keys = self.keys.as_mut().filter(|_| after_seq < last_seq);
+        if let Some(keys) = keys {
+            keys.rewind(self.head.generation, after_seq);
         }
         let named = append.idempotency.filter(|_| append.turns.is_empty());
         let record = KeyRecord {
             content: named.map_or([0; 16], |named| named.content),
             generation: self.head.generation,
-            first_seq: through_seq + 1,
-            last_seq: through_seq,
+            first_seq: last_seq + 1,
+            last_seq,
             dropped_turns: 0,
             at: now.steady,
             rewound: false,
         };
-        let idempotency = named.map(|named| (named.key, record));
-        if let Some((key, record)) = idempotency {
+        if let Some(named) = named {
             let keys = self.keys.get_or_insert_default();
-            keys.remember(key, record, limits);
+            keys.remember(named.key, record, limits);
         }
+        record
+    }
+
+    /// Notes that the history has no turns after this one any more.
+    fn rewind_turns(
+        &mut self,
+        key: &SessionKey,
+        append: &AppendCommand,
+        after_seq: u64,
+        taken: Option<(Fingerprint, SeqRanges)>,
+        record: KeyRecord,
+        now: Now,
+    ) -> Change {
+        let through_seq = self.head.last_seq;
+        self.head.last_access = now.steady;
+        self.head.newest_seq = self.history.newest_seq(through_seq);
+        self.head.totals = self.history.totals();
+        self.head.partial &= after_seq == through_seq;
+        let named = append.idempotency.filter(|_| append.turns.is_empty());
         let rewound = ChangeKind::Rewind(Box::new(Rewound {
             key: key.clone(),
-            after_seq: *after_seq,
+            after_seq,
             through_seq,
+            newest_seq: self.head.newest_seq,
+            taken,
             kept: self.history.live_set(through_seq),
             totals: self.head.totals,
             partial: self.head.partial,
             last_access: self.written_access(now.steady),
-            idempotency,
+            idempotency: named.map(|named| (named.key, record)),
             cuts: self.take_changed_cuts(),
         }));
-        (self.head.change(rewound), record)
+        self.head.change(rewound)
     }
 
     /// Takes back the summaries that stand for a turn after this one, and sees to it that none is
     /// made of what was there.
-    fn rewind_summaries(&mut self, after_seq: u64) -> Option<Change> {
+    pub(super) fn rewind_summaries(&mut self, after_seq: u64) -> Option<Change> {
         let last_seq = self.head.last_seq;
         if after_seq >= last_seq {
             return None;
@@ -177,15 +204,13 @@ impl Session {
         status.through_seq = standing.as_ref().map_or(0, |it| it.through_seq);
         status.at_seq = last_seq;
         if let Some(windows) = &mut self.windows {
-            // Before the cuts are written: those that show what is gone are not.
-            windows.rewind(after_seq, last_seq);
             windows.note_summary_undone(standing.map_or(0, |it| it.number));
         }
         Some(self.compaction_change(status, SummaryChange::Rewound { after_seq }))
     }
 }
 
-fn takes_summary_back(change: &Change) -> bool {
+pub(super) fn takes_summary_back(change: &Change) -> bool {
     matches!(
         &change.kind,
         ChangeKind::Compact {

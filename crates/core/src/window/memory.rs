@@ -130,6 +130,17 @@ impl Windows {
         }
     }
 
+    /// A turn says something else: what windows knew of it is forgotten, and all that was decided
+    /// when it said something else.
+    pub(crate) fn forget_turns(&mut self) {
+        self.is_changed |= !self.cuts.is_empty();
+        self.cuts.clear();
+        self.counts.clear();
+        self.blocks.clear();
+        self.earlier.clear();
+        self.weighed = None;
+    }
+
     /// Bytes of memory of what windows keep, beside the turns themselves.
     pub(crate) fn kept_bytes(&self) -> usize {
         let kept = self.cuts.iter().filter_map(|entry| entry.kept.as_ref());

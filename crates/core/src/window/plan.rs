@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::error::CoreError;
 use crate::history::View;
 use crate::mark::Mark;
+use crate::seq_ranges::SeqRanges;
 use crate::turn::Turn;
 
 use super::block::Block;
@@ -64,13 +65,15 @@ impl Window {
         self.report.blocks.memories = (tokens as f64 * self.report.token_factor) as u64;
     }
 
-    /// True when all these turns are in it, of `last_seq` that there are.
-    pub fn holds(&self, seqs: &[u64], last_seq: u64) -> bool {
+    /// True when all these turns are in it, of `last_seq` that there are without the `rewound`.
+    pub fn holds(&self, seqs: &[u64], last_seq: u64, rewound: Option<&SeqRanges>) -> bool {
+        let is_rewound = |seq: u64| rewound.is_some_and(|rewound| rewound.contains(seq));
         let is_out = |seq: &u64| {
             let mut gaps = self.report.omissions.iter();
             gaps.any(|gap| (gap.first_seq..=gap.last_seq).contains(seq))
         };
-        !seqs.is_empty() && seqs.iter().all(|seq| *seq <= last_seq && !is_out(seq))
+        let is_in = |seq: &u64| *seq <= last_seq && !is_rewound(*seq) && !is_out(seq);
+        !seqs.is_empty() && seqs.iter().all(is_in)
     }
 }
 

@@ -167,13 +167,7 @@ impl Chat {
     /// Adds one turn; false when the rules refuse it.
     pub(super) fn say(&mut self, turn: Turn) -> bool {
         let seq = self.last_seq + 1;
-        let new = NewTurn {
-            body: Vec::new(),
-            role: turn.role,
-            timestamp: None,
-            pinned: turn.pinned,
-            links: turn.links(),
-        };
+        let new = NewTurn::of(&turn);
         let record = TurnRecord::new(&new, seq, seal(turn, seq));
         let arrivals = vec![(record, &new.links.results[..])];
         let is_taken = self.history.append(arrivals, &self.limits).is_ok();
@@ -330,19 +324,10 @@ impl Chat {
         records.sort_by_key(|record| record.seq);
         let read_back = |record: &&TurnRecord| {
             let turn = open(&record.content).expect("a turn");
-            let links = turn.links();
-            let results = links.results.clone();
-            let (role, timestamp, pinned, body) = (turn.role, None, turn.pinned, Vec::new());
-            let new = NewTurn {
-                body,
-                role,
-                timestamp,
-                pinned,
-                links,
-            };
+            let new = NewTurn::of(&turn);
             (
                 TurnRecord::new(&new, record.seq, Arc::clone(&record.content)),
-                results,
+                new.links.results,
             )
         };
         let turns: Vec<_> = records.iter().map(read_back).collect();

@@ -69,17 +69,12 @@ impl Commands {
         command: &AppendCommand,
     ) -> Result<Decision<AppendOutcome>, EngineError> {
         let (key, limits, now) = (update.key, &update.policy.limits, update.now);
+        let head = update.session.head();
+        update.policy.check_class(&command.options, head)?;
         let appended = update
             .session
             .append(key, command, limits, now, encoding::seal)
-            .map_err(|refusal| match refusal {
-                // The generation that starts is not known to anybody yet.
-                CoreError::StaleGeneration { expected, .. } if update.is_new => {
-                    let actual = None;
-                    CoreError::StaleGeneration { expected, actual }
-                }
-                other => other,
-            })?;
+            .map_err(|refusal| of_new(update.is_new, refusal))?;
         let record = appended.record;
         let duplicate = appended.changes.is_empty();
         if duplicate && update.is_new {
@@ -129,6 +124,17 @@ impl Commands {
                 windows.note_charge(&model, counted, charged);
             }
         }
+    }
+}
+
+/// What refuses a command: the generation that starts with it is not known to anybody yet.
+pub(super) fn of_new(is_new: bool, refusal: CoreError) -> CoreError {
+    match refusal {
+        CoreError::StaleGeneration { expected, .. } if is_new => {
+            let actual = None;
+            CoreError::StaleGeneration { expected, actual }
+        }
+        other => other,
     }
 }
 

@@ -13,6 +13,7 @@ use memoird_core::compaction::Trigger;
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Session;
 use memoird_core::turn::{MessageFormat, Turn};
 use memoird_core::window::{Ask, Codec, NextCut, Policy as WindowPolicy, Window, WindowSettings};
@@ -70,6 +71,7 @@ struct Built {
     session: SessionView,
     memories: MemoryBlock,
     mark: Mark,
+    rewound: SeqRanges,
     next_cut: Option<NextCut>,
     /// True where it leaves turns out while a summary is being made.
     awaits_summary: bool,
@@ -158,6 +160,7 @@ impl Commands {
             next_cut: built.next_cut,
             report: built.window.report,
             mark: built.mark,
+            rewound: built.rewound,
         })
     }
 
@@ -300,7 +303,8 @@ impl Commands {
                 let weigh = |turn: &Turn| scale.turn(turn);
                 let last_charge = update.session.last_charge(&plan.model.profile.name);
                 let mark = update.session.mark();
-                let ask = plan.ask(&update.policy.limits, last_charge, mark, &weigh);
+                let limits = update.session.limits(&update.policy.limits);
+                let ask = plan.ask(&limits, last_charge, mark, &weigh);
                 let mut window = match update.session.window(&ask) {
                     Ok(window) => window,
                     Err(refusal) => return Ok(Decision::unused(Look::Refused(refusal), None)),
@@ -324,6 +328,12 @@ impl Commands {
                     session: update.view(),
                     memories,
                     mark,
+                    rewound: update
+                        .session
+                        .history()
+                        .rewound()
+                        .cloned()
+                        .unwrap_or_default(),
                     next_cut,
                 });
                 let built = Look::Built(built, None);
@@ -423,6 +433,7 @@ impl Plan {
             session: &key.session,
             generation: session.head().generation,
             last_seq: session.head().last_seq,
+            rewound: session.history().rewound(),
             mark: session.mark(),
         };
         let block = recalled.block(window, point, &self.model.scale);
@@ -438,7 +449,7 @@ impl Plan {
             let counted = window.counted.saturating_add_signed(-ask.learnt);
             windows.note_sent(&self.model.profile.name, self.policy, counted);
         }
-        let grain_ms = (update.policy.ttl_ms / 64).clamp(1, GRAIN_MS_MAX);
+        let grain_ms = (update.tenant.ttl_ms(update.session.head()) / 64).clamp(1, GRAIN_MS_MAX);
         let change = update
             .session
             .look(update.now, grain_ms, update.may_note_use);

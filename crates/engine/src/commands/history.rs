@@ -44,6 +44,8 @@ pub struct HistoryPage {
     pub turns: Vec<Arc<[u8]>>,
     /// The seqs of those that were rewound, ascending; only where the range asks for them.
     pub rewound: Vec<u64>,
+    /// The seqs of those before which the history has dropped some, ascending. A journal has all.
+    pub gaps: Vec<u64>,
     /// The session, where these are turns of its live generation.
     pub session: Option<SessionView>,
     /// The first and the last of them; 0 where there is none.
@@ -134,6 +136,7 @@ impl Commands {
             subject: page.subject,
             session: live,
             seqs: (seq(page.turns.first()), seq(page.turns.last())),
+            gaps: Vec::new(),
             more: page.more,
             rewound: page.rewound,
             turns: page.turns.into_iter().map(|(_, content)| content).collect(),
@@ -144,19 +147,24 @@ impl Commands {
 fn page_of(history: &History, range: JournalRange) -> HistoryPage {
     let turns = history.turns_after(range.after_seq);
     let turns = turns.take_while(|turn| turn.seq < range.before_seq);
+    let is_gap = |first, last| history.has_gap(first, last);
     if !range.last {
-        return page_in_order(turns, range);
+        return page_in_order(turns, range, is_gap);
     }
     let newest_first: Vec<&TurnRecord> = turns.collect();
-    let mut page = page_in_order(newest_first.into_iter().rev(), range);
+    let newest_first = newest_first.into_iter().rev();
+    let mut page = page_in_order(newest_first, range, |last, first| is_gap(first, last));
     page.turns.reverse();
+    page.gaps.reverse();
     page.seqs = (page.seqs.1, page.seqs.0);
     page
 }
 
+/// `is_gap`: whether the history dropped a turn between one and the next in this order.
 fn page_in_order<'a>(
     turns: impl Iterator<Item = &'a TurnRecord>,
     range: JournalRange,
+    is_gap: impl Fn(u64, u64) -> bool,
 ) -> HistoryPage {
     let mut page = HistoryPage::default();
     let mut bytes = 0;
@@ -169,7 +177,10 @@ fn page_in_order<'a>(
         if page.turns.is_empty() {
             page.seqs.0 = turn.seq;
         }
-        page.seqs.1 = turn.seq;
+        let before = std::mem::replace(&mut page.seqs.1, turn.seq);
+        if before > 0 && is_gap(before, turn.seq) {
+            page.gaps.push(before.max(turn.seq));
+        }
         page.turns.push(Arc::clone(&turn.content));
     }
     page

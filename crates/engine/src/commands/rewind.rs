@@ -1,14 +1,17 @@
 //! Taking the newest turns of a session back.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
-use memoird_core::idempotency::KeyRecord;
+use memoird_core::CoreError;
+use memoird_core::change::Change;
+use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::SessionId;
 use memoird_core::session::{RewindCommand, RewindDecision};
-use memoird_store::encoding;
+use memoird_store::{JournalRange, encoding};
 
 use super::Commands;
-use super::append::queue_bytes;
+use super::append::{of_new, queue_bytes};
 use crate::compaction::CompactionRequest;
 use crate::error::EngineError;
 use crate::sessions::{
@@ -16,22 +19,41 @@ use crate::sessions::{
 };
 use crate::tenants::Tenant;
 
+/// Bytes of the turns that a rewind tells: no further one is told once they are so many.
+const REMOVED_BYTES_MAX: usize = 2 << 20;
+/// Turns before and behind `after_seq` among which a tool unit is looked for that the history has
+/// dropped, and their bytes.
+const SPLIT_TURNS_MAX: usize = 1_000;
+const SPLIT_BYTES_MAX: usize = 2 << 20;
+
 /// What a rewind did.
 #[derive(Clone, Debug)]
 pub struct RewindOutcome {
-    /// The session after it.
-    pub session: SessionView,
+    /// The session after it; `None` for a repetition whose session has ended since.
+    pub session: Option<SessionView>,
     /// Which turns were added, now or the first time.
     pub record: KeyRecord,
-    /// The turns that the history had and that are gone, oldest first; none for a repetition.
-    pub removed: Vec<Arc<[u8]>>,
+    /// The turns that the history had and that are gone, now or the first time.
+    pub removed: RemovedTurns,
     /// True when it was done before.
     pub duplicate: bool,
 }
 
+/// Turns that were taken back.
+#[derive(Clone, Debug, Default)]
+pub struct RemovedTurns {
+    /// The newest of them, oldest first.
+    pub newest: Vec<Arc<[u8]>>,
+    /// How many they are; for a repetition those that the journal knows.
+    pub count: u64,
+    /// True for a repetition where nobody knows all of them any more.
+    pub is_forgotten: bool,
+}
+
 impl Commands {
-    /// Takes the newest turns of a live session back and adds others, all of it or nothing.
-    /// Answers once that is as durable as configured.
+    /// Takes the newest turns of a session back and adds others, all of it or nothing. Where no
+    /// session lives, one that takes back all and adds something starts it. Answers once that is
+    /// as durable as configured.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], what the rules refuse, a queue without room, a journal
@@ -43,41 +65,175 @@ impl Commands {
         command: RewindCommand,
     ) -> Result<RewindOutcome, EngineError> {
         let session = SessionRef::new(tenant, session);
+        let mut is_checked = !self.shared.sessions.have_journal();
+        let mut outcome = loop {
+            if let Some(outcome) = self.try_rewind(&session, &command, is_checked).await? {
+                break outcome;
+            }
+            self.check_dropped_units(&session, command.after_seq)
+                .await?;
+            is_checked = true;
+        };
+        if let (true, Some(named)) = (outcome.duplicate, command.append.idempotency) {
+            outcome.removed = self.removed_by(&session, named.key, outcome.record).await?;
+        }
+        Ok(outcome)
+    }
+
+    /// `None` where the journal has to be looked at first.
+    async fn try_rewind(
+        &self,
+        session: &SessionRef,
+        command: &RewindCommand,
+        is_checked: bool,
+    ) -> Result<Option<RewindOutcome>, EngineError> {
+        let adds_turns = !command.append.turns.is_empty();
+        let bytes = queue_bytes(&command.append, &session.tenant);
         let options = UpdateOptions {
-            when_absent: WhenAbsent::Fail,
-            bytes: queue_bytes(&command.append, tenant),
+            when_absent: match command.after_seq == 0 && adds_turns {
+                true => WhenAbsent::Start,
+                false => WhenAbsent::Fail,
+            },
             needs_keys: command.append.idempotency.is_some(),
-            is_optional: false,
+            ..UpdateOptions::of_live(bytes)
         };
         let is_stored = self.shared.sessions.have_journal();
+        if adds_turns && is_stored {
+            session.tenant.check_journal_room(bytes as u64)?;
+        }
         let (mut request, mut unloads) = (None, false);
-        let rewound = self.shared.sessions.update(&session, options, |update| {
-            let decision = decide(update, &command, is_stored)?;
+        let rewound = self.shared.sessions.update(session, options, |update| {
+            if !is_checked && is_to_check(update, command) {
+                return Ok::<_, EngineError>(Decision::intermediate(None));
+            }
+            let decision = decide(update, command, is_stored)?;
             unloads = matches!(decision.effect, Some(Effect::ChangeAndUnload { .. }));
             let Update { now, policy, .. } = *update;
             let session = &mut *update.session;
             request = session.consider_append(now.steady, &policy.compaction, &policy.limits);
-            Ok::<_, EngineError>(decision)
+            Ok(decision)
         });
-        let mut outcome = rewound.await?;
+        let Some(mut outcome) = rewound.await? else {
+            return Ok(None);
+        };
         if unloads {
             // Only the journal knows which summary stands now; who asks next should know as well.
-            let loaded = self.shared.sessions.view(&session, |_, view| view).await;
-            outcome.session = loaded.unwrap_or(outcome.session);
+            let loaded = self.shared.sessions.view(session, |_, view| view).await;
+            outcome.session = loaded.ok().or(outcome.session);
         }
         if let Some(trigger) = request {
-            let request = CompactionRequest::new(session, trigger);
+            let request = CompactionRequest::new(session.clone(), trigger);
             self.shared.compaction_queue.request(request);
         }
-        Ok(outcome)
+        Ok(Some(outcome))
     }
+
+    /// Looks in the journal for a call up to `after_seq` with a result behind it: the history has
+    /// dropped both.
+    async fn check_dropped_units(
+        &self,
+        session: &SessionRef,
+        after_seq: u64,
+    ) -> Result<(), EngineError> {
+        let range = JournalRange {
+            turns_max: SPLIT_TURNS_MAX,
+            bytes_max: SPLIT_BYTES_MAX,
+            ..JournalRange::ALL
+        };
+        let before = JournalRange {
+            before_seq: after_seq.saturating_add(1),
+            last: true,
+            ..range
+        };
+        let behind = JournalRange { after_seq, ..range };
+        let mut open = HashMap::new();
+        for (range, is_behind) in [(before, false), (behind, true)] {
+            let page = self.shared.sessions.read_journal(session, None, range);
+            for (seq, content) in page.await?.unwrap_or_default().turns {
+                let Some(turn) = encoding::open(&content) else {
+                    continue;
+                };
+                let links = turn.links();
+                for result in links.results {
+                    if let (Some(first_seq), true) = (open.remove(&result), is_behind) {
+                        return Err(EngineError::Core(CoreError::RewindSplitsUnit {
+                            after_seq,
+                            first_seq,
+                            last_seq: seq,
+                        }));
+                    }
+                }
+                for call in links.uses {
+                    match is_behind {
+                        true => open.remove(&call),
+                        false => open.insert(call, seq),
+                    };
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// What the rewind of this key took when it was done, as far as the journal has it.
+    async fn removed_by(
+        &self,
+        session: &SessionRef,
+        key: Fingerprint,
+        record: KeyRecord,
+    ) -> Result<RemovedTurns, EngineError> {
+        let mut removed = RemovedTurns {
+            is_forgotten: !self.shared.sessions.have_journal(),
+            ..RemovedTurns::default()
+        };
+        if removed.is_forgotten {
+            return Ok(removed);
+        }
+        let sessions = &self.shared.sessions;
+        let generation = record.generation;
+        let taken = sessions.rewound_by(session, generation, key).await?;
+        removed.count = taken.count();
+        let mut bytes_left = REMOVED_BYTES_MAX;
+        for (first, last) in taken.iter().rev() {
+            let range = JournalRange {
+                after_seq: first - 1,
+                before_seq: last.saturating_add(1),
+                last: true,
+                with_rewound: true,
+                turns_max: usize::MAX,
+                bytes_max: bytes_left,
+            };
+            let page = sessions.read_journal(session, Some(generation), range);
+            let Some(page) = page.await? else {
+                removed.is_forgotten = true;
+                break;
+            };
+            let contents = page.turns.into_iter().rev().map(|(_, content)| content);
+            for content in contents {
+                bytes_left = bytes_left.saturating_sub(content.len());
+                removed.newest.push(content);
+            }
+            if bytes_left == 0 {
+                break;
+            }
+        }
+        removed.newest.reverse();
+        Ok(removed)
+    }
+}
+
+/// True where the history has dropped turns that would go.
+fn is_to_check(update: &Update<'_>, command: &RewindCommand) -> bool {
+    let Update { session, now, .. } = update;
+    let history = session.history();
+    history.has_dropped_after(command.after_seq, session.head().last_seq)
+        && !session.knows(command.append.idempotency, &update.policy.limits, *now)
 }
 
 fn decide(
     update: &mut Update<'_>,
     command: &RewindCommand,
     is_stored: bool,
-) -> Result<Decision<RewindOutcome>, EngineError> {
+) -> Result<Decision<Option<RewindOutcome>>, EngineError> {
     let (key, limits, now) = (update.key, &update.policy.limits, update.now);
     let RewindDecision {
         record,
@@ -86,19 +242,40 @@ fn decide(
         must_reload,
     } = update
         .session
-        .rewind(key, command, limits, now, encoding::seal, is_stored)?;
+        .rewind(key, command, limits, now, encoding::seal, is_stored)
+        .map_err(|refusal| of_new(update.is_new, refusal))?;
     let duplicate = changes.is_empty();
+    if duplicate && update.is_new {
+        // Its generation has ended.
+        let outcome = RewindOutcome {
+            session: None,
+            record,
+            removed: RemovedTurns::default(),
+            duplicate,
+        };
+        return Ok(Decision::unused(Some(outcome), None));
+    }
     if duplicate && update.may_note_use {
         changes.push(update.session.touch(now));
     }
     let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
     let outcome = RewindOutcome {
-        session: update.view(),
+        session: Some(update.view()),
         record,
-        removed: removed.into_iter().map(|(_, content)| content).collect(),
+        removed: told(removed),
         duplicate,
     };
-    let effect = match must_reload {
+    let effect = effect_of(changes, dropped_turns, must_reload);
+    Ok(Decision::used(Some(outcome), effect))
+}
+
+/// What to write; `must_reload`: only the journal knows which summary stands then.
+pub(super) fn effect_of(
+    changes: Vec<Change>,
+    dropped_turns: u64,
+    must_reload: bool,
+) -> Option<Effect> {
+    match must_reload {
         true => Some(Effect::ChangeAndUnload {
             changes,
             dropped_turns,
@@ -107,6 +284,23 @@ fn decide(
             changes,
             dropped_turns,
         }),
-    };
-    Ok(Decision::used(outcome, effect))
+    }
+}
+
+/// What is told of these turns.
+fn told(removed: Vec<(u64, Arc<[u8]>)>) -> RemovedTurns {
+    let (count, mut bytes) = (removed.len() as u64, 0);
+    let contents = removed.into_iter().rev().map(|(_, content)| content);
+    let newest = contents.take_while(|content| {
+        let has_room = bytes < REMOVED_BYTES_MAX;
+        bytes += content.len();
+        has_room
+    });
+    let mut newest: Vec<_> = newest.collect();
+    newest.reverse();
+    RemovedTurns {
+        newest,
+        count,
+        is_forgotten: false,
+    }
 }

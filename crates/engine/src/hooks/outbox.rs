@@ -8,6 +8,7 @@ use arc_swap::ArcSwap;
 use memoird_core::change::EndReason;
 use memoird_core::ids::{Generation, HookName, TenantId};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::{EndedRecord, MemoryStore, Store, StoreError, encoding};
 use tokio::sync::Notify;
 use tracing::error;
@@ -170,6 +171,7 @@ impl EndListener for Outbox {
             turns: turns
                 .map(|turn| (turn.seq, Arc::clone(&turn.content)))
                 .collect(),
+            rewound_turns: session.history().rewound().map_or(0, SeqRanges::count),
             state: (state.version > 0).then_some(state),
             summary: session.summary().cloned(),
         };
@@ -195,9 +197,11 @@ fn content_of(record: EndedRecord) -> SessionContent {
         at,
         reason,
         turns,
+        rewound_turns,
         state,
         summary,
     } = record;
+    let said = head.last_seq.saturating_sub(rewound_turns);
     let open = |(seq, content): (u64, Arc<[u8]>)| Some((seq, encoding::open(&content)?));
     let turns: Vec<_> = turns.into_iter().filter_map(open).collect();
     SessionContent {
@@ -208,7 +212,7 @@ fn content_of(record: EndedRecord) -> SessionContent {
         reason,
         created_at: head.created_at,
         ended_at: at.wall,
-        turns_omitted: head.last_seq.saturating_sub(turns.len() as u64),
+        turns_omitted: said.saturating_sub(turns.len() as u64),
         turns,
         state: state.unwrap_or_default(),
         summary,

@@ -25,12 +25,13 @@ pub(crate) struct SubmittedChange {
 }
 
 /// What a change set adds to the counts and to the events.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     ended: Option<(Generation, EndReason)>,
     created: Option<Generation>,
     appended: Option<NewTurns>,
     rewound: Option<LostTurns>,
+    updated: Option<(Generation, u64)>,
 }
 
 /// Turns of a generation that were taken back.
@@ -42,13 +43,14 @@ struct LostTurns {
 }
 
 /// Turns that were added to a generation.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct NewTurns {
     generation: Generation,
     first_seq: u64,
     last_seq: u64,
     dropped: u64,
     bytes: u64,
+    client_ids: Vec<Box<str>>,
 }
 
 impl Tally {
@@ -72,6 +74,7 @@ impl Tally {
                         last_seq: last.0,
                         dropped: dropped_turns,
                         bytes,
+                        client_ids: appended.client_ids.clone(),
                     });
                 }
                 ChangeKind::Rewind(rewound) if rewound.after_seq < rewound.through_seq => {
@@ -81,6 +84,9 @@ impl Tally {
                         through_seq: rewound.through_seq,
                     });
                 }
+                ChangeKind::UpdateTurn(updated) => {
+                    tally.updated = Some((generation, updated.seq));
+                }
                 ChangeKind::End { reason, .. } => tally.ended = Some((generation, *reason)),
                 _ => {}
             }
@@ -89,7 +95,7 @@ impl Tally {
     }
 
     /// Counts it, and publishes its events.
-    pub(super) fn publish(self, slot: &Slot, at: Timestamp) {
+    pub(super) fn publish(&mut self, slot: &Slot, at: Timestamp) {
         let stats = &slot.tenant.stats;
         let push = |generation, kind| {
             let events = &slot.tenant.events;
@@ -110,13 +116,17 @@ impl Tally {
             };
             push(lost.generation, kind);
         }
-        if let Some(turns) = self.appended {
+        if let Some((generation, seq)) = self.updated {
+            push(generation, EventKind::TurnUpdated { seq });
+        }
+        if let Some(turns) = &mut self.appended {
             slot.tenant.add_journal_bytes(turns.bytes);
             stats.count_appended(turns.last_seq + 1 - turns.first_seq, turns.dropped);
             let kind = EventKind::Appended {
                 first_seq: turns.first_seq,
                 last_seq: turns.last_seq,
                 dropped_turns: turns.dropped,
+                client_ids: std::mem::take(&mut turns.client_ids),
             };
             push(turns.generation, kind);
         }
@@ -124,7 +134,7 @@ impl Tally {
 }
 
 impl CommitHandler<SubmittedChange> for Sessions {
-    fn committed(&self, ticket: u64, change: SubmittedChange, at: Timestamp) {
+    fn committed(&self, ticket: u64, mut change: SubmittedChange, at: Timestamp) {
         change.tally.publish(&change.slot, at);
         if change.owes_hooks {
             self.shared.end_listener.deliveries_owed();

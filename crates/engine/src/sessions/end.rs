@@ -135,7 +135,7 @@ impl Sessions {
             EndCondition::UnusedSince(moment) => head.last_access <= moment,
             EndCondition::ExpiredSince(moment) => {
                 head.last_access <= moment
-                    && head.is_expired(self.now().steady, slot.tenant.ttl_ms())
+                    && head.is_expired(self.now().steady, slot.tenant.ttl_ms(head))
             }
             EndCondition::Erased(generation) => head.generation == generation,
         };
@@ -161,7 +161,7 @@ impl Sessions {
         } = request;
         let head = inner.head()?;
         let at = self.now();
-        let reason = match head.is_expired(at.steady, slot.tenant.ttl_ms()) {
+        let reason = match head.is_expired(at.steady, slot.tenant.ttl_ms(head)) {
             true => EndReason::Expired,
             false => reason,
         };
@@ -232,6 +232,7 @@ impl Sessions {
             (false, None) => {}
         }
         slot.idle.remove(slot);
+        inner.reindex(slot);
         // Callers find it until its end is written, and wait for that where they have to.
         if !self.shared.journal.is_on() {
             self.shared.table.remove(slot);
@@ -317,8 +318,11 @@ impl Sessions {
         if let Some(keys) = session.take_keys() {
             fresh.set_keys(keys);
         }
+        // What was decided about the session stays.
+        let options = session.head().options.clone();
+        let options = options.map(|options| fresh.set_options(options));
         *session = fresh;
-        vec![end, begin]
+        [end, begin].into_iter().chain(options).collect()
     }
 }
 

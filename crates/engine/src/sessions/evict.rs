@@ -145,6 +145,6 @@ impl Sessions {
 pub(super) fn correct_list(slot: &Arc<Slot>) {
     let inner = slot.lock();
     if let Some(head) = inner.head() {
-        slot.idle.reorder(slot, head.last_access);
+        slot.idle.reorder(slot, head);
     }
 }

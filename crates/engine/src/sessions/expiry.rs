@@ -95,13 +95,15 @@ impl Sessions {
         ended: &mut Vec<EndedSession>,
     ) -> Result<usize, EngineError> {
         let idle = self.shared.census.idle_list(&tenant.id);
+        let policy = tenant.policy();
+        idle.set_classes(policy.ttl_classes.keys());
         let mut submitted = Vec::new();
         while submitted.len() < BATCH_SESSIONS {
             let now = self.now().steady;
-            let Some(oldest) = idle.oldest() else { break };
-            if now.since(oldest.last_access) < tenant.ttl_ms() {
+            let ttl_ms = |class: Option<&str>| policy.class_ttl_ms(class);
+            let Some(oldest) = idle.expired(now, ttl_ms) else {
                 break;
-            }
+            };
             let permit = self.shared.journal.permit(0).await?;
             let request = EndRequest::expired_since(oldest.last_access);
             match self.end_slot(&oldest.slot, request, permit) {
@@ -125,7 +127,7 @@ impl Sessions {
             let inner = slot.lock();
             let expired = inner
                 .head()
-                .filter(|head| head.is_expired(now, slot.tenant.ttl_ms()));
+                .filter(|head| head.is_expired(now, slot.tenant.ttl_ms(head)));
             expired.map(|head| head.last_access)
         };
         let Some(last_access) = last_access else {

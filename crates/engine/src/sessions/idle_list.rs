@@ -1,184 +1,263 @@
-//! A tenant's sessions in the order of their last use.
+//! A tenant's sessions: in the order of their last use, and by what a list of them is asked for.
 //!
-//! All sessions of a tenant have the same TTL, so one list serves both needs: the
-//! sweeper takes expired sessions from its front until it meets a live one, and a cap
-//! evicts its front. Both cost the same with a thousand sessions and with a million.
+//! A cap evicts the front of the order, and the sweeper takes expired sessions from it until it
+//! meets a live one. Where bots may choose other TTLs, the sessions of each stand in an order of
+//! their own beside it, for the sweeper. Both cost the same with a thousand sessions and with a
+//! million.
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hashlink::LinkedHashMap;
-use hashlink::linked_hash_map::RawEntryMut;
-use memoird_core::ids::SessionId;
+use memoird_core::session::Head;
 use memoird_core::time::Steady;
 
+use super::index::SessionIndex;
 use super::slot::Slot;
 use super::unload::LoadedQueue;
+use super::use_list::{Direction, Entry, PageStart, UseList};
 
 /// A tenant's sessions, longest idle first.
 #[derive(Debug, Default)]
 pub(super) struct IdleList {
-    list: Mutex<LinkedHashMap<SessionId, Entry>>,
+    lists: Mutex<Lists>,
+    /// The same by id, subject and label.
+    pub(super) index: SessionIndex,
     /// Those of them that are loaded.
     pub(super) loaded: LoadedQueue,
 }
 
-/// A session in the list, with the time of its last use. Both change under the session's lock.
-#[derive(Clone, Debug)]
-pub(super) struct Entry {
-    pub(super) slot: Arc<Slot>,
-    pub(super) last_access: Steady,
+#[derive(Debug, Default)]
+struct Lists {
+    all: UseList,
+    /// All of them again by their class, where there are classes.
+    by_class: Option<Box<ByClass>>,
+}
+
+#[derive(Debug, Default)]
+struct ByClass {
+    named: BTreeMap<Arc<str>, UseList>,
+    /// Those of no class, and of one that the configuration does not have.
+    others: UseList,
 }
 
 impl IdleList {
     /// Puts a session at the back, in place of any other of its id.
-    pub(super) fn push(&self, slot: &Arc<Slot>, last_access: Steady) {
-        let entry = Entry {
-            slot: Arc::clone(slot),
-            last_access,
-        };
-        self.lock().insert(slot.key.session.clone(), entry);
+    pub(super) fn push(&self, slot: &Arc<Slot>, head: &Head) {
+        let mut lists = self.lock();
+        lists.remove_id(slot);
+        let entry = entry(slot, head);
+        if let Some(of_class) = lists.of_class(entry.class.as_ref()) {
+            of_class.push(entry.clone());
+        }
+        lists.all.push(entry);
     }
 
     /// Moves a session that was just used to the back, if it is still in the list. One that
     /// was used a moment later may be there already.
     pub(super) fn touch(&self, slot: &Arc<Slot>, last_access: Steady) {
-        let mut list = self.lock();
-        let is_newest = list
-            .back()
-            .is_none_or(|(_, entry)| entry.last_access <= last_access);
-        if !is_newest && list.contains_key(&slot.key.session) {
-            insert_in_order(&mut list, slot, last_access);
-        } else if let Some(entry) = list.to_back(&slot.key.session) {
-            entry.last_access = last_access;
+        let mut lists = self.lock();
+        lists.all.touch(slot, last_access);
+        if lists.by_class.is_some() {
+            let known = lists.all.get(&slot.key.session);
+            let class = known.and_then(|entry| entry.class.clone());
+            if let Some(of_class) = lists.of_class(class.as_ref()) {
+                of_class.touch(slot, last_access);
+            }
         }
     }
 
     /// Puts a session where it belongs by its last use, in place of any other of its id.
-    /// Costs what stands on one side of it; only after a change was not written.
-    pub(super) fn insert(&self, slot: &Arc<Slot>, last_access: Steady) {
-        insert_in_order(&mut self.lock(), slot, last_access);
+    pub(super) fn insert(&self, slot: &Arc<Slot>, head: &Head) {
+        self.lock().insert(entry(slot, head));
     }
 
-    /// Moves a session to where it belongs by its last use, if it is in the list at all.
-    pub(super) fn reorder(&self, slot: &Arc<Slot>, last_access: Steady) {
-        let mut list = self.lock();
-        let is_wrong =
-            |entry: &Entry| Arc::ptr_eq(&entry.slot, slot) && entry.last_access != last_access;
-        if list.get(&slot.key.session).is_some_and(is_wrong) {
-            insert_in_order(&mut list, slot, last_access);
+    /// Moves a session to where it belongs by its last use and its class, if it is in the list at
+    /// all.
+    pub(super) fn reorder(&self, slot: &Arc<Slot>, head: &Head) {
+        let mut lists = self.lock();
+        let entry = entry(slot, head);
+        let is_wrong = |known: &Entry| {
+            Arc::ptr_eq(&known.slot, slot)
+                && (known.last_access, &known.class) != (entry.last_access, &entry.class)
+        };
+        if lists.all.get(&slot.key.session).is_some_and(is_wrong) {
+            lists.insert(entry);
         }
     }
 
     /// Takes a session out, unless another one has its id by now.
     pub(super) fn remove(&self, slot: &Arc<Slot>) {
-        let mut list = self.lock();
-        if list
-            .get(&slot.key.session)
-            .is_some_and(|entry| Arc::ptr_eq(&entry.slot, slot))
-        {
-            list.remove(&slot.key.session);
+        self.lock().remove(slot);
+    }
+
+    /// These are the classes from now on.
+    pub(super) fn set_classes<'a>(&self, names: impl ExactSizeIterator<Item = &'a Arc<str>>) {
+        let mut lists = self.lock();
+        if names.len() == 0 {
+            lists.by_class = None;
+            return;
         }
+        let names: Vec<&Arc<str>> = names.collect();
+        let known = lists.by_class.as_ref();
+        if known.is_some_and(|known| known.named.keys().eq(names.iter().copied())) {
+            return;
+        }
+        let lists = &mut *lists;
+        let mut by_class = ByClass {
+            named: names
+                .into_iter()
+                .map(|name| (Arc::clone(name), UseList::default()))
+                .collect(),
+            others: UseList::default(),
+        };
+        for entry in lists.all.entries() {
+            by_class.list(entry.class.as_ref()).push(entry.clone());
+        }
+        lists.by_class = Some(Box::new(by_class));
+    }
+
+    /// A session that is past its TTL, where there is one; the longest idle one of its class.
+    pub(super) fn expired(
+        &self,
+        now: Steady,
+        ttl_ms: impl Fn(Option<&str>) -> u64,
+    ) -> Option<Entry> {
+        let lists = self.lock();
+        let oldest_of = |list: &UseList, class: Option<&str>| {
+            let is_expired = |entry: &&Entry| now.since(entry.last_access) >= ttl_ms(class);
+            list.oldest().filter(is_expired).cloned()
+        };
+        let Some(by_class) = &lists.by_class else {
+            return oldest_of(&lists.all, None);
+        };
+        let mut named = by_class.named.iter();
+        named
+            .find_map(|(name, list)| oldest_of(list, Some(name)))
+            .or_else(|| oldest_of(&by_class.others, None))
     }
 
     /// All its sessions, longest idle first.
     pub(super) fn slots(&self) -> Vec<Arc<Slot>> {
-        self.lock()
-            .values()
-            .map(|entry| Arc::clone(&entry.slot))
-            .collect()
+        let lists = self.lock();
+        let entries = lists.all.entries();
+        entries.map(|entry| Arc::clone(&entry.slot)).collect()
     }
 
     /// The longest idle session.
     pub(super) fn oldest(&self) -> Option<Entry> {
-        self.lock().front().map(|(_, entry)| entry.clone())
+        self.lock().all.oldest().cloned()
     }
 
-    /// Up to `count` sessions, most recently used first, behind the one that `after`
-    /// names. Where that one was used since, or ended, the page goes on at its time, and
-    /// may show again what was used in the same millisecond.
-    pub(super) fn page(&self, after: Option<(&SessionId, Steady)>, count: usize) -> Vec<Entry> {
-        let mut list = self.lock();
-        let stands = |entry: &Entry| after.is_some_and(|(_, time)| entry.last_access == time);
-        let place = after.filter(|(id, _)| list.get(*id).is_some_and(stands));
-        let mut cursor = match place.map(|(id, _)| list.raw_entry_mut().from_key(id)) {
-            Some(RawEntryMut::Occupied(entry)) => {
-                let mut cursor = entry.cursor_mut();
-                cursor.move_prev();
-                cursor
-            }
-            _ => {
-                let mut cursor = list.cursor_back_mut();
-                let is_newer =
-                    |entry: &Entry| after.is_some_and(|(_, time)| entry.last_access > time);
-                while cursor.current().is_some_and(|(_, entry)| is_newer(entry)) {
-                    cursor.move_prev();
-                }
-                cursor
-            }
-        };
-        let mut page = Vec::new();
-        while page.len() < count
-            && let Some((_, entry)) = cursor.current()
-        {
-            page.push(entry.clone());
-            cursor.move_prev();
-        }
-        page
+    /// Up to `count` sessions in one direction.
+    pub(super) fn page(
+        &self,
+        start: PageStart<'_>,
+        direction: Direction,
+        count: usize,
+    ) -> Vec<Entry> {
+        self.lock().all.page(start, direction, count)
     }
 
-    fn lock(&self) -> MutexGuard<'_, LinkedHashMap<SessionId, Entry>> {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Lists> {
+        self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Looks from both ends: what was used a moment ago stands at the back, and what was to
-/// make room at the front.
-fn insert_in_order(
-    list: &mut LinkedHashMap<SessionId, Entry>,
-    slot: &Arc<Slot>,
-    last_access: Steady,
-) {
-    list.remove(&slot.key.session);
-    let is_older = |entry: &Entry| entry.last_access <= last_access;
-    let (mut sessions, mut last_older) = (list.iter(), None);
-    let behind = loop {
-        match sessions.next_back() {
-            Some((id, entry)) if is_older(entry) => break Some(id),
-            Some(_) => {}
-            None => break last_older,
+impl Lists {
+    fn insert(&mut self, entry: Entry) {
+        self.remove_id(&entry.slot);
+        if let Some(of_class) = self.of_class(entry.class.as_ref()) {
+            of_class.insert(entry.clone());
         }
-        match sessions.next() {
-            Some((id, entry)) if is_older(entry) => last_older = Some(id),
-            _ => break last_older,
+        self.all.insert(entry);
+    }
+
+    fn remove(&mut self, slot: &Arc<Slot>) {
+        let known = self.all.get(&slot.key.session);
+        if known.is_some_and(|known| Arc::ptr_eq(&known.slot, slot)) {
+            self.remove_id(slot);
         }
-    };
-    let behind = behind.cloned();
-    let (id, entry) = (
-        slot.key.session.clone(),
-        Entry {
-            slot: Arc::clone(slot),
-            last_access,
-        },
-    );
-    match behind.map(|behind| list.raw_entry_mut().from_key(&behind)) {
-        Some(RawEntryMut::Occupied(behind)) => behind.cursor_mut().insert_after(id, entry),
-        _ => list.insert_front(id, entry),
-    };
+    }
+
+    /// Takes whatever session has this one's id out.
+    fn remove_id(&mut self, slot: &Arc<Slot>) {
+        let id = &slot.key.session;
+        let Some(known) = self.all.remove(id) else {
+            return;
+        };
+        if let Some(of_class) = self.of_class(known.class.as_ref()) {
+            of_class.remove(id);
+        }
+    }
+
+    fn of_class(&mut self, class: Option<&Arc<str>>) -> Option<&mut UseList> {
+        self.by_class.as_mut().map(|by_class| by_class.list(class))
+    }
+}
+
+impl ByClass {
+    fn list(&mut self, class: Option<&Arc<str>>) -> &mut UseList {
+        match class.and_then(|class| self.named.get_mut(class)) {
+            Some(named) => named,
+            None => &mut self.others,
+        }
+    }
+}
+
+fn entry(slot: &Arc<Slot>, head: &Head) -> Entry {
+    let options = head.options.as_ref();
+    Entry {
+        slot: Arc::clone(slot),
+        last_access: head.last_access,
+        class: options.and_then(|options| options.ttl_class.clone()),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use memoird_core::ids::{SessionKey, TenantId};
+    use memoird_core::ids::{Generation, SessionId, SessionKey, TenantId};
+    use memoird_core::time::Timestamp;
 
     use super::super::slot::SlotState;
     use super::*;
     use crate::tenants::{Policy, Tenant, TenantLimits, TenantsConfig, UseOfAll};
 
+    struct Lists {
+        tenant: Arc<Tenant>,
+        list: Arc<IdleList>,
+    }
+
+    impl Lists {
+        fn new() -> Self {
+            let id = TenantId::parse("t").unwrap();
+            let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
+            Self {
+                tenant: Arc::new(Tenant::new(id, policy, &UseOfAll::default())),
+                list: Arc::new(IdleList::default()),
+            }
+        }
+
+        fn slot(&self, session: &str) -> Arc<Slot> {
+            let key = SessionKey {
+                tenant: self.tenant.id.clone(),
+                session: SessionId::parse(session).unwrap(),
+            };
+            let (tenant, list) = (Arc::clone(&self.tenant), Arc::clone(&self.list));
+            Slot::new(key, tenant, list, SlotState::Ended)
+        }
+
+        fn head(&self, at: u64) -> Head {
+            Head::begin(Generation::new(0, 0), Timestamp::default(), Steady(at))
+        }
+
+        fn times(&self, start: PageStart<'_>, direction: Direction, count: usize) -> Vec<u64> {
+            let page = self.list.page(start, direction, count);
+            page.iter().map(|entry| entry.last_access.0).collect()
+        }
+    }
+
     #[test]
     fn a_session_that_comes_back_stands_where_it_belongs() {
-        let id = TenantId::parse("t").unwrap();
-        let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
-        let tenant = Arc::new(Tenant::new(id.clone(), policy, &UseOfAll::default()));
         for times in [
             vec![],
             vec![5],
@@ -187,22 +266,13 @@ mod tests {
             vec![7, 8, 9],
             vec![1, 2, 5],
         ] {
-            let list = Arc::new(IdleList::default());
-            let slot = |time: u64| {
-                let session = SessionId::parse(&time.to_string()).unwrap();
-                let key = SessionKey {
-                    tenant: id.clone(),
-                    session,
-                };
-                let (tenant, list) = (Arc::clone(&tenant), Arc::clone(&list));
-                Slot::new(key, tenant, list, SlotState::Ended)
-            };
-            times
-                .iter()
-                .for_each(|time| list.push(&slot(*time), Steady(*time)));
-            list.insert(&slot(6), Steady(6));
-            let page = list.page(None, 10);
-            let order: Vec<u64> = page.iter().rev().map(|entry| entry.last_access.0).collect();
+            let lists = Lists::new();
+            for time in &times {
+                let slot = lists.slot(&time.to_string());
+                lists.list.push(&slot, &lists.head(*time));
+            }
+            lists.list.insert(&lists.slot("6"), &lists.head(6));
+            let order = lists.times(PageStart::First, Direction::Oldest, 10);
             let mut expected = times;
             expected.push(6);
             expected.sort_unstable();
@@ -212,28 +282,73 @@ mod tests {
 
     #[test]
     fn who_is_touched_late_stands_before_those_used_later() {
-        let id = TenantId::parse("t").unwrap();
-        let policy = Policy::new(&TenantsConfig::default(), &TenantLimits::default());
-        let tenant = Arc::new(Tenant::new(id.clone(), policy, &UseOfAll::default()));
-        let list = Arc::new(IdleList::default());
-        let [a, b] = ["a", "b"].map(|session| {
-            let key = SessionKey {
-                tenant: id.clone(),
-                session: SessionId::parse(session).unwrap(),
+        let lists = Lists::new();
+        let [a, b] = ["a", "b"].map(|session| lists.slot(session));
+        lists.list.push(&a, &lists.head(1));
+        lists.list.push(&b, &lists.head(2));
+        lists.list.touch(&b, Steady(5));
+        lists.list.touch(&a, Steady(4));
+        assert_eq!(lists.times(PageStart::First, Direction::Newest, 9), [5, 4]);
+        assert!(Arc::ptr_eq(&lists.list.oldest().unwrap().slot, &a));
+    }
+
+    /// The marks, and what lies between them.
+    fn check_marks(list: &UseList, seed: u64) {
+        let mut since = 0;
+        let mut marked = 0;
+        for (entry, is_marked) in list.marked() {
+            since += 1;
+            if is_marked {
+                assert!(list.has_mark(entry), "seed {seed}");
+                (marked, since) = (marked + 1, 0);
+            }
+            assert!(since <= 2 * UseList::MARK_EVERY, "seed {seed}: a long way");
+        }
+        assert_eq!(marked, list.marks(), "seed {seed}");
+    }
+
+    #[test]
+    fn any_time_is_found_however_sessions_are_used() {
+        for seed in 1..=6_u64 {
+            println!("seed {seed}");
+            let lists = Lists::new();
+            let slots: Vec<_> = (0..1_500).map(|at| lists.slot(&at.to_string())).collect();
+            let mut random = seed;
+            let mut below = |bound: u64| {
+                random = random
+                    .wrapping_mul(6_364_136_223_846_793_005)
+                    .wrapping_add(seed);
+                (random >> 33) % bound
             };
-            let (tenant, list) = (Arc::clone(&tenant), Arc::clone(&list));
-            Slot::new(key, tenant, list, SlotState::Ended)
-        });
-        list.push(&a, Steady(1));
-        list.push(&b, Steady(2));
-        list.touch(&b, Steady(5));
-        list.touch(&a, Steady(4));
-        let times: Vec<u64> = list
-            .page(None, 10)
-            .iter()
-            .map(|entry| entry.last_access.0)
-            .collect();
-        assert_eq!(times, [5, 4]);
-        assert!(Arc::ptr_eq(&list.oldest().unwrap().slot, &a));
+            let mut now = 0;
+            for (at, slot) in slots.iter().enumerate() {
+                now += u64::from(at % 3 > 0);
+                lists.list.push(slot, &lists.head(now));
+            }
+            for _ in 0..6_000 {
+                now += below(2);
+                let slot = &slots[usize::try_from(below(slots.len() as u64)).unwrap()];
+                match below(20) {
+                    0 => lists.list.remove(slot),
+                    1 => lists.list.insert(slot, &lists.head(below(now))),
+                    2 => lists.list.touch(slot, Steady(now.saturating_sub(below(9)))),
+                    _ => lists.list.touch(slot, Steady(now)),
+                }
+            }
+            check_marks(&lists.list.lock().all, seed);
+            let all = lists.times(PageStart::First, Direction::Oldest, 10_000);
+            assert!(all.is_sorted(), "seed {seed}");
+            for _ in 0..300 {
+                let at = below(now + 2);
+                let later: Vec<u64> = all.iter().copied().filter(|time| *time >= at).collect();
+                let start = PageStart::From(Steady(at));
+                let found = lists.times(start, Direction::Oldest, 5);
+                assert_eq!(found, later[..later.len().min(5)], "seed {seed}: from {at}");
+                let earlier = all.iter().rev().copied().filter(|time| *time <= at);
+                let earlier: Vec<u64> = earlier.take(5).collect();
+                let found = lists.times(start, Direction::Newest, 5);
+                assert_eq!(found, earlier, "seed {seed}: until {at}");
+            }
+        }
     }
 }

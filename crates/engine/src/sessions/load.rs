@@ -78,6 +78,7 @@ impl Sessions {
                 let saved = session.head().last_access.min(self.now().steady);
                 session.used_at(inner.head().map_or(saved, |known| known.last_access));
                 inner.set_state(&slot.tenant, SlotState::Loaded(session));
+                inner.reindex(slot);
             }
             None => {
                 self.mark_ended(slot, &mut inner, None);
@@ -179,16 +180,17 @@ impl Sessions {
         self.reload(slot).await?;
         let mut inner = slot.lock();
         // Without a head it has ended, or is discarded again.
-        let Some(last_access) = inner.head().map(|head| head.last_access) else {
+        let Some(head) = inner.head().cloned() else {
             return Ok(());
         };
         if inner.is_listed {
-            slot.idle.reorder(slot, last_access);
+            slot.idle.reorder(slot, &head);
         } else {
             // Its end did not happen.
             inner.is_listed = true;
             self.shared.census.take_anyway(&slot.tenant.id);
-            slot.idle.insert(slot, last_access);
+            slot.idle.insert(slot, &head);
+            inner.reindex(slot);
             self.shared.table.insert(slot);
         }
         Ok(())

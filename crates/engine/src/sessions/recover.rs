@@ -75,10 +75,12 @@ impl Sessions {
         let slot = Slot::new(session.key.clone(), tenant, idle, state);
         let mut inner = slot.lock();
         inner.is_listed = true;
-        let last_access = inner.head().map(|head| head.last_access);
         census.take_anyway(&slot.tenant.id);
         self.shared.table.insert(&slot);
-        slot.idle.push(&slot, last_access.unwrap_or_default());
+        if let Some(head) = inner.head() {
+            slot.idle.push(&slot, head);
+        }
+        inner.reindex(&slot);
         drop(inner);
         slot
     }

@@ -8,6 +8,7 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::Steady;
 
 use super::idle_list::IdleList;
+use super::index::Terms;
 use crate::tenants::Tenant;
 
 /// One session in memory. A caller clones the `Arc` out of the table, takes the lock, does
@@ -32,8 +33,12 @@ pub(super) struct SlotInner {
     pub(super) epoch: u32,
     /// True while the caps count it and it is in its tenant's idle list.
     pub(super) is_listed: bool,
+    /// What it is found by in its tenant's index.
+    terms: Option<Terms>,
     /// Bytes of its content, as memory counts them.
     content_bytes: u64,
+    /// Bytes of what its bot decided about it.
+    options_bytes: u64,
     /// True while it is in the queue of its tenant's loaded sessions.
     is_queued: bool,
     /// The slot that this is of.
@@ -101,7 +106,9 @@ impl Slot {
                 ticket: 0,
                 epoch: 0,
                 is_listed: false,
+                terms: None,
                 content_bytes: 0,
+                options_bytes: 0,
                 is_queued: false,
                 slot: Weak::clone(slot),
             }),
@@ -173,12 +180,40 @@ impl SlotInner {
         before
     }
 
+    /// Sees to it that it is found in its tenant's lists, while it is listed, by what its head
+    /// says. Where only the journal knows that, it is done when it was read.
+    pub(super) fn reindex(&mut self, slot: &Arc<Slot>) {
+        let head = self.head().filter(|_| self.is_listed);
+        let is_right = match (&self.terms, head) {
+            (Some(terms), Some(head)) => terms.are_of(head),
+            (Some(_), None) => self.is_listed,
+            (None, head) => head.is_none(),
+        };
+        if is_right {
+            return;
+        }
+        let new = head.map(Terms::of);
+        let old = std::mem::replace(&mut self.terms, new);
+        let index = &slot.idle.index;
+        index.replace(slot, old.as_ref(), self.terms.as_ref());
+        let class = |terms: &Option<Terms>| terms.as_ref().and_then(Terms::class).cloned();
+        if let Some(head) = self.head().filter(|_| class(&old) != class(&self.terms)) {
+            slot.idle.reorder(slot, head);
+        }
+    }
+
     /// Counts the memory that its content takes by now. Where it is loaded, it can be found
     /// from now on to be unloaded.
     pub(super) fn count_content(&mut self, tenant: &Tenant) {
         let before = self.content_bytes;
         self.content_bytes = self.session().map_or(0, Session::content_bytes);
         tenant.count_content(before, self.content_bytes);
+        let before = self.options_bytes;
+        let options = self.head().and_then(|head| head.options.as_ref());
+        self.options_bytes = options.map_or(0, |options| options.bytes() as u64);
+        if before != self.options_bytes {
+            tenant.memory.count_options(before, self.options_bytes);
+        }
         if !self.is_queued
             && let Some(session) = self.session()
             && let Some(slot) = self.slot.upgrade()

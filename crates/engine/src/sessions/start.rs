@@ -71,7 +71,10 @@ impl Sessions {
         submission.dropped_turns = dropped_turns;
         let submitted = self.submit(&slot, &mut inner, permit, submission);
         inner.is_listed = true;
-        slot.idle.push(&slot, now.steady);
+        if let Some(head) = inner.head() {
+            slot.idle.push(&slot, head);
+        }
+        inner.reindex(&slot);
         self.shared.table.insert(&slot);
         drop(inner);
         place.keep();

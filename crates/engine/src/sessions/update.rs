@@ -271,7 +271,7 @@ impl Sessions {
             };
         };
         let now = self.now();
-        if head.is_expired(now.steady, slot.tenant.ttl_ms()) {
+        if head.is_expired(now.steady, slot.tenant.ttl_ms(head)) {
             return Attempt::IsExpired;
         }
         let outcome = SessionView::of(&slot.key, head, &slot.tenant, now);
@@ -390,7 +390,8 @@ impl Sessions {
             SlotState::Ended => return Ok(Attempt::HasEnded),
         };
         let now = self.now();
-        if session.head().is_expired(now.steady, slot.tenant.ttl_ms()) {
+        let head = session.head();
+        if head.is_expired(now.steady, slot.tenant.ttl_ms(head)) {
             return Ok(Attempt::IsExpired);
         }
         if options.needs_keys && session.keys().is_none() {
@@ -422,6 +423,7 @@ impl Sessions {
             .compaction
             .count_open(was_breaker_open, is_breaker_open(session.head()));
         inner.count_content(&slot.tenant);
+        inner.reindex(slot);
         let submitted = decision
             .effect
             .zip(permit)

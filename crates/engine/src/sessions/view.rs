@@ -1,18 +1,18 @@
 //! The view door: it reads a session and does not touch it. An answer is durable: a view that saw
 //! something not yet written waits until it is.
 
-use std::sync::Arc;
-
 use memoird_core::breaker::BreakerState;
+use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store, StoreError};
 
-use super::slot::{SlotInner, SlotState};
+use super::slot::SlotInner;
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
-use crate::tenants::Tenant;
+use crate::tenants::{NEVER_MS, Tenant};
 
 /// A live session without its turns.
 #[derive(Clone, Debug)]
@@ -23,24 +23,16 @@ pub struct SessionView {
     pub head: Head,
     /// When it was last touched.
     pub last_access: Timestamp,
-    /// When it expires if nothing touches it.
-    pub expires_at: Timestamp,
+    /// When it expires if nothing touches it; `None`: never.
+    pub expires_at: Option<Timestamp>,
     /// What the breaker of its compaction lets through.
     pub breaker: BreakerState,
 }
 
-/// A page of live sessions, most recently used first.
-#[derive(Clone, Debug, Default)]
-pub struct SessionPage {
-    /// The sessions.
-    pub sessions: Vec<SessionView>,
-    /// Where the next page goes on; `None` on the last one.
-    pub next: Option<(SessionId, Steady)>,
-}
-
 impl SessionView {
     pub(super) fn of(key: &SessionKey, head: &Head, tenant: &Tenant, now: Now) -> Self {
-        let expires_at = Steady(head.last_access.0.saturating_add(tenant.ttl_ms()));
+        let ttl_ms = Some(tenant.ttl_ms(head)).filter(|ttl_ms| *ttl_ms != NEVER_MS);
+        let expires_at = ttl_ms.map(|ttl_ms| head.last_access.0.saturating_add(ttl_ms));
         let breaker = head
             .compaction
             .as_ref()
@@ -51,7 +43,7 @@ impl SessionView {
             breaker,
             session: key.session.clone(),
             last_access: now.wall_of(head.last_access),
-            expires_at: now.wall_of(expires_at),
+            expires_at: expires_at.map(|at| now.wall_of(Steady(at))),
             head: head.clone(),
         }
     }
@@ -128,47 +120,6 @@ impl Sessions {
         Err(EngineError::RetriesExhausted)
     }
 
-    /// Lists live sessions, most recently used first, from behind `after`.
-    pub(crate) async fn page(
-        &self,
-        tenant: &Arc<Tenant>,
-        after: Option<(&SessionId, Steady)>,
-        count: usize,
-    ) -> SessionPage {
-        let entries = self.shared.census.idle_list(&tenant.id).page(after, count);
-        let next = entries.last().filter(|_| entries.len() == count);
-        let next = next.map(|entry| (entry.slot.key.session.clone(), entry.last_access));
-        let now = self.now();
-        let mut seen = Vec::with_capacity(entries.len());
-        let mut last_ticket = 0;
-        for entry in entries {
-            let inner = entry.slot.lock();
-            let head = inner.head();
-            let head = head.filter(|head| !head.is_expired(now.steady, tenant.ttl_ms()));
-            let view = head.map(|head| SessionView::of(&entry.slot.key, head, tenant, now));
-            if view.is_some() || matches!(inner.state(), SlotState::Stale) {
-                last_ticket = last_ticket.max(inner.ticket);
-                let epoch = inner.epoch;
-                drop(inner);
-                seen.push((entry.slot, view, epoch));
-            }
-        }
-        self.shared.journal.wait_durable(last_ticket).await;
-        let mut sessions = Vec::with_capacity(seen.len());
-        for (slot, view, epoch) in seen {
-            let is_durable = slot.lock().epoch == epoch;
-            match view.filter(|_| is_durable) {
-                Some(view) => sessions.push(view),
-                // The change that was seen was not written: the journal has the truth.
-                None => {
-                    let session = SessionRef::new(tenant, &slot.key.session);
-                    sessions.extend(self.head(&session).await.ok());
-                }
-            }
-        }
-        SessionPage { sessions, next }
-    }
-
     /// Waits until a change after this ticket is written or refused; gives the last such ticket.
     pub(crate) async fn wait_processed_beyond(&self, ticket: u64) -> u64 {
         self.shared.journal.wait_processed_beyond(ticket).await
@@ -200,6 +151,22 @@ impl Sessions {
         self.wait_session_processed(&session.key).await?;
         let key = session.key.clone();
         let read = move |store: &dyn Store| store.journal(&key, generation, range);
+        journal.with_store(Some(&session.tenant.id), read).await
+    }
+
+    /// Which turns of a generation of a session the rewind of this idempotency key took.
+    ///
+    /// # Errors
+    /// [`EngineError::JournalOff`], or a journal that cannot be read.
+    pub(crate) async fn rewound_by(
+        &self,
+        session: &SessionRef,
+        generation: Generation,
+        key: Fingerprint,
+    ) -> Result<SeqRanges, EngineError> {
+        self.wait_session_processed(&session.key).await?;
+        let read = move |store: &dyn Store| store.rewound_by(generation, &key);
+        let journal = &self.shared.journal;
         journal.with_store(Some(&session.tenant.id), read).await
     }
 }

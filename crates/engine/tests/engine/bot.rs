@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::Generation;
+use memoird_core::options::OptionsPatch;
 use memoird_core::session::AppendCommand;
 use memoird_core::state::{State, StatePatch};
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    AppendOutcome, Engine, EngineError, HistoryQuery, HistoryScope, JournalRange, SessionView,
-    Tenant, TenantSnapshot,
+    AppendOutcome, Engine, EngineError, HistoryQuery, HistoryScope, JournalRange, PatchCommand,
+    SessionQuery, SessionView, Tenant, TenantSnapshot,
 };
 use memoird_store::encoding;
 
@@ -143,14 +144,37 @@ impl Bot {
         expected_version: Option<u64>,
     ) -> Result<State, EngineError> {
         let session = session_id(session);
-        let patch = StatePatch {
-            expected_version,
-            ..patch.into()
+        let command = PatchCommand {
+            state: Some(StatePatch {
+                expected_version,
+                ..patch.into()
+            }),
+            ..PatchCommand::default()
         };
         self.engine
             .commands
-            .patch_state(&self.tenant, &session, &patch, false)
+            .patch_state(&self.tenant, &session, &command)
             .await
+    }
+
+    /// Gives a session this label; an empty value takes it away.
+    pub(crate) async fn label(
+        &self,
+        session: &str,
+        name: &str,
+        value: &str,
+    ) -> Result<State, EngineError> {
+        let command = PatchCommand {
+            options: OptionsPatch {
+                labels: [(name.into(), value.into())].into(),
+                ..OptionsPatch::default()
+            },
+            create: true,
+            ..PatchCommand::default()
+        };
+        let session = session_id(session);
+        let commands = &self.engine.commands;
+        commands.patch_state(&self.tenant, &session, &command).await
     }
 
     /// What the live history says.
@@ -191,23 +215,34 @@ impl Bot {
 
     /// All live sessions, most recently used first, read in pages of three.
     pub(crate) async fn list(&self) -> Vec<String> {
-        let views = self.views(3).await;
-        views
-            .iter()
-            .map(|view| view.session.as_str().to_owned())
-            .collect()
+        self.list_of(&SessionQuery::default(), 3).await
+    }
+
+    /// The ids of those that are asked for.
+    pub(crate) async fn list_of(&self, query: &SessionQuery, page_size: usize) -> Vec<String> {
+        let views = self.views_of(query, page_size).await;
+        let id = |view: &SessionView| view.session.as_str().to_owned();
+        views.iter().map(id).collect()
     }
 
     pub(crate) async fn views(&self, page_size: usize) -> Vec<SessionView> {
+        self.views_of(&SessionQuery::default(), page_size).await
+    }
+
+    pub(crate) async fn views_of(
+        &self,
+        query: &SessionQuery,
+        page_size: usize,
+    ) -> Vec<SessionView> {
         let mut views = Vec::new();
         let mut next = None;
         loop {
-            let after = next.as_ref().map(|(id, last_access)| (id, *last_access));
             let page = self
                 .engine
                 .commands
-                .sessions(&self.tenant, after, page_size)
+                .sessions(&self.tenant, query, next.as_ref(), page_size)
                 .await;
+            assert!(page.sessions.len() <= page_size);
             views.extend(page.sessions);
             next = page.next;
             if next.is_none() {

@@ -41,6 +41,7 @@ fn words(events: &[Event]) -> Vec<String> {
                 first_seq,
                 last_seq,
                 dropped_turns,
+                ..
             } => {
                 format!("{first_seq}-{last_seq}-{dropped_turns}")
             }
@@ -48,6 +49,7 @@ fn words(events: &[Event]) -> Vec<String> {
                 after_seq,
                 through_seq,
             } => format!("rewound {after_seq} {through_seq}"),
+            EventKind::TurnUpdated { seq } => format!("updated {seq}"),
             EventKind::Ended(reason) => format!("{reason:?}"),
             EventKind::Compacted {
                 number,

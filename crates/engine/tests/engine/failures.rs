@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use memoird_core::time::Steady;
-use memoird_engine::EngineError;
+use memoird_engine::{EngineError, SessionQuery};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named};
@@ -317,7 +317,10 @@ async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
     world.store.fail_commits(1);
     let mut append = Box::pin(bot.say("b", "lost"));
     assert!(begun(&mut append).await.is_none());
-    let page = engine.commands.sessions(&bot.tenant, None, 10).await;
+    let page = engine
+        .commands
+        .sessions(&bot.tenant, &SessionQuery::default(), None, 10)
+        .await;
     let mut ids: Vec<_> = page
         .sessions
         .iter()

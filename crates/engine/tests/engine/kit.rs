@@ -57,6 +57,7 @@ pub(crate) fn config() -> EngineConfig {
             max_sessions: 0,
             session_ttl: TTL,
             sweep_interval: None,
+            ..SessionConfig::default()
         },
         tenants: vec![tenant(ACME, TenantLimits::default())],
         ..EngineConfig::default()

@@ -1,9 +1,16 @@
-//! Lists of live sessions: the order, the pages.
+//! Lists of live sessions: what is asked for, the order, the pages.
 
+use memoird_core::ids::Subject;
+use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
+use memoird_engine::{Durability, SessionOrder, SessionPlace, SessionQuery, SessionView};
 
-use crate::bot::Bot;
-use crate::kit::{World, session_id, settle, unswept};
+use crate::bot::{Bot, saying};
+use crate::kit::{Dice, World, session_id, settle, unswept};
+
+fn all() -> SessionQuery {
+    SessionQuery::default()
+}
 
 #[tokio::test(start_paused = true)]
 async fn a_list_has_every_session_once_most_recently_used_first() {
@@ -42,9 +49,9 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
             settle().await;
             bot.say(id, "hello").await.unwrap();
         }
-        let page = engine.commands.sessions(&bot.tenant, None, 2).await;
-        let (last, last_access) = page.next.unwrap();
-        assert_eq!(last.as_str(), "d");
+        let page = engine.commands.sessions(&bot.tenant, &all(), None, 2).await;
+        let place = page.next.unwrap();
+        assert_eq!(place.session.as_str(), "d");
         settle().await;
         match change {
             "use" => drop(bot.say("d", "again").await.unwrap()),
@@ -52,7 +59,7 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
         }
         let rest = engine
             .commands
-            .sessions(&bot.tenant, Some((&last, last_access)), 10)
+            .sessions(&bot.tenant, &all(), Some(&place), 10)
             .await;
         let ids: Vec<_> = rest
             .sessions
@@ -71,13 +78,13 @@ async fn a_list_misses_nobody_of_the_millisecond_whose_last_session_was_used() {
     for id in ["a", "b", "c", "d"] {
         bot.say(id, "hello").await.unwrap();
     }
-    let page = engine.commands.sessions(&bot.tenant, None, 2).await;
-    let (last, last_access) = page.next.unwrap();
+    let page = engine.commands.sessions(&bot.tenant, &all(), None, 2).await;
+    let place = page.next.unwrap();
     settle().await;
-    bot.say(last.as_str(), "again").await.unwrap();
+    bot.say(place.session.as_str(), "again").await.unwrap();
     let rest = engine
         .commands
-        .sessions(&bot.tenant, Some((&last, last_access)), 10)
+        .sessions(&bot.tenant, &all(), Some(&place), 10)
         .await;
     let ids: Vec<_> = rest
         .sessions
@@ -93,11 +100,14 @@ async fn a_list_behind_the_end_of_time_is_empty() {
     let bot = Bot::acme(&engine);
     settle().await;
     bot.say("a", "hello").await.unwrap();
-    let behind = (&session_id("a"), Steady(0));
+    let behind = SessionPlace {
+        session: session_id("a"),
+        at: Steady(0),
+    };
     assert!(
         engine
             .commands
-            .sessions(&bot.tenant, Some(behind), 10)
+            .sessions(&bot.tenant, &all(), Some(&behind), 10)
             .await
             .sessions
             .is_empty()
@@ -105,9 +115,206 @@ async fn a_list_behind_the_end_of_time_is_empty() {
     assert!(
         engine
             .commands
-            .sessions(&bot.tenant, None, 0)
+            .sessions(&bot.tenant, &all(), None, 0)
             .await
             .next
             .is_none()
     );
+}
+
+fn labelled(labels: &[(&str, &str)]) -> SessionQuery {
+    let labels = labels.iter();
+    SessionQuery {
+        labels: labels
+            .map(|(name, value)| ((*name).into(), (*value).into()))
+            .collect(),
+        ..all()
+    }
+}
+
+fn of_subject(subject: &str) -> SessionQuery {
+    SessionQuery {
+        subject: Some(Subject::parse(subject).unwrap()),
+        ..all()
+    }
+}
+
+/// Says something of a subject.
+async fn say_as(bot: &Bot, session: &str, subject: &str) {
+    let command = AppendCommand {
+        subject: Some(Subject::parse(subject).unwrap()),
+        ..saying(&["hello"])
+    };
+    bot.append(session, command).await.unwrap();
+}
+
+/// What a query gives, found without any index.
+fn expected(views: &[SessionView], query: &SessionQuery) -> Vec<String> {
+    let takes = |view: &&SessionView| {
+        let labels = query.labels.iter();
+        let mut labels = labels.map(|(name, value)| view.head.label(name) == Some(value));
+        view.session.as_str().starts_with(&*query.id_prefix)
+            && query
+                .subject
+                .as_ref()
+                .is_none_or(|it| view.subject() == Some(it))
+            && labels.all(|has| has)
+            && query.used_after.is_none_or(|at| view.last_access > at)
+            && query.used_before.is_none_or(|at| view.last_access < at)
+    };
+    let mut found: Vec<&SessionView> = views.iter().filter(takes).collect();
+    match query.order {
+        SessionOrder::Newest => {}
+        SessionOrder::Oldest => found.reverse(),
+        SessionOrder::Id => found.sort_by(|one, other| one.session.cmp(&other.session)),
+    }
+    let id = |view: &&SessionView| view.session.as_str().to_owned();
+    found.iter().map(id).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_question_is_answered_as_a_look_at_all_would() {
+    for seed in 1..=6 {
+        println!("seed {seed}");
+        let world = World::new(unswept());
+        let mut bot = Bot::acme(&world.open().await);
+        let mut dice = Dice(seed);
+        for round in 0..400 {
+            settle().await;
+            let id = format!(
+                "{}{}",
+                dice.one_of(&["a", "ab", "b", "\u{10ffff}"]),
+                dice.below(30)
+            );
+            match dice.below(8) {
+                0 => drop(bot.end(&id).await),
+                1 => drop(bot.reset(&id).await),
+                2 | 3 => {
+                    let name: &&str = dice.one_of(&["app", "lang"]);
+                    let value: &&str = dice.one_of(&["x", "y", ""]);
+                    bot.label(&id, name, value).await.unwrap();
+                }
+                4 | 5 => {
+                    let subject: &&str = dice.one_of(&["ann", "bob", "an"]);
+                    say_as(&bot, &id, subject).await;
+                }
+                _ => drop(bot.say(&id, "hello").await.unwrap()),
+            }
+            if round == 250 {
+                bot.engine.close().await;
+                bot = Bot::acme(&world.open().await);
+            }
+        }
+        let views = bot.views(1_000).await;
+        assert!(views.len() > 50, "seed {seed}");
+        for _ in 0..60 {
+            let some_time = |dice: &mut Dice| {
+                let view = dice.one_of(&views).last_access;
+                dice.once_in(3).then_some(view)
+            };
+            let mut query = SessionQuery {
+                id_prefix: (*dice.one_of(&["", "", "a", "ab1", "\u{10ffff}", "none"])).into(),
+                used_after: some_time(&mut dice),
+                used_before: some_time(&mut dice),
+                order: *dice.one_of(&[
+                    SessionOrder::Newest,
+                    SessionOrder::Oldest,
+                    SessionOrder::Id,
+                ]),
+                ..all()
+            };
+            if dice.once_in(2) {
+                let subject: &&str = dice.one_of(&["ann", "bob", "an", "nobody"]);
+                query.subject = of_subject(subject).subject;
+            }
+            if dice.once_in(2) {
+                let name: &&str = dice.one_of(&["app", "lang", "no"]);
+                query.labels = labelled(&[(name, "x")]).labels;
+            }
+            if dice.once_in(4) {
+                query.labels.insert("lang".into(), "y".into());
+            }
+            let expected = expected(&views, &query);
+            for page_size in [1, 3, 1_000] {
+                let found = bot.list_of(&query, page_size).await;
+                assert_eq!(
+                    found, expected,
+                    "seed {seed}: {query:?} in pages of {page_size}"
+                );
+            }
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_label_that_was_not_written_finds_nothing() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    settle().await;
+    bot.label("a", "app", "x").await.unwrap();
+    bot.say("b", "hello").await.unwrap();
+    world.store.fail_commits(1);
+    bot.label("a", "app", "y").await.unwrap_err();
+    settle().await;
+    assert_eq!(
+        bot.list_of(&labelled(&[("app", "y")]), 9).await,
+        Vec::<String>::new()
+    );
+    assert_eq!(bot.list_of(&labelled(&[("app", "x")]), 9).await, ["a"]);
+    bot.label("a", "app", "y").await.unwrap();
+    assert_eq!(bot.list_of(&labelled(&[("app", "y")]), 9).await, ["a"]);
+    assert_eq!(
+        bot.list_of(&labelled(&[("app", "x")]), 9).await,
+        Vec::<String>::new()
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn labels_stay_when_a_session_is_reset_and_end_with_it() {
+    let engine = World::new(unswept()).open().await;
+    let bot = Bot::acme(&engine);
+    bot.label("a", "app", "x").await.unwrap();
+    bot.reset("a").await.unwrap();
+    assert_eq!(bot.list_of(&labelled(&[("app", "x")]), 9).await, ["a"]);
+    bot.end("a").await.unwrap();
+    bot.say("a", "anew").await.unwrap();
+    assert_eq!(
+        bot.list_of(&labelled(&[("app", "x")]), 9).await,
+        Vec::<String>::new()
+    );
+    assert_eq!(bot.view("a").await.unwrap().head.options, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_page_looks_at_a_bounded_number_of_sessions_and_says_where_it_goes_on() {
+    let mut config = unswept();
+    config.journal.durability = Durability::Off;
+    let engine = World::new(config).open().await;
+    let bot = Bot::acme(&engine);
+    const SESSIONS: usize = 9_000;
+    for number in 0..SESSIONS {
+        // Many have each label, and two at once have nobody but the longest idle.
+        let labels = match number {
+            0 => [("one", "x"), ("two", "x")],
+            _ if number % 2 == 0 => [("one", "x"), ("two", "y")],
+            _ => [("one", "y"), ("two", "x")],
+        };
+        let mut command = saying(&["hello"]);
+        command.options.labels = labelled(&labels).labels;
+        bot.append(&format!("{number:05}"), command).await.unwrap();
+    }
+    let both = labelled(&[("one", "x"), ("two", "x")]);
+    for order in [SessionOrder::Newest, SessionOrder::Oldest, SessionOrder::Id] {
+        let query = SessionQuery {
+            order,
+            ..both.clone()
+        };
+        assert_eq!(bot.list_of(&query, 10).await, ["00000"]);
+    }
+    let first = engine.commands.sessions(&bot.tenant, &both, None, 10).await;
+    assert!(first.sessions.is_empty() && first.next.is_some());
+    let rest = first.next.as_ref();
+    let rest = engine.commands.sessions(&bot.tenant, &both, rest, 10).await;
+    assert_eq!((rest.sessions.len(), rest.next), (1, None));
 }

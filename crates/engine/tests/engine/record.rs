@@ -133,7 +133,13 @@ impl Record {
             ChangeKind::Rewind(rewound) => {
                 self.life(generation).last_access = rewound.last_access;
             }
-            ChangeKind::Compact { .. } => {}
+            ChangeKind::UpdateTurn(updated) => {
+                let place = usize::try_from(updated.seq - 1).unwrap();
+                let life = self.life(generation);
+                life.texts[place] = text_of(&updated.content);
+                life.bytes[place] = updated.content.len();
+            }
+            ChangeKind::Compact { .. } | ChangeKind::SetOptions(_) => {}
             ChangeKind::Touch { last_access, .. } => {
                 self.life(generation).last_access = *last_access;
             }

@@ -1,15 +1,23 @@
 //! Turns that are taken back: gone for bots, kept in the journal, and never said again by a key.
 
+use std::sync::Arc;
+
 use memoird_core::CoreError;
 use memoird_core::session::{AppendCommand, RewindCommand};
+use memoird_core::time::Steady;
+use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    Durability, EngineConfig, EngineError, HistoryQuery, HistoryScope, JournalRange, RewindOutcome,
+    Durability, EngineConfig, EngineError, HistoryQuery, HistoryScope, JournalRange, Machine,
+    RewindOutcome,
 };
+use memoird_store::encoding;
 
 use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
 use crate::compaction::talk::Talk;
-use crate::kit::{World, session_id, unswept};
+use crate::kit::{Dice, TestMachine, World, begun, session_id, unswept};
+use crate::seeds::seeds;
+use crate::store::FaultyStore;
 use crate::windows::texts;
 
 fn lasting(durability: Durability) -> EngineConfig {
@@ -55,7 +63,8 @@ impl Bot {
 }
 
 fn said(outcome: &RewindOutcome) -> Vec<String> {
-    outcome.removed.iter().map(|turn| text_of(turn)).collect()
+    let removed = outcome.removed.newest.iter();
+    removed.map(|turn| text_of(turn)).collect()
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +83,7 @@ async fn what_is_popped_regenerated_and_edited_is_so_after_a_restart() {
             .await
             .unwrap();
         assert_eq!(said(&edited), ["q2", "r2 again"]);
-        assert_eq!(edited.session.head.totals.turns, 4);
+        assert_eq!(edited.session.unwrap().head.totals.turns, 4);
         bot.recount().await;
         let expected = ["q1", "r1", "q2 edited", "r3"];
         assert_eq!(bot.live("a").await.unwrap(), expected);
@@ -111,7 +120,10 @@ async fn a_key_of_what_was_rewound_says_so_and_a_rewind_can_be_repeated() {
         assert_eq!(said(&bot.rewind("a", 1, pop()).await.unwrap()), ["y"]);
         for round in 0..2 {
             let again = bot.rewind("a", 1, pop()).await.unwrap();
-            assert!(again.duplicate && again.removed.is_empty());
+            assert!(again.duplicate);
+            let is_off = durability == Durability::Off;
+            assert_eq!(again.removed.is_forgotten, is_off);
+            assert_eq!(said(&again), if is_off { vec![] } else { vec!["y"] });
             let rewound = bot.append("a", named("2", &["y"])).await.unwrap_err();
             let expected = EngineError::Core(CoreError::IdempotencyKeyRewound);
             assert_eq!(rewound.to_string(), expected.to_string());
@@ -128,8 +140,10 @@ async fn a_key_of_what_was_rewound_says_so_and_a_rewind_can_be_repeated() {
 #[tokio::test(start_paused = true)]
 async fn a_rewind_needs_a_session_that_lives_and_what_it_expects() {
     let bot = Bot::acme(&World::new(unswept()).open().await);
-    let absent = bot.rewind("a", 0, saying(&["x"])).await.unwrap_err();
-    assert!(matches!(absent, EngineError::SessionNotFound { .. }));
+    for (after_seq, append) in [(0, AppendCommand::default()), (1, saying(&["x"]))] {
+        let absent = bot.rewind("a", after_seq, append).await.unwrap_err();
+        assert!(matches!(absent, EngineError::SessionNotFound { .. }));
+    }
     bot.append("a", saying(&["x", "y"])).await.unwrap();
     let stale = AppendCommand {
         expected_seq: Some(1),
@@ -163,25 +177,349 @@ async fn a_rewind_behind_summaries_takes_them_back() {
         .rewind("a", status.through_seq - 1, saying(&["edited"]))
         .await
         .unwrap();
-    assert!(!rewound.removed.is_empty());
-    let told = rewound
-        .session
-        .head
-        .compaction
-        .as_ref()
-        .unwrap()
-        .through_seq;
+    assert!(rewound.removed.count > 0);
+    let head = &rewound.session.as_ref().unwrap().head;
+    let told = head.compaction.as_ref().unwrap().through_seq;
     let after = talk.status().await;
     assert_eq!(told, after.through_seq);
     assert!(after.through_seq > 0 && after.through_seq < status.through_seq);
     assert_eq!(after.summaries, 3, "numbers are not given again");
     let window = texts(&talk.window().await.turns);
     assert_eq!(window.last().map(String::as_str), Some("edited"));
-    for gone in &rewound.removed {
-        let gone = text_of(gone);
+    for gone in said(&rewound) {
         assert!(!window.contains(&gone), "{gone} is in {window:?}");
     }
     bot.rewind("a", 1, saying(&["anew"])).await.unwrap();
     assert_eq!(talk.status().await.through_seq, 0);
     assert_eq!(texts(&talk.window().await.turns).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn messages_are_set_where_no_session_lives() {
+    for durability in [Durability::Sync, Durability::Off] {
+        let bot = Bot::acme(&World::new(lasting(durability)).open().await);
+        let expecting = |seq| AppendCommand {
+            expected_seq: Some(seq),
+            ..named("set", &["x", "y"])
+        };
+        let stale = bot.rewind("a", 0, expecting(1)).await.unwrap_err();
+        assert!(matches!(
+            stale,
+            EngineError::Core(CoreError::StaleSeq { .. })
+        ));
+        let set = bot.rewind("a", 0, expecting(0)).await.unwrap();
+        assert_eq!((set.record.first_seq, set.removed.count), (1, 0));
+        assert_eq!(bot.live("a").await.unwrap(), ["x", "y"]);
+        assert_eq!(bot.stats().sessions_created, 1);
+        if durability == Durability::Off {
+            continue;
+        }
+        bot.end("a").await.unwrap();
+        let again = bot.rewind("a", 0, expecting(0)).await.unwrap();
+        assert!(again.duplicate && again.session.is_none());
+        assert_eq!((again.record, bot.list().await.len()), (set.record, 0));
+        bot.recount().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_pop_gives_what_it_took_and_not_what_others_took() {
+    let mut config = lasting(Durability::Sync);
+    config.tenants[0].limits.max_history_turns = Some(4);
+    let world = World::new(config);
+    let mut bot = Bot::acme(&world.open().await);
+    let pop = |name: &str, seq| AppendCommand {
+        idempotency: named(name, &[]).idempotency,
+        expected_seq: Some(seq),
+        ..AppendCommand::default()
+    };
+    bot.append("a", saying(&["1", "2", "3", "4", "5", "6"]))
+        .await
+        .unwrap();
+    let steps: [(&str, u64, u64, &[&str]); 4] = [
+        ("p", 6, 5, &["6"]),
+        ("q", 5, 4, &["5"]),
+        // The history keeps the anchor and the last four.
+        ("r", 4, 1, &["3", "4"]),
+        ("s", 1, 0, &["1"]),
+    ];
+    for (name, expected, after_seq, gone) in steps {
+        let popped = bot.rewind("a", after_seq, pop(name, expected)).await;
+        assert_eq!(said(&popped.unwrap()), gone);
+    }
+    for _ in 0..2 {
+        for (name, expected, after_seq, gone) in steps {
+            let again = bot.rewind("a", after_seq, pop(name, expected)).await;
+            let again = again.unwrap();
+            assert!(again.duplicate && !again.removed.is_forgotten);
+            assert_eq!(said(&again), gone);
+            assert_eq!(again.removed.count, gone.len() as u64);
+        }
+        bot.engine.close().await;
+        bot = Bot::acme(&world.open().await);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_pops_with_one_expectation_one_is_refused() {
+    let bot = Bot::acme(&World::new(lasting(Durability::Sync)).open().await);
+    let expecting = |seq, append: AppendCommand| AppendCommand {
+        expected_seq: Some(seq),
+        ..append
+    };
+    bot.append("a", saying(&["1", "2", "3"])).await.unwrap();
+    let pop = || bot.rewind("a", 2, expecting(3, AppendCommand::default()));
+    let (one, two) = tokio::join!(pop(), pop());
+    assert_eq!(said(&one.unwrap()), ["3"]);
+    let stale = |error| match error {
+        EngineError::Core(CoreError::StaleSeq { expected, actual }) => (expected, actual),
+        other => panic!("{other}"),
+    };
+    assert_eq!(stale(two.unwrap_err()), (3, 2));
+    let late = bot.append("a", expecting(3, saying(&["late"]))).await;
+    assert_eq!(stale(late.unwrap_err()), (3, 2));
+    assert_eq!(bot.view("a").await.unwrap().head.newest_seq, 2);
+    assert_eq!(bot.views(9).await[0].head.newest_seq, 2);
+    let said = bot.append("a", expecting(2, saying(&["on"]))).await;
+    assert_eq!(said.unwrap().record.first_seq, 4);
+    // What goes back to before a turn that was taken back goes to the one before it.
+    bot.rewind("a", 3, expecting(4, AppendCommand::default()))
+        .await
+        .unwrap();
+    assert_eq!(bot.view("a").await.unwrap().head.newest_seq, 2);
+    bot.rewind("a", 0, expecting(2, AppendCommand::default()))
+        .await
+        .unwrap();
+    let said = bot.append("a", expecting(0, saying(&["anew"]))).await;
+    assert_eq!(said.unwrap().record.first_seq, 5);
+}
+
+/// Its calls have left the history, and only the journal knows them.
+#[tokio::test(start_paused = true)]
+async fn a_unit_that_was_dropped_is_not_torn_apart_either() {
+    let mut config = lasting(Durability::Sync);
+    config.tenants[0].limits.max_history_turns = Some(3);
+    let world = World::new(config);
+    let mut bot = Bot::acme(&world.open().await);
+    let of = |role, kind: PartKind| encoding::encode(Turn::new(role, vec![kind.into()]));
+    let call = |id: &str| {
+        let call = PartKind::ToolUse {
+            id: id.into(),
+            name: "look".into(),
+            input_json: "{}".into(),
+        };
+        of(Role::Assistant, call)
+    };
+    let result = |id: &str| {
+        let result = PartKind::ToolResult {
+            tool_use_id: id.into(),
+            content: "seen".into(),
+            parts: Vec::new(),
+            is_error: false,
+        };
+        of(Role::Tool, result)
+    };
+    let turns = AppendCommand {
+        turns: vec![call("x"), result("x"), call("y"), result("y")],
+        ..AppendCommand::default()
+    };
+    bot.say("a", "1").await.unwrap();
+    bot.append("a", turns).await.unwrap();
+    bot.append("a", saying(&["6", "7", "8"])).await.unwrap();
+    assert_eq!(bot.live("a").await.unwrap(), ["1", "6", "7", "8"]);
+    for _ in 0..2 {
+        for (after_seq, call) in [(2, 2), (4, 4)] {
+            let split = bot.rewind("a", after_seq, AppendCommand::default()).await;
+            let split = split.unwrap_err().to_string();
+            let expected = CoreError::RewindSplitsUnit {
+                after_seq,
+                first_seq: call,
+                last_seq: call + 1,
+            };
+            assert_eq!(split, EngineError::Core(expected).to_string());
+        }
+        bot.engine.close().await;
+        bot = Bot::acme(&world.open().await);
+    }
+    assert_eq!(bot.pop("a", 3).await, ["6", "7", "8"]);
+    assert_eq!(bot.live("a").await.unwrap(), ["1"]);
+    assert_eq!(bot.rewound("a").await, [4, 5, 6, 7, 8]);
+    assert_eq!(bot.pop("a", 1).await, Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rewind_that_was_not_written_did_not_happen() {
+    let world = World::new(lasting(Durability::Sync));
+    let bot = Bot::acme(&world.open().await);
+    bot.append("a", named("1", &["x", "y", "z"])).await.unwrap();
+    let edit = || named("edit", &["y again"]);
+    world.store.fail_commits(1);
+    let failed = bot.rewind("a", 1, edit()).await.unwrap_err();
+    assert!(matches!(failed, EngineError::JournalFull));
+    assert_eq!(bot.live("a").await.unwrap(), ["x", "y", "z"]);
+    assert_eq!(bot.view("a").await.unwrap().head.newest_seq, 3);
+    assert!(
+        bot.append("a", named("1", &["x", "y", "z"]))
+            .await
+            .unwrap()
+            .duplicate
+    );
+    bot.recount().await;
+    let edited = bot.rewind("a", 1, edit()).await.unwrap();
+    assert!(!edited.duplicate);
+    assert_eq!(
+        (said(&edited), edited.record.first_seq),
+        (vec!["y".into(), "z".into()], 4)
+    );
+    assert_eq!(bot.live("a").await.unwrap(), ["x", "y again"]);
+    bot.recount().await;
+}
+
+/// A bot that says and takes back, and tries again under the same key until it is told, over a
+/// journal that fails, in a daemon that is killed: all of it is done once, and as told.
+#[test]
+fn whatever_fails_each_rewind_is_done_once() {
+    for seed in seeds(60) {
+        println!("seed {seed}");
+        let mut dice = Dice(seed);
+        let store = Arc::<FaultyStore>::default();
+        let (mut now, mut model) = (Steady(0), Model::default());
+        for life in 0..4 {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_time()
+                .start_paused(true)
+                .build()
+                .unwrap();
+            let machine = Arc::new(TestMachine::resume(now, seed + life));
+            let world = World {
+                store: Arc::clone(&store),
+                machine: Arc::clone(&machine),
+                ..World::new(lasting(Durability::Sync))
+            };
+            runtime.block_on(model.live(&world, &mut dice));
+            // Nobody may finish anything any more.
+            drop(runtime);
+            now = Steady(machine.now().steady.0 + dice.below(1_000));
+        }
+    }
+}
+
+/// What one session says, and what was taken back.
+#[derive(Default)]
+struct Model {
+    /// Seq and text.
+    said: Vec<(u64, String)>,
+    last_seq: u64,
+    steps: u64,
+    /// What is not acknowledged yet: its key, what it takes back, and what it says.
+    open: Option<(String, Option<u64>, Vec<String>)>,
+    /// Rewinds that were acknowledged, and what they took.
+    pops: Vec<(String, u64, Vec<String>, Vec<String>)>,
+}
+
+impl Model {
+    async fn live(&mut self, world: &World, dice: &mut Dice) {
+        world.store.forgive();
+        let bot = Bot::acme(&world.open().await);
+        for _ in 0..1 + dice.below(20) {
+            if dice.once_in(3) {
+                world.store.fail_commits(1);
+            }
+            let step = self.open.take().unwrap_or_else(|| self.choose(dice));
+            self.open = Some(step.clone());
+            let mut call = Box::pin(self.done(&bot, &step));
+            if dice.once_in(12) && begun(&mut call).await.is_none() {
+                // It is cut off where it stands, with the daemon.
+                return;
+            }
+            let removed = call.await;
+            if let Some(removed) = removed {
+                self.note(step, &removed);
+                world.store.forgive();
+                self.check(&bot).await;
+            }
+        }
+        world.store.forgive();
+        if dice.once_in(2) {
+            bot.engine.close().await;
+        }
+    }
+
+    fn choose(&mut self, dice: &mut Dice) -> (String, Option<u64>, Vec<String>) {
+        self.steps += 1;
+        let is_rewind = !self.said.is_empty() && dice.once_in(2);
+        let after_seq = is_rewind.then(|| {
+            let place = dice.below(self.said.len() as u64 + 1);
+            let place = usize::try_from(place).unwrap();
+            place.checked_sub(1).map_or(0, |place| self.said[place].0)
+        });
+        let texts = match is_rewind {
+            true => dice.below(3),
+            false => 1 + dice.below(3),
+        };
+        let texts = (0..texts).map(|part| format!("{}.{part}", self.steps));
+        (format!("step {}", self.steps), after_seq, texts.collect())
+    }
+
+    /// What a step took; `None` where it failed.
+    async fn done(
+        &self,
+        bot: &Bot,
+        (name, after_seq, texts): &(String, Option<u64>, Vec<String>),
+    ) -> Option<Vec<String>> {
+        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        let answer = match after_seq {
+            None => bot
+                .append("a", named(name, &texts))
+                .await
+                .map(|_| Vec::new()),
+            Some(after_seq) => {
+                let mut append = named(name, &texts);
+                append.expected_seq = Some(self.said.last().map_or(0, |(seq, _)| *seq));
+                let rewound = bot.rewind("a", *after_seq, append).await;
+                rewound.map(|rewound| said(&rewound))
+            }
+        };
+        match answer {
+            Ok(removed) => Some(removed),
+            Err(EngineError::JournalFull) => None,
+            Err(other) => panic!("{name}: {other}"),
+        }
+    }
+
+    fn note(&mut self, step: (String, Option<u64>, Vec<String>), removed: &[String]) {
+        let (name, after_seq, texts) = step;
+        self.open = None;
+        if let Some(after_seq) = after_seq {
+            let stays = self.said.partition_point(|(seq, _)| *seq <= after_seq);
+            let gone = self.said.split_off(stays);
+            let gone: Vec<String> = gone.into_iter().map(|(_, text)| text).collect();
+            assert_eq!(removed, gone, "{name}");
+            if texts.is_empty() {
+                self.pops.push((name, after_seq, texts.clone(), gone));
+            }
+        }
+        for text in texts {
+            self.last_seq += 1;
+            self.said.push((self.last_seq, text));
+        }
+    }
+
+    async fn check(&self, bot: &Bot) {
+        let expected: Vec<&String> = self.said.iter().map(|(_, text)| text).collect();
+        let live = bot.live("a").await.unwrap();
+        assert_eq!(live.iter().collect::<Vec<_>>(), expected);
+        let head = bot.view("a").await.unwrap().head;
+        let newest = self.said.last().map_or(0, |(seq, _)| *seq);
+        assert_eq!((head.newest_seq, head.last_seq), (newest, self.last_seq));
+        let rewound = bot.rewound("a").await;
+        let expected =
+            (1..=self.last_seq).filter(|seq| self.said.iter().all(|(said, _)| said != seq));
+        assert_eq!(rewound, expected.collect::<Vec<_>>());
+        if let Some((name, after_seq, texts, gone)) = self.pops.last() {
+            let step = (name.clone(), Some(*after_seq), texts.clone());
+            assert_eq!(self.done(bot, &step).await.as_ref(), Some(gone), "{name}");
+        }
+        bot.recount().await;
+    }
 }

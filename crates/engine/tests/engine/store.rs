@@ -7,16 +7,17 @@ use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet, SummaryChange};
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, MemoryStore,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, Unclean, Unpruned, WrittenTurn,
-    WrittenTurns,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, Unclean, Unpruned,
+    WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -340,6 +341,15 @@ impl Store for FaultyStore {
         self.inner.journal(key, generation, range)
     }
 
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError> {
+        self.read()?;
+        self.inner.rewound_by(generation, key)
+    }
+
     fn written_after(
         &self,
         number: u64,
@@ -347,6 +357,10 @@ impl Store for FaultyStore {
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError> {
         self.inner.written_after(number, turns_max, bytes_max)
+    }
+
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+        self.inner.changed_after(change, max)
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {

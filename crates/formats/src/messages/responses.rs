@@ -8,6 +8,7 @@ use memoird_core::error::CoreError;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
+use super::client::ForClient;
 use super::content::{Content, ReadPart, at_least_one};
 use super::fields::{Fields, JsonPath, OURS, extra};
 use super::openai::{audio, by_field};
@@ -40,6 +41,7 @@ enum Item {
 #[derive(Default)]
 struct Run {
     parts: Vec<Part>,
+    for_client: ForClient,
     /// For each item the parts and the rest of a message, or none: one part is the item.
     items: Vec<Option<(usize, Map<String, Value>)>>,
     /// It has an item that would be read back as a part of a message.
@@ -54,15 +56,18 @@ pub(super) fn turns(items: Vec<Value>) -> Result<Vec<Turn>, CoreError> {
     let mut run = Run::default();
     for (index, mut value) in items.into_iter().enumerate() {
         let path = JsonPath::Item(&JsonPath::Messages, index);
+        let for_client = ForClient::take(path, &mut value)?;
         match item(Fields::of_item(path, &mut value)?)? {
-            Item::Turn(turn) => {
+            Item::Turn(mut turn) => {
                 turns.extend(run.end());
+                for_client.put_to(&mut turn);
                 turns.push(turn);
             }
             other => {
                 if run.is_long_before(&other) {
                     turns.extend(run.end());
                 }
+                run.for_client.join(path, for_client)?;
                 run.push(other);
             }
         }
@@ -108,11 +113,13 @@ impl Run {
         } else {
             json!({ OURS: { "items": run.items } }).to_string()
         };
-        Some(Turn {
+        let mut turn = Turn {
             extra_json,
             format: Some(FORMAT),
             ..Turn::new(Role::Assistant, at_least_one(run.parts))
-        })
+        };
+        run.for_client.put_to(&mut turn);
+        Some(turn)
     }
 
     /// True when the parts themselves tell the items.

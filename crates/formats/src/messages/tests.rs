@@ -279,6 +279,26 @@ fn numbers_and_key_order_stay_exact() {
 }
 
 #[test]
+fn what_is_for_the_client_alone_is_taken_out_of_messages_and_items() {
+    for (format, mut message) in fixtures() {
+        let plain = read(format, &json!([message]));
+        message["memoird_client_id"] = json!("m1");
+        message["memoird_client_json"] = json!({ "b": 1.5, "a": null });
+        let turns = read(format, &json!([message]));
+        assert_eq!(turns[0].client_id, "m1");
+        assert_eq!(turns[0].client_json, r#"{"b":1.5,"a":null}"#);
+        assert_eq!(give(format, &turns), give(format, &plain), "not given back");
+    }
+    let twice = |name: &str| {
+        let item = |value: u32| json!({ "id": "r", "type": "reasoning", name: value.to_string() });
+        refusal(OpenAiResponses, &json!([item(1), item(2)]).to_string())
+    };
+    for name in ["memoird_client_id", "memoird_client_json"] {
+        assert!(twice(name).starts_with(&format!("messages_json[1].{name}: another item")));
+    }
+}
+
+#[test]
 fn labels_too_long_for_a_part_stay_in_the_extra() {
     let long = "x".repeat(2_000);
     let source = json!({ "type": "base64", "media_type": long, "data": "AA==" });

@@ -152,6 +152,8 @@ fn a_turn_keeps_every_part_and_leaves_out_what_it_has_not() {
         pinned: true,
         metadata: BTreeMap::from([("lang".to_owned(), "de".to_owned())]),
         extra_json: r#"{"b":2}"#.into(),
+        client_id: "m1".into(),
+        client_json: "[1]".into(),
         ..Turn::new(
             Role::Tool,
             vec![
@@ -179,6 +181,8 @@ fn a_turn_keeps_every_part_and_leaves_out_what_it_has_not() {
         "pinned": true,
         "metadata": {"lang": "de"},
         "extra_json": r#"{"b":2}"#,
+        "client_id": "m1",
+        "client_json": "[1]",
     }]);
     assert_eq!(parsed(&call_of(vec![turn]))["turns"], expected);
 }

@@ -14,6 +14,9 @@ use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
 use crate::rules::MemoryKind;
 
+/// Stands for the model of vectors that clients make. Nothing here makes one, so no text waits.
+pub const CLIENTS: &str = "(made by clients)";
+
 /// Bytes that are kept of the reason why a text could not be embedded.
 const PROBLEM_BYTES_MAX: usize = 512;
 /// How many of the nearest memories are compared with a text.
@@ -206,7 +209,8 @@ impl MemoryWriter<'_> {
     /// # Errors
     /// When the file cannot be written.
     pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
-        if self.embedding_model()?.as_deref() == model {
+        let in_use = self.embedding_model()?;
+        if in_use.as_deref() == model || model.is_none() && in_use.as_deref() == Some(CLIENTS) {
             return Ok(false);
         }
         match model {
@@ -219,6 +223,18 @@ impl MemoryWriter<'_> {
         self.retry_failed()?;
         self.begin(&BACKFILL)?;
         Ok(true)
+    }
+
+    /// Vectors that clients make are used from now on: for a daemon without an embedder.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn use_clients_vectors(&self) -> Answer<()> {
+        if self.embedding_model()?.as_deref() == Some(CLIENTS) {
+            return Ok(());
+        }
+        vectors::make_model(self.connection, CLIENTS)?;
+        self.set_meta("embedding_model", CLIENTS)
     }
 
     /// Queues memories that have no vector of the model in use, and deletes vectors of
@@ -299,14 +315,15 @@ impl MemoryWriter<'_> {
     /// When the file cannot be written.
     pub fn reindex_step(&self, max: usize, at: Timestamp) -> Answer<u64> {
         let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
-            SELECT ?1, ?2, 0, 0, '' WHERE EXISTS (SELECT 1 FROM meta WHERE name = 'embedding_model')
+            SELECT ?1, ?2, 0, 0, '' WHERE EXISTS
+                (SELECT 1 FROM meta WHERE name = 'embedding_model' AND value <> ?3)
             ON CONFLICT DO NOTHING";
         self.move_words()?;
         self.walk(&REINDEX, max, |row| {
             if row.memory.superseded_by.is_none() {
                 index::remove(self.connection, row.no, &row.memory.content)?;
                 self.index_words(row)?;
-                self.run(queue, [row.no, moment(at)])?;
+                self.run(queue, params![row.no, moment(at), CLIENTS])?;
             }
             Ok(())
         })

@@ -17,7 +17,7 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
 /// Each step leads from one schema to the next; a released step is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-const MIGRATIONS: [&str; 4] = [V1, V2, V3, V4];
+const MIGRATIONS: [&str; 6] = [V1, V2, V3, V4, V5, V6];
 
 /// The `no` of a memory is its partition, and a number in it: what one subject may recall
 /// privately is one range in every table and index, whatever others have. Partition 0 is
@@ -76,6 +76,45 @@ CREATE TABLE extractions (
 ) STRICT;
 CREATE INDEX extractions_owner ON extractions (owner);
 CREATE INDEX extractions_generation ON extractions (generation);
+";
+
+/// Documents. A path is that of [`crate::rules::documents::NamespacePath`]; a namespace is there as
+/// long as it has documents. The value is the last column, so that a query for the other columns
+/// does not read it. `bytes` counts values, keys and paths.
+const V5: &str = "
+CREATE TABLE namespaces (
+    no        INTEGER PRIMARY KEY,
+    path      BLOB    NOT NULL UNIQUE,
+    documents INTEGER NOT NULL
+) STRICT;
+CREATE TABLE documents (
+    no        INTEGER PRIMARY KEY,
+    namespace INTEGER NOT NULL,
+    key       BLOB    NOT NULL,
+    version   INTEGER NOT NULL,
+    created   INTEGER NOT NULL,
+    updated   INTEGER NOT NULL,
+    expires   INTEGER,
+    form      INTEGER NOT NULL,
+    value     BLOB    NOT NULL
+) STRICT;
+CREATE UNIQUE INDEX documents_key ON documents (namespace, key);
+CREATE INDEX documents_expiry ON documents (expires) WHERE expires IS NOT NULL;
+CREATE TABLE document_state (
+    id        INTEGER PRIMARY KEY CHECK (id = 1),
+    documents INTEGER NOT NULL,
+    bytes     INTEGER NOT NULL
+) STRICT;
+INSERT INTO document_state VALUES (1, 0, 0);
+";
+
+/// Names that bots give to memories, one for a current memory of a subject, and what they note.
+const V6: &str = "
+ALTER TABLE memories ADD COLUMN external_key TEXT;
+ALTER TABLE memories ADD COLUMN metadata TEXT;
+CREATE UNIQUE INDEX memories_external ON memories (owner, external_key)
+    WHERE external_key IS NOT NULL AND superseded_by IS NULL;
+CREATE INDEX memories_metadata ON memories (partition) WHERE metadata IS NOT NULL;
 ";
 
 /// The newest schema.

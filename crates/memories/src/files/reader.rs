@@ -7,15 +7,20 @@ use std::path::Path;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_core::words::Languages;
-use rusqlite::{Connection, Row, ToSql, named_params};
+use rusqlite::{Connection, Row, ToSql, named_params, params};
 
 use super::index::Pending;
-use super::row::{MemoryRow, TEAM, find_partition, limit};
+use super::row::{BEGINS, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds};
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
 use super::{ManifestRows, vectors};
-use crate::requests::{ListRequest, MemoryStats};
-use crate::rules::Memory;
+use crate::MemoryError;
+use crate::requests::{ListRequest, MemoryPage, MemoryStats};
+use crate::rules::{Memory, MemoryLimits};
+
+/// Memories that a page with a filter looks at, and of these in one query.
+const LISTED_MAX: usize = 10_000;
+const LISTED_AT_ONCE: usize = 256;
 
 /// A consistent view of a tenant's memories.
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +89,15 @@ impl MemoryReader<'_> {
             sql += &format!(" AND {plus}owner = :owner");
             parameters.push((":owner", owner));
         }
+        let (from, behind) = prefix_bounds(&request.subject_prefix);
+        if !from.is_empty() {
+            sql += &format!(
+                " AND {plus}owner IN (SELECT no FROM partitions
+                  WHERE subject >= :from AND subject < CAST(:behind AS TEXT))"
+            );
+            parameters.push((":from", &from));
+            parameters.push((":behind", &behind));
+        }
         if let Some(kind) = &kind {
             sql += " AND kind = :kind";
             parameters.push((":kind", kind));
@@ -95,6 +109,81 @@ impl MemoryReader<'_> {
         sql += &format!(" ORDER BY {plus}id LIMIT :max");
         let rows = MemoryRow::all(self.connection, &sql, parameters.as_slice())?;
         Ok(rows.into_iter().map(|row| row.memory).collect())
+    }
+
+    /// A page of memories.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> Answer<MemoryPage> {
+        let Some(filter) = &request.metadata else {
+            let mut memories = self.list(request, request.count.saturating_add(1), now)?;
+            let has_more = memories.len() > request.count;
+            memories.truncate(request.count);
+            let next = memories.last().filter(|_| has_more).map(|memory| memory.id);
+            return Ok(MemoryPage { memories, next });
+        };
+        let (mut request, mut page) = (request.clone(), MemoryPage::default());
+        let mut looked_at = 0;
+        loop {
+            let found = self.list(&request, LISTED_AT_ONCE, now)?;
+            let is_last = found.len() < LISTED_AT_ONCE;
+            for memory in found {
+                if page.memories.len() >= request.count || looked_at >= LISTED_MAX {
+                    page.next = request.after;
+                    return Ok(page);
+                }
+                looked_at += 1;
+                request.after = Some(memory.id);
+                let metadata = memory.metadata.as_deref();
+                if metadata.is_some_and(|json| filter.takes(json.as_bytes())) {
+                    page.memories.push(memory);
+                }
+            }
+            if is_last {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Subjects that have memories that can be recalled, and how many; at most `max`, behind one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn subjects(
+        &self,
+        prefix: &str,
+        after: Option<&Subject>,
+        max: usize,
+        now: Timestamp,
+    ) -> Answer<Vec<(Subject, u64)>> {
+        let sql = format!(
+            "SELECT subject, (SELECT count(*) FROM memories WHERE owner = partitions.no
+                 AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)) AS found
+             FROM partitions WHERE no > 0 AND {BEGINS} AND subject > ? AND found > 0
+             ORDER BY subject LIMIT ?"
+        );
+        let (from, behind) = prefix_bounds(prefix);
+        let after = after.map_or("", Subject::as_str);
+        let parameters = params![moment(now), from, behind, after, limit(max)];
+        self.all(&sql, parameters, |row| {
+            let subject = Subject::parse(row.get_ref(0)?.as_str()?);
+            let subject = subject.map_err(|_| damaged(0, "subject"))?;
+            Ok((subject, row.get::<_, i64>(1)?.unsigned_abs()))
+        })
+    }
+
+    /// The partitions of subjects that begin so.
+    pub(super) fn prefixed(&self, prefix: &str) -> Answer<Vec<i64>> {
+        let most = MemoryLimits::PREFIXED;
+        let sql = format!("SELECT no FROM partitions WHERE no > 0 AND {BEGINS} LIMIT ?");
+        let (from, behind) = prefix_bounds(prefix);
+        let parameters = params![from, behind, limit(most + 1)];
+        let found = self.all(&sql, parameters, |row| row.get(0))?;
+        match found.len() > most {
+            true => Err(MemoryError::SubjectsTooMany { limit: most }),
+            false => Ok(found),
+        }
     }
 
     /// The memories of a subject's manifest: its own and those of the team, at most `max`.
@@ -149,6 +238,7 @@ impl MemoryReader<'_> {
             Some(name) => vectors::find_model(self.connection, name)?,
             None => None,
         };
+        let (documents, document_bytes) = self.documents_kept()?;
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
         Ok(MemoryStats {
             memories: self.count(current, [moment(now)])?,
@@ -165,6 +255,8 @@ impl MemoryReader<'_> {
             words_queued: self.words_left()?,
             reranker: None,
             embedding_failed: count("SELECT count(*) FROM embeddings_due WHERE failed = 1")?,
+            documents,
+            document_bytes,
             file_bytes: size(self.path) + size(&self.path.with_extension("db-wal")),
         })
     }

@@ -15,8 +15,9 @@ use super::time::moment;
 use super::vectors::{self, Filter, Glance, Wanted};
 use super::{Embedding, RecallLists, index};
 use crate::requests::RecallRequest;
-use crate::rules::Memory;
+use crate::rules::documents::DocumentFilter;
 use crate::rules::fusion::Ranked;
+use crate::rules::{Memory, MemoryLimits};
 
 /// Memories of a partition that a term is looked up in, the newest: whatever more memories
 /// have says next to nothing.
@@ -49,6 +50,9 @@ impl MemoryReader<'_> {
         let mut partitions = Vec::with_capacity(request.subjects.len() + 1);
         for subject in &request.subjects {
             partitions.extend(find_partition(self.connection, subject)?);
+        }
+        if !request.subject_prefix.is_empty() {
+            partitions.extend(self.prefixed(&request.subject_prefix)?);
         }
         partitions.push(TEAM);
         partitions.sort_unstable();
@@ -167,6 +171,13 @@ impl MemoryReader<'_> {
                 Some(among) => among.intersection(&tagged).copied().collect(),
             });
         }
+        if let Some(wanted) = &request.metadata {
+            let fitting = self.with_metadata(wanted, partitions)?;
+            among = Some(match among {
+                None => fitting,
+                Some(among) => among.intersection(&fitting).copied().collect(),
+            });
+        }
         Ok(Filter {
             kinds: kind_bits(&request.kinds),
             observed_after: request.after.map(moment),
@@ -174,6 +185,25 @@ impl MemoryReader<'_> {
             now: moment(now),
             among,
         })
+    }
+
+    /// The current memories whose metadata fit.
+    fn with_metadata(&self, wanted: &DocumentFilter, partitions: &[i64]) -> Answer<HashSet<i64>> {
+        let mut fitting = HashSet::new();
+        let sql = "SELECT no, metadata FROM memories WHERE partition = ?
+                   AND metadata IS NOT NULL AND superseded_by IS NULL ORDER BY no DESC LIMIT ?";
+        let mut statement = self.connection.prepare_cached(sql)?;
+        for partition in partitions {
+            let parameters = params![partition, limit(MemoryLimits::METADATA_LOOKED_AT)];
+            let mut rows = statement.query(parameters)?;
+            while let Some(row) = rows.next()? {
+                let metadata = row.get_ref(1)?.as_str().map_err(rusqlite::Error::from)?;
+                if wanted.takes(metadata.as_bytes()) {
+                    fitting.insert(row.get(0)?);
+                }
+            }
+        }
+        Ok(fitting)
     }
 
     /// The terms choose candidates; their text decides. Gives what the terms weigh.

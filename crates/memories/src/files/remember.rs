@@ -80,17 +80,30 @@ impl MemoryWriter<'_> {
         if let Some((model, vector)) = vector {
             vectors::check(model, vector)?;
         }
+        let is_apart = fact.near_duplicate == NearDuplicate::Apart || fact.external_key.is_some();
         let replaced = match fact.supersedes {
             Some(id) => Some(self.replaceable(id, &fact.subject)?),
+            None if is_apart => None,
             None => match self.echo(fact, command.at)? {
                 Some(memory) => return Ok((memory, Outcome::Recalled)),
                 None => None,
             },
         };
-        let apart = fact.near_duplicate == NearDuplicate::Keep;
+        let apart = is_apart || fact.near_duplicate == NearDuplicate::Keep;
         let replaced_id = replaced.as_ref().map(|row| row.memory.id);
-        let alike = self.said_already(command, vector, replaced_id)?;
+        let named = match &fact.external_key {
+            Some(key) => self.by_key(&fact.subject, key)?,
+            None => None,
+        };
+        let alike = match is_apart {
+            true => None,
+            false => self.said_already(command, vector, replaced_id)?,
+        };
         let (row, outcome) = match alike {
+            None if let Some(was) = named => {
+                let row = self.restate(&was, command, vector, limits)?;
+                (row, Outcome::Replaced)
+            }
             Some((was, Alike::Exact)) => (self.reinforce(&was, command)?, Outcome::Reinforced),
             Some((was, _)) if fact.near_duplicate == NearDuplicate::Refuse => {
                 return Err(MemoryError::Duplicate { id: was.memory.id });
@@ -112,6 +125,41 @@ impl MemoryWriter<'_> {
             self.supersede(&replaced, row.memory.id, command.at)?;
         }
         Ok((row.memory, outcome))
+    }
+
+    /// Lets a memory say what its bot says now. What it said before becomes history.
+    fn restate(
+        &self,
+        was: &MemoryRow,
+        command: &RememberCommand,
+        vector: Option<(Model, &Embedding)>,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
+        let old = &was.memory;
+        if old.content != command.fact.content {
+            let history = Memory {
+                id: command.id,
+                superseded_by: Some(old.id),
+                ..old.clone()
+            };
+            self.add(history, true, limits)?;
+        }
+        let mut row = was.clone();
+        row.apart = true;
+        row.memory = Memory {
+            id: old.id,
+            created_at: old.created_at,
+            reinforced: old.reinforced,
+            recalls: old.recalls,
+            recalled_at: old.recalled_at,
+            ..memory_of(command)
+        };
+        self.save(was, &mut row)?;
+        if let Some((model, vector)) = vector {
+            vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
+            self.dequeue(row.no)?;
+        }
+        Ok(row)
     }
 
     /// The answer that this key got before.
@@ -256,7 +304,7 @@ impl MemoryWriter<'_> {
         )?;
         let mut alike = None;
         for row in says_the_same {
-            if !is_of_one_kind(&row.memory, fact, command.at) {
+            if !is_of_one_kind(&row.memory, fact, command.at) || row.memory.external_key.is_some() {
                 continue;
             }
             if row.memory.content == fact.content {
@@ -292,6 +340,7 @@ impl MemoryWriter<'_> {
         let near = self.near(&search, |row| {
             row.owner == owner
                 && replaced != Some(row.memory.id)
+                && row.memory.external_key.is_none()
                 && is_of_one_kind(&row.memory, fact, command.at)
                 && agree(&row.memory.content, &fact.content)
         })?;
@@ -304,6 +353,9 @@ impl MemoryWriter<'_> {
         row.memory.reinforced = row.memory.reinforced.saturating_add(1);
         row.memory.updated_at = command.at;
         unite(&mut row.memory, &memory_of(command));
+        if let Some(metadata) = &command.fact.metadata {
+            row.memory.metadata = Some(metadata.clone());
+        }
         self.save(was, &mut row)?;
         Ok(row)
     }
@@ -326,6 +378,22 @@ impl MemoryWriter<'_> {
 }
 
 impl MemoryReader<'_> {
+    /// The current memory of a subject that has this external key, also where it has expired.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn named(&self, subject: &Subject, key: &str) -> Answer<Option<Memory>> {
+        Ok(self.by_key(subject, key)?.map(|row| row.memory))
+    }
+
+    fn by_key(&self, subject: &Subject, key: &str) -> Answer<Option<MemoryRow>> {
+        let Some(owner) = find_partition(self.connection, subject)? else {
+            return Ok(None);
+        };
+        let rest = "WHERE owner = ? AND external_key = ? AND superseded_by IS NULL";
+        MemoryRow::find(self.connection, rest, params![owner, key])
+    }
+
     /// The memories that recalls gave to a session in the last 24 hours, newest first.
     ///
     /// # Errors
@@ -396,6 +464,8 @@ fn memory_of(command: &RememberCommand) -> Memory {
         recalled_at: None,
         pin: fact.pinned.then_some(Pin::Bot),
         origin: fact.origin,
+        external_key: fact.external_key.clone(),
+        metadata: fact.metadata.clone(),
     }
 }
 
@@ -403,6 +473,7 @@ fn memory_of(command: &RememberCommand) -> Memory {
 pub(super) fn take_over(newer: &mut Memory, older: &Memory) {
     let older_says = older.reinforced.saturating_add(1);
     newer.reinforced = newer.reinforced.saturating_add(older_says);
+    newer.metadata = newer.metadata.take().or_else(|| older.metadata.clone());
     unite(newer, older);
 }
 

@@ -8,6 +8,7 @@ use sha2::{Digest, Sha256};
 
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
+use crate::rules::documents::behind;
 use crate::rules::{Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility};
 
 /// The version of the rows that are written.
@@ -38,14 +39,15 @@ pub(super) struct MemoryRow {
 const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
     polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
     recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
-    apart FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
+    apart, external_key, metadata FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
 
 /// What [`MemoryRow::write`] writes, and a place for each.
 const COLUMNS: &str = "no, format, partition, id, owner, born, revision, kind, polarity,
     importance, observed, created, updated, expires, superseded_by, reinforced, recalls,
-    recalled, pin, pin_changed, apart, origin, says, session, generation, seqs, tags, content";
+    recalled, pin, pin_changed, apart, origin, says, session, generation, seqs, tags, content,
+    external_key, metadata";
 const VALUES: &str =
-    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 /// The numbers of a partition, the last one included.
 pub(super) fn range(partition: i64) -> (i64, i64) {
@@ -63,6 +65,15 @@ pub(super) fn partition_of(no: i64) -> i64 {
 pub(super) fn find_partition(connection: &Connection, subject: &Subject) -> Answer<Option<i64>> {
     let sql = "SELECT no FROM partitions WHERE subject = ?";
     connection.value(sql, [subject.as_str()])
+}
+
+/// The condition on `partitions` that a subject begins so: two parameters, which [`prefix_bounds`]
+/// gives. The second is no text, and compares as the bytes that it has.
+pub(super) const BEGINS: &str = "subject >= ? AND subject < CAST(? AS TEXT)";
+
+/// From which subject on, and before which bytes, all begin with a prefix.
+pub(super) fn prefix_bounds(prefix: &str) -> (&str, Vec<u8>) {
+    (prefix, behind(prefix.as_bytes()))
 }
 
 /// The partition of a subject; gives it one where it has none.
@@ -173,6 +184,8 @@ impl MemoryRow {
             source.map(|source| pack_seqs(&source.seqs)),
             (!memory.tags.is_empty()).then(|| pack_tags(&memory.tags)),
             memory.content,
+            memory.external_key,
+            memory.metadata,
         ];
         match was {
             None => statement.execute(parameters)?,
@@ -241,6 +254,8 @@ fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
             .get::<_, Option<_>>(17)?
             .and_then(|found| named(&PINS, found)),
         origin: named(&ORIGINS, row.get(18)?).ok_or(damaged(18, "origin"))?,
+        external_key: row.get(26)?,
+        metadata: row.get(27)?,
     };
     Ok(MemoryRow {
         no,
@@ -281,11 +296,12 @@ pub(super) fn content_hash(text: &str) -> i64 {
 const POLARITIES: [Polarity; 2] = [Polarity::Correction, Polarity::Confirmation];
 const PINS: [Pin; 2] = [Pin::Bot, Pin::Consolidation];
 const ORIGINS: [Origin; 3] = [Origin::Bot, Origin::Extraction, Origin::Import];
-const OUTCOMES: [Outcome; 4] = [
+const OUTCOMES: [Outcome; 5] = [
     Outcome::Created,
     Outcome::Reinforced,
     Outcome::Merged,
     Outcome::Recalled,
+    Outcome::Replaced,
 ];
 
 fn named<T: Copy>(values: &[T], number: u8) -> Option<T> {

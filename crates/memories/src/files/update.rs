@@ -42,14 +42,20 @@ impl MemoryWriter<'_> {
     }
 
     /// Takes memories in as they are. Those that are there are left alone, also where they
-    /// changed since.
+    /// changed since, or have another id and the same external key.
     ///
     /// # Errors
     /// As [`MemoryError`]: `MemoriesFull`.
     pub fn import(&self, memories: &[Memory], limits: &MemoryLimits) -> Answer<Imported> {
         let mut imported = Imported::default();
         for memory in memories {
-            if MemoryRow::by_id(self.connection, memory.id)?.is_some() {
+            let is_taken = match &memory.external_key {
+                Some(key) if memory.superseded_by.is_none() => {
+                    self.named(&memory.subject, key)?.is_some()
+                }
+                _ => false,
+            };
+            if is_taken || MemoryRow::by_id(self.connection, memory.id)?.is_some() {
                 imported.skipped += 1;
                 continue;
             }
@@ -103,6 +109,7 @@ fn apply(memory: &mut Memory, patch: Patch) {
     set(&mut memory.importance, patch.importance);
     set(&mut memory.observed_at, patch.observed_at);
     set(&mut memory.expires_at, patch.expires_at);
+    set(&mut memory.metadata, patch.metadata);
     let pin = patch.pinned.map(|pinned| pinned.then_some(Pin::Bot));
     set(&mut memory.pin, pin);
 }

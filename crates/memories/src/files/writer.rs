@@ -10,6 +10,7 @@ use memoird_core::time::Timestamp;
 use rusqlite::{Connection, ToSql, params};
 use sha2::{Digest, Sha256};
 
+use super::embedding::CLIENTS;
 use super::index::{Pending, Touch};
 use super::recall::glance;
 use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
@@ -211,9 +212,9 @@ impl<'a> MemoryWriter<'a> {
         let sql = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
             SELECT ?1, ?2, 0, 0, '' FROM meta
             JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
-            AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
+            AND meta.value <> ?3 AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
             ON CONFLICT DO NOTHING";
-        self.run(sql, params![no, moment(at)])
+        self.run(sql, params![no, moment(at), CLIENTS])
     }
 
     pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {

@@ -265,6 +265,9 @@ fn fact(
         pinned: false,
         near_duplicate: super::NearDuplicate::Merge,
         key: None,
+        external_key: None,
+        metadata: None,
+        vector: Vec::new(),
     };
     Ok(ExtractedFact { fact, seqs })
 }

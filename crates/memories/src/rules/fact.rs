@@ -14,8 +14,10 @@ pub enum NearDuplicate {
     Merge,
     /// It is refused, and the answer names the memory.
     Refuse,
-    /// It becomes a memory of its own.
+    /// It becomes a memory of its own, unless one says it to the letter.
     Keep,
+    /// It becomes a memory of its own in any case.
+    Apart,
 }
 
 /// What may become a memory.
@@ -49,6 +51,10 @@ pub struct Fact {
     pub near_duplicate: NearDuplicate,
     /// Who states it.
     pub origin: Origin,
+    /// The name of the memory that it is from now on.
+    pub external_key: Option<String>,
+    /// A JSON object.
+    pub metadata: Option<String>,
 }
 
 /// Changes of a memory; a field that is `None` stays as it is.
@@ -72,6 +78,8 @@ pub struct Patch {
     pub expires_at: Option<Option<Timestamp>>,
     /// True: it comes first in the manifest. False takes any pin away.
     pub pinned: Option<bool>,
+    /// A JSON object; `Some(None)`: none.
+    pub metadata: Option<Option<String>>,
 }
 
 /// The importance of a fact that says none.
@@ -95,6 +103,8 @@ impl Fact {
             pinned: false,
             near_duplicate: NearDuplicate::default(),
             origin: Origin::default(),
+            external_key: None,
+            metadata: None,
         }
     }
 
@@ -108,6 +118,8 @@ impl Fact {
         self.tags = tags(&self.tags)?;
         importance(self.importance)?;
         agree(self.kind, self.visibility, self.polarity)?;
+        self.external_key.as_deref().map_or(Ok(()), external_key)?;
+        self.metadata.as_deref().map_or(Ok(()), metadata)?;
         if let Some(source) = &mut self.source {
             source.seqs = checked_seqs(std::mem::take(&mut source.seqs), limits)?;
         }
@@ -128,6 +140,8 @@ impl Patch {
             self.tags = Some(tags(given)?);
         }
         self.importance.map_or(Ok(()), importance)?;
+        let given = self.metadata.as_ref().and_then(Option::as_deref);
+        given.map_or(Ok(()), metadata)?;
         agree(
             self.kind.unwrap_or(of.kind),
             self.visibility.unwrap_or(of.visibility),
@@ -188,6 +202,30 @@ fn tags(given: &[String]) -> Result<Vec<String>, MemoryError> {
     Ok(tags)
 }
 
+fn external_key(key: &str) -> Result<(), MemoryError> {
+    let (bytes, limit) = (key.len(), MemoryLimits::EXTERNAL_KEY_BYTES);
+    if (1..=limit).contains(&bytes) && !key.contains('\0') {
+        return Ok(());
+    }
+    let problem = format!("has {bytes} bytes; it takes 1 to {limit}, without U+0000");
+    Err(MemoryError::invalid("external_key", problem))
+}
+
+fn metadata(json: &str) -> Result<(), MemoryError> {
+    let (bytes, limit) = (json.len(), MemoryLimits::METADATA_BYTES);
+    if bytes > limit {
+        let problem = format!("has {bytes} bytes, the limit is {limit}");
+        return Err(MemoryError::invalid("metadata_json", problem));
+    }
+    match serde_json::from_str::<serde_json::Map<String, serde_json::Value>>(json) {
+        Ok(_) => Ok(()),
+        Err(error) => {
+            let problem = format!("is no JSON object: {error}");
+            Err(MemoryError::invalid("metadata_json", problem))
+        }
+    }
+}
+
 fn importance(importance: f32) -> Result<(), MemoryError> {
     if (0.0..=1.0).contains(&importance) {
         return Ok(());
@@ -233,7 +271,7 @@ mod tests {
     fn what_breaks_a_rule_is_named_by_its_field() {
         let limits = MemoryLimits::default();
         type Spoil = fn(&mut Fact);
-        let broken: [(&str, Spoil); 7] = [
+        let broken: [(&str, Spoil); 11] = [
             ("content", |fact| fact.content = " \n ".into()),
             ("content", |fact| fact.content = "x".repeat(8 * 1_024 + 1)),
             ("tags", |fact| fact.tags = vec![String::new()]),
@@ -241,6 +279,16 @@ mod tests {
                 fact.tags = (0..33).map(|n| n.to_string()).collect();
             }),
             ("importance", |fact| fact.importance = f32::NAN),
+            ("external_key", |fact| {
+                fact.external_key = Some(String::new());
+            }),
+            ("external_key", |fact| {
+                fact.external_key = Some("x".repeat(257));
+            }),
+            ("metadata_json", |fact| fact.metadata = Some("[]".into())),
+            ("metadata_json", |fact| {
+                fact.metadata = Some(format!("{{\"a\": \"{}\"}}", "x".repeat(4_096)));
+            }),
             ("visibility", |fact| fact.visibility = Visibility::Team),
             ("polarity", |fact| {
                 fact.polarity = Some(Polarity::Correction);

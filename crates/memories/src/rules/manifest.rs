@@ -158,6 +158,8 @@ pub(super) mod tests {
             recalled_at: None,
             pin: None,
             origin: super::super::Origin::Bot,
+            external_key: None,
+            metadata: None,
         }
     }
 

@@ -114,6 +114,10 @@ pub struct Memory {
     pub pin: Option<Pin>,
     /// Who made it.
     pub origin: Origin,
+    /// The bot's own name for it among the memories of its subject.
+    pub external_key: Option<String>,
+    /// What the bot notes of it: a JSON object, as it was sent.
+    pub metadata: Option<String>,
 }
 
 /// What became of a fact that was to be remembered.
@@ -127,9 +131,11 @@ pub enum Outcome {
     Merged = 2,
     /// A recall gave it to this session shortly before: nothing changed.
     Recalled = 3,
+    /// The memory of its external key is this now.
+    Replaced = 4,
 }
 
-/// Limits on everything that clients say of memories. Those that an operator or a test may
+/// Limits on everything that clients say of memories and documents. Those that an operator or a test may
 /// set are fields, the others are constants.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -145,6 +151,15 @@ pub struct MemoryLimits {
     pub memories: u64,
     /// Recall events of one tenant; older ones are pruned.
     pub recall_events: u64,
+    /// Bytes of one document's value.
+    #[serde(with = "AsText::<Size>")]
+    pub document_bytes: usize,
+    /// Documents of one tenant,
+    #[serde(rename = "max_documents")]
+    pub documents: u64,
+    /// and bytes of their values, keys and namespaces.
+    #[serde(with = "AsText::<Size>")]
+    pub documents_bytes: usize,
     /// Turns of one lease.
     #[serde(skip)]
     pub lease_turns: usize,
@@ -161,10 +176,26 @@ impl MemoryLimits {
     pub const TAGS: usize = 32;
     /// Bytes of one tag.
     pub const TAG_BYTES: usize = 128;
+    /// Bytes of an external key.
+    pub const EXTERNAL_KEY_BYTES: usize = 256;
+    /// Bytes of a memory's metadata.
+    pub const METADATA_BYTES: usize = 4 << 10;
+    /// Memories whose metadata a recall with a filter looks at, the newest of each subject.
+    pub const METADATA_LOOKED_AT: usize = 1 << 16;
+    /// Dimensions of a vector that a client makes.
+    pub const DIMENSIONS: usize = 4_096;
+    /// Subjects that one prefix may name in a recall.
+    pub const PREFIXED: usize = 64;
     /// Bytes of a recall's query; a longer one is cut.
     pub const QUERY_BYTES: usize = 4 << 10;
     /// Subjects of one recall.
     pub const SUBJECTS: usize = 16;
+    /// Operations on documents that are done together.
+    pub const BATCH: usize = 256;
+    /// Bytes of the values that these read.
+    pub const BATCH_READ_BYTES: usize = 16 << 20;
+    /// How long a document lives, where that is said.
+    pub const DOCUMENT_TTL: Duration = Duration::from_secs(3_653 * 24 * 60 * 60);
     /// Hits of one recall.
     pub const HITS: usize = 100;
     /// Memories of a subject that are compared with each other, the newest.
@@ -193,6 +224,9 @@ impl Default for MemoryLimits {
             source_seqs: 256,
             memories: 1_000_000,
             recall_events: 100_000,
+            document_bytes: 4 << 20,
+            documents: 1_000_000,
+            documents_bytes: 8 << 30,
             lease_turns: 200,
             idempotency_keys: 100_000,
             idempotency_span: Duration::from_secs(24 * 60 * 60),

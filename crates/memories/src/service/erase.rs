@@ -7,13 +7,18 @@ use memoird_store::EraseTarget;
 
 use super::Memories;
 use crate::error::MemoryError;
+use crate::files::MemoryReader;
 use crate::requests::{ForgetRequest, ForgetSources};
 
+/// What an answer says where the tenant has documents.
+const DOCUMENTS: &str = "documents are not looked at, because nothing says whose they are: delete \
+                         those that are meant by their namespaces (DeleteDocuments)";
+
 impl Memories {
-    async fn erase_sources(&self, request: EraseRequest) -> Result<u64, MemoryError> {
+    async fn erase_sources(&self, request: EraseRequest) -> Result<ErasedElsewhere, MemoryError> {
         let tenant = &request.tenant;
         if !self.is_on() || !self.tenants().await?.contains(tenant) {
-            return Ok(0);
+            return Ok(ErasedElsewhere::default());
         }
         let names = request.generations.iter().map(|(name, _)| *name);
         let names: Vec<Generation> = names.collect();
@@ -37,11 +42,15 @@ impl Memories {
             EraseTarget::Session { .. } => {}
             EraseTarget::Subject(subject) => parts.push(ForgetRequest::Subject(subject)),
         }
-        let mut forgotten = 0;
+        let mut erased = ErasedElsewhere::default();
         for part in parts {
-            forgotten += self.forget_for_good(tenant, part).await?;
+            erased.memories += self.forget_for_good(tenant, part).await?;
         }
-        Ok(forgotten)
+        let has_documents = |reader: &MemoryReader<'_>| reader.has_documents();
+        if self.read(tenant, has_documents).await? {
+            erased.outside.push(DOCUMENTS.to_owned());
+        }
+        Ok(erased)
     }
 
     /// Forgets, and does not give up before the disk's pages are clean.
@@ -65,12 +74,8 @@ impl Eraser for Memories {
 
     fn erase(&self, request: EraseRequest) -> EraseFuture<'_> {
         Box::pin(async move {
-            let memories = self.erase_sources(request).await;
-            let memories = memories.map_err(|error| format!("{error:?}"))?;
-            Ok(ErasedElsewhere {
-                memories,
-                ..ErasedElsewhere::default()
-            })
+            let erased = self.erase_sources(request).await;
+            erased.map_err(|error| format!("{error:?}"))
         })
     }
 }

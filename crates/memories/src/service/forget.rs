@@ -67,7 +67,7 @@ impl Memories {
 
     /// Empties the log, and waits a little for readers. If that fails, the maintenance worker
     /// does it later; the memories are forgotten in any case.
-    async fn erased_soon(&self, tenant: &TenantId) -> bool {
+    pub(super) async fn erased_soon(&self, tenant: &TenantId) -> bool {
         for again in 0..ERASE_TRIES {
             if again > 0 {
                 tokio::time::sleep(ERASE_PAUSE).await;
@@ -126,7 +126,7 @@ pub(crate) struct Unfinished<'a> {
     memories: &'a Memories,
     tenant: &'a TenantId,
     job: Option<MemoryId>,
-    is_done: bool,
+    pub(super) is_done: bool,
 }
 
 impl<'a> Unfinished<'a> {

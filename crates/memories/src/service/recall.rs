@@ -74,7 +74,8 @@ impl Memories {
         tenant: &Arc<Tenant>,
         request: RecallRequest,
     ) -> Result<RecallOutcome, MemoryError> {
-        if request.query.trim().is_empty() {
+        let has_vector = !request.vector.is_empty() && request.mode != RecallMode::Lexical;
+        if request.query.trim().is_empty() && !has_vector {
             let problem = "is empty; ListMemories lists without one";
             return Err(MemoryError::invalid("query", problem));
         }
@@ -91,7 +92,8 @@ impl Memories {
         is_recorded: bool,
     ) -> Result<RecallOutcome, MemoryError> {
         let watch = Stopwatch::start();
-        if let (true, Some(session)) = (request.subjects.is_empty(), &request.session) {
+        let names_none = request.subjects.is_empty() && request.subject_prefix.is_empty();
+        if let (true, Some(session)) = (names_none, &request.session) {
             let head = self.live_head(tenant, session, None).await?;
             let subject = head.and_then(|head| head.subject);
             request.subjects.extend(subject);
@@ -120,6 +122,9 @@ impl Memories {
         let look = move |reader: &MemoryReader<'_>| look_up(reader, &search, vector.as_ref(), now);
         let (lists, misfit) = self.read(&tenant.id, look).await?;
         if let Some(detail) = misfit {
+            if !request.vector.is_empty() {
+                return Err(MemoryError::invalid("vector", detail));
+            }
             if mode == RecallMode::Vector {
                 return Err(MemoryError::EmbedderFailed { detail });
             }
@@ -130,22 +135,20 @@ impl Memories {
         let mut ranking = self.ranking(lists, now);
         let mut fused = ranking.fused();
         let is_reranked = match reranker {
-            Some(reranker) if fused.len() > 1 => {
-                match self
-                    .judge(&*reranker, &request.query, &mut ranking, &fused)
-                    .await
-                {
-                    Ok(()) => {
-                        fused = ranking.fused();
-                        true
-                    }
-                    Err(problem) => {
-                        warn!(problem, "a recall goes without the reranker");
-                        notes.push(NOT_RERANKED.to_owned());
-                        false
-                    }
+            Some(reranker) if fused.len() > 1 && !request.query.trim().is_empty() => match self
+                .judge(&*reranker, &request.query, &mut ranking, &fused)
+                .await
+            {
+                Ok(()) => {
+                    fused = ranking.fused();
+                    true
                 }
-            }
+                Err(problem) => {
+                    warn!(problem, "a recall goes without the reranker");
+                    notes.push(NOT_RERANKED.to_owned());
+                    false
+                }
+            },
             _ => false,
         };
         let hits = ranking.hits(fused, request.limit);
@@ -169,7 +172,8 @@ impl Memories {
         mut request: RecallRequest,
     ) -> Result<RecallRequest, MemoryError> {
         let config = self.config();
-        if request.mode == RecallMode::Vector && config.embedder.is_none() {
+        let has_vector = !request.vector.is_empty();
+        if request.mode == RecallMode::Vector && config.embedder.is_none() && !has_vector {
             return Err(MemoryError::NoEmbedder);
         }
         let end = request.query.floor_char_boundary(MemoryLimits::QUERY_BYTES);
@@ -202,6 +206,9 @@ impl Memories {
     ) -> Result<Option<Embedding>, MemoryError> {
         if request.mode == RecallMode::Lexical {
             return Ok(None);
+        }
+        if let Some(given) = self.given_vector(request.vector.clone())? {
+            return Ok(Some(given));
         }
         match self.vector_of(Purpose::Query, &request.query).await {
             Ok(None) if request.mode == RecallMode::Hybrid => {

@@ -6,12 +6,13 @@ use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{MemoryId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_engine::Tenant;
+use serde_json::Value;
 
 use super::Memories;
 use super::sources::SourceTurns;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{Embedding, Imported, RememberCommand};
+use crate::files::{CLIENTS, Embedding, Imported, RememberCommand};
 use crate::requests::{RememberOutcome, RememberRequest};
 use crate::rules::dates::with_dates;
 use crate::rules::secrets::{self, SecretPolicy};
@@ -35,11 +36,14 @@ impl Memories {
             None => SourceTurns::default(),
         };
         let (at_seq, key) = (found.at_seq, request.key);
+        let given = self.given_vector(request.vector.clone())?;
         let (fact, redacted) = self.admit(fact_of(request, found, Origin::Bot)?, None)?;
+        let is_given = given.is_some();
         let vector = match fact.near_duplicate {
+            _ if is_given => Some(given),
             // Only a refusal has to be known before the answer; others are merged in the background.
             NearDuplicate::Refuse => self.vector_of(Purpose::Memory, &fact.content).await.ok(),
-            NearDuplicate::Merge | NearDuplicate::Keep => None,
+            NearDuplicate::Merge | NearDuplicate::Keep | NearDuplicate::Apart => None,
         };
         let mut command = RememberCommand {
             at_seq,
@@ -49,7 +53,13 @@ impl Memories {
         let config = self.config();
         let done = self
             .write(&tenant.id, move |writer| {
+                if is_given && config.embedder.is_none() {
+                    writer.use_clients_vectors()?;
+                }
                 match writer.remember(&command, &config.limits) {
+                    Err(error @ MemoryError::DimensionMismatch { .. }) if is_given => {
+                        Err(error.of_given_vector())
+                    }
                     Err(MemoryError::DimensionMismatch { .. }) => {
                         // It cannot be compared with the vectors that are stored.
                         command.vector = None;
@@ -60,6 +70,28 @@ impl Memories {
             })
             .await?;
         Ok(self.remembered(tenant, done, redacted))
+    }
+
+    /// A vector that a client made, as one of the model in use; `None` where there is none.
+    pub(super) fn given_vector(&self, values: Vec<f32>) -> Result<Option<Embedding>, MemoryError> {
+        if values.is_empty() {
+            return Ok(None);
+        }
+        let limit = MemoryLimits::DIMENSIONS;
+        if values.len() > limit {
+            let problem = format!("has {} dimensions, the limit is {limit}", values.len());
+            return Err(MemoryError::invalid("vector", problem));
+        }
+        let is_finite = values.iter().all(|value| value.is_finite());
+        if !is_finite || values.iter().all(|value| *value == 0.0) {
+            return Err(MemoryError::invalid("vector", "is zero or not finite"));
+        }
+        let config = self.config();
+        let model = config.embedder.as_ref().map_or(CLIENTS, |it| it.model());
+        Ok(Some(Embedding {
+            model: model.into(),
+            values,
+        }))
     }
 
     /// The command that writes a fact which was checked.
@@ -101,7 +133,8 @@ impl Memories {
         said: Option<Timestamp>,
     ) -> Result<(Fact, usize), MemoryError> {
         let config = self.config();
-        let redacted = admit_texts(Some(&mut fact.content), &mut fact.tags, config.secrets)?;
+        let mut redacted = admit_texts(Some(&mut fact.content), &mut fact.tags, config.secrets)?;
+        redacted += admit_metadata(fact.metadata.as_mut(), config.secrets)?;
         let said = said.or(fact.observed_at).unwrap_or_else(|| self.now());
         fact.content = with_dates(&fact.content, said, config.limits.content_bytes);
         Ok((fact.checked(&config.limits)?, redacted))
@@ -121,7 +154,9 @@ impl Memories {
     ) -> Result<(Memory, usize), MemoryError> {
         let config = self.config();
         let tags = patch.tags.as_deref_mut().unwrap_or_default();
-        let redacted = admit_texts(patch.content.as_mut(), tags, config.secrets)?;
+        let mut redacted = admit_texts(patch.content.as_mut(), tags, config.secrets)?;
+        let metadata = patch.metadata.as_mut().and_then(Option::as_mut);
+        redacted += admit_metadata(metadata, config.secrets)?;
         let now = self.now();
         let memory = self
             .write(&tenant.id, move |writer| {
@@ -155,7 +190,8 @@ impl Memories {
             memory.reinforced = memory.reinforced.min(MemoryLimits::COUNTED);
             // An imported memory is stored as it is, so a secret in it can only be refused.
             if config.secrets != SecretPolicy::Allow {
-                for text in std::iter::once(&memory.content).chain(&memory.tags) {
+                let texts = std::iter::once(&memory.content).chain(&memory.metadata);
+                for text in texts.chain(&memory.tags) {
                     secrets::admit(text, SecretPolicy::Block)?;
                 }
             }
@@ -186,6 +222,38 @@ fn admit_texts(
     Ok(redacted)
 }
 
+/// Takes secrets out of the texts of a JSON object, or refuses them; gives how many. One without
+/// any stays as it was sent; what is no object is refused later.
+fn admit_metadata(json: Option<&mut String>, policy: SecretPolicy) -> Result<usize, MemoryError> {
+    let Some(json) = json else { return Ok(0) };
+    if json.len() > MemoryLimits::METADATA_BYTES {
+        return Ok(0);
+    }
+    let Ok(mut value) = serde_json::from_str::<Value>(json) else {
+        return Ok(0);
+    };
+    let redacted = admit_value(&mut value, policy)?;
+    if redacted > 0 {
+        *json = value.to_string();
+    }
+    Ok(redacted)
+}
+
+fn admit_value(value: &mut Value, policy: SecretPolicy) -> Result<usize, MemoryError> {
+    match value {
+        Value::String(text) => admit_texts(Some(text), &mut [], policy),
+        Value::Array(items) => {
+            let mut items = items.iter_mut();
+            items.try_fold(0, |sum, item| Ok(sum + admit_value(item, policy)?))
+        }
+        Value::Object(members) => {
+            let mut members = members.values_mut();
+            members.try_fold(0, |sum, item| Ok(sum + admit_value(item, policy)?))
+        }
+        _ => Ok(0),
+    }
+}
+
 /// The fact of a request, with what its source says where the request says nothing.
 pub(super) fn fact_of(
     request: RememberRequest,
@@ -212,6 +280,8 @@ pub(super) fn fact_of(
         pinned: request.pinned,
         near_duplicate: request.near_duplicate,
         origin,
+        external_key: request.external_key,
+        metadata: request.metadata,
     })
 }
 
@@ -223,6 +293,8 @@ fn shape_of(memory: &Memory) -> Fact {
         tags: memory.tags.clone(),
         importance: memory.importance,
         source: memory.source.clone(),
+        external_key: memory.external_key.clone(),
+        metadata: memory.metadata.clone(),
         ..Fact::new(memory.subject.clone(), memory.kind, memory.content.clone())
     }
 }

@@ -188,7 +188,7 @@ impl RecalledMemories for Candidates {
             let source = hit.memory.source.as_ref().filter(|source| {
                 source.session == *point.session && source.generation == Some(point.generation)
             });
-            source.is_some_and(|source| window.holds(&source.seqs, point.last_seq))
+            source.is_some_and(|source| window.holds(&source.seqs, point.last_seq, point.rewound))
                 || states(window, &hit.memory.content)
         };
         let new = (0..self.hits.len()).filter(|&index| !is_held(&self.hits[index]));

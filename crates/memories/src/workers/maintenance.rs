@@ -1,6 +1,6 @@
 //! Maintenance in the background: events of recalls are written, interrupted jobs that forget
-//! are continued, indexes are rebuilt, memories that expired long ago are removed, and memories
-//! are consolidated when that is due.
+//! are continued, indexes are rebuilt, memories that expired long ago and documents that have are
+//! removed, and memories are consolidated when that is due.
 
 use std::time::Duration;
 
@@ -161,9 +161,12 @@ impl Memories {
         Ok(erased)
     }
 
-    /// Removes memories that expired so long ago that they are not readable by id any more.
+    /// Removes memories that expired so long ago that they are not readable by id any more, and
+    /// documents that have expired.
     async fn remove_expired(&self, tenant: &TenantId) -> Result<(), MemoryError> {
         let now = self.now();
+        let expire = move |writer: &MemoryWriter<'_>| writer.expire_documents(now, ROWS_MAX);
+        while self.write(tenant, expire).await? > 0 {}
         let expired_before = before(now, self.config().expired_kept);
         let cursors_before = before(now, self.shared.engine.retention());
         loop {

@@ -11,6 +11,7 @@
 )]
 
 mod consolidation;
+mod documents;
 mod embedding;
 mod extraction;
 mod files;
@@ -18,6 +19,7 @@ mod forget;
 mod fuzz;
 mod kit;
 mod model;
+mod named;
 mod recall;
 mod remember;
 #[path = "../../../../tests/suite/harness/seeds.rs"]

@@ -238,6 +238,7 @@ impl Both {
             Outcome::Reinforced => assert!(twin.is_some()),
             Outcome::Merged => assert!(twin.is_none()),
             Outcome::Recalled => panic!("nobody recalled anything"),
+            Outcome::Replaced => panic!("nobody named anything"),
         }
         self.is_embedded = false;
         let new = done.memory.id;

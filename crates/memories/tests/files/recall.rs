@@ -362,6 +362,13 @@ CREATE VIRTUAL TABLE words USING fts5(
     tokenize = 'porter unicode61 remove_diacritics 2'
 );
 INSERT INTO words (words) VALUES ('rebuild');
+DROP TABLE namespaces;
+DROP TABLE documents;
+DROP TABLE document_state;
+DROP INDEX memories_external;
+DROP INDEX memories_metadata;
+ALTER TABLE memories DROP COLUMN external_key;
+ALTER TABLE memories DROP COLUMN metadata;
 PRAGMA user_version = 2;
 ";
 

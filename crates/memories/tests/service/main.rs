@@ -21,6 +21,7 @@ mod record;
 mod store;
 
 mod consolidation;
+mod documents;
 mod embedder;
 mod embedding;
 mod extraction;
@@ -96,6 +97,9 @@ pub(crate) fn fact(whose: &str, content: &str) -> RememberRequest {
         pinned: false,
         near_duplicate: NearDuplicate::Merge,
         key: None,
+        external_key: None,
+        metadata: None,
+        vector: Vec::new(),
     }
 }
 

@@ -31,6 +31,22 @@ pub(crate) struct NewTurn {
     pub(crate) text: String,
 }
 
+impl NewTurn {
+    /// Its stems and the words by which it is found, as a turn of this generation; and what it is
+    /// in.
+    pub(super) fn words(&self, generation: i64) -> (String, Languages) {
+        let mut words = String::with_capacity(self.text.len() + 64);
+        let language = words::add_index_words(&self.text, &mut words);
+        let marks = [generation_word(generation), role_word(self.role)];
+        let tools = self.tools.iter().map(|tool| tool_word(tool));
+        for mark in marks.into_iter().chain(tools) {
+            words.push(' ');
+            words.push_str(&mark);
+        }
+        (words, language)
+    }
+}
+
 /// What a tenant has, while a batch is written.
 struct Tenant {
     range: TenantRange,
@@ -106,15 +122,8 @@ impl Batch<'_> {
             .entry(at_ms.div_euclid(DAY_MS))
             .or_insert((row, row));
         day.1 = row;
-        let mut words = String::with_capacity(turn.text.len() + 64);
-        let language = words::add_index_words(&turn.text, &mut words);
+        let (words, language) = turn.words(generation);
         tenant.languages = tenant.languages.with(language);
-        let marks = [generation_word(generation), role_word(turn.role)];
-        let tools = turn.tools.iter().map(|tool| tool_word(tool));
-        for mark in marks.into_iter().chain(tools) {
-            words.push(' ');
-            words.push_str(&mark);
-        }
         Ok(Some(Row {
             row,
             number: turn.number,

@@ -70,8 +70,14 @@ struct Plan {
 }
 
 impl Index {
-    /// Where the journal has the newest turns of a generation, at most so many of them.
-    pub(crate) fn newest_turns(&self, generation: Generation, max: usize) -> Answer<Vec<u64>> {
+    /// Where the journal has the newest turns of a generation before this number, at most so many
+    /// of them.
+    pub(crate) fn newest_turns(
+        &self,
+        generation: Generation,
+        before: u64,
+        max: usize,
+    ) -> Answer<Vec<u64>> {
         self.read(|connection| {
             let sql = "SELECT no FROM generations WHERE generation = ?";
             let mut statement = connection.prepare_cached(sql)?;
@@ -81,11 +87,12 @@ impl Index {
             };
             let word = quoted(&generation_word(row.get(0)?));
             let sql = "SELECT turns.number FROM words CROSS JOIN turns ON turns.no = words.rowid
-                       WHERE words MATCH ? ORDER BY words.rowid DESC LIMIT ?";
+                       WHERE words MATCH ? AND turns.number < ?
+                       ORDER BY words.rowid DESC LIMIT ?";
             let mut statement = connection.prepare_cached(sql)?;
-            let numbers = statement.query_map(params![word, whole(max as u64)], |row| {
-                Ok(row.get::<_, i64>(0)?.unsigned_abs())
-            })?;
+            let parameters = params![word, whole(before), whole(max as u64)];
+            let numbers =
+                statement.query_map(parameters, |row| Ok(row.get::<_, i64>(0)?.unsigned_abs()))?;
             Ok(numbers.collect::<Result<_, _>>()?)
         })
     }

@@ -3,7 +3,8 @@ CREATE TABLE state (
     words_version   INTEGER NOT NULL,
     followed        INTEGER NOT NULL,
     last_generation BLOB,
-    last_seq        INTEGER
+    last_seq        INTEGER,
+    changes         INTEGER NOT NULL DEFAULT 0
 ) STRICT;
 
 CREATE TABLE tenants (

@@ -32,6 +32,13 @@ pub(crate) fn left(moment: Option<&Moment>) -> String {
     left_at(moment, Timestamp::now())
 }
 
+/// How long it is until a moment; zero where it has come.
+pub(crate) fn until(moment: &Moment) -> Duration {
+    let left = read(moment).map(|moment| moment.duration_since(Timestamp::now()));
+    left.and_then(|left| left.try_into().ok())
+        .unwrap_or_default()
+}
+
 /// True from a moment on.
 pub(crate) fn is_past(moment: Option<&Moment>) -> bool {
     moment

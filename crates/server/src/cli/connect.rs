@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Args;
 use memoird_proto::v1::admin_service_client::AdminServiceClient;
+use memoird_proto::v1::document_service_client::DocumentServiceClient;
 use memoird_proto::v1::memory_service_client::MemoryServiceClient;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
 use tonic::metadata::{Ascii, MetadataValue};
@@ -97,6 +98,9 @@ pub(crate) type Sessions = SessionServiceClient<InterceptedService<Channel, Auth
 /// A client of the memories.
 pub(crate) type Memories = MemoryServiceClient<InterceptedService<Channel, Auth>>;
 
+/// A client of the documents.
+pub(crate) type Documents = DocumentServiceClient<InterceptedService<Channel, Auth>>;
+
 /// A client for operators.
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
 
@@ -171,6 +175,12 @@ impl Target {
     /// A client of the memories.
     pub(crate) fn memories(&self) -> Memories {
         MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+    }
+
+    /// A client of the documents. One of them may be larger than what gRPC takes by itself.
+    pub(crate) fn documents(&self) -> Documents {
+        DocumentServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+            .max_decoding_message_size(256 << 20)
     }
 
     /// A client for operators.

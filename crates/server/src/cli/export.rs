@@ -100,6 +100,9 @@ impl Exporter<'_> {
                 "session_id": info.session_id,
                 "generation": info.generation,
                 "subject": info.subject,
+                "labels": info.labels,
+                "ttl_class": info.ttl_class,
+                "keep_all": info.keep_all,
             },
             "state": state,
         });

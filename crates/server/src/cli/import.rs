@@ -254,6 +254,9 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
         session_id: current.info.session_id.clone(),
         turns: current.batch.clone(),
         subject: current.info.subject.clone(),
+        labels: current.info.labels.clone(),
+        ttl_class: current.info.ttl_class.clone(),
+        keep_all: current.info.keep_all.then_some(true),
         expected_seq: Some(current.turns),
         ..AppendRequest::default()
     };

@@ -15,9 +15,9 @@ use clap::{Args, Subcommand};
 use memoird_proto::v1::forget_request::Target as What;
 use memoird_proto::v1::{
     ForgetRequest, ForgetResponse, GetManifestRequest, GetMemoryRequest, GetMemoryStatsRequest,
-    GetMemoryStatsResponse, ListMemoriesRequest, Memory, MemoryFilter, MemoryKind, NearDuplicate,
-    Polarity, RecallHit, RecallMode, RecallRequest, ReindexMemoriesRequest, RememberRequest,
-    Visibility,
+    GetMemoryStatsResponse, ListMemoriesRequest, ListSubjectsRequest, Memory, MemoryFilter,
+    MemoryKind, NearDuplicate, Polarity, RecallHit, RecallMode, RecallRequest,
+    ReindexMemoriesRequest, RememberRequest, SubjectMemories, Visibility,
 };
 use prost_types::Timestamp;
 use serde_json::json;
@@ -41,6 +41,15 @@ use learn::LearnArgs;
 pub(crate) enum MemoryCommand {
     /// List memories, oldest first
     List(ListArgs),
+    /// List the subjects that have memories, and how many
+    Subjects {
+        /// Only those whose ids begin so
+        #[arg(default_value = "", hide_default_value = true)]
+        prefix: String,
+        /// The most to print; 0: all of them
+        #[arg(long, value_name = "N", default_value_t = 100)]
+        limit: usize,
+    },
     /// Show a memory with all that is known of it
     Show {
         /// The memory's id
@@ -86,6 +95,9 @@ pub(crate) async fn run(client: &ClientArgs, command: MemoryCommand) -> Result<(
     let target = client.connect.target()?;
     match command {
         MemoryCommand::List(args) => list(&target, args, client.json).await,
+        MemoryCommand::Subjects { prefix, limit } => {
+            subjects(&target, prefix, limit, client.json).await
+        }
         MemoryCommand::Show { id } => show(&target, id, client.json).await,
         MemoryCommand::Add(args) => add(&target, *args, client.json).await,
         MemoryCommand::Recall(args) => recall(&target, args, client.json).await,
@@ -128,6 +140,12 @@ pub(crate) struct RecallArgs {
     /// Only those observed before this time
     #[arg(long, value_name = "TIME", value_parser = moment)]
     before: Option<Timestamp>,
+    /// Also those of all subjects whose ids begin so
+    #[arg(long, value_name = "TEXT")]
+    subject_prefix: Option<String>,
+    /// Only those whose metadata fit, such as '{"source": "crm"}'
+    #[arg(long, value_name = "JSON")]
+    metadata: Option<String>,
 }
 
 fn recall_request(args: RecallArgs) -> RecallRequest {
@@ -140,6 +158,8 @@ fn recall_request(args: RecallArgs) -> RecallRequest {
         before: args.before,
         limit: args.limit,
         mode: number(args.mode),
+        subject_prefix: args.subject_prefix.unwrap_or_default(),
+        metadata_filter_json: args.metadata.unwrap_or_default(),
         ..RecallRequest::default()
     }
 }
@@ -273,6 +293,12 @@ pub(crate) struct ListArgs {
     /// Only those with this label
     #[arg(long)]
     tag: Option<String>,
+    /// Only of subjects whose ids begin so
+    #[arg(long, value_name = "TEXT", conflicts_with = "subject")]
+    subject_prefix: Option<String>,
+    /// Only those whose metadata fit, such as '{"source": "crm", "year": {"$gte": 2020}}'
+    #[arg(long, value_name = "JSON")]
+    metadata: Option<String>,
     /// Also those that were superseded or have expired
     #[arg(long)]
     history: bool,
@@ -295,6 +321,8 @@ async fn list(target: &Target, args: ListArgs, json: bool) -> Result<(), CliErro
         kind: number(args.kind),
         tag: args.tag.unwrap_or_default(),
         include_history: args.history,
+        metadata_filter_json: args.metadata.unwrap_or_default(),
+        subject_prefix: args.subject_prefix.unwrap_or_default(),
         ..ListMemoriesRequest::default()
     };
     let found = Pages::of(listing(target, request))
@@ -333,10 +361,39 @@ fn listing(
     }
 }
 
+async fn subjects(
+    target: &Target,
+    prefix: String,
+    limit: usize,
+    json: bool,
+) -> Result<(), CliError> {
+    let pages = Pages::of(async |page_size, page_token| {
+        let request = ListSubjectsRequest {
+            prefix: prefix.clone(),
+            page_size,
+            page_token,
+        };
+        let reply = target.done(target.memories().list_subjects(request).await)?;
+        Ok((reply.subjects, reply.next_page_token))
+    });
+    let found = pages.first(limit).await?;
+    if json {
+        return output::print_json(&json!({ "subjects": json::all(&found) }));
+    }
+    let row = |found: &SubjectMemories| {
+        [
+            output::printable(&found.subject),
+            output::count(found.memories),
+        ]
+    };
+    let header = ["SUBJECT", "MEMORIES"];
+    output::print(&output::number_table(header, found.iter().map(row)))
+}
+
 async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {
     let request = GetMemoryRequest {
         id,
-        subject: String::new(),
+        ..GetMemoryRequest::default()
     };
     let reply = target.done(target.memories().get_memory(request).await)?;
     output::show(json, &reply, |reply| {
@@ -393,6 +450,12 @@ fn described(memory: &Memory) -> String {
         rows.push(("tags", output::printable(&memory.tags.join(", "))));
     }
     rows.push(("importance", memory.importance.to_string()));
+    if !memory.external_key.is_empty() {
+        rows.push(("external key", output::printable(&memory.external_key)));
+    }
+    if !memory.metadata_json.is_empty() {
+        rows.push(("metadata", output::printable(&memory.metadata_json)));
+    }
     if let Some(from) = &memory.source {
         let seqs: Vec<String> = from.seqs.iter().map(ToString::to_string).collect();
         let seqs = seqs.join(" ");
@@ -481,6 +544,15 @@ pub(crate) struct AddArgs {
     /// An idempotency key: the same key with the same fact is done once
     #[arg(long, value_name = "KEY")]
     key: Option<String>,
+    /// A name for it: the memory of the subject that has it says this from now on
+    #[arg(long, value_name = "KEY")]
+    external_key: Option<String>,
+    /// What is noted of it: a JSON object
+    #[arg(long, value_name = "JSON")]
+    metadata: Option<String>,
+    /// Keep it apart from others, also from one that says the same
+    #[arg(long)]
+    keep_apart: bool,
 }
 
 async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError> {
@@ -505,6 +577,10 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
         idempotency_key: args.key.unwrap_or_default(),
         visibility: number(args.visibility),
         near_duplicate: number(args.near_duplicate),
+        external_key: args.external_key.unwrap_or_default(),
+        metadata_json: args.metadata.unwrap_or_default(),
+        vector: Vec::new(),
+        keep_apart: args.keep_apart,
     };
     let done = target.done(target.memories().remember(request).await)?;
     let outcome = short_name("RememberOutcome", done.outcome);

@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use clap::{Args, Subcommand};
+use clap::{Args, Subcommand, ValueEnum};
 use memoird_proto::v1::{
-    EndSessionRequest, GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope,
-    ListSessionsRequest, RewindSessionRequest, RewindSessionResponse, SessionInfo, SessionNotes,
-    Turn,
+    CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
+    GetSessionResponse, HistoryScope, ListSessionsRequest, PatchStateRequest, RewindSessionRequest,
+    RewindSessionResponse, SessionInfo, SessionNotes, SessionOrder, Turn,
 };
 use prost_types::Timestamp;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use super::connect::Target;
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::exit::CliError;
 use super::pages::Pages;
-use super::{ClientArgs, clock, compaction, erase, json, output, transcript};
+use super::{ClientArgs, clock, compaction, erase, json, output, redact, transcript};
 
 /// What can be done with sessions.
 #[derive(Subcommand)]
@@ -35,6 +35,12 @@ pub(crate) enum SessionsCommand {
     },
     /// Take the newest turns of a session back; its journal keeps them, marked
     Rewind(RewindArgs),
+    /// Give a session labels, by which lists find it
+    Label(LabelArgs),
+    /// Make a session of what was said in another one
+    Copy(CopyArgs),
+    /// Overwrite what a turn of a session says, for good
+    Redact(redact::RedactArgs),
     /// End a session now; its hooks run
     End {
         /// The bot's own chat id
@@ -52,6 +58,49 @@ pub(crate) struct ListArgs {
     /// The most to print; 0: all of them
     #[arg(long, value_name = "N", default_value_t = 100)]
     limit: usize,
+    /// Only those whose ids begin so
+    #[arg(
+        long,
+        value_name = "PREFIX",
+        default_value = "",
+        hide_default_value = true
+    )]
+    id_prefix: String,
+    /// Only those of this subject
+    #[arg(long, value_name = "ID", default_value = "", hide_default_value = true)]
+    subject: String,
+    /// Only those with this label; with several, those that have all of them
+    #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+    /// In which order
+    #[arg(long, value_enum, default_value_t = ListOrder::Newest)]
+    order: ListOrder,
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ListOrder {
+    /// Most recently used first
+    Newest,
+    /// Longest idle first
+    Oldest,
+    /// By id
+    Id,
+}
+
+/// Labels of a session.
+#[derive(Args)]
+pub(crate) struct LabelArgs {
+    /// The bot's own chat id
+    id: String,
+    /// Labels that it gets; an empty value takes one away
+    #[arg(required = true, value_name = "NAME=VALUE", value_parser = label)]
+    labels: Vec<(String, String)>,
+}
+
+fn label(text: &str) -> Result<(String, String), &'static str> {
+    let (name, value) = text.split_once('=').ok_or("expected NAME=VALUE")?;
+    Ok((name.to_owned(), value.to_owned()))
 }
 
 /// Which turns to take back.
@@ -62,6 +111,21 @@ pub(crate) struct RewindArgs {
     /// The newest turn that stays; 0: none stays
     #[arg(long, value_name = "SEQ")]
     after: u64,
+}
+
+/// What to copy.
+#[derive(Args)]
+pub(crate) struct CopyArgs {
+    /// The bot's own chat id
+    id: String,
+    /// The id of the copy; no session may live by it
+    target: String,
+    /// A life of the session [default: the live one, else the newest]
+    #[arg(long, value_name = "ULID")]
+    generation: Option<String>,
+    /// The last turn to be copied [default: all are]
+    #[arg(long, value_name = "SEQ")]
+    through: Option<u64>,
 }
 
 /// Which turns to show.
@@ -89,6 +153,9 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
         SessionsCommand::Compact(args) => compaction::compact(&target, args, client.json).await,
         SessionsCommand::UndoCompaction { id } => compaction::undo(&target, id, client.json).await,
         SessionsCommand::Rewind(args) => rewind(&target, args, client.json).await,
+        SessionsCommand::Label(args) => give_labels(&target, args, client.json).await,
+        SessionsCommand::Copy(args) => copy(&target, args, client.json).await,
+        SessionsCommand::Redact(args) => redact::run(&target, args, client.json).await,
         SessionsCommand::Erase(args) => erase::session(&target, args, client.json).await,
         SessionsCommand::EraseSubject(args) => erase::subject(&target, args, client.json).await,
         SessionsCommand::End { id } => end(&target, id, client.json).await,
@@ -96,10 +163,19 @@ pub(crate) async fn run(client: &ClientArgs, command: SessionsCommand) -> Result
 }
 
 async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliError> {
+    let order = match args.order {
+        ListOrder::Newest => SessionOrder::Newest,
+        ListOrder::Oldest => SessionOrder::Oldest,
+        ListOrder::Id => SessionOrder::Id,
+    };
     let pages = Pages::of(async |page_size, page_token| {
         let request = ListSessionsRequest {
             page_size,
             page_token,
+            id_prefix: args.id_prefix.clone(),
+            subject: args.subject.clone(),
+            labels: args.labels.iter().cloned().collect(),
+            order: order.into(),
             ..ListSessionsRequest::default()
         };
         let reply = target.done(target.sessions().list_sessions(request).await)?;
@@ -234,6 +310,49 @@ fn rewound(reply: &RewindSessionResponse) -> String {
     }
 }
 
+async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(), CliError> {
+    let request = PatchStateRequest {
+        session_id: args.id.clone(),
+        labels: args.labels.into_iter().collect(),
+        ..PatchStateRequest::default()
+    };
+    target.done(target.sessions().patch_state(request).await)?;
+    let request = GetSessionRequest {
+        session_id: args.id,
+        ..GetSessionRequest::default()
+    };
+    let reply = target.done(target.sessions().get_session(request).await)?;
+    output::show(json, &reply, |reply| {
+        let info = reply.session.clone().unwrap_or_default();
+        let id = output::printable(&info.session_id);
+        match info.labels.is_empty() {
+            true => format!("{id} has no labels"),
+            false => format!("{id}: {}", labels(&info)),
+        }
+    })
+}
+
+fn labels(info: &SessionInfo) -> String {
+    let labels = info.labels.iter();
+    let labels = labels.map(|(name, value)| output::printable(&format!("{name}={value}")));
+    labels.collect::<Vec<_>>().join(" ")
+}
+
+async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliError> {
+    let request = CopySessionRequest {
+        session_id: args.id,
+        target_session_id: args.target,
+        generation: args.generation.unwrap_or_default(),
+        through_seq: args.through.unwrap_or_default(),
+        ..CopySessionRequest::default()
+    };
+    let reply = target.done(target.sessions().copy_session(request).await)?;
+    output::show(json, &reply, |reply| {
+        let turns = output::counted(reply.turns, "turn", "turns");
+        format!("copied: {turns}")
+    })
+}
+
 async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = EndSessionRequest { session_id };
     let reply = target.done(target.sessions().end_session(request).await)?;
@@ -255,7 +374,7 @@ fn described(detail: &GetSessionResponse) -> String {
     let ago = |moment: &Option<Timestamp>| format!("{} ago", clock::age(moment.as_ref()));
     let mut rows = vec![
         ("session", output::printable(&info.session_id)),
-        ("generation", info.generation),
+        ("generation", info.generation.clone()),
         ("history", history),
         ("last seq", output::count(info.last_seq)),
         ("created", ago(&info.created_at)),
@@ -263,6 +382,15 @@ fn described(detail: &GetSessionResponse) -> String {
         ("expires in", clock::left(info.expires_at.as_ref())),
         ("state version", output::count(info.state_version)),
     ];
+    if info.keep_all {
+        rows.push(("keeps", "all of its history".to_owned()));
+    }
+    if !info.ttl_class.is_empty() {
+        rows.push(("ttl class", output::printable(&info.ttl_class)));
+    }
+    if !info.labels.is_empty() {
+        rows.insert(2, ("labels", labels(&info)));
+    }
     if !info.subject.is_empty() {
         rows.insert(2, ("subject", output::printable(&info.subject)));
     }

@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     /// Settings that apply as soon as they are read again.
-    const AT_ONCE: [&str; 26] = [
+    const AT_ONCE: [&str; 29] = [
         "compaction.",
         "context.",
         "hooks",
@@ -145,11 +145,14 @@ mod tests {
         "limits.",
         "log.",
         "long_term.content_bytes",
+        "long_term.document_bytes",
+        "long_term.documents_bytes",
         "long_term.dream.",
         "long_term.expired_kept",
         "long_term.extraction",
         "long_term.extraction_lease",
         "long_term.half_lives.",
+        "long_term.max_documents",
         "long_term.max_memories",
         "long_term.near_duplicate_cosine",
         "long_term.query_wait",

@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{debug, warn};
 
+use super::gathered::Gathered;
 use super::io::Watched;
 use super::socket::{Listener, Plain, Stream};
 use super::{Connection, Connections, ConnectionsConfig, Order, Seat, count, now, one_address};
@@ -206,6 +207,7 @@ impl Life {
         let write_timeout = self.config.write_timeout;
         let io = Watched::new(stream, Arc::clone(connection), write_timeout);
         let serving = protocol.serve(TokioIo::new(io), connection);
+        let serving = Gathered::new(serving, Arc::clone(connection));
         let mut serving = Scheduled::new(Arc::clone(&connection.owner), serving);
         let patience = tokio::select! {
             // What it is told while it is served applies at once.
@@ -217,7 +219,7 @@ impl Life {
         let Some(patience) = patience else {
             return;
         };
-        serving.inner().graceful_shutdown();
+        serving.inner().inner().graceful_shutdown();
         tokio::select! {
             biased;
             served = in_turns(&mut serving, connection) => ended(served),

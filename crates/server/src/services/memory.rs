@@ -6,7 +6,7 @@ use memoird_proto::{spliced, v1};
 use tonic::{Request, Response, async_trait};
 
 use super::{Answer, Api, answer, split, split_for_page};
-use crate::wire::from::{generation, optional, session_id};
+use crate::wire::from::{generation, optional, page_size, session_id};
 use crate::wire::memory::{from, to};
 use crate::wire::search;
 use crate::wire::status;
@@ -36,9 +36,22 @@ impl MemoryService for Api {
         request: Request<v1::GetMemoryRequest>,
     ) -> Answer<v1::GetMemoryResponse> {
         let (tenant, request) = split(request)?;
-        let id = from::memory_id(&request.id)?;
-        let subject = optional(&request.subject, Subject::parse)?;
-        let memory = self.memories.memory(&tenant, id, subject).await;
+        let memory = match (&*request.external_key, &*request.id) {
+            ("", id) => {
+                let id = from::memory_id(id)?;
+                let subject = optional(&request.subject, Subject::parse)?;
+                self.memories.memory(&tenant, id, subject).await
+            }
+            (_, "") => {
+                let subject = from::subject(&request.subject)?;
+                let key = request.external_key;
+                self.memories.memory_of_key(&tenant, subject, key).await
+            }
+            _ => {
+                let problem = "external_key: send it, or id, not both";
+                return Err(status::invalid("MEMORY_INVALID", problem));
+            }
+        };
         answer(memory, |memory| v1::GetMemoryResponse {
             memory: Some(to::memory(&memory)),
         })
@@ -51,6 +64,17 @@ impl MemoryService for Api {
         let (tenant, request) = split_for_page(request).await?;
         let page = self.memories.list(&tenant, from::list(request)?).await;
         answer(page, |page| to::memories(&page))
+    }
+
+    async fn list_subjects(
+        &self,
+        request: Request<v1::ListSubjectsRequest>,
+    ) -> Answer<v1::ListSubjectsResponse> {
+        let (tenant, request) = split_for_page(request).await?;
+        let count = page_size(request.page_size);
+        let (prefix, after) = from::subjects(request)?;
+        let page = self.memories.subjects(&tenant, prefix, after, count).await;
+        answer(page, to::subjects)
     }
 
     async fn list_conflicts(

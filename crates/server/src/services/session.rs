@@ -1,9 +1,9 @@
 //! SessionService: the calls a bot makes per message.
 
-use memoird_core::state::StatePatch;
 use memoird_engine::{ContextOutcome, EngineError};
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
+use prost::Message;
 use tonic::{Request, Response, async_trait};
 
 use super::watch::EventStream;
@@ -133,11 +133,15 @@ impl SessionService for Api {
     ) -> Answer<v1::ListSessionsResponse> {
         let (tenant, request) = split_for_page(request).await?;
         let size = from::page_size(request.page_size);
-        let after = from::session_page_token(&request.page_token)?;
-        let after = after.as_ref().map(|(session, time)| (session, *time));
-        let page = self.engine.commands.sessions(&tenant, after, size).await;
-        let mut reply = to::sessions(&page);
-        if request.include_state {
+        let (include_state, token) = (request.include_state, request.page_token.clone());
+        let query = from::session_query(request)?;
+        let after = from::session_page_token(&token, query.order)?;
+        let commands = &self.engine.commands;
+        let page = commands
+            .sessions(&tenant, &query, after.as_ref(), size)
+            .await;
+        let mut reply = to::sessions(&page, query.order);
+        if include_state {
             for (info, session) in reply.sessions.iter_mut().zip(&page.sessions) {
                 let state = self.engine.commands.state(&tenant, &session.session).await;
                 info.state_json = match state {
@@ -157,16 +161,10 @@ impl SessionService for Api {
     ) -> Answer<v1::PatchStateResponse> {
         let (tenant, request) = split(request)?;
         let session = from::session_id(&request.session_id)?;
-        let patch = StatePatch {
-            json: request.merge_patch_json,
-            replaces: request.replace,
-            expected_version: request.expected_version,
-        };
-        let state = self
-            .engine
-            .commands
-            .patch_state(&tenant, &session, &patch, request.create);
-        answer(state.await, |state| to::state(&state))
+        let command = from::patch(request)?;
+        let commands = &self.engine.commands;
+        let state = commands.patch_state(&tenant, &session, &command).await;
+        answer(state, |state| to::state(&state))
     }
 
     async fn reset_session(
@@ -249,9 +247,10 @@ impl SessionService for Api {
         request: Request<v1::RewindSessionRequest>,
     ) -> Answer<v1::RewindSessionResponse> {
         let place = place(&request)?;
-        let (caller, request) = caller(request)?;
+        let (caller, mut request) = caller(request)?;
         let tenant = caller.tenant;
-        let session = from::session_id(&request.session_id)?;
+        let session_id = std::mem::take(&mut request.session_id);
+        let session = from::session_id(&session_id)?;
         let (bytes, policy) = (from::rewind_bytes(&request), tenant.policy());
         let read = move || from::rewind(request, &policy.limits);
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
@@ -261,10 +260,42 @@ impl SessionService for Api {
         let commands = &self.engine.commands;
         let outcome = commands.rewind(&tenant, &session, command).await;
         let outcome = outcome.map_err(|error| status::engine(&error))?;
-        let bytes = outcome.removed.iter().map(|turn| turn.len()).sum();
-        let write = move || to::rewound(&outcome);
+        let bytes = outcome.removed.newest.iter().map(|turn| turn.len()).sum();
+        let write = move || to::rewound(session_id, &outcome);
         let written = self.heavy.run(&tenant.id, bytes, write).await?;
         Ok(Response::new(written))
+    }
+
+    async fn copy_session(
+        &self,
+        request: Request<v1::CopySessionRequest>,
+    ) -> Answer<v1::CopySessionResponse> {
+        let (caller, request) = caller(request)?;
+        let tenant = caller.tenant;
+        let session = from::session_id(&request.session_id)?;
+        let command = from::copy(&request)?;
+        let commands = &self.engine.commands;
+        let outcome = commands.copy_session(&tenant, &session, command).await;
+        answer(outcome, |outcome| {
+            to::copied(request.target_session_id, &outcome)
+        })
+    }
+
+    async fn update_turn(
+        &self,
+        request: Request<v1::UpdateTurnRequest>,
+    ) -> Answer<v1::UpdateTurnResponse> {
+        let (caller, request) = caller(request)?;
+        let tenant = caller.tenant;
+        let session = from::session_id(&request.session_id)?;
+        let bytes = request.turn.as_ref().map_or(0, Message::encoded_len);
+        let read = move || from::turn_update(request);
+        let command = self.heavy.run(&tenant.id, bytes, read).await?;
+        caller.key.check()?;
+        let commands = &self.engine.commands;
+        let outcome = commands.update_turn(&tenant, &session, command).await;
+        let outcome = outcome.map_err(|error| status::engine(&error))?;
+        Ok(Response::new(to::turn_updated(&outcome)?))
     }
 
     async fn undo_compaction(

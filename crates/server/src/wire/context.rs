@@ -6,6 +6,7 @@ use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::ids::TenantId;
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use memoird_core::window::{NextCut, Omission, OmissionReason, Policy, Report};
 use memoird_engine::{ContextOutcome, ContextRequest, WindowTurns};
@@ -61,6 +62,8 @@ struct Shown {
     block: String,
     /// What memoird's own words bear.
     mark: Mark,
+    /// Which turns of the session were rewound.
+    rewound: SeqRanges,
 }
 
 /// Bytes of what is to be read before a window is asked for.
@@ -141,6 +144,7 @@ pub(crate) async fn answered(
                 breakpoints,
                 block: outcome.memories.text,
                 mark: outcome.mark,
+                rewound: outcome.rewound,
             };
             let rendered = writer.written(format, window, wanted).await?;
             response.system = rendered.system;
@@ -240,13 +244,14 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         mut breakpoints,
         block,
         mark,
+        rewound,
     } = window;
     let opened = turns
         .iter()
         .map(|turn| encoding::open_placed(&turn.content));
     let (seqs, mut turns): (Vec<u64>, Vec<Turn>) =
         opened.collect::<Option<Vec<_>>>()?.into_iter().unzip();
-    let mut behind_gap = behind_gap(&seqs);
+    let mut behind_gap = behind_gap(&seqs, &rewound);
     let block = (!block.is_empty()).then(|| insert_memories(&mut turns, &mut breakpoints, block));
     for turn in &mut behind_gap {
         *turn += usize::from(block.is_some_and(|block| block <= *turn));
@@ -268,9 +273,9 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
 }
 
 /// The indices of turns whose predecessor in the history is not in the window. Turns that
-/// memoird made have seq 0.
-pub(super) fn behind_gap(seqs: &[u64]) -> Vec<usize> {
-    let is_gap = |pair: &[u64]| pair[0] > 0 && pair[1] > pair[0] + 1;
+/// memoird made have seq 0; those that were rewound are nobody's predecessor.
+fn behind_gap(seqs: &[u64], rewound: &SeqRanges) -> Vec<usize> {
+    let is_gap = |pair: &[u64]| pair[0] > 0 && rewound.rest(pair[0] + 1, pair[1]).next().is_some();
     let gaps = seqs.windows(2).enumerate().filter(|(_, pair)| is_gap(pair));
     gaps.map(|(index, _)| index + 1).collect()
 }

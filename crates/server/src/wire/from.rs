@@ -1,6 +1,8 @@
 //! Requests are read here: checked, and made into the arguments of the engine.
 
+use std::collections::BTreeMap;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use memoird_core::CoreError;
 use memoird_core::idempotency::{Fingerprint, IdempotencyKey, fingerprint};
@@ -8,12 +10,16 @@ use memoird_core::ids::{
     DeliveryId, Generation, HookName, ID_BYTES_MAX, SessionId, Subject, TenantId,
 };
 use memoird_core::limits::Limits;
+use memoird_core::options::{LABELS_MAX, OptionsPatch, check_label};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::{AppendCommand, ModelUsage, RewindCommand};
 use memoird_core::state::StatePatch;
-use memoird_core::time::Steady;
+use memoird_core::time::{Steady, Timestamp};
 use memoird_core::turn::{MessageFormat, NewTurn, Turn};
-use memoird_engine::{HistoryQuery, HistoryScope, JournalRange};
+use memoird_engine::{
+    CopyCommand, HistoryQuery, HistoryScope, JournalRange, PatchCommand, SessionOrder,
+    SessionPlace, SessionQuery, TurnUpdateCommand,
+};
 use memoird_formats::messages;
 use memoird_proto::prost_reflect::EnumDescriptor;
 use memoird_proto::{DESCRIPTOR_POOL, PACKAGE, v1};
@@ -78,7 +84,8 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
     };
     let turns = encoded(turns, limits).map_err(refused)?;
     let state = state_patch(request.state_patch_json, request.expected_state_version)?;
-    let content = || content_fingerprint(subject.as_ref(), &turns, state.as_ref());
+    let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
+    let content = || content_fingerprint(subject.as_ref(), &turns, state.as_ref(), &options);
     let idempotency = idempotency(&key, content)?;
     Ok(AppendCommand {
         turns,
@@ -93,7 +100,44 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
             output_tokens: usage.output_tokens,
         }),
         state,
+        options,
     })
+}
+
+/// A change of a session beside its turns.
+pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Status> {
+    let options = options_patch(request.labels, request.ttl_class, request.keep_all)?;
+    let stays = request.merge_patch_json.is_empty()
+        && !options.is_empty()
+        && !request.replace
+        && request.expected_version.is_none();
+    Ok(PatchCommand {
+        state: (!stays).then_some(StatePatch {
+            json: request.merge_patch_json,
+            replaces: request.replace,
+            expected_version: request.expected_version,
+        }),
+        options,
+        create: request.create,
+    })
+}
+
+/// A change of what a bot decides about a session.
+fn options_patch(
+    labels: BTreeMap<String, String>,
+    ttl_class: String,
+    keep_all: Option<bool>,
+) -> Result<OptionsPatch, Status> {
+    let labels = labels.into_iter();
+    let patch = OptionsPatch {
+        labels: labels
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect(),
+        ttl_class: Some(ttl_class).filter(|it| !it.is_empty()).map(Into::into),
+        keep_all,
+    };
+    patch.check().map_err(refused)?;
+    Ok(patch)
 }
 
 /// Bytes of what a rewind adds, which say how long it takes to read it.
@@ -136,13 +180,48 @@ pub(crate) fn rewind(
         }
     };
     let content = || {
-        let added = content_fingerprint(None, &command.turns, None);
+        let none = OptionsPatch::default();
+        let added = content_fingerprint(None, &command.turns, None, &none);
         fingerprint([&b"rewind"[..], &after_seq.to_le_bytes(), &added])
     };
     command.idempotency = idempotency(&idempotency_key, content)?;
     Ok(RewindCommand {
         after_seq,
         append: command,
+    })
+}
+
+/// What to copy, and where to; of this session.
+pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Status> {
+    let target = SessionId::parse(&request.target_session_id).map_err(refused)?;
+    let content = || {
+        let through = request.through_seq.to_le_bytes();
+        let (session, generation) = (request.session_id.as_bytes(), request.generation.as_bytes());
+        fingerprint([&b"copy"[..], session, generation, &through])
+    };
+    Ok(CopyCommand {
+        generation: generation(&request.generation)?,
+        through_seq: request.through_seq,
+        target,
+        replaces: request.expected_absent == Some(false),
+        idempotency: idempotency(&request.idempotency_key, content)?,
+    })
+}
+
+/// What a turn is to say. Its limits are those of the tenant, and are looked at when it is updated.
+pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Status> {
+    let Some(turn) = request.turn else {
+        let problem = "turn is missing; say what it says from now on";
+        return Err(status::invalid("TURN_INVALID", problem));
+    };
+    let turn = encoding::from_proto(turn).map_err(|malformed| {
+        let problem = malformed.to_string();
+        refused(CoreError::TurnInvalid { index: 0, problem })
+    })?;
+    Ok(TurnUpdateCommand {
+        seq: request.seq,
+        turn,
+        expected_generation: generation(&request.expected_generation)?,
     })
 }
 
@@ -171,7 +250,7 @@ pub(super) fn idempotency(
     }))
 }
 
-fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
+pub(super) fn check_length(field: &'static str, text: &str) -> Result<(), Status> {
     match text.len() {
         0..=ID_BYTES_MAX => Ok(()),
         bytes => Err(refused(CoreError::IdInvalid { field, bytes })),
@@ -251,16 +330,81 @@ pub(crate) fn page_token<T: FromStr>(token: &str) -> Result<Option<T>, Status> {
     read_page_token(token, |token| token.parse().ok())
 }
 
-/// The last session of the page before, and when it was used.
-pub(crate) fn session_page_token(token: &str) -> Result<Option<(SessionId, Steady)>, Status> {
-    read_page_token(token, |token| {
-        let (time, id) = token.split_once(':')?;
-        let time = Steady(u64::from_str_radix(time, 16).ok()?);
-        Some((SessionId::parse(id).ok()?, time))
+/// Which sessions to list.
+pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQuery, Status> {
+    let order = match v1::SessionOrder::try_from(request.order) {
+        Ok(v1::SessionOrder::Unspecified | v1::SessionOrder::Newest) => SessionOrder::Newest,
+        Ok(v1::SessionOrder::Oldest) => SessionOrder::Oldest,
+        Ok(v1::SessionOrder::Id) => SessionOrder::Id,
+        Err(_) => unknown("ORDER_INVALID", "order", request.order, "SessionOrder")?,
+    };
+    check_length("id_prefix", &request.id_prefix)?;
+    let labels = request.labels.into_iter();
+    let labels: BTreeMap<Arc<str>, Arc<str>> = labels
+        .map(|(name, value)| (name.into(), value.into()))
+        .collect();
+    for (name, value) in &labels {
+        check_label(name, value).map_err(refused)?;
+    }
+    if labels.len() > LABELS_MAX {
+        let problem = format!(
+            "labels has {} entries; a session has {LABELS_MAX} at most",
+            labels.len()
+        );
+        return Err(status::invalid("LABELS_TOO_MANY", problem));
+    }
+    Ok(SessionQuery {
+        id_prefix: request.id_prefix.into(),
+        subject: optional(&request.subject, Subject::parse)?,
+        labels,
+        used_after: moment("updated_after", request.updated_after)?,
+        used_before: moment("updated_before", request.updated_before)?,
+        order,
     })
 }
 
-fn read_page_token<T>(
+fn moment(field: &str, time: Option<prost_types::Timestamp>) -> Result<Option<Timestamp>, Status> {
+    let Some(time) = time else { return Ok(None) };
+    let nanos = u32::try_from(time.nanos).ok();
+    let read = nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos));
+    let problem = || format!("{field} is outside the years 1970 to 9999");
+    let invalid = || status::invalid("TIME_INVALID", problem());
+    read.map(Some).ok_or_else(invalid)
+}
+
+/// The token of a list by id begins so; of one by use, with a number.
+const ID_TOKEN: &str = "id:";
+
+/// The last session of the page before.
+pub(crate) fn session_page_token(
+    token: &str,
+    order: SessionOrder,
+) -> Result<Option<SessionPlace>, Status> {
+    read_page_token(token, |token| {
+        let (session, at) = match order {
+            SessionOrder::Id => (token.strip_prefix(ID_TOKEN)?, 0),
+            SessionOrder::Newest | SessionOrder::Oldest => {
+                let (time, id) = token.split_once(':')?;
+                (id, u64::from_str_radix(time, 16).ok()?)
+            }
+        };
+        Some(SessionPlace {
+            session: SessionId::parse(session).ok()?,
+            at: Steady(at),
+        })
+    })
+}
+
+/// The token of a page of sessions.
+pub(crate) fn session_token(place: &SessionPlace, order: SessionOrder) -> String {
+    match order {
+        SessionOrder::Id => format!("{ID_TOKEN}{}", place.session),
+        _ => format!("{:x}:{}", place.at.0, place.session),
+    }
+}
+
+/// What a token says; `None` at the beginning of the list.
+pub(crate) fn read_page_token<T>(
     token: &str,
     read: impl FnOnce(&str) -> Option<T>,
 ) -> Result<Option<T>, Status> {
@@ -349,11 +493,25 @@ fn content_fingerprint(
     subject: Option<&Subject>,
     turns: &[NewTurn],
     state: Option<&StatePatch>,
+    options: &OptionsPatch,
 ) -> Fingerprint {
     let subject = subject.map_or(&[][..], |subject| subject.as_str().as_bytes());
     let bodies = turns.iter().map(|turn| &turn.body[..]);
     let state = state.map(|patch| patch.json.as_bytes());
-    fingerprint([subject].into_iter().chain(bodies).chain(state))
+    let labels = options.labels.iter();
+    let labels = labels.flat_map(|(name, value)| [name.as_bytes(), value.as_bytes()]);
+    let class = options.ttl_class.as_ref().map(|class| class.as_bytes());
+    let keep_all = options
+        .keep_all
+        .map(|keeps| if keeps { &b"all"[..] } else { b"fifo" });
+    let options = labels.chain(class).chain(keep_all);
+    fingerprint(
+        [subject]
+            .into_iter()
+            .chain(bodies)
+            .chain(state)
+            .chain(options),
+    )
 }
 
 #[cfg(test)]

@@ -9,7 +9,6 @@ use memoird_store::encoding;
 use prost::Message;
 use tonic::Status;
 
-use super::context::behind_gap;
 use super::{from, status, to};
 
 /// The format that is asked for; `None`: turns only.
@@ -35,7 +34,9 @@ pub(crate) fn rendered(page: &HistoryPage, format: MessageFormat) -> Result<Rend
     let stay = opened.into_iter();
     let stay = stay.filter(|(seq, _)| page.rewound.binary_search(seq).is_err());
     let (seqs, turns): (Vec<u64>, Vec<Turn>) = stay.unzip();
-    let behind_gap = behind_gap(&seqs);
+    let behind_gap = seqs.iter().enumerate();
+    let behind_gap = behind_gap.filter(|(_, seq)| page.gaps.binary_search(seq).is_ok());
+    let behind_gap: Vec<usize> = behind_gap.map(|(index, _)| index).collect();
     let options = RenderOptions {
         behind_gap: &behind_gap,
         ..RenderOptions::default()

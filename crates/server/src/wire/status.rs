@@ -34,6 +34,10 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::Core(refusal) => return core(refusal),
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
         EngineError::GenerationNotFound { .. } => (NotFound, "GENERATION_NOT_FOUND", None),
+        EngineError::TurnNotFound { .. } => (NotFound, "TURN_NOT_FOUND", None),
+        EngineError::TargetLives { .. } => (AlreadyExists, "TARGET_LIVES", None),
+        EngineError::CopyEmpty { .. } => (FailedPrecondition, "COPY_EMPTY", None),
+        EngineError::CopyTooLarge { .. } => (FailedPrecondition, "COPY_TOO_LARGE", None),
         EngineError::DeliveryNotFound { .. } => (NotFound, "DELIVERY_NOT_FOUND", None),
         EngineError::ErasureNotFound { .. } => (NotFound, "ERASURE_NOT_FOUND", None),
         EngineError::ErasuresTooMany => (ResourceExhausted, "ERASURES_TOO_MANY", LATER),
@@ -97,7 +101,13 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::StateTooLarge { .. } => (InvalidArgument, "STATE_TOO_LARGE"),
         CoreError::RewindSplitsUnit { .. } => (InvalidArgument, "TOOL_UNIT_SPLIT"),
         CoreError::RewindBeyondEnd { .. } => (InvalidArgument, "AFTER_SEQ_INVALID"),
+        CoreError::TurnUpdateInvalid { .. } => (InvalidArgument, "TURN_UPDATE_INVALID"),
         CoreError::IdempotencyKeyRewound => (FailedPrecondition, "IDEMPOTENCY_KEY_REWOUND"),
+        CoreError::LabelInvalid { .. } => (InvalidArgument, "LABEL_INVALID"),
+        CoreError::LabelsTooMany { .. } => (InvalidArgument, "LABELS_TOO_MANY"),
+        CoreError::TtlClassInvalid { .. } => (InvalidArgument, "TTL_CLASS_INVALID"),
+        CoreError::TtlClassUnknown { .. } => (InvalidArgument, "TTL_CLASS_UNKNOWN"),
+        CoreError::HistoryFull { .. } => (FailedPrecondition, "HISTORY_FULL"),
         CoreError::IdempotencyKeyReused => (InvalidArgument, "IDEMPOTENCY_KEY_REUSED"),
         CoreError::BudgetNotPositive { .. } => (InvalidArgument, "BUDGET_NOT_POSITIVE"),
         CoreError::CurrentTurnTooLarge { .. } => (FailedPrecondition, "CURRENT_TURN_TOO_LARGE"),
@@ -138,6 +148,22 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             (Aborted, "LEASE_HELD", retry)
         }
         MemoryError::LeaseLost => (Aborted, "LEASE_LOST", None),
+        MemoryError::SubjectsTooMany { .. } => (InvalidArgument, "SUBJECTS_TOO_MANY", None),
+        MemoryError::KeyNotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
+        MemoryError::DocumentInvalid { field, .. } => {
+            facts.insert("field".to_owned(), (*field).to_owned());
+            (InvalidArgument, "DOCUMENT_INVALID", None)
+        }
+        MemoryError::DocumentNotFound { .. } => (NotFound, "DOCUMENT_NOT_FOUND", None),
+        MemoryError::StaleVersion { version, .. } => {
+            facts.insert("version".to_owned(), version.to_string());
+            (Aborted, "STALE_VERSION", None)
+        }
+        MemoryError::DocumentsFull { .. } => (ResourceExhausted, "DOCUMENTS_FULL", None),
+        MemoryError::DocumentsTooLarge { .. } => (InvalidArgument, "DOCUMENTS_TOO_LARGE", None),
+        MemoryError::InOperation { index, error } => {
+            return at(&format!("operations[{index}]"), &memory(error));
+        }
         MemoryError::Off => (FailedPrecondition, "MEMORIES_OFF", None),
         MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", SOON),
         MemoryError::DiskFull => (ResourceExhausted, "MEMORIES_DISK_FULL", LATER),

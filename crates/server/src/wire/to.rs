@@ -1,16 +1,19 @@
 //! Replies and events are written here, from what the engine returned.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_core::compaction::probe::Probe;
+use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::{HookName, TenantId};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome, SessionPage,
-    SessionView, StatsSnapshot, TenantSnapshot, WatchItem,
+    AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome,
+    SessionOrder, SessionPage, SessionView, StatsSnapshot, TenantSnapshot, TurnUpdateOutcome,
+    WatchItem,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -20,7 +23,7 @@ use prost::Message;
 use serde_json::{Value, json};
 use tonic::Status;
 
-use super::from::HISTORY_BYTES_MAX;
+use super::from::session_token;
 use super::{compaction, status, text_or_empty};
 use crate::auth::Role;
 use crate::process::Usage;
@@ -32,6 +35,7 @@ const ENDED_NAMED_MAX: usize = 1_000;
 /// A live session.
 pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
     let time = |time: Timestamp| Some(timestamp_to_proto(time));
+    let options = view.head.options.as_ref();
     v1::SessionInfo {
         session_id: view.session.to_string(),
         generation: view.head.generation.to_string(),
@@ -39,63 +43,112 @@ pub(crate) fn session_info(view: &SessionView) -> v1::SessionInfo {
         history_turns: view.head.totals.turns,
         history_bytes: view.head.totals.bytes,
         history_tokens: view.head.totals.tokens,
-        last_seq: view.head.last_seq,
+        last_seq: view.head.newest_seq,
         created_at: time(view.head.created_at),
         last_access: time(view.last_access),
-        expires_at: time(view.expires_at),
+        expires_at: view.expires_at.and_then(time),
         has_summary: compaction::has_summary(view),
         state_version: view.head.state_version,
         compaction: Some(compaction::info(view)),
         state_json: String::new(),
+        labels: labels(view),
+        ttl_class: text_or_empty(options.and_then(|options| options.ttl_class.as_ref())),
+        keep_all: options.is_some_and(|options| options.keep_all),
     }
 }
 
-/// What a rewind did. Of the turns that are gone, the newest are told, as a page of history has
-/// them.
-pub(crate) fn rewound(outcome: &RewindOutcome) -> Result<v1::RewindSessionResponse, Status> {
-    let record = &outcome.record;
-    let mut bytes = 0;
-    let newest = outcome.removed.iter().rev().take_while(|turn| {
-        let has_room = bytes < HISTORY_BYTES_MAX;
-        bytes += turn.len();
-        has_room
-    });
-    let removed = newest.map(|turn| {
+fn labels(view: &SessionView) -> BTreeMap<String, String> {
+    let options = view.head.options.iter();
+    let labels = options.flat_map(|options| &options.labels);
+    labels
+        .map(|(name, value)| (name.to_string(), value.to_string()))
+        .collect()
+}
+
+/// What a rewind did.
+///
+/// # Errors
+/// `TURN_DAMAGED`.
+pub(crate) fn rewound(
+    session_id: String,
+    outcome: &RewindOutcome,
+) -> Result<v1::RewindSessionResponse, Status> {
+    let RewindOutcome {
+        session,
+        record,
+        removed,
+        duplicate,
+    } = outcome;
+    let turns = removed.newest.iter().map(|turn| {
         let turn = v1::Turn::decode(&**turn).map_err(|_| status::turn_damaged())?;
         Ok(v1::Turn {
             removed: true,
             ..turn
         })
     });
-    let mut removed = removed.collect::<Result<Vec<_>, Status>>()?;
-    removed.reverse();
     Ok(v1::RewindSessionResponse {
-        session: Some(session_info(&outcome.session)),
-        removed,
-        removed_turns: outcome.removed.len() as u64,
+        session: Some(session_of(session_id, session.as_ref(), record)),
+        removed: turns.collect::<Result<_, Status>>()?,
+        removed_turns: removed.count,
+        removed_forgotten: removed.is_forgotten,
         first_seq: record.first_seq,
         last_seq: record.last_seq,
         dropped_turns: record.dropped_turns,
+        duplicate: *duplicate,
+    })
+}
+
+/// What a copy did.
+pub(crate) fn copied(target: String, outcome: &CopyOutcome) -> v1::CopySessionResponse {
+    let record = &outcome.record;
+    v1::CopySessionResponse {
+        session: Some(session_of(target, outcome.session.as_ref(), record)),
+        turns: record.last_seq + 1 - record.first_seq,
+        dropped_turns: record.dropped_turns,
         duplicate: outcome.duplicate,
+    }
+}
+
+/// A turn that says something else by now.
+///
+/// # Errors
+/// `TURN_DAMAGED`.
+pub(crate) fn turn_updated(outcome: &TurnUpdateOutcome) -> Result<v1::UpdateTurnResponse, Status> {
+    let turn = v1::Turn::decode(&*outcome.content).map_err(|_| status::turn_damaged())?;
+    Ok(v1::UpdateTurnResponse {
+        turn: Some(v1::Turn {
+            removed: outcome.is_removed,
+            ..turn
+        }),
+        session: Some(session_info(&outcome.session)),
     })
 }
 
 /// What an append did.
 pub(crate) fn appended(session_id: String, outcome: &AppendOutcome) -> v1::AppendResponse {
     let record = &outcome.record;
-    // A repetition whose session has ended is told which life of it took the turns.
-    let ended = || v1::SessionInfo {
-        session_id,
-        generation: record.generation.to_string(),
-        ..v1::SessionInfo::default()
-    };
     v1::AppendResponse {
-        session: Some(outcome.session.as_ref().map_or_else(ended, session_info)),
+        session: Some(session_of(session_id, outcome.session.as_ref(), record)),
         first_seq: record.first_seq,
         last_seq: record.last_seq,
         dropped_turns: record.dropped_turns,
         duplicate: outcome.duplicate,
     }
+}
+
+/// The session after a command; a repetition whose session has ended is told which life of it
+/// took the turns.
+fn session_of(
+    session_id: String,
+    view: Option<&SessionView>,
+    record: &KeyRecord,
+) -> v1::SessionInfo {
+    let ended = || v1::SessionInfo {
+        session_id,
+        generation: record.generation.to_string(),
+        ..v1::SessionInfo::default()
+    };
+    view.map_or_else(ended, session_info)
 }
 
 /// What a check of files found.
@@ -115,9 +168,9 @@ pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
 }
 
 /// A page of live sessions.
-pub(crate) fn sessions(page: &SessionPage) -> v1::ListSessionsResponse {
+pub(crate) fn sessions(page: &SessionPage, order: SessionOrder) -> v1::ListSessionsResponse {
     let next = page.next.as_ref();
-    let next = next.map(|(session, time)| format!("{:x}:{session}", time.0));
+    let next = next.map(|place| session_token(place, order));
     v1::ListSessionsResponse {
         sessions: page.sessions.iter().map(session_info).collect(),
         next_page_token: next.unwrap_or_default(),
@@ -267,10 +320,14 @@ pub(super) fn event_kind(
             first_seq,
             last_seq,
             dropped_turns,
+            client_ids,
         } => {
-            let detail = json!({
+            let mut detail = json!({
                 "first_seq": first_seq, "last_seq": last_seq, "dropped_turns": dropped_turns,
             });
+            if !client_ids.is_empty() {
+                detail["client_ids"] = json!(client_ids);
+            }
             ("appended", none, Some(detail))
         }
         EventKind::Ended(reason) => {
@@ -318,6 +375,10 @@ pub(super) fn event_kind(
         } => {
             let detail = json!({ "after_seq": after_seq, "through_seq": through_seq });
             ("rewound", none, Some(detail))
+        }
+        EventKind::TurnUpdated { seq } => {
+            let detail = json!({ "seq": seq });
+            ("turn_updated", none, Some(detail))
         }
         EventKind::CompactionUndone { number } => {
             ("compaction_undone", none, Some(json!({ "number": number })))

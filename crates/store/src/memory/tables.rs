@@ -17,7 +17,7 @@ use memoird_core::window::SavedCut;
 
 use super::erase::Kept;
 use super::outbox;
-use crate::{ClockAnchor, KEYS_MAX, Refused, WrittenTurn, summaries, windows};
+use crate::{ClockAnchor, KEYS_MAX, Refused, TurnChange, WrittenTurn, summaries, windows};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
@@ -28,6 +28,8 @@ pub(super) struct Tables {
     pub(super) outbox: BTreeMap<DeliveryId, Delivery>,
     /// The turns by their numbers: generation and seq.
     pub(super) written: BTreeMap<u64, (Generation, u64)>,
+    /// The turns whose content was replaced, in the order of it.
+    pub(super) turn_changes: Vec<TurnChange>,
     /// The highest number that was given.
     pub(super) last_number: u64,
     /// What was kept for hooks alone.
@@ -49,6 +51,10 @@ pub(super) struct Row {
     pub(super) turns: BTreeMap<u64, Arc<[u8]>>,
     /// The seqs of those that were rewound.
     pub(super) rewound: SeqRanges,
+    /// Which of them the rewinds of idempotency keys took.
+    pub(super) rewinds: BTreeMap<Fingerprint, SeqRanges>,
+    /// How many were rewound of a generation that was kept for hooks alone.
+    pub(super) rewound_before: u64,
     pub(super) ended: Option<(Now, EndReason)>,
     /// What it counts for among what was kept for hooks alone.
     pub(super) kept_bytes: usize,
@@ -66,6 +72,8 @@ impl Row {
             state: None,
             turns: BTreeMap::new(),
             rewound: SeqRanges::default(),
+            rewinds: BTreeMap::new(),
+            rewound_before: 0,
             ended: None,
             kept_bytes: 0,
         }
@@ -164,6 +172,7 @@ impl Tables {
                     .turns
                     .last()
                     .map_or(row.head.last_seq, |(seq, _)| *seq);
+                row.head.newest_seq = row.head.last_seq;
                 row.head.totals = appended.totals;
                 row.head.partial = appended.partial;
                 row.head.last_access = appended.last_access;
@@ -188,6 +197,8 @@ impl Tables {
                     .add_last(rewound.after_seq + 1, rewound.through_seq);
                 row.take_cuts(rewound.cuts.as_deref());
                 row.kept.clone_from(&rewound.kept);
+                row.rewinds.extend(rewound.taken.clone());
+                row.head.newest_seq = rewound.newest_seq;
                 row.head.totals = rewound.totals;
                 row.head.partial = rewound.partial;
                 row.head.last_access = rewound.last_access;
@@ -197,6 +208,25 @@ impl Tables {
                         .or_default()
                         .insert(name, record);
                 }
+            }
+            ChangeKind::UpdateTurn(updated) => {
+                let row = self.expected(change)?;
+                if let Some(content) = row.turns.get_mut(&updated.seq) {
+                    content.clone_from(&updated.content);
+                }
+                row.take_cuts(updated.cuts.as_deref());
+                row.kept.clone_from(&updated.kept);
+                row.head.totals = updated.totals;
+                let place = (change.generation, updated.seq);
+                let mut written = self.written.iter();
+                let number = written.find(|(_, known)| **known == place);
+                let before = self.turn_changes.last().map_or(0, |last| last.change);
+                let number = number.map(|(number, _)| *number);
+                self.turn_changes.extend(number.map(|number| TurnChange {
+                    change: before + 1,
+                    generation: change.generation,
+                    number,
+                }));
             }
             ChangeKind::PatchState {
                 state_json,
@@ -210,6 +240,9 @@ impl Tables {
                 });
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
+            }
+            ChangeKind::SetOptions(options) => {
+                self.expected(change)?.head.options = Some(Arc::clone(options));
             }
             ChangeKind::Touch { last_access, cuts } => {
                 let row = self.expected(change)?;

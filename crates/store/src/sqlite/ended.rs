@@ -11,7 +11,7 @@ use memoird_core::state::State;
 use super::compaction;
 use super::intake::folded_row;
 use super::read::{TurnReader, folded_turns};
-use super::rewound::is_rewound;
+use super::rewound::{self, is_rewound};
 use super::row::{GenerationRow, count};
 use crate::checksum::TurnCounters;
 use crate::{EndedRecord, StoreError};
@@ -77,12 +77,14 @@ pub(super) fn ended(
                 version: head.state_version,
             });
         let summary = compaction::newest(&view, generation)?;
+        let rewound_turns = rewound::turns(&view, generation)?;
         records.push(EndedRecord {
             key,
             head,
             at,
             reason,
             turns,
+            rewound_turns,
             state,
             summary,
         });

@@ -229,6 +229,7 @@ fn upsert() -> String {
          ON CONFLICT (generation) DO UPDATE SET
              subject = excluded.subject, last_access = excluded.last_access,
              revision = excluded.revision, last_seq = excluded.last_seq,
+             newest_seq = excluded.newest_seq,
              kept = excluded.kept, turns = excluded.turns, bytes = excluded.bytes,
              tokens = excluded.tokens, partial = excluded.partial,
              state_version = excluded.state_version, ended_ms = excluded.ended_ms,

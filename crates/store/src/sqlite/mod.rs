@@ -24,10 +24,11 @@ use std::time::Duration;
 
 use rusqlite::Connection;
 
-use memoird_core::change::ChangeSet;
-use memoird_core::idempotency::Keys;
+use memoird_core::change::{Change, ChangeKind, ChangeSet};
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
@@ -43,8 +44,8 @@ use crate::sqlite_gaps;
 use crate::{
     ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange,
-    PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnCounts, Unclean,
-    Unpruned, WrittenTurn, WrittenTurns,
+    PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnChange, TurnCounts,
+    Unclean, Unpruned, WrittenTurn, WrittenTurns,
 };
 
 /// How the journal is kept.
@@ -214,7 +215,15 @@ impl Store for SqliteStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
-        self.writer().commit(clock, sets)
+        let answers = self.writer().commit(clock, sets)?;
+        let has_old = |change: &Change| matches!(change.kind, ChangeKind::UpdateTurn(_));
+        if sets.iter().flat_map(|set| &set.changes).any(has_old) {
+            // The log and unused space may have what the turn said before: the next round of
+            // retention clears both.
+            self.is_log_stale.store(true, Ordering::Relaxed);
+            self.gaps_due.store(0, Ordering::Relaxed);
+        }
+        Ok(answers)
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
@@ -269,6 +278,14 @@ impl Store for SqliteStore {
         self.read(|connection| read::journal(connection, reach, key, generation, range, counters))
     }
 
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError> {
+        self.read(|connection| rewound::taken(connection, generation, key))
+    }
+
     fn written_after(
         &self,
         number: u64,
@@ -278,6 +295,10 @@ impl Store for SqliteStore {
         self.read(|connection| {
             written::after(connection, number, turns_max, bytes_max, &self.counters)
         })
+    }
+
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+        self.read(|connection| written::changed_after(connection, change, max))
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {

@@ -110,7 +110,10 @@ pub(super) fn forget_generation(
             "states",
             "windows",
             "compactions",
+            "options",
             "rewound",
+            "rewinds",
+            "turn_changes",
             "outbox",
             "generations",
         ] {

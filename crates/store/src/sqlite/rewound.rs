@@ -3,6 +3,7 @@
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 
 use memoird_core::history::REWOUND_BEFORE_MAX;
+use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::Generation;
 use memoird_core::seq_ranges::SeqRanges;
 
@@ -58,6 +59,48 @@ pub(super) fn add(
         .prepare_cached("INSERT INTO rewound (generation, first_seq, last_seq) VALUES (?, ?, ?)")?
         .execute(params![name, whole(first), whole(last)])?;
     Ok(())
+}
+
+/// Notes which turns the rewind of an idempotency key took.
+pub(super) fn note_taken(
+    transaction: &Transaction<'_>,
+    generation: Generation,
+    key: &Fingerprint,
+    seqs: &SeqRanges,
+) -> Result<(), StoreError> {
+    let name = generation.to_bytes();
+    // What the key stood for before it was forgotten.
+    transaction
+        .prepare_cached("DELETE FROM rewinds WHERE generation = ? AND key = ?")?
+        .execute(params![name, key])?;
+    let sql = "INSERT INTO rewinds (generation, key, first_seq, last_seq) VALUES (?, ?, ?, ?)";
+    let mut insert = transaction.prepare_cached(sql)?;
+    for (first, last) in seqs.iter() {
+        insert.execute(params![name, key, whole(first), whole(last)])?;
+    }
+    Ok(())
+}
+
+/// Which turns the rewind of an idempotency key took.
+pub(super) fn taken(
+    connection: &Connection,
+    generation: Generation,
+    key: &Fingerprint,
+) -> Result<SeqRanges, StoreError> {
+    let sql = "SELECT first_seq, last_seq FROM rewinds WHERE generation = ? AND key = ?
+               ORDER BY first_seq";
+    let mut statement = connection.prepare_cached(sql)?;
+    let runs = statement.query_map(params![generation.to_bytes(), key], |row| {
+        Ok((count(row, 0)?, count(row, 1)?))
+    })?;
+    Ok(SeqRanges::restore(runs.collect::<Result<Vec<_>, _>>()?))
+}
+
+/// How many turns of a generation were rewound.
+pub(super) fn turns(connection: &Connection, generation: Generation) -> Result<u64, StoreError> {
+    let sql = "SELECT ifnull(sum(last_seq - first_seq + 1), 0) FROM rewound WHERE generation = ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    Ok(statement.query_row([generation.to_bytes()], |row| count(row, 0))?)
 }
 
 /// The runs that a session has to know: all from the floor of its history on, and the newest

@@ -10,7 +10,7 @@ use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 
-use crate::{GenerationOwner, encoding, summaries};
+use crate::{GenerationOwner, encoding, options, summaries};
 
 /// The encoding that this memoird writes.
 const FORMAT: i64 = 1;
@@ -18,10 +18,10 @@ const FORMAT: i64 = 1;
 /// The columns of a generation, in the order of [`GenerationRow::write`].
 pub(super) const COLUMNS: &str = "generation, format, tenant, session, subject, created_ms, \
      last_access, revision, last_seq, kept, turns, bytes, tokens, partial, state_version, \
-     ended_ms, ended_at, reason";
+     ended_ms, ended_at, reason, newest_seq";
 
 /// A place for each of them.
-pub(super) const PLACES: &str = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+pub(super) const PLACES: &str = "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
 
 /// All that the journal knows of a generation, but for its turns and its JSON.
 #[derive(Clone, Debug)]
@@ -33,11 +33,14 @@ pub(super) struct GenerationRow {
 }
 
 /// Selects what [`GenerationRow::read`] reads from a table that has [`COLUMNS`]. How its
-/// compaction does stands apart, and is the same for all rows of a generation.
+/// compaction does and what its bot decided stand apart, and are the same for all rows of a
+/// generation.
 pub(super) fn select_from(table: &str) -> String {
     format!(
         "SELECT {COLUMNS}, (SELECT status FROM compactions AS compacted
-             WHERE compacted.generation = {table}.generation) FROM {table}"
+             WHERE compacted.generation = {table}.generation),
+             (SELECT options FROM options AS decided
+             WHERE decided.generation = {table}.generation) FROM {table}"
     )
 }
 
@@ -65,9 +68,12 @@ impl GenerationRow {
         };
         // Without it the session compacts as if it never had.
         let status = row
-            .get_ref(18)?
+            .get_ref(19)?
             .as_blob_or_null()?
             .and_then(summaries::decode_status);
+        let last_seq = count(row, 8)?;
+        let newest_seq = row.get::<_, Option<i64>>(18)?;
+        let decided = row.get_ref(20)?.as_blob_or_null()?;
         Ok(Self {
             key: SessionKey {
                 tenant: id(row, 2, TenantId::parse)?,
@@ -81,7 +87,8 @@ impl GenerationRow {
                 created_at: Timestamp::from_ms(row.get(5)?),
                 last_access: Steady(count(row, 6)?),
                 revision: count(row, 7)?,
-                last_seq: count(row, 8)?,
+                last_seq,
+                newest_seq: newest_seq.map_or(last_seq, i64::unsigned_abs),
                 totals: Totals {
                     turns: count(row, 10)?,
                     bytes: count(row, 11)?,
@@ -89,6 +96,7 @@ impl GenerationRow {
                 },
                 partial: row.get(13)?,
                 compaction: status.map(Arc::new),
+                options: decided.and_then(options::decode).map(Arc::new),
                 state_version: count(row, 14)?,
             },
         })
@@ -125,6 +133,7 @@ impl GenerationRow {
             self.ended.map(|(at, _)| at.wall.as_ms()),
             self.ended.map(|(at, _)| whole(at.steady.0)),
             self.ended.map(|(_, reason)| reason_name(reason)),
+            whole(head.newest_seq),
         ])?;
         Ok(())
     }

@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 7] = [V1, V2, V3, V4, V5, V6, V7];
+pub(super) const MIGRATIONS: [&str; 8] = [V1, V2, V3, V4, V5, V6, V7, V8];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -212,14 +212,41 @@ CREATE TABLE erasure_given (
 ) STRICT, WITHOUT ROWID;
 ";
 
-/// Which turns of a generation were rewound: runs of seqs with at least one seq between two of them.
-/// Written rarely, so at once where they are found.
+/// `rewound`: which turns of a generation were rewound, as runs of seqs with at least one seq
+/// between two of them. `rewinds`: which of them the rewind of an idempotency key took. Written
+/// rarely, so at once where they are found. `newest_seq`: the newest turn that was not rewound;
+/// NULL: the newest. `turn_changes`: turns whose content was replaced, in the order of it, for
+/// who follows the journal.
 const V7: &str = "
 CREATE TABLE rewound (
     generation BLOB    NOT NULL,
     first_seq  INTEGER NOT NULL,
     last_seq   INTEGER NOT NULL,
     PRIMARY KEY (generation, first_seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE rewinds (
+    generation BLOB    NOT NULL,
+    key        BLOB    NOT NULL,
+    first_seq  INTEGER NOT NULL,
+    last_seq   INTEGER NOT NULL,
+    PRIMARY KEY (generation, key, first_seq)
+) STRICT, WITHOUT ROWID;
+CREATE TABLE turn_changes (
+    change     INTEGER PRIMARY KEY AUTOINCREMENT,
+    generation BLOB    NOT NULL,
+    turn       INTEGER NOT NULL
+) STRICT;
+CREATE INDEX turn_changes_place ON turn_changes (generation);
+ALTER TABLE generations ADD COLUMN newest_seq INTEGER;
+ALTER TABLE intake_heads ADD COLUMN newest_seq INTEGER;
+";
+
+/// What a bot decided about a session, in one life of it: versioned by its first byte, written
+/// rarely, and found by its generation.
+const V8: &str = "
+CREATE TABLE options (
+    generation BLOB PRIMARY KEY,
+    options    BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 

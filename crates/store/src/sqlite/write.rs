@@ -6,7 +6,9 @@ use std::sync::Arc;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
-use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, LiveSet, Rewound};
+use memoird_core::change::{
+    Appended, Change, ChangeKind, ChangeSet, LiveSet, Rewound, UpdatedTurn,
+};
 use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
@@ -19,7 +21,7 @@ use super::prune::{Pruned, has_keys_before, prune};
 use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnPlace, protect};
-use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, windows};
+use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, options, windows};
 
 /// Changes that a pruning puts in their places before it forgets any: what is in the intake
 /// cannot be forgotten.
@@ -269,6 +271,10 @@ impl Decider<'_> {
             ChangeKind::Begin { .. } => {}
             ChangeKind::Append(appended) => take_turns(&mut row, appended).ok_or_else(refused)?,
             ChangeKind::Rewind(rewound) => take_back(&mut row, rewound).ok_or_else(refused)?,
+            ChangeKind::UpdateTurn(updated) => {
+                row.head.totals = updated.totals;
+                row.kept.clone_from(&updated.kept);
+            }
             ChangeKind::PatchState {
                 version,
                 last_access,
@@ -277,6 +283,7 @@ impl Decider<'_> {
                 row.head.state_version = *version;
                 row.head.last_access = *last_access;
             }
+            ChangeKind::SetOptions(options) => row.head.options = Some(Arc::clone(options)),
             ChangeKind::Touch { last_access, .. } => row.head.last_access = *last_access,
             ChangeKind::Compact {
                 status, summary, ..
@@ -316,6 +323,7 @@ fn take_turns(row: &mut GenerationRow, appended: &Appended) -> Option<()> {
             return None;
         }
         head.last_seq = *seq;
+        head.newest_seq = *seq;
     }
     head.totals = appended.totals;
     head.partial = appended.partial;
@@ -333,6 +341,7 @@ fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
     if rewound.through_seq != head.last_seq || rewound.after_seq > head.last_seq {
         return None;
     }
+    head.newest_seq = rewound.newest_seq;
     head.totals = rewound.totals;
     head.partial = rewound.partial;
     head.last_access = rewound.last_access;
@@ -367,13 +376,28 @@ fn write_content(
                 rewind.after_seq + 1,
                 rewind.through_seq,
             )?;
+            if let Some((key, seqs)) = &rewind.taken {
+                rewound::note_taken(transaction, generation, key, seqs)?;
+            }
             write_key(transaction, &rewind.key, rewind.idempotency.as_ref(), taken)
+        }
+        ChangeKind::UpdateTurn(updated) => {
+            write_cuts(transaction, generation, updated.cuts.as_deref())?;
+            replace_turn(transaction, generation, updated)
         }
         ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
         ChangeKind::PatchState { state_json, .. } => {
             transaction
                 .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
                 .execute(params![generation.to_bytes(), &**state_json])?;
+            Ok(())
+        }
+        ChangeKind::SetOptions(decided) => {
+            transaction
+                .prepare_cached(
+                    "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)",
+                )?
+                .execute(params![generation.to_bytes(), options::encode(decided)])?;
             Ok(())
         }
         ChangeKind::Compact {
@@ -432,6 +456,36 @@ fn write_turns(
         };
         taken.put_turn(generation, turn);
         *next_turn += 1;
+    }
+    Ok(())
+}
+
+/// Overwrites the content of a turn, and notes that for who follows the journal.
+fn replace_turn(
+    transaction: &Transaction<'_>,
+    generation: Generation,
+    updated: &UpdatedTurn,
+) -> Result<(), StoreError> {
+    let (name, seq) = (generation.to_bytes(), updated.seq);
+    let place = TurnPlace { generation, seq };
+    let Protection { header, checksum } = protect(place, &updated.content);
+    // While a fold is under way it may be found in both ways, and is the same.
+    let sql = "UPDATE turns SET content = ?3, header = ?4, checksum = ?5 WHERE id IN
+                   (SELECT id FROM turn_places WHERE generation = ?1 AND seq = ?2
+                    UNION SELECT id FROM turns
+                    WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq = ?2)
+               RETURNING id";
+    let numbers = transaction
+        .prepare_cached(sql)?
+        .query_map(
+            params![name, whole(seq), &*updated.content, header, checksum],
+            |row| row.get::<_, i64>(0),
+        )?
+        .collect::<Result<Vec<_>, _>>()?;
+    let sql = "INSERT INTO turn_changes (generation, turn) VALUES (?, ?)";
+    let mut note = transaction.prepare_cached(sql)?;
+    for number in numbers {
+        note.execute(params![name, number])?;
     }
     Ok(())
 }

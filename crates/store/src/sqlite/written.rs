@@ -12,7 +12,7 @@ use super::read::TurnReader;
 use super::rewound::is_rewound;
 use super::row::{GenerationRow, count, whole};
 use crate::checksum::TurnCounters;
-use crate::{GenerationOwner, StoreError, WrittenTurn, WrittenTurns};
+use crate::{GenerationOwner, StoreError, TurnChange, WrittenTurn, WrittenTurns};
 
 pub(super) fn after(
     connection: &Connection,
@@ -57,6 +57,25 @@ pub(super) fn at(
         }
     }
     Ok(turns)
+}
+
+/// The turns whose content was replaced after this change.
+pub(super) fn changed_after(
+    connection: &Connection,
+    change: u64,
+    max: usize,
+) -> Result<Vec<TurnChange>, StoreError> {
+    let sql = "SELECT change, generation, turn FROM turn_changes WHERE change > ?
+               ORDER BY change LIMIT ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    let changed = statement.query_map(params![whole(change), whole(max as u64)], |row| {
+        Ok(TurnChange {
+            change: count(row, 0)?,
+            generation: Generation::from_bytes(row.get(1)?),
+            number: count(row, 2)?,
+        })
+    })?;
+    Ok(changed.collect::<Result<_, _>>()?)
 }
 
 /// Whose the generations are; `newer` is what the intake has of them.

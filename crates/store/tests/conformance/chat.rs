@@ -9,6 +9,7 @@ use memoird_core::change::{Change, EndReason};
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::limits::Limits;
+use memoird_core::options::OptionsPatch;
 use memoird_core::session::{AppendCommand, AppendDecision, Session};
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
 use memoird_store::{Store, encoding};
@@ -71,6 +72,16 @@ impl Chat {
             .patch_state(&patch.into(), &self.limits, now(at))
             .unwrap()
             .1
+    }
+
+    /// What this label changes; it must be another one than before.
+    pub(crate) fn label(&mut self, name: &str, value: &str) -> Change {
+        let patch = OptionsPatch {
+            labels: [(name.into(), value.into())].into(),
+            ..OptionsPatch::default()
+        };
+        let options = self.session.patched_options(&patch, &self.limits).unwrap();
+        self.session.set_options(options.expect("a change"))
     }
 
     pub(crate) fn touch(&mut self, at: u64) -> Change {

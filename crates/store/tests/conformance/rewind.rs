@@ -101,6 +101,7 @@ fn what_is_rewound_stays_in_the_journal_alone(store: &dyn Store) {
         let ended = store.ended(&wanted, usize::MAX).unwrap();
         let given: Vec<u64> = ended[0].turns.iter().map(|(seq, _)| *seq).collect();
         assert_eq!(given, stays, "hooks are not given them");
+        assert_eq!(ended[0].rewound_turns, 2);
         let bytes = store.turn_bytes().unwrap();
         assert!(bytes[0].1 > 0, "they count until they are forgotten");
     }
@@ -184,6 +185,12 @@ fn keys_of_rewound_turns_say_so_also_after_the_end(store: &dyn Store) {
     }
     let popped = decide(&mut chat, 6, named("", 10, 1), 3).unwrap();
     must_write(store, popped.changes);
+    let taken = |name| {
+        let key = idempotency_key(name, 1).key;
+        store.rewound_by(chat.generation(), &key).unwrap()
+    };
+    assert_eq!(taken(10), SeqRanges::restore([(7, 9)]));
+    assert_eq!(taken(9), SeqRanges::default(), "an append takes none");
     let find = |keys: &Keys, name: u64| {
         keys.find(idempotency_key(name, 1), &chat.limits, Steady(3))
             .map(|record| record.is_some())
@@ -267,7 +274,8 @@ fn the_cuts_and_the_key_of_a_rewind_are_kept(store: &dyn Store) {
 fn what_is_rewound_goes_with_its_generation(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u a u a", 2)]);
-    must_write(store, rewind(&mut chat, 1, "", 3));
+    let popped = decide(&mut chat, 1, named("", 1, 1), 3).unwrap();
+    must_write(store, popped.changes);
     must_write(store, [chat.end(4)]);
     let before = PruneBefore {
         ended: Steady(9),
@@ -275,4 +283,7 @@ fn what_is_rewound_goes_with_its_generation(store: &dyn Store) {
     };
     prune_all(store, before, 2);
     assert!(page(store, &chat.key, Some(chat.generation()), WHOLE).is_none());
+    let key = idempotency_key(1, 1).key;
+    let taken = store.rewound_by(chat.generation(), &key).unwrap();
+    assert!(taken.is_empty());
 }

@@ -52,6 +52,7 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
         created_at: wall(100),
         last_access: Steady(110),
         last_seq: 3,
+        newest_seq: 3,
         revision: 1,
         state_version: 0,
         totals: Totals {
@@ -60,6 +61,7 @@ fn a_session_reads_back_as_it_was_written(store: &dyn Store) {
         },
         partial: true,
         compaction: None,
+        options: None,
     };
     assert_eq!((&saved.head, &saved.head), (&expected, chat.session.head()));
     assert_eq!(

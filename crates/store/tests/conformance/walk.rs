@@ -182,6 +182,12 @@ impl Walk {
                         .map(|chat| chat.patch(&patch, self.at))
                 }
                 8 | 9 => self.compact(&key),
+                12 => {
+                    let value = format!("{}-{}", self.at, self.random.below(9));
+                    let chat = self.live.get_mut(&key);
+                    chat.filter(|chat| chat.session.head().label("a") != Some(&value))
+                        .map(|chat| chat.label("a", &value))
+                }
                 10 | 11 => {
                     changes.extend(self.rewind(&key));
                     None

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::budget::BudgetOverride;
 use memoird_core::mark::Mark;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::MessageFormat;
 use memoird_core::window::{NextCut, Policy as WindowPolicy, Report, WindowTurns};
@@ -56,6 +57,8 @@ pub struct ContextOutcome {
     pub report: Report,
     /// What memoird's own words in it bear.
     pub mark: Mark,
+    /// Which turns of the session were rewound: those that it has no room for are not among them.
+    pub rewound: SeqRanges,
     /// What the next cut is likely to do, for who only looks.
     pub next_cut: Option<NextCut>,
 }

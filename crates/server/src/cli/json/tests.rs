@@ -115,6 +115,8 @@ fn full() -> Memory {
         pinned: true,
         pinned_by_dream: true,
         origin: MemoryOrigin::Extraction.into(),
+        external_key: "a/b".into(),
+        metadata_json: "{\"n\": 1.50}".into(),
     }
 }
 

@@ -24,11 +24,13 @@ fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView 
         created_at: Timestamp::from_ms(1_000),
         last_access: Steady(0),
         last_seq: 40,
+        newest_seq: 40,
         revision: 1,
         state_version: 0,
         totals: Totals::default(),
         partial: false,
         compaction: status.map(Arc::new),
+        options: None,
     };
     let (last_access, expires_at) = (Timestamp::from_ms(2_000), Timestamp::from_ms(3_000));
     let session = SessionId::parse("chat").expect("an id");
@@ -36,7 +38,7 @@ fn view(status: Option<CompactionStatus>, breaker: BreakerState) -> SessionView 
         session,
         head,
         last_access,
-        expires_at,
+        expires_at: Some(expires_at),
         breaker,
     }
 }

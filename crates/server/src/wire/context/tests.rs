@@ -313,6 +313,7 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
         breakpoints: vec![0],
         block: block.to_owned(),
         mark: Mark::default(),
+        rewound: SeqRanges::default(),
     }
 }
 
@@ -368,6 +369,7 @@ fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<serde_json::Value>,
         breakpoints: vec![count - 1],
         block: "known: tea".into(),
         mark: Mark::default(),
+        rewound: SeqRanges::default(),
     };
     let rendered = rendered(format, window, &wanted(format)).expect("messages");
     assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");

@@ -29,14 +29,16 @@ fn fuzz_page_tokens() {
         check_same::<DeliveryId>(text);
         check_same::<MemoryId>(text);
         check_same::<PageToken>(text);
-        match session_page_token(text) {
-            Ok(None) => assert_eq!(text, ""),
-            Ok(Some((session, time))) => {
-                let written = format!("{:x}:{session}", time.0);
-                let read = session_page_token(&written).expect("its own words");
-                assert_eq!(read, Some((session, time)));
+        for order in [SessionOrder::Newest, SessionOrder::Id] {
+            match session_page_token(text, order) {
+                Ok(None) => assert_eq!(text, ""),
+                Ok(Some(place)) => {
+                    let written = session_token(&place, order);
+                    let read = session_page_token(&written, order).expect("its own words");
+                    assert_eq!(read, Some(place));
+                }
+                Err(refusal) => assert_eq!(refusal.code(), Code::InvalidArgument),
             }
-            Err(refusal) => assert_eq!(refusal.code(), Code::InvalidArgument),
         }
     });
 }

@@ -3,6 +3,7 @@
 use memoird_core::idempotency::{IdempotencyKey, fingerprint};
 use memoird_core::ids::{LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
+use memoird_memories::rules::documents::DocumentFilter;
 use memoird_memories::rules::{
     Memory, MemoryKind, NearDuplicate, Origin, Patch, Pin, Polarity, Source, Visibility,
 };
@@ -27,7 +28,7 @@ const CONFLICTS_DEFAULT: usize = 20;
 
 /// The fields that `update_mask` may name.
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
-                         expires_at, pinned";
+                         expires_at, pinned, metadata_json";
 
 /// A fact to be remembered.
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
@@ -45,8 +46,14 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
         expires_at: time("expires_at", request.expires_at)?,
         supersedes: optional(&request.supersedes_id, str::parse)?,
         pinned: request.pinned,
-        near_duplicate: near_duplicate(request.near_duplicate)?,
+        near_duplicate: match request.keep_apart {
+            true => NearDuplicate::Apart,
+            false => near_duplicate(request.near_duplicate)?,
+        },
         key,
+        external_key: given(request.external_key),
+        metadata: given(request.metadata_json),
+        vector: request.vector,
     })
 }
 
@@ -67,6 +74,9 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
         session,
         explain: request.explain,
         without_reranker: request.without_reranker,
+        metadata: metadata_filter(&request.metadata_filter_json)?,
+        subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
+        vector: request.vector,
     })
 }
 
@@ -90,9 +100,42 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Stat
         kind,
         tag: (!request.tag.is_empty()).then_some(request.tag),
         include_history: request.include_history,
+        metadata: metadata_filter(&request.metadata_filter_json)?,
+        subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
         after,
         count: from::page_size(request.page_size),
     })
+}
+
+/// What subjects begin with, and the last one of the page before.
+pub(crate) fn subjects(
+    request: v1::ListSubjectsRequest,
+) -> Result<(String, Option<Subject>), Status> {
+    let prefix = subject_prefix("prefix", request.prefix)?;
+    let after = from::read_page_token(&request.page_token, |token| Subject::parse(token).ok())?;
+    Ok((prefix, after))
+}
+
+/// What the ids of subjects begin with.
+fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Status> {
+    from::check_length(field, &prefix)?;
+    Ok(prefix)
+}
+
+/// What the metadata of memories have to be.
+fn metadata_filter(json: &str) -> Result<Option<DocumentFilter>, Status> {
+    if json.is_empty() {
+        return Ok(None);
+    }
+    let filter = DocumentFilter::parse(json);
+    filter.map(Some).map_err(|problem| {
+        status::invalid("MEMORY_INVALID", format!("metadata_filter_json: {problem}"))
+    })
+}
+
+/// A text that was sent, if one was.
+fn given(text: String) -> Option<String> {
+    (!text.is_empty()).then_some(text)
 }
 
 /// The fields of `memory` that the mask names.
@@ -218,6 +261,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
             patch.observed_at = Some(observed.ok_or_else(missing)?);
         }
         "expires_at" => patch.expires_at = Some(time("expires_at", memory.expires_at)?),
+        "metadata_json" => patch.metadata = Some(given(memory.metadata_json.clone())),
         "pinned" => patch.pinned = Some(memory.pinned),
         other => {
             let other: String = other.chars().take(64).collect();
@@ -258,6 +302,8 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
             (false, _) => None,
         },
         origin: origin(memory.origin)?,
+        external_key: given(memory.external_key),
+        metadata: given(memory.metadata_json),
     })
 }
 

@@ -45,6 +45,8 @@ fn memory(content: &str) -> Memory {
         recalled_at: Some(at(5)),
         pin: Some(Pin::Consolidation),
         origin: Origin::Extraction,
+        external_key: Some("k".into()),
+        metadata: Some("{\"a\": 1}".into()),
     }
 }
 

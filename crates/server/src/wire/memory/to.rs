@@ -12,6 +12,7 @@ use memoird_memories::rules::{
 use memoird_memories::{
     Conflict, Conflicts, ExtractionLease, ExtractionOutcome, ForgetOutcome, LearnOutcome,
     LearnedEntry, MemoryPage, MemoryStats, RecallHit, RecallMode, RecallOutcome, RememberOutcome,
+    SubjectPage,
 };
 use memoird_proto::{spliced, v1};
 use memoird_store::encoding::timestamp_to_proto;
@@ -49,6 +50,8 @@ pub(crate) fn memory(memory: &Memory) -> v1::Memory {
         pinned: memory.pin.is_some(),
         pinned_by_dream: memory.pin == Some(Pin::Consolidation),
         origin: origin(memory.origin).into(),
+        external_key: memory.external_key.clone().unwrap_or_default(),
+        metadata_json: memory.metadata.clone().unwrap_or_default(),
     }
 }
 
@@ -59,6 +62,7 @@ pub(crate) fn remembered(outcome: &RememberOutcome) -> v1::RememberResponse {
         Outcome::Reinforced => v1::RememberOutcome::Reinforced,
         Outcome::Merged => v1::RememberOutcome::Merged,
         Outcome::Recalled => v1::RememberOutcome::Recalled,
+        Outcome::Replaced => v1::RememberOutcome::Replaced,
     };
     v1::RememberResponse {
         memory: Some(memory(&outcome.memory)),
@@ -136,6 +140,22 @@ pub(crate) fn memories(page: &MemoryPage) -> v1::ListMemoriesResponse {
     v1::ListMemoriesResponse {
         memories,
         next_page_token: text_or_empty(page.next),
+    }
+}
+
+/// A page of subjects.
+pub(crate) fn subjects(page: SubjectPage) -> v1::ListSubjectsResponse {
+    let last = page.subjects.last().filter(|_| page.has_more);
+    v1::ListSubjectsResponse {
+        next_page_token: text_or_empty(last.map(|(subject, _)| subject)),
+        subjects: page
+            .subjects
+            .into_iter()
+            .map(|(subject, memories)| v1::SubjectMemories {
+                subject: subject.to_string(),
+                memories,
+            })
+            .collect(),
     }
 }
 
@@ -262,6 +282,8 @@ pub(crate) fn stats(stats: MemoryStats) -> v1::GetMemoryStatsResponse {
         file_bytes: stats.file_bytes,
         words_queued: stats.words_queued,
         reranker: stats.reranker.unwrap_or_default(),
+        documents: stats.documents,
+        document_bytes: stats.document_bytes,
     }
 }
 

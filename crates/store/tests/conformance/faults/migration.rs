@@ -6,8 +6,14 @@ use crate::cuts::{cuts_of, with_cuts};
 use crate::outbox::{id, owing};
 
 /// What takes away again what each version added, from the newest down.
-const UNDO: [(i64, &str); 6] = [
-    (7, "DROP TABLE rewound"),
+const UNDO: [(i64, &str); 7] = [
+    (8, "DROP TABLE options"),
+    (
+        7,
+        "DROP TABLE rewound; DROP TABLE rewinds; DROP TABLE turn_changes;
+         ALTER TABLE generations DROP COLUMN newest_seq;
+         ALTER TABLE intake_heads DROP COLUMN newest_seq",
+    ),
     (
         6,
         "DROP TABLE erasures; DROP TABLE erasure_generations; DROP TABLE erasure_given",
@@ -42,7 +48,7 @@ fn back_to_version(version: i64, dir: &Path) {
 
 #[test]
 fn a_journal_of_an_older_version_is_taken_over_whole() {
-    for (version, is_crashed) in (1..=6).flat_map(|version| [(version, false), (version, true)]) {
+    for (version, is_crashed) in (1..=7).flat_map(|version| [(version, false), (version, true)]) {
         let dir = tempfile::tempdir().unwrap();
         match is_crashed {
             true => after_a_crash(dir.path()),
@@ -72,7 +78,7 @@ fn a_journal_of_an_older_version_is_taken_over_whole() {
         must_write(&store, [compact(&chat, status_of(1), made(1))]);
         must_work(&store);
         drop(store);
-        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 7);
+        assert_eq!(number(&raw(dir.path()), "PRAGMA user_version"), 8);
         let known = known(&open(dir.path()), &key).unwrap();
         assert_eq!(known.cuts, cuts_of(3));
         assert_eq!(known.summary.as_deref(), Some(&summary_of(1)));
@@ -104,6 +110,7 @@ fn cuts_are_kept_when_the_journal_is_opened_again_and_leave_no_row_when_pruned()
     let store = open(dir.path());
     let mut chat = begun(&store, "s", 1);
     must_write(&store, [with_cuts(chat.append("u a", 2), Some(cuts_of(2)))]);
+    must_write(&store, [chat.label("app", "shop")]);
     let crashed = tempfile::tempdir().unwrap();
     copy(dir.path(), crashed.path());
     drop(store);
@@ -120,7 +127,10 @@ fn cuts_are_kept_when_the_journal_is_opened_again_and_leave_no_row_when_pruned()
     };
     crate::prune::prune_all(&store, before, 1);
     drop(store);
-    assert_eq!(number(&raw(dir.path()), "SELECT count(*) FROM windows"), 0);
+    for table in ["windows", "options"] {
+        let rows = number(&raw(dir.path()), &format!("SELECT count(*) FROM {table}"));
+        assert_eq!(rows, 0, "{table}");
+    }
 }
 
 /// What is damaged in it is decided anew, and keeps nobody from the session.

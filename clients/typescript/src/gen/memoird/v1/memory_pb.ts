@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/memory.proto.
  */
 export const file_memoird_v1_memory: GenFile = /*@__PURE__*/
-  fileDesc("ChdtZW1vaXJkL3YxL21lbW9yeS5wcm90bxIKbWVtb2lyZC52MSJECgxNZW1vcnlTb3VyY2USEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEgwKBHNlcXMYAyADKAQihwUKBk1lbW9yeRIKCgJpZBgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEiQKBGtpbmQYAyABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSKgoKdmlzaWJpbGl0eRgEIAEoDjIWLm1lbW9pcmQudjEuVmlzaWJpbGl0eRImCghwb2xhcml0eRgFIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSDwoHY29udGVudBgGIAEoCRIMCgR0YWdzGAcgAygJEhIKCmltcG9ydGFuY2UYCCABKAISKAoGc291cmNlGAkgASgLMhgubWVtb2lyZC52MS5NZW1vcnlTb3VyY2USLwoLb2JzZXJ2ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN1cGVyc2VkZWRfYnkYDiABKAkSEgoKcmVpbmZvcmNlZBgPIAEoBBIUCgxyZWNhbGxfY291bnQYECABKAQSNAoQbGFzdF9yZWNhbGxlZF9hdBgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGlubmVkGBIgASgIEhcKD3Bpbm5lZF9ieV9kcmVhbRgTIAEoCBIoCgZvcmlnaW4YFCABKA4yGC5tZW1vaXJkLnYxLk1lbW9yeU9yaWdpbiLhAwoPUmVtZW1iZXJSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSJAoEa2luZBgCIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAMgASgJEgwKBHRhZ3MYBCADKAkSFwoKaW1wb3J0YW5jZRgFIAEoAkgAiAEBEigKBnNvdXJjZRgGIAEoCzIYLm1lbW9pcmQudjEuTWVtb3J5U291cmNlEi8KC29ic2VydmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1zdXBlcnNlZGVzX2lkGAkgASgJEg4KBnBpbm5lZBgKIAEoCBImCghwb2xhcml0eRgLIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSFwoPaWRlbXBvdGVuY3lfa2V5GAwgASgJEioKCnZpc2liaWxpdHkYDSABKA4yFi5tZW1vaXJkLnYxLlZpc2liaWxpdHkSMQoObmVhcl9kdXBsaWNhdGUYDiABKA4yGS5tZW1vaXJkLnYxLk5lYXJEdXBsaWNhdGVCDQoLX2ltcG9ydGFuY2UidgoQUmVtZW1iZXJSZXNwb25zZRIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIsCgdvdXRjb21lGAIgASgOMhsubWVtb2lyZC52MS5SZW1lbWJlck91dGNvbWUSEAoIcmVkYWN0ZWQYAyABKA0isAIKDVJlY2FsbFJlcXVlc3QSDQoFcXVlcnkYASABKAkSEAoIc3ViamVjdHMYAiADKAkSJQoFa2luZHMYAyADKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDAoEdGFncxgEIAMoCRIpCgVhZnRlchgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGYmVmb3JlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVsaW1pdBgHIAEoDRIkCgRtb2RlGAggASgOMhYubWVtb2lyZC52MS5SZWNhbGxNb2RlEhIKCnNlc3Npb25faWQYCSABKAkSDwoHZXhwbGFpbhgKIAEoCBIYChB3aXRob3V0X3JlcmFua2VyGAsgASgIIvgBCgpTY29yZVBhcnRzEg0KBXdvcmRzGAEgASgBEhMKBmNvc2luZRgCIAEoAUgAiAEBEhMKC3dvcmRzX3NoYXJlGAMgASgBEhoKDW1lYW5pbmdfc2hhcmUYBCABKAFIAYgBARIMCgRmb3JtGAUgASgBEhEKCXJlbGV2YW5jZRgGIAEoARIOCgZiZXNpZGUYByABKAESEgoKaW1wb3J0YW5jZRgIIAEoARIPCgdyZWNlbmN5GAkgASgBEhUKCHJlcmFua2VyGAogASgBSAKIAQFCCQoHX2Nvc2luZUIQCg5fbWVhbmluZ19zaGFyZUILCglfcmVyYW5rZXIiuAEKCVJlY2FsbEhpdBIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRINCgVzY29yZRgCIAEoARIUCgxsZXhpY2FsX3JhbmsYAyABKA0SEwoLdmVjdG9yX3JhbmsYBCABKA0SJgoDYWdlGAUgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEiUKBXBhcnRzGAYgASgLMhYubWVtb2lyZC52MS5TY29yZVBhcnRzIo4BCg5SZWNhbGxSZXNwb25zZRIjCgRoaXRzGAEgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSJAoEbW9kZRgCIAEoDjIWLm1lbW9pcmQudjEuUmVjYWxsTW9kZRIQCghkZWdyYWRlZBgDIAEoCBINCgVub3RlcxgEIAMoCRIQCghyZXJhbmtlZBgFIAEoCCIvChBHZXRNZW1vcnlSZXF1ZXN0EgoKAmlkGAEgASgJEg8KB3N1YmplY3QYAiABKAkiNwoRR2V0TWVtb3J5UmVzcG9uc2USIgoGbWVtb3J5GAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkimQEKE0xpc3RNZW1vcmllc1JlcXVlc3QSDwoHc3ViamVjdBgBIAEoCRIkCgRraW5kGAIgASgOMhYubWVtb2lyZC52MS5NZW1vcnlLaW5kEgsKA3RhZxgDIAEoCRIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCRIXCg9pbmNsdWRlX2hpc3RvcnkYBiABKAgiVQoUTGlzdE1lbW9yaWVzUmVzcG9uc2USJAoIbWVtb3JpZXMYASADKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiNgoUTGlzdENvbmZsaWN0c1JlcXVlc3QSDwoHc3ViamVjdBgBIAEoCRINCgVsaW1pdBgCIAEoDSKcAQoOTWVtb3J5Q29uZmxpY3QSIQoFb2xkZXIYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIhCgVuZXdlchgCIAEoCzISLm1lbW9pcmQudjEuTWVtb3J5EhAKCGxpa2VuZXNzGAMgASgBEjIKCmRpZmZlcmVuY2UYBCABKA4yHi5tZW1vaXJkLnYxLkNvbmZsaWN0RGlmZmVyZW5jZSJZChVMaXN0Q29uZmxpY3RzUmVzcG9uc2USLQoJY29uZmxpY3RzGAEgAygLMhoubWVtb2lyZC52MS5NZW1vcnlDb25mbGljdBIRCgl0cnVuY2F0ZWQYAiABKAgiagoTVXBkYXRlTWVtb3J5UmVxdWVzdBIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIvCgt1cGRhdGVfbWFzaxgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5GaWVsZE1hc2siTAoUVXBkYXRlTWVtb3J5UmVzcG9uc2USIgoGbWVtb3J5GAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSEAoIcmVkYWN0ZWQYAiABKA0iqwEKDE1lbW9yeUZpbHRlchIPCgdzdWJqZWN0GAEgASgJEiUKBWtpbmRzGAIgAygOMhYubWVtb2lyZC52MS5NZW1vcnlLaW5kEgwKBHRhZ3MYAyADKAkSKQoFYWZ0ZXIYBCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEioKBmJlZm9yZRgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXAidwoNRm9yZ2V0UmVxdWVzdBIMCgJpZBgBIAEoCUgAEhEKB3N1YmplY3QYAiABKAlIABIqCgZmaWx0ZXIYAyABKAsyGC5tZW1vaXJkLnYxLk1lbW9yeUZpbHRlckgAEg8KB2RyeV9ydW4YBCABKAhCCAoGdGFyZ2V0IpoBCg5Gb3JnZXRSZXNwb25zZRIQCghtZW1vcmllcxgBIAEoBBISCgpzdXBlcnNlZGVkGAIgASgEEg8KB3ZlY3RvcnMYAyABKAQSFQoNcmVjYWxsX2V2ZW50cxgEIAEoBBIZChFxdWV1ZWRfZW1iZWRkaW5ncxgFIAEoBBIPCgdjdXJzb3JzGAYgASgEEg4KBmVyYXNlZBgHIAEoCCJLChJHZXRNYW5pZmVzdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCRIRCgltYXhfbGluZXMYAiABKA0SEQoJbWF4X2J5dGVzGAMgASgNIkUKE0dldE1hbmlmZXN0UmVzcG9uc2USDAoEdGV4dBgBIAEoCRINCgVsaW5lcxgCIAEoDRIRCgl0cnVuY2F0ZWQYAyABKAgiUQoWTGVhc2VFeHRyYWN0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSDwoHc3ViamVjdBgDIAEoCSLDAQoXTGVhc2VFeHRyYWN0aW9uUmVzcG9uc2USDQoFbGVhc2UYASABKAkSHwoFdHVybnMYAiADKAsyEC5tZW1vaXJkLnYxLlR1cm4SEAoIbWFuaWZlc3QYAyABKAkSDgoGcHJvbXB0GAQgASgJEi4KCmV4cGlyZXNfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhIKCmdlbmVyYXRpb24YBiABKAkSEgoKY3Vyc29yX3NlcRgHIAEoBCLYAgoPRXh0cmFjdGVkTWVtb3J5EiQKBGtpbmQYASABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDwoHY29udGVudBgCIAEoCRIMCgR0YWdzGAMgAygJEhcKCmltcG9ydGFuY2UYBCABKAJIAIgBARImCghwb2xhcml0eRgFIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSLwoLb2JzZXJ2ZWRfYXQYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYByABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN1cGVyc2VkZXNfaWQYCCABKAkSKgoKdmlzaWJpbGl0eRgJIAEoDjIWLm1lbW9pcmQudjEuVmlzaWJpbGl0eRIMCgRzZXFzGAogAygEQg0KC19pbXBvcnRhbmNlIlcKF0NvbW1pdEV4dHJhY3Rpb25SZXF1ZXN0Eg0KBWxlYXNlGAEgASgJEi0KCG1lbW9yaWVzGAIgAygLMhsubWVtb2lyZC52MS5FeHRyYWN0ZWRNZW1vcnkiXQoYQ29tbWl0RXh0cmFjdGlvblJlc3BvbnNlEhIKCmN1cnNvcl9zZXEYASABKAQSLQoHcmVzdWx0cxgCIAMoCzIcLm1lbW9pcmQudjEuUmVtZW1iZXJSZXNwb25zZSJfChNMZWFyblNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEg8KB2RyeV9ydW4YBCABKAgiywEKFExlYXJuU2Vzc2lvblJlc3BvbnNlEhIKCmdlbmVyYXRpb24YASABKAkSEQoJZmlyc3Rfc2VxGAIgASgEEhMKC3Rocm91Z2hfc2VxGAMgASgEEhIKCmN1cnNvcl9zZXEYBCABKAQSDQoFbW9kZWwYBSABKAkSFQoNcHJvbXB0X3Rva2VucxgGIAEoBBIVCg1hbnN3ZXJfdG9rZW5zGAcgASgEEiYKBWZhY3RzGAggAygLMhcubWVtb2lyZC52MS5MZWFybmVkRmFjdCK3AQoLTGVhcm5lZEZhY3QSJAoEa2luZBgBIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAIgASgJEgwKBHNlcXMYAyADKAQSDwoHcmVmdXNlZBgEIAEoCRINCgVub3RlcxgFIAMoCRIsCgZyZXN1bHQYBiABKAsyHC5tZW1vaXJkLnYxLlJlbWVtYmVyUmVzcG9uc2USFQoNc3VwZXJzZWRlc19pZBgHIAEoCSI9ChVJbXBvcnRNZW1vcmllc1JlcXVlc3QSJAoIbWVtb3JpZXMYASADKAsyEi5tZW1vaXJkLnYxLk1lbW9yeSI7ChZJbXBvcnRNZW1vcmllc1Jlc3BvbnNlEhAKCGltcG9ydGVkGAEgASgEEg8KB3NraXBwZWQYAiABKAQiFwoVR2V0TWVtb3J5U3RhdHNSZXF1ZXN0IoICChZHZXRNZW1vcnlTdGF0c1Jlc3BvbnNlEhAKCG1lbW9yaWVzGAEgASgEEhIKCnN1cGVyc2VkZWQYAiABKAQSEAoIc3ViamVjdHMYAyABKAQSFQoNcmVjYWxsX2V2ZW50cxgEIAEoBBIXCg9lbWJlZGRpbmdfbW9kZWwYBSABKAkSEAoIZW1iZWRkZWQYBiABKAQSGAoQZW1iZWRkaW5nX3F1ZXVlZBgHIAEoBBIYChBlbWJlZGRpbmdfZmFpbGVkGAggASgEEhIKCmZpbGVfYnl0ZXMYCSABKAQSFAoMd29yZHNfcXVldWVkGAogASgEEhAKCHJlcmFua2VyGAsgASgJIhgKFlJlaW5kZXhNZW1vcmllc1JlcXVlc3QiKQoXUmVpbmRleE1lbW9yaWVzUmVzcG9uc2USDgoGcXVldWVkGAEgASgEIpMCChhTZWFyY2hUcmFuc2NyaXB0c1JlcXVlc3QSDQoFcXVlcnkYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEikKBWFmdGVyGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgZiZWZvcmUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh8KBXJvbGVzGAYgAygOMhAubWVtb2lyZC52MS5Sb2xlEg0KBWxpbWl0GAcgASgNEhEKCXRvb2xfbmFtZRgIIAEoCRIVCg1jb250ZXh0X3R1cm5zGAkgASgNEhIKCnBhZ2VfdG9rZW4YCiABKAkicQoZU2VhcmNoVHJhbnNjcmlwdHNSZXNwb25zZRInCgRoaXRzGAEgAygLMhkubWVtb2lyZC52MS5UcmFuc2NyaXB0SGl0EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgppbmNvbXBsZXRlGAMgASgIIs8BCg1UcmFuc2NyaXB0SGl0Eg8KB3NuaXBwZXQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgJEgsKA3NlcRgEIAEoBBIeCgRyb2xlGAUgASgOMhAubWVtb2lyZC52MS5Sb2xlEigKBHRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXNjb3JlGAcgASgBEh8KBXR1cm5zGAggAygLMhAubWVtb2lyZC52MS5UdXJuKo0BCgpNZW1vcnlLaW5kEhsKF01FTU9SWV9LSU5EX1VOU1BFQ0lGSUVEEAASFAoQTUVNT1JZX0tJTkRfVVNFUhABEhgKFE1FTU9SWV9LSU5EX0ZFRURCQUNLEAISFwoTTUVNT1JZX0tJTkRfUFJPSkVDVBADEhkKFU1FTU9SWV9LSU5EX1JFRkVSRU5DRRAEKlUKClZpc2liaWxpdHkSGgoWVklTSUJJTElUWV9VTlNQRUNJRklFRBAAEhYKElZJU0lCSUxJVFlfUFJJVkFURRABEhMKD1ZJU0lCSUxJVFlfVEVBTRACKlgKCFBvbGFyaXR5EhgKFFBPTEFSSVRZX1VOU1BFQ0lGSUVEEAASFwoTUE9MQVJJVFlfQ09SUkVDVElPThABEhkKFVBPTEFSSVRZX0NPTkZJUk1BVElPThACKnIKClJlY2FsbE1vZGUSGwoXUkVDQUxMX01PREVfVU5TUEVDSUZJRUQQABIWChJSRUNBTExfTU9ERV9IWUJSSUQQARIXChNSRUNBTExfTU9ERV9MRVhJQ0FMEAISFgoSUkVDQUxMX01PREVfVkVDVE9SEAMqZQoMTWVtb3J5T3JpZ2luEh0KGU1FTU9SWV9PUklHSU5fVU5TUEVDSUZJRUQQABIcChhNRU1PUllfT1JJR0lOX0VYVFJBQ1RJT04QARIYChRNRU1PUllfT1JJR0lOX0lNUE9SVBACKn0KDU5lYXJEdXBsaWNhdGUSHgoaTkVBUl9EVVBMSUNBVEVfVU5TUEVDSUZJRUQQABIYChRORUFSX0RVUExJQ0FURV9NRVJHRRABEhkKFU5FQVJfRFVQTElDQVRFX1JFRlVTRRACEhcKE05FQVJfRFVQTElDQVRFX0tFRVAQAyquAQoPUmVtZW1iZXJPdXRjb21lEiAKHFJFTUVNQkVSX09VVENPTUVfVU5TUEVDSUZJRUQQABIcChhSRU1FTUJFUl9PVVRDT01FX0NSRUFURUQQARIfChtSRU1FTUJFUl9PVVRDT01FX1JFSU5GT1JDRUQQAhIbChdSRU1FTUJFUl9PVVRDT01FX01FUkdFRBADEh0KGVJFTUVNQkVSX09VVENPTUVfUkVDQUxMRUQQBCqbAQoSQ29uZmxpY3REaWZmZXJlbmNlEiMKH0NPTkZMSUNUX0RJRkZFUkVOQ0VfVU5TUEVDSUZJRUQQABIfChtDT05GTElDVF9ESUZGRVJFTkNFX05VTUJFUlMQARIgChxDT05GTElDVF9ESUZGRVJFTkNFX05FR0FUSU9OEAISHQoZQ09ORkxJQ1RfRElGRkVSRU5DRV9XT1JEUxADMuwJCg1NZW1vcnlTZXJ2aWNlEkUKCFJlbWVtYmVyEhsubWVtb2lyZC52MS5SZW1lbWJlclJlcXVlc3QaHC5tZW1vaXJkLnYxLlJlbWVtYmVyUmVzcG9uc2USPwoGUmVjYWxsEhkubWVtb2lyZC52MS5SZWNhbGxSZXF1ZXN0GhoubWVtb2lyZC52MS5SZWNhbGxSZXNwb25zZRJICglHZXRNZW1vcnkSHC5tZW1vaXJkLnYxLkdldE1lbW9yeVJlcXVlc3QaHS5tZW1vaXJkLnYxLkdldE1lbW9yeVJlc3BvbnNlElEKDExpc3RNZW1vcmllcxIfLm1lbW9pcmQudjEuTGlzdE1lbW9yaWVzUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdE1lbW9yaWVzUmVzcG9uc2USVAoNTGlzdENvbmZsaWN0cxIgLm1lbW9pcmQudjEuTGlzdENvbmZsaWN0c1JlcXVlc3QaIS5tZW1vaXJkLnYxLkxpc3RDb25mbGljdHNSZXNwb25zZRJRCgxVcGRhdGVNZW1vcnkSHy5tZW1vaXJkLnYxLlVwZGF0ZU1lbW9yeVJlcXVlc3QaIC5tZW1vaXJkLnYxLlVwZGF0ZU1lbW9yeVJlc3BvbnNlEj8KBkZvcmdldBIZLm1lbW9pcmQudjEuRm9yZ2V0UmVxdWVzdBoaLm1lbW9pcmQudjEuRm9yZ2V0UmVzcG9uc2USTgoLR2V0TWFuaWZlc3QSHi5tZW1vaXJkLnYxLkdldE1hbmlmZXN0UmVxdWVzdBofLm1lbW9pcmQudjEuR2V0TWFuaWZlc3RSZXNwb25zZRJaCg9MZWFzZUV4dHJhY3Rpb24SIi5tZW1vaXJkLnYxLkxlYXNlRXh0cmFjdGlvblJlcXVlc3QaIy5tZW1vaXJkLnYxLkxlYXNlRXh0cmFjdGlvblJlc3BvbnNlEl0KEENvbW1pdEV4dHJhY3Rpb24SIy5tZW1vaXJkLnYxLkNvbW1pdEV4dHJhY3Rpb25SZXF1ZXN0GiQubWVtb2lyZC52MS5Db21taXRFeHRyYWN0aW9uUmVzcG9uc2USUQoMTGVhcm5TZXNzaW9uEh8ubWVtb2lyZC52MS5MZWFyblNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5MZWFyblNlc3Npb25SZXNwb25zZRJXCg5JbXBvcnRNZW1vcmllcxIhLm1lbW9pcmQudjEuSW1wb3J0TWVtb3JpZXNSZXF1ZXN0GiIubWVtb2lyZC52MS5JbXBvcnRNZW1vcmllc1Jlc3BvbnNlElcKDkdldE1lbW9yeVN0YXRzEiEubWVtb2lyZC52MS5HZXRNZW1vcnlTdGF0c1JlcXVlc3QaIi5tZW1vaXJkLnYxLkdldE1lbW9yeVN0YXRzUmVzcG9uc2USWgoPUmVpbmRleE1lbW9yaWVzEiIubWVtb2lyZC52MS5SZWluZGV4TWVtb3JpZXNSZXF1ZXN0GiMubWVtb2lyZC52MS5SZWluZGV4TWVtb3JpZXNSZXNwb25zZRJgChFTZWFyY2hUcmFuc2NyaXB0cxIkLm1lbW9pcmQudjEuU2VhcmNoVHJhbnNjcmlwdHNSZXF1ZXN0GiUubWVtb2lyZC52MS5TZWFyY2hUcmFuc2NyaXB0c1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_memoird_v1_common]);
+  fileDesc("ChdtZW1vaXJkL3YxL21lbW9yeS5wcm90bxIKbWVtb2lyZC52MSJECgxNZW1vcnlTb3VyY2USEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEgwKBHNlcXMYAyADKAQitAUKBk1lbW9yeRIKCgJpZBgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEiQKBGtpbmQYAyABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSKgoKdmlzaWJpbGl0eRgEIAEoDjIWLm1lbW9pcmQudjEuVmlzaWJpbGl0eRImCghwb2xhcml0eRgFIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSDwoHY29udGVudBgGIAEoCRIMCgR0YWdzGAcgAygJEhIKCmltcG9ydGFuY2UYCCABKAISKAoGc291cmNlGAkgASgLMhgubWVtb2lyZC52MS5NZW1vcnlTb3VyY2USLwoLb2JzZXJ2ZWRfYXQYCiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmNyZWF0ZWRfYXQYCyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCnVwZGF0ZWRfYXQYDCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEi4KCmV4cGlyZXNfYXQYDSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhUKDXN1cGVyc2VkZWRfYnkYDiABKAkSEgoKcmVpbmZvcmNlZBgPIAEoBBIUCgxyZWNhbGxfY291bnQYECABKAQSNAoQbGFzdF9yZWNhbGxlZF9hdBgRIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDgoGcGlubmVkGBIgASgIEhcKD3Bpbm5lZF9ieV9kcmVhbRgTIAEoCBIoCgZvcmlnaW4YFCABKA4yGC5tZW1vaXJkLnYxLk1lbW9yeU9yaWdpbhIUCgxleHRlcm5hbF9rZXkYFSABKAkSFQoNbWV0YWRhdGFfanNvbhgWIAEoCSKyBAoPUmVtZW1iZXJSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkSJAoEa2luZBgCIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAMgASgJEgwKBHRhZ3MYBCADKAkSFwoKaW1wb3J0YW5jZRgFIAEoAkgAiAEBEigKBnNvdXJjZRgGIAEoCzIYLm1lbW9pcmQudjEuTWVtb3J5U291cmNlEi8KC29ic2VydmVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgpleHBpcmVzX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIVCg1zdXBlcnNlZGVzX2lkGAkgASgJEg4KBnBpbm5lZBgKIAEoCBImCghwb2xhcml0eRgLIAEoDjIULm1lbW9pcmQudjEuUG9sYXJpdHkSFwoPaWRlbXBvdGVuY3lfa2V5GAwgASgJEioKCnZpc2liaWxpdHkYDSABKA4yFi5tZW1vaXJkLnYxLlZpc2liaWxpdHkSMQoObmVhcl9kdXBsaWNhdGUYDiABKA4yGS5tZW1vaXJkLnYxLk5lYXJEdXBsaWNhdGUSFAoMZXh0ZXJuYWxfa2V5GA8gASgJEhUKDW1ldGFkYXRhX2pzb24YECABKAkSDgoGdmVjdG9yGBEgAygCEhIKCmtlZXBfYXBhcnQYEiABKAhCDQoLX2ltcG9ydGFuY2UidgoQUmVtZW1iZXJSZXNwb25zZRIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIsCgdvdXRjb21lGAIgASgOMhsubWVtb2lyZC52MS5SZW1lbWJlck91dGNvbWUSEAoIcmVkYWN0ZWQYAyABKA0i9gIKDVJlY2FsbFJlcXVlc3QSDQoFcXVlcnkYASABKAkSEAoIc3ViamVjdHMYAiADKAkSJQoFa2luZHMYAyADKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDAoEdGFncxgEIAMoCRIpCgVhZnRlchgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGYmVmb3JlGAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVsaW1pdBgHIAEoDRIkCgRtb2RlGAggASgOMhYubWVtb2lyZC52MS5SZWNhbGxNb2RlEhIKCnNlc3Npb25faWQYCSABKAkSDwoHZXhwbGFpbhgKIAEoCBIYChB3aXRob3V0X3JlcmFua2VyGAsgASgIEhwKFG1ldGFkYXRhX2ZpbHRlcl9qc29uGAwgASgJEhYKDnN1YmplY3RfcHJlZml4GA0gASgJEg4KBnZlY3RvchgOIAMoAiL4AQoKU2NvcmVQYXJ0cxINCgV3b3JkcxgBIAEoARITCgZjb3NpbmUYAiABKAFIAIgBARITCgt3b3Jkc19zaGFyZRgDIAEoARIaCg1tZWFuaW5nX3NoYXJlGAQgASgBSAGIAQESDAoEZm9ybRgFIAEoARIRCglyZWxldmFuY2UYBiABKAESDgoGYmVzaWRlGAcgASgBEhIKCmltcG9ydGFuY2UYCCABKAESDwoHcmVjZW5jeRgJIAEoARIVCghyZXJhbmtlchgKIAEoAUgCiAEBQgkKB19jb3NpbmVCEAoOX21lYW5pbmdfc2hhcmVCCwoJX3JlcmFua2VyIrgBCglSZWNhbGxIaXQSIgoGbWVtb3J5GAEgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSDQoFc2NvcmUYAiABKAESFAoMbGV4aWNhbF9yYW5rGAMgASgNEhMKC3ZlY3Rvcl9yYW5rGAQgASgNEiYKA2FnZRgFIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbhIlCgVwYXJ0cxgGIAEoCzIWLm1lbW9pcmQudjEuU2NvcmVQYXJ0cyKOAQoOUmVjYWxsUmVzcG9uc2USIwoEaGl0cxgBIAMoCzIVLm1lbW9pcmQudjEuUmVjYWxsSGl0EiQKBG1vZGUYAiABKA4yFi5tZW1vaXJkLnYxLlJlY2FsbE1vZGUSEAoIZGVncmFkZWQYAyABKAgSDQoFbm90ZXMYBCADKAkSEAoIcmVyYW5rZWQYBSABKAgiRQoQR2V0TWVtb3J5UmVxdWVzdBIKCgJpZBgBIAEoCRIPCgdzdWJqZWN0GAIgASgJEhQKDGV4dGVybmFsX2tleRgDIAEoCSI3ChFHZXRNZW1vcnlSZXNwb25zZRIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeSLPAQoTTGlzdE1lbW9yaWVzUmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJEiQKBGtpbmQYAiABKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSCwoDdGFnGAMgASgJEhEKCXBhZ2Vfc2l6ZRgEIAEoDRISCgpwYWdlX3Rva2VuGAUgASgJEhcKD2luY2x1ZGVfaGlzdG9yeRgGIAEoCBIcChRtZXRhZGF0YV9maWx0ZXJfanNvbhgHIAEoCRIWCg5zdWJqZWN0X3ByZWZpeBgIIAEoCSJVChRMaXN0TWVtb3JpZXNSZXNwb25zZRIkCghtZW1vcmllcxgBIAMoCzISLm1lbW9pcmQudjEuTWVtb3J5EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSJMChNMaXN0U3ViamVjdHNSZXF1ZXN0Eg4KBnByZWZpeBgBIAEoCRIRCglwYWdlX3NpemUYAiABKA0SEgoKcGFnZV90b2tlbhgDIAEoCSJeChRMaXN0U3ViamVjdHNSZXNwb25zZRItCghzdWJqZWN0cxgBIAMoCzIbLm1lbW9pcmQudjEuU3ViamVjdE1lbW9yaWVzEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSI0Cg9TdWJqZWN0TWVtb3JpZXMSDwoHc3ViamVjdBgBIAEoCRIQCghtZW1vcmllcxgCIAEoBCI2ChRMaXN0Q29uZmxpY3RzUmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJEg0KBWxpbWl0GAIgASgNIpwBCg5NZW1vcnlDb25mbGljdBIhCgVvbGRlchgBIAEoCzISLm1lbW9pcmQudjEuTWVtb3J5EiEKBW5ld2VyGAIgASgLMhIubWVtb2lyZC52MS5NZW1vcnkSEAoIbGlrZW5lc3MYAyABKAESMgoKZGlmZmVyZW5jZRgEIAEoDjIeLm1lbW9pcmQudjEuQ29uZmxpY3REaWZmZXJlbmNlIlkKFUxpc3RDb25mbGljdHNSZXNwb25zZRItCgljb25mbGljdHMYASADKAsyGi5tZW1vaXJkLnYxLk1lbW9yeUNvbmZsaWN0EhEKCXRydW5jYXRlZBgCIAEoCCJqChNVcGRhdGVNZW1vcnlSZXF1ZXN0EiIKBm1lbW9yeRgBIAEoCzISLm1lbW9pcmQudjEuTWVtb3J5Ei8KC3VwZGF0ZV9tYXNrGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLkZpZWxkTWFzayJMChRVcGRhdGVNZW1vcnlSZXNwb25zZRIiCgZtZW1vcnkYASABKAsyEi5tZW1vaXJkLnYxLk1lbW9yeRIQCghyZWRhY3RlZBgCIAEoDSKrAQoMTWVtb3J5RmlsdGVyEg8KB3N1YmplY3QYASABKAkSJQoFa2luZHMYAiADKA4yFi5tZW1vaXJkLnYxLk1lbW9yeUtpbmQSDAoEdGFncxgDIAMoCRIpCgVhZnRlchgEIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASKgoGYmVmb3JlGAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcCJ3Cg1Gb3JnZXRSZXF1ZXN0EgwKAmlkGAEgASgJSAASEQoHc3ViamVjdBgCIAEoCUgAEioKBmZpbHRlchgDIAEoCzIYLm1lbW9pcmQudjEuTWVtb3J5RmlsdGVySAASDwoHZHJ5X3J1bhgEIAEoCEIICgZ0YXJnZXQimgEKDkZvcmdldFJlc3BvbnNlEhAKCG1lbW9yaWVzGAEgASgEEhIKCnN1cGVyc2VkZWQYAiABKAQSDwoHdmVjdG9ycxgDIAEoBBIVCg1yZWNhbGxfZXZlbnRzGAQgASgEEhkKEXF1ZXVlZF9lbWJlZGRpbmdzGAUgASgEEg8KB2N1cnNvcnMYBiABKAQSDgoGZXJhc2VkGAcgASgIIksKEkdldE1hbmlmZXN0UmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJEhEKCW1heF9saW5lcxgCIAEoDRIRCgltYXhfYnl0ZXMYAyABKA0iRQoTR2V0TWFuaWZlc3RSZXNwb25zZRIMCgR0ZXh0GAEgASgJEg0KBWxpbmVzGAIgASgNEhEKCXRydW5jYXRlZBgDIAEoCCJRChZMZWFzZUV4dHJhY3Rpb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJIsMBChdMZWFzZUV4dHJhY3Rpb25SZXNwb25zZRINCgVsZWFzZRgBIAEoCRIfCgV0dXJucxgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIQCghtYW5pZmVzdBgDIAEoCRIOCgZwcm9tcHQYBCABKAkSLgoKZXhwaXJlc19hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEgoKZ2VuZXJhdGlvbhgGIAEoCRISCgpjdXJzb3Jfc2VxGAcgASgEItgCCg9FeHRyYWN0ZWRNZW1vcnkSJAoEa2luZBgBIAEoDjIWLm1lbW9pcmQudjEuTWVtb3J5S2luZBIPCgdjb250ZW50GAIgASgJEgwKBHRhZ3MYAyADKAkSFwoKaW1wb3J0YW5jZRgEIAEoAkgAiAEBEiYKCHBvbGFyaXR5GAUgASgOMhQubWVtb2lyZC52MS5Qb2xhcml0eRIvCgtvYnNlcnZlZF9hdBgGIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASFQoNc3VwZXJzZWRlc19pZBgIIAEoCRIqCgp2aXNpYmlsaXR5GAkgASgOMhYubWVtb2lyZC52MS5WaXNpYmlsaXR5EgwKBHNlcXMYCiADKARCDQoLX2ltcG9ydGFuY2UiVwoXQ29tbWl0RXh0cmFjdGlvblJlcXVlc3QSDQoFbGVhc2UYASABKAkSLQoIbWVtb3JpZXMYAiADKAsyGy5tZW1vaXJkLnYxLkV4dHJhY3RlZE1lbW9yeSJdChhDb21taXRFeHRyYWN0aW9uUmVzcG9uc2USEgoKY3Vyc29yX3NlcRgBIAEoBBItCgdyZXN1bHRzGAIgAygLMhwubWVtb2lyZC52MS5SZW1lbWJlclJlc3BvbnNlIl8KE0xlYXJuU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEg8KB3N1YmplY3QYAyABKAkSDwoHZHJ5X3J1bhgEIAEoCCLLAQoUTGVhcm5TZXNzaW9uUmVzcG9uc2USEgoKZ2VuZXJhdGlvbhgBIAEoCRIRCglmaXJzdF9zZXEYAiABKAQSEwoLdGhyb3VnaF9zZXEYAyABKAQSEgoKY3Vyc29yX3NlcRgEIAEoBBINCgVtb2RlbBgFIAEoCRIVCg1wcm9tcHRfdG9rZW5zGAYgASgEEhUKDWFuc3dlcl90b2tlbnMYByABKAQSJgoFZmFjdHMYCCADKAsyFy5tZW1vaXJkLnYxLkxlYXJuZWRGYWN0IrcBCgtMZWFybmVkRmFjdBIkCgRraW5kGAEgASgOMhYubWVtb2lyZC52MS5NZW1vcnlLaW5kEg8KB2NvbnRlbnQYAiABKAkSDAoEc2VxcxgDIAMoBBIPCgdyZWZ1c2VkGAQgASgJEg0KBW5vdGVzGAUgAygJEiwKBnJlc3VsdBgGIAEoCzIcLm1lbW9pcmQudjEuUmVtZW1iZXJSZXNwb25zZRIVCg1zdXBlcnNlZGVzX2lkGAcgASgJIj0KFUltcG9ydE1lbW9yaWVzUmVxdWVzdBIkCghtZW1vcmllcxgBIAMoCzISLm1lbW9pcmQudjEuTWVtb3J5IjsKFkltcG9ydE1lbW9yaWVzUmVzcG9uc2USEAoIaW1wb3J0ZWQYASABKAQSDwoHc2tpcHBlZBgCIAEoBCIXChVHZXRNZW1vcnlTdGF0c1JlcXVlc3QirQIKFkdldE1lbW9yeVN0YXRzUmVzcG9uc2USEAoIbWVtb3JpZXMYASABKAQSEgoKc3VwZXJzZWRlZBgCIAEoBBIQCghzdWJqZWN0cxgDIAEoBBIVCg1yZWNhbGxfZXZlbnRzGAQgASgEEhcKD2VtYmVkZGluZ19tb2RlbBgFIAEoCRIQCghlbWJlZGRlZBgGIAEoBBIYChBlbWJlZGRpbmdfcXVldWVkGAcgASgEEhgKEGVtYmVkZGluZ19mYWlsZWQYCCABKAQSEgoKZmlsZV9ieXRlcxgJIAEoBBIUCgx3b3Jkc19xdWV1ZWQYCiABKAQSEAoIcmVyYW5rZXIYCyABKAkSEQoJZG9jdW1lbnRzGAwgASgEEhYKDmRvY3VtZW50X2J5dGVzGA0gASgEIhgKFlJlaW5kZXhNZW1vcmllc1JlcXVlc3QiKQoXUmVpbmRleE1lbW9yaWVzUmVzcG9uc2USDgoGcXVldWVkGAEgASgEIpMCChhTZWFyY2hUcmFuc2NyaXB0c1JlcXVlc3QSDQoFcXVlcnkYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEikKBWFmdGVyGAQgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIqCgZiZWZvcmUYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEh8KBXJvbGVzGAYgAygOMhAubWVtb2lyZC52MS5Sb2xlEg0KBWxpbWl0GAcgASgNEhEKCXRvb2xfbmFtZRgIIAEoCRIVCg1jb250ZXh0X3R1cm5zGAkgASgNEhIKCnBhZ2VfdG9rZW4YCiABKAkicQoZU2VhcmNoVHJhbnNjcmlwdHNSZXNwb25zZRInCgRoaXRzGAEgAygLMhkubWVtb2lyZC52MS5UcmFuc2NyaXB0SGl0EhcKD25leHRfcGFnZV90b2tlbhgCIAEoCRISCgppbmNvbXBsZXRlGAMgASgIIs8BCg1UcmFuc2NyaXB0SGl0Eg8KB3NuaXBwZXQYASABKAkSEgoKc2Vzc2lvbl9pZBgCIAEoCRISCgpnZW5lcmF0aW9uGAMgASgJEgsKA3NlcRgEIAEoBBIeCgRyb2xlGAUgASgOMhAubWVtb2lyZC52MS5Sb2xlEigKBHRpbWUYBiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEg0KBXNjb3JlGAcgASgBEh8KBXR1cm5zGAggAygLMhAubWVtb2lyZC52MS5UdXJuKo0BCgpNZW1vcnlLaW5kEhsKF01FTU9SWV9LSU5EX1VOU1BFQ0lGSUVEEAASFAoQTUVNT1JZX0tJTkRfVVNFUhABEhgKFE1FTU9SWV9LSU5EX0ZFRURCQUNLEAISFwoTTUVNT1JZX0tJTkRfUFJPSkVDVBADEhkKFU1FTU9SWV9LSU5EX1JFRkVSRU5DRRAEKlUKClZpc2liaWxpdHkSGgoWVklTSUJJTElUWV9VTlNQRUNJRklFRBAAEhYKElZJU0lCSUxJVFlfUFJJVkFURRABEhMKD1ZJU0lCSUxJVFlfVEVBTRACKlgKCFBvbGFyaXR5EhgKFFBPTEFSSVRZX1VOU1BFQ0lGSUVEEAASFwoTUE9MQVJJVFlfQ09SUkVDVElPThABEhkKFVBPTEFSSVRZX0NPTkZJUk1BVElPThACKnIKClJlY2FsbE1vZGUSGwoXUkVDQUxMX01PREVfVU5TUEVDSUZJRUQQABIWChJSRUNBTExfTU9ERV9IWUJSSUQQARIXChNSRUNBTExfTU9ERV9MRVhJQ0FMEAISFgoSUkVDQUxMX01PREVfVkVDVE9SEAMqZQoMTWVtb3J5T3JpZ2luEh0KGU1FTU9SWV9PUklHSU5fVU5TUEVDSUZJRUQQABIcChhNRU1PUllfT1JJR0lOX0VYVFJBQ1RJT04QARIYChRNRU1PUllfT1JJR0lOX0lNUE9SVBACKn0KDU5lYXJEdXBsaWNhdGUSHgoaTkVBUl9EVVBMSUNBVEVfVU5TUEVDSUZJRUQQABIYChRORUFSX0RVUExJQ0FURV9NRVJHRRABEhkKFU5FQVJfRFVQTElDQVRFX1JFRlVTRRACEhcKE05FQVJfRFVQTElDQVRFX0tFRVAQAyrNAQoPUmVtZW1iZXJPdXRjb21lEiAKHFJFTUVNQkVSX09VVENPTUVfVU5TUEVDSUZJRUQQABIcChhSRU1FTUJFUl9PVVRDT01FX0NSRUFURUQQARIfChtSRU1FTUJFUl9PVVRDT01FX1JFSU5GT1JDRUQQAhIbChdSRU1FTUJFUl9PVVRDT01FX01FUkdFRBADEh0KGVJFTUVNQkVSX09VVENPTUVfUkVDQUxMRUQQBBIdChlSRU1FTUJFUl9PVVRDT01FX1JFUExBQ0VEEAUqmwEKEkNvbmZsaWN0RGlmZmVyZW5jZRIjCh9DT05GTElDVF9ESUZGRVJFTkNFX1VOU1BFQ0lGSUVEEAASHwobQ09ORkxJQ1RfRElGRkVSRU5DRV9OVU1CRVJTEAESIAocQ09ORkxJQ1RfRElGRkVSRU5DRV9ORUdBVElPThACEh0KGUNPTkZMSUNUX0RJRkZFUkVOQ0VfV09SRFMQAzK/CgoNTWVtb3J5U2VydmljZRJFCghSZW1lbWJlchIbLm1lbW9pcmQudjEuUmVtZW1iZXJSZXF1ZXN0GhwubWVtb2lyZC52MS5SZW1lbWJlclJlc3BvbnNlEj8KBlJlY2FsbBIZLm1lbW9pcmQudjEuUmVjYWxsUmVxdWVzdBoaLm1lbW9pcmQudjEuUmVjYWxsUmVzcG9uc2USSAoJR2V0TWVtb3J5EhwubWVtb2lyZC52MS5HZXRNZW1vcnlSZXF1ZXN0Gh0ubWVtb2lyZC52MS5HZXRNZW1vcnlSZXNwb25zZRJRCgxMaXN0TWVtb3JpZXMSHy5tZW1vaXJkLnYxLkxpc3RNZW1vcmllc1JlcXVlc3QaIC5tZW1vaXJkLnYxLkxpc3RNZW1vcmllc1Jlc3BvbnNlElEKDExpc3RTdWJqZWN0cxIfLm1lbW9pcmQudjEuTGlzdFN1YmplY3RzUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFN1YmplY3RzUmVzcG9uc2USVAoNTGlzdENvbmZsaWN0cxIgLm1lbW9pcmQudjEuTGlzdENvbmZsaWN0c1JlcXVlc3QaIS5tZW1vaXJkLnYxLkxpc3RDb25mbGljdHNSZXNwb25zZRJRCgxVcGRhdGVNZW1vcnkSHy5tZW1vaXJkLnYxLlVwZGF0ZU1lbW9yeVJlcXVlc3QaIC5tZW1vaXJkLnYxLlVwZGF0ZU1lbW9yeVJlc3BvbnNlEj8KBkZvcmdldBIZLm1lbW9pcmQudjEuRm9yZ2V0UmVxdWVzdBoaLm1lbW9pcmQudjEuRm9yZ2V0UmVzcG9uc2USTgoLR2V0TWFuaWZlc3QSHi5tZW1vaXJkLnYxLkdldE1hbmlmZXN0UmVxdWVzdBofLm1lbW9pcmQudjEuR2V0TWFuaWZlc3RSZXNwb25zZRJaCg9MZWFzZUV4dHJhY3Rpb24SIi5tZW1vaXJkLnYxLkxlYXNlRXh0cmFjdGlvblJlcXVlc3QaIy5tZW1vaXJkLnYxLkxlYXNlRXh0cmFjdGlvblJlc3BvbnNlEl0KEENvbW1pdEV4dHJhY3Rpb24SIy5tZW1vaXJkLnYxLkNvbW1pdEV4dHJhY3Rpb25SZXF1ZXN0GiQubWVtb2lyZC52MS5Db21taXRFeHRyYWN0aW9uUmVzcG9uc2USUQoMTGVhcm5TZXNzaW9uEh8ubWVtb2lyZC52MS5MZWFyblNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5MZWFyblNlc3Npb25SZXNwb25zZRJXCg5JbXBvcnRNZW1vcmllcxIhLm1lbW9pcmQudjEuSW1wb3J0TWVtb3JpZXNSZXF1ZXN0GiIubWVtb2lyZC52MS5JbXBvcnRNZW1vcmllc1Jlc3BvbnNlElcKDkdldE1lbW9yeVN0YXRzEiEubWVtb2lyZC52MS5HZXRNZW1vcnlTdGF0c1JlcXVlc3QaIi5tZW1vaXJkLnYxLkdldE1lbW9yeVN0YXRzUmVzcG9uc2USWgoPUmVpbmRleE1lbW9yaWVzEiIubWVtb2lyZC52MS5SZWluZGV4TWVtb3JpZXNSZXF1ZXN0GiMubWVtb2lyZC52MS5SZWluZGV4TWVtb3JpZXNSZXNwb25zZRJgChFTZWFyY2hUcmFuc2NyaXB0cxIkLm1lbW9pcmQudjEuU2VhcmNoVHJhbnNjcmlwdHNSZXF1ZXN0GiUubWVtb2lyZC52MS5TZWFyY2hUcmFuc2NyaXB0c1Jlc3BvbnNlYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_field_mask, file_google_protobuf_timestamp, file_memoird_v1_common]);
 
 /**
  * The turns that a memory comes from.
@@ -198,6 +198,20 @@ export type Memory = Message<"memoird.v1.Memory"> & {
    * @generated from field: memoird.v1.MemoryOrigin origin = 20;
    */
   origin: MemoryOrigin;
+
+  /**
+   * The bot's own name for it among the memories of its subject.
+   *
+   * @generated from field: string external_key = 21;
+   */
+  externalKey: string;
+
+  /**
+   * What the bot notes of it: a JSON object, as it was sent; empty: nothing.
+   *
+   * @generated from field: string metadata_json = 22;
+   */
+  metadataJson: string;
 };
 
 /**
@@ -312,6 +326,39 @@ export type RememberRequest = Message<"memoird.v1.RememberRequest"> & {
    * @generated from field: memoird.v1.NearDuplicate near_duplicate = 14;
    */
   nearDuplicate: NearDuplicate;
+
+  /**
+   * The bot's own name for it: up to 256 bytes. Where a current memory of the subject has it, that
+   * memory becomes what is sent, under its id (REPLACED), and what it said before becomes history.
+   * Otherwise it is a memory of its own, whatever others say.
+   *
+   * @generated from field: string external_key = 15;
+   */
+  externalKey: string;
+
+  /**
+   * What the bot notes of it: a JSON object of up to 4 KiB, by which Recall and ListMemories can
+   * filter. It is not searched.
+   *
+   * @generated from field: string metadata_json = 16;
+   */
+  metadataJson: string;
+
+  /**
+   * Its vector, where the bot makes vectors itself: as many dimensions as all others have, up to
+   * 4,096. Where an embedder is configured it has to be of that one's model.
+   *
+   * @generated from field: repeated float vector = 17;
+   */
+  vector: number[];
+
+  /**
+   * True: it becomes a memory of its own, also where another one says it to the letter, and stays
+   * one. For what several authors say in the same words.
+   *
+   * @generated from field: bool keep_apart = 18;
+   */
+  keepApart: boolean;
 };
 
 /**
@@ -441,6 +488,28 @@ export type RecallRequest = Message<"memoird.v1.RecallRequest"> & {
    * @generated from field: bool without_reranker = 11;
    */
   withoutReranker: boolean;
+
+  /**
+   * Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Of a
+   * subject's memories that have any, the newest 65,536 are looked at.
+   *
+   * @generated from field: string metadata_filter_json = 12;
+   */
+  metadataFilterJson: string;
+
+  /**
+   * Also those of all subjects whose ids begin so: up to 64 of them (SUBJECTS_TOO_MANY).
+   *
+   * @generated from field: string subject_prefix = 13;
+   */
+  subjectPrefix: string;
+
+  /**
+   * The query's vector, where the bot makes vectors itself. Then `query` may be empty.
+   *
+   * @generated from field: repeated float vector = 14;
+   */
+  vector: number[];
 };
 
 /**
@@ -661,6 +730,13 @@ export type GetMemoryRequest = Message<"memoird.v1.GetMemoryRequest"> & {
    * @generated from field: string subject = 2;
    */
   subject: string;
+
+  /**
+   * Instead of `id`: the current memory of `subject` that has this key.
+   *
+   * @generated from field: string external_key = 3;
+   */
+  externalKey: string;
 };
 
 /**
@@ -738,6 +814,21 @@ export type ListMemoriesRequest = Message<"memoird.v1.ListMemoriesRequest"> & {
    * @generated from field: bool include_history = 6;
    */
   includeHistory: boolean;
+
+  /**
+   * Only those whose `metadata_json` fits, as `filter_json` of ListDocuments says it. Then a page
+   * may have fewer, or none: `next_page_token` says whether there are more.
+   *
+   * @generated from field: string metadata_filter_json = 7;
+   */
+  metadataFilterJson: string;
+
+  /**
+   * Only of subjects whose ids begin so.
+   *
+   * @generated from field: string subject_prefix = 8;
+   */
+  subjectPrefix: string;
 };
 
 /**
@@ -776,6 +867,97 @@ export const ListMemoriesResponseSchema: GenMessage<ListMemoriesResponse> = /*@_
   messageDesc(file_memoird_v1_memory, 11);
 
 /**
+ * Asks for subjects.
+ *
+ * @generated from message memoird.v1.ListSubjectsRequest
+ */
+export type ListSubjectsRequest = Message<"memoird.v1.ListSubjectsRequest"> & {
+  /**
+   * Only those whose ids begin so; empty: all.
+   *
+   * @generated from field: string prefix = 1;
+   */
+  prefix: string;
+
+  /**
+   * At most so many: up to 1,000; 0: 100.
+   *
+   * @generated from field: uint32 page_size = 2;
+   */
+  pageSize: number;
+
+  /**
+   * The `next_page_token` of the page before; empty for the first.
+   *
+   * @generated from field: string page_token = 3;
+   */
+  pageToken: string;
+};
+
+/**
+ * Describes the message memoird.v1.ListSubjectsRequest.
+ * Use `create(ListSubjectsRequestSchema)` to create a new message.
+ */
+export const ListSubjectsRequestSchema: GenMessage<ListSubjectsRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_memory, 12);
+
+/**
+ * A page of subjects.
+ *
+ * @generated from message memoird.v1.ListSubjectsResponse
+ */
+export type ListSubjectsResponse = Message<"memoird.v1.ListSubjectsResponse"> & {
+  /**
+   * The subjects.
+   *
+   * @generated from field: repeated memoird.v1.SubjectMemories subjects = 1;
+   */
+  subjects: SubjectMemories[];
+
+  /**
+   * Empty on the last page.
+   *
+   * @generated from field: string next_page_token = 2;
+   */
+  nextPageToken: string;
+};
+
+/**
+ * Describes the message memoird.v1.ListSubjectsResponse.
+ * Use `create(ListSubjectsResponseSchema)` to create a new message.
+ */
+export const ListSubjectsResponseSchema: GenMessage<ListSubjectsResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_memory, 13);
+
+/**
+ * A subject that has memories.
+ *
+ * @generated from message memoird.v1.SubjectMemories
+ */
+export type SubjectMemories = Message<"memoird.v1.SubjectMemories"> & {
+  /**
+   * Its id.
+   *
+   * @generated from field: string subject = 1;
+   */
+  subject: string;
+
+  /**
+   * Its memories that can be recalled.
+   *
+   * @generated from field: uint64 memories = 2;
+   */
+  memories: bigint;
+};
+
+/**
+ * Describes the message memoird.v1.SubjectMemories.
+ * Use `create(SubjectMemoriesSchema)` to create a new message.
+ */
+export const SubjectMemoriesSchema: GenMessage<SubjectMemories> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_memory, 14);
+
+/**
  * Asks for memories that may contradict each other.
  *
  * @generated from message memoird.v1.ListConflictsRequest
@@ -801,7 +983,7 @@ export type ListConflictsRequest = Message<"memoird.v1.ListConflictsRequest"> & 
  * Use `create(ListConflictsRequestSchema)` to create a new message.
  */
 export const ListConflictsRequestSchema: GenMessage<ListConflictsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 12);
+  messageDesc(file_memoird_v1_memory, 15);
 
 /**
  * Two memories that may contradict each other.
@@ -843,7 +1025,7 @@ export type MemoryConflict = Message<"memoird.v1.MemoryConflict"> & {
  * Use `create(MemoryConflictSchema)` to create a new message.
  */
 export const MemoryConflictSchema: GenMessage<MemoryConflict> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 13);
+  messageDesc(file_memoird_v1_memory, 16);
 
 /**
  * Memories that may contradict each other. Both may be so: it is for people who look.
@@ -871,7 +1053,7 @@ export type ListConflictsResponse = Message<"memoird.v1.ListConflictsResponse"> 
  * Use `create(ListConflictsResponseSchema)` to create a new message.
  */
 export const ListConflictsResponseSchema: GenMessage<ListConflictsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 14);
+  messageDesc(file_memoird_v1_memory, 17);
 
 /**
  * Changes a memory.
@@ -888,7 +1070,7 @@ export type UpdateMemoryRequest = Message<"memoird.v1.UpdateMemoryRequest"> & {
 
   /**
    * Which fields: `content`, `kind`, `visibility`, `polarity`, `tags`, `importance`,
-   * `observed_at`, `expires_at`, `pinned`. At least one.
+   * `observed_at`, `expires_at`, `pinned`, `metadata_json`. At least one.
    *
    * @generated from field: google.protobuf.FieldMask update_mask = 2;
    */
@@ -900,7 +1082,7 @@ export type UpdateMemoryRequest = Message<"memoird.v1.UpdateMemoryRequest"> & {
  * Use `create(UpdateMemoryRequestSchema)` to create a new message.
  */
 export const UpdateMemoryRequestSchema: GenMessage<UpdateMemoryRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 15);
+  messageDesc(file_memoird_v1_memory, 18);
 
 /**
  * The memory as it is now.
@@ -928,7 +1110,7 @@ export type UpdateMemoryResponse = Message<"memoird.v1.UpdateMemoryResponse"> & 
  * Use `create(UpdateMemoryResponseSchema)` to create a new message.
  */
 export const UpdateMemoryResponseSchema: GenMessage<UpdateMemoryResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 16);
+  messageDesc(file_memoird_v1_memory, 19);
 
 /**
  * Which memories: those that fit all that is set. At least one field is.
@@ -977,7 +1159,7 @@ export type MemoryFilter = Message<"memoird.v1.MemoryFilter"> & {
  * Use `create(MemoryFilterSchema)` to create a new message.
  */
 export const MemoryFilterSchema: GenMessage<MemoryFilter> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 17);
+  messageDesc(file_memoird_v1_memory, 20);
 
 /**
  * Says what is to be forgotten. Versions that a memory superseded go with it.
@@ -1029,7 +1211,7 @@ export type ForgetRequest = Message<"memoird.v1.ForgetRequest"> & {
  * Use `create(ForgetRequestSchema)` to create a new message.
  */
 export const ForgetRequestSchema: GenMessage<ForgetRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 18);
+  messageDesc(file_memoird_v1_memory, 21);
 
 /**
  * What was removed, or would be.
@@ -1093,7 +1275,7 @@ export type ForgetResponse = Message<"memoird.v1.ForgetResponse"> & {
  * Use `create(ForgetResponseSchema)` to create a new message.
  */
 export const ForgetResponseSchema: GenMessage<ForgetResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 19);
+  messageDesc(file_memoird_v1_memory, 22);
 
 /**
  * Asks for the manifest of a subject.
@@ -1128,7 +1310,7 @@ export type GetManifestRequest = Message<"memoird.v1.GetManifestRequest"> & {
  * Use `create(GetManifestRequestSchema)` to create a new message.
  */
 export const GetManifestRequestSchema: GenMessage<GetManifestRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 20);
+  messageDesc(file_memoird_v1_memory, 23);
 
 /**
  * What is known of a subject, for an agent's prompt.
@@ -1163,7 +1345,7 @@ export type GetManifestResponse = Message<"memoird.v1.GetManifestResponse"> & {
  * Use `create(GetManifestResponseSchema)` to create a new message.
  */
 export const GetManifestResponseSchema: GenMessage<GetManifestResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 21);
+  messageDesc(file_memoird_v1_memory, 24);
 
 /**
  * Asks for turns to look for facts in.
@@ -1198,7 +1380,7 @@ export type LeaseExtractionRequest = Message<"memoird.v1.LeaseExtractionRequest"
  * Use `create(LeaseExtractionRequestSchema)` to create a new message.
  */
 export const LeaseExtractionRequestSchema: GenMessage<LeaseExtractionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 22);
+  messageDesc(file_memoird_v1_memory, 25);
 
 /**
  * Turns to look for facts in. Without any there is no lease, and nothing to do.
@@ -1261,7 +1443,7 @@ export type LeaseExtractionResponse = Message<"memoird.v1.LeaseExtractionRespons
  * Use `create(LeaseExtractionResponseSchema)` to create a new message.
  */
 export const LeaseExtractionResponseSchema: GenMessage<LeaseExtractionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 23);
+  messageDesc(file_memoird_v1_memory, 26);
 
 /**
  * A fact that was found in leased turns.
@@ -1345,7 +1527,7 @@ export type ExtractedMemory = Message<"memoird.v1.ExtractedMemory"> & {
  * Use `create(ExtractedMemorySchema)` to create a new message.
  */
 export const ExtractedMemorySchema: GenMessage<ExtractedMemory> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 24);
+  messageDesc(file_memoird_v1_memory, 27);
 
 /**
  * Stores what was found.
@@ -1373,7 +1555,7 @@ export type CommitExtractionRequest = Message<"memoird.v1.CommitExtractionReques
  * Use `create(CommitExtractionRequestSchema)` to create a new message.
  */
 export const CommitExtractionRequestSchema: GenMessage<CommitExtractionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 25);
+  messageDesc(file_memoird_v1_memory, 28);
 
 /**
  * What became of the facts.
@@ -1401,7 +1583,7 @@ export type CommitExtractionResponse = Message<"memoird.v1.CommitExtractionRespo
  * Use `create(CommitExtractionResponseSchema)` to create a new message.
  */
 export const CommitExtractionResponseSchema: GenMessage<CommitExtractionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 26);
+  messageDesc(file_memoird_v1_memory, 29);
 
 /**
  * Asks what a model finds in the turns of a session that were not looked at yet.
@@ -1443,7 +1625,7 @@ export type LearnSessionRequest = Message<"memoird.v1.LearnSessionRequest"> & {
  * Use `create(LearnSessionRequestSchema)` to create a new message.
  */
 export const LearnSessionRequestSchema: GenMessage<LearnSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 27);
+  messageDesc(file_memoird_v1_memory, 30);
 
 /**
  * What a model found, and what became of it.
@@ -1513,7 +1695,7 @@ export type LearnSessionResponse = Message<"memoird.v1.LearnSessionResponse"> & 
  * Use `create(LearnSessionResponseSchema)` to create a new message.
  */
 export const LearnSessionResponseSchema: GenMessage<LearnSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 28);
+  messageDesc(file_memoird_v1_memory, 31);
 
 /**
  * One entry of a model's answer.
@@ -1577,7 +1759,7 @@ export type LearnedFact = Message<"memoird.v1.LearnedFact"> & {
  * Use `create(LearnedFactSchema)` to create a new message.
  */
 export const LearnedFactSchema: GenMessage<LearnedFact> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 29);
+  messageDesc(file_memoird_v1_memory, 32);
 
 /**
  * Memories to be stored as they are.
@@ -1598,7 +1780,7 @@ export type ImportMemoriesRequest = Message<"memoird.v1.ImportMemoriesRequest"> 
  * Use `create(ImportMemoriesRequestSchema)` to create a new message.
  */
 export const ImportMemoriesRequestSchema: GenMessage<ImportMemoriesRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 30);
+  messageDesc(file_memoird_v1_memory, 33);
 
 /**
  * What an import did.
@@ -1626,7 +1808,7 @@ export type ImportMemoriesResponse = Message<"memoird.v1.ImportMemoriesResponse"
  * Use `create(ImportMemoriesResponseSchema)` to create a new message.
  */
 export const ImportMemoriesResponseSchema: GenMessage<ImportMemoriesResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 31);
+  messageDesc(file_memoird_v1_memory, 34);
 
 /**
  * Asks for counts.
@@ -1641,7 +1823,7 @@ export type GetMemoryStatsRequest = Message<"memoird.v1.GetMemoryStatsRequest"> 
  * Use `create(GetMemoryStatsRequestSchema)` to create a new message.
  */
 export const GetMemoryStatsRequestSchema: GenMessage<GetMemoryStatsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 32);
+  messageDesc(file_memoird_v1_memory, 35);
 
 /**
  * Counts of the tenant's memories.
@@ -1725,6 +1907,20 @@ export type GetMemoryStatsResponse = Message<"memoird.v1.GetMemoryStatsResponse"
    * @generated from field: string reranker = 11;
    */
   reranker: string;
+
+  /**
+   * Documents (DocumentService), with those that have expired and are still to be removed.
+   *
+   * @generated from field: uint64 documents = 12;
+   */
+  documents: bigint;
+
+  /**
+   * Bytes of their values, keys and namespaces.
+   *
+   * @generated from field: uint64 document_bytes = 13;
+   */
+  documentBytes: bigint;
 };
 
 /**
@@ -1732,7 +1928,7 @@ export type GetMemoryStatsResponse = Message<"memoird.v1.GetMemoryStatsResponse"
  * Use `create(GetMemoryStatsResponseSchema)` to create a new message.
  */
 export const GetMemoryStatsResponseSchema: GenMessage<GetMemoryStatsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 33);
+  messageDesc(file_memoird_v1_memory, 36);
 
 /**
  * Asks for new indexes.
@@ -1747,7 +1943,7 @@ export type ReindexMemoriesRequest = Message<"memoird.v1.ReindexMemoriesRequest"
  * Use `create(ReindexMemoriesRequestSchema)` to create a new message.
  */
 export const ReindexMemoriesRequestSchema: GenMessage<ReindexMemoriesRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 34);
+  messageDesc(file_memoird_v1_memory, 37);
 
 /**
  * They are being built.
@@ -1768,7 +1964,7 @@ export type ReindexMemoriesResponse = Message<"memoird.v1.ReindexMemoriesRespons
  * Use `create(ReindexMemoriesResponseSchema)` to create a new message.
  */
 export const ReindexMemoriesResponseSchema: GenMessage<ReindexMemoriesResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 35);
+  messageDesc(file_memoird_v1_memory, 38);
 
 /**
  * Asks for places in what was said.
@@ -1854,7 +2050,7 @@ export type SearchTranscriptsRequest = Message<"memoird.v1.SearchTranscriptsRequ
  * Use `create(SearchTranscriptsRequestSchema)` to create a new message.
  */
 export const SearchTranscriptsRequestSchema: GenMessage<SearchTranscriptsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 36);
+  messageDesc(file_memoird_v1_memory, 39);
 
 /**
  * Places in what was said, best first. By words, the best 512 can be paged through.
@@ -1889,7 +2085,7 @@ export type SearchTranscriptsResponse = Message<"memoird.v1.SearchTranscriptsRes
  * Use `create(SearchTranscriptsResponseSchema)` to create a new message.
  */
 export const SearchTranscriptsResponseSchema: GenMessage<SearchTranscriptsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 37);
+  messageDesc(file_memoird_v1_memory, 40);
 
 /**
  * A place in what was said.
@@ -1960,7 +2156,7 @@ export type TranscriptHit = Message<"memoird.v1.TranscriptHit"> & {
  * Use `create(TranscriptHitSchema)` to create a new message.
  */
 export const TranscriptHitSchema: GenMessage<TranscriptHit> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_memory, 38);
+  messageDesc(file_memoird_v1_memory, 41);
 
 /**
  * What a memory is about. There are no others.
@@ -2235,6 +2431,13 @@ export enum RememberOutcome {
    * @generated from enum value: REMEMBER_OUTCOME_RECALLED = 4;
    */
   RECALLED = 4,
+
+  /**
+   * The memory of its `external_key` is this now.
+   *
+   * @generated from enum value: REMEMBER_OUTCOME_REPLACED = 5;
+   */
+  REPLACED = 5,
 }
 
 /**
@@ -2330,6 +2533,16 @@ export const MemoryService: GenService<{
     methodKind: "unary";
     input: typeof ListMemoriesRequestSchema;
     output: typeof ListMemoriesResponseSchema;
+  },
+  /**
+   * Lists the subjects that have memories, in the order of their ids.
+   *
+   * @generated from rpc memoird.v1.MemoryService.ListSubjects
+   */
+  listSubjects: {
+    methodKind: "unary";
+    input: typeof ListSubjectsRequestSchema;
+    output: typeof ListSubjectsResponseSchema;
   },
   /**
    * Lists memories of a subject that may contradict each other, the most alike first.

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/session.proto.
  */
 export const file_memoird_v1_session: GenFile = /*@__PURE__*/
-  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEinwMKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJIowBCg5Db21wYWN0aW9uSW5mbxIPCgdicmVha2VyGAEgASgJEhwKFGNvbnNlY3V0aXZlX2ZhaWx1cmVzGAIgASgNEhIKCmxhc3RfZXJyb3IYAyABKAkSDwoHcnVubmluZxgEIAEoCBIRCglzdW1tYXJpZXMYBSABKA0SEwoLdGhyb3VnaF9zZXEYBiABKAQikgEKC1N1bW1hcnlJbmZvEg4KBm51bWJlchgBIAEoDRIRCglmaXJzdF9zZXEYAiABKAQSEwoLdGhyb3VnaF9zZXEYAyABKAQSDQoFdHVybnMYBCABKAQSKwoHbWFkZV9hdBgFIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDwoHbWFkZV9ieRgGIAEoCSJfCgxTZXNzaW9uTm90ZXMSDQoFZmlsZXMYASADKAkSEgoKbGFzdF9lcnJvchgCIAEoCRIRCglkZWNpc2lvbnMYAyADKAkSGQoRcGVuZGluZ19xdWVzdGlvbnMYBCADKAkiiwMKDUFwcGVuZFJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIfCgV0dXJucxgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAMgASgJEikKBmZvcm1hdBgEIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIPCgdzdWJqZWN0GAUgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgGIAEoCRIZCgxleHBlY3RlZF9zZXEYByABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAggASgJEiUKBXVzYWdlGAkgASgLMhYubWVtb2lyZC52MS5Nb2RlbFVzYWdlEg8KB3BhcnRpYWwYCiABKAgSGAoQc3RhdGVfcGF0Y2hfanNvbhgLIAEoCRIjChZleHBlY3RlZF9zdGF0ZV92ZXJzaW9uGAwgASgESAGIAQFCDwoNX2V4cGVjdGVkX3NlcUIZChdfZXhwZWN0ZWRfc3RhdGVfdmVyc2lvbiKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSJTChNMaXN0U2Vzc2lvbnNSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJEhUKDWluY2x1ZGVfc3RhdGUYAyABKAgiWgoUTGlzdFNlc3Npb25zUmVzcG9uc2USKQoIc2Vzc2lvbnMYASADKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhcKD25leHRfcGFnZV90b2tlbhgCIAEoCSKWAQoRUGF0Y2hTdGF0ZVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIYChBtZXJnZV9wYXRjaF9qc29uGAIgASgJEh0KEGV4cGVjdGVkX3ZlcnNpb24YAyABKARIAIgBARIOCgZjcmVhdGUYBCABKAgSDwoHcmVwbGFjZRgFIAEoCEITChFfZXhwZWN0ZWRfdmVyc2lvbiI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIlsKFUNvbXBhY3RTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhsKDmtlZXBfZXhjaGFuZ2VzGAIgASgNSACIAQFCEQoPX2tlZXBfZXhjaGFuZ2VzIvkBChZDb21wYWN0U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhEKCWZpcnN0X3NlcRgCIAEoBBIQCghsYXN0X3NlcRgDIAEoBBIPCgdzdW1tYXJ5GAQgASgJEi0KDHN1bW1hcnlfaW5mbxgFIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFQoNdG9rZW5zX2JlZm9yZRgGIAEoBBIUCgx0b2tlbnNfYWZ0ZXIYByABKAQSEwoLcHJvYmVfc2NvcmUYCCABKAESDgoGaXNfbmV3GAkgASgIIisKFVVuZG9Db21wYWN0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIloKFlVuZG9Db21wYWN0aW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SFgoOcmVzdG9yZWRfdHVybnMYAiABKAQiPAoTUmVzZXRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJ1bl9ob29rcxgCIAEoCCJaChRSZXNldFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIYChBlbmRlZF9nZW5lcmF0aW9uGAIgASgJIicKEUVuZFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiPgoSRW5kU2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvIj0KE0VyYXNlU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJImkKFEVyYXNlU2Vzc2lvblJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIMCgRkb25lGAIgASgIEiIKBmVyYXNlZBgDIAEoCzISLm1lbW9pcmQudjEuRXJhc2VkEg8KB291dHNpZGUYBCADKAkiJgoTRXJhc2VTdWJqZWN0UmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJImkKFEVyYXNlU3ViamVjdFJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIMCgRkb25lGAIgASgIEiIKBmVyYXNlZBgDIAEoCzISLm1lbW9pcmQudjEuRXJhc2VkEg8KB291dHNpZGUYBCADKAkiIwoRR2V0RXJhc3VyZVJlcXVlc3QSDgoGam9iX2lkGAEgASgJImcKEkdldEVyYXN1cmVSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIm8KBkVyYXNlZBINCgV0dXJucxgBIAEoBBIRCglzdW1tYXJpZXMYAiABKAQSDAoEa2V5cxgDIAEoBBIQCghtZW1vcmllcxgEIAEoBBISCgpkZWxpdmVyaWVzGAUgASgEEg8KB2NvbW1pdHMYBiABKAQiQQoSV2F0Y2hFdmVudHNSZXF1ZXN0EhYKDmFmdGVyX2V2ZW50X2lkGAEgASgEEhMKC2FsbF90ZW5hbnRzGAIgASgIIl4KE1dhdGNoRXZlbnRzUmVzcG9uc2USIAoFZXZlbnQYASABKAsyES5tZW1vaXJkLnYxLkV2ZW50Eg4KBm1pc3NlZBgCIAEoBBIVCg1taXNzZWRfdGVuYW50GAMgASgJIsUBCgVFdmVudBIQCghldmVudF9pZBgBIAEoBBIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRraW5kGAMgASgJEg4KBnRlbmFudBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEhIKCmdlbmVyYXRpb24YBiABKAkSJQoGcmVhc29uGAcgASgOMhUubWVtb2lyZC52MS5FbmRSZWFzb24SEwoLZGV0YWlsX2pzb24YCCABKAkq/wEKDk9taXNzaW9uUmVhc29uEh8KG09NSVNTSU9OX1JFQVNPTl9VTlNQRUNJRklFRBAAEhsKF09NSVNTSU9OX1JFQVNPTl9EUk9QUEVEEAESFwoTT01JU1NJT05fUkVBU09OX0NVVBACEhwKGE9NSVNTSU9OX1JFQVNPTl9TQUxJRU5DRRADEh4KGk9NSVNTSU9OX1JFQVNPTl9TVVBFUlNFREVEEAQSGwoXT01JU1NJT05fUkVBU09OX1RSSU1NRUQQBRIbChdPTUlTU0lPTl9SRUFTT05fRVhDRVJQVBAGEh4KGk9NSVNTSU9OX1JFQVNPTl9TVU1NQVJJWkVEEAcqewoMSGlzdG9yeVNjb3BlEh0KGUhJU1RPUllfU0NPUEVfVU5TUEVDSUZJRUQQABIWChJISVNUT1JZX1NDT1BFX0xJVkUQARIZChVISVNUT1JZX1NDT1BFX0pPVVJOQUwQAhIZChVISVNUT1JZX1NDT1BFX0xPTkdFU1QQAzLvCAoOU2Vzc2lvblNlcnZpY2USPwoGQXBwZW5kEhkubWVtb2lyZC52MS5BcHBlbmRSZXF1ZXN0GhoubWVtb2lyZC52MS5BcHBlbmRSZXNwb25zZRJLCgpHZXRDb250ZXh0Eh0ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0Q29udGV4dFJlc3BvbnNlEksKCkdldEhpc3RvcnkSHS5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRIaXN0b3J5UmVzcG9uc2USSwoKR2V0U2Vzc2lvbhIdLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldFNlc3Npb25SZXNwb25zZRJRCgxMaXN0U2Vzc2lvbnMSHy5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIC5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlEksKClBhdGNoU3RhdGUSHS5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVzcG9uc2USVwoOQ29tcGFjdFNlc3Npb24SIS5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXNwb25zZRJXCg5VbmRvQ29tcGFjdGlvbhIhLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXF1ZXN0GiIubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlc3BvbnNlElEKDFJlc2V0U2Vzc2lvbhIfLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVzcG9uc2USSwoKRW5kU2Vzc2lvbhIdLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU3ViamVjdBIfLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVzcG9uc2USSwoKR2V0RXJhc3VyZRIdLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXNwb25zZRJQCgtXYXRjaEV2ZW50cxIeLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0Gh8ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
+  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEiqAQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGBAgASgJEhAKCGtlZXBfYWxsGBEgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEijAEKDkNvbXBhY3Rpb25JbmZvEg8KB2JyZWFrZXIYASABKAkSHAoUY29uc2VjdXRpdmVfZmFpbHVyZXMYAiABKA0SEgoKbGFzdF9lcnJvchgDIAEoCRIPCgdydW5uaW5nGAQgASgIEhEKCXN1bW1hcmllcxgFIAEoDRITCgt0aHJvdWdoX3NlcRgGIAEoBCKSAQoLU3VtbWFyeUluZm8SDgoGbnVtYmVyGAEgASgNEhEKCWZpcnN0X3NlcRgCIAEoBBITCgt0aHJvdWdoX3NlcRgDIAEoBBINCgV0dXJucxgEIAEoBBIrCgdtYWRlX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdtYWRlX2J5GAYgASgJIl8KDFNlc3Npb25Ob3RlcxINCgVmaWxlcxgBIAMoCRISCgpsYXN0X2Vycm9yGAIgASgJEhEKCWRlY2lzaW9ucxgDIAMoCRIZChFwZW5kaW5nX3F1ZXN0aW9ucxgEIAMoCSKoBAoNQXBwZW5kUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEh8KBXR1cm5zGAIgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSKQoGZm9ybWF0GAQgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB3N1YmplY3QYBSABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJEhkKDGV4cGVjdGVkX3NlcRgHIAEoBEgAiAEBEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YCCABKAkSJQoFdXNhZ2UYCSABKAsyFi5tZW1vaXJkLnYxLk1vZGVsVXNhZ2USDwoHcGFydGlhbBgKIAEoCBIYChBzdGF0ZV9wYXRjaF9qc29uGAsgASgJEiMKFmV4cGVjdGVkX3N0YXRlX3ZlcnNpb24YDCABKARIAYgBARI1CgZsYWJlbHMYDSADKAsyJS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QuTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGA4gASgJEhUKCGtlZXBfYWxsGA8gASgISAKIAQEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIPCg1fZXhwZWN0ZWRfc2VxQhkKF19leHBlY3RlZF9zdGF0ZV92ZXJzaW9uQgsKCV9rZWVwX2FsbCKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSLzAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAMgASgIEhEKCWlkX3ByZWZpeBgEIAEoCRIPCgdzdWJqZWN0GAUgASgJEjsKBmxhYmVscxgGIAMoCzIrLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRIxCg11cGRhdGVkX2FmdGVyGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg51cGRhdGVkX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoFb3JkZXIYCSABKA4yGC5tZW1vaXJkLnYxLlNlc3Npb25PcmRlchotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIloKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEikKCHNlc3Npb25zGAEgAygLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkitwIKEVBhdGNoU3RhdGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQbWVyZ2VfcGF0Y2hfanNvbhgCIAEoCRIdChBleHBlY3RlZF92ZXJzaW9uGAMgASgESACIAQESDgoGY3JlYXRlGAQgASgIEg8KB3JlcGxhY2UYBSABKAgSOQoGbGFiZWxzGAYgAygLMikubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVxdWVzdC5MYWJlbHNFbnRyeRIRCgl0dGxfY2xhc3MYByABKAkSFQoIa2VlcF9hbGwYCCABKAhIAYgBARotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBQhMKEV9leHBlY3RlZF92ZXJzaW9uQgsKCV9rZWVwX2FsbCI5ChJQYXRjaFN0YXRlUmVzcG9uc2USEgoKc3RhdGVfanNvbhgBIAEoCRIPCgd2ZXJzaW9uGAIgASgEIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIuUBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCBIZChFyZW1vdmVkX2ZvcmdvdHRlbhgIIAEoCCJxChFVcGRhdGVUdXJuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgsKA3NlcRgCIAEoBBIeCgR0dXJuGAQgASgLMhAubWVtb2lyZC52MS5UdXJuEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YBSABKAkiXgoSVXBkYXRlVHVyblJlc3BvbnNlEh4KBHR1cm4YASABKAsyEC5tZW1vaXJkLnYxLlR1cm4SKAoHc2Vzc2lvbhgCIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8itwEKEkNvcHlTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSEwoLdGhyb3VnaF9zZXEYAyABKAQSGQoRdGFyZ2V0X3Nlc3Npb25faWQYBCABKAkSHAoPZXhwZWN0ZWRfYWJzZW50GAUgASgISACIAQESFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJQhIKEF9leHBlY3RlZF9hYnNlbnQieAoTQ29weVNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxINCgV0dXJucxgCIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAMgASgEEhEKCWR1cGxpY2F0ZRgEIAEoCCJbChVDb21wYWN0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIbCg5rZWVwX2V4Y2hhbmdlcxgCIAEoDUgAiAEBQhEKD19rZWVwX2V4Y2hhbmdlcyL5AQoWQ29tcGFjdFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIRCglmaXJzdF9zZXEYAiABKAQSEAoIbGFzdF9zZXEYAyABKAQSDwoHc3VtbWFyeRgEIAEoCRItCgxzdW1tYXJ5X2luZm8YBSABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhUKDXRva2Vuc19iZWZvcmUYBiABKAQSFAoMdG9rZW5zX2FmdGVyGAcgASgEEhMKC3Byb2JlX3Njb3JlGAggASgBEg4KBmlzX25ldxgJIAEoCCIrChVVbmRvQ29tcGFjdGlvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSJaChZVbmRvQ29tcGFjdGlvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhYKDnJlc3RvcmVkX3R1cm5zGAIgASgEIjwKE1Jlc2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIRCglydW5faG9va3MYAiABKAgiWgoUUmVzZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SGAoQZW5kZWRfZ2VuZXJhdGlvbhgCIAEoCSInChFFbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIj4KEkVuZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyI9ChNFcmFzZVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCSJpChRFcmFzZVNlc3Npb25SZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiYKE0VyYXNlU3ViamVjdFJlcXVlc3QSDwoHc3ViamVjdBgBIAEoCSJpChRFcmFzZVN1YmplY3RSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJIiMKEUdldEVyYXN1cmVSZXF1ZXN0Eg4KBmpvYl9pZBgBIAEoCSJnChJHZXRFcmFzdXJlUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIkEKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCCJeChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCSLFAQoFRXZlbnQSEAoIZXZlbnRfaWQYASABKAQSKAoEdGltZRgCIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDAoEa2luZBgDIAEoCRIOCgZ0ZW5hbnQYBCABKAkSEgoKc2Vzc2lvbl9pZBgFIAEoCRISCgpnZW5lcmF0aW9uGAYgASgJEiUKBnJlYXNvbhgHIAEoDjIVLm1lbW9pcmQudjEuRW5kUmVhc29uEhMKC2RldGFpbF9qc29uGAggASgJKv8BCg5PbWlzc2lvblJlYXNvbhIfChtPTUlTU0lPTl9SRUFTT05fVU5TUEVDSUZJRUQQABIbChdPTUlTU0lPTl9SRUFTT05fRFJPUFBFRBABEhcKE09NSVNTSU9OX1JFQVNPTl9DVVQQAhIcChhPTUlTU0lPTl9SRUFTT05fU0FMSUVOQ0UQAxIeChpPTUlTU0lPTl9SRUFTT05fU1VQRVJTRURFRBAEEhsKF09NSVNTSU9OX1JFQVNPTl9UUklNTUVEEAUSGwoXT01JU1NJT05fUkVBU09OX0VYQ0VSUFQQBhIeChpPTUlTU0lPTl9SRUFTT05fU1VNTUFSSVpFRBAHKnsKDEhpc3RvcnlTY29wZRIdChlISVNUT1JZX1NDT1BFX1VOU1BFQ0lGSUVEEAASFgoSSElTVE9SWV9TQ09QRV9MSVZFEAESGQoVSElTVE9SWV9TQ09QRV9KT1VSTkFMEAISGQoVSElTVE9SWV9TQ09QRV9MT05HRVNUEAMqdwoMU2Vzc2lvbk9yZGVyEh0KGVNFU1NJT05fT1JERVJfVU5TUEVDSUZJRUQQABIYChRTRVNTSU9OX09SREVSX05FV0VTVBABEhgKFFNFU1NJT05fT1JERVJfT0xERVNUEAISFAoQU0VTU0lPTl9PUkRFUl9JRBADMuIKCg5TZXNzaW9uU2VydmljZRI/CgZBcHBlbmQSGS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QaGi5tZW1vaXJkLnYxLkFwcGVuZFJlc3BvbnNlEksKCkdldENvbnRleHQSHS5tZW1vaXJkLnYxLkdldENvbnRleHRSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVzcG9uc2USSwoKR2V0SGlzdG9yeRIdLm1lbW9pcmQudjEuR2V0SGlzdG9yeVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXNwb25zZRJLCgpHZXRTZXNzaW9uEh0ubWVtb2lyZC52MS5HZXRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlc3BvbnNlElEKDExpc3RTZXNzaW9ucxIfLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdBogLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVzcG9uc2USSwoKUGF0Y2hTdGF0ZRIdLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QaHi5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXNwb25zZRJUCg1SZXdpbmRTZXNzaW9uEiAubWVtb2lyZC52MS5SZXdpbmRTZXNzaW9uUmVxdWVzdBohLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlc3BvbnNlEksKClVwZGF0ZVR1cm4SHS5tZW1vaXJkLnYxLlVwZGF0ZVR1cm5SZXF1ZXN0Gh4ubWVtb2lyZC52MS5VcGRhdGVUdXJuUmVzcG9uc2USTgoLQ29weVNlc3Npb24SHi5tZW1vaXJkLnYxLkNvcHlTZXNzaW9uUmVxdWVzdBofLm1lbW9pcmQudjEuQ29weVNlc3Npb25SZXNwb25zZRJXCg5Db21wYWN0U2Vzc2lvbhIhLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXF1ZXN0GiIubWVtb2lyZC52MS5Db21wYWN0U2Vzc2lvblJlc3BvbnNlElcKDlVuZG9Db21wYWN0aW9uEiEubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlcXVlc3QaIi5tZW1vaXJkLnYxLlVuZG9Db21wYWN0aW9uUmVzcG9uc2USUQoMUmVzZXRTZXNzaW9uEh8ubWVtb2lyZC52MS5SZXNldFNlc3Npb25SZXF1ZXN0GiAubWVtb2lyZC52MS5SZXNldFNlc3Npb25SZXNwb25zZRJLCgpFbmRTZXNzaW9uEh0ubWVtb2lyZC52MS5FbmRTZXNzaW9uUmVxdWVzdBoeLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU2Vzc2lvbhIfLm1lbW9pcmQudjEuRXJhc2VTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTZXNzaW9uUmVzcG9uc2USUQoMRXJhc2VTdWJqZWN0Eh8ubWVtb2lyZC52MS5FcmFzZVN1YmplY3RSZXF1ZXN0GiAubWVtb2lyZC52MS5FcmFzZVN1YmplY3RSZXNwb25zZRJLCgpHZXRFcmFzdXJlEh0ubWVtb2lyZC52MS5HZXRFcmFzdXJlUmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlc3BvbnNlElAKC1dhdGNoRXZlbnRzEh4ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1JlcXVlc3QaHy5tZW1vaXJkLnYxLldhdGNoRXZlbnRzUmVzcG9uc2UwAWIGcHJvdG8z", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
 
 /**
  * What is known of a live session.
@@ -69,7 +69,8 @@ export type SessionInfo = Message<"memoird.v1.SessionInfo"> & {
   historyTokens: bigint;
 
   /**
-   * The seq of the newest turn; 0 before the first.
+   * The seq of the newest turn; 0 where there is none. Less than before where `RewindSession` took
+   * turns back.
    *
    * @generated from field: uint64 last_seq = 7;
    */
@@ -90,7 +91,7 @@ export type SessionInfo = Message<"memoird.v1.SessionInfo"> & {
   lastAccess?: Timestamp | undefined;
 
   /**
-   * When it expires if nothing touches it.
+   * When it expires if nothing touches it. Unset where it never does.
    *
    * @generated from field: google.protobuf.Timestamp expires_at = 10;
    */
@@ -123,6 +124,27 @@ export type SessionInfo = Message<"memoird.v1.SessionInfo"> & {
    * @generated from field: string state_json = 14;
    */
   stateJson: string;
+
+  /**
+   * Names and values that the bot gave it, to find it by.
+   *
+   * @generated from field: map<string, string> labels = 15;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * The class of its TTL, where the bot chose one.
+   *
+   * @generated from field: string ttl_class = 16;
+   */
+  ttlClass: string;
+
+  /**
+   * True where it keeps all of its history.
+   *
+   * @generated from field: bool keep_all = 17;
+   */
+  keepAll: boolean;
 };
 
 /**
@@ -310,7 +332,9 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
 
   /**
    * The same as the provider's own array of messages or items, in `format`.
-   * At most 128 levels deep.
+   * At most 128 levels deep. A message or item may have two fields beside the provider's own,
+   * `memoird_client_id` (a string) and `memoird_client_json` (any JSON): they become the
+   * `client_id` and `client_json` of its turn, and are in no `messages_json` that is given.
    *
    * @generated from field: string messages_json = 3;
    */
@@ -339,8 +363,8 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
   idempotencyKey: string;
 
   /**
-   * Refuse (STALE_SEQ) unless the newest turn has this seq; 0: unless the
-   * session has no turn.
+   * Refuse (STALE_SEQ) unless the newest turn has this seq, which `SessionInfo.last_seq` tells; 0:
+   * unless the session has no turn. Turns that were taken back are none.
    *
    * @generated from field: optional uint64 expected_seq = 7;
    */
@@ -381,6 +405,33 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
    * @generated from field: optional uint64 expected_state_version = 12;
    */
   expectedStateVersion?: bigint | undefined;
+
+  /**
+   * Labels that the session gets, made with the turns or not at all; an empty value takes a label
+   * away, and labels that are not named stay. At most 16 of a session, with names of 1 to 64 bytes
+   * and values of up to 256. They stay when the session is reset, and end with it.
+   *
+   * @generated from field: map<string, string> labels = 13;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * How long the session lives untouched from now on: a name of `ttl_classes` in the tenant's
+   * configuration (else TTL_CLASS_UNKNOWN), or `default`, which is `session_ttl`. Empty: as it was.
+   * At a cap of sessions one that never expires may still be evicted.
+   *
+   * @generated from field: string ttl_class = 14;
+   */
+  ttlClass: string;
+
+  /**
+   * True: first in, first out drops nothing of the session's history; windows are cut as ever. An
+   * append that would bring it above `max_history_bytes` is refused (HISTORY_FULL). False: first
+   * in, first out goes on with the next append. Absent: as it was.
+   *
+   * @generated from field: optional bool keep_all = 15;
+   */
+  keepAll?: boolean | undefined;
 };
 
 /**
@@ -995,8 +1046,8 @@ export type GetHistoryResponse = Message<"memoird.v1.GetHistoryResponse"> & {
   nextAfterSeq: bigint;
 
   /**
-   * Where a format was asked for: the same turns as the provider's own message array. What came in
-   * that format is as it came.
+   * Where a format was asked for: the same turns as the provider's own message array, without those
+   * that are `removed`. What came in that format is as it came.
    *
    * @generated from field: string messages_json = 3;
    */
@@ -1135,6 +1186,48 @@ export type ListSessionsRequest = Message<"memoird.v1.ListSessionsRequest"> & {
    * @generated from field: bool include_state = 3;
    */
   includeState: boolean;
+
+  /**
+   * Only sessions whose ids begin so; empty: any.
+   *
+   * @generated from field: string id_prefix = 4;
+   */
+  idPrefix: string;
+
+  /**
+   * Only sessions of this subject; empty: of any.
+   *
+   * @generated from field: string subject = 5;
+   */
+  subject: string;
+
+  /**
+   * Only sessions that have all of these labels.
+   *
+   * @generated from field: map<string, string> labels = 6;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * Only sessions that were touched after this time, and before that one, as `last_access` says.
+   *
+   * @generated from field: google.protobuf.Timestamp updated_after = 7;
+   */
+  updatedAfter?: Timestamp | undefined;
+
+  /**
+   * See `updated_after`.
+   *
+   * @generated from field: google.protobuf.Timestamp updated_before = 8;
+   */
+  updatedBefore?: Timestamp | undefined;
+
+  /**
+   * In which order.
+   *
+   * @generated from field: memoird.v1.SessionOrder order = 9;
+   */
+  order: SessionOrder;
 };
 
 /**
@@ -1145,20 +1238,21 @@ export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__P
   messageDesc(file_memoird_v1_session, 16);
 
 /**
- * A page of live sessions, most recently used first.
+ * A page of live sessions.
  *
  * @generated from message memoird.v1.ListSessionsResponse
  */
 export type ListSessionsResponse = Message<"memoird.v1.ListSessionsResponse"> & {
   /**
-   * The sessions.
+   * The sessions. Fewer than were asked for, or none, do not mean that it is the last page: one
+   * call looks at some thousand sessions and no more.
    *
    * @generated from field: repeated memoird.v1.SessionInfo sessions = 1;
    */
   sessions: SessionInfo[];
 
   /**
-   * Empty on the last page.
+   * Empty on the last page. Of the same question only.
    *
    * @generated from field: string next_page_token = 2;
    */
@@ -1187,7 +1281,8 @@ export type PatchStateRequest = Message<"memoird.v1.PatchStateRequest"> & {
 
   /**
    * An RFC 7396 merge patch. The state starts as `{}`, and is an object of at
-   * most `limits.state_bytes` (64 KiB) and 128 levels.
+   * most `limits.state_bytes` (64 KiB) and 128 levels. May be empty where one of `labels`,
+   * `ttl_class` and `keep_all` is given: then the state and its version stay.
    *
    * @generated from field: string merge_patch_json = 2;
    */
@@ -1213,6 +1308,27 @@ export type PatchStateRequest = Message<"memoird.v1.PatchStateRequest"> & {
    * @generated from field: bool replace = 5;
    */
   replace: boolean;
+
+  /**
+   * Labels that the session gets, as in an append.
+   *
+   * @generated from field: map<string, string> labels = 6;
+   */
+  labels: { [key: string]: string };
+
+  /**
+   * How long the session lives untouched, as in an append.
+   *
+   * @generated from field: string ttl_class = 7;
+   */
+  ttlClass: string;
+
+  /**
+   * Whether it keeps all of its history, as in an append.
+   *
+   * @generated from field: optional bool keep_all = 8;
+   */
+  keepAll?: boolean | undefined;
 };
 
 /**
@@ -1251,6 +1367,326 @@ export const PatchStateResponseSchema: GenMessage<PatchStateResponse> = /*@__PUR
   messageDesc(file_memoird_v1_session, 19);
 
 /**
+ * Takes the newest turns back.
+ *
+ * @generated from message memoird.v1.RewindSessionRequest
+ */
+export type RewindSessionRequest = Message<"memoird.v1.RewindSessionRequest"> & {
+  /**
+   * The bot's own chat id.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * The newest turn that stays; 0: none stays. At most the highest seq that was ever given
+   * (AFTER_SEQ_INVALID).
+   *
+   * @generated from field: uint64 after_seq = 2;
+   */
+  afterSeq: bigint;
+
+  /**
+   * What is said instead, as in an append: none, or up to 256 turns. Not together with
+   * `messages_json`.
+   *
+   * @generated from field: repeated memoird.v1.Turn turns = 3;
+   */
+  turns: Turn[];
+
+  /**
+   * The same as the provider's own array of messages or items, in `format`. Empty: none.
+   *
+   * @generated from field: string messages_json = 4;
+   */
+  messagesJson: string;
+
+  /**
+   * The format of `messages_json`.
+   *
+   * @generated from field: memoird.v1.MessageFormat format = 5;
+   */
+  format: MessageFormat;
+
+  /**
+   * Refuse (STALE_SEQ) unless this is the session's `last_seq`; 0: unless it has no turn. A rewind
+   * that takes a turn back lowers it: of two that expect the same, one is refused.
+   *
+   * @generated from field: optional uint64 expected_seq = 6;
+   */
+  expectedSeq?: bigint | undefined;
+
+  /**
+   * Refuse (STALE_GENERATION) unless this is the live generation.
+   *
+   * @generated from field: string expected_generation = 7;
+   */
+  expectedGeneration: string;
+
+  /**
+   * A name for this very rewind, as of an append: said again it is answered and not done again.
+   *
+   * @generated from field: string idempotency_key = 8;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message memoird.v1.RewindSessionRequest.
+ * Use `create(RewindSessionRequestSchema)` to create a new message.
+ */
+export const RewindSessionRequestSchema: GenMessage<RewindSessionRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 20);
+
+/**
+ * What a rewind did.
+ *
+ * @generated from message memoird.v1.RewindSessionResponse
+ */
+export type RewindSessionResponse = Message<"memoird.v1.RewindSessionResponse"> & {
+  /**
+   * The session after it.
+   *
+   * @generated from field: memoird.v1.SessionInfo session = 1;
+   */
+  session?: SessionInfo | undefined;
+
+  /**
+   * The turns that the history had and that are gone, oldest first: the newest of them, up to 2
+   * MiB; those of the first time where this is a `duplicate`. What first in, first out had dropped
+   * before is not among them; `GetHistory` with HISTORY_SCOPE_JOURNAL has all of it.
+   *
+   * @generated from field: repeated memoird.v1.Turn removed = 2;
+   */
+  removed: Turn[];
+
+  /**
+   * How many turns the history had and has not any more.
+   *
+   * @generated from field: uint64 removed_turns = 3;
+   */
+  removedTurns: bigint;
+
+  /**
+   * The seq of the first turn that was added; one more than `last_seq` where none was.
+   *
+   * @generated from field: uint64 first_seq = 4;
+   */
+  firstSeq: bigint;
+
+  /**
+   * The seq of the last turn that was added; where none was, the highest that was ever given.
+   *
+   * @generated from field: uint64 last_seq = 5;
+   */
+  lastSeq: bigint;
+
+  /**
+   * Turns that left the history, first in first out, to make room for them.
+   *
+   * @generated from field: uint64 dropped_turns = 6;
+   */
+  droppedTurns: bigint;
+
+  /**
+   * True when this `idempotency_key` was done before: nothing was changed, and the figures are
+   * those of the first time.
+   *
+   * @generated from field: bool duplicate = 7;
+   */
+  duplicate: boolean;
+
+  /**
+   * True where this is a `duplicate` and nobody knows any more what it took: there is no journal,
+   * or retention has taken its turns.
+   *
+   * @generated from field: bool removed_forgotten = 8;
+   */
+  removedForgotten: boolean;
+};
+
+/**
+ * Describes the message memoird.v1.RewindSessionResponse.
+ * Use `create(RewindSessionResponseSchema)` to create a new message.
+ */
+export const RewindSessionResponseSchema: GenMessage<RewindSessionResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 21);
+
+/**
+ * Gives a turn another content.
+ *
+ * @generated from message memoird.v1.UpdateTurnRequest
+ */
+export type UpdateTurnRequest = Message<"memoird.v1.UpdateTurnRequest"> & {
+  /**
+   * The bot's own chat id.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Which turn (TURN_NOT_FOUND where the live generation has none of this seq).
+   *
+   * @generated from field: uint64 seq = 2;
+   */
+  seq: bigint;
+
+  /**
+   * What it says from now on. Its role and the ids of its calls and results, in their order, are
+   * those of the turn that it replaces; its seq and pin do not count; without a time or a format
+   * it keeps those that it had.
+   *
+   * @generated from field: memoird.v1.Turn turn = 4;
+   */
+  turn?: Turn | undefined;
+
+  /**
+   * Refuse (STALE_GENERATION) unless this is the live generation.
+   *
+   * @generated from field: string expected_generation = 5;
+   */
+  expectedGeneration: string;
+};
+
+/**
+ * Describes the message memoird.v1.UpdateTurnRequest.
+ * Use `create(UpdateTurnRequestSchema)` to create a new message.
+ */
+export const UpdateTurnRequestSchema: GenMessage<UpdateTurnRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 22);
+
+/**
+ * The turn as it is now.
+ *
+ * @generated from message memoird.v1.UpdateTurnResponse
+ */
+export type UpdateTurnResponse = Message<"memoird.v1.UpdateTurnResponse"> & {
+  /**
+   * The turn.
+   *
+   * @generated from field: memoird.v1.Turn turn = 1;
+   */
+  turn?: Turn | undefined;
+
+  /**
+   * The session after it.
+   *
+   * @generated from field: memoird.v1.SessionInfo session = 2;
+   */
+  session?: SessionInfo | undefined;
+};
+
+/**
+ * Describes the message memoird.v1.UpdateTurnResponse.
+ * Use `create(UpdateTurnResponseSchema)` to create a new message.
+ */
+export const UpdateTurnResponseSchema: GenMessage<UpdateTurnResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 23);
+
+/**
+ * Makes a session of what was said in another one.
+ *
+ * @generated from message memoird.v1.CopySessionRequest
+ */
+export type CopySessionRequest = Message<"memoird.v1.CopySessionRequest"> & {
+  /**
+   * The bot's own chat id of what is copied.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * A generation's ULID. Empty: the live one, else the newest that the journal has.
+   *
+   * @generated from field: string generation = 2;
+   */
+  generation: string;
+
+  /**
+   * The last turn that is copied; 0: all are.
+   *
+   * @generated from field: uint64 through_seq = 3;
+   */
+  throughSeq: bigint;
+
+  /**
+   * The id of the copy; it may be the same, where no session lives by it.
+   *
+   * @generated from field: string target_session_id = 4;
+   */
+  targetSessionId: string;
+
+  /**
+   * Unset or true: refuse (TARGET_LIVES) where a session lives by that id. False: that one ends
+   * first, as by ResetSession, without hooks.
+   *
+   * @generated from field: optional bool expected_absent = 5;
+   */
+  expectedAbsent?: boolean | undefined;
+
+  /**
+   * A name for this very copy, as of an append to the copy: said again it is answered and not done
+   * again.
+   *
+   * @generated from field: string idempotency_key = 6;
+   */
+  idempotencyKey: string;
+};
+
+/**
+ * Describes the message memoird.v1.CopySessionRequest.
+ * Use `create(CopySessionRequestSchema)` to create a new message.
+ */
+export const CopySessionRequestSchema: GenMessage<CopySessionRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 24);
+
+/**
+ * What a copy did.
+ *
+ * @generated from message memoird.v1.CopySessionResponse
+ */
+export type CopySessionResponse = Message<"memoird.v1.CopySessionResponse"> & {
+  /**
+   * The copy.
+   *
+   * @generated from field: memoird.v1.SessionInfo session = 1;
+   */
+  session?: SessionInfo | undefined;
+
+  /**
+   * Turns that it got.
+   *
+   * @generated from field: uint64 turns = 2;
+   */
+  turns: bigint;
+
+  /**
+   * Of them, those that its history dropped at once, first in first out.
+   *
+   * @generated from field: uint64 dropped_turns = 3;
+   */
+  droppedTurns: bigint;
+
+  /**
+   * True when this `idempotency_key` was done before: nothing was copied, and the figures are those
+   * of the first time.
+   *
+   * @generated from field: bool duplicate = 4;
+   */
+  duplicate: boolean;
+};
+
+/**
+ * Describes the message memoird.v1.CopySessionResponse.
+ * Use `create(CopySessionResponseSchema)` to create a new message.
+ */
+export const CopySessionResponseSchema: GenMessage<CopySessionResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 25);
+
+/**
  * Replaces the oldest exchanges by a summary.
  *
  * @generated from message memoird.v1.CompactSessionRequest
@@ -1277,7 +1713,7 @@ export type CompactSessionRequest = Message<"memoird.v1.CompactSessionRequest"> 
  * Use `create(CompactSessionRequestSchema)` to create a new message.
  */
 export const CompactSessionRequestSchema: GenMessage<CompactSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 20);
+  messageDesc(file_memoird_v1_session, 26);
 
 /**
  * What was summarized.
@@ -1357,7 +1793,7 @@ export type CompactSessionResponse = Message<"memoird.v1.CompactSessionResponse"
  * Use `create(CompactSessionResponseSchema)` to create a new message.
  */
 export const CompactSessionResponseSchema: GenMessage<CompactSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 21);
+  messageDesc(file_memoird_v1_session, 27);
 
 /**
  * Restores what the last summary replaced.
@@ -1378,7 +1814,7 @@ export type UndoCompactionRequest = Message<"memoird.v1.UndoCompactionRequest"> 
  * Use `create(UndoCompactionRequestSchema)` to create a new message.
  */
 export const UndoCompactionRequestSchema: GenMessage<UndoCompactionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 22);
+  messageDesc(file_memoird_v1_session, 28);
 
 /**
  * What was restored.
@@ -1406,7 +1842,7 @@ export type UndoCompactionResponse = Message<"memoird.v1.UndoCompactionResponse"
  * Use `create(UndoCompactionResponseSchema)` to create a new message.
  */
 export const UndoCompactionResponseSchema: GenMessage<UndoCompactionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 23);
+  messageDesc(file_memoird_v1_session, 29);
 
 /**
  * Clears a live session.
@@ -1434,7 +1870,7 @@ export type ResetSessionRequest = Message<"memoird.v1.ResetSessionRequest"> & {
  * Use `create(ResetSessionRequestSchema)` to create a new message.
  */
 export const ResetSessionRequestSchema: GenMessage<ResetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 24);
+  messageDesc(file_memoird_v1_session, 30);
 
 /**
  * A session after its reset.
@@ -1462,7 +1898,7 @@ export type ResetSessionResponse = Message<"memoird.v1.ResetSessionResponse"> & 
  * Use `create(ResetSessionResponseSchema)` to create a new message.
  */
 export const ResetSessionResponseSchema: GenMessage<ResetSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 25);
+  messageDesc(file_memoird_v1_session, 31);
 
 /**
  * Ends the live generation.
@@ -1483,7 +1919,7 @@ export type EndSessionRequest = Message<"memoird.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 26);
+  messageDesc(file_memoird_v1_session, 32);
 
 /**
  * The generation that ended.
@@ -1504,7 +1940,7 @@ export type EndSessionResponse = Message<"memoird.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 27);
+  messageDesc(file_memoird_v1_session, 33);
 
 /**
  * Asks for a stream of events.
@@ -1532,7 +1968,7 @@ export type EraseSessionRequest = Message<"memoird.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 28);
+  messageDesc(file_memoird_v1_session, 34);
 
 /**
  * A session that is erased.
@@ -1564,8 +2000,9 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`.
-   * Backups that were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
+   * where the tenant has documents, of which memoird does not know whose they are. Backups that
+   * were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1577,7 +2014,7 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 29);
+  messageDesc(file_memoird_v1_session, 35);
 
 /**
  * Erases a subject.
@@ -1598,7 +2035,7 @@ export type EraseSubjectRequest = Message<"memoird.v1.EraseSubjectRequest"> & {
  * Use `create(EraseSubjectRequestSchema)` to create a new message.
  */
 export const EraseSubjectRequestSchema: GenMessage<EraseSubjectRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 30);
+  messageDesc(file_memoird_v1_session, 36);
 
 /**
  * A subject that is erased.
@@ -1630,8 +2067,9 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`.
-   * Backups that were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
+   * where the tenant has documents, of which memoird does not know whose they are. Backups that
+   * were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1643,7 +2081,7 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
  * Use `create(EraseSubjectResponseSchema)` to create a new message.
  */
 export const EraseSubjectResponseSchema: GenMessage<EraseSubjectResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 31);
+  messageDesc(file_memoird_v1_session, 37);
 
 /**
  * Asks for an erasure.
@@ -1664,7 +2102,7 @@ export type GetErasureRequest = Message<"memoird.v1.GetErasureRequest"> & {
  * Use `create(GetErasureRequestSchema)` to create a new message.
  */
 export const GetErasureRequestSchema: GenMessage<GetErasureRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 32);
+  messageDesc(file_memoird_v1_session, 38);
 
 /**
  * An erasure.
@@ -1696,8 +2134,9 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
 
   /**
    * What memoird cannot reach, for people: a line for each generation that a hook was given,
-   * and for each commit that still holds it where the operator chose `erase: tombstone`.
-   * Backups that were made before are never listed.
+   * and for each commit that still holds it where the operator chose `erase: tombstone`; and one
+   * where the tenant has documents, of which memoird does not know whose they are. Backups that
+   * were made before are never listed.
    *
    * @generated from field: repeated string outside = 4;
    */
@@ -1709,7 +2148,7 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
  * Use `create(GetErasureResponseSchema)` to create a new message.
  */
 export const GetErasureResponseSchema: GenMessage<GetErasureResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 33);
+  messageDesc(file_memoird_v1_session, 39);
 
 /**
  * What an erasure removed.
@@ -1765,7 +2204,7 @@ export type Erased = Message<"memoird.v1.Erased"> & {
  * Use `create(ErasedSchema)` to create a new message.
  */
 export const ErasedSchema: GenMessage<Erased> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 34);
+  messageDesc(file_memoird_v1_session, 40);
 
 /**
  * Which events to watch.
@@ -1793,7 +2232,7 @@ export type WatchEventsRequest = Message<"memoird.v1.WatchEventsRequest"> & {
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
 export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 35);
+  messageDesc(file_memoird_v1_session, 41);
 
 /**
  * One event, or the word that some were missed.
@@ -1829,7 +2268,7 @@ export type WatchEventsResponse = Message<"memoird.v1.WatchEventsResponse"> & {
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
 export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 36);
+  messageDesc(file_memoird_v1_session, 42);
 
 /**
  * What happened to a session.
@@ -1854,7 +2293,7 @@ export type Event = Message<"memoird.v1.Event"> & {
   time?: Timestamp | undefined;
 
   /**
-   * `created`, `appended`, `expired`, `evicted`, `ended` (by command: see
+   * `created`, `appended`, `rewound`, `turn_updated`, `expired`, `evicted`, `ended` (by command: see
    * `reason`), `compacted`, `compaction_failed`, `compaction_undone`,
    * `hook_delivered`, `hook_failed`, `erased`, `learned` or `extraction_failed`;
    * more kinds may come.
@@ -1893,8 +2332,11 @@ export type Event = Message<"memoird.v1.Event"> & {
 
   /**
    * More, as a JSON object. Of `appended`: `first_seq`, `last_seq`,
-   * `dropped_turns`. Of hooks: `hook`, `delivery`, `tries`, and where it failed
-   * `gave_up` and, for keys with the role admin, `error`. Of `compacted`: `number` (of the summary, from 1),
+   * `dropped_turns`, and `client_ids`: those of the turns that have one, in order and up to 1 KiB
+   * of them, left out where there are none. Of `rewound`: `after_seq`, `through_seq` (the highest
+   * seq that was given until then). Of `turn_updated`: `seq`. Of hooks: `hook`, `delivery`, `tries`,
+   * and where it failed `gave_up` and, for keys with the role admin, `error`. Of `compacted`:
+   * `number` (of the summary, from 1),
    * `trigger` (`preemptive`, `reactive`, `history` or `command`), `by`,
    * `first_seq`, `through_seq`, `tokens_before`, `tokens_after`, `identifiers`,
    * `identifiers_found`, `probe_score`. Of `compaction_failed`: `trigger`,
@@ -1915,7 +2357,7 @@ export type Event = Message<"memoird.v1.Event"> & {
  * Use `create(EventSchema)` to create a new message.
  */
 export const EventSchema: GenMessage<Event> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 37);
+  messageDesc(file_memoird_v1_session, 43);
 
 /**
  * Why a window leaves turns out, or shows them in other words.
@@ -2007,14 +2449,16 @@ export enum HistoryScope {
   LIVE = 1,
 
   /**
-   * All turns of a generation, of an ended one too, until `journal.retention`.
+   * All turns of a generation, of an ended one too, until `journal.retention`; those that were taken
+   * back with `removed`.
    *
    * @generated from enum value: HISTORY_SCOPE_JOURNAL = 2;
    */
   JOURNAL = 2,
 
   /**
-   * As HISTORY_SCOPE_JOURNAL where there is a journal, else as HISTORY_SCOPE_LIVE.
+   * As HISTORY_SCOPE_JOURNAL where there is a journal, but without turns that were taken back; else
+   * as HISTORY_SCOPE_LIVE.
    *
    * @generated from enum value: HISTORY_SCOPE_LONGEST = 3;
    */
@@ -2026,6 +2470,47 @@ export enum HistoryScope {
  */
 export const HistoryScopeSchema: GenEnum<HistoryScope> = /*@__PURE__*/
   enumDesc(file_memoird_v1_session, 1);
+
+/**
+ * The order of a list of sessions.
+ *
+ * @generated from enum memoird.v1.SessionOrder
+ */
+export enum SessionOrder {
+  /**
+   * The same as SESSION_ORDER_NEWEST.
+   *
+   * @generated from enum value: SESSION_ORDER_UNSPECIFIED = 0;
+   */
+  UNSPECIFIED = 0,
+
+  /**
+   * Most recently touched first.
+   *
+   * @generated from enum value: SESSION_ORDER_NEWEST = 1;
+   */
+  NEWEST = 1,
+
+  /**
+   * Longest untouched first.
+   *
+   * @generated from enum value: SESSION_ORDER_OLDEST = 2;
+   */
+  OLDEST = 2,
+
+  /**
+   * By id, in the order of its bytes.
+   *
+   * @generated from enum value: SESSION_ORDER_ID = 3;
+   */
+  ID = 3,
+}
+
+/**
+ * Describes the enum memoird.v1.SessionOrder.
+ */
+export const SessionOrderSchema: GenEnum<SessionOrder> = /*@__PURE__*/
+  enumDesc(file_memoird_v1_session, 2);
 
 /**
  * Sessions of the tenant that the call's key belongs to
@@ -2079,7 +2564,8 @@ export const SessionService: GenService<{
     output: typeof GetSessionResponseSchema;
   },
   /**
-   * Lists the tenant's live sessions, most recently used first. Touches none.
+   * Lists the tenant's live sessions, most recently used first unless asked otherwise. Touches
+   * none.
    *
    * @generated from rpc memoird.v1.SessionService.ListSessions
    */
@@ -2098,6 +2584,55 @@ export const SessionService: GenService<{
     methodKind: "unary";
     input: typeof PatchStateRequestSchema;
     output: typeof PatchStateResponseSchema;
+  },
+  /**
+   * Takes the newest turns of a live session back and adds others, all of it or nothing: to pop a
+   * turn, to answer again, to edit what was said last, or to set all messages anew. Where no
+   * session lives, a rewind with `after_seq` 0 that adds turns starts one, as an append does; any
+   * other is SESSION_NOT_FOUND. Tool units go whole (TOOL_UNIT_SPLIT); of a unit that the history
+   * has dropped this is looked at within 1,000 turns and 2 MiB on both sides of `after_seq`. What
+   * is taken back is in no window, summary or search any more, and no hook is given it; the
+   * journal keeps it, marked, until retention. Seqs are not given again: new turns follow the
+   * highest that ever was. A summary that stands for a turn that goes is taken back with it.
+   * Append answers an `idempotency_key` of which a turn was taken back with
+   * IDEMPOTENCY_KEY_REWOUND. Touches the session.
+   *
+   * @generated from rpc memoird.v1.SessionService.RewindSession
+   */
+  rewindSession: {
+    methodKind: "unary";
+    input: typeof RewindSessionRequestSchema;
+    output: typeof RewindSessionResponseSchema;
+  },
+  /**
+   * Gives a turn of a live session another content, for good: what it said before is in no history,
+   * window, summary, note or search any more when it answers, and leaves the disk's pages some
+   * minutes later, with the next round of retention. Its seq, role, time, pin, calls and results stay, so that
+   * tool units do (TURN_UPDATE_INVALID). A summary that stands for it is taken back, and windows
+   * are cut anew. Also turns that first in, first out has dropped, or that were taken back, where
+   * there is a journal. What was made of it stays: memories (see Forget) and what hooks were given
+   * of earlier lives. Does not touch the session.
+   *
+   * @generated from rpc memoird.v1.SessionService.UpdateTurn
+   */
+  updateTurn: {
+    methodKind: "unary";
+    input: typeof UpdateTurnRequestSchema;
+    output: typeof UpdateTurnResponseSchema;
+  },
+  /**
+   * Makes a session of what was said in another one, through a seq: a fork, or a life that is over
+   * brought back. One change, all of it or nothing: a new generation with the turns, which get new
+   * seqs, the state and the subject; without what was taken back, summaries, notes and keys. Of at
+   * most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal, of what the history keeps.
+   * Touches the copy, not the session.
+   *
+   * @generated from rpc memoird.v1.SessionService.CopySession
+   */
+  copySession: {
+    methodKind: "unary";
+    input: typeof CopySessionRequestSchema;
+    output: typeof CopySessionResponseSchema;
   },
   /**
    * Replaces the oldest exchanges by a summary, now. The anchor, system and pinned turns are

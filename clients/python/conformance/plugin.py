@@ -1,0 +1,55 @@
+"""What all suites need: a daemon, the list of what is skipped, and the counts."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+from collections import Counter
+
+import pytest
+
+import memoird
+
+_open = contextlib.ExitStack()
+_counts: Counter[str] = Counter(collected=0, passed=0, skipped=0, failed=0)
+_unused: list[str] = []
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    client = _open.enter_context(memoird.local(config=os.environ.get("SUITE_CONFIG", "")))
+    os.environ["MEMOIRD_ADDR"] = client.addr
+    os.environ.pop("MEMOIRD_KEY", None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Lines are `PATTERN  REASON`: the pattern is a part of the test's id."""
+    file = pathlib.Path(os.environ["SUITE_SKIPPED"])
+    for line in file.read_text().splitlines() if file.exists() else []:
+        if not line or line.startswith("#"):
+            continue
+        pattern, _, reason = line.partition("  ")
+        if not reason.strip():
+            raise pytest.UsageError(f"{file.name}: no reason behind {pattern!r}")
+        fitting = [item for item in items if pattern in item.nodeid]
+        for item in fitting:
+            item.add_marker(pytest.mark.skip(reason=reason.strip()))
+        if not fitting:
+            _unused.append(pattern)
+    _counts["collected"] = len(items)
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    if report.when == "call" or report.outcome != "passed":
+        # What fails in its preparation or its clearing up has failed.
+        _counts[report.outcome] += 1
+
+
+def pytest_sessionfinish() -> None:
+    file = pathlib.Path(os.environ["SUITE_COUNTS"])
+    file.write_text(json.dumps({**_counts, "unused": _unused}))
+
+
+def pytest_unconfigure() -> None:
+    _open.close()

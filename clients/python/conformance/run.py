@@ -1,0 +1,151 @@
+"""Runs a framework's own tests against memoird, out of the framework's source package.
+
+    MEMOIRD_BIN=../../target/debug/memoird python conformance/run.py openai-agents [pytest's arguments]
+
+The package is fetched at the time of the run, of a pinned version and hash, and nothing of it is kept. A module
+of this directory puts memoird's classes in the place of the framework's. What is skipped stands in
+`skipped/SUITE.txt`, a reason each. The run fails where a test fails, where fewer tests are found than the pinned
+number, and where a line of that file fits no test.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tarfile
+import tempfile
+from dataclasses import dataclass, field
+
+HERE = pathlib.Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Suite:
+    """Tests of a framework."""
+
+    plugin: str
+    """The module of this directory that prepares them."""
+    collected_min: int
+    """So many tests there are; less is a failure of the suite, not a success."""
+    tests: list[str]
+    """Files or directories, of the source package, or of this directory where there is none."""
+    package: str = ""
+    """The source package, with its version."""
+    sha256: str = ""
+    """Its hash."""
+    options: list[str] = field(default_factory=list)
+    """More arguments of pytest."""
+
+
+SUITES = {
+    "openai-agents": Suite(
+        plugin="openai_agents",
+        package="openai-agents==0.24.0",
+        sha256="4b4b285f4fed81fdf1b4ac426a9101658d9cd29b4fb1aaeee18f639b77e704e3",
+        # The rest are those of the runner that make sessions.
+        tests=[
+            "tests/memory",
+            "tests/extensions/memory/test_encrypt_session.py",
+            "tests/test_agent_runner.py",
+            "tests/test_agent_runner_streamed.py",
+            "tests/test_max_turns.py",
+            "tests/test_native_tool_failure_history.py",
+            "tests/test_programmatic_tool_calling.py",
+            "tests/test_run_impl_resume_paths.py",
+            "tests/test_soft_cancel.py",
+            "tests/test_tool_batch_failure_history.py",
+            "tests/test_tool_failure_boundaries.py",
+        ],
+        collected_min=1429,
+    ),
+    "langchain-core": Suite(
+        plugin="langchain_history",
+        package="langchain-core==1.7.2",
+        sha256="7810d029eaa4286838baad56752efb771868a5eebaf52aefe45764645dbea649",
+        tests=["tests/unit_tests/chat_history", "tests/unit_tests/runnables/test_history.py"],
+        collected_min=29,
+    ),
+    "langchain-stores": Suite(
+        plugin="plugin",
+        tests=["stores_test.py"],
+        collected_min=36,
+        options=["-o", "asyncio_mode=auto"],
+    ),
+}
+
+SUITES["langgraph-checkpoint"] = Suite(
+    plugin="plugin", collected_min=81, tests=["langgraph_checkpoint_test.py"]
+)
+SUITES["langgraph-store"] = Suite(
+    plugin="langgraph_store",
+    collected_min=117,
+    tests=["tests/test_store.py"],
+    package="langgraph-checkpoint==4.3.2",
+    sha256="fcab8468c7e965d7055e2a35c253d73a145624ef4728b150ca7c361f4afca286",
+    options=["-o", "asyncio_mode=auto"],
+)
+SUITES["langgraph-sqlite-store"] = Suite(
+    plugin="langgraph_sqlite_store",
+    collected_min=153,
+    tests=["tests/test_store.py", "tests/test_async_store.py", "tests/test_ttl.py"],
+    package="langgraph-checkpoint-sqlite==3.1.2",
+    sha256="4e3f376fa6f192d6ad2a1a4643b039986f1593552ef870e9e45281575de6fbf2",
+    options=["-o", "asyncio_mode=auto", "-o", "markers=flaky"],
+)
+
+
+def main() -> int:
+    if len(sys.argv) < 2 or sys.argv[1] not in SUITES:
+        print(f"usage: run.py {'|'.join(SUITES)} [pytest's arguments]", file=sys.stderr)
+        return 64
+    name, suite = sys.argv[1], SUITES[sys.argv[1]]
+    with tempfile.TemporaryDirectory(prefix="memoird-suite-") as scratch:
+        folder = pathlib.Path(scratch)
+        root = _fetched(suite, folder) if suite.package else HERE
+        counts = folder / "counts.json"
+        done = subprocess.run(
+            [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "plugin", "-p", suite.plugin,
+             *suite.options, *suite.tests, *sys.argv[2:]],
+            cwd=root,
+            env=os.environ | {
+                "PYTHONPATH": os.pathsep.join([str(HERE), str(root)]),
+                "SUITE_SKIPPED": str(HERE / "skipped" / f"{name}.txt"),
+                "SUITE_COUNTS": str(counts),
+            },
+        )
+        if not counts.exists():
+            return done.returncode or 1
+        counted = json.loads(counts.read_text())
+    print(f"{name} {suite.package}: {json.dumps(counted)}")
+    if len(sys.argv) == 2 and counted["collected"] < suite.collected_min:
+        print(f"{counted['collected']} tests were found, not {suite.collected_min}", file=sys.stderr)
+        return 1
+    if len(sys.argv) == 2 and counted["unused"]:
+        print(f"these lines of skipped/{name}.txt fit no test: {counted['unused']}", file=sys.stderr)
+        return 1
+    return done.returncode
+
+
+def _fetched(suite: Suite, folder: pathlib.Path) -> pathlib.Path:
+    """The unpacked source package."""
+    subprocess.run(
+        [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
+         "--no-binary", ":all:", "--dest", str(folder), suite.package],
+        check=True,
+    )
+    [archive] = folder.glob("*.tar.gz")
+    found = hashlib.sha256(archive.read_bytes()).hexdigest()
+    if found != suite.sha256:
+        raise SystemExit(f"{archive.name} has the hash {found}, not {suite.sha256}")
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder / "source", filter="data")
+    [root] = (folder / "source").iterdir()
+    return root
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,360 @@
+"""What adapters do with a session's turns, said once for both clients.
+
+Each function gives steps: calls to make, to which the answers are sent back. `run` and `run_async` make them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import time
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from ._calls import GET_HISTORY
+from ._calls import Call as WireCall
+from .client import AsyncClient, Client
+from .errors import (
+    GenerationNotFound,
+    MemoirdError,
+    SessionNotFound,
+    StaleGeneration,
+    StaleSeq,
+    Unavailable,
+)
+from .types import (
+    Budget,
+    GetContextResponse,
+    GetHistoryRequest,
+    HistoryScope,
+    MessageFormat,
+    RecallRequest,
+    Turn,
+    WindowPolicy,
+)
+
+TURNS_PER_APPEND = 256
+TURNS_PER_PAGE = 1000
+# Somebody else took what was to be taken: each try means that somebody did.
+POPS_TRIED_MAX = 64
+
+
+@dataclass(slots=True, frozen=True)
+class Window:
+    """Lets memoird choose what the model is shown, within a budget of tokens, rather than all of a session.
+
+    What does not fit is cut where the conversation allows it, and a summary stands for it; calls stay with
+    their results, and between two cuts the beginning stays the same, so that a provider's cache is of use.
+    """
+
+    model: str = ""
+    """A model profile of the daemon's configuration; empty: its `default_model`."""
+    budget: Budget | None = None
+    """Overrides of the profile's budget, in tokens."""
+    policy: WindowPolicy | None = None
+    """How to choose the turns; None: as configured."""
+    overhead_tokens: int = 0
+    """Tokens of what else is sent: instructions, tools and the new message."""
+    memories: RecallRequest | None = None
+    """What to recall into the window; with an empty query, by what was said last in the session."""
+
+
+@dataclass(slots=True, frozen=True)
+class Call:
+    """A method of a client, with its arguments."""
+
+    method: str
+    arguments: dict[str, Any]
+
+
+@dataclass(slots=True, frozen=True)
+class Pause:
+    """Seconds to wait."""
+
+    seconds: float
+
+
+Result = TypeVar("Result")
+Steps = Generator[Call | Pause, Any, Result]
+
+
+def run(client: Client, steps: Steps[Result]) -> Result:
+    """Makes the calls, one after another."""
+    step = _next(steps.send, None)
+    while not isinstance(step, _Done):
+        if isinstance(step, Pause):
+            time.sleep(step.seconds)
+            step = _next(steps.send, None)
+            continue
+        try:
+            answer = getattr(client, step.method)(**step.arguments)
+        except MemoirdError as error:
+            step = _next(steps.throw, error)
+        else:
+            step = _next(steps.send, answer)
+    return step.result  # type: ignore[no-any-return]
+
+
+async def run_async(client: AsyncClient, steps: Steps[Result]) -> Result:
+    """Makes the calls in an event loop."""
+    step = _next(steps.send, None)
+    while not isinstance(step, _Done):
+        if isinstance(step, Pause):
+            await asyncio.sleep(step.seconds)
+            step = _next(steps.send, None)
+            continue
+        try:
+            answer = await getattr(client, step.method)(**step.arguments)
+        except MemoirdError as error:
+            step = _next(steps.throw, error)
+        else:
+            step = _next(steps.send, answer)
+    return step.result  # type: ignore[no-any-return]
+
+
+@dataclass(slots=True, frozen=True)
+class _Done:
+    result: Any
+
+
+def _next(go: Callable[[Any], Call | Pause], value: Any) -> Call | Pause | _Done:
+    try:
+        return go(value)
+    except StopIteration as end:
+        return _Done(end.value)
+
+
+def read_all(
+    session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED, *, plain: bool = False
+) -> Steps[list[Any]]:
+    """All turns of a live session, oldest first, in pages of 1,000 turns or 2 MiB; no page where none lives.
+
+    Pages are as `get_history` gives them, or `plain`: as they come, for who looks at little of them.
+    """
+    pages: list[Any] = []
+    after_seq, generation = 0, ""
+    while True:
+        which = {"generation": generation, "after_seq": after_seq, "limit": TURNS_PER_PAGE}
+        page = yield from _page(session_id, format, plain, **which)
+        if page is None:
+            return pages
+        pages.append(page)
+        after_seq = page.next_after_seq
+        if not after_seq:
+            return pages
+        generation = page.session.generation
+
+
+def read_last(
+    session_id: str,
+    turns: int,
+    format: MessageFormat = MessageFormat.UNSPECIFIED,
+    *,
+    plain: bool = False,
+) -> Steps[list[Any]]:
+    """The newest turns of a live session, oldest first, as `read_all` gives pages."""
+    if 0 < turns <= TURNS_PER_PAGE:
+        # From memory, without the journal; mostly that is all there is.
+        page = yield from _page(session_id, format, plain, scope=HistoryScope.LIVE, last=turns)
+        if page is None or _is_whole(page, turns):
+            return [page] if page else []
+    pages: list[Any] = []
+    before_seq, generation = 0, ""
+    while turns > 0:
+        which = {"generation": generation, "before_seq": before_seq, "last": min(turns, TURNS_PER_PAGE)}
+        page = yield from _page(session_id, format, plain, **which)
+        if page is None:
+            break
+        pages.insert(0, page)
+        turns -= len(page.turns)
+        before_seq, generation = page.previous_before_seq, page.session.generation
+        if not before_seq:
+            break
+    return pages
+
+
+def read_messages(session_id: str, format: MessageFormat, last: int | None = None) -> Steps[list[Any]]:
+    """All messages, or at least the newest so many: a turn has one or more."""
+    read = (
+        read_all(session_id, format, plain=True)
+        if last is None
+        else read_last(session_id, last, format, plain=True)
+    )
+    pages = yield from read
+    return [message for page in pages for message in json.loads(page.messages_json or "[]")]
+
+
+def _is_whole(page: Any, turns: int) -> bool:
+    """True where nothing is missing between the newest turn and the first, and the first is the oldest or the last."""
+    seqs = [turn.seq for turn in page.turns]
+    if not seqs or seqs[-1] != page.session.last_seq or seqs[-1] - seqs[0] != len(seqs) - 1:
+        return False
+    return len(seqs) == turns or seqs[0] == 1
+
+
+# The turns of an answer are many times as much as what is asked for here.
+_PLAIN: WireCall[GetHistoryRequest, Any] = WireCall(
+    GET_HISTORY.path,
+    GET_HISTORY.repeatable,
+    GET_HISTORY.write,
+    GET_HISTORY.request,
+    lambda message: message,
+    GET_HISTORY.response,
+)
+
+
+def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> Steps[Any]:
+    """A page of a session that lives; what ended is the journal's, and is not the session any more."""
+    asked = {"session_id": session_id, "format": format, "scope": HistoryScope.LONGEST, **which}
+    call = Call("get_history", asked)
+    if plain:
+        request = GetHistoryRequest(**asked)
+        call = Call("_call", {"call": _PLAIN, "request": request, "timeout": None})
+    try:
+        page = yield call
+    except (SessionNotFound, GenerationNotFound):
+        return None
+    is_live = page.HasField("session") if plain else page.session is not None
+    return page if is_live else None
+
+
+def add(session_id: str, chunks: Iterable[dict[str, Any]], subject: str = "") -> Steps[None]:
+    """Appends; each chunk is added whole or not at all, and those before it stay."""
+    for chunk in chunks:
+        yield Call("append", {"session_id": session_id, "subject": subject, **chunk})
+
+
+def turns_in_chunks(turns: Sequence[Turn]) -> list[dict[str, Any]]:
+    """What `add` takes."""
+    starts = range(0, len(turns), TURNS_PER_APPEND)
+    return [{"turns": turns[start : start + TURNS_PER_APPEND]} for start in starts]
+
+
+def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:
+    """All turns of a live session, oldest first, or those of memoird's window."""
+    if chosen_by is not None:
+        answer = yield from window(session_id, chosen_by)
+        return answer.turns if answer else []
+    pages = yield from read_all(session_id)
+    return [turn for page in pages for turn in page.turns]
+
+
+def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") -> Steps[None]:
+    """Takes all turns back and adds others: the first chunk in one step, and then the rest."""
+    if not chunks:
+        return (yield from clear(session_id))
+    yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **chunks[0]})
+    yield from add(session_id, chunks[1:], subject)
+
+
+def clear(session_id: str) -> Steps[None]:
+    """Takes all turns back: nobody is shown them any more, and the journal keeps them until retention."""
+    try:
+        yield Call("rewind_session", {"session_id": session_id, "after_seq": 0})
+    except SessionNotFound:
+        return
+
+
+def erase(session_id: str, wait: float = 60.0) -> Steps[None]:
+    """Removes for good all that memoird has of the session; waits up to so many seconds until it is done."""
+    answer = yield Call("erase_session", {"session_id": session_id})
+    ends, pause = time.monotonic() + wait, 0.05
+    while not answer.done:
+        if time.monotonic() > ends:
+            raise Unavailable(
+                f"the erasure {answer.job_id} is still under way: ask get_erasure for it"
+            )
+        yield Pause(pause)
+        pause = min(pause * 2, 1.0)
+        answer = yield Call("get_erasure", {"job_id": answer.job_id})
+
+
+def window(
+    session_id: str, window: Window, format: MessageFormat = MessageFormat.UNSPECIFIED
+) -> Steps[GetContextResponse | None]:
+    """What memoird chooses of a session; None where none lives."""
+    asked = {
+        "session_id": session_id,
+        "model": window.model,
+        "budget": window.budget,
+        "policy": window.policy,
+        "overhead_tokens": window.overhead_tokens,
+        "memories": window.memories,
+        "format": format,
+    }
+    try:
+        answer = yield Call("get_context", asked)
+    except SessionNotFound:
+        return None
+    return answer  # type: ignore[no-any-return]
+
+
+def pop(
+    session_id: str, format: MessageFormat = MessageFormat.UNSPECIFIED
+) -> Steps[tuple[Turn, Any] | None]:
+    """Takes the newest message back, and gives its turn and, where a format is asked for, the message.
+
+    One is given to one caller. The rest of its turn, and calls whose result it was, are added again.
+    """
+    for tried in range(POPS_TRIED_MAX):
+        if tried:
+            yield Pause(random.uniform(0, 0.002 * tried))
+        pages = yield from read_last(session_id, 1, format)
+        if not pages or not pages[-1].turns:
+            return None
+        page = pages[-1]
+        newest, messages, session = page.turns[-1], page.messages or [], page.session
+        if newest.seq != session.last_seq:
+            # Somebody was faster, between the turns and the session.
+            continue
+        change: dict[str, Any] = {"after_seq": newest.seq - 1}
+        if len(messages) > 1:
+            change |= {"messages_json": messages[:-1], "format": format}
+        elif any(part.tool_result for part in newest.parts):
+            unit = yield from _unit_of(session_id, newest)
+            if unit:
+                change |= {"after_seq": unit[0].seq - 1, "turns": unit[:-1]}
+        change |= {"expected_seq": newest.seq, "expected_generation": session.generation}
+        try:
+            yield Call("rewind_session", {"session_id": session_id, **change})
+        except (StaleSeq, StaleGeneration, SessionNotFound):
+            continue
+        return newest, (messages[-1] if messages else None)
+    raise Unavailable(f"others took what was newest in {session_id!r} {POPS_TRIED_MAX} times")
+
+
+def _unit_of(session_id: str, newest: Turn) -> Steps[list[Turn]]:
+    """The turns from the call on whose result this is; none where nobody knows the call."""
+    count = 8
+    while True:
+        pages = yield from read_last(session_id, count)
+        turns = [turn for page in pages for turn in page.turns]
+        start = len(turns) - 1
+        if not turns or turns[start].seq != newest.seq:
+            return []
+        missing = False
+        at = start
+        while at >= start:
+            for part in turns[at].parts:
+                if part.tool_result:
+                    call = _call_before(turns, at, part.tool_result.tool_use_id)
+                    missing |= call is None
+                    start = start if call is None else min(start, call)
+            at -= 1
+        if not missing or len(turns) < count or count >= TURNS_PER_PAGE:
+            return turns[start:] if start < len(turns) - 1 else []
+        count = min(count * 8, TURNS_PER_PAGE)
+
+
+def _call_before(turns: list[Turn], at: int, tool_use_id: str) -> int | None:
+    """Where the call of a result is."""
+    for index in range(at - 1, -1, -1):
+        for part in turns[index].parts:
+            if part.tool_use and part.tool_use.id == tool_use_id:
+                return index
+            if part.tool_result and part.tool_result.tool_use_id == tool_use_id:
+                # Answered already: this is the result of a call that nobody knows.
+                return None
+    return None

@@ -1,0 +1,133 @@
+"""Messages of frameworks in turns: the turn says what models read of one, and its `client_json` the rest.
+
+So a message is given back equal, and windows, summaries and search see what was said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from .types import Media, MessageFormat, Part, Role, Turn
+
+# A text of so many characters that a part has is not kept twice.
+LONG_TEXT = 64
+ID_BYTES_MAX = 256
+_LIFTED, _WHOLE = "$memoird", "whole"
+# What memoird made of turns, or said in other words, has this in its metadata.
+_MADE = "memoird"
+
+
+def kept(
+    role: Role, parts: Sequence[Part], framework: str, message: dict[str, Any], id: str | None
+) -> Turn:
+    """A turn of these parts that holds a message of a framework, as JSON has it."""
+    filled = list(parts) or [Part(text="")]
+    texts: dict[str, Any] = {}
+    for at, part in enumerate(filled):
+        for text, place in _texts(part):
+            if len(text) >= LONG_TEXT:
+                texts.setdefault(text, [at, place])
+    held = {framework: message, _WHOLE: True}
+    if not _has_marks(message):
+        held = {framework: _lifted(message, texts)}
+    results = any(part.tool_result for part in filled)
+    return Turn(
+        role,
+        filled,
+        client_id=id if id and len(id.encode()) <= ID_BYTES_MAX else "",
+        client_json=_json(held, framework),
+        # Results may then be of calls that nobody knows.
+        format=MessageFormat.OPENAI_RESPONSES if results else MessageFormat.UNSPECIFIED,
+    )
+
+
+def _json(held: dict[str, Any], framework: str) -> str:
+    try:
+        return json.dumps(held, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    except ValueError:
+        # Numbers that JSON does not have: a text of JSON as Python writes it.
+        return json.dumps({**held, framework: json.dumps(held[framework])})
+
+
+def kept_in(turn: Turn, framework: str) -> dict[str, Any] | None:
+    """The message that the turn holds; None where it has none, or memoird says it in other words."""
+    if not turn.client_json or _MADE in turn.metadata:
+        return None
+    held = turn.client
+    message = held.get(framework) if isinstance(held, dict) else None
+    if isinstance(message, str):
+        message = json.loads(message)
+    if not isinstance(message, dict):
+        return None
+    return message if held.get(_WHOLE) else _filled(message, turn.parts)
+
+
+def text_of(turn: Turn) -> str:
+    """What a turn says, without calls and media."""
+    texts = (part.text or (part.tool_result.content if part.tool_result else "") for part in turn.parts)
+    return "\n".join(text for text in texts if text)
+
+
+def media(media_type: str, uri: str) -> Part:
+    """A part of media by its URI, which may hold it."""
+    return Part(media=Media(media_type=media_type, uri=uri))
+
+
+def base64_uri(media_type: str, data: str) -> str:
+    """The URI that holds such data."""
+    return f"data:{media_type};base64,{data}"
+
+
+def is_id(value: object) -> bool:
+    """True for what may be the id of a call, or a tool's name."""
+    return isinstance(value, str) and 0 < len(value.encode()) <= ID_BYTES_MAX
+
+
+def _texts(part: Part) -> list[tuple[str, str]]:
+    """Texts of a part that a message may have too, with where they are."""
+    if part.text is not None:
+        return [(part.text, "text")]
+    if part.tool_result:
+        return [(part.tool_result.content, "content")]
+    if part.tool_use:
+        return [(part.tool_use.input_json, "input")]
+    if part.thinking:
+        return [(part.thinking.text, "thinking")]
+    if part.media and part.media.uri:
+        uri = part.media.uri
+        return [(uri, "uri"), (uri.partition(";base64,")[2], "base64")]
+    return []
+
+
+def _lifted(value: Any, texts: dict[str, Any]) -> Any:
+    if isinstance(value, str):
+        return {_LIFTED: texts[value]} if value in texts else value
+    if isinstance(value, dict):
+        return {key: _lifted(it, texts) for key, it in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_lifted(it, texts) for it in value]
+    return value
+
+
+def _filled(value: Any, parts: list[Part]) -> Any:
+    if isinstance(value, dict):
+        if _is_mark(value):
+            at, place = value[_LIFTED]
+            return dict((place, text) for text, place in _texts(parts[at]))[place]
+        return {key: _filled(it, parts) for key, it in value.items()}
+    if isinstance(value, list):
+        return [_filled(it, parts) for it in value]
+    return value
+
+
+def _is_mark(value: dict[str, Any]) -> bool:
+    return len(value) == 1 and _LIFTED in value
+
+
+def _has_marks(value: Any) -> bool:
+    """True where a message has what looks like our mark: then nothing is taken out of it."""
+    if isinstance(value, dict):
+        return _is_mark(value) or any(_has_marks(it) for it in value.values())
+    return isinstance(value, (list, tuple)) and any(_has_marks(it) for it in value)

@@ -1,0 +1,114 @@
+"""Which calls an adapter makes, apart from how they are made: one source for threads and event loops.
+
+A method of an adapter is a generator of steps. It yields each `Step`, is sent the answer or thrown the
+daemon's error, and yields its results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Generator, Iterator
+from typing import Any
+
+from .client import AsyncClient, Client, shared
+from .errors import MemoirdError
+
+Steps = Generator[Any, Any, Any]
+
+
+class Step:
+    """What is made in two ways."""
+
+    __slots__ = ()
+
+    def make(self, client: Client) -> Any:
+        """In a thread."""
+        raise NotImplementedError
+
+    async def amake(self, client: AsyncClient) -> Any:
+        """In an event loop."""
+        raise NotImplementedError
+
+
+class Call(Step):
+    """A call of a client, by its name and arguments."""
+
+    __slots__ = ("arguments", "name")
+
+    def __init__(self, name: str, **arguments: Any) -> None:
+        self.name, self.arguments = name, arguments
+
+    def make(self, client: Client) -> Any:
+        return getattr(client, self.name)(**self.arguments)
+
+    async def amake(self, client: AsyncClient) -> Any:
+        return await getattr(client, self.name)(**self.arguments)
+
+
+class Clients:
+    """A client for threads and one for event loops, of the same daemon, whichever of them is given."""
+
+    def __init__(self, client: Client | AsyncClient | None) -> None:
+        self._blocking = client if isinstance(client, Client) else None
+        self._looping = client if isinstance(client, AsyncClient) else None
+
+    def blocking(self) -> Client:
+        """For threads."""
+        if self._blocking is None:
+            own = self._looping
+            self._blocking = own.for_threads() if own else shared(Client)
+        return self._blocking
+
+    def looping(self) -> AsyncClient:
+        """For event loops."""
+        if self._looping is None:
+            own = self._blocking
+            self._looping = own.for_event_loops() if own else shared(AsyncClient)
+        return self._looping
+
+    def each(self, steps: Steps) -> Iterator[Any]:
+        """Makes the calls, and gives the results."""
+        client, send, answer = self.blocking(), steps.send, None
+        while True:
+            try:
+                step = send(answer)
+            except StopIteration:
+                return
+            send, answer = steps.send, None
+            if not isinstance(step, Step):
+                yield step
+                continue
+            try:
+                answer = step.make(client)
+            except MemoirdError as error:
+                send, answer = steps.throw, error
+
+    async def aeach(self, steps: Steps) -> AsyncIterator[Any]:
+        """The same in an event loop."""
+        client, send, answer = self.looping(), steps.send, None
+        while True:
+            try:
+                step = send(answer)
+            except StopIteration:
+                return
+            send, answer = steps.send, None
+            if not isinstance(step, Step):
+                yield step
+                continue
+            try:
+                answer = await step.amake(client)
+            except MemoirdError as error:
+                send, answer = steps.throw, error
+
+    def do(self, steps: Steps) -> Any:
+        """Makes the calls, and gives the one result, or None."""
+        found = None
+        for found in self.each(steps):
+            pass
+        return found
+
+    async def ado(self, steps: Steps) -> Any:
+        """The same in an event loop."""
+        found = None
+        async for found in self.aeach(steps):
+            pass
+        return found

@@ -1,0 +1,651 @@
+"""Google's ADK on memoird: sessions whose events are turns, and a memory that is searched by words and by meaning.
+
+    pip install "memoird[adk]"
+
+    runner = Runner(
+        app_name="trains",
+        agent=agent,
+        session_service=MemoirdSessionService(),
+        memory_service=MemoirdMemoryService(),
+    )
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+import json
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+from urllib.parse import quote
+
+from google.adk.errors._stale_session_error import StaleSessionError
+from google.adk.errors.already_exists_error import AlreadyExistsError
+from google.adk.errors.session_not_found_error import SessionNotFoundError
+from google.adk.events.event import Event
+from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+from google.adk.memory.memory_entry import MemoryEntry
+from google.adk.sessions.base_session_service import (
+    BaseSessionService,
+    GetSessionConfig,
+    ListSessionsResponse,
+)
+from google.adk.sessions.session import Session
+from google.adk.sessions.state import State
+from google.genai import types
+
+from . import errors
+from ._history import Window, read_all, read_last, run_async, window
+from ._kept import base64_uri, is_id, kept, kept_in, media
+from .client import AsyncClient, shared
+from .types import (
+    AppendResponse,
+    DocumentOperation,
+    EraseSubjectResponse,
+    GetDocumentRequest,
+    Memory,
+    MemoryKind,
+    MessageFormat,
+    NearDuplicate,
+    Part,
+    PutDocumentRequest,
+    Role,
+    SessionInfo,
+    SessionOrder,
+    Thinking,
+    ToolResult,
+    ToolUse,
+    Turn,
+)
+
+__all__ = ["MemoirdMemoryService", "MemoirdSessionService", "Window"]
+
+FRAMEWORK = "adk"
+PAGE, OPERATIONS_MAX = 1000, 256
+# Remembers at once.
+REMEMBERED_AT_ONCE = 32
+# Reads of a session until two of them are of the same moment.
+READS_MAX = 5
+# The key of a document with the state of an app or a user.
+STATE = "state"
+# Before the name of who said it, in the label of a memory.
+AUTHOR = "author:"
+CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
+
+
+class MemoirdSessionService(BaseSessionService):
+    """Sessions of ADK as sessions of memoird: an event is a turn, and comes back equal.
+
+    Without `client` it calls the daemon that `MEMOIRD_ADDR` and `MEMOIRD_KEY` name. Each event loop has
+    a connection of its own.
+
+    With `window`, memoird chooses what the model sees: `get_session` gives the events of a window within
+    a budget of tokens, with a summary in place of what is left out, rather than all of them. A runner
+    asks for the session once, at the beginning of a run. Who asks with a `GetSessionConfig` that limits
+    the events gets these.
+
+    An event is appended once, by its id, also where the answer of the first try was lost. A session that
+    another has appended to since it was read is refused (`StaleSessionError`), as ADK's databases do.
+
+    Limits are the daemon's: a session expires by `short_term.session_ttl`, an event with its content
+    is a turn (`limits.turn_bytes`, 1 MiB), the state of a session may have `limits.state_bytes` (64 KiB).
+    State that begins with `app:` or `user:` does not expire. With durability `off` a session has the
+    events that `short_term.max_history_turns` keeps; else all.
+    """
+
+    def __init__(
+        self, client: AsyncClient | None = None, *, window: Window | None = None
+    ) -> None:
+        self._client = client or shared(AsyncClient)
+        self._window = window
+
+    async def create_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        state: dict[str, Any] | None = None,
+        session_id: str | None = None,
+    ) -> Session:
+        """Starts a session; `AlreadyExistsError` where one of this id lives."""
+        session_id = (session_id or "").strip() or str(uuid.uuid4())
+        now = time.time()
+        delta = _Delta(state)
+        about = {"app_name": app_name, "user_id": user_id, "id": session_id}
+        try:
+            made = await self._client.patch_state(
+                _name(app_name, user_id, session_id),
+                {"adk": about, "updated": now, "values": delta.session},
+                expected_version=0,
+                create=True,
+            )
+        except errors.StaleStateVersion:
+            raise AlreadyExistsError(f"Session with id {session_id} already exists.") from None
+        await self._write_shared(app_name, user_id, delta)
+        session = Session(
+            id=session_id,
+            app_name=app_name,
+            user_id=user_id,
+            state=_values(delta.session) | (await self._shared(app_name, user_id))[user_id],
+            last_update_time=now,
+        )
+        _mark(session, made.version)
+        return session
+
+    async def get_session(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        session_id: str,
+        config: GetSessionConfig | None = None,
+    ) -> Session | None:
+        """A session with its events, or with those of its window; None where none lives."""
+        name = _name(app_name, user_id, session_id)
+        for _ in range(READS_MAX):
+            try:
+                found, shared, (events, last_seq) = await asyncio.gather(
+                    self._client.get_session(name, include_state=True),
+                    self._shared(app_name, user_id),
+                    self._events(name, config),
+                )
+            except errors.NotFound:
+                return None
+            info, state = found.session, found.state
+            assert info is not None
+            if "adk" not in state:
+                return None
+            # What was appended between the two reads.
+            if last_seq >= info.last_seq:
+                break
+        session = Session(
+            id=session_id,
+            app_name=app_name,
+            user_id=user_id,
+            state=_values(state["values"]) | shared[user_id],
+            events=[event for seq, event in events if seq <= info.last_seq],
+            last_update_time=state["updated"],
+        )
+        _mark(session, info.state_version)
+        return session
+
+    async def list_sessions(
+        self, *, app_name: str, user_id: str | None = None
+    ) -> ListSessionsResponse:
+        """The sessions of an app or of one of its users, with their state and without their events."""
+        if user_id is None:
+            states = await self._states(_name(app_name))
+            users = {state["adk"]["user_id"]: None for state in states}
+            shared = await self._shared(app_name, *users)
+        else:
+            states, shared = await asyncio.gather(
+                self._states(_name(app_name, user_id)), self._shared(app_name, user_id)
+            )
+        sessions = [
+            Session(
+                **state["adk"],
+                state=_values(state["values"]) | shared[state["adk"]["user_id"]],
+                last_update_time=state["updated"],
+            )
+            for state in states
+        ]
+        sessions.sort(key=lambda session: session.last_update_time)
+        return ListSessionsResponse(sessions=sessions)
+
+    async def _states(self, id_prefix: str) -> list[dict[str, Any]]:
+        """The states of the sessions whose ids begin so."""
+        found: list[SessionInfo] = []
+        token = ""
+        while True:
+            page = await self._client.list_sessions(
+                PAGE, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
+            )
+            # A daemon that does not know the question gives all.
+            found += (it for it in page.sessions if it.session_id.startswith(id_prefix))
+            token = page.next_page_token
+            if not token:
+                return [state for info in found if "adk" in (state := info.state)]
+
+    async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
+        """Erases a session: no hook is called, and nothing of it stays on the daemon's disk."""
+        await self._client.erase_session(_name(app_name, user_id, session_id))
+
+    async def erase_user(self, *, app_name: str, user_id: str) -> EraseSubjectResponse:
+        """Erases a user of an app: sessions, also those that have ended, memories and state.
+
+        Where `done` is False, it is still under way: see GetErasure. What hooks were given is `outside`.
+        """
+        erased = await self._client.erase_subject(_subject(app_name, user_id))
+        # Sessions have a subject from their first event on.
+        for state in await self._states(_name(app_name, user_id)):
+            await self.delete_session(
+                app_name=app_name, user_id=user_id, session_id=state["adk"]["id"]
+            )
+        place = [*_user(app_name, user_id)]
+        await self._client.delete_documents(place, exact_namespace=True, erase=True)
+        return erased
+
+    async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
+        """The state of a user, without the prefix `user:`."""
+        [found] = (await self._client.batch_documents([_read(_user(app_name, user_id))])).results
+        return found.document.value if found.document else {}
+
+    async def append_event(self, session: Session, event: Event) -> Event:
+        """Appends an event, and what it changes of the state."""
+        if event.partial:
+            return event
+        self._apply_temp_state(session, event)
+        event = self._trim_temp_delta_state(event)
+        delta = _Delta(event.actions.state_delta)
+        name = _name(session.app_name, session.user_id, session.id)
+        turn, patch = _turn(event), {"updated": event.timestamp, "values": delta.session}
+        try:
+            done = await self._append(name, session, turn, patch)
+        except errors.StaleStateVersion as error:
+            raise await self._refused(session, error) from None
+        await self._write_shared(session.app_name, session.user_id, delta)
+        assert done.session
+        _mark(session, done.session.state_version)
+        session.last_update_time = event.timestamp
+        return await super().append_event(session, event)
+
+    async def _append(
+        self, name: str, session: Session, turn: Turn, patch: dict[str, Any]
+    ) -> AppendResponse:
+        how: dict[str, Any] = {
+            "subject": _subject(session.app_name, session.user_id),
+            # An event that is appended again is the same one.
+            "idempotency_key": turn.client_id,
+            "state_patch_json": patch,
+            "expected_state_version": _marked(session),
+        }
+        try:
+            return await self._client.append(name, [turn], **how)
+        except errors.InvalidArgument as error:
+            if error.reason != "TOOL_USE_UNKNOWN":
+                raise
+        # ADK answers a call more than once where its tool is long-running.
+        return await self._client.append(name, [_told(turn)], **how)
+
+    async def _refused(self, session: Session, error: errors.StaleStateVersion) -> ValueError:
+        try:
+            await self._client.get_session(
+                _name(session.app_name, session.user_id, session.id)
+            )
+        except errors.SessionNotFound:
+            return SessionNotFoundError(
+                f"Session {session.id} not found: it was deleted, or has expired."
+            )
+        return StaleSessionError(
+            "The session has been modified in storage since it was loaded. "
+            f"Load it again before you append to it ({error})."
+        )
+
+    async def _events(
+        self, name: str, config: GetSessionConfig | None
+    ) -> tuple[list[tuple[int, Event]], int]:
+        """Events with their seqs, and the session's newest seq."""
+        recent = config.num_recent_events if config else None
+        after = config.after_timestamp if config else None
+        if self._window and recent is None and after is None:
+            return await self._windowed(name)
+        some = recent if recent is not None and after is None else PAGE
+        pages = await run_async(self._client, read_last(name, max(some, 1)))
+        if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE:
+            pages = await run_async(self._client, read_all(name))
+        turns = [turn for page in pages for turn in page.turns]
+        last_seq = max((page.session.last_seq for page in pages if page.session), default=0)
+        events = [(turn.seq, _event(turn)) for turn in turns if turn.client_json]
+        if after is not None:
+            events = [(seq, event) for seq, event in events if event.timestamp >= after]
+        if recent is not None:
+            events = events[-recent:] if recent else []
+        return events, last_seq
+
+    async def _windowed(self, name: str) -> tuple[list[tuple[int, Event]], int]:
+        assert self._window
+        chosen = await run_async(self._client, window(name, self._window))
+        if chosen is None or chosen.session is None:
+            return [], 0
+        events = [(turn.seq, _event(turn)) for turn in chosen.turns if turn.parts]
+        if chosen.memories_text:
+            events.append((0, _said(Role.USER, [types.Part(text=chosen.memories_text)])))
+        return events, chosen.session.last_seq
+
+    async def _shared(self, app_name: str, *user_ids: str) -> dict[str, dict[str, Any]]:
+        """The state of the app and of each user, as a session of theirs has it."""
+        reads = [_read(_app(app_name)), *(_read(_user(app_name, id)) for id in user_ids)]
+        documents = []
+        for start in range(0, len(reads), OPERATIONS_MAX):
+            done = await self._client.batch_documents(reads[start : start + OPERATIONS_MAX])
+            documents += [result.document for result in done.results]
+        of_app, *of_users = (document.value if document else {} for document in documents)
+        of_app = {State.APP_PREFIX + key: value for key, value in of_app.items()}
+        return {
+            user_id: of_app | {State.USER_PREFIX + key: value for key, value in of_user.items()}
+            for user_id, of_user in zip(user_ids, of_users, strict=True)
+        }
+
+    async def _write_shared(self, app_name: str, user_id: str, delta: _Delta) -> None:
+        changes = {_app(app_name): delta.app, _user(app_name, user_id): delta.user}
+        changes = {place: change for place, change in changes.items() if change}
+        while changes:
+            done = await self._client.batch_documents([_read(place) for place in changes])
+            writes = []
+            for (place, change), result in zip(changes.items(), done.results, strict=True):
+                there = result.document
+                whole = {**(there.value if there else {}), **change}
+                version = there.version if there else 0
+                put = PutDocumentRequest([*place], STATE, json=whole, expected_version=version)
+                writes.append(DocumentOperation(put=put))
+            try:
+                await self._client.batch_documents(writes)
+            except errors.StaleVersion:
+                # Another session was faster: its change counts, too.
+                continue
+            return
+
+
+class MemoirdMemoryService(BaseMemoryService):
+    """What users said in sessions that were added, found by words and, with an embedder, by meaning.
+
+    Without `client` it calls the daemon that `MEMOIRD_ADDR` and `MEMOIRD_KEY` name. A user of an app is a
+    subject; an event with text is a memory of `kind`. An event that is added again counts once more,
+    and is not there twice; so do the same words of two events.
+
+    A text of more than `long_term.content_bytes` (8 KiB) is cut. A search gives up to `limit` memories, 100
+    at most. What looks like a secret is taken out before anything is stored.
+    """
+
+    def __init__(
+        self,
+        client: AsyncClient | None = None,
+        *,
+        kind: MemoryKind = MemoryKind.PROJECT,
+        limit: int = 10,
+    ) -> None:
+        self._client = client or shared(AsyncClient)
+        self._kind, self._limit = kind, limit
+
+    async def add_session_to_memory(self, session: Session) -> None:
+        """Adds the events of a session that are not there yet."""
+        await self.add_events_to_memory(
+            app_name=session.app_name, user_id=session.user_id, events=session.events
+        )
+
+    async def add_events_to_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        events: Sequence[Event],
+        session_id: str | None = None,
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Adds some events."""
+        subject = _subject(app_name, user_id)
+        for start in range(0, len(events), REMEMBERED_AT_ONCE):
+            await asyncio.gather(
+                *(
+                    self._remember(
+                        subject,
+                        event.content,
+                        event.author,
+                        datetime.fromtimestamp(event.timestamp, timezone.utc),
+                        event.id,
+                    )
+                    for event in events[start : start + REMEMBERED_AT_ONCE]
+                )
+            )
+
+    async def add_memory(
+        self,
+        *,
+        app_name: str,
+        user_id: str,
+        memories: Sequence[MemoryEntry],
+        custom_metadata: Mapping[str, object] | None = None,
+    ) -> None:
+        """Adds facts as they are."""
+        for memory in memories:
+            told = memory.timestamp
+            # Python 3.10 does not know the letter.
+            said = datetime.fromisoformat(told.replace("Z", "+00:00")) if told else None
+            await self._remember(
+                _subject(app_name, user_id), memory.content, memory.author or "", said, memory.id
+            )
+
+    async def search_memory(
+        self, *, app_name: str, user_id: str, query: str
+    ) -> SearchMemoryResponse:
+        """The memories of a user that fit best."""
+        if not query.strip():
+            return SearchMemoryResponse()
+        found = await self._client.recall(
+            _cut(query, QUERY_BYTES), [_subject(app_name, user_id)], limit=self._limit
+        )
+        return SearchMemoryResponse(memories=[_entry(hit.memory) for hit in found.hits if hit.memory])
+
+    async def delete_memory(
+        self, *, app_name: str, user_id: str, memory_id: str | None = None
+    ) -> None:
+        """Removes a memory of the user's; nothing where there is none."""
+        if not memory_id:
+            raise ValueError("memory_id is the id of a memory that search_memory gave")
+        try:
+            found = await self._client.get_memory(memory_id)
+        except errors.NotFound:
+            return
+        if found.memory and found.memory.subject == _subject(app_name, user_id):
+            await self._client.forget(id=memory_id)
+
+    async def _remember(
+        self,
+        subject: str,
+        content: types.Content | None,
+        author: str,
+        said: datetime | None,
+        id: str | None,
+    ) -> None:
+        text = " ".join(part.text for part in (content and content.parts) or () if part.text)
+        if not text.strip():
+            return
+        own = f"{subject} {id or uuid.uuid4()}"
+        try:
+            await self._client.remember(
+                subject,
+                self._kind,
+                _cut(text, CONTENT_BYTES),
+                tags=[_cut(AUTHOR + author, TAG_BYTES)] if author else [],
+                observed_at=said,
+                idempotency_key=hashlib.sha256(own.encode()).hexdigest(),
+                near_duplicate=NearDuplicate.KEEP,
+            )
+        except errors.IdempotencyKeyReused:
+            # An event of this id is there, and stays as it is.
+            return
+
+
+# Names.
+
+
+def _name(*parts: str | None) -> str:
+    """A session's id, or the beginning of some: parts that are not given are left open."""
+    given = [quote(part, safe="") for part in parts if part is not None]
+    return "/".join(["adk", *given, *([""] if len(given) < 3 else [])])
+
+
+def _subject(app_name: str, user_id: str) -> str:
+    return f"{quote(app_name, safe='')}/{quote(user_id, safe='')}"
+
+
+def _app(app_name: str) -> tuple[str, ...]:
+    return ("adk", "app", app_name)
+
+
+def _user(app_name: str, user_id: str) -> tuple[str, ...]:
+    return ("adk", "user", app_name, user_id)
+
+
+def _read(place: tuple[str, ...]) -> DocumentOperation:
+    return DocumentOperation(get=GetDocumentRequest([*place], STATE))
+
+
+# State.
+
+
+class _Delta:
+    """A change of state, told apart by who has it.
+
+    A value of the session is in a list of its own: so a patch replaces it whole, and keeps None.
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None) -> None:
+        self.app: dict[str, Any] = {}
+        self.user: dict[str, Any] = {}
+        self.session: dict[str, Any] = {}
+        for key, value in (state or {}).items():
+            if key.startswith(State.APP_PREFIX):
+                self.app[key.removeprefix(State.APP_PREFIX)] = value
+            elif key.startswith(State.USER_PREFIX):
+                self.user[key.removeprefix(State.USER_PREFIX)] = value
+            elif not key.startswith(State.TEMP_PREFIX):
+                self.session[key] = [value]
+
+
+def _values(state: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, [value] in state.items()}
+
+
+def _mark(session: Session, version: int) -> None:
+    """Notes which state of the daemon's a session has."""
+    session._storage_update_marker = str(version)
+
+
+def _marked(session: Session) -> int | None:
+    marker = getattr(session, "_storage_update_marker", None)
+    return int(marker) if marker else None
+
+
+# Events.
+
+
+def _turn(event: Event) -> Turn:
+    """An event as it was, beside what of it is for a model."""
+    own = (event.content and event.content.parts) or []
+    calls = any(part.function_call for part in own)
+    role = Role.ASSISTANT
+    if any(part.function_response for part in own) and not calls:
+        role = Role.TOOL
+    elif own and event.author == "user" and not calls:
+        role = Role.USER
+    made = [_part(part, role, event.id, number) for number, part in enumerate(own)]
+    held = _standard(event.model_dump(mode="json", exclude_none=True))
+    turn = kept(role, [part for part in made if part], FRAMEWORK, held, event.id)
+    said = datetime.fromtimestamp(event.timestamp, timezone.utc)
+    return replace(turn, timestamp=said, format=MessageFormat.UNSPECIFIED)
+
+
+def _standard(held: dict[str, Any], *, back: bool = False) -> dict[str, Any]:
+    """Data in the base64 of URIs, so that it is kept once; ADK has the one for addresses."""
+    for part in (held.get("content") or {}).get("parts") or ():
+        if data := (part.get("inline_data") or {}).get("data"):
+            letters = str.maketrans("+/", "-_") if back else str.maketrans("-_", "+/")
+            part["inline_data"]["data"] = data.translate(letters)
+    return held
+
+
+def _part(part: types.Part, role: Role, event_id: str, number: int) -> Part | None:
+    if part.text is not None:
+        if part.thought and role is Role.ASSISTANT:
+            return Part(thinking=Thinking(part.text))
+        return Part(text=part.text)
+    if call := part.function_call:
+        id = str(call.id) if is_id(call.id) else f"{event_id}/{number}"
+        return Part(tool_use=ToolUse(id, call.name or "call", json.dumps(call.args or {})))
+    if answer := part.function_response:
+        content = json.dumps(answer.response or {}, ensure_ascii=False)
+        if role is Role.TOOL and is_id(answer.id):
+            return Part(tool_result=ToolResult(answer.id or "", content))
+        return Part(text=f"{answer.name}: {content}")
+    if (blob := part.inline_data) and blob.data:
+        data = base64.b64encode(blob.data).decode()
+        return media(blob.mime_type or "", base64_uri(blob.mime_type or "", data))
+    if (file := part.file_data) and file.file_uri:
+        return media(file.mime_type or "", file.file_uri)
+    if code := part.executable_code:
+        return Part(text=code.code or "")
+    if result := part.code_execution_result:
+        return Part(text=result.output or "")
+    return None
+
+
+def _told(turn: Turn) -> Turn:
+    """A turn whose results answer no call that waits: in words."""
+    parts = [
+        Part(text=part.tool_result.content) if part.tool_result else part for part in turn.parts
+    ]
+    return replace(turn, role=Role.USER, parts=parts)
+
+
+def _event(turn: Turn) -> Event:
+    """The event of a turn; where memoird made the turn or shows it in other words, one that says these."""
+    if held := kept_in(turn, FRAMEWORK):
+        return Event.model_validate(_standard(held, back=True))
+    own = (turn.client or {}).get(FRAMEWORK)
+    if not own:
+        return _said(turn.role, _contents(turn))
+    content = types.Content(role=own["content"].get("role"), parts=_contents(turn))
+    about = {key: own[key] for key in ("id", "author", "invocation_id", "branch") if key in own}
+    return Event(**about, content=content, timestamp=own["timestamp"])
+
+
+def _said(role: Role, parts: list[types.Part]) -> Event:
+    # ADK tells an agent of others' words in its own way, but not of those of this author.
+    model = "model" if role is Role.ASSISTANT else "user"
+    return Event(author="user", content=types.Content(role=model, parts=parts))
+
+
+def _contents(turn: Turn) -> list[types.Part]:
+    made = []
+    for part in turn.parts:
+        if part.text:
+            made.append(types.Part(text=part.text))
+        elif use := part.tool_use:
+            call = types.FunctionCall(id=use.id, name=use.name, args=use.input or {})
+            made.append(types.Part(function_call=call))
+        elif result := part.tool_result:
+            id, answer = result.tool_use_id, {"result": result.content}
+            response = types.FunctionResponse(id=id, name=_called(turn, id), response=answer)
+            made.append(types.Part(function_response=response))
+    return made
+
+
+def _called(turn: Turn, id: str) -> str:
+    """The name of the call that was answered."""
+    own = ((turn.client or {}).get(FRAMEWORK) or {}).get("content") or {}
+    answers = (part.get("function_response") or {} for part in own.get("parts") or ())
+    return next((answer["name"] for answer in answers if answer.get("id") == id), "call")
+
+
+def _entry(memory: Memory) -> MemoryEntry:
+    authors = [tag.removeprefix(AUTHOR) for tag in memory.tags if tag.startswith(AUTHOR)]
+    author = authors[0] if authors else None
+    return MemoryEntry(
+        id=memory.id,
+        content=types.Content(
+            role="user" if author == "user" else "model", parts=[types.Part(text=memory.content)]
+        ),
+        author=author,
+        timestamp=memory.observed_at.isoformat() if memory.observed_at else None,
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    """The beginning of a text, in bytes."""
+    return text.encode()[:most].decode(errors="ignore")

@@ -1,0 +1,148 @@
+"""Histories of Microsoft's Agent Framework, kept by memoird: `pip install memoird[agent-framework]`.
+
+    agent = Agent(client, context_providers=[MemoirdHistoryProvider()])
+    await agent.run("Where is my parcel?", session=agent.create_session(session_id="telegram:4711"))
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from agent_framework import Content, HistoryProvider, Message
+
+from . import _history
+from ._history import Result, Window
+from ._kept import is_id, kept, kept_in, media, text_of
+from .client import AsyncClient, shared
+from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
+
+NAME = "agent_framework"
+
+__all__ = ["MemoirdHistoryProvider", "Window"]
+
+_ROLES = {"user": Role.USER, "assistant": Role.ASSISTANT, "tool": Role.TOOL, "system": Role.SYSTEM}
+_NAMES = {role: name for name, role in _ROLES.items()}
+
+
+class MemoirdHistoryProvider(HistoryProvider):
+    """Loads a session's messages before a run and stores those of the run after it.
+
+    The framework's `session_id` is memoird's, behind `prefix`: together 1 to 256 bytes. `subject` says whose
+    memories its facts become. Without a `client` it is the daemon that the environment names (`MEMOIRD_ADDR`,
+    `MEMOIRD_KEY`). With `skip_excluded`, messages that a compaction of the framework excluded are stored and not
+    loaded. `options` are those of every history provider: `load_messages`, `store_inputs`, `store_outputs` and others.
+
+    With a `window`, `get_messages` gives what memoird chooses for the next model call: what it says in other
+    words, such as a summary, are messages of its own. Otherwise it gives all of the live session. A session
+    that ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
+    leave at the daemon's `max_history_turns`.
+
+    A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
+    media 256 KiB (`limits.client_json_bytes`).
+    """
+
+    def __init__(
+        self,
+        source_id: str = "memoird",
+        *,
+        client: AsyncClient | None = None,
+        prefix: str = "",
+        subject: str = "",
+        window: Window | None = None,
+        skip_excluded: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__(source_id, **options)
+        self.skip_excluded = skip_excluded
+        self.prefix, self.subject, self.window = prefix, subject, window
+        self._client = client
+
+    async def get_messages(self, session_id: str | None, **_: Any) -> list[Message]:
+        """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
+        steps = _history.turns(self._id(session_id), self.window)
+        messages = [_message(turn) for turn in await self._run(steps)]
+        if self.skip_excluded:
+            return [it for it in messages if not it.additional_properties.get("_excluded")]
+        return messages
+
+    async def save_messages(
+        self, session_id: str | None, messages: Sequence[Message], **_: Any
+    ) -> None:
+        """Adds messages, in one call for up to 256."""
+        chunks = _history.turns_in_chunks([_turn(message) for message in messages])
+        await self._run(_history.add(self._id(session_id), chunks, self.subject))
+
+    async def clear(self, session_id: str | None) -> None:
+        """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
+        await self._run(_history.clear(self._id(session_id)))
+
+    async def erase(self, session_id: str | None) -> None:
+        """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
+        await self._run(_history.erase(self._id(session_id)))
+
+    def _id(self, session_id: str | None) -> str:
+        return f"{self.prefix}{session_id or 'default'}"
+
+    async def _run(self, steps: _history.Steps[Result]) -> Result:
+        return await _history.run_async(self._client or shared(AsyncClient), steps)
+
+
+def _turn(message: Message) -> Turn:
+    dumped = message.to_dict()
+    role = _ROLES.get(str(dumped["role"]), Role.USER)
+    parts = [made for content in dumped["contents"] for made in _parts(content)]
+    if role is not Role.ASSISTANT:
+        # A call is the model's only.
+        parts = [part for part in parts if not part.tool_use and not part.thinking]
+    if role in (Role.ASSISTANT, Role.SYSTEM):
+        parts = [part for part in parts if not part.tool_result]
+    return kept(role, parts, NAME, dumped, dumped.get("message_id"))
+
+
+def _parts(content: dict[str, Any]) -> list[Part]:
+    """What models read of a content."""
+    kind, text = content.get("type"), content.get("text")
+    if kind == "text" and isinstance(text, str):
+        return [Part(text=text)]
+    if kind == "text_reasoning" and isinstance(text, str) and text:
+        return [Part(thinking=Thinking(text))]
+    call = content.get("call_id")
+    if kind == "function_call" and is_id(call) and is_id(content.get("name")):
+        given = _text(content.get("arguments"))
+        return [Part(tool_use=ToolUse(str(call), content["name"], given))]
+    if kind == "function_result" and is_id(call):
+        failed = bool(content.get("exception"))
+        result = ToolResult(str(call), _text(content.get("result")), is_error=failed)
+        return [Part(tool_result=result)]
+    if kind in ("data", "uri") and isinstance(content.get("uri"), str) and content["uri"]:
+        return [media(str(content.get("media_type") or ""), content["uri"])]
+    return []
+
+
+def _text(value: Any) -> str:
+    if value is None:
+        return ""
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def _message(turn: Turn) -> Message:
+    held = kept_in(turn, NAME)
+    if held is not None:
+        return Message.from_dict(held)
+    contents: list[Content] = []
+    for part in turn.parts:
+        if part.tool_use:
+            call = part.tool_use
+            contents.append(
+                Content.from_function_call(call.id, call.name, arguments=call.input_json)
+            )
+        elif part.tool_result:
+            result = part.tool_result
+            contents.append(
+                Content.from_function_result(result.tool_use_id, result=result.content)
+            )
+    if not contents or turn.role is not Role.TOOL:
+        contents.insert(0, Content.from_text(text_of(turn)))
+    return Message(_NAMES[turn.role], contents)

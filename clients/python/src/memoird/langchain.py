@@ -1,0 +1,379 @@
+"""LangChain's chat message history and byte store, kept by memoird: `pip install memoird[langchain]`.
+
+    chain = RunnableWithMessageHistory(model, MemoirdChatMessageHistory)
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import Any
+
+from langchain_core.chat_history import BaseChatMessageHistory
+from langchain_core.messages import (
+    AIMessage,
+    BaseMessage,
+    HumanMessage,
+    SystemMessage,
+    ToolMessage,
+    message_to_dict,
+    messages_from_dict,
+)
+from langchain_core.stores import BaseStore
+
+from . import _history
+from ._history import Result, Window
+from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
+from .client import AsyncClient, Client, shared
+from .errors import MemoirdError
+from .types import (
+    DeleteDocumentRequest,
+    DocumentOperation,
+    DocumentResult,
+    GetDocumentRequest,
+    Part,
+    PutDocumentRequest,
+    Role,
+    ToolResult,
+    ToolUse,
+    Turn,
+)
+
+NAME = "langchain"
+OPERATIONS_MAX, BATCH_BYTES_MAX = 256, 8 << 20
+
+__all__ = ["MemoirdByteStore", "MemoirdChatMessageHistory", "Window"]
+
+_ROLES = {
+    "human": Role.USER,
+    "user": Role.USER,
+    "ai": Role.ASSISTANT,
+    "assistant": Role.ASSISTANT,
+    "system": Role.SYSTEM,
+    "developer": Role.SYSTEM,
+    "tool": Role.TOOL,
+    "function": Role.TOOL,
+}
+
+
+class MemoirdChatMessageHistory(BaseChatMessageHistory):
+    """The messages of a session in memoird, given back equal to what was added.
+
+    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without clients it is the
+    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); with a `client` only, asynchronous
+    methods call it in a thread.
+
+    With a `window`, `messages` are what memoird chooses for the next model call: what it says in other words,
+    such as a summary, are messages of its own. Otherwise they are all of the live session. A session that
+    ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
+    leave at the daemon's `max_history_turns`.
+
+    A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
+    media 256 KiB (`limits.client_json_bytes`). Messages that are not JSON, such as those with an `artifact`
+    that is none, are refused with a TypeError.
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        client: Client | None = None,
+        async_client: AsyncClient | None = None,
+        subject: str = "",
+        window: Window | None = None,
+    ) -> None:
+        self.session_id, self.subject, self.window = session_id, subject, window
+        self._client, self._async_client = client, async_client
+
+    @property
+    def messages(self) -> list[BaseMessage]:
+        """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
+        return self._run(self._messages())
+
+    @messages.setter
+    def messages(self, messages: Sequence[BaseMessage]) -> None:
+        self.set_messages(messages)
+
+    async def aget_messages(self) -> list[BaseMessage]:
+        """`messages`, in an event loop."""
+        if self._calls_in_thread:
+            return await super().aget_messages()
+        return await self._run_async(self._messages())
+
+    def add_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Adds messages, in one call for up to 256."""
+        self._run(self._add(messages))
+
+    async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """`add_messages`, in an event loop."""
+        if self._calls_in_thread:
+            return await super().aadd_messages(messages)
+        await self._run_async(self._add(messages))
+
+    def set_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """Takes all messages back and adds these, in one step for up to 256."""
+        self._run(self._set(messages))
+
+    async def aset_messages(self, messages: Sequence[BaseMessage]) -> None:
+        """`set_messages`, in an event loop."""
+        await self._run_async(self._set(messages))
+
+    def clear(self) -> None:
+        """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
+        self._run(_history.clear(self.session_id))
+
+    async def aclear(self) -> None:
+        """`clear`, in an event loop."""
+        if self._calls_in_thread:
+            return await super().aclear()
+        await self._run_async(_history.clear(self.session_id))
+
+    def erase(self) -> None:
+        """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
+        self._run(_history.erase(self.session_id))
+
+    async def aerase(self) -> None:
+        """`erase`, in an event loop."""
+        await self._run_async(_history.erase(self.session_id))
+
+    def _messages(self) -> _history.Steps[list[BaseMessage]]:
+        turns = yield from _history.turns(self.session_id, self.window)
+        return [_message(turn) for turn in turns]
+
+    def _set(self, messages: Sequence[BaseMessage]) -> _history.Steps[None]:
+        chunks = _history.turns_in_chunks(_turns(messages))
+        return _history.replace(self.session_id, chunks, self.subject)
+
+    def _add(self, messages: Sequence[BaseMessage]) -> _history.Steps[None]:
+        chunks = _history.turns_in_chunks(_turns(messages))
+        return _history.add(self.session_id, chunks, self.subject)
+
+    @property
+    def _calls_in_thread(self) -> bool:
+        return self._async_client is None and self._client is not None
+
+    def _run(self, steps: _history.Steps[Result]) -> Result:
+        return _history.run(self._client or shared(Client), steps)
+
+    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
+        return await _history.run_async(self._async_client or shared(AsyncClient), steps)
+
+
+class MemoirdByteStore(BaseStore[str, bytes]):
+    """Bytes by key, in documents of memoird that live until they are deleted.
+
+    `namespace` sets the store's keys apart from others': up to 16 parts. A key has 1 to 512 bytes, a value up to
+    4 MiB unless configured otherwise (`long_term.document_bytes`). Up to 256 keys are read, set or deleted in
+    one call of up to 8 MiB; each call is done whole or not at all, and those before it stay.
+    """
+
+    def __init__(
+        self,
+        namespace: Sequence[str] = ("langchain",),
+        *,
+        client: Client | None = None,
+        async_client: AsyncClient | None = None,
+    ) -> None:
+        self.namespace = list(namespace)
+        self._client, self._async_client = client, async_client
+
+    def mget(self, keys: Sequence[str]) -> list[bytes | None]:
+        """The value of each key; None where there is none."""
+        return self._run(self._get(keys))
+
+    async def amget(self, keys: Sequence[str]) -> list[bytes | None]:
+        """`mget`, in an event loop."""
+        if self._calls_in_thread:
+            return await super().amget(keys)
+        return await self._run_async(self._get(keys))
+
+    def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
+        """Sets values, also of keys that have one."""
+        self._run(self._batches(self._puts(key_value_pairs)))
+
+    async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
+        """`mset`, in an event loop."""
+        if self._calls_in_thread:
+            return await super().amset(key_value_pairs)
+        await self._run_async(self._batches(self._puts(key_value_pairs)))
+
+    def mdelete(self, keys: Sequence[str]) -> None:
+        """Deletes values; a key without one is no error."""
+        self._run(self._batches(self._deletes(keys)))
+
+    async def amdelete(self, keys: Sequence[str]) -> None:
+        """`mdelete`, in an event loop."""
+        if self._calls_in_thread:
+            return await super().amdelete(keys)
+        await self._run_async(self._batches(self._deletes(keys)))
+
+    def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
+        """All keys that begin so, in the order of their bytes."""
+        token = ""
+        while True:
+            keys, token = self._run(self._keys(prefix, token))
+            yield from keys
+            if not token:
+                return
+
+    async def ayield_keys(self, *, prefix: str | None = None) -> AsyncIterator[str]:
+        """`yield_keys`, in an event loop."""
+        if self._calls_in_thread:
+            async for key in super().ayield_keys(prefix=prefix):
+                yield str(key)
+            return
+        token = ""
+        while True:
+            keys, token = await self._run_async(self._keys(prefix, token))
+            for key in keys:
+                yield key
+            if not token:
+                return
+
+    def _get(self, keys: Sequence[str]) -> _history.Steps[list[bytes | None]]:
+        gets = [
+            (0, DocumentOperation(get=GetDocumentRequest(self.namespace, key))) for key in keys
+        ]
+        results = yield from self._batches(gets)
+        return [it.document.bytes if it.document else None for it in results]
+
+    def _puts(self, pairs: Sequence[tuple[str, bytes]]) -> list[tuple[int, DocumentOperation]]:
+        return [
+            (len(value), DocumentOperation(put=PutDocumentRequest(self.namespace, key, bytes=value)))
+            for key, value in pairs
+        ]
+
+    def _deletes(self, keys: Sequence[str]) -> list[tuple[int, DocumentOperation]]:
+        return [
+            (0, DocumentOperation(delete=DeleteDocumentRequest(self.namespace, key)))
+            for key in keys
+        ]
+
+    def _batches(
+        self, operations: Sequence[tuple[int, DocumentOperation]]
+    ) -> _history.Steps[list[DocumentResult]]:
+        """Does operations, each with the bytes that it brings, in calls that the daemon takes."""
+        results: list[DocumentResult] = []
+        batch: list[DocumentOperation] = []
+        weight = 0
+        for size, operation in operations:
+            if batch and (len(batch) == OPERATIONS_MAX or weight + size > BATCH_BYTES_MAX):
+                results += yield from _batch(batch)
+                batch, weight = [], 0
+            batch.append(operation)
+            weight += size
+        if batch:
+            results += yield from _batch(batch)
+        return results
+
+    def _keys(self, prefix: str | None, token: str) -> _history.Steps[tuple[list[str], str]]:
+        page = yield _history.Call(
+            "list_documents",
+            {
+                "namespace_prefix": self.namespace,
+                "exact_namespace": True,
+                "key_prefix": prefix or "",
+                "without_values": True,
+                "page_size": 1000,
+                "page_token": token,
+            },
+        )
+        return [document.key for document in page.documents], page.next_page_token
+
+    @property
+    def _calls_in_thread(self) -> bool:
+        return self._async_client is None and self._client is not None
+
+    def _run(self, steps: _history.Steps[Result]) -> Result:
+        return _history.run(self._client or shared(Client), steps)
+
+    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
+        return await _history.run_async(self._async_client or shared(AsyncClient), steps)
+
+
+def _batch(operations: list[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:
+    """One call, or two where the values that are read are too large for one."""
+    try:
+        answer = yield _history.Call("batch_documents", {"operations": operations})
+    except MemoirdError as error:
+        if error.reason != "DOCUMENTS_TOO_LARGE" or len(operations) == 1:
+            raise
+        half = len(operations) // 2
+        first = yield from _batch(operations[:half])
+        return first + (yield from _batch(operations[half:]))
+    return answer.results  # type: ignore[no-any-return]
+
+
+def _turns(messages: Sequence[BaseMessage]) -> list[Turn]:
+    return [_turn(message) for message in messages]
+
+
+def _turn(message: BaseMessage) -> Turn:
+    name = message.type.removesuffix("MessageChunk").lower()
+    if name == "remove":
+        raise ValueError("a history holds no RemoveMessage: set the messages that are to stay")
+    role = _ROLES.get(getattr(message, "role", name) if name == "chat" else name, Role.USER)
+    parts: list[Part] = []
+    if isinstance(message, ToolMessage) and is_id(message.tool_call_id):
+        is_error = message.status == "error"
+        blocks = _parts(message.content)
+        text = "\n".join(part.text for part in blocks if part.text is not None)
+        result = ToolResult(message.tool_call_id, text, is_error=is_error)
+        parts = [Part(tool_result=result), *(part for part in blocks if part.media)]
+    else:
+        parts = _parts(message.content)
+    if isinstance(message, AIMessage):
+        for call in message.tool_calls:
+            if is_id(call["id"]) and is_id(call["name"]):
+                given = json.dumps(call["args"], ensure_ascii=False)
+                parts.append(Part(tool_use=ToolUse(call["id"] or "", call["name"], given)))
+    return kept(role, parts, NAME, message_to_dict(message), message.id)
+
+
+def _parts(content: Any) -> list[Part]:
+    """What models read of a message's content."""
+    parts: list[Part] = []
+    for block in [content] if isinstance(content, str) else content:
+        if isinstance(block, str):
+            parts.append(Part(text=block))
+        elif isinstance(block.get("text"), str):
+            parts.append(Part(text=block["text"]))
+        else:
+            parts.extend(_media(block))
+    return parts
+
+
+def _media(block: dict[str, Any]) -> list[Part]:
+    """An image, a sound or a file; nothing where it is another block."""
+    kind = str(block.get("mime_type") or "")
+    url = block.get("image_url") or block.get("url")
+    url = url.get("url") if isinstance(url, dict) else url
+    if isinstance(url, str) and url:
+        return [media(kind, url)]
+    data = block.get("base64") or block.get("data")
+    source = block.get("source")
+    if isinstance(source, dict):
+        kind, data = str(source.get("media_type") or kind), source.get("data")
+    return [media(kind, base64_uri(kind, data))] if isinstance(data, str) and data else []
+
+
+def _message(turn: Turn) -> BaseMessage:
+    held = kept_in(turn, NAME)
+    if held is not None:
+        return messages_from_dict([held])[0]
+    text = text_of(turn)
+    for part in turn.parts:
+        if part.tool_result:
+            return ToolMessage(
+                text,
+                tool_call_id=part.tool_result.tool_use_id,
+                status="error" if part.tool_result.is_error else "success",
+            )
+    if turn.role is Role.SYSTEM:
+        return SystemMessage(text)
+    if turn.role is not Role.ASSISTANT:
+        return HumanMessage(text)
+    calls = [part.tool_use for part in turn.parts if part.tool_use]
+    return AIMessage(
+        text, tool_calls=[{"id": it.id, "name": it.name, "args": it.input or {}} for it in calls]
+    )

@@ -1,0 +1,82 @@
+"""Documents in as few calls as their limits allow."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any
+
+from .. import errors
+from .._steps import Call, Steps
+from ..types import (
+    DeleteDocumentRequest,
+    Document,
+    DocumentOperation,
+    GetDocumentRequest,
+)
+
+OPERATIONS_MAX, BATCH_BYTES, PAGE_MAX = 256, 8 << 20, 1000
+
+
+def asked(place: Sequence[str], key: str, ttl: timedelta | None = None) -> DocumentOperation:
+    """A read; with `ttl` what is read lives so long from then on."""
+    return DocumentOperation(get=GetDocumentRequest([*place], key, ttl=ttl))
+
+
+def removed(place: Sequence[str], key: str) -> DocumentOperation:
+    """A removal."""
+    return DocumentOperation(delete=DeleteDocumentRequest([*place], key))
+
+
+def minutes(ttl: float | None) -> timedelta | None:
+    """Minutes as a span."""
+    return None if ttl is None else timedelta(minutes=ttl)
+
+
+def done(operations: Sequence[DocumentOperation]) -> Steps:
+    """What comes of operations; those of a batch are done all or none."""
+    results: list[Any] = []
+    for batch in batches(operations):
+        results += yield from _made(batch)
+    return results
+
+
+def _made(batch: Sequence[DocumentOperation]) -> Steps:
+    try:
+        made = yield Call("batch_documents", operations=batch)
+    except errors.MemoirdError as error:
+        # Reads may be of more than one answer holds.
+        if error.reason != "DOCUMENTS_TOO_LARGE" or len(batch) == 1 or any(not it.get for it in batch):
+            raise
+        middle = len(batch) // 2
+        first = yield from _made(batch[:middle])
+        return first + (yield from _made(batch[middle:]))
+    return made.results
+
+
+def batches(operations: Sequence[DocumentOperation]) -> Iterator[list[DocumentOperation]]:
+    """As few transactions as there may be. JSON is given as text."""
+    batch: list[DocumentOperation] = []
+    room = BATCH_BYTES
+    for operation in operations:
+        put = operation.put
+        size = len(put.bytes or put.json or b"") if put else 0
+        if batch and (len(batch) == OPERATIONS_MAX or size > room):
+            yield batch
+            batch, room = [], BATCH_BYTES
+        batch.append(operation)
+        room -= size
+    if batch:
+        yield batch
+
+
+def each_document(take: Callable[[Document], None], **where: Any) -> Steps:
+    """Lists documents to the end."""
+    token = ""
+    while True:
+        page = yield Call("list_documents", page_size=PAGE_MAX, page_token=token, **where)
+        for document in page.documents:
+            take(document)
+        token = page.next_page_token
+        if not token:
+            return

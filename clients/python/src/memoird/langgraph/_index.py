@@ -1,0 +1,259 @@
+"""How a store finds items by meaning: by vectors of the caller's function, or by memoird's memories."""
+
+from __future__ import annotations
+
+import array
+import hashlib
+import json
+import math
+import operator
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import quote
+
+from langchain_core.embeddings import Embeddings
+from langgraph.store.base import (
+    IndexConfig,
+    PutOp,
+    SearchOp,
+    ensure_embeddings,
+    get_text_at_path,
+    tokenize_path,
+)
+
+from .. import errors
+from .._steps import Call, Step, Steps
+from ..client import AsyncClient, Client
+from ..types import (
+    DeleteDocumentRequest,
+    Document,
+    DocumentOperation,
+    MemoryKind,
+    NearDuplicate,
+    PutDocumentRequest,
+)
+from ._documents import asked, done, each_document, minutes, removed
+
+HITS_MAX = 100
+CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
+# Changes of one document, while others change it.
+TRIES_MAX = 20
+
+Place = tuple[str, ...]
+# An item's namespace and key.
+Name = tuple[Place, str]
+
+
+@dataclass(slots=True, frozen=True)
+class MemoirdIndex:
+    """Lets memoird find items, by words and, where an embedder is configured, by meaning.
+
+    Texts of items are memories, and their subject is the first label of the namespace: windows of that
+    subject's sessions can have them. An erasure of the subject removes the memories; the items stay until
+    they are deleted.
+    """
+
+    fields: Sequence[str] = ("$",)
+    """Where the texts are in an item, as LangGraph has it; `$`: all of the item."""
+    kind: MemoryKind = MemoryKind.PROJECT
+    """What the memories are about."""
+
+
+class Texts:
+    """The texts of items by which they are found."""
+
+    def __init__(self, fields: Sequence[str]) -> None:
+        self._paths = _paths(fields)
+
+    def of(self, op: PutOp) -> list[str]:
+        if op.value is None or op.index is False:
+            return []
+        paths = self._paths if op.index is None else _paths(op.index)
+        return [text for path in paths for text in get_text_at_path(op.value, path)]
+
+
+def _paths(fields: Iterable[str]) -> list[Any]:
+    return [field if field == "$" else tokenize_path(field) for field in fields]
+
+
+class VectorIndex:
+    """Vectors in documents beside the items; compared here."""
+
+    def __init__(self, config: IndexConfig, place: Place) -> None:
+        self.embeddings = ensure_embeddings(config.get("embed"))
+        self._texts = Texts(config.get("fields") or ["$"])
+        self._place = place
+
+    def writes(self, puts: Sequence[PutOp]) -> Steps:
+        """What is written together with the items."""
+        texts = [((op.namespace, op.key), text) for op in puts for text in self._texts.of(op)]
+        bodies: dict[Name, bytes] = {}
+        if texts:
+            vectors = yield Embed(self.embeddings, [text for _, text in texts])
+            for (name, _), vector in zip(texts, vectors, strict=True):
+                bodies[name] = bodies.get(name, b"") + array.array("f", vector).tobytes()
+        return [self._write(op, bodies.get((op.namespace, op.key))) for op in puts]
+
+    def _write(self, op: PutOp, body: bytes | None) -> DocumentOperation:
+        place = [*self._place, *op.namespace]
+        if body is None:
+            return removed(place, op.key)
+        put = PutDocumentRequest(place, op.key, bytes=body, ttl=minutes(op.ttl))
+        return DocumentOperation(put=put)
+
+    def written(self, puts: Sequence[PutOp]) -> Steps:
+        """What is done after that."""
+        return
+        yield
+
+    def ranked(self, op: SearchOp) -> Steps:
+        """Items with the best cosine of their vectors, the best first."""
+        query = yield Embed(self.embeddings, str(op.query))
+        found: list[tuple[float, Name]] = []
+
+        def take(document: Document) -> None:
+            place = tuple(document.namespace[len(self._place) :])
+            found.append((cosine(query, document.bytes or b""), (place, document.key)))
+
+        yield from each_document(take, namespace_prefix=[*self._place, *op.namespace_prefix])
+        found.sort(key=lambda one: -one[0])
+        return found
+
+
+class MemoryIndex:
+    """Memories of the texts; documents say which items have them."""
+
+    def __init__(self, config: MemoirdIndex, place: Place) -> None:
+        self._texts, self._kind = Texts(config.fields), config.kind
+        # The memories of each item, and the items of each memory.
+        self._memories, self._owners = (*place, "memories"), (*place, "owners")
+
+    def writes(self, puts: Sequence[PutOp]) -> Steps:
+        """Nothing is written together with the items."""
+        return []
+        yield
+
+    def written(self, puts: Sequence[PutOp]) -> Steps:
+        """Remembers the texts of items that were written, and forgets those that were there before."""
+        for op in puts:
+            place = [*self._memories, *op.namespace]
+            [there] = yield from done([asked(place, op.key)])
+            old = set(there.document.value) if there.document else set()
+            new = set()
+            for text in self._texts.of(op):
+                if content := cut(text, CONTENT_BYTES).strip():
+                    made = yield Call(
+                        "remember",
+                        subject=op.namespace[0],
+                        kind=self._kind,
+                        content=content,
+                        tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
+                        near_duplicate=NearDuplicate.KEEP,
+                        idempotency_key=uuid.uuid4().hex,
+                    )
+                    new.add(made.memory.id)
+            if new or old:
+                write = removed(place, op.key)
+                if new:
+                    held = json.dumps(sorted(new))
+                    put = PutDocumentRequest(place, op.key, json=held, ttl=minutes(op.ttl))
+                    write = DocumentOperation(put=put)
+                nobodys = yield from self._own([*op.namespace, op.key], old, new, write)
+                for id in nobodys:
+                    yield Call("forget", id=id)
+
+    def _own(self, name: list[str], old: set[str], new: set[str], write: DocumentOperation) -> Steps:
+        """Notes whose the memories are; gives those that are nobody's any more."""
+        changed = sorted(old ^ new)
+        for _ in range(TRIES_MAX):
+            read = yield from done([asked(self._owners, id) for id in changed])
+            writes, nobodys = [write], []
+            for id, result in zip(changed, read, strict=True):
+                there = result.document
+                names = [own for own in (there.value if there else []) if own != name]
+                names += [name] if id in new else []
+                version = there.version if there else 0
+                if names:
+                    held = json.dumps(names)
+                    put = PutDocumentRequest(
+                        [*self._owners], id, json=held, expected_version=version
+                    )
+                    writes.append(DocumentOperation(put=put))
+                else:
+                    nobodys.append(id)
+                    if there:
+                        gone = DeleteDocumentRequest([*self._owners], id, expected_version=version)
+                        writes.append(DocumentOperation(delete=gone))
+            try:
+                yield from done(writes)
+            except errors.StaleVersion:
+                continue
+            return nobodys
+        raise errors.Unavailable(f"others changed the same memories {TRIES_MAX} times")
+
+    def ranked(self, op: SearchOp) -> Steps:
+        """Items whose texts a recall finds, the best first: up to 100."""
+        prefix = tuple(op.namespace_prefix)
+        if not prefix:
+            raise ValueError("a search with a query needs a namespace prefix of one label or more")
+        recalled = yield Call(
+            "recall",
+            query=cut(str(op.query), QUERY_BYTES),
+            subjects=[prefix[0]],
+            tags=[_tag(prefix)],
+            limit=HITS_MAX,
+        )
+        hits = [hit for hit in recalled.hits if hit.memory]
+        read = yield from done([asked(self._owners, hit.memory.id) for hit in hits])
+        found: dict[Name, float] = {}
+        for hit, result in zip(hits, read, strict=True):
+            for *place, key in result.document.value if result.document else []:
+                if tuple(place[: len(prefix)]) == prefix:
+                    found.setdefault((tuple(place), key), hit.score)
+        return [(score, name) for name, score in found.items()]
+
+
+def _tag(namespace: Sequence[str]) -> str:
+    """A label of memories for a namespace and all below it."""
+    tag = "in:" + "/".join(quote(label, safe="") for label in namespace)
+    if len(tag) <= TAG_BYTES:
+        return tag
+    return "in:" + hashlib.sha256(tag.encode()).hexdigest()
+
+
+class Embed(Step):
+    """Vectors of texts, or of one query, by a function of the caller's."""
+
+    __slots__ = ("_by", "_texts")
+
+    def __init__(self, by: Embeddings, texts: list[str] | str) -> None:
+        self._by, self._texts = by, texts
+
+    def make(self, client: Client) -> Any:
+        if isinstance(self._texts, str):
+            return self._by.embed_query(self._texts)
+        return self._by.embed_documents(self._texts)
+
+    async def amake(self, client: AsyncClient) -> Any:
+        if isinstance(self._texts, str):
+            return await self._by.aembed_query(self._texts)
+        return await self._by.aembed_documents(self._texts)
+
+
+def cosine(query: Sequence[float], body: bytes) -> float:
+    """The best of some vectors."""
+    numbers, size = array.array("f", body), len(query)
+    best, length = -1.0, math.hypot(*query)
+    for start in range(0, len(numbers), size):
+        vector = numbers[start : start + size]
+        whole = length * math.hypot(*vector)
+        product = sum(map(operator.mul, query, vector))
+        best = max(best, product / whole if whole else 0.0)
+    return best
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, in bytes."""
+    return text.encode()[:most].decode(errors="ignore")

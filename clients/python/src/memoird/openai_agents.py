@@ -1,0 +1,231 @@
+"""Sessions of the OpenAI Agents SDK, kept by memoird: `pip install memoird[openai-agents]`.
+
+    session = MemoirdSession("telegram:4711")
+    result = await Runner.run(agent, "Where is my parcel?", session=session)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import weakref
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from agents.memory import SessionSettings
+from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+
+from . import _history
+from ._history import Window
+from .client import AsyncClient, shared
+from .types import MessageFormat
+
+if TYPE_CHECKING:
+    from agents import RunContextWrapper, TResponseInputItem
+
+FORMAT = MessageFormat.OPENAI_RESPONSES
+# A turn takes 128 parts, and what the model says in a row is one turn.
+MODEL_PARTS_MAX = 64
+ID_BYTES_MAX = 256
+_ROLES = ("user", "assistant", "system", "developer")
+# What is no item of OpenAI's is kept inside a message, in a part of this type.
+_KEPT = "memoird_item"
+
+__all__ = ["MemoirdSession", "Window"]
+
+
+class MemoirdSession:
+    """A conversation in memoird, as the SDK's `Session`.
+
+    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without a `client` it is
+    the one that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). Items are given back equal to what was
+    added. One that is no item of OpenAI's API, such as the envelopes of `EncryptedSession`, is kept whole, but
+    memoird cannot read it.
+
+    With a `window`, `get_items` without a limit gives what memoird chooses for the next model call. Otherwise
+    it gives every item of the live session, or the newest `limit`. A session that ended, for instance because
+    nothing touched it for its TTL, has none; with durability `off` the oldest leave at the daemon's
+    `max_history_turns`.
+    """
+
+    session_settings: SessionSettings | None
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        client: AsyncClient | None = None,
+        subject: str = "",
+        window: Window | None = None,
+        session_settings: SessionSettings | dict[str, Any] | None = None,
+    ) -> None:
+        self.session_id, self.subject, self.window = session_id, subject, window
+        self.session_settings = coerce_session_settings(session_settings or {})
+        self._client = client
+
+    @property
+    def client(self) -> AsyncClient:
+        """What calls the daemon."""
+        return self._client or shared(AsyncClient)
+
+    async def get_items(
+        self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> list[TResponseInputItem]:
+        """The newest `limit` items, oldest first; without a limit all of them, or memoird's window.
+
+        All are read in calls of 1,000 turns or 2 MiB.
+        """
+        limit = resolve_session_limit(limit, self.session_settings)
+        if limit is not None and limit <= 0:
+            return []
+        if limit is None and self.window is not None:
+            steps = _history.window(self.session_id, self.window, FORMAT)
+            answer = await _history.run_async(self.client, steps)
+            return _unwrapped(answer.messages) if answer else []
+        read = _history.read_messages(self.session_id, FORMAT, limit)
+        items = _unwrapped(await _history.run_async(self.client, read))
+        return items if limit is None else items[-limit:]
+
+    async def add_items(
+        self, items: list[TResponseInputItem], *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> None:
+        """Adds items, in one call for up to 256, with up to 64 parts of the model's in a row.
+
+        An item has at most 1 MiB unless configured otherwise (`limits.turn_bytes`).
+        """
+        await _history.run_async(
+            self.client, _history.add(self.session_id, _appends(items), self.subject)
+        )
+
+    async def pop_item(
+        self, *, wrapper: RunContextWrapper[Any] | None = None
+    ) -> TResponseInputItem | None:
+        """Takes the newest item back, and gives it; None where there is none.
+
+        No window and no search shows it any more; the journal keeps it, marked, until retention.
+        """
+        async with _pop_lock(self.session_id):
+            popped = await _history.run_async(
+                self.client, _history.pop(self.session_id, FORMAT)
+            )
+        return _unwrapped([popped[1]])[0] if popped else None
+
+    async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
+        """Takes all items back, as `pop_item` does with one; state and memories stay."""
+        await _history.run_async(self.client, _history.clear(self.session_id))
+
+    async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
+        """What the SDK's compaction session asks for: other items instead of all, in one step.
+
+        False where they are too many for one call: then it clears the session and adds them.
+        """
+        chunks = _appends(items)
+        if len(chunks) > 1:
+            return False
+        await _history.run_async(
+            self.client, _history.replace(self.session_id, chunks, self.subject)
+        )
+        return True
+
+    async def erase_session(self) -> None:
+        """Removes for good all that memoird has of the session, from the disk and from memories too.
+
+        Waits up to a minute until it is done.
+        """
+        await _history.run_async(self.client, _history.erase(self.session_id))
+
+    def close(self) -> None:
+        """Nothing: the client belongs to who made it."""
+
+
+_Locks = weakref.WeakValueDictionary[str, asyncio.Lock]
+_POPS: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Locks] = weakref.WeakKeyDictionary()
+
+
+def _pop_lock(session_id: str) -> asyncio.Lock:
+    """Who pops in one loop waits, instead of trying again when another was faster."""
+    locks = _POPS.setdefault(asyncio.get_running_loop(), weakref.WeakValueDictionary())
+    return locks.setdefault(session_id, asyncio.Lock())
+
+
+def _appends(items: list[TResponseInputItem]) -> list[dict[str, Any]]:
+    """What `_history.add` takes."""
+    wrapped = [_wrapped(_plain(item)) for item in items]
+    return [{"messages_json": chunk, "format": FORMAT} for chunk in _chunks(wrapped)]
+
+
+def _plain(item: Any) -> Any:
+    return item.model_dump(exclude_unset=True) if hasattr(item, "model_dump") else item
+
+
+def _wrapped(item: Any) -> Any:
+    """The item, or a message that holds it where it is none of OpenAI's."""
+    if _is_readable(item):
+        return item
+    return {"role": "user", "content": [{"type": _KEPT, "item": item}]}
+
+
+def _unwrapped(items: list[Any]) -> list[Any]:
+    return [_kept(item) for item in items]
+
+
+def _kept(item: Any) -> Any:
+    content = item.get("content")
+    if isinstance(content, list) and len(content) == 1 and content[0].get("type") == _KEPT:
+        return content[0]["item"]
+    return item
+
+
+def _is_readable(item: Any) -> bool:
+    """True where memoird takes it as an item of OpenAI's responses."""
+    if not isinstance(item, dict):
+        return False
+    kind = item.get("type")
+    if kind == "message" or (kind is None and "role" in item):
+        return item.get("role") in _ROLES and _is_content(item.get("content"))
+    if kind is None:
+        return isinstance(item.get("id"), str)
+    if kind == "function_call":
+        texts = item.get("name"), item.get("arguments")
+    elif kind == "custom_tool_call":
+        texts = item.get("name"), item.get("input")
+    elif kind in ("function_call_output", "custom_tool_call_output"):
+        return _is_id(item.get("call_id")) and _is_content(item.get("output"))
+    else:
+        return isinstance(kind, str)
+    return _is_id(item.get("call_id")) and _is_id(texts[0]) and isinstance(texts[1], str)
+
+
+def _is_id(value: Any) -> bool:
+    return isinstance(value, str) and 0 < len(value.encode()) <= ID_BYTES_MAX
+
+
+def _is_content(content: Any) -> bool:
+    if isinstance(content, list):
+        return all(isinstance(it, dict) and isinstance(it.get("type"), str) for it in content)
+    return isinstance(content, str)
+
+
+def _chunks(items: list[Any]) -> Iterator[list[Any]]:
+    """As much as the daemon takes in one call."""
+    chunk: list[Any] = []
+    row = 0
+    for item in items:
+        parts = _parts_by_model(item)
+        row = row + parts if parts else 0
+        if len(chunk) >= _history.TURNS_PER_APPEND or row > MODEL_PARTS_MAX:
+            if chunk:
+                yield chunk
+            chunk, row = [], parts
+        chunk.append(item)
+    if chunk:
+        yield chunk
+
+
+def _parts_by_model(item: dict[str, Any]) -> int:
+    """How many parts an item adds to what the model said in a row; 0 where it is not the model's."""
+    if "role" in item:
+        content = item.get("content")
+        said = max(len(content), 1) if isinstance(content, list) else 1
+        return said if item["role"] == "assistant" else 0
+    kind = str(item.get("type"))
+    return 0 if kind.endswith("_output") or kind == "mcp_approval_response" else 1

@@ -1,0 +1,225 @@
+"""Message histories of Pydantic AI, kept by memoird: `pip install memoird[pydantic-ai]`.
+
+    history = MemoirdHistory("telegram:4711")
+    result = await agent.run("Where is my parcel?", message_history=await history.messages())
+    await history.add(result.new_messages())
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from pydantic_ai.messages import (
+    ModelMessage,
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelRequestPart,
+    ModelResponse,
+    ModelResponsePart,
+    SystemPromptPart,
+    TextPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+
+from . import _history
+from ._history import Result, Window
+from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
+from .client import AsyncClient, Client, shared
+from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
+
+NAME = "pydantic_ai"
+
+__all__ = ["MemoirdHistory", "Window"]
+
+
+class MemoirdHistory:
+    """The messages of a session in memoird, given back equal to what was added.
+
+    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without clients it is the
+    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`).
+
+    With a `window`, `messages` gives what memoird chooses for the next model call: what it says in other words,
+    such as a summary, are messages of its own. Otherwise it gives all of the live session. A session that
+    ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
+    leave at the daemon's `max_history_turns`.
+
+    A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
+    media 256 KiB (`limits.client_json_bytes`).
+    """
+
+    def __init__(
+        self,
+        session_id: str,
+        *,
+        client: AsyncClient | None = None,
+        sync_client: Client | None = None,
+        subject: str = "",
+        window: Window | None = None,
+    ) -> None:
+        self.session_id, self.subject, self.window = session_id, subject, window
+        self._client, self._sync_client = client, sync_client
+
+    async def messages(self) -> list[ModelMessage]:
+        """All messages, oldest first, or memoird's window: what a run takes as its `message_history`."""
+        return await self._run_async(self._messages())
+
+    def messages_sync(self) -> list[ModelMessage]:
+        """`messages`, outside of an event loop."""
+        return self._run(self._messages())
+
+    async def add(self, messages: Sequence[ModelMessage]) -> None:
+        """Adds what a run's `new_messages` gives, in one call for up to 256."""
+        await self._run_async(self._add(messages))
+
+    def add_sync(self, messages: Sequence[ModelMessage]) -> None:
+        """`add`, outside of an event loop."""
+        self._run(self._add(messages))
+
+    async def set(self, messages: Sequence[ModelMessage]) -> None:
+        """Takes all messages back and adds these, in one step for up to 256."""
+        await self._run_async(self._set(messages))
+
+    def set_sync(self, messages: Sequence[ModelMessage]) -> None:
+        """`set`, outside of an event loop."""
+        self._run(self._set(messages))
+
+    async def clear(self) -> None:
+        """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
+        await self._run_async(_history.clear(self.session_id))
+
+    def clear_sync(self) -> None:
+        """`clear`, outside of an event loop."""
+        self._run(_history.clear(self.session_id))
+
+    async def erase(self) -> None:
+        """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
+        await self._run_async(_history.erase(self.session_id))
+
+    def erase_sync(self) -> None:
+        """`erase`, outside of an event loop."""
+        self._run(_history.erase(self.session_id))
+
+    def _messages(self) -> _history.Steps[list[ModelMessage]]:
+        turns = yield from _history.turns(self.session_id, self.window)
+        return _read(turns)
+
+    def _set(self, messages: Sequence[ModelMessage]) -> _history.Steps[None]:
+        chunks = _history.turns_in_chunks(_turns(messages))
+        return _history.replace(self.session_id, chunks, self.subject)
+
+    def _add(self, messages: Sequence[ModelMessage]) -> _history.Steps[None]:
+        chunks = _history.turns_in_chunks(_turns(messages))
+        return _history.add(self.session_id, chunks, self.subject)
+
+    def _run(self, steps: _history.Steps[Result]) -> Result:
+        return _history.run(self._sync_client or shared(Client), steps)
+
+    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
+        return await _history.run_async(self._client or shared(AsyncClient), steps)
+
+
+def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:
+    dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
+    return [_turn(message) for message in dumped]
+
+
+def _turn(message: dict[str, Any]) -> Turn:
+    kinds = {part["part_kind"] for part in message["parts"]}
+    parts = [made for part in message["parts"] for made in _parts(part)]
+    if message["kind"] == "response":
+        role = Role.ASSISTANT
+    elif kinds and kinds <= {"system-prompt"}:
+        role = Role.SYSTEM
+    elif parts and all(part.tool_result for part in parts):
+        role = Role.TOOL
+    else:
+        role = Role.USER
+        # The prompt of a system that comes with a message is said by the framework each time.
+        system = {p["content"] for p in message["parts"] if p["part_kind"] == "system-prompt"}
+        parts = [part for part in parts if part.text not in system]
+    return kept(role, parts, NAME, message, message.get("run_id"))
+
+
+def _parts(part: dict[str, Any]) -> list[Part]:
+    """What models read of a message's part."""
+    kind, content = part["part_kind"], part.get("content")
+    if kind in ("tool-return", "retry-prompt") and part.get("tool_name"):
+        text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
+        if is_id(part.get("tool_call_id")):
+            is_error = part.get("outcome", "retried") != "success"
+            return [Part(tool_result=ToolResult(part["tool_call_id"], text, is_error=is_error))]
+        return [Part(text=text)]
+    if kind == "tool-call" and is_id(part.get("tool_call_id")) and is_id(part["tool_name"]):
+        given = part.get("args") or ""
+        given = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+        return [Part(tool_use=ToolUse(part["tool_call_id"], part["tool_name"], given))]
+    if kind == "thinking" and content:
+        return [Part(thinking=Thinking(content, part.get("signature") or ""))]
+    if kind == "file":
+        return _media(content)
+    if kind not in ("system-prompt", "user-prompt", "text", "retry-prompt", "retry-feedback"):
+        return []
+    if kind in ("retry-prompt", "retry-feedback") and not isinstance(content, str):
+        content = json.dumps(content, ensure_ascii=False)
+    said = content if isinstance(content, list) else [content]
+    return [made for it in said for made in _said(it)]
+
+
+def _said(content: Any) -> list[Part]:
+    if isinstance(content, str):
+        return [Part(text=content)]
+    if isinstance(content, dict) and isinstance(content.get("content"), str):
+        return [Part(text=content["content"])]
+    return _media(content)
+
+
+def _media(content: Any) -> list[Part]:
+    if not isinstance(content, dict):
+        return []
+    kind = str(content.get("media_type") or "")
+    if isinstance(content.get("url"), str):
+        return [media(kind, content["url"])]
+    data = content.get("data")
+    return [media(kind, base64_uri(kind, data))] if isinstance(data, str) and data else []
+
+
+def _read(turns: Sequence[Turn]) -> list[ModelMessage]:
+    messages: list[ModelMessage] = []
+    names: dict[str, str] = {}
+    for turn in turns:
+        for part in turn.parts:
+            if part.tool_use:
+                names[part.tool_use.id] = part.tool_use.name
+        held = kept_in(turn, NAME)
+        if held is None:
+            messages.append(_made(turn, names))
+        else:
+            messages.extend(ModelMessagesTypeAdapter.validate_python([held]))
+    return messages
+
+
+def _made(turn: Turn, names: dict[str, str]) -> ModelMessage:
+    """A message of a turn that holds none."""
+    if turn.role is Role.ASSISTANT:
+        said: list[ModelResponsePart] = []
+        for part in turn.parts:
+            if part.tool_use:
+                call = part.tool_use
+                said.append(ToolCallPart(call.name, call.input_json, call.id))
+            elif part.text:
+                said.append(TextPart(part.text))
+        return ModelResponse(said or [TextPart("")])
+    if turn.role is Role.SYSTEM:
+        return ModelRequest([SystemPromptPart(text_of(turn))])
+    asked: list[ModelRequestPart] = []
+    for part in turn.parts:
+        if part.tool_result:
+            id = part.tool_result.tool_use_id
+            asked.append(ToolReturnPart(names.get(id, "unknown"), part.tool_result.content, id))
+        elif part.text:
+            asked.append(UserPromptPart(part.text))
+    return ModelRequest(asked or [UserPromptPart("")])

@@ -1,0 +1,17 @@
+"""Tests of an adapter are run where its framework is installed."""
+
+import importlib.util
+
+FRAMEWORKS = {
+    "test_openai_agents.py": "agents",
+    "test_langchain.py": "langchain_core",
+    "test_pydantic_ai.py": "pydantic_ai",
+    "test_agent_framework.py": "agent_framework",
+    "test_langgraph.py": "langgraph",
+    "test_langgraph_window.py": "langgraph",
+    "test_adk.py": "google.adk",
+}
+
+collect_ignore = [
+    file for file, module in FRAMEWORKS.items() if not importlib.util.find_spec(module)
+]

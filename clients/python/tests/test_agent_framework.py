@@ -1,0 +1,183 @@
+"""The history provider of Microsoft's Agent Framework against a real daemon."""
+
+import asyncio
+import sys
+from types import SimpleNamespace
+
+import pytest
+from agent_framework import (
+    Agent,
+    BaseChatClient,
+    ChatResponse,
+    Content,
+    FunctionInvocationLayer,
+    Message,
+    tool,
+)
+from readme import example
+
+import memoird
+from memoird import errors
+from memoird.agent_framework import MemoirdHistoryProvider, Window
+
+MESSAGES = [
+    Message("system", ["Be brief."]),
+    Message("user", ["Where is my parcel? \u00fc"], author_name="ann", message_id="m1"),
+    Message(
+        "assistant",
+        [
+            Content.from_text_reasoning(text="He asks. " * 30),
+            Content.from_text("Let me look. " * 20),
+            Content.from_function_call("c1", "find", arguments='{"order": 7.5}'),
+            Content.from_function_call("c2", "weigh", arguments={"order": 7}),
+        ],
+        additional_properties={"deep": {"a": [1, None]}},
+    ),
+    Message("tool", [Content.from_function_result("c1", result="in Oslo")]),
+    Message("tool", [Content.from_function_result("c2", result="", exception="no such order")]),
+    Message("assistant", ["In Oslo."]),
+    Message(
+        "user",
+        [
+            Content.from_text("What is this?"),
+            Content.from_uri("https://example.org/a.png", media_type="image/png"),
+            Content.from_data(b"\x89PNG" * 100, "image/png"),
+        ],
+    ),
+    Message("tool", [Content.from_function_result("c9", result="of a call that nobody knows")]),
+    Message("user", []),
+    Message("user", ["So much: " * 20], additional_properties={"most": float("inf"), "least": -1e400}),
+]
+
+
+class Provider(FunctionInvocationLayer, BaseChatClient):
+    """Asks for a tool where there is one, then says how much it was shown."""
+
+    def __init__(self, **_):
+        super().__init__()
+        self.shown = []
+
+    def _inner_get_response(self, *, messages, stream, options, **_):
+        async def answer():
+            self.shown.append(list(messages))
+            content = Content.from_text(f"{len(messages)} messages")
+            if options.get("tools") and messages[-1].role != "tool":
+                content = Content.from_function_call(f"c{len(self.shown)}", "find", arguments="{}")
+            return ChatResponse(messages=[Message("assistant", [content])])
+
+        return answer()
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    with memoird.local() as client:
+        yield client
+
+
+@pytest.fixture
+def calls(daemon):
+    return memoird.AsyncClient(daemon.addr)
+
+
+def dumped(messages):
+    return [message.to_dict() for message in messages]
+
+
+def test_each_message_is_given_back_equal(calls):
+    async def read():
+        history = MemoirdHistoryProvider(client=calls)
+        for number, message in enumerate(MESSAGES):
+            await history.save_messages(f"one {number}", [message])
+            assert dumped(await history.get_messages(f"one {number}")) == dumped([message])
+
+    asyncio.run(read())
+
+
+def test_all_messages_under_a_prefix(calls):
+    async def read():
+        history = MemoirdHistoryProvider(client=calls, prefix="af:", subject="ann")
+        assert await history.get_messages("all") == []
+        await history.save_messages("all", MESSAGES, state={})
+        assert dumped(await history.get_messages("all", state={})) == dumped(MESSAGES)
+        assert (await calls.get_session("af:all")).session.subject == "ann"
+        await history.clear("all")
+        assert await history.get_messages("all") == []
+        await history.save_messages(None, MESSAGES[:1])
+        await history.erase(None)
+        assert await history.get_messages(None) == []
+
+    asyncio.run(read())
+
+
+def test_an_agent_with_a_tool_goes_on_from_the_last_run(calls):
+    @tool(approval_mode="never_require")
+    def find() -> str:
+        """Finds it."""
+        return "in Oslo"
+
+    async def talk():
+        provider = Provider()
+        history = MemoirdHistoryProvider(client=calls)
+        agent = Agent(provider, tools=[find], context_providers=[history])
+        for text in ("Where is it?", "And now?"):
+            session = agent.create_session(session_id="run")
+            answer = await agent.run(text, session=session)
+        assert answer.text == "7 messages"
+        roles = [str(message.role) for message in await history.get_messages("run")]
+        assert roles == ["user", "assistant", "tool", "assistant"] * 2
+
+    asyncio.run(talk())
+
+
+def test_memoird_chooses_the_window(calls):
+    async def read():
+        window = Window(policy=memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4)))
+        history = MemoirdHistoryProvider(client=calls, window=window)
+        assert await history.get_messages("window") == []
+        messages = [Message("user", [str(number)]) for number in range(40)]
+        await history.save_messages("window", messages)
+        shown = await history.get_messages("window")
+        assert "turns are left out" in shown[0].text
+        assert 1 < len(shown) <= 5 and dumped(shown[1:]) == dumped(messages[1 - len(shown) :])
+
+    asyncio.run(read())
+
+
+def test_what_memoird_says_in_other_words_is_a_message(calls):
+    async def read():
+        history = MemoirdHistoryProvider(client=calls, window=Window())
+        await history.save_messages("abandoned", [*MESSAGES[1:3], MESSAGES[1]])
+        shown = await history.get_messages("abandoned")
+        results = [it.call_id for message in shown for it in message.contents if it.type == "function_result"]
+        assert results == ["c1", "c2"]
+
+    asyncio.run(read())
+
+
+def test_what_a_compaction_excluded_is_not_loaded(calls):
+    async def read():
+        history = MemoirdHistoryProvider(client=calls, skip_excluded=True)
+        excluded = Message("user", ["old"], additional_properties={"_excluded": True})
+        await history.save_messages("excluded", [excluded, MESSAGES[1]])
+        assert dumped(await history.get_messages("excluded")) == dumped([MESSAGES[1]])
+        everything = MemoirdHistoryProvider(client=calls)
+        assert len(await everything.get_messages("excluded")) == 2
+
+    asyncio.run(read())
+
+
+def test_refusals_are_typed(calls):
+    async def read():
+        with pytest.raises(errors.InvalidArgument):
+            await MemoirdHistoryProvider(client=calls).save_messages(
+                "large", [Message("user", ["x" * (2 << 20)])]
+            )
+
+    asyncio.run(read())
+
+
+def test_the_example_of_the_readme(daemon, monkeypatch):
+    monkeypatch.setenv("MEMOIRD_ADDR", daemon.addr)
+    provider = SimpleNamespace(OpenAIChatClient=Provider)
+    monkeypatch.setitem(sys.modules, "agent_framework.openai", provider)
+    assert example("memoird[agent-framework]", {})["answer"] == "1 messages"

@@ -1,0 +1,143 @@
+"""LangChain's chat message history against a real daemon."""
+
+import asyncio
+import sys
+from types import SimpleNamespace
+
+import pytest
+from langchain_core.language_models import FakeListChatModel
+from langchain_core.messages import (
+    AIMessage,
+    ChatMessage,
+    FunctionMessage,
+    HumanMessage,
+    RemoveMessage,
+    SystemMessage,
+    ToolMessage,
+)
+from readme import example
+
+import memoird
+from memoird import errors
+from memoird.langchain import MemoirdChatMessageHistory, Window
+
+PNG = "iVBORw0KGgo=" * 40_000
+CALL = {"id": "c1", "name": "find", "args": {"order": 7.5, "deep": [{"a": None}]}}
+MESSAGES = [
+    SystemMessage("Be brief."),
+    HumanMessage("Where is my parcel? \u00fc", id="m1", name="ann", example=True),
+    AIMessage(
+        [{"type": "text", "text": "Let me look. " * 20}, {"type": "x", "$memoird": 1}],
+        tool_calls=[CALL],
+        invalid_tool_calls=[{"id": "c2", "name": "f", "args": "{", "error": "no JSON"}],
+        usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3},
+        response_metadata={"model": "m"},
+    ),
+    ToolMessage("in Oslo " * 100, tool_call_id="c1", artifact={"raw": [1]}, status="error"),
+    ToolMessage("of a call that nobody knows", tool_call_id="c9"),
+    AIMessage("In Oslo.", additional_kwargs={"refusal": None}),
+    HumanMessage(
+        [
+            "What is this?",
+            {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}"}},
+            {"type": "image", "base64": PNG, "mime_type": "image/png"},
+        ]
+    ),
+    FunctionMessage("3", name="add"),
+    ChatMessage("Aside.", role="narrator"),
+    HumanMessage([{"type": "text", "text": "a", "$memoird": [0, "text"]}, {"$memoird": [0, "text"]}]),
+    HumanMessage(""),
+    AIMessage("", tool_calls=[{"id": None, "name": "f", "args": {}}]),
+]
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    with memoird.local() as client:
+        yield client
+
+
+def test_each_message_is_given_back_equal(daemon):
+    for number, message in enumerate(MESSAGES):
+        history = MemoirdChatMessageHistory(f"one {number}", client=daemon)
+        history.add_message(message)
+        assert history.messages == [message]
+
+
+def test_all_messages_and_those_set_instead(daemon):
+    history = MemoirdChatMessageHistory("all", client=daemon, subject="ann")
+    history.add_messages(MESSAGES)
+    assert history.messages == MESSAGES
+    history.messages = MESSAGES[:2]
+    assert history.messages == MESSAGES[:2]
+    history.clear()
+    assert history.messages == []
+    history.set_messages(MESSAGES[5:])
+    assert history.messages == MESSAGES[5:]
+    history.erase()
+    assert history.messages == []
+    history.clear()
+
+
+def test_many_messages_in_one_call(daemon):
+    history = MemoirdChatMessageHistory("many", client=daemon)
+    messages = [HumanMessage(str(number)) for number in range(1100)]
+    history.add_messages(messages)
+    assert history.messages == messages
+    history.set_messages(messages[:600])
+    assert history.messages == messages[:600]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_in_an_event_loop(daemon, own):
+    calls = {"async_client": memoird.AsyncClient(daemon.addr)} if own else {"client": daemon}
+
+    async def talk():
+        history = MemoirdChatMessageHistory(f"loop {own}", **calls)
+        await history.aadd_messages(MESSAGES[:4])
+        assert await history.aget_messages() == MESSAGES[:4]
+        await history.aclear()
+        assert await history.aget_messages() == []
+
+    asyncio.run(talk())
+
+
+def test_memoird_chooses_the_window(daemon):
+    window = Window(policy=memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4)))
+    history = MemoirdChatMessageHistory("window", client=daemon, window=window)
+    assert history.messages == []
+    messages = [HumanMessage(str(number)) for number in range(40)]
+    history.add_messages(messages)
+    shown = history.messages
+    assert "turns are left out" in shown[0].content
+    assert 1 < len(shown) <= 5 and shown[1:] == messages[1 - len(shown) :]
+
+
+def test_what_memoird_says_in_other_words_is_a_message(daemon):
+    history = MemoirdChatMessageHistory("abandoned", client=daemon, window=Window())
+    history.add_messages([HumanMessage("a"), AIMessage("", tool_calls=[CALL]), HumanMessage("b")])
+    kinds = [message.type for message in history.messages]
+    assert kinds == ["human", "ai", "tool", "human"]
+    assert history.messages[2].status == "error"
+
+
+def test_refusals_are_typed(daemon):
+    history = MemoirdChatMessageHistory("refused", client=daemon)
+    with pytest.raises(ValueError, match="RemoveMessage"):
+        history.add_message(RemoveMessage(id="m1"))
+    with pytest.raises(TypeError):
+        history.add_message(ToolMessage("a", tool_call_id="c", artifact=object()))
+    with pytest.raises(errors.InvalidArgument):
+        history.add_message(HumanMessage("x" * (2 << 20)))
+    with pytest.raises(errors.InvalidArgument, match="client_json"):
+        history.add_message(HumanMessage("a", additional_kwargs={"x": "x" * (300 << 10)}))
+
+
+def test_the_example_of_the_readme(daemon, monkeypatch):
+    monkeypatch.setenv("MEMOIRD_ADDR", daemon.addr)
+    fake = FakeListChatModel(responses=["In Oslo."])
+    provider = SimpleNamespace(ChatOpenAI=lambda model: fake)
+    monkeypatch.setitem(sys.modules, "langchain_openai", provider)
+    assert example("memoird[langchain]", {})["answer"] == "In Oslo."
+    said = MemoirdChatMessageHistory("telegram:4711").messages
+    assert [message.content for message in said] == ["Where is my parcel?", "In Oslo."]

@@ -1,0 +1,104 @@
+"""The window of a graph's messages."""
+
+import asyncio
+import itertools
+from typing import Any
+
+import pytest
+from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
+from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from readme import example
+
+import memoird
+from memoird.langgraph import Window, window
+
+THREADS = (f"window-{number}" for number in itertools.count())
+
+
+@pytest.fixture(scope="module")
+def client():
+    with memoird.local() as client:
+        yield client
+
+
+@pytest.fixture
+def thread():
+    return {"configurable": {"thread_id": next(THREADS)}}
+
+
+def asked(thread, chosen, messages):
+    return chosen.invoke({"messages": messages}, thread)["llm_input_messages"]
+
+
+def talk(count):
+    kinds = itertools.cycle([HumanMessage, AIMessage])
+    words = "parcel " * 60
+    return [kind(f"{n}: {words}", id=f"m{n}") for n, kind in zip(range(count), kinds, strict=False)]
+
+
+def test_a_window_is_of_the_messages_themselves(client, thread):
+    chosen = window(client=client)
+    call = {"id": "c1", "name": "find", "args": {"order": 7}}
+    messages = [
+        HumanMessage("Where is my parcel?", id="1"),
+        AIMessage("", id="2", tool_calls=[call], additional_kwargs={"own": 1}),
+        ToolMessage("in Oslo", id="3", tool_call_id="c1"),
+    ]
+    assert asked(thread, chosen, messages[:1]) == messages[:1]
+    assert asked(thread, chosen, messages) == messages
+    assert asked(thread, chosen, messages) == messages
+    turns = client.get_history(thread["configurable"]["thread_id"]).turns
+    assert [turn.role.name for turn in turns] == ["USER", "ASSISTANT", "TOOL"]
+
+
+def test_a_window_has_a_budget(client, thread):
+    small = memoird.Budget(
+        context_window=3_000, max_reply_tokens=500, safety_headroom=0, tool_result_headroom=0
+    )
+    chosen, messages = window(Window(budget=small), client=client), talk(301)
+    given = asked(thread, chosen, messages)
+    assert given[-1] is messages[-1] and len(given) < 30
+    assert any(message not in messages for message in given), "what is left out is told of"
+    turns = client.get_history(
+        thread["configurable"]["thread_id"], scope=memoird.HistoryScope.JOURNAL
+    ).turns
+    assert len(turns) == 301
+
+
+def test_messages_that_were_changed_are_told_anew(client, thread):
+    chosen, messages = window(client=client), talk(6)
+    asked(thread, chosen, messages[:5])
+    other = HumanMessage("other words", id=messages[2].id)
+    for changed in (
+        messages[:3],
+        [*messages[:2], *messages[4:]],
+        messages,
+        [*messages[:2], other, *messages[3:]],
+    ):
+        assert asked(thread, chosen, changed) == changed
+        kept = client.get_history(thread["configurable"]["thread_id"]).turns
+        assert len(kept) == len(changed)
+
+
+def test_a_window_in_an_event_loop(client, thread):
+    chosen, messages = window(client=client.for_event_loops()), talk(3)
+    given = asyncio.run(chosen.ainvoke({"messages": messages}, thread))
+    assert given == {"llm_input_messages": messages}
+
+
+class Model(GenericFakeChatModel):
+    """Says what it is told to, and notes what it was asked."""
+
+    asked: list[Any] = []
+
+    def _generate(self, messages, *args, **kwargs):
+        self.asked.append(messages)
+        return super()._generate(messages, *args, **kwargs)
+
+
+def test_the_example(client, monkeypatch):
+    monkeypatch.setenv("MEMOIRD_ADDR", client.addr)
+    model = Model(messages=iter([AIMessage("In Oslo."), AIMessage("Since noon.")]))
+    names = example("memoird[langgraph]", {"model": model}, {})
+    assert names["answer"] == "Since noon."
+    assert [len(messages) for messages in model.asked] == [1, 3]

@@ -1,0 +1,244 @@
+"""`MemoirdSession` against a real daemon: what the SDK's own tests do not ask."""
+
+import asyncio
+import random
+from types import SimpleNamespace
+
+import pytest
+from agents import Agent, RunConfig, Runner, set_tracing_disabled
+from agents.items import ModelResponse
+from agents.memory import OpenAIResponsesCompactionSession, Session, SessionSettings
+from agents.models.interface import Model
+from agents.usage import Usage
+from openai.types.responses import ResponseOutputMessage, ResponseOutputText
+from readme import example
+from responses_items import SHAPES
+
+import memoird
+from memoird import errors
+from memoird.openai_agents import MemoirdSession, Window
+
+set_tracing_disabled(True)
+
+
+class Provider(Model):
+    """Says how much it was shown."""
+
+    def __init__(self):
+        self.shown = []
+
+    async def get_response(self, system_instructions, input, *_, **__):
+        self.shown.append(input)
+        text = ResponseOutputText(
+            text=f"{len(input)} items", type="output_text", annotations=[], logprobs=[]
+        )
+        message = ResponseOutputMessage(
+            id=f"msg_{len(self.shown)}",
+            type="message",
+            role="assistant",
+            status="completed",
+            content=[text],
+        )
+        return ModelResponse(output=[message], usage=Usage(), response_id=None)
+
+    def stream_response(self, *_, **__):
+        raise NotImplementedError
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    with memoird.local() as client:
+        yield client
+
+
+@pytest.fixture
+def calls(daemon):
+    return memoird.AsyncClient(daemon.addr)
+
+
+def made(number):
+    return {"role": "user" if number % 2 else "assistant", "content": f"message {number}"}
+
+
+def test_it_is_a_session_of_the_sdk(calls):
+    assert isinstance(MemoirdSession("chat", client=calls), Session)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_each_shape_is_given_back_equal(calls, name):
+    async def read():
+        session = MemoirdSession(f"shape {name}", client=calls)
+        await session.add_items([SHAPES[name]])
+        assert await session.get_items() == [SHAPES[name]]
+        assert await session.get_items(1) == [SHAPES[name]]
+        assert await session.pop_item() == SHAPES[name]
+        assert await session.get_items() == []
+        assert await session.pop_item() is None
+
+    asyncio.run(read())
+
+
+def test_all_shapes_at_once_and_in_any_order(calls):
+    items = list(SHAPES.values())
+
+    async def read(seed):
+        shuffled = random.Random(seed).sample(items, len(items))
+        session = MemoirdSession(f"all {seed}", client=calls)
+        await session.add_items(shuffled)
+        assert await session.get_items() == shuffled, f"seed {seed}"
+        for limit in (1, 2, 7, len(items), len(items) + 1):
+            assert await session.get_items(limit) == shuffled[-limit:], f"seed {seed}"
+        while shuffled:
+            assert await session.pop_item() == shuffled.pop(), f"seed {seed}"
+            assert await session.get_items(3) == shuffled[-3:], f"seed {seed}"
+        assert await session.pop_item() is None
+
+    for seed in range(5):
+        asyncio.run(read(seed))
+
+
+def test_a_long_session_is_read_whole_and_from_its_end(calls):
+    async def read():
+        session = MemoirdSession("long", client=calls)
+        items = [made(number) for number in range(2500)]
+        for start in range(0, len(items), 500):
+            await session.add_items(items[start : start + 500])
+        assert await session.get_items() == items
+        assert await session.get_items(20) == items[-20:]
+        assert await session.get_items(1200) == items[-1200:]
+
+    asyncio.run(read())
+
+
+def test_what_the_model_said_in_a_row_may_be_long(calls):
+    async def read():
+        session = MemoirdSession("row", client=calls)
+        items = [{"role": "assistant", "content": str(number)} for number in range(300)]
+        await session.add_items(items)
+        assert await session.get_items() == items
+        assert await session.pop_item() == items[-1]
+        assert await session.get_items() == items[:-1]
+
+    asyncio.run(read())
+
+
+def test_everything_can_be_taken_back(calls):
+    async def read():
+        session = MemoirdSession("back", client=calls)
+        items = [made(number) for number in range(300)]
+        await session.add_items(items)
+        # More than the history keeps: what it let go is in the journal.
+        for item in reversed(items):
+            assert await session.pop_item() == item
+        assert await session.get_items() == []
+
+    asyncio.run(read())
+
+
+def test_each_item_is_popped_once(calls):
+    async def read():
+        items = [made(number) for number in range(24)]
+        one, other = (MemoirdSession("pops", client=calls) for _ in range(2))
+        await one.add_items(items)
+        pops = [session.pop_item() for _ in range(12) for session in (one, other)]
+        popped = await asyncio.gather(*pops)
+        assert sorted(popped, key=str) == sorted(items, key=str)
+        assert await one.pop_item() is None
+
+    asyncio.run(read())
+
+
+def test_what_is_cleared_is_gone_and_others_stay(calls):
+    async def read():
+        session, other = MemoirdSession("cleared", client=calls), MemoirdSession("kept", client=calls)
+        await session.clear_session()
+        for it in (session, other):
+            await it.add_items([made(1), made(2)])
+        await session.clear_session()
+        assert await session.get_items() == []
+        assert len(await other.get_items()) == 2
+        await session.add_items([made(3)])
+        assert await session.get_items() == [made(3)]
+        await session.erase_session()
+        assert await session.get_items() == []
+
+    asyncio.run(read())
+
+
+def test_a_compaction_of_the_sdk_takes_the_place_of_all_in_one_step(calls):
+    summary = {"type": "compaction", "id": "cmp_1", "encrypted_content": "gAAA"}
+
+    class Compactor:
+        """OpenAI's client, as far as it compacts."""
+
+        responses = property(lambda self: self)
+
+        async def compact(self, **_):
+            return SimpleNamespace(output=[summary])
+
+    async def compact():
+        session = MemoirdSession("compacted", client=calls)
+        await session.add_items([made(number) for number in range(300)])
+        compacting = OpenAIResponsesCompactionSession("compacted", session, client=Compactor())
+        await compacting.run_compaction({"force": True, "compaction_mode": "input"})
+        assert await session.get_items() == [summary]
+        page = await calls.get_history("compacted", scope=memoird.HistoryScope.JOURNAL, last=2)
+        assert [turn.removed for turn in page.turns] == [True, False]
+        assert page.session.last_seq == 301
+        # More than one call takes: the SDK clears and adds.
+        assert not await session._atomic_replace_items([made(number) for number in range(300)])
+
+    asyncio.run(compact())
+
+
+def test_limits_of_the_session_and_of_the_call(calls):
+    async def read():
+        settings = SessionSettings(limit=2)
+        session = MemoirdSession("limited", client=calls, session_settings=settings)
+        await session.add_items([made(number) for number in range(5)])
+        assert await session.get_items() == [made(3), made(4)]
+        assert await session.get_items(1) == [made(4)]
+        assert await session.get_items(0) == []
+
+    asyncio.run(read())
+
+
+def test_refusals_are_typed(calls):
+    async def read():
+        with pytest.raises(errors.InvalidArgument, match="session_id"):
+            await MemoirdSession("x" * 300, client=calls).add_items([made(1)])
+        with pytest.raises(errors.InvalidArgument):
+            await MemoirdSession("large", client=calls).add_items(
+                [{"role": "user", "content": "x" * (2 << 20)}]
+            )
+
+    asyncio.run(read())
+
+
+def test_memoird_chooses_the_window(daemon, calls):
+    async def talk():
+        provider = Provider()
+        agent = Agent(name="bot", model=provider)
+        window = Window(policy=memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4)))
+        session = MemoirdSession("window", client=calls, window=window)
+        for number in range(8):
+            await Runner.run(agent, f"question {number}", session=session)
+        shown = provider.shown[-1]
+        # What is left out is told, in a message of memoird's.
+        assert len(shown) <= 6 and "turns are left out" in shown[0]["content"]
+        assert shown[-1]["content"] == "question 7"
+        assert len(await session.get_items(1000)) == 16
+        plain = MemoirdSession("window", client=calls)
+        await Runner.run(agent, "all", session=plain, run_config=RunConfig())
+        assert len(provider.shown[-1]) == 17
+
+    asyncio.run(talk())
+
+
+def test_the_example_of_the_readme(daemon, monkeypatch):
+    monkeypatch.setenv("MEMOIRD_ADDR", daemon.addr)
+    provider = Provider()
+    names = example("memoird[openai-agents]", {"model": provider}, {'"gpt-5"': "model"})
+    assert names["answer"] == "1 items"
+    items = asyncio.run(MemoirdSession("telegram:4711").get_items())
+    assert [item["role"] for item in items] == ["user", "assistant"]

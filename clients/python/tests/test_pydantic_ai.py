@@ -1,0 +1,151 @@
+"""Histories of Pydantic AI against a real daemon."""
+
+import asyncio
+
+import pytest
+from pydantic_ai import Agent, BinaryContent, ImageUrl
+from pydantic_ai.messages import (
+    ModelMessagesTypeAdapter,
+    ModelRequest,
+    ModelResponse,
+    RetryFeedbackPart,
+    RetryInfo,
+    SystemPromptPart,
+    TextPart,
+    ThinkingPart,
+    ToolCallPart,
+    ToolReturnPart,
+    UserPromptPart,
+)
+from pydantic_ai.models.function import FunctionModel
+from readme import example
+
+import memoird
+from memoird import errors
+from memoird.pydantic_ai import MemoirdHistory, Window
+
+MESSAGES = [
+    ModelRequest([SystemPromptPart("Be brief."), UserPromptPart("Where is my parcel? \u00fc")]),
+    ModelResponse(
+        [
+            ThinkingPart("He asks. " * 30, signature="s"),
+            TextPart("Let me look."),
+            ToolCallPart("find", {"order": 7.5}, "c1"),
+            ToolCallPart("weigh", '{"order": 7}', "c2"),
+        ],
+        model_name="m",
+        provider_response_id="r1",
+    ),
+    ModelRequest(
+        [
+            ToolReturnPart("find", {"city": "Oslo"}, "c1"),
+            ToolReturnPart("weigh", "no such order", "c2", outcome="failed"),
+        ]
+    ),
+    ModelResponse([TextPart("In Oslo.")]),
+    ModelRequest(
+        [
+            UserPromptPart(
+                ["What is this?", ImageUrl("https://example.org/a.png"), BinaryContent(b"\x89PNG", media_type="image/png")]
+            )
+        ],
+        instructions="Be brief.",
+    ),
+    ModelRequest([SystemPromptPart("A system's alone.")]),
+    ModelRequest([ToolReturnPart("find", "of a call that nobody knows", "c9")]),
+    ModelRequest([RetryFeedbackPart("Say it in JSON.", retry=RetryInfo("model_retry"))]),
+    ModelResponse([]),
+]
+
+# As the framework's own JSON gives them back: it sees a picture in bytes that are one.
+MESSAGES = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(MESSAGES))
+
+
+@pytest.fixture(scope="module")
+def daemon():
+    with memoird.local() as client:
+        yield client
+
+
+def test_each_message_is_given_back_equal(daemon):
+    for number, message in enumerate(MESSAGES):
+        history = MemoirdHistory(f"one {number}", sync_client=daemon)
+        history.add_sync([message])
+        assert history.messages_sync() == [message]
+
+
+def test_all_messages_and_those_set_instead(daemon):
+    history = MemoirdHistory("all", sync_client=daemon, subject="ann")
+    history.add_sync(MESSAGES)
+    assert history.messages_sync() == MESSAGES
+    history.set_sync(MESSAGES[:1])
+    assert history.messages_sync() == MESSAGES[:1]
+    history.clear_sync()
+    assert history.messages_sync() == []
+    history.set_sync(MESSAGES[3:])
+    history.erase_sync()
+    assert history.messages_sync() == []
+
+
+def test_a_run_with_a_tool_goes_on_from_the_last(daemon):
+    seen = []
+
+    def answer(messages, info):
+        seen.append(messages)
+        called = any(isinstance(part, ToolReturnPart) for part in messages[-1].parts)
+        if called or len(seen) > 2:
+            return ModelResponse([TextPart("In Oslo.")])
+        return ModelResponse([ToolCallPart("find", {"order": 7})])
+
+    agent = Agent(FunctionModel(answer))
+
+    @agent.tool_plain
+    def find(order: int) -> str:
+        return f"{order} is in Oslo"
+
+    async def talk():
+        history = MemoirdHistory("run", client=memoird.AsyncClient(daemon.addr))
+        for text in ("Where is it?", "And now?"):
+            result = await agent.run(text, message_history=await history.messages())
+            await history.add(result.new_messages())
+        assert await history.messages() == result.all_messages()
+        assert len(seen[-1]) == 5
+        await history.clear()
+        await history.set(MESSAGES[:1])
+        await history.erase()
+
+    asyncio.run(talk())
+
+
+def test_memoird_chooses_the_window(daemon):
+    window = Window(policy=memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4)))
+    history = MemoirdHistory("window", sync_client=daemon, window=window)
+    assert history.messages_sync() == []
+    messages = [ModelRequest([UserPromptPart(str(number))]) for number in range(40)]
+    history.add_sync(messages)
+    shown = history.messages_sync()
+    assert "turns are left out" in shown[0].parts[0].content
+    assert 1 < len(shown) <= 5 and shown[1:] == messages[1 - len(shown) :]
+
+
+def test_what_memoird_says_in_other_words_is_a_message(daemon):
+    history = MemoirdHistory("abandoned", sync_client=daemon, window=Window())
+    history.add_sync([MESSAGES[0], MESSAGES[1], MESSAGES[0]])
+    shown = history.messages_sync()
+    results = [part for message in shown for part in message.parts if part.part_kind == "tool-return"]
+    assert [(part.tool_name, part.tool_call_id) for part in results] == [("find", "c1"), ("weigh", "c2")]
+
+
+def test_refusals_are_typed(daemon):
+    with pytest.raises(errors.InvalidArgument):
+        MemoirdHistory("large", sync_client=daemon).add_sync(
+            [ModelRequest([UserPromptPart("x" * (2 << 20))])]
+        )
+
+
+def test_the_example_of_the_readme(daemon, monkeypatch):
+    monkeypatch.setenv("MEMOIRD_ADDR", daemon.addr)
+    names = example("memoird[pydantic-ai]", {}, {'"openai:gpt-5"': '"test"'})
+    assert names["answer"] == "success (no tool calls)"
+    kinds = [message.kind for message in MemoirdHistory("telegram:4711").messages_sync()]
+    assert kinds == ["request", "response"]

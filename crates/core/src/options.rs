@@ -1,0 +1,226 @@
+//! What a bot decides about one session: labels to find it by, how long it lives, and whether it
+//! keeps all of its history.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::error::CoreError;
+use crate::limits::Limits;
+
+/// Labels of a session, at most; bytes of a name, and of a value.
+pub const LABELS_MAX: usize = 16;
+/// See [`LABELS_MAX`].
+pub const LABEL_NAME_BYTES_MAX: usize = 64;
+/// See [`LABELS_MAX`].
+pub const LABEL_VALUE_BYTES_MAX: usize = 256;
+
+/// Of sessions that live as long as all of their tenant.
+pub const DEFAULT_CLASS: &str = "default";
+/// The longest name of a class of TTLs, in bytes.
+pub const CLASS_NAME_BYTES_MAX: usize = 64;
+
+/// What was decided about a session; nothing, unless its bot says something.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct SessionOptions {
+    /// Names and values to find it by.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// How long it lives untouched: a class of its tenant's configuration. `None`, and where the
+    /// configuration has no such class any more: as long as all.
+    pub ttl_class: Option<Arc<str>>,
+    /// First in, first out drops nothing of its history, which is bounded by bytes only.
+    pub keep_all: bool,
+}
+
+/// A change of them. What it does not name stays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OptionsPatch {
+    /// Labels that it gets; an empty value takes the label away.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// How long it lives untouched; [`DEFAULT_CLASS`]: as long as all.
+    pub ttl_class: Option<Arc<str>>,
+    /// Whether it keeps all of its history.
+    pub keep_all: Option<bool>,
+}
+
+impl OptionsPatch {
+    /// True when it names nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Checks what can be checked without the session.
+    ///
+    /// # Errors
+    /// [`CoreError::LabelInvalid`], [`CoreError::TtlClassInvalid`].
+    pub fn check(&self) -> Result<(), CoreError> {
+        let mut labels = self.labels.iter();
+        labels.try_for_each(|(name, value)| check_label(name, value))?;
+        match &self.ttl_class {
+            Some(class) if !is_class_name(class) => Err(CoreError::TtlClassInvalid {
+                text: class.chars().take(80).collect(),
+            }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// True for what may name a class of TTLs.
+pub fn is_class_name(text: &str) -> bool {
+    let is_good = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'-' | b'_');
+    (1..=CLASS_NAME_BYTES_MAX).contains(&text.len()) && text.bytes().all(is_good)
+}
+
+/// Checks a label; its value may be empty.
+///
+/// # Errors
+/// [`CoreError::LabelInvalid`].
+pub fn check_label(name: &str, value: &str) -> Result<(), CoreError> {
+    let problem = match (name.len(), value.len()) {
+        (1..=LABEL_NAME_BYTES_MAX, 0..=LABEL_VALUE_BYTES_MAX) => return Ok(()),
+        (1..=LABEL_NAME_BYTES_MAX, bytes) => {
+            format!("its value has {bytes} bytes, and takes {LABEL_VALUE_BYTES_MAX} at most")
+        }
+        (bytes, _) => format!("its name has {bytes} bytes, and takes 1 to {LABEL_NAME_BYTES_MAX}"),
+    };
+    Err(CoreError::LabelInvalid {
+        name: name.chars().take(LABEL_NAME_BYTES_MAX).collect(),
+        problem,
+    })
+}
+
+impl SessionOptions {
+    /// These after a change; `None` where it changes nothing.
+    ///
+    /// # Errors
+    /// [`CoreError::LabelsTooMany`].
+    pub fn patched(
+        &self,
+        patch: &OptionsPatch,
+        limits: &Limits,
+    ) -> Result<Option<Self>, CoreError> {
+        let mut patched = self.clone();
+        for (name, value) in &patch.labels {
+            match value.is_empty() {
+                true => drop(patched.labels.remove(name)),
+                false => drop(patched.labels.insert(name.clone(), value.clone())),
+            }
+        }
+        let actual = patched.labels.len();
+        if actual > limits.labels {
+            return Err(CoreError::LabelsTooMany {
+                actual,
+                limit: limits.labels,
+            });
+        }
+        if let Some(class) = &patch.ttl_class {
+            let class = Some(Arc::clone(class));
+            patched.ttl_class = class.filter(|class| **class != *DEFAULT_CLASS);
+        }
+        patched.keep_all = patch.keep_all.unwrap_or(self.keep_all);
+        Ok((patched != *self).then_some(patched))
+    }
+
+    /// About the bytes of memory that it takes.
+    pub fn bytes(&self) -> usize {
+        /// Of an entry, beside its texts.
+        const LABEL_BYTES: usize = 64;
+        let labels = self.labels.iter();
+        labels
+            .map(|(name, value)| LABEL_BYTES + name.len() + value.len())
+            .sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn labels<const N: usize>(labels: [(&str, &str); N]) -> BTreeMap<Arc<str>, Arc<str>> {
+        let labels = labels.into_iter();
+        labels
+            .map(|(name, value)| (name.into(), value.into()))
+            .collect()
+    }
+
+    fn patched(options: &SessionOptions, patch: &OptionsPatch) -> Option<SessionOptions> {
+        options.patched(patch, &Limits::default()).unwrap()
+    }
+
+    #[test]
+    fn labels_are_added_replaced_and_taken_away() {
+        let patch = |labels| OptionsPatch {
+            labels,
+            ..OptionsPatch::default()
+        };
+        let none = SessionOptions::default();
+        let one = patched(&none, &patch(labels([("app", "shop"), ("lang", "de")]))).unwrap();
+        let same = patch(labels([("lang", "de"), ("gone", "")]));
+        assert_eq!(patched(&one, &same), None, "nothing changes");
+        let other = patched(&one, &patch(labels([("app", ""), ("lang", "fr")]))).unwrap();
+        assert_eq!(other.labels, labels([("lang", "fr")]));
+    }
+
+    #[test]
+    fn too_many_and_too_long_labels_are_refused() {
+        let many = (0..=LABELS_MAX).map(|number| (number.to_string().into(), "x".into()));
+        let patch = OptionsPatch {
+            labels: many.collect(),
+            ..OptionsPatch::default()
+        };
+        let refused = SessionOptions::default().patched(&patch, &Limits::default());
+        let expected = CoreError::LabelsTooMany {
+            actual: LABELS_MAX + 1,
+            limit: LABELS_MAX,
+        };
+        assert_eq!(refused, Err(expected));
+        for (name, value) in [
+            (String::new(), String::new()),
+            ("x".repeat(LABEL_NAME_BYTES_MAX + 1), String::new()),
+            ("x".to_owned(), "x".repeat(LABEL_VALUE_BYTES_MAX + 1)),
+        ] {
+            let refused = check_label(&name, &value);
+            assert!(matches!(refused, Err(CoreError::LabelInvalid { .. })));
+        }
+    }
+
+    #[test]
+    fn what_is_not_named_stays() {
+        let patch = OptionsPatch {
+            ttl_class: Some("week".into()),
+            keep_all: Some(true),
+            ..OptionsPatch::default()
+        };
+        let week = patched(&SessionOptions::default(), &patch).unwrap();
+        assert_eq!(
+            (week.ttl_class.as_deref(), week.keep_all),
+            (Some("week"), true)
+        );
+        assert_eq!(patched(&week, &patch), None);
+        let label = OptionsPatch {
+            labels: labels([("a", "b")]),
+            ..OptionsPatch::default()
+        };
+        let labelled = patched(&week, &label).unwrap();
+        assert_eq!(
+            (labelled.ttl_class.as_deref(), labelled.keep_all),
+            (Some("week"), true)
+        );
+        let default = OptionsPatch {
+            ttl_class: Some(DEFAULT_CLASS.into()),
+            keep_all: Some(false),
+            ..OptionsPatch::default()
+        };
+        assert_eq!(patched(&week, &default), Some(SessionOptions::default()));
+        for bad in ["", "A", "a b", &"x".repeat(CLASS_NAME_BYTES_MAX + 1)] {
+            let patch = OptionsPatch {
+                ttl_class: Some(bad.into()),
+                ..OptionsPatch::default()
+            };
+            let refused = patch.check();
+            assert!(
+                matches!(refused, Err(CoreError::TtlClassInvalid { .. })),
+                "{bad}"
+            );
+        }
+    }
+}

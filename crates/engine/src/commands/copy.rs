@@ -1,0 +1,258 @@
+//! A copy of what was said in a session becomes a session of its own.
+
+use std::sync::Arc;
+
+use memoird_core::idempotency::{IdempotencyKey, KeyRecord};
+use memoird_core::ids::{Generation, SessionId, Subject};
+use memoird_core::session::AppendCommand;
+use memoird_core::state::{State, StatePatch};
+use memoird_core::turn::NewTurn;
+use memoird_store::{JournalRange, Store, StoreError, encoding};
+
+use super::Commands;
+use super::append::queue_bytes;
+use crate::error::EngineError;
+use crate::sessions::{
+    Decision, Effect, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent,
+};
+use crate::tenants::Tenant;
+
+/// Turns of a copy, and their bytes: it is one change, and all of it is in memory.
+const TURNS_MAX: usize = 100_000;
+const BYTES_MAX: usize = 64 << 20;
+
+/// What to copy, and where to.
+#[derive(Clone, Debug)]
+pub struct CopyCommand {
+    /// Which life of the session; `None`: the live one, else the newest that the journal has.
+    pub generation: Option<Generation>,
+    /// The last turn to be copied; 0: all.
+    pub through_seq: u64,
+    /// The id of the copy.
+    pub target: SessionId,
+    /// True: a session that lives there ends, without hooks; else the copy is refused.
+    pub replaces: bool,
+    /// The name of this copy.
+    pub idempotency: Option<IdempotencyKey>,
+}
+
+/// What a copy did.
+#[derive(Clone, Debug)]
+pub struct CopyOutcome {
+    /// The copy; `None` for a repetition whose session has ended since.
+    pub session: Option<SessionView>,
+    /// Which turns it got, now or the first time.
+    pub record: KeyRecord,
+    /// True when it was done before.
+    pub duplicate: bool,
+}
+
+/// What is copied.
+#[derive(Default)]
+struct Copied {
+    turns: Vec<NewTurn>,
+    subject: Option<Subject>,
+    state: Option<State>,
+}
+
+impl Commands {
+    /// Makes a session of the turns of another one, with its state and subject, as one change: all
+    /// of it or nothing. Turns that were taken back are not copied, and the others get new seqs.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], [`EngineError::GenerationNotFound`],
+    /// [`EngineError::TargetLives`], [`EngineError::CopyEmpty`], [`EngineError::CopyTooLarge`], a
+    /// queue without room, a journal that cannot be read or written.
+    pub async fn copy_session(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        command: CopyCommand,
+    ) -> Result<CopyOutcome, EngineError> {
+        let source = SessionRef::new(tenant, session);
+        let target = SessionRef::new(tenant, &command.target);
+        let mut append = AppendCommand {
+            idempotency: command.idempotency,
+            ..AppendCommand::default()
+        };
+        // What was done before, or is refused, reads nothing.
+        if let Some(outcome) = self.try_copy(&target, &append, command.replaces).await? {
+            return Ok(outcome);
+        }
+        let copied = self.copied(&source, &command).await?;
+        if copied.turns.is_empty() {
+            let session = session.clone();
+            return Err(EngineError::CopyEmpty { session });
+        }
+        append.turns = copied.turns;
+        append.subject = copied.subject;
+        append.state = copied.state.map(|state| StatePatch {
+            json: String::from(&*state.json),
+            replaces: true,
+            expected_version: None,
+        });
+        let outcome = self.try_copy(&target, &append, command.replaces).await?;
+        outcome.ok_or(EngineError::RetriesExhausted)
+    }
+
+    /// `None` where the turns are wanted, and there are none.
+    async fn try_copy(
+        &self,
+        target: &SessionRef,
+        append: &AppendCommand,
+        replaces: bool,
+    ) -> Result<Option<CopyOutcome>, EngineError> {
+        let options = UpdateOptions {
+            when_absent: WhenAbsent::Start,
+            needs_keys: append.idempotency.is_some(),
+            ..UpdateOptions::of_live(queue_bytes(append, &target.tenant))
+        };
+        let made = self
+            .shared
+            .sessions
+            .update(target, options, |update| decide(update, append, replaces));
+        made.await
+    }
+
+    /// What is to be copied: of one moment.
+    async fn copied(
+        &self,
+        source: &SessionRef,
+        command: &CopyCommand,
+    ) -> Result<Copied, EngineError> {
+        let sessions = &self.shared.sessions;
+        let through_seq = match command.through_seq {
+            0 => u64::MAX,
+            seq => seq,
+        };
+        let live = sessions.view(source, |session, view| {
+            let head = session.head();
+            let is_meant = |named: Generation| named == head.generation;
+            let state = session.state();
+            let turns = session.history().turns_after(0);
+            let turns = turns.take_while(|turn| turn.seq <= through_seq);
+            let is_wanted = command.generation.is_none_or(is_meant);
+            is_wanted.then(|| {
+                let state = (state.version > 0).then_some(state);
+                let turns: Vec<Arc<[u8]>> = turns.map(|turn| Arc::clone(&turn.content)).collect();
+                (view.head, state, turns)
+            })
+        });
+        let live = match live.await {
+            Ok(live) => live,
+            Err(EngineError::SessionNotFound { .. }) if sessions.have_journal() => None,
+            Err(error) => return Err(error),
+        };
+        let not_found = || EngineError::GenerationNotFound {
+            session: source.key.session.clone(),
+            generation: command.generation,
+        };
+        if !sessions.have_journal() {
+            let (head, state, turns) = live.ok_or_else(not_found)?;
+            return Ok(Copied {
+                turns: turns.iter().filter_map(|turn| opened(turn)).collect(),
+                subject: head.subject,
+                state,
+            });
+        }
+        let range = JournalRange {
+            before_seq: through_seq.saturating_add(1),
+            turns_max: TURNS_MAX,
+            bytes_max: BYTES_MAX,
+            ..JournalRange::ALL
+        };
+        let generation = live.as_ref().map(|(head, ..)| head.generation);
+        let generation = generation.or(command.generation);
+        let page = sessions.read_journal(source, generation, range).await?;
+        let page = page.ok_or_else(not_found)?;
+        if page.more {
+            return Err(EngineError::CopyTooLarge {
+                session: source.key.session.clone(),
+                turns_max: TURNS_MAX,
+                bytes_max: BYTES_MAX,
+            });
+        }
+        let state = match (live, page.generation) {
+            (Some((_, state, _)), _) => state,
+            (None, Some(ended)) => {
+                let wanted = [(source.key.clone(), ended)];
+                let read = move |store: &dyn Store| store.ended(&wanted, 1);
+                let mut records = sessions.read_store(read).await?;
+                records.pop().and_then(|record| record.state)
+            }
+            (None, None) => None,
+        };
+        Ok(Copied {
+            turns: self.reopened(source, page.turns).await?,
+            subject: page.subject,
+            state,
+        })
+    }
+
+    /// The turns as they were when they arrived, read where it may take long.
+    async fn reopened(
+        &self,
+        source: &SessionRef,
+        turns: Vec<(u64, Arc<[u8]>)>,
+    ) -> Result<Vec<NewTurn>, EngineError> {
+        let generation = source.key.session.as_str().to_owned();
+        let read = move |_: &dyn Store| {
+            let turns = turns.into_iter().map(|(seq, content)| {
+                let generation = generation.clone();
+                opened(&content).ok_or(StoreError::TurnDamaged { generation, seq })
+            });
+            turns.collect()
+        };
+        self.shared.sessions.read_store(read).await
+    }
+}
+
+fn opened(content: &[u8]) -> Option<NewTurn> {
+    encoding::open(content).map(encoding::encode)
+}
+
+fn decide(
+    update: &mut Update<'_>,
+    append: &AppendCommand,
+    replaces: bool,
+) -> Result<Decision<Option<CopyOutcome>>, EngineError> {
+    let (limits, now) = (&update.policy.limits, update.now);
+    let is_known = update.session.knows(append.idempotency, limits, now);
+    if !is_known && !update.is_new && !replaces {
+        let session = update.key.session.clone();
+        return Err(EngineError::TargetLives { session });
+    }
+    if !is_known && append.turns.is_empty() {
+        return Ok(Decision::intermediate(None));
+    }
+    let before = (!is_known && !update.is_new).then(|| update.session.clone());
+    let mut changes = match &before {
+        Some(_) => update.restart(false),
+        None => Vec::new(),
+    };
+    let session = &mut *update.session;
+    let made = session.append(update.key, append, limits, now, encoding::seal);
+    let made = made.inspect_err(|_| {
+        if let Some(before) = &before {
+            *update.session = before.clone();
+        }
+    })?;
+    let duplicate = made.changes.is_empty();
+    let record = made.record;
+    changes.extend(made.changes);
+    let is_ended = duplicate && update.is_new;
+    let outcome = CopyOutcome {
+        session: (!is_ended).then(|| update.view()),
+        record,
+        duplicate,
+    };
+    if is_ended {
+        return Ok(Decision::unused(Some(outcome), None));
+    }
+    let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
+    let effect = (!changes.is_empty()).then_some(Effect::Change {
+        changes,
+        dropped_turns,
+    });
+    Ok(Decision::used(Some(outcome), effect))
+}

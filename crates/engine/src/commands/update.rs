@@ -1,0 +1,201 @@
+//! A turn says something else: what it said before is to be found nowhere.
+
+use std::sync::Arc;
+
+use memoird_core::CoreError;
+use memoird_core::ids::{Generation, SessionId};
+use memoird_core::limits::Limits;
+use memoird_core::session::TurnUpdate;
+use memoird_core::turn::{NewTurn, Turn};
+use memoird_store::{JournalRange, encoding};
+
+use super::Commands;
+use super::rewind::effect_of;
+use crate::error::EngineError;
+use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions};
+use crate::tenants::Tenant;
+
+/// Looks into the journal for a turn that the history does not have: another generation may begin
+/// in between.
+const LOOKS_MAX: usize = 3;
+
+/// What a turn is to say.
+#[derive(Clone, Debug)]
+pub struct TurnUpdateCommand {
+    /// Which turn.
+    pub seq: u64,
+    /// As it will be; its pin stays as it was, and so does its time where it names none.
+    pub turn: Turn,
+    /// Refuse unless this is the live generation.
+    pub expected_generation: Option<Generation>,
+}
+
+/// What the update of a turn did.
+#[derive(Clone, Debug)]
+pub struct TurnUpdateOutcome {
+    /// The session after it.
+    pub session: SessionView,
+    /// The turn as it is kept now.
+    pub content: Arc<[u8]>,
+    /// True where it was taken back: only the journal has it.
+    pub is_removed: bool,
+}
+
+/// A turn that only the journal has.
+struct Journaled {
+    generation: Option<Generation>,
+    content: Arc<[u8]>,
+    is_removed: bool,
+}
+
+impl Commands {
+    /// Gives a turn of a live session another content. Role, calls and results stay, so that tool
+    /// units do. Summaries that stand for the turn, and what windows remember, go with what it
+    /// said. Answers once that is as durable as configured. It is no use of the session.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`], [`EngineError::TurnNotFound`], what the rules refuse, a
+    /// queue without room, a journal that cannot be written.
+    pub async fn update_turn(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        command: TurnUpdateCommand,
+    ) -> Result<TurnUpdateOutcome, EngineError> {
+        let session = SessionRef::new(tenant, session);
+        let mut journaled = None;
+        for _ in 0..LOOKS_MAX {
+            let updated = self.try_update(&session, &command, journaled.as_ref());
+            if let Some(outcome) = updated.await? {
+                return Ok(outcome);
+            }
+            journaled = self.journaled(&session, command.seq).await?;
+            if journaled.is_none() {
+                break;
+            }
+        }
+        Err(EngineError::TurnNotFound {
+            session: session.key.session.clone(),
+            seq: command.seq,
+        })
+    }
+
+    /// `None` where only the journal may have the turn, and it was not looked at.
+    async fn try_update(
+        &self,
+        session: &SessionRef,
+        command: &TurnUpdateCommand,
+        journaled: Option<&Journaled>,
+    ) -> Result<Option<TurnUpdateOutcome>, EngineError> {
+        let is_stored = self.shared.sessions.have_journal();
+        let bytes = encoding::encode(command.turn.clone()).body.len();
+        if is_stored {
+            session.tenant.check_journal_room(bytes as u64)?;
+        }
+        let mut unloads = false;
+        let options = UpdateOptions::of_live(bytes);
+        let updated = self.shared.sessions.update(session, options, |update| {
+            check_generation(update, command.expected_generation)?;
+            let head = update.session.head();
+            let record = update.session.history().turn(command.seq);
+            let (before, is_removed) = match (record, journaled) {
+                (Some(record), _) => (encoding::open(&record.content), false),
+                (None, Some(known)) if known.generation == Some(head.generation) => {
+                    (encoding::open(&known.content), known.is_removed)
+                }
+                _ => (None, false),
+            };
+            let Some(before) = before else {
+                return Ok::<_, EngineError>(Decision::intermediate(None));
+            };
+            let (limits, now) = (&update.policy.limits, update.now);
+            let change = turn_update(command, before, limits)?;
+            let updated =
+                update
+                    .session
+                    .update_turn(&change, limits, now, encoding::seal, is_stored);
+            let decided = updated?;
+            unloads = decided.must_reload;
+            let outcome = TurnUpdateOutcome {
+                session: update.view(),
+                content: decided.content,
+                is_removed,
+            };
+            let effect = effect_of(decided.changes, decided.dropped_turns, decided.must_reload);
+            Ok(Decision::unused(Some(outcome), effect))
+        });
+        let Some(mut outcome) = updated.await? else {
+            return Ok(None);
+        };
+        if unloads {
+            // Only the journal knows which summary stands now.
+            let loaded = self.shared.sessions.view(session, |_, view| view).await;
+            outcome.session = loaded.unwrap_or(outcome.session);
+        }
+        Ok(Some(outcome))
+    }
+
+    /// The turn as the journal has it.
+    async fn journaled(
+        &self,
+        session: &SessionRef,
+        seq: u64,
+    ) -> Result<Option<Journaled>, EngineError> {
+        if seq == 0 || !self.shared.sessions.have_journal() {
+            return Ok(None);
+        }
+        let range = JournalRange {
+            after_seq: seq - 1,
+            before_seq: seq.saturating_add(1),
+            with_rewound: true,
+            ..JournalRange::ALL
+        };
+        let page = self.shared.sessions.read_journal(session, None, range);
+        let Some(mut page) = page.await? else {
+            return Ok(None);
+        };
+        Ok(page.turns.pop().map(|(_, content)| Journaled {
+            generation: page.generation,
+            content,
+            is_removed: !page.rewound.is_empty(),
+        }))
+    }
+}
+
+fn check_generation(update: &Update<'_>, expected: Option<Generation>) -> Result<(), CoreError> {
+    let actual = Some(update.session.head().generation);
+    match expected {
+        Some(expected) if actual != Some(expected) => {
+            Err(CoreError::StaleGeneration { expected, actual })
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What the turn will be.
+fn turn_update(
+    command: &TurnUpdateCommand,
+    before: Turn,
+    limits: &Limits,
+) -> Result<TurnUpdate, CoreError> {
+    let mut turn = command.turn.clone();
+    turn.pinned = before.pinned;
+    turn.timestamp = turn.timestamp.or(before.timestamp);
+    turn.format = turn.format.or(before.format);
+    turn.check(0, limits)?;
+    let after: NewTurn = encoding::encode(turn);
+    let (actual, limit) = (after.body.len(), limits.turn_bytes_effective());
+    if actual > limit {
+        return Err(CoreError::TurnTooLarge {
+            index: 0,
+            what: "encoded bytes",
+            actual,
+            limit,
+        });
+    }
+    Ok(TurnUpdate {
+        seq: command.seq,
+        before: encoding::encode(before),
+        after,
+    })
+}

@@ -1,0 +1,180 @@
+//! A tenant's sessions by id, subject and label. Kept up when a session starts, ends, or its bot
+//! says something else of it: a use costs nothing here.
+
+use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included, Unbounded};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use memoird_core::ids::{SessionId, Subject};
+use memoird_core::options::SessionOptions;
+use memoird_core::session::Head;
+
+use super::slot::Slot;
+
+/// Sessions by what a list of them may be asked for.
+#[derive(Debug, Default)]
+pub(super) struct SessionIndex {
+    inner: Mutex<Inner>,
+}
+
+/// A name, a value and an id.
+type LabelKey = (Arc<str>, Arc<str>, Option<SessionId>);
+
+/// Each key ends with an id: none is before all of them.
+#[derive(Debug, Default)]
+struct Inner {
+    by_id: BTreeMap<Option<SessionId>, Arc<Slot>>,
+    by_subject: BTreeMap<(Subject, Option<SessionId>), Arc<Slot>>,
+    by_label: BTreeMap<LabelKey, Arc<Slot>>,
+}
+
+/// What a session is found by, beside its id.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Terms {
+    subject: Option<Subject>,
+    options: Option<Arc<SessionOptions>>,
+}
+
+/// Some of a tenant's sessions, in the order of their ids.
+#[derive(Clone, Debug)]
+pub(super) enum IdRange {
+    /// Those whose ids begin so; all where that is empty.
+    Prefix(Arc<str>),
+    /// Those of a subject.
+    Subject(Subject),
+    /// Those with a label.
+    Label(Arc<str>, Arc<str>),
+}
+
+impl Terms {
+    pub(super) fn of(head: &Head) -> Self {
+        Self {
+            subject: head.subject.clone(),
+            options: head.options.clone(),
+        }
+    }
+
+    /// True where a session with this head is found by the same.
+    pub(super) fn are_of(&self, head: &Head) -> bool {
+        let is_same = match (&self.options, &head.options) {
+            (None, None) => true,
+            (Some(mine), Some(its)) => Arc::ptr_eq(mine, its) || mine == its,
+            _ => false,
+        };
+        is_same && self.subject == head.subject
+    }
+
+    /// The class of its TTL.
+    pub(super) fn class(&self) -> Option<&Arc<str>> {
+        self.options.as_ref()?.ttl_class.as_ref()
+    }
+
+    fn labels(&self) -> impl Iterator<Item = (&Arc<str>, &Arc<str>)> {
+        self.options.iter().flat_map(|options| &options.labels)
+    }
+}
+
+impl SessionIndex {
+    /// A session is found by these terms from now on, and by the others no more.
+    pub(super) fn replace(&self, slot: &Arc<Slot>, old: Option<&Terms>, new: Option<&Terms>) {
+        let mut inner = self.lock();
+        if let Some(old) = old {
+            inner.remove(slot, old);
+        }
+        if let Some(new) = new {
+            inner.add(slot, new);
+        }
+    }
+
+    /// How many sessions a range has, as far as `max`.
+    pub(super) fn count(&self, range: &IdRange, max: usize) -> usize {
+        self.lock().range(range, None).take(max).count()
+    }
+
+    /// Up to `count` sessions of a range behind this id.
+    pub(super) fn page(
+        &self,
+        range: &IdRange,
+        after: Option<&SessionId>,
+        count: usize,
+    ) -> Vec<Arc<Slot>> {
+        let inner = self.lock();
+        let slots = inner.range(range, after);
+        slots.take(count).cloned().collect()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn add(&mut self, slot: &Arc<Slot>, terms: &Terms) {
+        let id = || Some(slot.key.session.clone());
+        self.by_id.insert(id(), Arc::clone(slot));
+        if let Some(subject) = &terms.subject {
+            let key = (subject.clone(), id());
+            self.by_subject.insert(key, Arc::clone(slot));
+        }
+        for (name, value) in terms.labels() {
+            let key = (Arc::clone(name), Arc::clone(value), id());
+            self.by_label.insert(key, Arc::clone(slot));
+        }
+    }
+
+    /// Another session that has the same id by now stays.
+    fn remove(&mut self, slot: &Arc<Slot>, terms: &Terms) {
+        let id = || Some(slot.key.session.clone());
+        remove_own(&mut self.by_id, &id(), slot);
+        if let Some(subject) = &terms.subject {
+            remove_own(&mut self.by_subject, &(subject.clone(), id()), slot);
+        }
+        for (name, value) in terms.labels() {
+            let key = (Arc::clone(name), Arc::clone(value), id());
+            remove_own(&mut self.by_label, &key, slot);
+        }
+    }
+
+    fn range<'a>(
+        &'a self,
+        range: &'a IdRange,
+        after: Option<&SessionId>,
+    ) -> Box<dyn Iterator<Item = &'a Arc<Slot>> + 'a> {
+        let after = after.cloned();
+        match range {
+            IdRange::Prefix(prefix) => {
+                let first = SessionId::parse(prefix).ok();
+                let from = match after {
+                    after if after >= first && after.is_some() => Excluded(after),
+                    _ => Included(first),
+                };
+                let begins = |id: &Option<SessionId>| {
+                    id.as_ref()
+                        .is_some_and(|id| id.as_str().starts_with(&**prefix))
+                };
+                let ids = self.by_id.range((from, Unbounded));
+                let ids = ids.take_while(move |(id, _)| begins(id));
+                Box::new(ids.map(|(_, slot)| slot))
+            }
+            IdRange::Subject(subject) => {
+                let from = Excluded((subject.clone(), after));
+                let of_subject = self.by_subject.range((from, Unbounded));
+                let of_subject = of_subject.take_while(move |((known, _), _)| known == subject);
+                Box::new(of_subject.map(|(_, slot)| slot))
+            }
+            IdRange::Label(name, value) => {
+                let from = Excluded((Arc::clone(name), Arc::clone(value), after));
+                let labelled = self.by_label.range((from, Unbounded));
+                let is_label = move |known: &LabelKey| (&known.0, &known.1) == (name, value);
+                let labelled = labelled.take_while(move |(known, _)| is_label(known));
+                Box::new(labelled.map(|(_, slot)| slot))
+            }
+        }
+    }
+}
+
+fn remove_own<K: Ord>(all: &mut BTreeMap<K, Arc<Slot>>, key: &K, slot: &Arc<Slot>) {
+    if all.get(key).is_some_and(|known| Arc::ptr_eq(known, slot)) {
+        all.remove(key);
+    }
+}

@@ -1,0 +1,354 @@
+//! Lists of a tenant's live sessions. What one call looks at is bounded, however many sessions
+//! there are and whatever is asked for: a page may be short, and says where the next one goes on.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use memoird_core::ids::{SessionId, Subject};
+use memoird_core::session::Head;
+use memoird_core::time::{Now, Steady, Timestamp};
+
+use super::idle_list::IdleList;
+use super::index::IdRange;
+use super::slot::{Slot, SlotState};
+use super::use_list::{Direction, PageStart};
+use super::view::SessionView;
+use super::{SessionRef, Sessions};
+use crate::tenants::Tenant;
+
+/// Sessions of a subject, a label or a prefix that are looked at all together to find the order
+/// of their last use. Of more, the order is walked instead.
+const SORTED_MAX: usize = 4_096;
+/// Sessions that one call looks at, about.
+const LOOKED_AT_MAX: usize = 8_192;
+/// Sessions that are taken out of an index at once.
+const BATCH_SESSIONS: usize = 256;
+
+/// Which sessions to list, and in which order.
+#[derive(Clone, Debug, Default)]
+pub struct SessionQuery {
+    /// Only those whose ids begin so.
+    pub id_prefix: Arc<str>,
+    /// Only those of this subject.
+    pub subject: Option<Subject>,
+    /// Only those that have all of these labels.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// Only those that were touched after this time.
+    pub used_after: Option<Timestamp>,
+    /// Only those that were touched before this time.
+    pub used_before: Option<Timestamp>,
+    /// In which order.
+    pub order: SessionOrder,
+}
+
+/// The order of a list.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum SessionOrder {
+    /// Most recently touched first.
+    #[default]
+    Newest,
+    /// Longest untouched first.
+    Oldest,
+    /// By id.
+    Id,
+}
+
+/// The last session of a page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SessionPlace {
+    /// Which.
+    pub session: SessionId,
+    /// When it was touched; where the order is that of ids, nothing.
+    pub at: Steady,
+}
+
+/// A page of live sessions.
+#[derive(Clone, Debug, Default)]
+pub struct SessionPage {
+    /// The sessions.
+    pub sessions: Vec<SessionView>,
+    /// Where the next page goes on; `None` on the last one.
+    pub next: Option<SessionPlace>,
+}
+
+/// What is asked for, at one moment.
+struct Search<'a> {
+    query: &'a SessionQuery,
+    tenant: &'a Tenant,
+    now: Now,
+    /// Touched at this moment or later.
+    from: Steady,
+    /// Touched at this moment or before.
+    until: Steady,
+}
+
+/// Sessions that were found, in order, and where the next page goes on.
+struct Found {
+    slots: Vec<Arc<Slot>>,
+    next: Option<SessionPlace>,
+}
+
+impl<'a> Search<'a> {
+    /// `None` where no session can be found.
+    fn new(query: &'a SessionQuery, tenant: &'a Tenant, now: Now) -> Option<Self> {
+        let after = query.used_after.and_then(|at| now.steady_of(at));
+        let until = match query.used_before {
+            None => Steady(u64::MAX),
+            Some(at) => {
+                let ms = now.steady_of(at)?.0;
+                // Times of last use are whole milliseconds.
+                let is_whole = at.nanos().is_multiple_of(1_000_000);
+                Steady(if is_whole { ms.checked_sub(1)? } else { ms })
+            }
+        };
+        Some(Self {
+            query,
+            tenant,
+            now,
+            from: after.map_or(Steady(0), |at| Steady(at.0.saturating_add(1))),
+            until,
+        })
+    }
+
+    fn takes(&self, id: &SessionId, head: &Head) -> bool {
+        let SessionQuery {
+            id_prefix,
+            subject,
+            labels,
+            ..
+        } = self.query;
+        (self.from..=self.until).contains(&head.last_access)
+            && subject
+                .as_ref()
+                .is_none_or(|it| head.subject.as_ref() == Some(it))
+            && labels
+                .iter()
+                .all(|(name, value)| head.label(name) == Some(value))
+            && id.as_str().starts_with(&**id_prefix)
+            && !head.is_expired(self.now.steady, self.tenant.ttl_ms(head))
+    }
+
+    /// When a session that is asked for was used; `None` for any other. Of one that only the
+    /// journal knows it is found out later.
+    fn used_at(&self, slot: &Slot) -> Option<Steady> {
+        let inner = slot.lock();
+        match inner.head() {
+            Some(head) => self
+                .takes(&slot.key.session, head)
+                .then_some(head.last_access),
+            None if matches!(inner.state(), SlotState::Stale) => {
+                Some(self.until.min(self.now.steady))
+            }
+            None => None,
+        }
+    }
+
+    /// The terms that sessions are indexed by.
+    fn ranges(&self) -> Vec<IdRange> {
+        let labels = self.query.labels.iter();
+        let labels =
+            labels.map(|(name, value)| IdRange::Label(Arc::clone(name), Arc::clone(value)));
+        let subject = self.query.subject.clone().map(IdRange::Subject);
+        let prefix = &self.query.id_prefix;
+        let prefix = (!prefix.is_empty()).then(|| IdRange::Prefix(Arc::clone(prefix)));
+        labels.chain(subject).chain(prefix).collect()
+    }
+
+    /// The term that the fewest sessions have, and how many, as far as [`SORTED_MAX`].
+    fn narrowest(&self, idle: &IdleList) -> Option<(usize, IdRange)> {
+        let ranges = self.ranges().into_iter();
+        let counted = ranges.map(|range| (idle.index.count(&range, SORTED_MAX + 1), range));
+        counted.min_by_key(|(count, _)| *count)
+    }
+
+    fn by_id(&self, idle: &IdleList, after: Option<&SessionId>, count: usize) -> Found {
+        let range = self.narrowest(idle).map(|(_, range)| range);
+        let range = range.unwrap_or_else(|| IdRange::Prefix(Arc::clone(&self.query.id_prefix)));
+        let mut after = after.cloned();
+        let (mut slots, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let batch = idle.index.page(&range, after.as_ref(), BATCH_SESSIONS);
+            let is_last = batch.len() < BATCH_SESSIONS;
+            for slot in batch {
+                if slots.len() == count || looked_at == LOOKED_AT_MAX {
+                    let next = after.map(|session| SessionPlace {
+                        session,
+                        at: Steady(0),
+                    });
+                    return Found { slots, next };
+                }
+                looked_at += 1;
+                after = Some(slot.key.session.clone());
+                if self.used_at(&slot).is_some() {
+                    slots.push(slot);
+                }
+            }
+            if is_last {
+                return Found { slots, next: None };
+            }
+        }
+    }
+
+    fn by_use(
+        &self,
+        idle: &IdleList,
+        direction: Direction,
+        after: Option<&SessionPlace>,
+        count: usize,
+    ) -> Found {
+        match self.narrowest(idle) {
+            Some((total, range)) if total <= SORTED_MAX => {
+                let slots = idle.index.page(&range, None, SORTED_MAX);
+                self.sorted(slots, direction, after, count)
+            }
+            _ => self.walked(idle, direction, after, count),
+        }
+    }
+
+    /// The sessions of an index's term, put into order.
+    fn sorted(
+        &self,
+        slots: Vec<Arc<Slot>>,
+        direction: Direction,
+        after: Option<&SessionPlace>,
+        count: usize,
+    ) -> Found {
+        let placed = slots.into_iter().filter_map(|slot| {
+            let place = SessionPlace {
+                at: self.used_at(&slot)?,
+                session: slot.key.session.clone(),
+            };
+            Some((place, slot))
+        });
+        let is_further = |place: &SessionPlace| {
+            after.is_none_or(|after| match direction {
+                Direction::Newest => (place.at, &place.session) < (after.at, &after.session),
+                Direction::Oldest => (place.at, &place.session) > (after.at, &after.session),
+            })
+        };
+        let mut placed: Vec<_> = placed.filter(|(place, _)| is_further(place)).collect();
+        let by_use = |(one, _): &(SessionPlace, _), (other, _): &(SessionPlace, _)| {
+            let order = (one.at, &one.session).cmp(&(other.at, &other.session));
+            match direction {
+                Direction::Newest => order.reverse(),
+                Direction::Oldest => order,
+            }
+        };
+        let is_last = placed.len() <= count;
+        if !is_last && count > 0 {
+            placed.select_nth_unstable_by(count - 1, by_use);
+            placed.truncate(count);
+        }
+        placed.sort_unstable_by(by_use);
+        let next = placed.last().filter(|_| !is_last);
+        Found {
+            next: next.map(|(place, _)| place.clone()),
+            slots: placed.into_iter().map(|(_, slot)| slot).collect(),
+        }
+    }
+
+    /// The order of last use, walked until there are enough.
+    fn walked(
+        &self,
+        idle: &IdleList,
+        direction: Direction,
+        after: Option<&SessionPlace>,
+        count: usize,
+    ) -> Found {
+        // Where nothing is left out, the next one only says whether there is more.
+        let batch_max = match self.ranges().is_empty() {
+            true => BATCH_SESSIONS.min(count + 1),
+            false => BATCH_SESSIONS,
+        };
+        let mut after = after.cloned();
+        let (mut slots, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let start = match (&after, direction) {
+                (Some(place), _) => PageStart::Behind(&place.session, place.at),
+                (None, Direction::Newest) if self.until < self.now.steady => {
+                    PageStart::From(self.until)
+                }
+                (None, Direction::Oldest) if self.from > Steady(0) => PageStart::From(self.from),
+                (None, _) => PageStart::First,
+            };
+            let batch = idle.page(start, direction, batch_max);
+            let is_last = batch.len() < batch_max;
+            for entry in batch {
+                let is_beyond = match direction {
+                    Direction::Newest => entry.last_access < self.from,
+                    Direction::Oldest => entry.last_access > self.until,
+                };
+                if is_beyond {
+                    return Found { slots, next: None };
+                }
+                if slots.len() == count || looked_at == LOOKED_AT_MAX {
+                    return Found { slots, next: after };
+                }
+                looked_at += 1;
+                after = Some(SessionPlace {
+                    session: entry.slot.key.session.clone(),
+                    at: entry.last_access,
+                });
+                if self.used_at(&entry.slot).is_some() {
+                    slots.push(entry.slot);
+                }
+            }
+            if is_last {
+                return Found { slots, next: None };
+            }
+        }
+    }
+}
+
+impl Sessions {
+    /// Lists live sessions from behind `after`. What is shown is durable.
+    pub(crate) async fn page(
+        &self,
+        tenant: &Arc<Tenant>,
+        query: &SessionQuery,
+        after: Option<&SessionPlace>,
+        count: usize,
+    ) -> SessionPage {
+        let Some(search) = Search::new(query, tenant, self.now()) else {
+            return SessionPage::default();
+        };
+        let idle = self.shared.census.idle_list(&tenant.id);
+        let found = match query.order {
+            SessionOrder::Newest => search.by_use(&idle, Direction::Newest, after, count),
+            SessionOrder::Oldest => search.by_use(&idle, Direction::Oldest, after, count),
+            SessionOrder::Id => search.by_id(&idle, after.map(|place| &place.session), count),
+        };
+        let mut seen = Vec::with_capacity(found.slots.len());
+        let mut last_ticket = 0;
+        for slot in found.slots {
+            let inner = slot.lock();
+            let head = inner.head();
+            let head = head.filter(|head| search.takes(&slot.key.session, head));
+            let view = head.map(|head| SessionView::of(&slot.key, head, tenant, search.now));
+            if view.is_some() || matches!(inner.state(), SlotState::Stale) {
+                last_ticket = last_ticket.max(inner.ticket);
+                let epoch = inner.epoch;
+                drop(inner);
+                seen.push((slot, view, epoch));
+            }
+        }
+        self.shared.journal.wait_durable(last_ticket).await;
+        let mut sessions = Vec::with_capacity(seen.len());
+        for (slot, view, epoch) in seen {
+            let is_durable = slot.lock().epoch == epoch;
+            match view.filter(|_| is_durable) {
+                Some(view) => sessions.push(view),
+                // The change that was seen was not written: the journal has the truth.
+                None => {
+                    let session = SessionRef::new(tenant, &slot.key.session);
+                    let view = self.head(&session).await.ok();
+                    sessions.extend(view.filter(|view| search.takes(&view.session, &view.head)));
+                }
+            }
+        }
+        SessionPage {
+            sessions,
+            next: found.next,
+        }
+    }
+}

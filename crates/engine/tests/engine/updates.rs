@@ -1,0 +1,154 @@
+//! Turns that are made to say something else, and copies of sessions: whole, or not done.
+
+use memoird_core::CoreError;
+use memoird_core::turn::{PartKind, Role, Turn};
+use memoird_engine::{
+    CopyCommand, CopyOutcome, Durability, EngineError, TurnUpdateCommand, TurnUpdateOutcome,
+};
+
+use crate::bot::{Bot, named, saying, text_of};
+use crate::compaction::script::Script;
+use crate::compaction::talk::Talk;
+use crate::kit::{World, session_id, unswept};
+use crate::windows::texts;
+
+impl Bot {
+    async fn update(
+        &self,
+        session: &str,
+        seq: u64,
+        text: &str,
+    ) -> Result<TurnUpdateOutcome, EngineError> {
+        let part = PartKind::Text(format!("[[{text}]]"));
+        let command = TurnUpdateCommand {
+            seq,
+            turn: Turn::new(Role::User, vec![part.into()]),
+            expected_generation: None,
+        };
+        let commands = &self.engine.commands;
+        let session = session_id(session);
+        commands.update_turn(&self.tenant, &session, command).await
+    }
+
+    async fn copy(
+        &self,
+        session: &str,
+        target: &str,
+        replaces: bool,
+    ) -> Result<CopyOutcome, EngineError> {
+        let command = CopyCommand {
+            generation: None,
+            through_seq: 0,
+            target: session_id(target),
+            replaces,
+            idempotency: named("copy", &[session]).idempotency,
+        };
+        let commands = &self.engine.commands;
+        let session = session_id(session);
+        commands.copy_session(&self.tenant, &session, command).await
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_is_so_after_a_restart_and_one_that_was_not_written_is_not() {
+    let world = World::new(unswept());
+    let mut bot = Bot::acme(&world.open().await);
+    bot.append("a", named("1", &["x", "y", "z"])).await.unwrap();
+    let before = bot.view("a").await.unwrap();
+    world.store.fail_commits(1);
+    let failed = bot.update("a", 2, "new").await.unwrap_err();
+    assert!(matches!(failed, EngineError::JournalFull));
+    assert_eq!(bot.live("a").await.unwrap(), ["x", "y", "z"]);
+    let updated = bot.update("a", 2, "new and longer").await.unwrap();
+    assert_eq!(text_of(&updated.content), "new and longer");
+    assert_eq!(updated.session.last_access, before.last_access);
+    for _ in 0..2 {
+        assert_eq!(bot.live("a").await.unwrap(), ["x", "new and longer", "z"]);
+        assert_eq!(
+            bot.journal("a", None).await.unwrap(),
+            ["x", "new and longer", "z"]
+        );
+        assert!(
+            bot.append("a", named("1", &["x", "y", "z"]))
+                .await
+                .unwrap()
+                .duplicate
+        );
+        bot.recount().await;
+        bot.engine.close().await;
+        bot = Bot::acme(&world.open().await);
+    }
+    let absent = bot.update("a", 4, "new").await.unwrap_err();
+    assert!(matches!(absent, EngineError::TurnNotFound { seq: 4, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_that_grows_makes_older_ones_leave() {
+    let mut config = unswept();
+    config.tenants[0].limits.max_history_bytes = Some(1_000);
+    let bot = Bot::acme(&World::new(config).open().await);
+    let long = "x".repeat(300);
+    bot.append("a", saying(&["1", &long, "3"])).await.unwrap();
+    bot.update("a", 3, &"y".repeat(800)).await.unwrap();
+    assert_eq!(bot.live("a").await.unwrap(), ["1", &"y".repeat(800)]);
+    bot.recount().await;
+    let huge = bot.update("a", 3, &"y".repeat(2_000)).await.unwrap_err();
+    let expected = matches!(huge, EngineError::Core(CoreError::TurnTooLarge { .. }));
+    assert!(expected, "{huge}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_behind_summaries_takes_them_back() {
+    let (_world, bot) = crate::compaction::opened(&Script::of([])).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(8).await;
+    for keep in [6, 4, 2] {
+        talk.compact(Some(keep)).await.unwrap();
+    }
+    let status = talk.status().await;
+    // A user's turn that the last summary stands for, and the one before does not.
+    let seq = status.through_seq - 1;
+    bot.update("a", seq, "new").await.unwrap();
+    let after = talk.status().await;
+    assert!(after.through_seq > 0 && after.through_seq < seq);
+    assert_eq!(after.summaries, 3, "numbers are not given again");
+    let window = texts(&talk.window().await.turns);
+    assert!(window.iter().any(|text| text == "new"), "{window:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_copy_that_was_not_written_leaves_what_was_there() {
+    for durability in [Durability::Sync, Durability::Interval] {
+        let mut config = unswept();
+        config.journal.durability = durability;
+        let world = World::new(config);
+        let bot = Bot::acme(&world.open().await);
+        bot.append("a", saying(&["1", "2"])).await.unwrap();
+        bot.append("b", saying(&["old"])).await.unwrap();
+        let lives = bot.copy("a", "b", false).await.unwrap_err();
+        assert!(matches!(lives, EngineError::TargetLives { .. }));
+        if durability == Durability::Sync {
+            world.store.fail_commits(1);
+            let failed = bot.copy("a", "b", true).await.unwrap_err();
+            assert!(matches!(failed, EngineError::JournalFull));
+            assert_eq!(bot.live("b").await.unwrap(), ["old"]);
+        }
+        let made = bot.copy("a", "b", true).await.unwrap();
+        assert!(!made.duplicate);
+        assert_eq!(bot.live("b").await.unwrap(), ["1", "2"]);
+        let again = bot.copy("a", "b", true).await.unwrap();
+        assert!(again.duplicate);
+        assert_eq!(again.record, made.record);
+        bot.recount().await;
+        bot.engine.close().await;
+        // What an operator counts is counted when it is durable.
+        let stats = bot.stats();
+        assert_eq!((stats.sessions_created, stats.ended), (3, 1));
+        let bot = Bot::acme(&world.open().await);
+        assert_eq!(bot.live("b").await.unwrap(), ["1", "2"]);
+        bot.end("a").await.unwrap();
+        bot.end("b").await.unwrap();
+        let ended = bot.copy("a", "b", false).await.unwrap();
+        assert!(ended.duplicate && ended.session.is_none());
+    }
+}

@@ -1,0 +1,151 @@
+//! Documents: what a bot keeps by name. Written through the tenant's queue, like memories.
+
+use memoird_engine::Tenant;
+
+use super::Memories;
+use super::forget::Unfinished;
+use crate::error::MemoryError;
+use crate::files::{MemoryReader, MemoryWriter};
+use crate::rules::documents::{
+    Document, DocumentDelete, DocumentGet, DocumentOperation, DocumentOutcome, DocumentPage,
+    DocumentPut, DocumentQuery, DocumentRange, NamespacePage, NamespaceQuery,
+};
+
+/// Documents of one step: other writes of the tenant wait no longer than that takes.
+const ROWS_MAX: usize = 500;
+
+impl Memories {
+    /// Reads a document. With a new time to live it answers when that is on the disk.
+    ///
+    /// # Errors
+    /// [`MemoryError::DocumentNotFound`].
+    pub async fn document(
+        &self,
+        tenant: &Tenant,
+        get: DocumentGet,
+    ) -> Result<Document, MemoryError> {
+        let (key, now) = (get.name.key.clone(), self.now());
+        let found = match get.ttl {
+            None => {
+                let read = move |reader: &MemoryReader<'_>| reader.document(&get.name, now);
+                self.read(&tenant.id, read).await?
+            }
+            Some(_) => {
+                let read = move |writer: &MemoryWriter<'_>| writer.read_document(&get, now);
+                self.write(&tenant.id, read).await?
+            }
+        };
+        found.ok_or(MemoryError::DocumentNotFound { key })
+    }
+
+    /// Stores a document, and gives it without its value; answers when it is on the disk.
+    ///
+    /// # Errors
+    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`], a disk that cannot be
+    /// written.
+    pub async fn put_document(
+        &self,
+        tenant: &Tenant,
+        put: DocumentPut,
+    ) -> Result<Document, MemoryError> {
+        let (config, now) = (self.config(), self.now());
+        let write = move |writer: &MemoryWriter<'_>| writer.put_document(&put, &config.limits, now);
+        self.write(&tenant.id, write).await
+    }
+
+    /// Removes a document. False where there is none.
+    ///
+    /// # Errors
+    /// [`MemoryError::StaleVersion`], a disk that cannot be written.
+    pub async fn delete_document(
+        &self,
+        tenant: &Tenant,
+        delete: DocumentDelete,
+    ) -> Result<bool, MemoryError> {
+        let now = self.now();
+        let write = move |writer: &MemoryWriter<'_>| writer.delete_document(&delete, now);
+        self.write(&tenant.id, write).await
+    }
+
+    /// Removes all documents of a range, step by step; with `erase` from the disk's pages, too.
+    /// Says how many, and whether nothing of them is left there.
+    ///
+    /// # Errors
+    /// A disk that cannot be written: then some may be gone.
+    pub async fn delete_documents(
+        &self,
+        tenant: &Tenant,
+        range: DocumentRange,
+        erase: bool,
+    ) -> Result<(u64, bool), MemoryError> {
+        // Should the caller leave, the maintenance worker clears the pages.
+        let mut unfinished = erase.then(|| Unfinished::new(self, &tenant.id, None));
+        let mut removed = 0;
+        loop {
+            let range = range.clone();
+            let step =
+                move |writer: &MemoryWriter<'_>| writer.delete_documents_step(&range, ROWS_MAX);
+            match self.write(&tenant.id, step).await? {
+                0 => break,
+                step => removed += step,
+            }
+        }
+        let is_erased = erase && self.erased_soon(&tenant.id).await;
+        if let Some(unfinished) = &mut unfinished {
+            unfinished.is_done = is_erased;
+        }
+        Ok((removed, is_erased))
+    }
+
+    /// A page of documents.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn documents(
+        &self,
+        tenant: &Tenant,
+        query: DocumentQuery,
+    ) -> Result<DocumentPage, MemoryError> {
+        let now = self.now();
+        let read = move |reader: &MemoryReader<'_>| reader.documents(&query, now);
+        self.read(&tenant.id, read).await
+    }
+
+    /// A page of namespaces.
+    ///
+    /// # Errors
+    /// A file that cannot be read.
+    pub async fn namespaces(
+        &self,
+        tenant: &Tenant,
+        query: NamespaceQuery,
+    ) -> Result<NamespacePage, MemoryError> {
+        let now = self.now();
+        let read = move |reader: &MemoryReader<'_>| reader.namespaces(&query, now);
+        self.read(&tenant.id, read).await
+    }
+
+    /// Does operations in their order, all of them or none; answers when the disk has them.
+    ///
+    /// # Errors
+    /// [`MemoryError::InOperation`], [`MemoryError::DocumentsTooLarge`], a disk that cannot be
+    /// written.
+    pub async fn document_batch(
+        &self,
+        tenant: &Tenant,
+        operations: Vec<DocumentOperation>,
+    ) -> Result<Vec<DocumentOutcome>, MemoryError> {
+        let (config, now) = (self.config(), self.now());
+        let only_reads = operations
+            .iter()
+            .all(|it| matches!(it, DocumentOperation::Get(DocumentGet { ttl: None, .. })));
+        if only_reads {
+            let read = move |reader: &MemoryReader<'_>| reader.document_reads(&operations, now);
+            return self.read(&tenant.id, read).await;
+        }
+        let write = move |writer: &MemoryWriter<'_>| {
+            writer.document_batch(&operations, &config.limits, now)
+        };
+        self.write(&tenant.id, write).await
+    }
+}

@@ -1,0 +1,83 @@
+//! Documents through the service: expired ones go in the background, and a call that is dropped
+//! is done all the same.
+
+use std::time::Duration;
+
+use memoird_memories::MemoryError;
+use memoird_memories::rules::documents::{
+    Document, DocumentGet, DocumentName, DocumentPut, DocumentValue,
+};
+use tokio::time::sleep;
+
+use crate::world::Bot;
+use crate::{acme, world};
+
+fn name(key: &str) -> DocumentName {
+    DocumentName::parse(&["a".to_owned()], key.to_owned()).unwrap()
+}
+
+fn put(key: &str, ttl: Option<Duration>) -> DocumentPut {
+    DocumentPut {
+        name: name(key),
+        value: DocumentValue::Json("1".to_owned()),
+        expected_version: None,
+        ttl,
+    }
+}
+
+impl Bot {
+    async fn put(&self, put: DocumentPut) -> Document {
+        let stored = self.memories.put_document(&self.tenant, put).await;
+        stored.unwrap()
+    }
+
+    async fn document(&self, key: &str, ttl: Option<Duration>) -> Result<Document, MemoryError> {
+        let get = DocumentGet {
+            name: name(key),
+            ttl,
+        };
+        self.memories.document(&self.tenant, get).await
+    }
+
+    async fn documents_kept(&self) -> u64 {
+        let stats = self.memories.stats(&self.tenant).await;
+        stats.unwrap().documents
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_has_expired_goes_in_the_background() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.put(put("stays", None)).await;
+    bot.put(put("short", Some(HOUR / 60))).await;
+    bot.put(put("read", Some(HOUR / 60))).await;
+    bot.document("read", Some(3 * HOUR)).await.unwrap();
+    assert_eq!(bot.documents_kept().await, 3);
+    sleep(HOUR / 60).await;
+    let gone = bot.document("short", None).await;
+    assert!(matches!(gone, Err(MemoryError::DocumentNotFound { .. })));
+    sleep(HOUR).await;
+    assert_eq!(bot.documents_kept().await, 2);
+    sleep(3 * HOUR).await;
+    assert_eq!(bot.documents_kept().await, 1);
+    bot.document("stays", None).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_put_whose_caller_leaves_is_done_all_the_same() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    {
+        let stored = bot.memories.put_document(&bot.tenant, put("left", None));
+        let mut stored = std::pin::pin!(stored);
+        // Polled once: it is in the queue, or done.
+        let polled = std::future::poll_fn(|context| {
+            std::task::Poll::Ready(stored.as_mut().poll(context).is_ready())
+        });
+        polled.await;
+    }
+    sleep(Duration::from_secs(1)).await;
+    bot.document("left", None).await.unwrap();
+}

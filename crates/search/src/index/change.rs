@@ -1,0 +1,79 @@
+//! Turns that say something else than when they were taken in: their old words leave the index.
+
+use memoird_core::ids::Generation;
+use rusqlite::{OptionalExtension, TransactionBehavior, params};
+
+use super::{Answer, Index, NewTurn, generation_word, whole};
+use crate::locked;
+use crate::words::Languages;
+
+impl Index {
+    /// The last change of turns that was taken in and whose old words are gone from the pages.
+    pub(crate) fn changes(&self) -> Answer<u64> {
+        self.read(|connection| {
+            let sql = "SELECT changes FROM state";
+            let changes = connection.query_row(sql, [], |row| row.get::<_, i64>(0))?;
+            Ok(changes.unsigned_abs())
+        })
+    }
+
+    /// Notes it.
+    pub(crate) fn save_changes(&self, change: u64) -> Answer<()> {
+        let writer = locked(&self.writer);
+        writer.execute("UPDATE state SET changes = ?", [whole(change)])?;
+        Ok(())
+    }
+
+    /// Takes a turn of a generation out, and in again as it is now, where it is still shown. False
+    /// where the index does not have it.
+    pub(crate) fn replace(
+        &self,
+        number: u64,
+        generation: Generation,
+        turn: Option<&NewTurn>,
+    ) -> Answer<bool> {
+        let mut writer = locked(&self.writer);
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let sql = "SELECT no, tenant FROM generations WHERE generation = ?";
+        let known: Option<(i64, i64)> = transaction
+            .prepare_cached(sql)?
+            .query_row([generation.to_bytes()], |row| {
+                Ok((row.get(0)?, row.get(1)?))
+            })
+            .optional()?;
+        let Some((no, tenant)) = known else {
+            return Ok(false);
+        };
+        let sql = "SELECT turns.no FROM words CROSS JOIN turns ON turns.no = words.rowid
+                   WHERE words MATCH ? AND turns.number = ?";
+        let word = format!("\"{}\"", generation_word(no));
+        let row: Option<i64> = transaction
+            .prepare_cached(sql)?
+            .query_row(params![word, whole(number)], |row| row.get(0))
+            .optional()?;
+        let Some(row) = row else { return Ok(false) };
+        transaction
+            .prepare_cached("DELETE FROM words WHERE rowid = ?")?
+            .execute([row])?;
+        if let Some(turn) = turn {
+            let (stems, language) = turn.words(no);
+            transaction
+                .prepare_cached("INSERT INTO words (rowid, stems) VALUES (?, ?)")?
+                .execute(params![row, stems])?;
+            let sql = "SELECT languages FROM tenants WHERE no = ?";
+            let languages = transaction
+                .prepare_cached(sql)?
+                .query_row([tenant], |row| row.get(0))?;
+            let languages = Languages::from_bits(languages).with(language);
+            transaction
+                .prepare_cached("UPDATE tenants SET languages = ? WHERE no = ?")?
+                .execute(params![languages.bits(), tenant])?;
+        } else {
+            transaction
+                .prepare_cached("DELETE FROM turns WHERE no = ?")?
+                .execute([row])?;
+        }
+        transaction.commit()?;
+        Ok(true)
+    }
+}

@@ -1,0 +1,103 @@
+//! `memoird sessions redact`: what a turn says is overwritten, and its place among the others stays.
+
+use clap::Args;
+use memoird_proto::v1::part::Part as Kind;
+use memoird_proto::v1::{
+    GetHistoryRequest, HistoryScope, Part, Role, Turn, UpdateTurnRequest, UpdateTurnResponse,
+};
+
+use super::connect::Target;
+use super::exit::CliError;
+use super::{output, transcript};
+
+/// Which turn to overwrite.
+#[derive(Args)]
+pub(crate) struct RedactArgs {
+    /// The bot's own chat id
+    id: String,
+    /// The turn's seq, as `sessions show` tells it
+    #[arg(long)]
+    seq: u64,
+    /// What it says instead
+    #[arg(long, default_value = "[redacted]")]
+    text: String,
+}
+
+/// Overwrites the turn.
+pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result<(), CliError> {
+    let request = GetHistoryRequest {
+        session_id: args.id.clone(),
+        scope: HistoryScope::Journal.into(),
+        after_seq: args.seq.saturating_sub(1),
+        before_seq: args.seq.saturating_add(1),
+        ..GetHistoryRequest::default()
+    };
+    let mut page = match target.sessions().get_history(request.clone()).await {
+        Err(error) if error.code() == tonic::Code::FailedPrecondition => {
+            let live = GetHistoryRequest {
+                scope: HistoryScope::Live.into(),
+                ..request
+            };
+            target.done(target.sessions().get_history(live).await)?
+        }
+        answer => target.done(answer)?,
+    };
+    let turn = page.turns.pop().map(|turn| redacted(turn, &args.text));
+    let request = UpdateTurnRequest {
+        session_id: args.id,
+        seq: args.seq,
+        // Without one the daemon says that there is no such turn.
+        turn: Some(turn.unwrap_or_else(|| said(&args.text))),
+        ..UpdateTurnRequest::default()
+    };
+    let reply = target.done(target.sessions().update_turn(request).await)?;
+    output::show(json, &reply, shown)
+}
+
+fn shown(reply: &UpdateTurnResponse) -> String {
+    let turns: Vec<Turn> = reply.turn.clone().into_iter().collect();
+    format!("overwritten\n{}", transcript::table(&turns))
+}
+
+fn said(text: &str) -> Turn {
+    Turn {
+        role: Role::User.into(),
+        parts: vec![part(Kind::Text(text.to_owned()))],
+        ..Turn::default()
+    }
+}
+
+fn part(kind: Kind) -> Part {
+    Part {
+        part: Some(kind),
+        ..Part::default()
+    }
+}
+
+/// The turn with `text` in the place of what it says: its calls and results keep their ids.
+fn redacted(turn: Turn, text: &str) -> Turn {
+    let parts = turn.parts.into_iter().filter_map(|part| match part.part? {
+        Kind::Text(_) | Kind::Media(_) => Some(Kind::Text(text.to_owned())),
+        Kind::ToolUse(mut call) => {
+            call.input_json = "{}".into();
+            Some(Kind::ToolUse(call))
+        }
+        Kind::ToolResult(mut result) => {
+            result.content = text.to_owned();
+            result.parts.clear();
+            Some(Kind::ToolResult(result))
+        }
+        Kind::Thinking(_) => None,
+    });
+    let mut parts: Vec<Part> = parts.map(part).collect();
+    if parts.is_empty() {
+        parts.push(part(Kind::Text(text.to_owned())));
+    }
+    Turn {
+        role: turn.role,
+        parts,
+        timestamp: turn.timestamp,
+        format: turn.format,
+        ..Turn::default()
+    }
+}

@@ -1,0 +1,175 @@
+//! The answers that are ready at about the same time leave in one write. A connection is woken by
+//! each call that could answer, and tokio polls what was woken last first: so every answer
+//! would be written by itself, which costs more than most calls do.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Wake, Waker, ready};
+
+use tokio::task::yield_now;
+use tokio_util::sync::ReusableBoxFuture;
+
+use super::Connection;
+
+/// A connection that is polled behind the tasks that could go on when it was woken. One with a
+/// single call is polled at once: nobody else could answer.
+pub(super) struct Gathered<F> {
+    inner: Pin<Box<F>>,
+    connection: Arc<Connection>,
+    woken: Arc<Woken>,
+    waker: Waker,
+    /// Ready when the others had their turn.
+    others: ReusableBoxFuture<'static, ()>,
+    /// Others have their turn now.
+    gives_way: bool,
+}
+
+/// Whether a connection is to be polled.
+struct Woken {
+    is_woken: AtomicBool,
+    /// Polls the connection's task.
+    task: Mutex<Waker>,
+}
+
+impl<F> Gathered<F> {
+    pub(super) fn new(inner: F, connection: Arc<Connection>) -> Self {
+        let woken = Arc::new(Woken {
+            is_woken: AtomicBool::new(true),
+            task: Mutex::new(Waker::noop().clone()),
+        });
+        Self {
+            inner: Box::pin(inner),
+            connection,
+            waker: Waker::from(Arc::clone(&woken)),
+            woken,
+            others: ReusableBoxFuture::new(yield_now()),
+            gives_way: false,
+        }
+    }
+
+    /// What is polled. It is polled again after that.
+    pub(super) fn inner(self: Pin<&mut Self>) -> Pin<&mut F> {
+        let this = self.get_mut();
+        this.woken.is_woken.store(true, Ordering::Release);
+        this.inner.as_mut()
+    }
+}
+
+impl<F: Future> Future for Gathered<F> {
+    type Output = F::Output;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<F::Output> {
+        let this = self.get_mut();
+        this.woken.task().clone_from(context.waker());
+        if !this.woken.is_woken.load(Ordering::Acquire) {
+            return Poll::Pending;
+        }
+        if !this.gives_way && this.connection.calls.load(Ordering::Relaxed) > 1 {
+            this.others.set(yield_now());
+            this.gives_way = true;
+        }
+        if this.gives_way {
+            ready!(this.others.poll(context));
+            this.gives_way = false;
+        }
+        // Before the poll: who wakes it meanwhile may have something that it does not see.
+        this.woken.is_woken.store(false, Ordering::Release);
+        this.inner
+            .as_mut()
+            .poll(&mut Context::from_waker(&this.waker))
+    }
+}
+
+impl Woken {
+    fn task(&self) -> MutexGuard<'_, Waker> {
+        self.task.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Wake for Woken {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.is_woken.swap(true, Ordering::AcqRel) {
+            let task = self.task().clone();
+            task.wake();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::sync::atomic::AtomicUsize;
+
+    use tokio::task::JoinSet;
+
+    use super::super::{Connections, ConnectionsConfig, Peer};
+    use super::*;
+    use crate::admission::schedule::Schedule;
+
+    const ANSWERS: usize = 20;
+
+    /// How often a connection is polled until so many tasks, each of which wakes it, had their
+    /// turn, where so many calls are under way.
+    async fn polls(calls: usize) -> usize {
+        let connections = Connections::new(
+            1,
+            &ConnectionsConfig::default(),
+            &Arc::<Schedule>::default(),
+        );
+        let connection = connections.table().add(&connections, Peer::default());
+        connection.calls.store(calls, Ordering::Relaxed);
+        let (polls, answers) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let task = Arc::new(Mutex::new(Waker::noop().clone()));
+        let serving = {
+            let (polls, answers, task) = (polls.clone(), answers.clone(), task.clone());
+            poll_fn(move |context| {
+                polls.fetch_add(1, Ordering::Relaxed);
+                task.lock().unwrap().clone_from(context.waker());
+                match answers.load(Ordering::Relaxed) {
+                    ANSWERS => Poll::Ready(()),
+                    _ => Poll::Pending,
+                }
+            })
+        };
+        let mut served = JoinSet::new();
+        served.spawn(Gathered::new(serving, connection));
+        while polls.load(Ordering::Relaxed) == 0 {
+            yield_now().await;
+        }
+        // Nobody waits for them: who would, would be woken behind the connection.
+        let mut answering = JoinSet::new();
+        for _ in 0..ANSWERS {
+            let (answers, task) = (answers.clone(), task.clone());
+            answering.spawn(async move {
+                answers.fetch_add(1, Ordering::Relaxed);
+                let waker = task.lock().unwrap().clone();
+                waker.wake();
+            });
+        }
+        served.join_all().await;
+        polls.load(Ordering::Relaxed)
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_polled_once_for_all_answers_that_are_ready() {
+        assert_eq!(polls(ANSWERS).await, 2, "the first one, and one for all");
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
+    async fn also_before_tasks_that_were_woken_earlier() {
+        // On the worker, so that nothing comes between the tasks.
+        let on_worker =
+            |calls| async move { JoinSet::from_iter([polls(calls)]).join_all().await[0] };
+        assert_eq!(on_worker(ANSWERS).await, 2);
+        let of_one_call = on_worker(1).await;
+        assert!(
+            of_one_call > ANSWERS / 2,
+            "{of_one_call}: a single call waits for nobody"
+        );
+    }
+}

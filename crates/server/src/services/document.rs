@@ -1,0 +1,109 @@
+//! DocumentService: what a bot keeps by name.
+
+use memoird_memories::rules::MemoryLimits;
+use memoird_proto::spliced::document_service_server::DocumentService;
+use memoird_proto::v1;
+use tonic::{Request, Response, async_trait};
+
+use super::{Answer, Api, PAGE_BYTES_MAX, answer, caller, place, split, split_for_page};
+use crate::heavy::HEAVY_BYTES;
+use crate::wire::{document, status};
+
+#[async_trait]
+impl DocumentService for Api {
+    async fn get_document(
+        &self,
+        request: Request<v1::GetDocumentRequest>,
+    ) -> Answer<v1::GetDocumentResponse> {
+        let place = place(&request)?;
+        place.reserve_answer(HEAVY_BYTES as u64).await?;
+        let (tenant, request) = split(request)?;
+        let get = document::get(request)?;
+        let found = self.memories.document(&tenant, get).await;
+        let found = found.map_err(|error| status::memory(&error))?;
+        place.reserve_answer(found.size).await?;
+        Ok(Response::new(document::got(found)))
+    }
+
+    async fn put_document(
+        &self,
+        request: Request<v1::PutDocumentRequest>,
+    ) -> Answer<v1::PutDocumentResponse> {
+        let (caller, request) = caller(request)?;
+        let (tenant, limits) = (caller.tenant, self.memories.limits());
+        let bytes = document::put_bytes(&request);
+        let read = move || document::put(request, &limits);
+        let put = self.heavy.run(&tenant.id, bytes, read).await?;
+        caller.key.check()?;
+        let done = self.memories.put_document(&tenant, put).await;
+        answer(done, document::put_done)
+    }
+
+    async fn delete_document(
+        &self,
+        request: Request<v1::DeleteDocumentRequest>,
+    ) -> Answer<v1::DeleteDocumentResponse> {
+        let (tenant, request) = split(request)?;
+        let delete = document::delete(request)?;
+        let done = self.memories.delete_document(&tenant, delete).await;
+        answer(done, |deleted| v1::DeleteDocumentResponse { deleted })
+    }
+
+    async fn delete_documents(
+        &self,
+        request: Request<v1::DeleteDocumentsRequest>,
+    ) -> Answer<v1::DeleteDocumentsResponse> {
+        let (tenant, request) = split(request)?;
+        let erase = request.erase;
+        let range = document::range_to_delete(request)?;
+        let done = self.memories.delete_documents(&tenant, range, erase).await;
+        answer(done, |(deleted, erased)| v1::DeleteDocumentsResponse {
+            deleted,
+            erased,
+        })
+    }
+
+    async fn list_documents(
+        &self,
+        request: Request<v1::ListDocumentsRequest>,
+    ) -> Answer<v1::ListDocumentsResponse> {
+        // The last one on a page may be as large as a document may be.
+        let document_bytes = self.memories.limits().document_bytes as u64;
+        let place = place(&request)?;
+        place
+            .reserve_answer(PAGE_BYTES_MAX + document_bytes)
+            .await?;
+        let (tenant, request) = split(request)?;
+        let query = document::query(request)?;
+        let page = self.memories.documents(&tenant, query).await;
+        answer(page, document::page)
+    }
+
+    async fn list_namespaces(
+        &self,
+        request: Request<v1::ListNamespacesRequest>,
+    ) -> Answer<v1::ListNamespacesResponse> {
+        let (tenant, request) = split_for_page(request).await?;
+        let query = document::namespace_query(request)?;
+        let page = self.memories.namespaces(&tenant, query).await;
+        answer(page, |page| document::namespaces(&page))
+    }
+
+    async fn batch_documents(
+        &self,
+        request: Request<v1::BatchDocumentsRequest>,
+    ) -> Answer<v1::BatchDocumentsResponse> {
+        let place = place(&request)?;
+        let (caller, request) = caller(request)?;
+        let (tenant, limits) = (caller.tenant, self.memories.limits());
+        let bytes = document::batch_bytes(&request);
+        let gets = document::gets(&request).saturating_mul(limits.document_bytes);
+        let read = move || document::operations(request, &limits);
+        let operations = self.heavy.run(&tenant.id, bytes, read).await?;
+        let answer_bytes = gets.clamp(HEAVY_BYTES, MemoryLimits::BATCH_READ_BYTES);
+        place.reserve_answer(answer_bytes as u64).await?;
+        caller.key.check()?;
+        let done = self.memories.document_batch(&tenant, operations).await;
+        answer(done, document::batch_done)
+    }
+}

@@ -1,0 +1,298 @@
+//! Requests of DocumentService are read here, and its replies written.
+
+use std::time::Duration;
+
+use memoird_core::time::Timestamp;
+use memoird_memories::MemoryError;
+use memoird_memories::rules::MemoryLimits;
+use memoird_memories::rules::documents::{
+    Document, DocumentDelete, DocumentFilter, DocumentGet, DocumentName, DocumentOperation,
+    DocumentOutcome, DocumentPage, DocumentPut, DocumentQuery, DocumentRange, DocumentValue,
+    NamespacePage, NamespacePath, NamespaceQuery,
+};
+use memoird_proto::v1;
+use memoird_proto::v1::document_operation::Operation;
+use memoird_proto::v1::put_document_request::Value;
+use memoird_store::encoding::timestamp_to_proto;
+use tonic::Status;
+
+use super::{from, status};
+
+/// The document that is to be read.
+pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Status> {
+    Ok(DocumentGet {
+        name: name(&request.namespace, request.key)?,
+        ttl: ttl(request.ttl)?,
+    })
+}
+
+/// Bytes of a document's value, which say how long it takes to read it.
+pub(crate) fn put_bytes(request: &v1::PutDocumentRequest) -> usize {
+    match &request.value {
+        Some(Value::Json(text)) => text.len(),
+        // They are not looked at.
+        Some(Value::Bytes(_)) | None => 0,
+    }
+}
+
+/// The document that is to be stored.
+pub(crate) fn put(
+    request: v1::PutDocumentRequest,
+    limits: &MemoryLimits,
+) -> Result<DocumentPut, Status> {
+    let name = name(&request.namespace, request.key)?;
+    let value = match request.value {
+        Some(Value::Json(text)) => DocumentValue::Json(text),
+        Some(Value::Bytes(bytes)) => DocumentValue::Bytes(bytes.into()),
+        None => {
+            let problem = "value: is missing; send json or bytes";
+            return Err(status::invalid("DOCUMENT_INVALID", problem));
+        }
+    };
+    Ok(DocumentPut {
+        name,
+        value: value.checked(limits).map_err(refused)?,
+        expected_version: request.expected_version,
+        ttl: ttl(request.ttl)?,
+    })
+}
+
+/// The document that is to go.
+pub(crate) fn delete(request: v1::DeleteDocumentRequest) -> Result<DocumentDelete, Status> {
+    Ok(DocumentDelete {
+        name: name(&request.namespace, request.key)?,
+        expected_version: request.expected_version,
+    })
+}
+
+/// The documents that are to go.
+pub(crate) fn range_to_delete(
+    request: v1::DeleteDocumentsRequest,
+) -> Result<DocumentRange, Status> {
+    if request.namespace_prefix.is_empty() {
+        let problem = "namespace_prefix: has no part, and would name all documents; name one part";
+        return Err(status::invalid("DOCUMENT_INVALID", problem));
+    }
+    range(DocumentRange {
+        namespace: prefix(&request.namespace_prefix)?,
+        is_exact: request.exact_namespace,
+        key_prefix: request.key_prefix,
+        key_from: request.key_from,
+        key_before: request.key_before,
+    })
+}
+
+/// Which documents to list.
+pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, Status> {
+    let after = from::read_page_token(&request.page_token, |token| {
+        let token = String::from_utf8(unhex(token)?).ok()?;
+        let (path, key) = token.rsplit_once('\0')?;
+        let parts: Vec<String> = path.split('\0').map(str::to_owned).collect();
+        DocumentName::parse(&parts, key.to_owned()).ok()
+    })?;
+    let filter = match &*request.filter_json {
+        "" => None,
+        json => {
+            let field = "filter_json";
+            let invalid = |problem| MemoryError::DocumentInvalid { field, problem };
+            let filter = DocumentFilter::parse(json);
+            Some(filter.map_err(|problem| refused(invalid(problem)))?)
+        }
+    };
+    Ok(DocumentQuery {
+        range: range(DocumentRange {
+            namespace: prefix(&request.namespace_prefix)?,
+            is_exact: request.exact_namespace,
+            key_prefix: request.key_prefix,
+            key_from: request.key_from,
+            key_before: request.key_before,
+        })?,
+        filter,
+        is_descending: request.descending,
+        with_values: !request.without_values,
+        count: from::page_size(request.page_size),
+        after,
+    })
+}
+
+/// Which namespaces to list.
+pub(crate) fn namespace_query(
+    request: v1::ListNamespacesRequest,
+) -> Result<NamespaceQuery, Status> {
+    let query = NamespaceQuery {
+        prefix: request.prefix,
+        suffix: request.suffix,
+        depth: request.max_depth as usize,
+        count: from::page_size(request.page_size),
+        from: from::read_page_token(&request.page_token, unhex)?.unwrap_or_default(),
+    };
+    query.checked().map_err(refused)
+}
+
+/// Bytes of the JSON of a batch, which say how long it takes to read it.
+pub(crate) fn batch_bytes(request: &v1::BatchDocumentsRequest) -> usize {
+    let operations = request.operations.iter();
+    operations
+        .map(|it| match &it.operation {
+            Some(Operation::Put(put)) => put_bytes(put),
+            _ => 0,
+        })
+        .sum()
+}
+
+/// How many documents a batch reads.
+pub(crate) fn gets(request: &v1::BatchDocumentsRequest) -> usize {
+    let operations = request.operations.iter();
+    operations
+        .filter(|it| matches!(it.operation, Some(Operation::Get(_))))
+        .count()
+}
+
+/// The operations of a batch. A refusal names the index.
+pub(crate) fn operations(
+    request: v1::BatchDocumentsRequest,
+    limits: &MemoryLimits,
+) -> Result<Vec<DocumentOperation>, Status> {
+    let (count, limit) = (request.operations.len(), MemoryLimits::BATCH);
+    if !(1..=limit).contains(&count) {
+        let problem = format!("operations: {count} are sent; a batch takes 1 to {limit}");
+        return Err(status::invalid("DOCUMENT_INVALID", problem));
+    }
+    let read = |operation: Option<Operation>| match operation {
+        Some(Operation::Get(request)) => get(request).map(DocumentOperation::Get),
+        Some(Operation::Put(request)) => put(request, limits).map(DocumentOperation::Put),
+        Some(Operation::Delete(request)) => delete(request).map(DocumentOperation::Delete),
+        None => {
+            let problem = "operation: is missing; send get, put or delete";
+            Err(status::invalid("DOCUMENT_INVALID", problem))
+        }
+    };
+    let operations = request.operations.into_iter().enumerate();
+    operations
+        .map(|(index, it)| {
+            let place = || format!("operations[{index}]");
+            read(it.operation).map_err(|refusal| status::at(&place(), &refusal))
+        })
+        .collect()
+}
+
+/// A document that was read.
+pub(crate) fn got(found: Document) -> v1::GetDocumentResponse {
+    v1::GetDocumentResponse {
+        document: Some(document(found)),
+    }
+}
+
+/// A document that was stored.
+pub(crate) fn put_done(stored: Document) -> v1::PutDocumentResponse {
+    v1::PutDocumentResponse {
+        document: Some(document(stored)),
+    }
+}
+
+/// A page of documents.
+pub(crate) fn page(page: DocumentPage) -> v1::ListDocumentsResponse {
+    let next = page.next.map(|last| {
+        let token = [last.namespace.as_bytes(), last.key.as_bytes()].concat();
+        hex(&token)
+    });
+    v1::ListDocumentsResponse {
+        documents: page.documents.into_iter().map(document).collect(),
+        next_page_token: next.unwrap_or_default(),
+    }
+}
+
+/// A page of namespaces.
+pub(crate) fn namespaces(page: &NamespacePage) -> v1::ListNamespacesResponse {
+    let namespace = |path: &NamespacePath| v1::Namespace { parts: parts(path) };
+    v1::ListNamespacesResponse {
+        namespaces: page.namespaces.iter().map(namespace).collect(),
+        next_page_token: page.next.as_deref().map(hex).unwrap_or_default(),
+    }
+}
+
+/// What came of a batch.
+pub(crate) fn batch_done(outcomes: Vec<DocumentOutcome>) -> v1::BatchDocumentsResponse {
+    let result = |outcome| match outcome {
+        DocumentOutcome::Document(found) => v1::DocumentResult {
+            document: Some(document(found)),
+            deleted: false,
+        },
+        DocumentOutcome::Absent => v1::DocumentResult::default(),
+        DocumentOutcome::Deleted(deleted) => v1::DocumentResult {
+            document: None,
+            deleted,
+        },
+    };
+    v1::BatchDocumentsResponse {
+        results: outcomes.into_iter().map(result).collect(),
+    }
+}
+
+fn document(document: Document) -> v1::Document {
+    use v1::document::Value;
+    let time = |time: Timestamp| Some(timestamp_to_proto(time));
+    v1::Document {
+        namespace: parts(&document.name.namespace),
+        key: document.name.key,
+        value: document.value.map(|value| match value {
+            DocumentValue::Json(text) => Value::Json(text),
+            DocumentValue::Bytes(bytes) => Value::Bytes(bytes.into()),
+        }),
+        version: document.version,
+        created_at: time(document.created_at),
+        updated_at: time(document.updated_at),
+        expires_at: document.expires_at.and_then(time),
+        size: document.size,
+    }
+}
+
+fn parts(path: &NamespacePath) -> Vec<String> {
+    path.parts().map(str::to_owned).collect()
+}
+
+fn name(namespace: &[String], key: String) -> Result<DocumentName, Status> {
+    DocumentName::parse(namespace, key).map_err(refused)
+}
+
+fn prefix(parts: &[String]) -> Result<NamespacePath, Status> {
+    NamespacePath::parse("namespace_prefix", parts).map_err(refused)
+}
+
+fn range(range: DocumentRange) -> Result<DocumentRange, Status> {
+    range.checked().map_err(refused)
+}
+
+/// How long a document lives from now on.
+fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> {
+    let Some(span) = span else { return Ok(None) };
+    let ttl = Duration::try_from(span).ok();
+    let ttl =
+        ttl.filter(|ttl| (Duration::from_millis(1)..=MemoryLimits::DOCUMENT_TTL).contains(ttl));
+    ttl.map(Some).ok_or_else(|| {
+        let problem = "ttl: takes a millisecond to ten years; leave it out for one without an end";
+        status::invalid("DOCUMENT_INVALID", problem)
+    })
+}
+
+#[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
+fn refused(error: MemoryError) -> Status {
+    status::memory(&error)
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Option<Vec<u8>> {
+    let pairs = text.as_bytes().as_chunks::<2>();
+    let read = |pair: &[u8; 2]| {
+        let digits = str::from_utf8(pair).ok()?;
+        let is_hex = pair.iter().all(u8::is_ascii_hexdigit);
+        is_hex.then(|| u8::from_str_radix(digits, 16).ok())?
+    };
+    match pairs.1 {
+        [] => pairs.0.iter().map(read).collect(),
+        _ => None,
+    }
+}

@@ -1,0 +1,162 @@
+//! Turns that say something else: what they said is overwritten where it is, and noted for who
+//! follows the journal.
+
+use memoird_core::change::Change;
+use memoird_core::session::{AppendCommand, TurnUpdate};
+use memoird_core::time::Steady;
+use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
+use memoird_store::{JournalRange, PruneBefore, Store, encoding};
+
+use crate::chat::{Chat, begun, command};
+use crate::compaction::{compact, made, status_of};
+use crate::cuts::{cuts_of, with_cuts};
+use crate::kit::*;
+use crate::prune::prune_all;
+use crate::rewind;
+
+for_every_store!(
+    an_updated_turn_is_read_everywhere_as_it_is_now,
+    an_update_that_was_built_on_something_else_is_refused,
+    an_update_takes_back_the_summary_and_the_cuts,
+);
+
+fn saying(text: &str) -> NewTurn {
+    let text = PartKind::Text(text.to_owned());
+    encoding::encode(Turn::new(Role::User, vec![text.into()]))
+}
+
+/// What makes a user turn say something else.
+pub(crate) fn update(chat: &mut Chat, seq: u64, text: &str, at: u64) -> Vec<Change> {
+    let update = TurnUpdate {
+        seq,
+        before: saying(""),
+        after: saying(text),
+    };
+    let updated = chat
+        .session
+        .update_turn(&update, &chat.limits, now(at), encoding::seal, true);
+    updated.unwrap().changes
+}
+
+fn texts(turns: &[(u64, std::sync::Arc<[u8]>)]) -> Vec<(u64, bool)> {
+    let is_new = |content: &[u8]| String::from_utf8_lossy(content).contains("it is new");
+    let turns = turns.iter();
+    turns
+        .map(|(seq, content)| (*seq, is_new(content)))
+        .collect()
+}
+
+/// Of each of so many turns: in its place, in the intake, and while it is folded.
+fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
+    let mut changes = 0;
+    for (round, turns) in (4..16_u64).enumerate() {
+        let at = 10 + 10 * round as u64;
+        let mut chat = begun(store, &format!("s{round}"), at);
+        for _ in 0..turns {
+            must_write(store, [chat.append("u", at)]);
+        }
+        let rewound = rewind::decide(&mut chat, turns - 1, AppendCommand::default(), at);
+        must_write(store, rewound.unwrap().changes);
+        for seq in [1, 2, turns - 1, turns] {
+            must_write(store, update(&mut chat, seq, "it is new", at));
+        }
+        must_write(store, [chat.append("u", at + 1)]);
+        let is_new = |seq: u64| [1, 2, turns - 1, turns].contains(&seq);
+        let whole = JournalRange {
+            with_rewound: true,
+            ..ALL
+        };
+        let read = page(store, &chat.key, None, whole).unwrap();
+        let expected = (1..=turns + 1).map(|seq| (seq, is_new(seq)));
+        assert_eq!(texts(&read.turns), expected.collect::<Vec<_>>());
+        let written = store.written_after(0, usize::MAX, usize::MAX).unwrap();
+        let mine = written.turns.iter();
+        let mine = mine.filter(|turn| turn.generation == chat.generation());
+        for turn in mine {
+            let is = texts(&[(turn.seq, turn.content.clone())]);
+            assert_eq!(is, [(turn.seq, is_new(turn.seq))]);
+        }
+        let changed = store.changed_after(changes, usize::MAX).unwrap();
+        assert_eq!(changed.len(), 4);
+        assert!(changed.iter().all(|it| it.generation == chat.generation()));
+        let numbers: Vec<u64> = changed.iter().map(|it| it.number).collect();
+        let seqs = store.written_at(&numbers).unwrap();
+        let seqs: Vec<u64> = seqs.iter().map(|turn| turn.seq).collect();
+        assert_eq!(seqs, [1, 2, turns - 1], "what was rewound is not shown");
+        changes = changed[3].change;
+        assert_eq!(store.changed_after(changes, 9).unwrap(), []);
+        assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
+        let reloaded = chat.reloaded(store);
+        assert_eq!(reloaded.kept(), chat.kept());
+        assert_eq!(
+            reloaded.session.history().totals(),
+            chat.session.history().totals()
+        );
+    }
+}
+
+fn an_update_that_was_built_on_something_else_is_refused(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u a u", 2)]);
+    let mut behind = chat.clone();
+    must_write(store, [chat.append("a", 3)]);
+    must_refuse(store, update(&mut behind, 1, "it is new", 4).remove(0));
+    let read = page(store, &chat.key, None, ALL).unwrap();
+    assert!(texts(&read.turns).iter().all(|(_, is_new)| !is_new));
+    assert_eq!(store.changed_after(0, 9).unwrap(), []);
+}
+
+fn an_update_takes_back_the_summary_and_the_cuts(store: &dyn Store) {
+    for (seq, standing) in [(1, 0), (9, 0), (12, 1), (21, 2), (30, 2), (31, 3)] {
+        let mut chat = begun(store, &format!("s{seq}"), 50 - seq);
+        for _ in 0..20 {
+            must_write(store, [chat.append("u u", 50)]);
+        }
+        for number in 1..=3 {
+            must_write(store, [compact(&chat, status_of(number), made(number))]);
+            chat = chat.reloaded(store);
+        }
+        must_write(store, [with_cuts(chat.touch(51), Some(cuts_of(2)))]);
+        chat = chat.reloaded(store);
+        must_write(store, update(&mut chat, seq, "it is new", 52));
+        let stored = known(store, &chat.key).unwrap();
+        let number = stored.summary.as_ref().map_or(0, |summary| summary.number);
+        assert_eq!(number, standing, "{seq}");
+        assert_eq!(stored.cuts, []);
+        must_write(store, [chat.append_command(&command("u"), 53)]);
+    }
+}
+
+/// What a turn said is in no byte of the file after the next round of retention.
+#[test]
+fn what_a_turn_said_leaves_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = crate::faults::open(dir.path());
+    let nothing = PruneBefore {
+        ended: Steady(0),
+        keys: Steady(0),
+    };
+    let mut chat = begun(&store, "s", 1);
+    let secrets: Vec<String> = (0..40)
+        .map(|number| format!("secret {number} {}", "x".repeat(number * 200)))
+        .collect();
+    for secret in &secrets {
+        let said = AppendCommand {
+            turns: vec![saying(secret)],
+            ..AppendCommand::default()
+        };
+        must_write(&store, [chat.append_command(&said, 2)]);
+    }
+    for turns in [1..=20, 21..=40] {
+        for seq in turns {
+            must_write(&store, update(&mut chat, seq, "it is new", 3));
+        }
+        prune_all(&store, nothing, 100);
+    }
+    let (file, log) = crate::faults::bytes(dir.path());
+    let text = String::from_utf8_lossy(&[file, log].concat()).into_owned();
+    for secret in &secrets {
+        let secret = &secret[..secret.len().min(12)];
+        assert!(!text.contains(secret), "{secret}");
+    }
+}

@@ -1,0 +1,219 @@
+//! What a client keeps beside its turns for itself, `client_id` and `client_json`: given back as it
+//! was, and shown to no provider.
+
+use memoird_proto::v1::{AppendRequest, GetContextRequest, GetHistoryRequest, MessageFormat, Turn};
+use serde_json::json;
+use tonic::Code;
+
+use crate::harness::{
+    Daemon, Events, Sessions, append, assistant, detail, journal, keyed, live, refused, say,
+    text_of, user,
+};
+
+fn named(turn: Turn, id: &str, json: &str) -> Turn {
+    Turn {
+        client_id: id.into(),
+        client_json: json.into(),
+        ..turn
+    }
+}
+
+fn fields(turns: &[Turn]) -> Vec<(&str, &str)> {
+    fn of_turn(turn: &Turn) -> (&str, &str) {
+        (&turn.client_id, &turn.client_json)
+    }
+    turns.iter().map(of_turn).collect()
+}
+
+const FORMATS: [MessageFormat; 3] = [
+    MessageFormat::Openai,
+    MessageFormat::OpenaiResponses,
+    MessageFormat::Anthropic,
+];
+
+/// What each format's `messages_json` of a window and of the history says.
+async fn messages(client: &mut Sessions, session: &str) -> Vec<String> {
+    let mut all = Vec::new();
+    for format in FORMATS {
+        let request = GetContextRequest {
+            session_id: session.into(),
+            format: format.into(),
+            ..GetContextRequest::default()
+        };
+        let window = client.get_context(request).await.expect("a window");
+        all.push(window.into_inner().messages_json);
+        let request = GetHistoryRequest {
+            session_id: session.into(),
+            format: format.into(),
+            ..GetHistoryRequest::default()
+        };
+        let history = client.get_history(request).await.expect("a history");
+        all.push(history.into_inner().messages_json);
+    }
+    all
+}
+
+#[tokio::test]
+async fn what_a_client_keeps_beside_its_turns_comes_back_and_goes_to_no_provider() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let own = r#"{ "id":"msg-1",  "parts":[1.50] }"#;
+    let turns = [
+        named(user("hello"), "msg-1", own),
+        assistant("hi"),
+        // Several turns may be parts of one message.
+        named(user("and now?"), "msg-2", "[]"),
+        named(user("and then?"), "msg-2", ""),
+    ];
+    let expected = [("msg-1", own), ("", ""), ("msg-2", "[]"), ("msg-2", "")];
+    client
+        .append(append("chat", turns.clone()))
+        .await
+        .expect("kept");
+    let bare = turns.map(|turn| named(turn, "", ""));
+    client.append(append("bare", bare)).await.expect("kept");
+
+    for _ in 0..2 {
+        assert_eq!(fields(&live(&mut client, "chat").await), expected);
+        assert_eq!(fields(&journal(&mut client, "chat", "").await), expected);
+        let mut reports = Vec::new();
+        for session in ["chat", "bare"] {
+            let request = GetContextRequest {
+                session_id: session.into(),
+                ..GetContextRequest::default()
+            };
+            let window = client.get_context(request).await.expect("a window");
+            let window = window.into_inner();
+            if session == "chat" {
+                assert_eq!(fields(&window.turns), expected);
+            }
+            let info = window.session.expect("a session");
+            let tokens = window.report.expect("a report").tokens_total;
+            reports.push((tokens, info.history_tokens, info.history_bytes));
+        }
+        let [of_chat, of_bare] = reports[..] else {
+            panic!("two sessions")
+        };
+        assert_eq!(of_chat.0, of_bare.0, "tokens of the window");
+        assert!(of_chat.1 <= of_bare.1 + 8, "the estimate leaves it out");
+        assert!(of_chat.2 > of_bare.2, "it counts in the bytes");
+        let told = messages(&mut client, "chat").await;
+        assert_eq!(told, messages(&mut client, "bare").await);
+        assert!(
+            told.iter().all(|messages| !messages.contains("msg-")),
+            "{told:?}"
+        );
+        daemon.stop().await;
+        daemon.restart().await;
+        client = daemon.sessions();
+    }
+}
+
+#[tokio::test]
+async fn a_message_array_brings_it_in_fields_of_its_own() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    for format in FORMATS {
+        let session = format!("{format:?}");
+        let own = json!({ "id": "m1", "price": 1.5, "memoird": { "x": null } });
+        let messages_json = json!([
+            { "role": "user", "content": "hello",
+              "memoird_client_id": "m1", "memoird_client_json": own },
+            { "role": "assistant", "content": "hi", "memoird_client_id": "m2" },
+            { "role": "user", "content": "bye", "memoird_client_json": [1] },
+        ]);
+        let request = AppendRequest {
+            messages_json: messages_json.to_string(),
+            format: format.into(),
+            ..append(&session, [])
+        };
+        client.append(request).await.expect("kept");
+        let read = live(&mut client, &session).await;
+        let own = own.to_string();
+        let expected = [("m1", own.as_str()), ("m2", ""), ("", "[1]")];
+        assert_eq!(fields(&read), expected);
+        for told in messages(&mut client, &session).await {
+            assert!(told.contains("hello") && !told.contains("client"), "{told}");
+            assert!(!told.contains("m1") && !told.contains("price"), "{told}");
+        }
+
+        let odd = AppendRequest {
+            messages_json: r#"[{"role":"user","content":"x","memoird_client_id":7}]"#.into(),
+            format: format.into(),
+            ..append(&session, [])
+        };
+        let answer = client.append(odd).await;
+        let said = refused(answer, Code::InvalidArgument, "MESSAGES_INVALID");
+        assert!(said.contains("[0].memoird_client_id: a number"), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn items_that_become_one_turn_say_one_thing() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let items = |second: &str| AppendRequest {
+        messages_json: json!([
+            { "role": "user", "content": "weather?", "memoird_client_id": "u" },
+            { "type": "function_call", "call_id": "c1", "name": "f", "arguments": "{}",
+              "memoird_client_id": "a" },
+            { "type": "function_call", "call_id": "c2", "name": "f", "arguments": "{}",
+              "memoird_client_id": second },
+        ])
+        .to_string(),
+        format: MessageFormat::OpenaiResponses.into(),
+        ..append("chat", [])
+    };
+    let answer = client.append(items("b")).await;
+    let said = refused(answer, Code::InvalidArgument, "MESSAGES_INVALID");
+    assert!(said.contains("[2].memoird_client_id"), "{said}");
+    client.append(items("a")).await.expect("kept");
+    let read = live(&mut client, "chat").await;
+    assert_eq!(fields(&read), [("u", ""), ("a", "")]);
+}
+
+#[tokio::test]
+async fn events_of_appends_name_the_clients_messages() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let mut events = Events::now(&mut client).await;
+    let turns = [
+        named(user("a"), "m1", ""),
+        user("b"),
+        named(user("c"), "m2", "1"),
+    ];
+    client.append(append("chat", turns)).await.expect("kept");
+    let long: Vec<Turn> = (0..9)
+        .map(|_| named(user("x"), &"i".repeat(200), ""))
+        .collect();
+    client.append(append("chat", long)).await.expect("kept");
+    say(&mut client, "chat", "unnamed").await;
+    let appended = async |events: &mut Events| {
+        let told = events.until("appended").await;
+        detail(told.last().expect("an event"))["client_ids"].clone()
+    };
+    assert_eq!(appended(&mut events).await, json!(["m1", "m2"]));
+    let of_long = appended(&mut events).await;
+    assert_eq!(of_long.as_array().expect("a list").len(), 5, "up to 1 KiB");
+    assert_eq!(appended(&mut events).await, json!(null));
+}
+
+#[tokio::test]
+async fn a_redelivered_append_with_another_client_json_is_another_append() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let request = |json: &str| keyed("chat", "k", [named(user("a"), "m1", json)]);
+    client.append(request("1")).await.expect("kept");
+    assert!(
+        client
+            .append(request("1"))
+            .await
+            .expect("known")
+            .into_inner()
+            .duplicate
+    );
+    let answer = client.append(request("2")).await;
+    refused(answer, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
+    let read = live(&mut client, "chat").await;
+    assert_eq!((text_of(&read[0]), fields(&read)), ("a", vec![("m1", "1")]));
+}
