@@ -104,6 +104,7 @@ impl Session {
         let appended = Appended {
             key: self.key.clone(),
             turns: vec![(self.seq, content)],
+            client_ids: Vec::new(),
             kept: LiveSet::default(),
             totals: Totals::default(),
             subject: None,

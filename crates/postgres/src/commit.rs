@@ -8,7 +8,7 @@ use std::time::Duration;
 use memoird_core::ids::{Generation, HookName, Subject};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::checksum::{TurnPlace, protect};
-use memoird_store::{ClockAnchor, StoreError, summaries};
+use memoird_store::{ClockAnchor, StoreError, options, summaries};
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
@@ -441,22 +441,40 @@ fn rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
                 .collect::<Vec<_>>(),
             Type::BYTEA_ARRAY,
         ),
+        made.put(
+            rows()
+                .map(|row| row.newest_seq.map(whole))
+                .collect::<Vec<_>>(),
+            Type::INT8_ARRAY,
+        ),
+        made.put(
+            rows()
+                .map(|row| row.options.as_deref().map(options::encode))
+                .collect::<Vec<_>>(),
+            Type::BYTEA_ARRAY,
+        ),
     ];
+    let grown = match replaced(made, part) {
+        true => "+ coalesce((SELECT sum(grown) FROM replaced WHERE replaced.ord = a.ord), 0)",
+        false => "",
+    };
     made.say(format_args!(
         ", a AS MATERIALIZED (
             SELECT a.* FROM held, unnest({}) AS a(ord, generation, is_new, was_revision, was_stamp,
                 created_ms, stamp, revision, last_seq, last_access, turns, bytes, tokens, partial,
                 state_version, added_bytes, subject, kept, compaction, ended_ms, ended_at, reason,
-                tenant, session)),
+                tenant, session, newest_seq, options)),
         changed AS (
             UPDATE memoird.generations AS g SET revision = a.revision, stamp = a.stamp,
-                last_seq = a.last_seq, last_access = coalesce(a.last_access, g.last_access),
+                last_seq = a.last_seq, newest_seq = coalesce(a.newest_seq, g.newest_seq),
+                last_access = coalesce(a.last_access, g.last_access),
                 turns = coalesce(a.turns, g.turns), bytes = coalesce(a.bytes, g.bytes),
                 tokens = coalesce(a.tokens, g.tokens), partial = coalesce(a.partial, g.partial),
                 state_version = coalesce(a.state_version, g.state_version),
-                journal_bytes = g.journal_bytes + a.added_bytes,
+                journal_bytes = g.journal_bytes + a.added_bytes {grown},
                 subject = coalesce(a.subject, g.subject), kept = coalesce(a.kept, g.kept),
-                compaction = coalesce(a.compaction, g.compaction), ended_ms = a.ended_ms,
+                compaction = coalesce(a.compaction, g.compaction),
+                options = coalesce(a.options, g.options), ended_ms = a.ended_ms,
                 ended_at = a.ended_at, reason = a.reason
             FROM a WHERE NOT a.is_new AND g.generation = ANY({names}) AND g.generation = a.generation
                 AND g.revision = a.was_revision AND g.stamp = a.was_stamp
@@ -474,11 +492,12 @@ fn rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
         ", begun AS (
             INSERT INTO memoird.generations (generation, revision, stamp, last_seq, last_access,
                 turns, bytes, tokens, state_version, journal_bytes, created_ms, ended_ms, ended_at,
-                partial, reason, tenant, session, subject, kept, compaction)
+                partial, reason, tenant, session, subject, kept, compaction, newest_seq, options)
             SELECT generation, revision, stamp, last_seq, coalesce(last_access, 0),
                 coalesce(turns, 0), coalesce(bytes, 0), coalesce(tokens, 0),
                 coalesce(state_version, 0), added_bytes, created_ms, ended_ms, ended_at,
-                coalesce(partial, false), reason, tenant, session, subject, kept, compaction
+                coalesce(partial, false), reason, tenant, session, subject, kept, compaction,
+                coalesce(newest_seq, 0), options
             FROM a WHERE is_new AND (SELECT count(*) FROM changed) >= 0
                 AND (ended_at IS NULL OR NOT EXISTS (SELECT 1 FROM memoird.generations AS other
                     WHERE other.tenant = a.tenant AND other.session = a.session
@@ -496,6 +515,7 @@ fn rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
 fn contents<'a>(made: &mut Statement<'a>, part: &'a Part) {
     turns(made, part);
     keys(made, part);
+    replacements(made, part);
     let states = beside(part, |row| row.state.as_deref().map(str::as_bytes));
     if let Some([ord, value]) = states.put(made, Type::BYTEA_ARRAY) {
         made.say(format_args!(
@@ -526,6 +546,20 @@ fn contents<'a>(made: &mut Statement<'a>, part: &'a Part) {
                 SELECT generation, runs::int8multirange FROM unnest({ord}, {value}) AS u(ord, runs)
                     JOIN applied USING (ord)
                 ON CONFLICT (generation) DO UPDATE SET runs = t.runs + excluded.runs)"
+        ));
+    }
+    let names = beside_each(part, |row| {
+        row.rewinds.keys().map(|name| &name[..]).collect()
+    });
+    let taken = beside_each(part, |row| row.rewinds.values().map(runs).collect());
+    if let Some([ord, name]) = names.put(made, Type::BYTEA_ARRAY) {
+        let taken = made.put(taken.values, Type::TEXT_ARRAY);
+        made.say(format_args!(
+            ", put_rewinds AS (
+                INSERT INTO memoird.rewinds (generation, key, runs)
+                SELECT generation, key, runs::int8multirange
+                FROM unnest({ord}, {name}, {taken}) AS u(ord, key, runs) JOIN applied USING (ord)
+                ON CONFLICT (generation, key) DO UPDATE SET runs = excluded.runs)"
         ));
     }
     summary_rows(made, part);
@@ -583,6 +617,76 @@ fn turns<'a>(made: &mut Statement<'a>, part: &'a Part) {
                     AS u(ord, seq, content, header, checksum, place) JOIN applied USING (ord)
                 ORDER BY place) AS said)",
         columns.join(", ")
+    ));
+}
+
+/// Turns that say something else, with the bytes that each grows by; false where there are none.
+///
+/// Names and seqs stand twice, as those of [`rows`]. A turn cannot change between this look and the
+/// swap: who changes it gives its generation another version.
+fn replaced<'a>(made: &mut Statement<'a>, part: &'a Part) -> bool {
+    let of_rows = (0_i32..).zip(part.rows.values());
+    let replaced = of_rows.flat_map(|(ord, row)| {
+        let turns = row.replaced.iter();
+        turns.map(move |(seq, content)| (ord, row.generation, *seq, content))
+    });
+    let replaced: Vec<_> = replaced.collect();
+    if replaced.is_empty() {
+        return false;
+    }
+    let (mut headers, mut checksums) = (Vec::new(), Vec::new());
+    for (_, generation, seq, content) in &replaced {
+        let place = TurnPlace {
+            generation: *generation,
+            seq: *seq,
+        };
+        let protection = protect(place, content);
+        headers.push(protection.header);
+        checksums.push(protection.checksum);
+    }
+    let of_turns = || replaced.iter();
+    let ords: Vec<i32> = of_turns().map(|turn| turn.0).collect();
+    let names: Vec<Ulid> = of_turns().map(|turn| turn.1.into()).collect();
+    let seqs: Vec<i64> = of_turns().map(|turn| whole(turn.2)).collect();
+    let contents: Vec<&[u8]> = of_turns().map(|turn| &**turn.3).collect();
+    let (names, seqs) = (
+        made.put(names, Type::UUID_ARRAY),
+        made.put(seqs, Type::INT8_ARRAY),
+    );
+    let columns = [
+        made.put(ords, Type::INT4_ARRAY),
+        names.clone(),
+        seqs.clone(),
+        made.put(contents, Type::BYTEA_ARRAY),
+        made.put(headers, Type::BYTEA_ARRAY),
+        made.put(checksums, Type::INT8_ARRAY),
+    ];
+    made.say(format_args!(
+        ", replaced AS MATERIALIZED (
+            SELECT u.*, octet_length(u.content) - octet_length(t.content) AS grown
+            FROM held, unnest({}) AS u(ord, generation, seq, content, header, checksum)
+                JOIN memoird.turns AS t USING (generation, seq)
+            WHERE t.generation = ANY({names}) AND t.seq = ANY({seqs}))",
+        columns.join(", ")
+    ));
+    true
+}
+
+/// Writes them, and notes them for who follows the journal.
+fn replacements(made: &mut Statement<'_>, part: &Part) {
+    if part.rows.values().all(|row| row.replaced.is_empty()) {
+        return;
+    }
+    made.say(format_args!(
+        ", put_replaced AS (
+            UPDATE memoird.turns AS t SET content = u.content, header = u.header,
+                checksum = u.checksum
+            FROM replaced AS u JOIN applied USING (ord)
+            WHERE t.generation = u.generation AND t.seq = u.seq
+            RETURNING t.generation, t.number),
+        put_changes AS (
+            INSERT INTO memoird.turn_changes (change, generation, number)
+            SELECT nextval('memoird.change_numbers'), generation, number FROM put_replaced)"
     ));
 }
 

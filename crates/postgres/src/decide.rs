@@ -7,10 +7,12 @@ use std::sync::Arc;
 
 use memoird_core::change::{
     Appended, Change, ChangeKind, ChangeSet, EndReason, LiveSet, Rewound, SummaryChange, Totals,
+    UpdatedTurn,
 };
 use memoird_core::compaction::{CompactionStatus, Summary};
 use memoird_core::idempotency::{Fingerprint, KeyRecord};
 use memoird_core::ids::{Generation, HookName, SessionKey, Subject};
+use memoird_core::options::SessionOptions;
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::time::{Now, Steady};
 use memoird_core::window::SavedCut;
@@ -122,6 +124,7 @@ pub(crate) struct RowChange {
     pub(crate) before: Before,
     pub(crate) revision: u64,
     pub(crate) last_seq: u64,
+    pub(crate) newest_seq: Option<u64>,
     pub(crate) subject: Option<Subject>,
     pub(crate) last_access: Option<Steady>,
     pub(crate) kept: Option<LiveSet>,
@@ -129,11 +132,16 @@ pub(crate) struct RowChange {
     pub(crate) partial: Option<bool>,
     pub(crate) state_version: Option<u64>,
     pub(crate) compaction: Option<Arc<CompactionStatus>>,
+    pub(crate) options: Option<Arc<SessionOptions>>,
     pub(crate) ended: Option<(Now, EndReason, Arc<[HookName]>)>,
     pub(crate) added_bytes: u64,
     pub(crate) cuts: Option<Vec<u8>>,
     pub(crate) state: Option<Arc<str>>,
     pub(crate) rewound: SeqRanges,
+    /// Which turns the rewinds of idempotency keys took.
+    pub(crate) rewinds: BTreeMap<Fingerprint, SeqRanges>,
+    /// What turns that were there before say from now on, by their seqs.
+    pub(crate) replaced: BTreeMap<u64, Arc<[u8]>>,
     pub(crate) summaries_made: BTreeMap<u32, Vec<u8>>,
     pub(crate) summaries_gone: BTreeSet<u32>,
 }
@@ -348,6 +356,11 @@ impl Batch {
                 row.rewind(rewound);
                 self.take_key(generation, &rewound.key, rewound.idempotency);
             }
+            ChangeKind::UpdateTurn(updated) => {
+                let is_it =
+                    |turn: &&mut NewTurn| turn.generation == generation && turn.seq == updated.seq;
+                row.update(updated, self.turns.iter_mut().find(is_it));
+            }
             ChangeKind::PatchState {
                 state_json,
                 version,
@@ -357,6 +370,7 @@ impl Batch {
                 row.state_version = Some(*version);
                 row.last_access = Some(*last_access);
             }
+            ChangeKind::SetOptions(options) => row.options = Some(Arc::clone(options)),
             ChangeKind::Touch { last_access, cuts } => {
                 row.last_access = Some(*last_access);
                 row.take_cuts(cuts.as_deref());
@@ -471,6 +485,7 @@ impl RowChange {
             before: line.before,
             revision: line.revision,
             last_seq: line.last_seq,
+            newest_seq: None,
             subject: None,
             last_access: None,
             kept: None,
@@ -478,11 +493,14 @@ impl RowChange {
             partial: None,
             state_version: None,
             compaction: None,
+            options: None,
             ended: None,
             added_bytes: 0,
             cuts: None,
             state: None,
             rewound: SeqRanges::default(),
+            rewinds: BTreeMap::new(),
+            replaced: BTreeMap::new(),
             summaries_made: BTreeMap::new(),
             summaries_gone: BTreeSet::new(),
         }
@@ -494,6 +512,8 @@ impl RowChange {
             .iter()
             .map(|(_, content)| content.len() as u64);
         self.added_bytes += bytes.sum::<u64>();
+        let newest = appended.turns.last().map(|(seq, _)| *seq);
+        self.newest_seq = newest.or(self.newest_seq);
         self.kept = Some(appended.kept.clone());
         self.totals = Some(appended.totals);
         self.partial = Some(appended.partial);
@@ -509,9 +529,29 @@ impl RowChange {
         self.totals = Some(rewound.totals);
         self.partial = Some(rewound.partial);
         self.last_access = Some(rewound.last_access);
+        self.newest_seq = Some(rewound.newest_seq);
         self.rewound
             .add_last(rewound.after_seq + 1, rewound.through_seq);
+        self.rewinds.extend(rewound.taken.clone());
         self.take_cuts(rewound.cuts.as_deref());
+    }
+
+    /// `new` is the turn where this batch brings it: nobody has seen what it said before.
+    fn update(&mut self, updated: &UpdatedTurn, new: Option<&mut NewTurn>) {
+        match new {
+            Some(turn) => {
+                self.added_bytes -= turn.content.len() as u64;
+                self.added_bytes += updated.content.len() as u64;
+                turn.content.clone_from(&updated.content);
+            }
+            None => drop(
+                self.replaced
+                    .insert(updated.seq, Arc::clone(&updated.content)),
+            ),
+        }
+        self.kept = Some(updated.kept.clone());
+        self.totals = Some(updated.totals);
+        self.take_cuts(updated.cuts.as_deref());
     }
 
     fn take_cuts(&mut self, cuts: Option<&[SavedCut]>) {

@@ -21,17 +21,18 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashlink::LruCache;
 use memoird_core::change::ChangeSet;
-use memoird_core::idempotency::Keys;
+use memoird_core::idempotency::{Fingerprint, Keys};
 use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
 use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, PruneBefore,
-    PruneBounds, Refused, Store, StoreError, TurnCounts, Unclean, Unpruned, WrittenTurn,
-    WrittenTurns,
+    PruneBounds, Refused, Store, StoreError, TurnChange, TurnCounts, Unclean, Unpruned,
+    WrittenTurn, WrittenTurns,
 };
 use tokio::runtime::Handle;
 use tokio_postgres::Client;
@@ -281,6 +282,15 @@ impl Store for PgStore {
         })
     }
 
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError> {
+        self.database
+            .call(async |client: &Client| read::rewound_by(client, generation, key).await)
+    }
+
     fn written_after(
         &self,
         number: u64,
@@ -290,6 +300,11 @@ impl Store for PgStore {
         self.database.call(async |client: &Client| {
             read::written_after(client, number, turns_max, bytes_max, &self.counters).await
         })
+    }
+
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+        self.database
+            .call(async |client: &Client| read::changed_after(client, change, max).await)
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {

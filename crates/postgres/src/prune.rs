@@ -83,7 +83,15 @@ pub(crate) async fn forget_generation(
     let summaries = delete("summaries", "number", rows_max - turns).await?;
     let is_all = turns + summaries < rows_max;
     if is_all {
-        for table in ["states", "windows", "rewound", "outbox", "generations"] {
+        for table in [
+            "states",
+            "windows",
+            "rewound",
+            "rewinds",
+            "turn_changes",
+            "outbox",
+            "generations",
+        ] {
             let sql = format!("DELETE FROM memoird.{table} WHERE generation = $1");
             query(client, &sql, &[(&generation, Type::UUID)]).await?;
         }

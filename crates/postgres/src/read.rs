@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memoird_core::change::LiveSet;
 use memoird_core::compaction::Summary;
 use memoird_core::history::REWOUND_BEFORE_MAX;
-use memoird_core::idempotency::{KeyRecord, Keys};
+use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
 use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{SavedSession, SavedTurn};
@@ -18,7 +18,7 @@ use memoird_store::checksum::{
 };
 use memoird_store::{
     ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, StoreError,
-    WrittenTurn, WrittenTurns, encoding, summaries, windows,
+    TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
 };
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -216,13 +216,39 @@ async fn newest_rewound(
     generation: Generation,
     floor: u64,
 ) -> Result<SeqRanges, StoreError> {
-    let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewound, unnest(runs) AS run
-               WHERE generation = $1 ORDER BY 1";
-    let rows = query(client, sql, &[(&Ulid::from(generation), Type::UUID)]).await?;
-    let runs = rows.iter().map(|row| Ok((count(row, 0)?, count(row, 1)?)));
-    let mut ranges = SeqRanges::restore(runs.collect::<Result<Vec<_>, StoreError>>()?);
+    let mut ranges = rewound(client, generation).await?;
     ranges.bound_before(floor, REWOUND_BEFORE_MAX);
     Ok(ranges)
+}
+
+/// All that were rewound.
+async fn rewound(client: &Client, generation: Generation) -> Result<SeqRanges, StoreError> {
+    let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewound, unnest(runs) AS run
+               WHERE generation = $1 ORDER BY 1";
+    let of: [Arg<'_>; 1] = [(&Ulid::from(generation), Type::UUID)];
+    ranges(&query(client, sql, &of).await?)
+}
+
+/// Those that the rewind of an idempotency key took.
+pub(crate) async fn rewound_by(
+    client: &Client,
+    generation: Generation,
+    key: &Fingerprint,
+) -> Result<SeqRanges, StoreError> {
+    let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewinds, unnest(runs) AS run
+               WHERE generation = $1 AND key = $2 ORDER BY 1";
+    let of: [Arg<'_>; 2] = [
+        (&Ulid::from(generation), Type::UUID),
+        (&&key[..], Type::BYTEA),
+    ];
+    ranges(&query(client, sql, &of).await?)
+}
+
+fn ranges(rows: &[Row]) -> Result<SeqRanges, StoreError> {
+    let runs = rows.iter().map(|row| Ok((count(row, 0)?, count(row, 1)?)));
+    Ok(SeqRanges::restore(
+        runs.collect::<Result<Vec<_>, StoreError>>()?,
+    ))
 }
 
 pub(crate) async fn keys(
@@ -507,16 +533,25 @@ fn number(row: &Row, column: usize) -> Result<u32, StoreError> {
     number.map_err(|_| damaged("number of a summary"))
 }
 
-/// The highest number of a turn that was given, or is about to be.
-async fn last_number(client: &Client) -> Result<i64, StoreError> {
-    let sql = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM memoird.turn_numbers";
-    let row = first(client, sql, &[]).await?;
+/// The highest number of a sequence that was given, or is about to be.
+async fn last_number(client: &Client, sequence: &str) -> Result<i64, StoreError> {
+    let sql =
+        format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM memoird.{sequence}");
+    let row = first(client, &sql, &[]).await?;
     row.map_or(Ok(0), |row| get(&row, 0))
 }
 
-/// Turns behind a number. Numbers come from a sequence, so a commit under way may still bring one
-/// below those that are there. It holds the row of its lane: once each of these rows was ours for
-/// a moment, every number up to `last` is there, or never will be.
+/// Waits for the commits under way. Numbers come from a sequence, so one of these may still bring
+/// one below those that are there. It holds the row of its lane: once each of these rows was ours
+/// for a moment, every number that had been given before is there, or never will be.
+async fn wait_for_commits(client: &Client) -> Result<(), StoreError> {
+    // Nothing of it has to be on disk, and commits wait for it.
+    let sql = "SELECT 1 FROM memoird.lanes
+               WHERE (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL FOR SHARE";
+    query(client, sql, &[]).await.map(drop)
+}
+
+/// Turns behind a number, up to the last that was given before.
 pub(crate) async fn written_after(
     client: &Client,
     number: u64,
@@ -524,7 +559,7 @@ pub(crate) async fn written_after(
     bytes_max: usize,
     counters: &TurnCounters,
 ) -> Result<WrittenTurns, StoreError> {
-    let last = last_number(client).await?;
+    let last = last_number(client, "turn_numbers").await?;
     let mut written = WrittenTurns {
         turns: Vec::new(),
         last_number: last.unsigned_abs(),
@@ -532,10 +567,7 @@ pub(crate) async fn written_after(
     if written.last_number <= number {
         return Ok(written);
     }
-    // Nothing of it has to be on disk, and commits wait for it.
-    let sql = "SELECT 1 FROM memoird.lanes
-               WHERE (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL FOR SHARE";
-    query(client, sql, &[]).await?;
+    wait_for_commits(client).await?;
     let sql = format!(
         "SELECT {TURN}, t.number AS place, t.generation AS extra FROM memoird.turns AS t
          WHERE t.number > $1 AND t.number <= $2 AND NOT {IS_REWOUND}
@@ -586,6 +618,35 @@ fn written_turn(row: &Row, counters: &TurnCounters) -> Result<Option<WrittenTurn
         seq,
         content,
     }))
+}
+
+/// The turns whose content was replaced after a change, likewise.
+pub(crate) async fn changed_after(
+    client: &Client,
+    change: u64,
+    max: usize,
+) -> Result<Vec<TurnChange>, StoreError> {
+    let last = last_number(client, "change_numbers").await?;
+    if last.unsigned_abs() <= change {
+        return Ok(Vec::new());
+    }
+    wait_for_commits(client).await?;
+    let sql = "SELECT change, generation, number FROM memoird.turn_changes
+               WHERE change > $1 AND change <= $2 ORDER BY change LIMIT $3";
+    let args: [Arg<'_>; 3] = [
+        (&whole(change), Type::INT8),
+        (&last, Type::INT8),
+        (&limit(max), Type::INT8),
+    ];
+    let rows = query(client, sql, &args).await?;
+    let changed = rows.iter().map(|row| {
+        Ok(TurnChange {
+            change: count(row, 0)?,
+            generation: generation(row, 1)?,
+            number: count(row, 2)?,
+        })
+    });
+    changed.collect()
 }
 
 pub(crate) async fn written_at(
@@ -667,12 +728,14 @@ pub(crate) async fn ended(
             .sum::<usize>();
         let state = state(client, *generation, head.state_version).await?;
         let summary = newest_summary(client, *generation).await?;
+        let rewound_turns = rewound(client, *generation).await?.count();
         records.push(EndedRecord {
             key,
             head,
             at,
             reason,
             turns,
+            rewound_turns,
             state,
             summary,
         });

@@ -61,6 +61,7 @@ CREATE TABLE memoird.generations (
     revision      bigint   NOT NULL,
     stamp         bigint   NOT NULL,
     last_seq      bigint   NOT NULL,
+    newest_seq    bigint   NOT NULL,
     last_access   bigint   NOT NULL,
     turns         bigint   NOT NULL,
     bytes         bigint   NOT NULL,
@@ -78,7 +79,8 @@ CREATE TABLE memoird.generations (
     session       bytea    NOT NULL,
     subject       bytea,
     kept          bytea    NOT NULL,
-    compaction    bytea
+    compaction    bytea,
+    options       bytea
 ) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
 CREATE UNIQUE INDEX generations_live ON memoird.generations (tenant, session)
     WHERE ended_at IS NULL;
@@ -100,9 +102,24 @@ CREATE TABLE memoird.turns (
 ALTER TABLE memoird.turns ALTER COLUMN content SET STORAGE EXTERNAL;
 CREATE INDEX turns_number ON memoird.turns (number);
 
+CREATE SEQUENCE memoird.change_numbers;
+CREATE TABLE memoird.turn_changes (
+    change     bigint NOT NULL PRIMARY KEY,
+    number     bigint NOT NULL,
+    generation uuid   NOT NULL
+);
+CREATE INDEX turn_changes_place ON memoird.turn_changes (generation);
+
 CREATE TABLE memoird.rewound (
     generation uuid           NOT NULL PRIMARY KEY,
     runs       int8multirange NOT NULL
+);
+
+CREATE TABLE memoird.rewinds (
+    generation uuid           NOT NULL,
+    key        bytea          NOT NULL,
+    runs       int8multirange NOT NULL,
+    PRIMARY KEY (generation, key)
 );
 
 CREATE TABLE memoird.states (

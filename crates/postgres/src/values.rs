@@ -9,7 +9,7 @@ use memoird_core::change::{EndReason, LiveSet, Totals};
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject, TenantId};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
-use memoird_store::{GenerationOwner, StoreError, encoding, summaries};
+use memoird_store::{GenerationOwner, StoreError, encoding, options, summaries};
 use tokio_postgres::Row;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checked};
 
@@ -122,13 +122,14 @@ impl GenerationRow {
     /// The columns that [`Self::read`] reads.
     pub(crate) const COLUMNS: &str = "generation, tenant, session, subject, created_ms, \
         last_access, revision, last_seq, turns, bytes, tokens, partial, state_version, kept, \
-        compaction, ended_ms, ended_at, reason, stamp";
+        compaction, ended_ms, ended_at, reason, stamp, newest_seq, options";
 
     pub(crate) fn read(row: &Row) -> Result<Self, StoreError> {
         let kept = encoding::decode_live_set(get(row, 13)?);
         // Without it the session compacts as if it never had.
         let status: Option<&[u8]> = get(row, 14)?;
         let status = status.and_then(summaries::decode_status);
+        let decided: Option<&[u8]> = get(row, 20)?;
         let ended = match (get(row, 15)?, get::<Option<i64>>(row, 16)?) {
             (Some(wall), Some(steady)) => {
                 let name: &str = get(row, 17)?;
@@ -152,6 +153,7 @@ impl GenerationRow {
                 last_access: Steady(count(row, 5)?),
                 revision: count(row, 6)?,
                 last_seq: count(row, 7)?,
+                newest_seq: count(row, 19)?,
                 totals: Totals {
                     turns: count(row, 8)?,
                     bytes: count(row, 9)?,
@@ -160,6 +162,7 @@ impl GenerationRow {
                 partial: get(row, 11)?,
                 state_version: count(row, 12)?,
                 compaction: status.map(Arc::new),
+                options: decided.and_then(options::decode).map(Arc::new),
             },
         })
     }

@@ -11,7 +11,7 @@ mod erasure;
 mod error;
 mod lock;
 mod memory;
-mod options;
+pub mod options;
 pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;

@@ -23,6 +23,8 @@ mod keys;
 mod kinds;
 #[path = "../../../store/tests/conformance/kit.rs"]
 mod kit;
+#[path = "../../../store/tests/conformance/options.rs"]
+mod options;
 #[path = "../../../store/tests/conformance/outbox.rs"]
 mod outbox;
 #[path = "../../../store/tests/conformance/prune.rs"]
@@ -38,6 +40,8 @@ mod sessions;
 mod sets;
 mod start;
 mod together;
+#[path = "../../../store/tests/conformance/update.rs"]
+mod update;
 #[path = "../../../store/tests/conformance/walk.rs"]
 mod walk;
 #[path = "../../../store/tests/conformance/written.rs"]
@@ -52,6 +56,11 @@ mod faults {
 
     pub(crate) fn open(dir: &Path) -> SqliteStore {
         SqliteStore::open(dir, SqliteOptions::default()).unwrap()
+    }
+
+    pub(crate) fn bytes(dir: &Path) -> (Vec<u8>, Vec<u8>) {
+        let read = |file: &str| fs::read(dir.join(file)).unwrap_or_default();
+        (read("journal.db"), read("journal.db-wal"))
     }
 
     pub(crate) fn copy(from: &Path, to: &Path) {
