@@ -54,7 +54,8 @@ pub(crate) struct Needs {
 }
 
 impl Needs {
-    pub(crate) fn of(sets: &[ChangeSet]) -> Self {
+    /// `is_live`: what this process knows to live; one of its names may be begun once more.
+    pub(crate) fn of(sets: &[ChangeSet], is_live: impl Fn(&Generation) -> bool) -> Self {
         let mut needs = Self::default();
         let (mut begins, mut begun) = (Vec::new(), HashSet::new());
         let mut of_begun = BTreeMap::new();
@@ -67,7 +68,7 @@ impl Needs {
                 let name = change.generation;
                 match &change.kind {
                     ChangeKind::Begin { key, .. } => {
-                        is_twisted |= !sessions.insert(key);
+                        is_twisted |= !sessions.insert(key) || is_live(&name);
                         begun.insert(name);
                         begins.push((key.clone(), name));
                         continue;

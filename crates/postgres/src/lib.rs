@@ -203,7 +203,11 @@ impl Store for PgStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
-        let known = self.known(Needs::of(sets))?;
+        let needs = {
+            let kept = self.versions();
+            Needs::of(sets, |name| kept.contains_key(name))
+        };
+        let known = self.known(needs)?;
         let mut decided = decide(sets, known);
         self.write(clock, &mut decided)?;
         let refused = decided.refused.into_iter();

@@ -22,6 +22,7 @@ use crate::kit::*;
 use crate::outbox::owing_end;
 use crate::seeds::seeds;
 use crate::server::{Database, RUNTIME, database};
+use crate::update;
 use crate::walk::walk_beside_memory;
 
 #[test]
@@ -119,6 +120,24 @@ fn a_set_of_several_generations_is_refused_whole() {
     assert_eq!(seqs(&other, &next.key, None), Some(vec![1]));
 }
 
+/// Commits that write a state take a while from now on, after they have drawn their numbers.
+fn dawdle(database: &Database) {
+    database.run(
+        "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
+         CREATE TRIGGER dawdle AFTER INSERT ON memoird.states FOR EACH ROW
+             EXECUTE FUNCTION public.dawdle()",
+    );
+}
+
+fn wait_for_number(database: &Database, sequence: &str, number: i64) {
+    let sql =
+        format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM memoird.{sequence}");
+    while database.number(&sql) < number {
+        thread::yield_now();
+    }
+}
+
 #[test]
 fn a_commit_under_way_holds_a_follower_back() {
     let Some(database) = database() else { return };
@@ -126,32 +145,45 @@ fn a_commit_under_way_holds_a_follower_back() {
     let mut chat = begun(&one, "s", 1);
     let mut slow = begun(&other, "slow", 2);
     let slow_name = Generation::new(2, 2);
-    // The other store's statement has drawn its numbers when it meets a row that is locked.
-    database.run(
-        "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS
-             $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
-         CREATE TRIGGER dawdle AFTER INSERT ON memoird.states FOR EACH ROW
-             EXECUTE FUNCTION public.dawdle()",
-    );
+    dawdle(&database);
     thread::scope(|scope| {
         let dawdling = scope.spawn(|| {
             let patch = slow.patch("{}", 3);
             let append = slow.append("u a", 3);
             must_write(&other, [patch, append]);
         });
-        let last_number = || {
-            let sql = "SELECT CASE WHEN is_called THEN last_value ELSE 0 END
-                       FROM memoird.turn_numbers";
-            database.number(sql)
-        };
-        while last_number() < 2 {
-            thread::yield_now();
-        }
+        wait_for_number(&database, "turn_numbers", 2);
         must_write(&one, [chat.append("u", 4)]);
         let written = one.written_after(0, usize::MAX, usize::MAX).unwrap();
         let names: Vec<Generation> = written.turns.iter().map(|turn| turn.generation).collect();
         assert_eq!(names[..2], [slow_name; 2], "the earlier numbers are there");
         assert_eq!(names.len(), 3);
+        dawdling.join().unwrap();
+    });
+}
+
+#[test]
+fn an_update_under_way_holds_a_follower_back() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let mut chats = [begun(&one, "s", 1), begun(&other, "slow", 2)];
+    for chat in &mut chats {
+        must_write(&one, [chat.append("u", 3)]);
+    }
+    let [mut chat, slow] = chats;
+    let mut slow = slow.reloaded(&other);
+    dawdle(&database);
+    thread::scope(|scope| {
+        let dawdling = scope.spawn(|| {
+            let patch = slow.patch("{}", 4);
+            let updated = update::decide(&mut slow, 1, "it is new", 4);
+            must_write(&other, [patch].into_iter().chain(updated.changes));
+        });
+        wait_for_number(&database, "change_numbers", 1);
+        must_write(&one, update::decide(&mut chat, 1, "it is new", 4).changes);
+        let changed = one.changed_after(0, 9).unwrap();
+        let numbers: Vec<(u64, u64)> = changed.iter().map(|it| (it.change, it.number)).collect();
+        assert_eq!(numbers, [(1, 2), (2, 1)], "the earlier change is there");
         dawdling.join().unwrap();
     });
 }
