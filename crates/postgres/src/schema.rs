@@ -33,6 +33,9 @@ const TRIES_MAX: usize = 5;
 /// Whatever clients choose is `bytea`: it may have any byte, and `text` takes no NUL. Moments are
 /// milliseconds, `steady` and those named `_at` on memoird's own time line.
 ///
+/// `rewinds` has what the rewinds of idempotency keys took, `turn_changes` the turns whose content
+/// was replaced, for who follows the journal.
+///
 /// Columns that change with an append stand in no index, so that an update stays on its page.
 const V1: &str = "
 CREATE TABLE memoird.lanes (
