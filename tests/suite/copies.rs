@@ -36,15 +36,17 @@ fn texts(turns: &[Turn]) -> Vec<&str> {
     turns.iter().map(text_of).collect()
 }
 
-async fn state_of(client: &mut Sessions, session: &str) -> (String, String) {
+/// The state, the subject, and the label `topic`.
+async fn state_of(client: &mut Sessions, session: &str) -> (String, String, String) {
     let request = GetSessionRequest {
         session_id: session.into(),
         include_state: true,
     };
     let answer = client.get_session(request).await.expect("it lives");
     let answer = answer.into_inner();
-    let session = answer.session.expect("a session");
-    (answer.state_json, session.subject)
+    let mut session = answer.session.expect("a session");
+    let topic = session.labels.remove("topic").unwrap_or_default();
+    (answer.state_json, session.subject, topic)
 }
 
 async fn fill(client: &mut Sessions) {
@@ -53,6 +55,7 @@ async fn fill(client: &mut Sessions) {
         [user("1"), assistant("2"), user("3"), assistant("4")],
     );
     said.subject = "ann".into();
+    said.labels.insert("topic".into(), "tea".into());
     said.state_patch_json = r#"{"step":2,"none":null}"#.into();
     client.append(said).await.expect("said");
     let keep_nulls = PatchStateRequest {
@@ -86,8 +89,11 @@ async fn a_fork_has_turns_state_and_subject_and_goes_its_own_way() {
         assert_eq!(fork.session.expect("a session").last_seq, 3);
         let expected = ["1", "2", "3 again"];
         assert_eq!(texts(&live(&mut client, "fork").await), expected);
-        let (state, subject) = state_of(&mut client, "fork").await;
-        assert_eq!((&*state, &*subject), (r#"{"step":2,"none":null}"#, "ann"));
+        let (state, subject, topic) = state_of(&mut client, "fork").await;
+        assert_eq!(
+            (&*state, &*subject, &*topic),
+            (r#"{"step":2,"none":null}"#, "ann", "tea")
+        );
         say(&mut client, "fork", "its own").await;
         assert_eq!(live(&mut client, "chat").await.len(), 4);
         let all = copied(&mut client, copy("all", 0)).await;
@@ -134,8 +140,11 @@ async fn a_life_that_is_over_is_brought_back() {
         texts(&live(&mut client, "chat").await),
         ["1", "2", "3", "4"]
     );
-    let (state, subject) = state_of(&mut client, "chat").await;
-    assert_eq!((&*state, &*subject), (r#"{"step":2,"none":null}"#, "ann"));
+    let (state, subject, topic) = state_of(&mut client, "chat").await;
+    assert_eq!(
+        (&*state, &*subject, &*topic),
+        (r#"{"step":2,"none":null}"#, "ann", "tea")
+    );
 
     let lives = try_copy(&mut client, back.clone()).await;
     refused(lives, Code::AlreadyExists, "TARGET_LIVES");

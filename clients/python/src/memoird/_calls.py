@@ -1092,9 +1092,10 @@ class SyncCalls:
     ) -> CopySessionResponse:
         """Makes a session of what was said in another one, through a seq: a fork, or a life that
         is over brought back. One change, all of it or nothing: a new generation with the turns,
-        which get new seqs, the state and the subject; without what was taken back, summaries,
-        notes and keys. Of at most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal,
-        of what the history keeps. Touches the copy, not the session.
+        which get new seqs, the state, the subject, the labels and how it lives (`ttl_class`,
+        `keep_all`); without what was taken back, summaries, notes and keys. Of at most 100,000
+        turns and 64 MiB (COPY_TOO_LARGE); without a journal, of what the history keeps. Touches
+        the copy, not the session.
         """
         request = CopySessionRequest(
             session_id=session_id,
@@ -1970,9 +1971,10 @@ class AsyncCalls:
     ) -> CopySessionResponse:
         """Makes a session of what was said in another one, through a seq: a fork, or a life that
         is over brought back. One change, all of it or nothing: a new generation with the turns,
-        which get new seqs, the state and the subject; without what was taken back, summaries,
-        notes and keys. Of at most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal,
-        of what the history keeps. Touches the copy, not the session.
+        which get new seqs, the state, the subject, the labels and how it lives (`ttl_class`,
+        `keep_all`); without what was taken back, summaries, notes and keys. Of at most 100,000
+        turns and 64 MiB (COPY_TOO_LARGE); without a journal, of what the history keeps. Touches
+        the copy, not the session.
         """
         request = CopySessionRequest(
             session_id=session_id,

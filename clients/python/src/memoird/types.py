@@ -2052,6 +2052,7 @@ class ListSessionsRequest:
     """Only sessions that have all of these labels."""
     updated_after: datetime | None = None
     """Only sessions that were touched after this time, and before that one, as `last_access` says.
+    That is exact to two milliseconds: one that was touched at the very time is among them.
     """
     updated_before: datetime | None = None
     """See `updated_after`."""

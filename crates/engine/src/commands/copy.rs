@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use memoird_core::idempotency::{IdempotencyKey, KeyRecord};
 use memoird_core::ids::{Generation, SessionId, Subject};
-use memoird_core::session::AppendCommand;
+use memoird_core::options::OptionsPatch;
+use memoird_core::session::{AppendCommand, Head};
 use memoird_core::state::{State, StatePatch};
 use memoird_core::turn::NewTurn;
 use memoird_store::{JournalRange, Store, StoreError, encoding};
@@ -53,10 +54,11 @@ struct Copied {
     turns: Vec<NewTurn>,
     subject: Option<Subject>,
     state: Option<State>,
+    options: OptionsPatch,
 }
 
 impl Commands {
-    /// Makes a session of the turns of another one, with its state and subject, as one change: all
+    /// Makes a session of the turns of another one, with its state, subject and options, as one change: all
     /// of it or nothing. Turns that were taken back are not copied, and the others get new seqs.
     ///
     /// # Errors
@@ -86,6 +88,7 @@ impl Commands {
         }
         append.turns = copied.turns;
         append.subject = copied.subject;
+        append.options = copied.options;
         append.state = copied.state.map(|state| StatePatch {
             json: String::from(&*state.json),
             replaces: true,
@@ -151,6 +154,7 @@ impl Commands {
             let (head, state, turns) = live.ok_or_else(not_found)?;
             return Ok(Copied {
                 turns: turns.iter().filter_map(|turn| opened(turn)).collect(),
+                options: options_of(&head),
                 subject: head.subject,
                 state,
             });
@@ -172,20 +176,24 @@ impl Commands {
                 bytes_max: BYTES_MAX,
             });
         }
-        let state = match (live, page.generation) {
-            (Some((_, state, _)), _) => state,
+        let (state, options) = match (live, page.generation) {
+            (Some((head, state, _)), _) => (state, options_of(&head)),
             (None, Some(ended)) => {
                 let wanted = [(source.key.clone(), ended)];
                 let read = move |store: &dyn Store| store.ended(&wanted, 1);
                 let mut records = sessions.read_store(read).await?;
-                records.pop().and_then(|record| record.state)
+                let record = records.pop();
+                let options = record.as_ref().map(|record| options_of(&record.head));
+                let state = record.and_then(|record| record.state);
+                (state, options.unwrap_or_default())
             }
-            (None, None) => None,
+            (None, None) => Default::default(),
         };
         Ok(Copied {
             turns: self.reopened(source, page.turns).await?,
             subject: page.subject,
             state,
+            options,
         })
     }
 
@@ -204,6 +212,16 @@ impl Commands {
             turns.collect()
         };
         self.shared.sessions.read_store(read).await
+    }
+}
+
+/// What was decided about the session, as it is decided about another one.
+fn options_of(head: &Head) -> OptionsPatch {
+    let options = head.options.as_deref().cloned().unwrap_or_default();
+    OptionsPatch {
+        labels: options.labels,
+        ttl_class: options.ttl_class,
+        keep_all: options.keep_all.then_some(true),
     }
 }
 

@@ -24,6 +24,10 @@ const LOOKED_AT_MAX: usize = 8_192;
 /// Sessions that are taken out of an index at once.
 const BATCH_SESSIONS: usize = 256;
 
+/// How far the time of one use may be off when it is shown again: both clocks are read to the
+/// millisecond.
+const CLOCKS_MS: u64 = 1;
+
 /// Which sessions to list, and in which order.
 #[derive(Clone, Debug, Default)]
 pub struct SessionQuery {
@@ -33,9 +37,9 @@ pub struct SessionQuery {
     pub subject: Option<Subject>,
     /// Only those that have all of these labels.
     pub labels: BTreeMap<Arc<str>, Arc<str>>,
-    /// Only those that were touched after this time.
+    /// Only those that were touched after this time, or at it.
     pub used_after: Option<Timestamp>,
-    /// Only those that were touched before this time.
+    /// Only those that were touched before this time, or at it.
     pub used_before: Option<Timestamp>,
     /// In which order.
     pub order: SessionOrder,
@@ -93,20 +97,15 @@ impl<'a> Search<'a> {
     fn new(query: &'a SessionQuery, tenant: &'a Tenant, now: Now) -> Option<Self> {
         let after = query.used_after.and_then(|at| now.steady_of(at));
         let until = match query.used_before {
-            None => Steady(u64::MAX),
-            Some(at) => {
-                let ms = now.steady_of(at)?.0;
-                // Times of last use are whole milliseconds.
-                let is_whole = at.nanos().is_multiple_of(1_000_000);
-                Steady(if is_whole { ms.checked_sub(1)? } else { ms })
-            }
+            None => u64::MAX,
+            Some(at) => now.steady_of(at)?.0.saturating_add(CLOCKS_MS),
         };
         Some(Self {
             query,
             tenant,
             now,
-            from: after.map_or(Steady(0), |at| Steady(at.0.saturating_add(1))),
-            until,
+            from: after.map_or(Steady(0), |at| Steady(at.0.saturating_sub(CLOCKS_MS))),
+            until: Steady(until),
         })
     }
 
@@ -154,15 +153,19 @@ impl<'a> Search<'a> {
         labels.chain(subject).chain(prefix).collect()
     }
 
-    /// The term that the fewest sessions have, and how many, as far as [`SORTED_MAX`].
-    fn narrowest(&self, idle: &IdleList) -> Option<(usize, IdRange)> {
-        let ranges = self.ranges().into_iter();
-        let counted = ranges.map(|range| (idle.index.count(&range, SORTED_MAX + 1), range));
-        counted.min_by_key(|(count, _)| *count)
+    /// The term that the fewest sessions have, and whether these are few enough to be sorted.
+    fn narrowest(&self, idle: &IdleList) -> Option<(IdRange, bool)> {
+        let ranges = self.ranges();
+        // All the terms together cost no more to count than one costs to sort.
+        let few = SORTED_MAX / ranges.len().max(1);
+        let counted = ranges.into_iter();
+        let counted = counted.map(|range| (idle.index.count(&range, few + 1), range));
+        let (count, range) = counted.min_by_key(|(count, _)| *count)?;
+        Some((range, count <= few))
     }
 
     fn by_id(&self, idle: &IdleList, after: Option<&SessionId>, count: usize) -> Found {
-        let range = self.narrowest(idle).map(|(_, range)| range);
+        let range = self.narrowest(idle).map(|(range, _)| range);
         let range = range.unwrap_or_else(|| IdRange::Prefix(Arc::clone(&self.query.id_prefix)));
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);
@@ -197,7 +200,7 @@ impl<'a> Search<'a> {
         count: usize,
     ) -> Found {
         match self.narrowest(idle) {
-            Some((total, range)) if total <= SORTED_MAX => {
+            Some((range, true)) => {
                 let slots = idle.index.page(&range, None, SORTED_MAX);
                 self.sorted(slots, direction, after, count)
             }

@@ -151,6 +151,7 @@ async fn say_as(bot: &Bot, session: &str, subject: &str) {
 /// What a query gives, found without any index.
 fn expected(views: &[SessionView], query: &SessionQuery) -> Vec<String> {
     let takes = |view: &&SessionView| {
+        let used_ms = view.last_access.as_ms();
         let labels = query.labels.iter();
         let mut labels = labels.map(|(name, value)| view.head.label(name) == Some(value));
         view.session.as_str().starts_with(&*query.id_prefix)
@@ -159,8 +160,8 @@ fn expected(views: &[SessionView], query: &SessionQuery) -> Vec<String> {
                 .as_ref()
                 .is_none_or(|it| view.subject() == Some(it))
             && labels.all(|has| has)
-            && query.used_after.is_none_or(|at| view.last_access > at)
-            && query.used_before.is_none_or(|at| view.last_access < at)
+            && query.used_after.is_none_or(|at| used_ms + 1 >= at.as_ms())
+            && query.used_before.is_none_or(|at| used_ms <= at.as_ms() + 1)
     };
     let mut found: Vec<&SessionView> = views.iter().filter(takes).collect();
     match query.order {

@@ -218,17 +218,20 @@ pub(super) fn journal(
         generation,
         counters,
     };
-    let folded = format!("{} AND place.seq < ?3", folded_turns());
-    let intake = format!("{} AND seq < ?3", intake_turns());
-    let order = match range.last {
-        true => "ORDER BY 1 DESC",
-        false => "ORDER BY 1",
-    };
-    let sql = both(reach, &folded, &intake, order);
-    let mut statement = view.prepare_cached(&sql)?;
+    let order = if range.last { "DESC" } else { "ASC" };
+    let folded = folded_turns();
+    let intake = intake_turns();
+    // A fold takes the turns of a generation in their order: those of the intake are the newest. So
+    // each part is read in its own order, and no further than the page goes.
+    let mut parts = vec![format!("{folded} AND place.seq < ?3 ORDER BY 1 {order}")];
+    if matches!(reach, Reach::IntakeToo) {
+        parts.push(format!("{intake} AND seq < ?3 ORDER BY id {order}"));
+    }
+    if range.last {
+        parts.reverse();
+    }
     let from = whole(range.after_seq.saturating_add(1));
     let to = whole(range.before_seq);
-    let mut rows = statement.query(params![generation.to_bytes(), from, to])?;
     let subject = subject_of(&view, reach, generation)?;
     let page = JournalPage {
         generation: Some(generation),
@@ -236,19 +239,23 @@ pub(super) fn journal(
         ..JournalPage::default()
     };
     let (mut page, mut bytes) = (page, 0);
-    while let Some(row) = rows.next()? {
-        let is_rewound: bool = row.get(4)?;
-        if is_rewound && !range.with_rewound {
-            continue;
+    'parts: for sql in parts {
+        let mut statement = view.prepare_cached(&sql)?;
+        let mut rows = statement.query(params![generation.to_bytes(), from, to])?;
+        while let Some(row) = rows.next()? {
+            let is_rewound: bool = row.get(4)?;
+            if is_rewound && !range.with_rewound {
+                continue;
+            }
+            if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
+                page.more = true;
+                break 'parts;
+            }
+            let (seq, content) = reader.read(row)?;
+            bytes += content.len();
+            page.rewound.extend(is_rewound.then_some(seq));
+            page.turns.push((seq, content));
         }
-        if page.turns.len() >= range.turns_max || bytes >= range.bytes_max {
-            page.more = true;
-            break;
-        }
-        let (seq, content) = reader.read(row)?;
-        bytes += content.len();
-        page.rewound.extend(is_rewound.then_some(seq));
-        page.turns.push((seq, content));
     }
     if range.last {
         page.turns.reverse();

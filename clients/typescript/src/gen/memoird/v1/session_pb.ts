@@ -1210,6 +1210,7 @@ export type ListSessionsRequest = Message<"memoird.v1.ListSessionsRequest"> & {
 
   /**
    * Only sessions that were touched after this time, and before that one, as `last_access` says.
+   * That is exact to two milliseconds: one that was touched at the very time is among them.
    *
    * @generated from field: google.protobuf.Timestamp updated_after = 7;
    */
@@ -2623,8 +2624,9 @@ export const SessionService: GenService<{
   /**
    * Makes a session of what was said in another one, through a seq: a fork, or a life that is over
    * brought back. One change, all of it or nothing: a new generation with the turns, which get new
-   * seqs, the state and the subject; without what was taken back, summaries, notes and keys. Of at
-   * most 100,000 turns and 64 MiB (COPY_TOO_LARGE); without a journal, of what the history keeps.
+   * seqs, the state, the subject, the labels and how it lives (`ttl_class`, `keep_all`); without what
+   * was taken back, summaries, notes and keys. Of at most 100,000 turns and 64 MiB
+   * (COPY_TOO_LARGE); without a journal, of what the history keeps.
    * Touches the copy, not the session.
    *
    * @generated from rpc memoird.v1.SessionService.CopySession
