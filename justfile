@@ -1,5 +1,8 @@
 # All checks are one word. https://just.systems
 
+# What .ci/run builds and tests
+features := "memoird/tokenizer-json,memoird/postgres,memoird-tests/postgres"
+
 # Format the code
 fmt:
     cargo fmt
@@ -7,11 +10,11 @@ fmt:
 # What .ci/run refuses
 lint:
     cargo fmt --check
-    cargo clippy --workspace --all-targets --features memoird/tokenizer-json -- -D warnings
+    cargo clippy --workspace --all-targets --features {{features}} -- -D warnings
 
-# All tests
+# All tests; those of PostgreSQL are skipped where no server is installed (Debian: postgresql)
 test:
-    cargo test --workspace --features memoird/tokenizer-json
+    cargo test --workspace --features {{features}}
 
 # The store's tests with encrypted files; needs OpenSSL's headers (Debian: libssl-dev)
 test-encryption:

@@ -31,7 +31,7 @@ const WIRES: &[&str] = &[
 const SQL: &[&str] = &["rusqlite", "sqlite-vec", "libsqlite3-sys"];
 const CLIENTS: &[&str] = &["tonic", "rusqlite", "sqlite-vec", "libsqlite3-sys", "axum"];
 
-const LAYERS: [Layer; 14] = [
+const LAYERS: [Layer; 15] = [
     Layer {
         name: "memoird-core",
         ours: &[],
@@ -62,6 +62,12 @@ const LAYERS: [Layer; 14] = [
         name: "memoird-store",
         ours: &["memoird-core", "memoird-proto"],
         banned: RUNTIMES,
+        only: None,
+    },
+    Layer {
+        name: "memoird-postgres",
+        ours: &["memoird-core", "memoird-proto", "memoird-store"],
+        banned: WIRES,
         only: None,
     },
     Layer {
@@ -145,6 +151,7 @@ const LAYERS: [Layer; 14] = [
             "memoird-search",
             "memoird-hooks",
             "memoird-models",
+            "memoird-postgres",
             "memoird-proto",
         ],
         banned: SQL,

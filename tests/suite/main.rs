@@ -34,6 +34,8 @@ mod memories;
 mod notify;
 mod old_data;
 mod options;
+#[cfg(feature = "postgres")]
+mod postgres;
 mod rates;
 mod redact;
 mod reload;

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex as StdMutex};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use memoird_engine::{Blocking, Durability, Engine, SystemMachine};
+use memoird_engine::{Blocking, Engine, Eraser};
 use memoird_memories::Memories;
 use memoird_memories::files::{FilesOptions, MemoryFiles};
 use memoird_proto::DESCRIPTORS;
@@ -15,7 +15,6 @@ use memoird_proto::spliced::document_service_server::{self, DocumentServiceServe
 use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
 use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
 use memoird_search::Search;
-use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
 use serde_json::json;
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
@@ -36,6 +35,7 @@ use crate::connections::socket::{ListenAddress, Listener};
 use crate::connections::{Connection, Connections};
 use crate::data_files::DataFiles;
 use crate::heavy::HeavyWork;
+use crate::journal_place::{self, Keeper, OpenJournal};
 use crate::learnt_charges::LearntCharges;
 use crate::logging::LogControl;
 use crate::mark_secret;
@@ -73,6 +73,7 @@ pub(crate) struct App {
     admin: Admin,
     connections: Ports,
     tls: Option<Arc<Tls>>,
+    keeper: Keeper,
     grpc: Listener,
     http: Listener,
     /// Where gRPC is served.
@@ -123,6 +124,7 @@ pub(crate) struct Running {
     abort: CancellationToken,
     calls: TaskTracker,
     pages: TaskTracker,
+    keeper: Keeper,
     endpoints: PathBuf,
 }
 
@@ -150,13 +152,18 @@ impl App {
             )));
         }
         data_files.check_key()?;
-        let (journal, machine) = open_journal(&config, key)?;
+        let OpenJournal {
+            store: journal,
+            machine,
+            keeper,
+        } = journal_place::open(&config, key).await?;
         data_files.remove_copies();
         let options = FilesOptions {
             key,
             ..config.long_term.options.clone()
         };
         let files = Arc::new(MemoryFiles::open(&config.long_term.dir, &options)?);
+        let is_elsewhere = config.journal.is_elsewhere();
         let server = config.server.clone();
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
         let (http, admin_addr) =
@@ -177,7 +184,11 @@ impl App {
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
         let search = Search::open(engine.clone(), &config.data_dir, config.search.clone(), key);
-        engine.start_erasing(vec![Arc::new(search.clone()), Arc::new(memories.clone())]);
+        let mut erasers: Vec<Arc<dyn Eraser>> =
+            vec![Arc::new(search.clone()), Arc::new(memories.clone())];
+        erasers.extend(keeper.eraser());
+        engine.start_erasing(erasers);
+        keeper.watch(&engine);
         let keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
                 unavailable("a key belongs to a tenant that is not configured".to_owned())
@@ -203,7 +214,7 @@ impl App {
                 tasks: TaskTracker::new(),
             }),
             watching: Watching::new(engine.clone(), stop.clone()),
-            maintenance: Maintenance::new(data_files),
+            maintenance: Maintenance::new(data_files, is_elsewhere),
             heavy: HeavyWork::default(),
             rates: Rates::new(server.max_request_bytes),
             started_at: process::wall_clock(),
@@ -235,6 +246,7 @@ impl App {
             admin,
             connections,
             tls,
+            keeper,
             grpc,
             http,
             grpc_addr,
@@ -301,6 +313,7 @@ impl App {
             abort,
             calls,
             pages,
+            keeper: self.keeper,
             endpoints: self.endpoints,
         })
     }
@@ -337,6 +350,11 @@ impl Running {
         self.api.engine.broken()
     }
 
+    /// Cancelled when another daemon has the journal.
+    pub(crate) fn lost(&self) -> CancellationToken {
+        self.keeper.lost()
+    }
+
     /// All limits of [`Self::drain`] together.
     pub(crate) fn drain_time_max(&self) -> Duration {
         self.api.reloader.shutdown_grace() * 3 + PAGES_TIME_MAX
@@ -368,6 +386,7 @@ impl Running {
             Ok(()) => info!("all changes are written"),
             Err(_) => error!(?grace, "changes could not be written in time"),
         }
+        std::mem::take(&mut self.keeper).release().await;
         self.pages.close();
         let _ = tokio::time::timeout(PAGES_TIME_MAX, self.pages.wait()).await;
     }
@@ -396,24 +415,6 @@ fn with_reflection(routes: Routes) -> Result<Routes, CliError> {
     Ok(routes
         .add_service(reflection().build_v1().map_err(failed)?)
         .add_service(reflection().build_v1alpha().map_err(failed)?))
-}
-
-fn open_journal(
-    config: &Config,
-    key: Option<DataKey>,
-) -> Result<(Option<Arc<dyn Store>>, SystemMachine), CliError> {
-    if config.engine.journal.durability == Durability::Off {
-        return Ok((None, SystemMachine::resume(None)));
-    }
-    // A large journal is checked for some seconds before the next line comes.
-    info!(data_dir = %config.data_dir.display(), "opening the journal");
-    let options = SqliteOptions {
-        key,
-        ..SqliteOptions::default()
-    };
-    let store = SqliteStore::open(&config.data_dir, options)?;
-    let machine = SystemMachine::resume(store.clock()?.as_ref());
-    Ok((Some(Arc::new(store)), machine))
 }
 
 /// The daemon did not start.

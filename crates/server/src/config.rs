@@ -5,6 +5,7 @@ mod environment;
 mod file;
 mod models;
 mod plain_text;
+mod postgres;
 mod settings;
 mod tenants;
 
@@ -34,6 +35,7 @@ use crate::cli::output;
 use crate::connections::ConnectionsConfig;
 use crate::connections::socket::{FileMode, ListenAddress};
 use crate::data_files::DataFiles;
+use crate::journal_place::JournalPlace;
 use crate::process;
 use crate::tls::{Loaded, Tls, TlsConfig};
 use data_key::DataKeySpec;
@@ -52,7 +54,7 @@ const MEMORIES_DIR: &str = crate::data_files::MEMORIES;
 /// The configuration of the daemon.
 #[derive(Debug)]
 pub(crate) struct Config {
-    /// Where the journal is.
+    /// Where the files are.
     pub(crate) data_dir: PathBuf,
     /// How it is reached.
     pub(crate) server: ServerConfig,
@@ -60,6 +62,8 @@ pub(crate) struct Config {
     pub(crate) log: LogConfig,
     /// What the engine does.
     pub(crate) engine: EngineConfig,
+    /// Where the journal is.
+    pub(crate) journal: JournalPlace,
     /// What outlives a session.
     pub(crate) memories: MemoriesConfig,
     /// Where memories are kept, and how.
@@ -335,7 +339,8 @@ fn check(file: File) -> Result<Config, String> {
                          their TTL bounds the memory of the daemon";
         warnings.push(unbounded.to_owned());
     }
-    if tenants::are_journals_unbounded(&file.tenants) && file.journal.durability != Durability::Off
+    if tenants::are_journals_unbounded(&file.tenants)
+        && file.journal.first.durability != Durability::Off
     {
         let unbounded = "tenants[].limits.journal_bytes is set for no tenant: one of them can fill \
                          the disk of all";
@@ -362,6 +367,12 @@ fn check(file: File) -> Result<Config, String> {
         memories(&file, &environment, problems)
     });
     let long_term = long_term_files(&file, &mut problems);
+    let journal = problems.within("journal", |problems| journal_place(&file, problems));
+    if journal.is_elsewhere() && file.server.data_key.is_some() {
+        let plain = "server.data_key encrypts the files of data_dir; the journal is in the database \
+                     of journal.postgres, and is not encrypted by it";
+        warnings.push(plain.to_owned());
+    }
     problems.within("search", |problems| file.search.check(problems));
     problems.or(Config {
         memories,
@@ -369,6 +380,7 @@ fn check(file: File) -> Result<Config, String> {
         server: file.server,
         log: file.log,
         engine,
+        journal,
         long_term,
         search: file.search,
         keys,
@@ -378,6 +390,21 @@ fn check(file: File) -> Result<Config, String> {
         warnings,
         settings,
         secret_files: environment.into_files(),
+    })
+}
+
+/// Where the journal is. Taken at the start only, so the files of its secrets are not followed.
+fn journal_place(file: &File, problems: &mut Problems) -> JournalPlace {
+    let Some(spec) = &file.journal.second.postgres else {
+        return JournalPlace::DataDir;
+    };
+    problems.unless(
+        file.journal.first.durability == Durability::Sync,
+        "durability",
+        "is not sync: with journal.postgres there is no other",
+    );
+    problems.within("postgres", |problems| {
+        spec.build(&ProcessEnvironment::default(), problems)
     })
 }
 
@@ -441,7 +468,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
         problems.at_least_one("max_history_bytes", caps.max_history_bytes);
         sessions.check(problems);
     });
-    problems.within("journal", |problems| file.journal.check(problems));
+    problems.within("journal", |problems| file.journal.first.check(problems));
     problems.within("limits", |problems| {
         file.limits.first.check(problems);
         file.limits.second.check(problems);
@@ -458,7 +485,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
             None => process::memory_bytes() / 2,
         },
         journal_bytes: file.limits.third.journal_bytes as u64,
-        journal: file.journal.clone(),
+        journal: file.journal.first.clone(),
         context: problems.within("context", |problems| context(file, environment, problems)),
         compaction: problems.within("compaction", |problems| {
             compaction(file, environment, problems)
@@ -515,7 +542,7 @@ fn memories(
     let spec = extraction.first.spec();
     let built = spec.and_then(|spec| spec.build(environment));
     let extractor = problems.take("extraction", built).flatten();
-    let has_journal = file.journal.durability != Durability::Off;
+    let has_journal = file.journal.first.durability != Durability::Off;
     problems.unless(
         extractor.is_none() || has_journal,
         "extraction",

@@ -10,6 +10,7 @@ mod config;
 mod connections;
 mod data_files;
 mod heavy;
+mod journal_place;
 mod learnt_charges;
 mod logging;
 mod mark_secret;

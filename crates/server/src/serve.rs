@@ -42,10 +42,12 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         notifier.ready();
         let _beats = notifier.keep_alive();
         let (broken, reloader) = (running.broken(), running.reloader());
+        let lost = running.lost();
         let reason = tokio::select! {
             signal = signals.stop_signal(&reloader, &notifier) => signal,
             () = reloader.follow_file() => "the configuration cannot be followed",
             () = broken.cancelled() => "a background worker panicked",
+            () = lost.cancelled() => "another memoird has its journal",
         };
         info!(reason, "memoird is stopping");
         let within = running.drain_time_max();
@@ -57,6 +59,10 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         if broken.is_cancelled() {
             let problem = "a background worker panicked; the log says which";
             return Err(CliError::failed(Exit::Internal, problem));
+        }
+        if lost.is_cancelled() {
+            let problem = "another memoird has taken the journal over; one of the two is enough";
+            return Err(CliError::failed(Exit::Unavailable, problem));
         }
         info!("memoird has stopped");
         Ok(())

@@ -24,37 +24,44 @@ pub struct TurnCounts {
 
 /// The same, while it is counted.
 #[derive(Debug, Default)]
-pub(crate) struct TurnCounters {
+pub struct TurnCounters {
     unchecked: AtomicU64,
     damaged: AtomicU64,
 }
 
 /// What is stored beside the content of a turn.
-pub(crate) struct Protection {
-    /// An encoded [`Header`]; empty where the content is no turn.
-    pub(crate) header: Vec<u8>,
+#[derive(Debug)]
+pub struct Protection {
+    /// The encoded turn without what it says; empty where the content is no turn.
+    pub header: Vec<u8>,
     /// The checksum of the header in its upper half, that of the content in its lower half.
-    pub(crate) checksum: i64,
+    pub checksum: i64,
 }
 
 /// Which turn it is. It goes into the checksums, so that a content in the wrong place is
 /// damage as well.
-#[derive(Clone, Copy)]
-pub(crate) struct TurnPlace {
-    pub(crate) generation: Generation,
-    pub(crate) seq: u64,
+#[derive(Clone, Copy, Debug)]
+pub struct TurnPlace {
+    /// Whose turn it is.
+    pub generation: Generation,
+    /// Its place there.
+    pub seq: u64,
 }
 
 /// A turn as it was read. An older memoird stored neither header nor checksum.
-pub(crate) struct StoredTurn<'a> {
-    pub(crate) content: &'a [u8],
-    pub(crate) header: Option<&'a [u8]>,
-    pub(crate) checksum: Option<i64>,
+#[derive(Debug)]
+pub struct StoredTurn<'a> {
+    /// The turn, encoded.
+    pub content: &'a [u8],
+    /// As in [`Protection`].
+    pub header: Option<&'a [u8]>,
+    /// As in [`Protection`].
+    pub checksum: Option<i64>,
 }
 
 /// What became of a stored turn.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub enum Verdict {
     /// It is as it was written.
     Whole,
     /// It has no checksum.
@@ -68,14 +75,16 @@ pub(crate) enum Verdict {
 }
 
 impl TurnCounters {
-    pub(crate) fn counts(&self) -> TurnCounts {
+    /// What was counted so far.
+    pub fn counts(&self) -> TurnCounts {
         TurnCounts {
             unchecked: self.unchecked.load(Ordering::Relaxed),
             damaged: self.damaged.load(Ordering::Relaxed),
         }
     }
 
-    pub(crate) fn count(&self, verdict: &Verdict) {
+    /// Counts a turn that was read.
+    pub fn count(&self, verdict: &Verdict) {
         match verdict {
             Verdict::Whole => {}
             Verdict::Unchecked => drop(self.unchecked.fetch_add(1, Ordering::Relaxed)),
@@ -85,14 +94,14 @@ impl TurnCounters {
 }
 
 /// What to store beside the content of a turn.
-pub(crate) fn protect(place: TurnPlace, content: &[u8]) -> Protection {
+pub fn protect(place: TurnPlace, content: &[u8]) -> Protection {
     let header = Header::of(content).map_or_else(Vec::new, |header| header.encode_to_vec());
     let checksum = checksum(place, &header, content);
     Protection { header, checksum }
 }
 
 /// Compares a turn with what was stored beside it.
-pub(crate) fn examine(place: TurnPlace, stored: &StoredTurn<'_>) -> Verdict {
+pub fn examine(place: TurnPlace, stored: &StoredTurn<'_>) -> Verdict {
     let Some(expected) = stored.checksum else {
         return Verdict::Unchecked;
     };
@@ -149,7 +158,7 @@ fn stand_in(header: &[u8], seq: u64) -> Option<Arc<[u8]>> {
 
 /// Stands in for a turn of which nothing can be read but its place. Nobody knows whose it was
 /// and what it called: so it is nobody's, a system turn, unless its place tells its role.
-pub(crate) fn unknown_turn(seq: u64, role: v1::Role) -> Arc<[u8]> {
+pub fn unknown_turn(seq: u64, role: v1::Role) -> Arc<[u8]> {
     let turn = v1::Turn {
         role: role.into(),
         parts: vec![damaged_part()],

@@ -114,7 +114,7 @@ pub fn seq_of(content: &[u8]) -> Option<u64> {
 
 /// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
 /// when the bytes are damaged.
-pub(crate) fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
+pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {
     let turn = open(&content)?;
     let turn = NewTurn::of(&turn);
     let record = TurnRecord::new(&turn, seq, content);
@@ -295,7 +295,8 @@ struct LiveSetRow {
     preamble: Vec<u64>,
 }
 
-pub(crate) fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
+/// A live set as it stands in a row.
+pub fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
     LiveSetRow {
         anchor: kept.anchor,
         floor: kept.floor,
@@ -308,7 +309,8 @@ pub(crate) fn encode_live_set(kept: &LiveSet) -> Vec<u8> {
     .encode_to_vec()
 }
 
-pub(crate) fn decode_live_set(row: &[u8]) -> Option<LiveSet> {
+/// `None` when the row is damaged.
+pub fn decode_live_set(row: &[u8]) -> Option<LiveSet> {
     let row = LiveSetRow::decode(row).ok()?;
     Some(LiveSet {
         anchor: row.anchor,

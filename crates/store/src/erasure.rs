@@ -91,7 +91,7 @@ pub enum ErasedRows {
 
 impl ErasureStage {
     /// All of them, with the names under which they are stored.
-    pub(crate) const NAMES: [(Self, &'static str); 6] = [
+    pub const NAMES: [(Self, &'static str); 6] = [
         (Self::Collect, "collect"),
         (Self::End, "end"),
         (Self::Rows, "rows"),
@@ -115,7 +115,7 @@ impl Erasure {
     }
 
     /// The session that it erases whole, if it is one.
-    pub(crate) fn whole_session(&self) -> Option<SessionKey> {
+    pub fn whole_session(&self) -> Option<SessionKey> {
         match self.target.as_ref()? {
             EraseTarget::Session {
                 session,
@@ -160,12 +160,14 @@ impl ErasedCounts {
         ]
     }
 
-    pub(crate) fn pack(mut self) -> Vec<u8> {
+    /// As they are stored.
+    pub fn pack(mut self) -> Vec<u8> {
         let fields = self.fields().into_iter();
         fields.flat_map(|count| count.to_le_bytes()).collect()
     }
 
-    pub(crate) fn unpack(bytes: &[u8]) -> Self {
+    /// What [`Self::pack`] gave; what is missing there is 0.
+    pub fn unpack(bytes: &[u8]) -> Self {
         let mut counts = Self::default();
         for (count, bytes) in counts.fields().into_iter().zip(bytes.as_chunks::<8>().0) {
             *count = u64::from_le_bytes(*bytes);

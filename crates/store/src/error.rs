@@ -1,4 +1,5 @@
-//! Why the journal, or another SQLite file, cannot be opened, read or written.
+//! Why the journal, in a file or in a database, or another SQLite file cannot be opened, read or
+//! written.
 
 use std::path::PathBuf;
 
@@ -118,6 +119,18 @@ pub enum StoreError {
         generation: String,
         /// The turn.
         seq: u64,
+    },
+    /// The database cannot be reached, or has gone away in the middle of a call.
+    #[error("the database of journal.postgres cannot be reached: {detail}")]
+    Unavailable {
+        /// What happened.
+        detail: String,
+    },
+    /// The database does not take what memoird asks of it, or is not what it has to be.
+    #[error("the database of journal.postgres: {detail}")]
+    Database {
+        /// What is wrong, and what to do about it where that is known.
+        detail: String,
     },
     /// Anything else that SQLite says.
     #[error("sqlite: {source}")]

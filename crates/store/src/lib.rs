@@ -3,7 +3,7 @@
 //! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`]
 //! and [`MemoryStore`] pass one conformance suite.
 
-mod checksum;
+pub mod checksum;
 pub mod conversion;
 pub mod data_key;
 pub mod encoding;
@@ -11,14 +11,14 @@ mod erasure;
 mod error;
 mod lock;
 mod memory;
-mod options;
+pub mod options;
 pub mod snapshot;
 mod sqlite;
 pub mod sqlite_file;
 pub mod sqlite_gaps;
-mod summaries;
+pub mod summaries;
 pub mod verify;
-mod windows;
+pub mod windows;
 
 use std::sync::Arc;
 
@@ -507,4 +507,4 @@ pub trait Store: Send + Sync + 'static {
 pub const READERS_MAX: usize = 8;
 
 /// The newest idempotency keys that are read back for one session.
-const KEYS_MAX: usize = 1_024;
+pub const KEYS_MAX: usize = 1_024;

@@ -18,7 +18,8 @@ struct OptionsRow {
     keep_all: bool,
 }
 
-pub(crate) fn encode(options: &SessionOptions) -> Vec<u8> {
+/// The bytes of a row.
+pub fn encode(options: &SessionOptions) -> Vec<u8> {
     let labels = options.labels.iter();
     versioned(&OptionsRow {
         labels: labels
@@ -29,7 +30,8 @@ pub(crate) fn encode(options: &SessionOptions) -> Vec<u8> {
     })
 }
 
-pub(crate) fn decode(row: &[u8]) -> Option<SessionOptions> {
+/// What a row says; `None` where it does not decode.
+pub fn decode(row: &[u8]) -> Option<SessionOptions> {
     let row: OptionsRow = opened(row)?;
     let labels = row.labels.into_iter();
     Some(SessionOptions {

@@ -96,7 +96,8 @@ struct OpenedRow {
     seq: u64,
 }
 
-pub(crate) fn encode(summary: &Summary) -> Vec<u8> {
+/// A summary as it stands in a row.
+pub fn encode(summary: &Summary) -> Vec<u8> {
     versioned(&SummaryRow {
         number: summary.number,
         first_seq: summary.first_seq,
@@ -112,7 +113,7 @@ pub(crate) fn encode(summary: &Summary) -> Vec<u8> {
 }
 
 /// `None` when the row is damaged, or of an encoding that is not known.
-pub(crate) fn decode(row: &[u8]) -> Option<Summary> {
+pub fn decode(row: &[u8]) -> Option<Summary> {
     let row: SummaryRow = opened(row)?;
     Some(Summary {
         number: row.number,
@@ -127,7 +128,8 @@ pub(crate) fn decode(row: &[u8]) -> Option<Summary> {
     })
 }
 
-pub(crate) fn encode_status(status: &CompactionStatus) -> Vec<u8> {
+/// A status as it stands in a row; whether a compaction runs is not in it.
+pub fn encode_status(status: &CompactionStatus) -> Vec<u8> {
     versioned(&StatusRow {
         summaries: status.summaries,
         through_seq: status.through_seq,
@@ -142,7 +144,7 @@ pub(crate) fn encode_status(status: &CompactionStatus) -> Vec<u8> {
 }
 
 /// `None` when the row is damaged, or of an encoding that is not known.
-pub(crate) fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
+pub fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
     let row: StatusRow = opened(row)?;
     Some(CompactionStatus {
         summaries: row.summaries,
@@ -158,7 +160,7 @@ pub(crate) fn decode_status(row: &[u8]) -> Option<CompactionStatus> {
 }
 
 /// A status as it is read back: no compaction runs on after a restart.
-pub(crate) fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatus> {
+pub fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatus> {
     match status.running {
         false => Arc::clone(status),
         true => Arc::new(CompactionStatus {
@@ -169,7 +171,7 @@ pub(crate) fn kept_status(status: &Arc<CompactionStatus>) -> Arc<CompactionStatu
 }
 
 /// The same with the summary that stands now, where one does.
-pub(crate) fn status_through(
+pub fn status_through(
     status: &CompactionStatus,
     standing: Option<&Summary>,
 ) -> Arc<CompactionStatus> {

@@ -68,7 +68,8 @@ struct ReducedRow {
     tail_bytes: u32,
 }
 
-pub(crate) fn encode(cuts: &[SavedCut]) -> Vec<u8> {
+/// Cuts as they stand in a row, without what is shown.
+pub fn encode(cuts: &[SavedCut]) -> Vec<u8> {
     Row {
         cuts: cuts.iter().map(cut_row).collect(),
     }
@@ -76,17 +77,14 @@ pub(crate) fn encode(cuts: &[SavedCut]) -> Vec<u8> {
 }
 
 /// `None` when the row is damaged.
-pub(crate) fn decode(row: &[u8]) -> Option<Vec<SavedCut>> {
+pub fn decode(row: &[u8]) -> Option<Vec<SavedCut>> {
     let row = Row::decode(row).ok()?;
     // A policy of a newer memoird decides anew.
     Some(row.cuts.into_iter().filter_map(saved_cut).collect())
 }
 
 /// The numbers of the summaries that these cuts show and that are not the newest, each once.
-pub(crate) fn earlier_summaries(
-    cuts: &[SavedCut],
-    newest: Option<&Summary>,
-) -> impl Iterator<Item = u32> {
+pub fn earlier_summaries(cuts: &[SavedCut], newest: Option<&Summary>) -> impl Iterator<Item = u32> {
     let newest = newest.map_or(0, |summary| summary.number);
     let shown = cuts.iter().map(|saved| saved.cut.summary);
     let earlier: BTreeSet<u32> = shown

@@ -73,6 +73,7 @@ fn build() -> Option<PathBuf> {
             "--profile",
             profile,
         ])
+        .args(cfg!(feature = "postgres").then_some("--features=postgres"))
         .arg("--target-dir")
         .arg(target_dir)
         .current_dir(env!("CARGO_MANIFEST_DIR"))

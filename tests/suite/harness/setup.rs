@@ -89,6 +89,31 @@ impl Setup {
     /// The key of an operator, who is of `alpha`.
     pub(crate) const ADMIN: &'static str = "operator-key-decade";
 
+    /// With `MEMOIRD_SUITE_OVER_POSTGRES=1` every daemon that says nothing of its journal has it in a
+    /// database of its own: the suite is then asked of that, but for what is about files.
+    #[cfg(feature = "postgres")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "a variable says what the suite is asked of"
+    )]
+    fn database(&self, home: &Path) -> String {
+        let has_journal = |section: &String| section.starts_with("journal");
+        let is_asked = std::env::var_os("MEMOIRD_SUITE_OVER_POSTGRES").is_some();
+        if !is_asked || self.data_dir.is_some() || self.sections.iter().any(has_journal) {
+            return String::new();
+        }
+        // A daemon that is started again finds its own.
+        let note = home.join("database");
+        let words = std::fs::read_to_string(&note).unwrap_or_else(|_| {
+            let words = crate::postgres::server::Server::shared()
+                .expect("a server")
+                .database();
+            std::fs::write(&note, &words).expect("a note");
+            words
+        });
+        format!("journal: {{ postgres: {{ url: '{words}' }} }}\n")
+    }
+
     /// The file's text, for a daemon whose own directory is `home`.
     pub(crate) fn yaml(&self, home: &Path) -> String {
         let data_dir = match &self.data_dir {
@@ -111,6 +136,8 @@ impl Setup {
         for section in &self.sections {
             let _ = writeln!(text, "{section}");
         }
+        #[cfg(feature = "postgres")]
+        text.push_str(&self.database(home));
         text
     }
 }

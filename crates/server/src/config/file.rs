@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::models::ModelsSection;
+use super::postgres::JournalKeys;
 use super::tenants::TenantSpec;
 use super::{LogConfig, ServerConfig};
 
@@ -43,7 +44,7 @@ pub(super) struct File {
     pub(super) server: ServerConfig,
     pub(super) log: LogConfig,
     pub(super) short_term: Flat<HistoryCaps, SessionConfig>,
-    pub(super) journal: JournalConfig,
+    pub(super) journal: Flat<JournalConfig, JournalKeys>,
     pub(super) context: Flat<WindowSettings, ModelsSection>,
     pub(super) compaction: Flat<CompactionPolicy, CompactionConfig, SummarizerKey>,
     pub(super) long_term: Flat<MemoriesConfig, MemoryLimits, MemoryKeys>,
@@ -117,11 +118,12 @@ fn read_yaml<T: DeserializeOwned>(text: &str) -> Result<T, String> {
 }
 
 /// Keys of the file in which secrets are, and what may stand there instead of one.
-const SECRET_KEYS: [&str; 7] = [
+const SECRET_KEYS: [&str; 8] = [
     "keys",
     "key",
     "api_key",
     "data_key",
+    "password",
     "secret",
     "secret_headers",
     "token",
@@ -247,7 +249,7 @@ impl Default for File {
             server: ServerConfig::default(),
             log: LogConfig::default(),
             short_term: Flat::default(),
-            journal: JournalConfig::default(),
+            journal: Flat::default(),
             context: Flat::default(),
             compaction: Flat::default(),
             long_term: Flat::default(),

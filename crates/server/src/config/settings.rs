@@ -8,7 +8,7 @@ use serde_json::Value;
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
 /// whole list is one setting, named after what it lists; and so are embedder, reranker, summarizer,
-/// extraction, TLS and the key of the data, of which no part means anything without the others.
+/// extraction, TLS, the key of the data and the journal's database, of which no part means anything without the others.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Settings(BTreeMap<String, String>);
 
@@ -19,12 +19,14 @@ const SUMMARIZER: &str = "compaction.summarizer";
 const EXTRACTION: &str = "long_term.extraction";
 const TLS: &str = "server.tls";
 const DATA_KEY: &str = "server.data_key";
+const POSTGRES: &str = "journal.postgres";
 
 /// Settings that the daemon takes once, at its start. What begins with one of these paths
 /// is meant.
-const AT_START: [&str; 30] = [
+const AT_START: [&str; 31] = [
     "data_dir",
     "journal.durability",
+    POSTGRES,
     "journal.queue_bytes",
     "long_term.dir",
     EMBEDDER,
@@ -112,7 +114,10 @@ fn is_at_start(path: &str) -> bool {
 fn flatten(path: String, value: Value, settings: &mut BTreeMap<String, String>) {
     match value {
         Value::Object(fields)
-            if ![EMBEDDER, RERANKER, SUMMARIZER, EXTRACTION, TLS, DATA_KEY].contains(&&*path) =>
+            if ![
+                EMBEDDER, RERANKER, SUMMARIZER, EXTRACTION, TLS, DATA_KEY, POSTGRES,
+            ]
+            .contains(&&*path) =>
         {
             for (name, value) in fields {
                 let path = format!("{path}.{name}");

@@ -40,6 +40,12 @@ pub(crate) enum MaintenanceError {
         /// What there is.
         available_bytes: u64,
     },
+    /// The journal is in a database.
+    #[error(
+        "the journal is in the database of journal.postgres, and no copy of files has it; back it \
+         up with pg_dump or by its write-ahead log, and copy long_term.dir beside it"
+    )]
+    JournalElsewhere,
     /// A SQLite file cannot be read or copied.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -67,6 +73,8 @@ pub(crate) enum MaintenanceError {
 #[derive(Clone, Debug)]
 pub(crate) struct Maintenance {
     files: Arc<DataFiles>,
+    /// True where the journal is none of them.
+    is_journal_elsewhere: bool,
     busy: Arc<Mutex<()>>,
     tasks: TaskTracker,
 }
@@ -75,9 +83,10 @@ pub(crate) struct Maintenance {
 pub(crate) type Steps = ReceiverStream<Result<BackupResponse, Status>>;
 
 impl Maintenance {
-    pub(crate) fn new(files: DataFiles) -> Self {
+    pub(crate) fn new(files: DataFiles, is_journal_elsewhere: bool) -> Self {
         Self {
             files: Arc::new(files),
+            is_journal_elsewhere,
             busy: Arc::default(),
             tasks: TaskTracker::new(),
         }
@@ -102,6 +111,9 @@ impl Maintenance {
 
     /// Sends all that is not in `have`.
     pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<Steps, MaintenanceError> {
+        if self.is_journal_elsewhere {
+            return Err(MaintenanceError::JournalElsewhere);
+        }
         let (sender, steps) = mpsc::channel(BLOCKS_WAITING);
         let files = Arc::clone(&self.files);
         let turn = self.turn()?;

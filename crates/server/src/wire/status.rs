@@ -335,6 +335,7 @@ pub(crate) fn maintenance(error: &MaintenanceError) -> Status {
             (ResourceExhausted, "BACKUP_NO_ROOM", None)
         }
         MaintenanceError::Config { .. } => (FailedPrecondition, "CONFIG_INVALID", None),
+        MaintenanceError::JournalElsewhere => (Unimplemented, "BACKUP_ELSEWHERE", None),
         MaintenanceError::Stopped => return stopping(),
         MaintenanceError::Store(_)
         | MaintenanceError::Io(_)

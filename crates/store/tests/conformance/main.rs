@@ -17,6 +17,7 @@ mod erase;
 mod faults;
 mod journal;
 mod keys;
+mod kinds;
 mod kit;
 mod options;
 mod outbox;

@@ -38,14 +38,16 @@ fn the_name_of_a_generation_is_used_once(store: &dyn Store) {
     let mut chat = begun(store, "s", 1);
     must_write(store, [chat.append("u", 2)]);
     for session in ["s", "another"] {
-        must_refuse(
-            store,
-            Chat::begin(&key("t", session), chat.generation(), 3).1,
-        );
+        let again = Chat::begin(&key("t", session), chat.generation(), 3).1;
+        must_refuse(store, again.clone());
+        chat = chat.reloaded(store);
+        // Who has the name goes on in the same batch.
+        let answers = write(store, &[set([again]), set([chat.append("u", 3)])]);
+        assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
     }
     must_write(store, [chat.end(4)]);
     must_refuse(store, Chat::begin(&chat.key, chat.generation(), 5).1);
-    assert_eq!(seqs(store, &chat.key, None), Some(vec![1]));
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2, 3]));
 }
 
 /// One change of every kind, built on the chat as it is.

@@ -2,7 +2,7 @@
 //! follows the journal.
 
 use memoird_core::change::Change;
-use memoird_core::session::{AppendCommand, TurnUpdate};
+use memoird_core::session::{AppendCommand, TurnUpdate, UpdateDecision};
 use memoird_core::time::Steady;
 use memoird_core::turn::{NewTurn, PartKind, Role, Turn};
 use memoird_store::{JournalRange, PruneBefore, Store, encoding};
@@ -18,6 +18,7 @@ for_every_store!(
     an_updated_turn_is_read_everywhere_as_it_is_now,
     an_update_that_was_built_on_something_else_is_refused,
     an_update_takes_back_the_summary_and_the_cuts,
+    updates_and_their_turns_may_come_in_one_batch,
 );
 
 fn saying(text: &str) -> NewTurn {
@@ -25,8 +26,8 @@ fn saying(text: &str) -> NewTurn {
     encoding::encode(Turn::new(Role::User, vec![text.into()]))
 }
 
-/// What makes a user turn say something else.
-pub(crate) fn update(chat: &mut Chat, seq: u64, text: &str, at: u64) -> Vec<Change> {
+/// What makes a user turn say something else changes, and does.
+pub(crate) fn decide(chat: &mut Chat, seq: u64, text: &str, at: u64) -> UpdateDecision {
     let update = TurnUpdate {
         seq,
         before: saying(""),
@@ -35,7 +36,11 @@ pub(crate) fn update(chat: &mut Chat, seq: u64, text: &str, at: u64) -> Vec<Chan
     let updated = chat
         .session
         .update_turn(&update, &chat.limits, now(at), encoding::seal, true);
-    updated.unwrap().changes
+    updated.unwrap()
+}
+
+fn update(chat: &mut Chat, seq: u64, text: &str, at: u64) -> Vec<Change> {
+    decide(chat, seq, text, at).changes
 }
 
 fn texts(turns: &[(u64, std::sync::Arc<[u8]>)]) -> Vec<(u64, bool)> {
@@ -125,6 +130,40 @@ fn an_update_takes_back_the_summary_and_the_cuts(store: &dyn Store) {
         assert_eq!(stored.cuts, []);
         must_write(store, [chat.append_command(&command("u"), 53)]);
     }
+}
+
+fn updates_and_their_turns_may_come_in_one_batch(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append("u u u", 2)]);
+    let sets = [
+        set([chat.append("u u", 3)]),
+        set(update(&mut chat, 4, "it is new", 3)),
+        set(update(&mut chat, 2, "it is another one for a moment", 3)),
+        set(update(&mut chat, 2, "it is new", 3)),
+        set([chat.append("u", 3)]),
+        set(update(&mut chat, 6, "it is new, and longer than before", 3)),
+    ];
+    assert_eq!(write(store, &sets), [Ok(()); 6]);
+    let read = page(store, &chat.key, None, ALL).unwrap();
+    let expected = (1..=6).map(|seq| (seq, seq % 2 == 0));
+    assert_eq!(texts(&read.turns), expected.collect::<Vec<_>>());
+    let changed = store.changed_after(0, 9).unwrap();
+    assert!(changed.iter().any(|change| change.number == 2));
+    let bytes = |turns: &[(u64, std::sync::Arc<[u8]>)]| {
+        let turns = turns.iter();
+        turns.map(|(_, content)| content.len() as u64).sum::<u64>()
+    };
+    assert_eq!(store.turn_bytes().unwrap()[0].1, bytes(&read.turns));
+    for text in [
+        "",
+        "it is as long as none was before: it is as long as that",
+    ] {
+        must_write(store, update(&mut chat, 6, text, 4));
+        let read = page(store, &chat.key, None, ALL).unwrap();
+        assert_eq!(store.turn_bytes().unwrap()[0].1, bytes(&read.turns));
+    }
+    assert_eq!(chat.reloaded(store).kept(), chat.kept());
+    assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
 }
 
 /// What a turn said is in no byte of the file after the next round of retention.

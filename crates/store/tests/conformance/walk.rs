@@ -10,7 +10,10 @@ use memoird_core::idempotency::Keys;
 use memoird_core::ids::{Generation, SessionKey, Subject};
 use memoird_core::session::Session;
 use memoird_core::time::Steady;
-use memoird_store::{JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store};
+use memoird_core::turn::Role;
+use memoird_store::{
+    JournalRange, MemoryStore, PruneBefore, SqliteOptions, SqliteStore, Store, encoding,
+};
 
 use crate::chat::{Chat, command, idempotency_key, named};
 use crate::compaction::{compact, made, status_of};
@@ -19,6 +22,7 @@ use crate::kit::*;
 use crate::prune::prune_all;
 use crate::rewind;
 use crate::seeds::seeds;
+use crate::update;
 
 const BATCHES: usize = 60;
 const WORDS: [&str; 14] = [
@@ -41,21 +45,29 @@ fn both_stores_answer_and_know_the_same() {
         // A failing test shows what it printed.
         println!("seed {seed}");
         let dir = tempfile::tempdir().unwrap();
-        let sqlite = SqliteStore::open(dir.path(), options(seed)).unwrap();
-        let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
-        let (mut taken, mut refused) = (0, 0);
-        for _ in 0..BATCHES {
-            let (yes, no) = walk.step(&sqlite, &memory);
-            (taken, refused) = (taken + yes, refused + no);
-        }
-        drop(sqlite);
-        let reopened = SqliteStore::open(dir.path(), options(seed)).unwrap();
-        walk.compare(&reopened, &memory);
-        assert!(
-            taken > 20 && refused > 20,
-            "seed {seed}: {taken} taken, {refused} refused"
-        );
+        walk_beside_memory(seed, || {
+            Box::new(SqliteStore::open(dir.path(), options(seed)).unwrap())
+        });
     }
+}
+
+/// Walks over the store that `open` gives and a store in memory, and at last looks whether the
+/// store knows the same after it was opened again.
+pub(crate) fn walk_beside_memory(seed: u64, open: impl Fn() -> Box<dyn Store>) {
+    let store = open();
+    let (memory, mut walk) = (MemoryStore::default(), Walk::new(seed));
+    let (mut taken, mut refused) = (0, 0);
+    for _ in 0..BATCHES {
+        let (yes, no) = walk.step(&*store, &memory);
+        (taken, refused) = (taken + yes, refused + no);
+    }
+    drop(store);
+    let reopened = open();
+    walk.compare(&*reopened, &memory);
+    assert!(
+        taken > 20 && refused > 20,
+        "seed {seed}: {taken} taken, {refused} refused"
+    );
 }
 
 /// SplitMix64 (<https://prng.di.unimi.it/splitmix64.c>).
@@ -184,6 +196,10 @@ impl Walk {
                     changes.extend(self.rewind(&key));
                     None
                 }
+                13 => {
+                    changes.extend(self.update(&key));
+                    None
+                }
                 _ => self.append(&key),
             };
             changes.extend(change);
@@ -291,6 +307,29 @@ impl Walk {
         decision.changes
     }
 
+    /// Nothing where no plain user turn is there.
+    fn update(&mut self, key: &SessionKey) -> Vec<Change> {
+        let (pick, bytes) = (self.random.next(), self.random.below(60));
+        let Some(chat) = self.live.get_mut(key) else {
+            return Vec::new();
+        };
+        let is_plain = |content: &[u8]| {
+            let turn = encoding::encode(encoding::open(content).unwrap());
+            turn.role == Role::User && !turn.pinned && turn.links.results.is_empty()
+        };
+        let turns = chat.session.history().turns_after(0);
+        let plain = turns.filter(|turn| is_plain(&turn.content));
+        let seqs: Vec<u64> = plain.map(|turn| turn.seq).collect();
+        let Some(seq) = pick.checked_rem(seqs.len() as u64) else {
+            return Vec::new();
+        };
+        let seq = seqs[usize::try_from(seq).unwrap()];
+        let text = "x".repeat(usize::try_from(bytes).unwrap());
+        let decision = update::decide(chat, seq, &text, self.at);
+        self.is_compacted |= decision.must_reload;
+        decision.changes
+    }
+
     fn reload(&mut self, store: &dyn Store) {
         let sample = Chat::begin(&self.keys[0], Generation::new(0, 0), 0).0;
         self.live.clear();
@@ -337,6 +376,12 @@ impl Walk {
     fn compare(&mut self, sqlite: &dyn Store, memory: &dyn Store) {
         assert_eq!(sqlite.clock().unwrap(), memory.clock().unwrap());
         assert_eq!(live_heads(sqlite), live_heads(memory));
+        let [one, two] = [sqlite, memory].map(|store| {
+            let mut bytes = store.turn_bytes().unwrap();
+            bytes.sort();
+            bytes
+        });
+        assert_eq!(one, two);
         self.compare_ended(sqlite, memory);
         for key in &self.keys {
             let since = Steady(self.at.saturating_sub(self.random.below(40)));

@@ -1,0 +1,308 @@
+//! Connections: one for commits, and a pool of some for all else. Nothing is kept in them between
+//! two statements, or two transactions, so a pooler may stand in between.
+
+use std::future::Future;
+use std::time::Duration;
+
+use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
+use memoird_store::{READERS_MAX, StoreError};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_postgres::config::Host;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Config, Row};
+
+use crate::error::{failed, not_connected};
+use crate::tls::Tls;
+
+/// How long a connection may take to be made.
+const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
+/// How long a read, or a write that is no commit, may take altogether.
+const CALL_TIME_MAX: Duration = Duration::from_secs(60);
+/// A peer that does not acknowledge for so long is gone.
+const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// A parameter of a statement with its type.
+pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
+
+/// Where the database is, and how it is reached.
+#[derive(Clone)]
+pub struct PgOptions {
+    pub(crate) config: Config,
+    pub(crate) tls: Tls,
+    /// What others are told who wants to have the database as well: this daemon's name.
+    pub name: String,
+    /// True: nobody else has the database meanwhile. A lease sees to that, see
+    /// [`crate::PgStore::lost`].
+    pub is_exclusive: bool,
+    /// False: commits whose outcome is unknown are not fenced off. For a test that shows what the
+    /// fence is for; true otherwise.
+    pub has_fence: bool,
+    /// How long a commit may take before its outcome is looked up.
+    pub commit_time_max: Duration,
+}
+
+impl std::fmt::Debug for PgOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        // The configuration shows no password.
+        f.debug_struct("PgOptions")
+            .field("config", &self.config)
+            .field("is_exclusive", &self.is_exclusive)
+            .finish_non_exhaustive()
+    }
+}
+
+impl PgOptions {
+    /// A URL (`postgres://user@host:port/database?sslmode=require`) or words
+    /// (`host=… user=… dbname=…`); the password may stand apart. `ca_pem`: the only authorities
+    /// whose certificates are trusted; `None`: those of the system.
+    ///
+    /// # Errors
+    /// A sentence for the operator about what is wrong; it has nothing of the URL in it.
+    pub fn parse(url: &str, password: Option<&str>, ca_pem: Option<&str>) -> Result<Self, String> {
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            let what = cause.unwrap_or_else(|| error.to_string());
+            format!("is none of PostgreSQL ({what}); write postgres://user@host/database")
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err("names no host; write postgres://user@host/database".to_owned());
+        }
+        if config.get_dbname().is_none() {
+            return Err("names no database; write postgres://user@host/database".to_owned());
+        }
+        if let Some(password) = password {
+            config.password(password);
+        }
+        config
+            .application_name("memoird")
+            .connect_timeout(CONNECT_TIME_MAX)
+            .tcp_user_timeout(SILENCE_TIME_MAX)
+            .keepalives_idle(SILENCE_TIME_MAX);
+        Ok(Self {
+            config,
+            tls: Tls::new(ca_pem)?,
+            name: String::new(),
+            is_exclusive: false,
+            has_fence: true,
+            commit_time_max: Duration::from_secs(10),
+        })
+    }
+
+    /// True where the URL has a password in it, or one was given beside it.
+    pub fn has_password(&self) -> bool {
+        self.config.get_password().is_some()
+    }
+
+    /// Where the database is, for people: neither user nor password.
+    pub fn shown(&self) -> String {
+        let hosts = self.config.get_hosts().iter().map(|host| match host {
+            Host::Tcp(name) => name.clone(),
+            Host::Unix(path) => path.display().to_string(),
+        });
+        let hosts: Vec<String> = hosts.collect();
+        let database = self.config.get_dbname().unwrap_or_default();
+        format!("{}/{database}", hosts.join(","))
+    }
+}
+
+/// Makes connections, and keeps some.
+#[derive(Clone)]
+pub(crate) struct Database {
+    runtime: Handle,
+    options: PgOptions,
+    pool: Pool,
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.options.shown())
+    }
+}
+
+impl Database {
+    pub(crate) fn new(options: PgOptions, runtime: Handle) -> Result<Self, StoreError> {
+        let config = ManagerConfig {
+            recycling_method: RecyclingMethod::Fast,
+        };
+        let manager = Manager::from_config(options.config.clone(), options.tls.clone(), config);
+        let pool = Pool::builder(manager)
+            .max_size(READERS_MAX)
+            .runtime(Runtime::Tokio1)
+            .create_timeout(Some(CONNECT_TIME_MAX))
+            .wait_timeout(Some(CALL_TIME_MAX))
+            .build();
+        let pool = pool.map_err(|error| StoreError::Unavailable {
+            detail: error.to_string(),
+        })?;
+        Ok(Self {
+            runtime,
+            options,
+            pool,
+        })
+    }
+
+    pub(crate) fn options(&self) -> &PgOptions {
+        &self.options
+    }
+
+    pub(crate) fn runtime(&self) -> &Handle {
+        &self.runtime
+    }
+
+    /// Waits for something on the calling thread, which is none of the runtime's.
+    pub(crate) fn wait<T>(&self, future: impl Future<Output = T>) -> T {
+        self.runtime.block_on(future)
+    }
+
+    /// A connection of its own.
+    pub(crate) async fn connect(&self) -> Result<Client, StoreError> {
+        let Options { config, tls } = Options::of(&self.options);
+        let connecting = timeout(CONNECT_TIME_MAX, config.connect(tls));
+        let (client, connection) = connecting
+            .await
+            .map_err(|_| no_answer(CONNECT_TIME_MAX))?
+            .map_err(not_connected)?;
+        // It ends with its client.
+        self.runtime.spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to the database ended");
+            }
+        });
+        Ok(client)
+    }
+
+    /// Does something with a connection of the pool; once more where that turns out to have ended,
+    /// as after a restart of the server. So it must be such that doing it twice does no harm.
+    #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
+    pub(crate) fn call<T>(
+        &self,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.wait(async {
+            match self.try_call(&action).await {
+                Err(Failed {
+                    has_ended: true, ..
+                }) => self.try_call(&action).await,
+                outcome => outcome,
+            }
+        })
+        .map_err(|failed| failed.error)
+    }
+
+    /// One on which something went wrong is not used again: nobody knows what it is in the middle
+    /// of.
+    async fn try_call<T>(
+        &self,
+        action: &impl AsyncFn(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, Failed> {
+        let pooled = self.pool.get().await.map_err(|error| Failed {
+            error: match error {
+                deadpool_postgres::PoolError::Backend(error) => not_connected(error),
+                error => StoreError::Unavailable {
+                    detail: error.to_string(),
+                },
+            },
+            has_ended: false,
+        })?;
+        let outcome = timeout(CALL_TIME_MAX, action(&pooled)).await;
+        let failed = match outcome {
+            Ok(Ok(outcome)) => return Ok(outcome),
+            Ok(Err(error)) => Failed {
+                has_ended: matches!(error, StoreError::Unavailable { .. }),
+                error,
+            },
+            Err(_) => Failed {
+                error: no_answer(CALL_TIME_MAX),
+                has_ended: false,
+            },
+        };
+        drop(Object::take(pooled));
+        Err(failed)
+    }
+
+    /// The same, and every statement sees one moment.
+    pub(crate) fn look<T>(
+        &self,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.transact("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", action)
+    }
+
+    /// The same, and all of it is written, or nothing.
+    pub(crate) fn write<T>(
+        &self,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.transact("BEGIN", action)
+    }
+
+    #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
+    fn transact<T>(
+        &self,
+        begin: &str,
+        action: impl AsyncFn(&Client) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        self.call(async |client: &Client| {
+            client.batch_execute(begin).await.map_err(failed)?;
+            let outcome = action(client).await?;
+            client.batch_execute("COMMIT").await.map_err(failed)?;
+            Ok(outcome)
+        })
+    }
+}
+
+/// Why something was not done with a connection.
+struct Failed {
+    error: StoreError,
+    /// The connection has ended.
+    has_ended: bool,
+}
+
+/// What a connection takes.
+struct Options {
+    config: Config,
+    tls: Tls,
+}
+
+impl Options {
+    fn of(options: &PgOptions) -> Self {
+        Self {
+            config: options.config.clone(),
+            tls: options.tls.clone(),
+        }
+    }
+}
+
+fn no_answer(time: Duration) -> StoreError {
+    let detail = format!("no answer within {time:?}");
+    StoreError::Unavailable { detail }
+}
+
+/// Runs a statement; the rows.
+pub(crate) async fn query(
+    client: &Client,
+    sql: &str,
+    args: &[Arg<'_>],
+) -> Result<Vec<Row>, StoreError> {
+    client.query_typed(sql, args).await.map_err(failed)
+}
+
+/// Runs a statement; the first row.
+pub(crate) async fn first(
+    client: &Client,
+    sql: &str,
+    args: &[Arg<'_>],
+) -> Result<Option<Row>, StoreError> {
+    Ok(query(client, sql, args).await?.into_iter().next())
+}
+
+/// Runs a statement that ends with `RETURNING 1`, or selects one row for each that it changed; how
+/// many these are.
+pub(crate) async fn change(
+    client: &Client,
+    sql: &str,
+    args: &[Arg<'_>],
+) -> Result<usize, StoreError> {
+    Ok(query(client, sql, args).await?.len())
+}

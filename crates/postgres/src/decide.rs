@@ -1,0 +1,626 @@
+//! Deciding a batch of change sets before any of it is written: each set whole or not at all, on
+//! what the ones before it made. What comes out is, for each generation, one change of its row and
+//! all that goes with it.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use memoird_core::change::{
+    Appended, Change, ChangeKind, ChangeSet, EndReason, LiveSet, Rewound, SummaryChange, Totals,
+    UpdatedTurn,
+};
+use memoird_core::compaction::{CompactionStatus, Summary};
+use memoird_core::idempotency::{Fingerprint, KeyRecord};
+use memoird_core::ids::{Generation, HookName, SessionKey, Subject};
+use memoird_core::options::SessionOptions;
+use memoird_core::seq_ranges::SeqRanges;
+use memoird_core::time::{Now, Steady};
+use memoird_core::window::SavedCut;
+use memoird_store::{Refused, encoding, summaries, windows};
+
+/// A version of a generation that lives.
+#[derive(Clone, Debug)]
+pub(crate) struct Version {
+    pub(crate) key: SessionKey,
+    pub(crate) revision: u64,
+    /// Tells it from another one of the same revision, which a failover may have lost.
+    pub(crate) stamp: i64,
+    pub(crate) last_seq: u64,
+}
+
+/// What is read before a batch is decided.
+#[derive(Debug, Default)]
+pub(crate) struct Known {
+    /// The generations that live, of those that are changed.
+    pub(crate) versions: HashMap<Generation, Version>,
+    /// The live generations of sessions that are begun; only where [`Needs::begins`] says so.
+    pub(crate) live: HashMap<SessionKey, Generation>,
+    /// Names that are given already, of those that are begun; likewise.
+    pub(crate) taken: HashSet<Generation>,
+    /// The summaries of generations whose compaction changes. Bodies only of those that are
+    /// rewound.
+    pub(crate) summaries: HashMap<Generation, BTreeMap<u32, Option<Summary>>>,
+}
+
+/// What has to be known before a batch can be decided.
+#[derive(Debug, Default)]
+pub(crate) struct Needs {
+    /// The generations that it changes, with the revision that the first change expects.
+    pub(crate) versions: BTreeMap<Generation, u64>,
+    /// Generations that it begins, where the statement itself cannot decide about them.
+    pub(crate) begins: Vec<(SessionKey, Generation)>,
+    /// Generations whose compaction changes; true: bodies of summaries are needed as well.
+    pub(crate) summaries: BTreeMap<Generation, bool>,
+}
+
+impl Needs {
+    /// `is_live`: what this process knows to live; one of its names may be begun once more.
+    pub(crate) fn of(sets: &[ChangeSet], is_live: impl Fn(&Generation) -> bool) -> Self {
+        let mut needs = Self::default();
+        let (mut begins, mut begun) = (Vec::new(), HashSet::new());
+        let mut of_begun = BTreeMap::new();
+        let (mut sessions, mut is_twisted) = (HashSet::new(), false);
+        for set in sets {
+            let mut names = set.changes.iter().map(|change| change.generation);
+            let first = names.next();
+            is_twisted |= names.any(|name| Some(name) != first);
+            for change in &set.changes {
+                let name = change.generation;
+                match &change.kind {
+                    ChangeKind::Begin { key, .. } => {
+                        is_twisted |= !sessions.insert(key) || is_live(&name);
+                        begun.insert(name);
+                        begins.push((key.clone(), name));
+                        continue;
+                    }
+                    ChangeKind::Compact { summary, .. } => {
+                        let is_rewound = matches!(summary, SummaryChange::Rewound { .. });
+                        *needs.summaries.entry(name).or_default() |= is_rewound;
+                    }
+                    _ => {}
+                }
+                let versions = match begun.contains(&name) {
+                    true => &mut of_begun,
+                    false => &mut needs.versions,
+                };
+                versions.entry(name).or_insert(change.expected_revision);
+            }
+        }
+        if is_twisted {
+            needs.begins = begins;
+            // A name may be that of another generation, which is then the one that is changed.
+            needs.versions.append(&mut of_begun);
+        }
+        needs
+    }
+}
+
+/// What a row was before the batch.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Before {
+    /// There was none.
+    Nothing {
+        /// When the generation started, on the wall clock.
+        created_ms: i64,
+    },
+    /// This version.
+    Version { revision: u64, stamp: i64 },
+}
+
+/// A generation as the sets decided so far leave it.
+#[derive(Clone, Debug)]
+struct Line {
+    key: SessionKey,
+    before: Before,
+    revision: u64,
+    last_seq: u64,
+    is_live: bool,
+}
+
+/// All that a batch changes of one generation. What is `None` stays as it is.
+#[derive(Debug)]
+pub(crate) struct RowChange {
+    pub(crate) generation: Generation,
+    pub(crate) key: SessionKey,
+    pub(crate) before: Before,
+    pub(crate) revision: u64,
+    pub(crate) last_seq: u64,
+    pub(crate) newest_seq: Option<u64>,
+    pub(crate) subject: Option<Subject>,
+    pub(crate) last_access: Option<Steady>,
+    pub(crate) kept: Option<LiveSet>,
+    pub(crate) totals: Option<Totals>,
+    pub(crate) partial: Option<bool>,
+    pub(crate) state_version: Option<u64>,
+    pub(crate) compaction: Option<Arc<CompactionStatus>>,
+    pub(crate) options: Option<Arc<SessionOptions>>,
+    pub(crate) ended: Option<(Now, EndReason, Arc<[HookName]>)>,
+    pub(crate) added_bytes: u64,
+    pub(crate) cuts: Option<Vec<u8>>,
+    pub(crate) state: Option<Arc<str>>,
+    pub(crate) rewound: SeqRanges,
+    /// Which turns the rewinds of idempotency keys took.
+    pub(crate) rewinds: BTreeMap<Fingerprint, SeqRanges>,
+    /// What turns that were there before say from now on, by their seqs.
+    pub(crate) replaced: BTreeMap<u64, Arc<[u8]>>,
+    pub(crate) summaries_made: BTreeMap<u32, Vec<u8>>,
+    pub(crate) summaries_gone: BTreeSet<u32>,
+}
+
+/// A turn that is to be written.
+#[derive(Debug)]
+pub(crate) struct NewTurn {
+    pub(crate) generation: Generation,
+    pub(crate) seq: u64,
+    pub(crate) content: Arc<[u8]>,
+}
+
+/// An idempotency key that is to be written.
+#[derive(Debug)]
+pub(crate) struct NewKey {
+    pub(crate) generation: Generation,
+    pub(crate) session: SessionKey,
+    pub(crate) name: Fingerprint,
+    pub(crate) record: KeyRecord,
+}
+
+/// Rows that one statement writes.
+#[derive(Debug, Default)]
+pub(crate) struct Part {
+    /// By the names of the generations, the order in which they are locked.
+    pub(crate) rows: BTreeMap<Generation, RowChange>,
+    /// In the order in which they were said.
+    pub(crate) turns: Vec<NewTurn>,
+    /// Each once.
+    pub(crate) keys: Vec<NewKey>,
+    /// True: all of it or nothing. False: each row by itself.
+    pub(crate) is_whole: bool,
+    /// The stamps of the rows' next versions, in their order.
+    pub(crate) stamps: Vec<i64>,
+}
+
+/// A batch that was decided.
+#[derive(Debug, Default)]
+pub(crate) struct Decided {
+    /// For each set, why it was refused, if it was.
+    pub(crate) refused: Vec<Option<Refused>>,
+    /// For each set, the generations that it changes.
+    pub(crate) names: Vec<BTreeSet<Generation>>,
+    /// What is to be written; the first one may be empty.
+    pub(crate) parts: Vec<Part>,
+}
+
+impl Decided {
+    /// Refuses the sets that change a generation that was not written.
+    pub(crate) fn refuse(&mut self, generation: Generation) {
+        let sets = self.names.iter().zip(&mut self.refused);
+        for (_, refused) in sets.filter(|(names, _)| names.contains(&generation)) {
+            refused.get_or_insert(Refused { generation });
+        }
+    }
+}
+
+/// Decides all sets of a batch.
+pub(crate) fn decide(sets: &[ChangeSet], known: Known) -> Decided {
+    let mut batch = Batch::new(known);
+    let mut decided = Decided::default();
+    for set in sets {
+        let outcome = batch.decide(set);
+        let mut names = BTreeSet::new();
+        if outcome.is_ok() {
+            for change in &set.changes {
+                names.insert(change.generation);
+                batch.take(change);
+            }
+        }
+        decided.refused.push(outcome.err());
+        decided.names.push(names);
+    }
+    decided.parts = batch.into_parts(&decided.names);
+    decided
+}
+
+struct Batch {
+    known: Known,
+    /// As the sets that were taken leave them.
+    lines: HashMap<Generation, Line>,
+    live: HashMap<SessionKey, Option<Generation>>,
+    rows: BTreeMap<Generation, RowChange>,
+    turns: Vec<NewTurn>,
+    keys: Vec<NewKey>,
+}
+
+/// What one set makes, as long as it is not decided whole.
+#[derive(Default)]
+struct Draft {
+    lines: HashMap<Generation, Line>,
+    live: HashMap<SessionKey, Option<Generation>>,
+}
+
+impl Batch {
+    fn new(mut known: Known) -> Self {
+        let (mut lines, mut live) = (HashMap::new(), HashMap::new());
+        for (key, generation) in known.live.drain() {
+            live.insert(key, Some(generation));
+        }
+        for (generation, version) in known.versions.drain() {
+            live.insert(version.key.clone(), Some(generation));
+            let line = Line {
+                key: version.key,
+                before: Before::Version {
+                    revision: version.revision,
+                    stamp: version.stamp,
+                },
+                revision: version.revision,
+                last_seq: version.last_seq,
+                is_live: true,
+            };
+            lines.insert(generation, line);
+        }
+        Self {
+            known,
+            lines,
+            live,
+            rows: BTreeMap::new(),
+            turns: Vec::new(),
+            keys: Vec::new(),
+        }
+    }
+
+    fn decide(&mut self, set: &ChangeSet) -> Result<(), Refused> {
+        let mut draft = Draft::default();
+        for change in &set.changes {
+            let generation = change.generation;
+            let line = self.changed(&draft, change).ok_or(Refused { generation })?;
+            let live = line.is_live.then_some(generation);
+            draft.live.insert(line.key.clone(), live);
+            draft.lines.insert(generation, line);
+        }
+        self.lines.extend(draft.lines);
+        self.live.extend(draft.live);
+        Ok(())
+    }
+
+    /// A generation after a change; `None` where the change was built on something else.
+    fn changed(&self, draft: &Draft, change: &Change) -> Option<Line> {
+        let generation = change.generation;
+        let line = draft.lines.get(&generation);
+        let line = line.or_else(|| self.lines.get(&generation));
+        if let ChangeKind::Begin {
+            key, created_at, ..
+        } = &change.kind
+        {
+            let live = draft.live.get(key).or_else(|| self.live.get(key));
+            let is_free = live.is_none_or(Option::is_none);
+            let is_new = line.is_none() && !self.known.taken.contains(&generation);
+            return (is_free && is_new).then(|| Line {
+                key: key.clone(),
+                before: Before::Nothing {
+                    created_ms: created_at.as_ms(),
+                },
+                revision: 0,
+                last_seq: 0,
+                is_live: true,
+            });
+        }
+        let mut line = line.filter(|line| line.is_live)?.clone();
+        if change.expected_revision != line.revision {
+            return None;
+        }
+        line.revision += 1;
+        match &change.kind {
+            ChangeKind::Append(appended) => {
+                for (seq, _) in &appended.turns {
+                    // Turns follow each other.
+                    if *seq != line.last_seq + 1 {
+                        return None;
+                    }
+                    line.last_seq = *seq;
+                }
+            }
+            ChangeKind::Rewind(rewound) => {
+                let fits = rewound.through_seq == line.last_seq;
+                if !fits || rewound.after_seq > line.last_seq {
+                    return None;
+                }
+            }
+            ChangeKind::End { .. } => line.is_live = false,
+            _ => {}
+        }
+        Some(line)
+    }
+
+    /// Notes what a change of a set that was taken writes.
+    fn take(&mut self, change: &Change) {
+        let generation = change.generation;
+        let Some(line) = self.lines.get(&generation) else {
+            return;
+        };
+        let row = self
+            .rows
+            .entry(generation)
+            .or_insert_with(|| RowChange::new(generation, line));
+        (row.revision, row.last_seq) = (line.revision, line.last_seq);
+        match &change.kind {
+            ChangeKind::Begin { last_access, .. } => row.last_access = Some(*last_access),
+            ChangeKind::Append(appended) => {
+                row.append(appended);
+                let turns = appended.turns.iter().map(|(seq, content)| NewTurn {
+                    generation,
+                    seq: *seq,
+                    content: Arc::clone(content),
+                });
+                self.turns.extend(turns);
+                self.take_key(generation, &appended.key, appended.idempotency);
+            }
+            ChangeKind::Rewind(rewound) => {
+                row.rewind(rewound);
+                self.take_key(generation, &rewound.key, rewound.idempotency);
+            }
+            ChangeKind::UpdateTurn(updated) => {
+                let is_it =
+                    |turn: &&mut NewTurn| turn.generation == generation && turn.seq == updated.seq;
+                row.update(updated, self.turns.iter_mut().find(is_it));
+            }
+            ChangeKind::PatchState {
+                state_json,
+                version,
+                last_access,
+            } => {
+                row.state = Some(Arc::clone(state_json));
+                row.state_version = Some(*version);
+                row.last_access = Some(*last_access);
+            }
+            ChangeKind::SetOptions(options) => row.options = Some(Arc::clone(options)),
+            ChangeKind::Touch { last_access, cuts } => {
+                row.last_access = Some(*last_access);
+                row.take_cuts(cuts.as_deref());
+            }
+            ChangeKind::Compact {
+                status,
+                summary,
+                cuts,
+            } => {
+                let base = self.known.summaries.get(&generation);
+                row.take_summary(status, summary, base);
+                row.take_cuts(cuts.as_deref());
+            }
+            ChangeKind::End { reason, at, owed } => {
+                row.ended = Some((*at, *reason, Arc::clone(owed)));
+            }
+        }
+    }
+
+    /// A key that is used anew stands for what came last.
+    fn take_key(
+        &mut self,
+        generation: Generation,
+        session: &SessionKey,
+        idempotency: Option<(Fingerprint, KeyRecord)>,
+    ) {
+        self.keys.extend(idempotency.map(|(name, record)| NewKey {
+            generation,
+            session: session.clone(),
+            name,
+            record,
+        }));
+    }
+
+    /// What is to be written, by statements: generations that one set changes together, and what
+    /// hangs together with them, have one of their own.
+    fn into_parts(self, names: &[BTreeSet<Generation>]) -> Vec<Part> {
+        let place_of = self.places(names);
+        let mut parts: Vec<Part> = Vec::new();
+        parts.resize_with(1 + place_of.values().max().copied().unwrap_or(0), || Part {
+            is_whole: true,
+            ..Part::default()
+        });
+        parts[0].is_whole = false;
+        let place = |generation: &Generation| place_of.get(generation).copied().unwrap_or(0);
+        for (generation, row) in self.rows {
+            parts[place(&generation)].rows.insert(generation, row);
+        }
+        for turn in self.turns {
+            parts[place(&turn.generation)].turns.push(turn);
+        }
+        for key in last_of_each(self.keys) {
+            parts[place(&key.generation)].keys.push(key);
+        }
+        for part in &mut parts {
+            part.stamps = part.rows.keys().map(|_| rand::random()).collect();
+        }
+        parts
+    }
+
+    /// The places of generations that are not in the first part.
+    fn places(&self, names: &[BTreeSet<Generation>]) -> HashMap<Generation, usize> {
+        if names.iter().all(|names| names.len() < 2) {
+            return HashMap::new();
+        }
+        let mut groups: Vec<BTreeSet<Generation>> = Vec::new();
+        let mut join = |names: BTreeSet<Generation>| {
+            let mut joined = names;
+            groups.retain(|group| {
+                let is_apart = group.is_disjoint(&joined);
+                if !is_apart {
+                    joined.extend(group);
+                }
+                is_apart
+            });
+            groups.push(joined);
+        };
+        let mut sessions: HashMap<&SessionKey, BTreeSet<Generation>> = HashMap::new();
+        for row in self.rows.values() {
+            let of_session = sessions.entry(&row.key).or_default();
+            of_session.insert(row.generation);
+        }
+        sessions.into_values().for_each(&mut join);
+        names.iter().cloned().for_each(&mut join);
+        let is_whole = |group: &&BTreeSet<Generation>| {
+            let mut several = names.iter().filter(|names| names.len() > 1);
+            several.any(|names| names.is_subset(group))
+        };
+        let whole = groups.iter().filter(is_whole);
+        let placed = whole.zip(1..).flat_map(|(group, place)| {
+            let names = group.iter();
+            names.map(move |name| (*name, place))
+        });
+        placed.collect()
+    }
+}
+
+/// The last of those with the same name in the same session.
+fn last_of_each(mut keys: Vec<NewKey>) -> Vec<NewKey> {
+    let mut known = HashSet::new();
+    keys.reverse();
+    keys.retain(|key| known.insert((key.session.clone(), key.name)));
+    keys.reverse();
+    keys
+}
+
+impl RowChange {
+    fn new(generation: Generation, line: &Line) -> Self {
+        Self {
+            generation,
+            key: line.key.clone(),
+            before: line.before,
+            revision: line.revision,
+            last_seq: line.last_seq,
+            newest_seq: None,
+            subject: None,
+            last_access: None,
+            kept: None,
+            totals: None,
+            partial: None,
+            state_version: None,
+            compaction: None,
+            options: None,
+            ended: None,
+            added_bytes: 0,
+            cuts: None,
+            state: None,
+            rewound: SeqRanges::default(),
+            rewinds: BTreeMap::new(),
+            replaced: BTreeMap::new(),
+            summaries_made: BTreeMap::new(),
+            summaries_gone: BTreeSet::new(),
+        }
+    }
+
+    fn append(&mut self, appended: &Appended) {
+        let bytes = appended
+            .turns
+            .iter()
+            .map(|(_, content)| content.len() as u64);
+        self.added_bytes += bytes.sum::<u64>();
+        let newest = appended.turns.last().map(|(seq, _)| *seq);
+        self.newest_seq = newest.or(self.newest_seq);
+        self.kept = Some(appended.kept.clone());
+        self.totals = Some(appended.totals);
+        self.partial = Some(appended.partial);
+        self.last_access = Some(appended.last_access);
+        if appended.subject.is_some() {
+            self.subject.clone_from(&appended.subject);
+        }
+        self.take_cuts(appended.cuts.as_deref());
+    }
+
+    fn rewind(&mut self, rewound: &Rewound) {
+        self.kept = Some(rewound.kept.clone());
+        self.totals = Some(rewound.totals);
+        self.partial = Some(rewound.partial);
+        self.last_access = Some(rewound.last_access);
+        self.newest_seq = Some(rewound.newest_seq);
+        self.rewound
+            .add_last(rewound.after_seq + 1, rewound.through_seq);
+        self.rewinds.extend(rewound.taken.clone());
+        self.take_cuts(rewound.cuts.as_deref());
+    }
+
+    /// `new` is the turn where this batch brings it: nobody has seen what it said before.
+    fn update(&mut self, updated: &UpdatedTurn, new: Option<&mut NewTurn>) {
+        match new {
+            Some(turn) => {
+                self.added_bytes -= turn.content.len() as u64;
+                self.added_bytes += updated.content.len() as u64;
+                turn.content.clone_from(&updated.content);
+            }
+            None => drop(
+                self.replaced
+                    .insert(updated.seq, Arc::clone(&updated.content)),
+            ),
+        }
+        self.kept = Some(updated.kept.clone());
+        self.totals = Some(updated.totals);
+        self.take_cuts(updated.cuts.as_deref());
+    }
+
+    fn take_cuts(&mut self, cuts: Option<&[SavedCut]>) {
+        if let Some(cuts) = cuts {
+            self.cuts = Some(windows::encode(cuts));
+        }
+    }
+
+    /// `base` is what the journal has of the generation.
+    fn take_summary(
+        &mut self,
+        status: &Arc<CompactionStatus>,
+        change: &SummaryChange,
+        base: Option<&BTreeMap<u32, Option<Summary>>>,
+    ) {
+        let mut status = summaries::kept_status(status);
+        let known = base.into_iter().flat_map(BTreeMap::keys).copied();
+        match change {
+            SummaryChange::Stays => {}
+            SummaryChange::Made(made) => {
+                // Numbers only grow; what has a higher one must not be taken for newer.
+                let later = known.filter(|number| *number > made.number);
+                self.summaries_gone.extend(later);
+                drop(self.summaries_made.split_off(&made.number));
+                self.summaries_gone.remove(&made.number);
+                self.summaries_made
+                    .insert(made.number, summaries::encode(made));
+            }
+            SummaryChange::Undone(number) => {
+                self.summaries_made.remove(number);
+                self.summaries_gone.insert(*number);
+            }
+            SummaryChange::Rewound { after_seq } => {
+                let standing = self.standing(base, *after_seq);
+                let number = standing.as_ref().map_or(0, |summary| summary.number);
+                let later = known.filter(|known| *known > number);
+                self.summaries_gone.extend(later);
+                self.summaries_made.retain(|made, _| *made <= number);
+                status = summaries::status_through(&status, standing.as_ref());
+            }
+        }
+        self.compaction = Some(status);
+    }
+
+    /// The newest summary that decodes and that stands for no turn after this one.
+    fn standing(
+        &self,
+        base: Option<&BTreeMap<u32, Option<Summary>>>,
+        after_seq: u64,
+    ) -> Option<Summary> {
+        let is_gone = |number: &u32| {
+            self.summaries_gone.contains(number) || self.summaries_made.contains_key(number)
+        };
+        let base = base.into_iter().flatten();
+        let base = base.filter(|(number, _)| !is_gone(number));
+        let base = base.filter_map(|(_, summary)| summary.clone());
+        let made = self.summaries_made.values();
+        let made = made.filter_map(|body| summaries::decode(body));
+        let all = base.chain(made);
+        all.filter(|summary| summary.through_seq <= after_seq)
+            .max_by_key(|summary| summary.number)
+    }
+
+    /// The live set as it is stored; that of a new generation where nothing else was said.
+    pub(crate) fn kept_bytes(&self) -> Option<Vec<u8>> {
+        let is_new = matches!(self.before, Before::Nothing { .. });
+        let empty = is_new.then(LiveSet::default);
+        let kept = self.kept.clone().or(empty);
+        kept.as_ref().map(encoding::encode_live_set)
+    }
+}

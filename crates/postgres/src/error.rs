@@ -1,0 +1,79 @@
+//! What PostgreSQL says, as errors of a store; and what of it is certain.
+
+use memoird_store::StoreError;
+use tokio_postgres::error::{Severity, SqlState};
+
+/// Why something failed.
+#[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
+pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
+    let Some(db) = error.as_db_error() else {
+        return StoreError::Unavailable {
+            detail: told(&error),
+        };
+    };
+    if *db.code() == SqlState::DISK_FULL {
+        return StoreError::Full;
+    }
+    let detail = format!("{} ({})", db.message(), db.code().code());
+    match is_refused(&error) {
+        true => StoreError::Database { detail },
+        false => StoreError::Unavailable { detail },
+    }
+}
+
+/// Why there is no connection, with what to do about it.
+pub(crate) fn not_connected(error: tokio_postgres::Error) -> StoreError {
+    let hint = match error.code().map(SqlState::code) {
+        Some("28P01" | "28000") => {
+            "; name the role in journal.postgres.url, and its password in journal.postgres.password"
+        }
+        Some("3D000") => "; create the database, or name another one in journal.postgres.url",
+        Some(_) => "",
+        None => "; see whether the server runs, and whether journal.postgres.url names it",
+    };
+    match failed(error) {
+        StoreError::Database { detail } => StoreError::Database {
+            detail: format!("{detail}{hint}"),
+        },
+        StoreError::Unavailable { detail } => StoreError::Unavailable {
+            detail: format!("{detail}{hint}"),
+        },
+        other => other,
+    }
+}
+
+/// True where the server said that the statement was aborted: nothing of it was written. A
+/// connection that ends may do so after the commit.
+pub(crate) fn is_refused(error: &tokio_postgres::Error) -> bool {
+    let db = error.as_db_error();
+    db.and_then(tokio_postgres::error::DbError::parsed_severity) == Some(Severity::Error)
+}
+
+/// True where the same statement may succeed in the next moment.
+pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
+    let passing = [
+        SqlState::LOCK_NOT_AVAILABLE,
+        SqlState::T_R_DEADLOCK_DETECTED,
+        SqlState::T_R_SERIALIZATION_FAILURE,
+    ];
+    is_refused(error) && error.code().is_some_and(|code| passing.contains(code))
+}
+
+/// True where a set that has to be written whole was not.
+pub(crate) fn is_partial(error: &tokio_postgres::Error) -> bool {
+    is_refused(error) && error.code() == Some(&SqlState::DIVISION_BY_ZERO)
+}
+
+/// The error with its causes, each once.
+fn told(error: &tokio_postgres::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(inner) = cause {
+        let inner_text = inner.to_string();
+        if !text.contains(&inner_text) {
+            text = format!("{text}: {inner_text}");
+        }
+        cause = inner.source();
+    }
+    text
+}

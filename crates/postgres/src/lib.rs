@@ -1,0 +1,426 @@
+//! memoird's journal in PostgreSQL: [`PgStore`] keeps what the stores of `memoird-store` keep, and
+//! refuses what they refuse, also where several processes write to one database.
+//!
+//! Every change of a session is one autocommit statement that compares and swaps the row of its
+//! generation and writes its content only if that succeeds. `docs/cluster.md` is the design.
+
+mod commit;
+mod connect;
+mod decide;
+mod erase;
+mod error;
+mod outbox;
+mod owner;
+mod prune;
+mod read;
+mod schema;
+mod tls;
+mod values;
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use hashlink::LruCache;
+use memoird_core::change::ChangeSet;
+use memoird_core::idempotency::{Fingerprint, Keys};
+use memoird_core::ids::{DeliveryId, ErasureId, Generation, HookName, SessionKey, TenantId};
+use memoird_core::outbox::Delivery;
+use memoird_core::seq_ranges::SeqRanges;
+use memoird_core::session::{Head, SavedSession};
+use memoird_core::time::Steady;
+use memoird_store::checksum::TurnCounters;
+use memoird_store::{
+    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
+    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, PruneBefore,
+    PruneBounds, Refused, Store, StoreError, TurnChange, TurnCounts, Unclean, Unpruned,
+    WrittenTurn, WrittenTurns,
+};
+use tokio::runtime::Handle;
+use tokio_postgres::Client;
+
+use commit::Lane;
+use connect::Database;
+pub use connect::PgOptions;
+use decide::{Before, Decided, Known, Needs, Part, Version, decide};
+use owner::Ownership;
+use values::Ulid;
+
+/// Versions of generations that are kept in memory, of those that were used last: about 25 MB.
+const VERSIONS_MAX: usize = 1 << 17;
+
+/// The journal in the schema `memoird` of a database. Its methods block, and must not be called on
+/// a thread of the runtime.
+#[derive(Debug)]
+pub struct PgStore {
+    database: Database,
+    lane: Mutex<Lane>,
+    /// What this process loaded or wrote: what its next changes are built on.
+    versions: Mutex<LruCache<Generation, Version>>,
+    counters: TurnCounters,
+    ownership: Option<Ownership>,
+}
+
+impl PgStore {
+    /// Opens the journal of a database, or makes an empty one. Connections run on `runtime`.
+    /// Blocks, and must not be called on a thread of that runtime.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, another daemon has it, or its schema is too new. Then
+    /// nothing was changed.
+    pub fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
+        let is_exclusive = options.is_exclusive;
+        let database = {
+            // The pool has timers.
+            let _entered = runtime.enter();
+            Database::new(options, runtime.clone())?
+        };
+        let node = Ulid(rand::random());
+        let (lane, ownership) = database.wait(async {
+            let client = database.connect().await?;
+            schema::prepare(&client).await?;
+            let ownership = match is_exclusive {
+                true => Some(Ownership::take(&database, client, node).await?),
+                false => None,
+            };
+            let client = database.connect().await?;
+            let lane = Lane::begin(client, node).await?;
+            Ok::<_, StoreError>((lane, ownership))
+        })?;
+        Ok(Self {
+            database,
+            lane: Mutex::new(lane),
+            versions: Mutex::new(LruCache::new(VERSIONS_MAX)),
+            counters: TurnCounters::default(),
+            ownership,
+        })
+    }
+
+    /// Ends once another daemon has taken the database over: then what this process knows of
+    /// sessions may be old. Never where [`PgOptions::is_exclusive`] is false.
+    pub async fn lost(&self) {
+        match &self.ownership {
+            Some(ownership) => ownership.lost().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Gives the database back, so that another daemon need not wait until the lease is over.
+    pub fn release(&self) {
+        if let Some(ownership) = &self.ownership {
+            self.database.wait(ownership.release(&self.database));
+        }
+    }
+
+    fn versions(&self) -> MutexGuard<'_, LruCache<Generation, Version>> {
+        relock(&self.versions)
+    }
+
+    /// What a batch is decided on: as far as it is not known, it is read.
+    fn known(&self, mut needs: Needs) -> Result<Known, StoreError> {
+        let mut versions = Vec::new();
+        {
+            let mut kept = self.versions();
+            needs.versions.retain(|generation, expected| {
+                let version = kept.get(generation);
+                let version = version.filter(|version| version.revision == *expected);
+                versions.extend(version.map(|version| (*generation, version.clone())));
+                version.is_none()
+            });
+        }
+        let has_all =
+            needs.versions.is_empty() && needs.begins.is_empty() && needs.summaries.is_empty();
+        let mut known = match has_all {
+            true => Known::default(),
+            false => self
+                .database
+                .call(async |client: &Client| read::known(client, &needs).await)?,
+        };
+        known.versions.extend(versions);
+        Ok(known)
+    }
+
+    /// Writes what was decided, part by part; the sets that were not written after all, because
+    /// another process was first, are refused.
+    fn write(&self, clock: &ClockAnchor, decided: &mut Decided) -> Result<(), StoreError> {
+        let mut lane = relock(&self.lane);
+        for (place, part) in std::mem::take(&mut decided.parts).iter().enumerate() {
+            // The first has the clock. The others have sets that change several generations.
+            if place > 0 && part.rows.is_empty() {
+                continue;
+            }
+            let written = self.database.wait(lane.write(&self.database, clock, part));
+            let applied = match written {
+                Ok(applied) => applied,
+                // What was written before stays; the rest is read again, and tried again.
+                Err(error) if place > 0 => {
+                    tracing::warn!(%error, "a set was not written, and is refused");
+                    None
+                }
+                Err(error) => {
+                    self.forget_versions(part);
+                    return Err(error);
+                }
+            };
+            let mut versions = self.versions();
+            let rows = part.rows.iter().zip(&part.stamps).enumerate();
+            for (ord, ((generation, row), stamp)) in rows {
+                let is_applied = applied.as_ref().is_some_and(|of| of.contains(&ord));
+                if !is_applied {
+                    versions.remove(generation);
+                    decided.refuse(*generation);
+                } else if row.ended.is_some() {
+                    versions.remove(generation);
+                } else {
+                    let version = Version {
+                        key: row.key.clone(),
+                        revision: row.revision,
+                        stamp: *stamp,
+                        last_seq: row.last_seq,
+                    };
+                    versions.insert(*generation, version);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn forget_versions(&self, part: &Part) {
+        let mut versions = self.versions();
+        for (generation, row) in &part.rows {
+            if matches!(row.before, Before::Version { .. }) {
+                versions.remove(generation);
+            }
+        }
+    }
+}
+
+fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Store for PgStore {
+    fn commit(
+        &self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        let needs = {
+            let kept = self.versions();
+            Needs::of(sets, |name| kept.contains_key(name))
+        };
+        let known = self.known(needs)?;
+        let mut decided = decide(sets, known);
+        self.write(clock, &mut decided)?;
+        let refused = decided.refused.into_iter();
+        Ok(refused.map(|refused| refused.map_or(Ok(()), Err)).collect())
+    }
+
+    fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
+        self.database.call(read::clock)
+    }
+
+    fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
+        let mut after = None;
+        loop {
+            let rows = self
+                .database
+                .call(async |client: &Client| read::live_rows(client, after).await)?;
+            let Some(last) = rows.last() else {
+                return Ok(());
+            };
+            after = Some(last.head.generation);
+            // The visitor may ask the store.
+            rows.into_iter().for_each(|row| visit(row.key, row.head));
+        }
+    }
+
+    fn load(
+        &self,
+        key: &SessionKey,
+        keys_since: Steady,
+    ) -> Result<Option<SavedSession>, StoreError> {
+        let loaded = self.database.look(async |client: &Client| {
+            read::load(client, key, keys_since, &self.counters).await
+        })?;
+        let Some((saved, stamp)) = loaded else {
+            return Ok(None);
+        };
+        let head = &saved.head;
+        let version = Version {
+            key: key.clone(),
+            revision: head.revision,
+            stamp,
+            last_seq: head.last_seq,
+        };
+        let mut versions = self.versions();
+        // A commit may have been faster.
+        let newer = versions.get(&head.generation);
+        if newer.is_none_or(|newer| newer.revision <= version.revision) {
+            versions.insert(head.generation, version);
+        }
+        drop(versions);
+        Ok(Some(saved))
+    }
+
+    fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {
+        self.database
+            .call(async |client: &Client| read::keys(client, key, since).await)
+    }
+
+    fn keyed_sessions(
+        &self,
+        after: Option<&SessionKey>,
+        max: usize,
+    ) -> Result<Vec<SessionKey>, StoreError> {
+        self.database
+            .call(async |client: &Client| read::keyed_sessions(client, after, max).await)
+    }
+
+    fn journal(
+        &self,
+        key: &SessionKey,
+        generation: Option<Generation>,
+        range: JournalRange,
+    ) -> Result<Option<JournalPage>, StoreError> {
+        self.database.look(async |client: &Client| {
+            read::journal(client, key, generation, range, &self.counters).await
+        })
+    }
+
+    fn rewound_by(
+        &self,
+        generation: Generation,
+        key: &Fingerprint,
+    ) -> Result<SeqRanges, StoreError> {
+        self.database
+            .call(async |client: &Client| read::rewound_by(client, generation, key).await)
+    }
+
+    fn written_after(
+        &self,
+        number: u64,
+        turns_max: usize,
+        bytes_max: usize,
+    ) -> Result<WrittenTurns, StoreError> {
+        self.database.call(async |client: &Client| {
+            read::written_after(client, number, turns_max, bytes_max, &self.counters).await
+        })
+    }
+
+    fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
+        self.database
+            .call(async |client: &Client| read::changed_after(client, change, max).await)
+    }
+
+    fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
+        self.database
+            .call(async |client: &Client| read::written_at(client, numbers, &self.counters).await)
+    }
+
+    fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
+        self.database
+            .call(async |client: &Client| read::owners(client, generations).await)
+    }
+
+    fn deliveries(
+        &self,
+        filter: &DeliveryFilter,
+        after: Option<&DeliveryId>,
+        max: usize,
+    ) -> Result<Vec<Delivery>, StoreError> {
+        self.database
+            .call(async |client: &Client| outbox::deliveries(client, filter, after, max).await)
+    }
+
+    fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
+        self.database
+            .call(async |client: &Client| outbox::delivery(client, id).await)
+    }
+
+    fn due(
+        &self,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> Result<DueDeliveries, StoreError> {
+        self.database
+            .look(async |client: &Client| outbox::due(client, hook, after, now, max).await)
+    }
+
+    fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
+        self.database.call(outbox::open_deliveries)
+    }
+
+    fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
+        self.database
+            .call(async |client: &Client| outbox::record_outcomes(client, outcomes).await)
+    }
+
+    fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
+        self.database
+            .call(async |client: &Client| outbox::drop_delivery(client, id).await)
+    }
+
+    fn ended(
+        &self,
+        wanted: &[(SessionKey, Generation)],
+        bytes_max: usize,
+    ) -> Result<Vec<EndedRecord>, StoreError> {
+        self.database.look(async |client: &Client| {
+            read::ended(client, wanted, bytes_max, &self.counters).await
+        })
+    }
+
+    fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        self.database.call(read::turn_bytes)
+    }
+
+    fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
+        self.database
+            .write(async |client: &Client| prune::prune(client, before, bounds).await)
+    }
+
+    fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
+        self.database
+            .call(async |client: &Client| erase::save(client, erasure).await)
+    }
+
+    fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
+        self.database
+            .call(async |client: &Client| erase::erasure(client, id).await)
+    }
+
+    fn open_erasures(&self, max: usize) -> Result<Vec<Erasure>, StoreError> {
+        self.database
+            .call(async |client: &Client| erase::open_erasures(client, max).await)
+    }
+
+    fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        self.database
+            .write(async |client: &Client| erase::collect(client, id, rows_max).await)
+    }
+
+    fn erasure_scope(&self, id: ErasureId) -> Result<ErasureScope, StoreError> {
+        self.database
+            .look(async |client: &Client| erase::scope(client, id).await)
+    }
+
+    fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
+        self.database
+            .write(async |client: &Client| erase::rows(client, id, rows_max).await)
+    }
+
+    fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
+        self.database
+            .write(async |client: &Client| erase::forget_names(client, id, rows_max).await)
+    }
+
+    /// PostgreSQL's pages and its log are out of reach.
+    fn clean_pages(&self, _: usize) -> Result<Unclean, StoreError> {
+        Ok(Unclean::default())
+    }
+
+    fn turn_counts(&self) -> TurnCounts {
+        self.counters.counts()
+    }
+}

@@ -1,0 +1,104 @@
+//! Deletes rows that are past their retention, a bounded number at a time.
+
+use memoird_store::{PruneBefore, PruneBounds, StoreError, Unpruned};
+use tokio_postgres::Client;
+use tokio_postgres::types::Type;
+
+use crate::connect::{Arg, change, query};
+use crate::values::{Ulid, get, limit, whole};
+
+/// Forgets the oldest first, so that a run that was cut off goes on where it was. A generation
+/// goes once its turns are gone.
+pub(crate) async fn prune(
+    client: &Client,
+    before: PruneBefore,
+    bounds: PruneBounds,
+) -> Result<Unpruned, StoreError> {
+    let rows_max = bounds.rows_max;
+    let sql = "DELETE FROM memoird.idempotency WHERE ctid IN (
+                   SELECT ctid FROM memoird.idempotency WHERE at < $1 ORDER BY at LIMIT $2
+                   FOR UPDATE SKIP LOCKED) AND at < $1
+               RETURNING 1";
+    let args: [Arg<'_>; 2] = [
+        (&whole(before.keys.0), Type::INT8),
+        (&limit(rows_max), Type::INT8),
+    ];
+    let mut rows = change(client, sql, &args).await?;
+    // Several may prune at once; each has rows of its own.
+    let sql = "SELECT generation, EXISTS (SELECT 1 FROM memoird.outbox AS owed
+                   WHERE owed.generation = g.generation AND owed.state <> 'done')
+               FROM memoird.generations AS g
+               WHERE ended_at IS NOT NULL AND NOT held AND ended_at < $1
+               ORDER BY ended_at LIMIT $2 FOR UPDATE SKIP LOCKED";
+    let args: [Arg<'_>; 2] = [
+        (&whole(before.ended.0), Type::INT8),
+        (&limit(rows_max), Type::INT8),
+    ];
+    for row in query(client, sql, &args).await? {
+        if rows >= rows_max {
+            break;
+        }
+        let generation: Ulid = get(&row, 0)?;
+        if get(&row, 1)? {
+            let sql = "UPDATE memoird.generations SET held = true WHERE generation = $1
+                       RETURNING 1";
+            rows += change(client, sql, &[(&generation, Type::UUID)]).await?;
+            continue;
+        }
+        let forgotten = forget_generation(client, generation, rows_max - rows).await?;
+        rows += forgotten.turns + forgotten.summaries + 1;
+    }
+    Ok(Unpruned {
+        rows: rows >= rows_max,
+        pages: false,
+    })
+}
+
+/// What of a generation was removed.
+pub(crate) struct Forgotten {
+    pub(crate) turns: usize,
+    pub(crate) summaries: usize,
+    /// True when nothing of it is left.
+    pub(crate) is_all: bool,
+}
+
+/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, and all
+/// else of it once they are gone.
+pub(crate) async fn forget_generation(
+    client: &Client,
+    generation: Ulid,
+    rows_max: usize,
+) -> Result<Forgotten, StoreError> {
+    let delete = async |table: &str, number: &str, rows_max: usize| {
+        let sql = format!(
+            "DELETE FROM memoird.{table} WHERE generation = $1 AND {number} IN (
+                 SELECT {number} FROM memoird.{table} WHERE generation = $1
+                 ORDER BY {number} LIMIT $2)
+             RETURNING 1"
+        );
+        let args: [Arg<'_>; 2] = [(&generation, Type::UUID), (&limit(rows_max), Type::INT8)];
+        change(client, &sql, &args).await
+    };
+    let turns = delete("turns", "seq", rows_max).await?;
+    let summaries = delete("summaries", "number", rows_max - turns).await?;
+    let is_all = turns + summaries < rows_max;
+    if is_all {
+        for table in [
+            "states",
+            "windows",
+            "rewound",
+            "rewinds",
+            "turn_changes",
+            "outbox",
+            "generations",
+        ] {
+            let sql = format!("DELETE FROM memoird.{table} WHERE generation = $1");
+            query(client, &sql, &[(&generation, Type::UUID)]).await?;
+        }
+    }
+    Ok(Forgotten {
+        turns,
+        summaries,
+        is_all,
+    })
+}

@@ -1,0 +1,850 @@
+//! Reading the journal back. Every read sees one moment.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use memoird_core::change::LiveSet;
+use memoird_core::compaction::Summary;
+use memoird_core::history::REWOUND_BEFORE_MAX;
+use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
+use memoird_core::ids::{Generation, SessionKey, TenantId};
+use memoird_core::seq_ranges::SeqRanges;
+use memoird_core::session::{SavedSession, SavedTurn};
+use memoird_core::state::State;
+use memoird_core::time::{Steady, Timestamp};
+use memoird_proto::v1;
+use memoird_store::checksum::{
+    StoredTurn, TurnCounters, TurnPlace, Verdict, examine, unknown_turn,
+};
+use memoird_store::{
+    ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, StoreError,
+    TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
+};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::connect::{Arg, first, query};
+use crate::decide::{Known, Needs, Version};
+use crate::values::{
+    GenerationRow, Ulid, count, damaged, generation, get, id, key, limit, owner, subject, whole,
+};
+
+/// Turns that are read at once.
+const CHUNK: usize = 256;
+/// Heads that are read at once.
+const HEADS: usize = 4_096;
+
+/// Whether the turn `t` was rewound.
+const IS_REWOUND: &str = "coalesce((SELECT t.seq <@ run.runs FROM memoird.rewound AS run
+    WHERE run.generation = t.generation), false)";
+
+/// The columns that [`TurnReader`] reads.
+const TURN: &str = "t.seq, t.content, t.header, t.checksum";
+
+pub(crate) async fn clock(client: &Client) -> Result<Option<ClockAnchor>, StoreError> {
+    let sql = "SELECT steady, wall, boot_id, boot_ms FROM memoird.lanes
+               WHERE steady IS NOT NULL ORDER BY steady DESC LIMIT 1";
+    let row = first(client, sql, &[]).await?;
+    let anchor = row.map(|row| {
+        Ok(ClockAnchor {
+            steady: Steady(count(&row, 0)?),
+            wall: Timestamp::from_ms(get(&row, 1)?),
+            boot_id: get(&row, 2)?,
+            boot_ms: count(&row, 3)?,
+        })
+    });
+    anchor.transpose()
+}
+
+/// The live generations behind this one, by their names, a bounded number.
+pub(crate) async fn live_rows(
+    client: &Client,
+    after: Option<Generation>,
+) -> Result<Vec<GenerationRow>, StoreError> {
+    let sql = format!(
+        "SELECT {} FROM memoird.generations
+         WHERE ended_at IS NULL AND ($1::uuid IS NULL OR generation > $1)
+         ORDER BY generation LIMIT $2",
+        GenerationRow::COLUMNS
+    );
+    let after = after.map(Ulid::from);
+    let args: [Arg<'_>; 2] = [(&after, Type::UUID), (&limit(HEADS), Type::INT8)];
+    let rows = query(client, &sql, &args).await?;
+    rows.iter().map(GenerationRow::read).collect()
+}
+
+/// What has to be known before a batch is decided.
+pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, StoreError> {
+    let mut known = Known::default();
+    if !needs.versions.is_empty() {
+        let names: Vec<Ulid> = needs.versions.keys().map(|name| (*name).into()).collect();
+        let sql = "SELECT generation, tenant, session, revision, stamp, last_seq
+                   FROM memoird.generations WHERE generation = ANY($1) AND ended_at IS NULL";
+        for row in query(client, sql, &[(&names, Type::UUID_ARRAY)]).await? {
+            let version = Version {
+                key: key(&row, 1, 2)?,
+                revision: count(&row, 3)?,
+                stamp: get(&row, 4)?,
+                last_seq: count(&row, 5)?,
+            };
+            known.versions.insert(generation(&row, 0)?, version);
+        }
+    }
+    if !needs.begins.is_empty() {
+        let names: Vec<Ulid> = needs
+            .begins
+            .iter()
+            .map(|(_, name)| (*name).into())
+            .collect();
+        let sql = "SELECT generation FROM memoird.generations WHERE generation = ANY($1)";
+        for row in query(client, sql, &[(&names, Type::UUID_ARRAY)]).await? {
+            known.taken.insert(generation(&row, 0)?);
+        }
+        let keys = || needs.begins.iter().map(|(key, _)| key);
+        let tenants: Vec<&[u8]> = keys().map(|key| key.tenant.as_str().as_bytes()).collect();
+        let sessions: Vec<&[u8]> = keys().map(|key| key.session.as_str().as_bytes()).collect();
+        let sql = "SELECT DISTINCT g.generation, g.tenant, g.session
+                   FROM unnest($1::bytea[], $2::bytea[]) AS k(tenant, session)
+                       JOIN memoird.generations AS g USING (tenant, session)
+                   WHERE g.ended_at IS NULL";
+        let args: [Arg<'_>; 2] = [
+            (&tenants, Type::BYTEA_ARRAY),
+            (&sessions, Type::BYTEA_ARRAY),
+        ];
+        for row in query(client, sql, &args).await? {
+            known.live.insert(key(&row, 1, 2)?, generation(&row, 0)?);
+        }
+    }
+    if !needs.summaries.is_empty() {
+        let names: Vec<Ulid> = needs.summaries.keys().map(|name| (*name).into()).collect();
+        let rewound = needs
+            .summaries
+            .iter()
+            .filter(|(_, is_rewound)| **is_rewound);
+        let rewound: Vec<Ulid> = rewound.map(|(name, _)| (*name).into()).collect();
+        let sql = "SELECT generation, number, CASE WHEN generation = ANY($2) THEN body END
+                   FROM memoird.summaries WHERE generation = ANY($1)";
+        let args: [Arg<'_>; 2] = [(&names, Type::UUID_ARRAY), (&rewound, Type::UUID_ARRAY)];
+        for row in query(client, sql, &args).await? {
+            let of = known.summaries.entry(generation(&row, 0)?).or_default();
+            let body: Option<&[u8]> = get(&row, 2)?;
+            of.insert(number(&row, 1)?, body.and_then(summaries::decode));
+        }
+    }
+    Ok(known)
+}
+
+/// A session as it is stored, and the stamp of its version.
+pub(crate) async fn load(
+    client: &Client,
+    key: &SessionKey,
+    keys_since: Steady,
+    counters: &TurnCounters,
+) -> Result<Option<(SavedSession, i64)>, StoreError> {
+    let sql = format!(
+        "SELECT {} FROM memoird.generations
+         WHERE tenant = $1 AND session = $2 AND ended_at IS NULL",
+        GenerationRow::COLUMNS
+    );
+    let tenant = key.tenant.as_str().as_bytes();
+    let session = key.session.as_str().as_bytes();
+    let args: [Arg<'_>; 2] = [(&tenant, Type::BYTEA), (&session, Type::BYTEA)];
+    let Some(row) = first(client, &sql, &args).await? else {
+        return Ok(None);
+    };
+    let GenerationRow {
+        head,
+        mut kept,
+        stamp,
+        ..
+    } = GenerationRow::read(&row)?;
+    let name = Ulid::from(head.generation);
+    let reader = TurnReader {
+        generation: head.generation,
+        counters,
+    };
+    // Sent at once, one behind the other.
+    let of = [(&name as _, Type::UUID)];
+    let cuts_sql = "SELECT cuts FROM memoird.windows WHERE generation = $1";
+    let (state, cuts, rewound, keys) = tokio::try_join!(
+        state(client, head.generation, head.state_version),
+        first(client, cuts_sql, &of),
+        newest_rewound(client, head.generation, kept.floor),
+        keys(client, key, keys_since),
+    )?;
+    let turns = kept_turns(client, reader, &mut kept).await?;
+    // Without them the next window is decided anew.
+    let cuts = cuts.as_ref().map(|row| get::<&[u8]>(row, 0)).transpose()?;
+    let cuts = cuts.and_then(windows::decode).unwrap_or_default();
+    let (mut summary, mut earlier) = (None, Vec::new());
+    if head.compaction.is_some() || !cuts.is_empty() {
+        summary = newest_summary(client, head.generation).await?;
+        let numbers = windows::earlier_summaries(&cuts, summary.as_deref());
+        earlier = numbered_summaries(client, head.generation, numbers).await?;
+    }
+    let saved = SavedSession {
+        earlier,
+        summary,
+        cuts,
+        turns,
+        rewound,
+        state,
+        keys,
+        head,
+        kept,
+    };
+    Ok(Some((saved, stamp)))
+}
+
+async fn state(
+    client: &Client,
+    generation: Generation,
+    version: u64,
+) -> Result<Option<State>, StoreError> {
+    let sql = "SELECT json FROM memoird.states WHERE generation = $1";
+    let row = first(client, sql, &[(&Ulid::from(generation), Type::UUID)]).await?;
+    let Some(row) = row else { return Ok(None) };
+    let json = std::str::from_utf8(get(&row, 0)?).map_err(|_| damaged("state"))?;
+    let json = json.into();
+    Ok(Some(State { json, version }))
+}
+
+/// The runs that a session has to know: all from the floor of its history on, and the newest
+/// before.
+async fn newest_rewound(
+    client: &Client,
+    generation: Generation,
+    floor: u64,
+) -> Result<SeqRanges, StoreError> {
+    let mut ranges = rewound(client, generation).await?;
+    ranges.bound_before(floor, REWOUND_BEFORE_MAX);
+    Ok(ranges)
+}
+
+/// All that were rewound.
+async fn rewound(client: &Client, generation: Generation) -> Result<SeqRanges, StoreError> {
+    let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewound, unnest(runs) AS run
+               WHERE generation = $1 ORDER BY 1";
+    let of: [Arg<'_>; 1] = [(&Ulid::from(generation), Type::UUID)];
+    ranges(&query(client, sql, &of).await?)
+}
+
+/// Those that the rewind of an idempotency key took.
+pub(crate) async fn rewound_by(
+    client: &Client,
+    generation: Generation,
+    key: &Fingerprint,
+) -> Result<SeqRanges, StoreError> {
+    let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewinds, unnest(runs) AS run
+               WHERE generation = $1 AND key = $2 ORDER BY 1";
+    let of: [Arg<'_>; 2] = [
+        (&Ulid::from(generation), Type::UUID),
+        (&&key[..], Type::BYTEA),
+    ];
+    ranges(&query(client, sql, &of).await?)
+}
+
+fn ranges(rows: &[Row]) -> Result<SeqRanges, StoreError> {
+    let runs = rows.iter().map(|row| Ok((count(row, 0)?, count(row, 1)?)));
+    Ok(SeqRanges::restore(
+        runs.collect::<Result<Vec<_>, StoreError>>()?,
+    ))
+}
+
+pub(crate) async fn keys(
+    client: &Client,
+    key: &SessionKey,
+    since: Steady,
+) -> Result<Keys, StoreError> {
+    let sql = "SELECT k.key, k.content, k.generation, k.first_seq, k.last_seq, k.dropped, k.at,
+                   CASE WHEN k.first_seq <= k.last_seq THEN coalesce((
+                       SELECT run.runs && int8range(k.first_seq, k.last_seq, '[]')
+                       FROM memoird.rewound AS run WHERE run.generation = k.generation), false)
+                   ELSE false END
+               FROM memoird.idempotency AS k
+               WHERE k.tenant = $1 AND k.session = $2 AND k.at >= $3
+               ORDER BY k.at DESC, k.generation DESC, k.last_seq DESC, k.key DESC LIMIT $4";
+    let tenant = key.tenant.as_str().as_bytes();
+    let session = key.session.as_str().as_bytes();
+    let args: [Arg<'_>; 4] = [
+        (&tenant, Type::BYTEA),
+        (&session, Type::BYTEA),
+        (&whole(since.0), Type::INT8),
+        (&limit(KEYS_MAX), Type::INT8),
+    ];
+    let rows = query(client, sql, &args).await?;
+    let records = rows.iter().rev().map(|row| {
+        let record = KeyRecord {
+            content: fingerprint(row, 1)?,
+            generation: generation(row, 2)?,
+            first_seq: count(row, 3)?,
+            last_seq: count(row, 4)?,
+            dropped_turns: count(row, 5)?,
+            at: Steady(count(row, 6)?),
+            rewound: get(row, 7)?,
+        };
+        Ok((fingerprint(row, 0)?, record))
+    });
+    Ok(Keys::restore(
+        records.collect::<Result<Vec<_>, StoreError>>()?,
+    ))
+}
+
+fn fingerprint(row: &Row, column: usize) -> Result<[u8; 16], StoreError> {
+    let bytes: &[u8] = get(row, column)?;
+    bytes.try_into().map_err(|_| damaged("idempotency key"))
+}
+
+pub(crate) async fn keyed_sessions(
+    client: &Client,
+    after: Option<&SessionKey>,
+    max: usize,
+) -> Result<Vec<SessionKey>, StoreError> {
+    // A look into the index for each, and not what they have.
+    let sql = "WITH RECURSIVE keyed AS (
+                   (SELECT tenant, session FROM memoird.idempotency
+                    WHERE (tenant, session) > ($1, $2) ORDER BY tenant, session LIMIT 1)
+                   UNION ALL
+                   SELECT next.tenant, next.session FROM keyed CROSS JOIN LATERAL (
+                       SELECT k.tenant, k.session FROM memoird.idempotency AS k
+                       WHERE (k.tenant, k.session) > (keyed.tenant, keyed.session)
+                       ORDER BY k.tenant, k.session LIMIT 1) AS next)
+               SELECT tenant, session FROM keyed LIMIT $3";
+    let tenant = after.map_or(&b""[..], |key| key.tenant.as_str().as_bytes());
+    let session = after.map_or(&b""[..], |key| key.session.as_str().as_bytes());
+    let args: [Arg<'_>; 3] = [
+        (&tenant, Type::BYTEA),
+        (&session, Type::BYTEA),
+        (&limit(max), Type::INT8),
+    ];
+    let rows = query(client, sql, &args).await?;
+    rows.iter().map(|row| key(row, 0, 1)).collect()
+}
+
+pub(crate) async fn journal(
+    client: &Client,
+    key: &SessionKey,
+    generation: Option<Generation>,
+    range: JournalRange,
+    counters: &TurnCounters,
+) -> Result<Option<JournalPage>, StoreError> {
+    let Some((generation, subject)) = find_generation(client, key, generation).await? else {
+        return Ok(None);
+    };
+    let reader = TurnReader {
+        generation,
+        counters,
+    };
+    let mut page = JournalPage {
+        generation: Some(generation),
+        subject,
+        ..JournalPage::default()
+    };
+    let order = if range.last { "DESC" } else { "ASC" };
+    let filter = match range.with_rewound {
+        true => "true".to_owned(),
+        false => format!("NOT {IS_REWOUND}"),
+    };
+    let sql = format!(
+        "SELECT {TURN}, t.seq AS place, {IS_REWOUND} AS extra FROM memoird.turns AS t
+         WHERE t.generation = $1 AND t.seq > $2 AND t.seq < $3 AND {filter}
+         ORDER BY t.seq {order} LIMIT $4"
+    );
+    let sql = chunk_of(&sql, order, "$5");
+    let (mut after, mut before) = (whole(range.after_seq), whole(range.before_seq));
+    let mut bytes = 0;
+    'pages: loop {
+        let turns_left = range.turns_max.saturating_sub(page.turns.len());
+        let rows_max = turns_left.saturating_add(1).min(CHUNK);
+        let bytes_left = range.bytes_max.saturating_sub(bytes);
+        let args: [Arg<'_>; 5] = [
+            (&Ulid::from(generation), Type::UUID),
+            (&after, Type::INT8),
+            (&before, Type::INT8),
+            (&limit(rows_max), Type::INT8),
+            (&limit(bytes_left), Type::INT8),
+        ];
+        let rows = query(client, &sql, &args).await?;
+        for row in &rows {
+            let is_full = page.turns.len() >= range.turns_max || bytes >= range.bytes_max;
+            let turn = if is_full { None } else { reader.read(row)? };
+            let Some((seq, content)) = turn else {
+                page.more = true;
+                break 'pages;
+            };
+            bytes += content.len();
+            let is_rewound: bool = get(row, 5)?;
+            page.rewound.extend(is_rewound.then_some(seq));
+            page.turns.push((seq, content));
+        }
+        let last = page.turns.last().map(|(seq, _)| whole(*seq));
+        match last.filter(|_| rows.len() == rows_max) {
+            Some(last) if range.last => before = last,
+            Some(last) => after = last,
+            None => break,
+        }
+    }
+    if range.last {
+        page.turns.reverse();
+        page.rewound.reverse();
+    }
+    Ok(Some(page))
+}
+
+/// Of a statement that gives turns in an order: their content as long as less than so many bytes
+/// of it came before, so that no more is sent than is wanted. The rows behind have none.
+fn chunk_of(turns: &str, order: &str, bytes_max: &str) -> String {
+    format!(
+        "SELECT seq, CASE WHEN size - octet_length(content) < {bytes_max} THEN content END,
+             header, checksum, place, extra
+         FROM (SELECT *, sum(octet_length(content)) OVER (ORDER BY place {order}) AS size
+             FROM ({turns}) AS chunk) AS sized ORDER BY place {order}"
+    )
+}
+
+/// The generation, if it is one of this session; without one, the live one or else the one that
+/// ended last. With its subject.
+async fn find_generation(
+    client: &Client,
+    key: &SessionKey,
+    generation: Option<Generation>,
+) -> Result<Option<(Generation, Option<memoird_core::ids::Subject>)>, StoreError> {
+    let sql = match generation {
+        Some(_) => {
+            "SELECT generation, subject FROM memoird.generations
+             WHERE generation = $3 AND tenant = $1 AND session = $2"
+        }
+        None => {
+            "(SELECT generation, subject, 0 AS rank FROM memoird.generations
+              WHERE tenant = $1 AND session = $2 AND ended_at IS NULL AND $3::uuid IS NULL)
+             UNION ALL
+             (SELECT generation, subject, 1 AS rank FROM memoird.generations
+              WHERE tenant = $1 AND session = $2 AND ended_at IS NOT NULL
+              ORDER BY ended_at DESC, generation DESC LIMIT 1)
+             ORDER BY rank LIMIT 1"
+        }
+    };
+    let tenant = key.tenant.as_str().as_bytes();
+    let session = key.session.as_str().as_bytes();
+    let name = generation.map(Ulid::from);
+    let args: [Arg<'_>; 3] = [
+        (&tenant, Type::BYTEA),
+        (&session, Type::BYTEA),
+        (&name, Type::UUID),
+    ];
+    let row = first(client, sql, &args).await?;
+    row.map(|row| Ok((self::generation(&row, 0)?, subject(&row, 1)?)))
+        .transpose()
+}
+
+/// The turns that a live set keeps. Of one that cannot be read and has no header nobody knows
+/// which calls it made: from then on an unknown result is taken for a late one.
+async fn kept_turns(
+    client: &Client,
+    reader: TurnReader<'_>,
+    kept: &mut LiveSet,
+) -> Result<Vec<SavedTurn>, StoreError> {
+    let sql = format!(
+        "SELECT {TURN} FROM memoird.turns AS t WHERE t.generation = $1
+             AND (t.seq = ANY($3) OR t.seq >= $2 AND t.seq <> ALL($4) AND NOT {IS_REWOUND})
+         ORDER BY t.seq"
+    );
+    let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
+    let apart: Vec<i64> = apart
+        .filter(|seq| **seq < kept.floor)
+        .map(|seq| whole(*seq))
+        .collect();
+    let holes: Vec<i64> = kept.holes.iter().map(|seq| whole(*seq)).collect();
+    let args: [Arg<'_>; 4] = [
+        (&Ulid::from(reader.generation), Type::UUID),
+        (&whole(kept.floor), Type::INT8),
+        (&apart, Type::INT8_ARRAY),
+        (&holes, Type::INT8_ARRAY),
+    ];
+    let rows = query(client, &sql, &args).await?;
+    let (mut turns, mut has_unknown) = (Vec::with_capacity(rows.len()), false);
+    for row in &rows {
+        let (seq, content) = reader.read_known(row)?;
+        let known = content.and_then(|content| encoding::read_back(seq, content));
+        let turn = known.or_else(|| {
+            has_unknown = true;
+            let role = match kept.anchor == Some(seq) {
+                true => v1::Role::User,
+                false => v1::Role::System,
+            };
+            encoding::read_back(seq, unknown_turn(seq, role))
+        });
+        turns.push(turn.ok_or_else(|| reader.damaged(seq))?);
+    }
+    for seq in apart {
+        let seq = seq.unsigned_abs();
+        let is_there = turns.binary_search_by_key(&seq, |(record, _)| record.seq);
+        is_there.map_err(|_| reader.damaged(seq))?;
+    }
+    kept.departed_overflow |= has_unknown;
+    Ok(turns)
+}
+
+/// The summary that stands: the newest that decodes.
+async fn newest_summary(
+    client: &Client,
+    generation: Generation,
+) -> Result<Option<Arc<Summary>>, StoreError> {
+    let sql = "SELECT number, body FROM memoird.summaries
+               WHERE generation = $1 AND number < $2 ORDER BY number DESC LIMIT 1";
+    let mut before = i64::MAX;
+    loop {
+        let name = Ulid::from(generation);
+        let args: [Arg<'_>; 2] = [(&name, Type::UUID), (&before, Type::INT8)];
+        let Some(row) = first(client, sql, &args).await? else {
+            return Ok(None);
+        };
+        if let Some(summary) = summaries::decode(get(&row, 1)?) {
+            return Ok(Some(Arc::new(summary)));
+        }
+        before = get(&row, 0)?;
+    }
+}
+
+/// The summaries with these numbers, as far as they decode.
+async fn numbered_summaries(
+    client: &Client,
+    generation: Generation,
+    numbers: impl Iterator<Item = u32>,
+) -> Result<Vec<Arc<Summary>>, StoreError> {
+    let numbers: Vec<i64> = numbers.map(i64::from).collect();
+    if numbers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT body FROM memoird.summaries
+               WHERE generation = $1 AND number = ANY($2) ORDER BY number";
+    let name = Ulid::from(generation);
+    let args: [Arg<'_>; 2] = [(&name, Type::UUID), (&numbers, Type::INT8_ARRAY)];
+    let rows = query(client, sql, &args).await?;
+    let mut found = Vec::with_capacity(rows.len());
+    for row in &rows {
+        found.extend(summaries::decode(get(row, 0)?).map(Arc::new));
+    }
+    Ok(found)
+}
+
+fn number(row: &Row, column: usize) -> Result<u32, StoreError> {
+    let number = u32::try_from(get::<i64>(row, column)?);
+    number.map_err(|_| damaged("number of a summary"))
+}
+
+/// The highest number of a sequence that was given, or is about to be.
+async fn last_number(client: &Client, sequence: &str) -> Result<i64, StoreError> {
+    let sql =
+        format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM memoird.{sequence}");
+    let row = first(client, &sql, &[]).await?;
+    row.map_or(Ok(0), |row| get(&row, 0))
+}
+
+/// Waits for the commits under way. Numbers come from a sequence, so one of these may still bring
+/// one below those that are there. It holds the row of its lane: once each of these rows was ours
+/// for a moment, every number that had been given before is there, or never will be.
+async fn wait_for_commits(client: &Client) -> Result<(), StoreError> {
+    // Nothing of it has to be on disk, and commits wait for it.
+    let sql = "SELECT 1 FROM memoird.lanes
+               WHERE (SELECT set_config('synchronous_commit', 'off', true)) IS NOT NULL FOR SHARE";
+    query(client, sql, &[]).await.map(drop)
+}
+
+/// Turns behind a number, up to the last that was given before.
+pub(crate) async fn written_after(
+    client: &Client,
+    number: u64,
+    turns_max: usize,
+    bytes_max: usize,
+    counters: &TurnCounters,
+) -> Result<WrittenTurns, StoreError> {
+    let last = last_number(client, "turn_numbers").await?;
+    let mut written = WrittenTurns {
+        turns: Vec::new(),
+        last_number: last.unsigned_abs(),
+    };
+    if written.last_number <= number {
+        return Ok(written);
+    }
+    wait_for_commits(client).await?;
+    let sql = format!(
+        "SELECT {TURN}, t.number AS place, t.generation AS extra FROM memoird.turns AS t
+         WHERE t.number > $1 AND t.number <= $2 AND NOT {IS_REWOUND}
+         ORDER BY t.number LIMIT $3"
+    );
+    let sql = chunk_of(&sql, "ASC", "$4");
+    let (mut after, mut bytes) = (whole(number), 0);
+    let (turns_max, bytes_max) = (turns_max.max(1), bytes_max.max(1));
+    'pages: loop {
+        let rows_max = (turns_max - written.turns.len()).min(CHUNK);
+        let args: [Arg<'_>; 4] = [
+            (&after, Type::INT8),
+            (&last, Type::INT8),
+            (&limit(rows_max), Type::INT8),
+            (&limit(bytes_max - bytes), Type::INT8),
+        ];
+        let rows = query(client, &sql, &args).await?;
+        for row in &rows {
+            let Some(turn) = written_turn(row, counters)? else {
+                break 'pages;
+            };
+            bytes += turn.content.len();
+            after = whole(turn.number);
+            written.turns.push(turn);
+            if written.turns.len() >= turns_max || bytes >= bytes_max {
+                break 'pages;
+            }
+        }
+        if rows.len() < rows_max {
+            break;
+        }
+    }
+    Ok(written)
+}
+
+/// Reads [`TURN`], number and generation; `None` where the content was left out.
+fn written_turn(row: &Row, counters: &TurnCounters) -> Result<Option<WrittenTurn>, StoreError> {
+    let generation = generation(row, 5)?;
+    let reader = TurnReader {
+        generation,
+        counters,
+    };
+    let number = count(row, 4)?;
+    let turn = reader.read(row)?;
+    Ok(turn.map(|(seq, content)| WrittenTurn {
+        number,
+        generation,
+        seq,
+        content,
+    }))
+}
+
+/// The turns whose content was replaced after a change, likewise.
+pub(crate) async fn changed_after(
+    client: &Client,
+    change: u64,
+    max: usize,
+) -> Result<Vec<TurnChange>, StoreError> {
+    let last = last_number(client, "change_numbers").await?;
+    if last.unsigned_abs() <= change {
+        return Ok(Vec::new());
+    }
+    wait_for_commits(client).await?;
+    let sql = "SELECT change, generation, number FROM memoird.turn_changes
+               WHERE change > $1 AND change <= $2 ORDER BY change LIMIT $3";
+    let args: [Arg<'_>; 3] = [
+        (&whole(change), Type::INT8),
+        (&last, Type::INT8),
+        (&limit(max), Type::INT8),
+    ];
+    let rows = query(client, sql, &args).await?;
+    let changed = rows.iter().map(|row| {
+        Ok(TurnChange {
+            change: count(row, 0)?,
+            generation: generation(row, 1)?,
+            number: count(row, 2)?,
+        })
+    });
+    changed.collect()
+}
+
+pub(crate) async fn written_at(
+    client: &Client,
+    numbers: &[u64],
+    counters: &TurnCounters,
+) -> Result<Vec<WrittenTurn>, StoreError> {
+    let wanted: Vec<i64> = numbers.iter().map(|number| whole(*number)).collect();
+    let sql = format!(
+        "SELECT {TURN}, t.number, t.generation FROM memoird.turns AS t
+         WHERE t.number = ANY($1) AND NOT {IS_REWOUND}"
+    );
+    let rows = query(client, &sql, &[(&wanted, Type::INT8_ARRAY)]).await?;
+    let mut found = BTreeMap::new();
+    for row in &rows {
+        found.extend(written_turn(row, counters)?.map(|turn| (turn.number, turn)));
+    }
+    let turns = numbers
+        .iter()
+        .filter_map(|number| found.get(number).cloned());
+    Ok(turns.collect())
+}
+
+pub(crate) async fn owners(
+    client: &Client,
+    generations: &[Generation],
+) -> Result<Vec<GenerationOwner>, StoreError> {
+    let names: Vec<Ulid> = generations.iter().map(|name| (*name).into()).collect();
+    let sql = "SELECT generation, tenant, session, subject FROM memoird.generations
+               WHERE generation = ANY($1)";
+    let rows = query(client, sql, &[(&names, Type::UUID_ARRAY)]).await?;
+    let mut known = HashMap::new();
+    for row in &rows {
+        let owner = owner(row)?;
+        known.insert(owner.generation, owner);
+    }
+    let owners = generations
+        .iter()
+        .filter_map(|name| known.get(name).cloned());
+    Ok(owners.collect())
+}
+
+pub(crate) async fn ended(
+    client: &Client,
+    wanted: &[(SessionKey, Generation)],
+    bytes_max: usize,
+    counters: &TurnCounters,
+) -> Result<Vec<EndedRecord>, StoreError> {
+    let sql = format!(
+        "SELECT {} FROM memoird.generations WHERE generation = $1 AND ended_at IS NOT NULL",
+        GenerationRow::COLUMNS
+    );
+    let (mut records, mut bytes) = (Vec::new(), 0);
+    for (_, generation) in wanted {
+        if bytes >= bytes_max && !records.is_empty() {
+            break;
+        }
+        let name = Ulid::from(*generation);
+        let Some(row) = first(client, &sql, &[(&name, Type::UUID)]).await? else {
+            continue;
+        };
+        let GenerationRow {
+            key,
+            head,
+            ended: Some((at, reason)),
+            ..
+        } = GenerationRow::read(&row)?
+        else {
+            continue;
+        };
+        let reader = TurnReader {
+            generation: *generation,
+            counters,
+        };
+        let turns = newest_turns(client, reader, bytes_max).await?;
+        bytes += turns
+            .iter()
+            .map(|(_, content)| content.len())
+            .sum::<usize>();
+        let state = state(client, *generation, head.state_version).await?;
+        let summary = newest_summary(client, *generation).await?;
+        let rewound_turns = rewound(client, *generation).await?.count();
+        records.push(EndedRecord {
+            key,
+            head,
+            at,
+            reason,
+            turns,
+            rewound_turns,
+            state,
+            summary,
+        });
+    }
+    Ok(records)
+}
+
+/// The turns of a generation, ascending: all that there are, or as many of the last ones as
+/// `bytes_max` allows, but at least one.
+async fn newest_turns(
+    client: &Client,
+    reader: TurnReader<'_>,
+    bytes_max: usize,
+) -> Result<Vec<(u64, Arc<[u8]>)>, StoreError> {
+    let sql = format!(
+        "SELECT {TURN}, t.seq AS place, false AS extra FROM memoird.turns AS t
+         WHERE t.generation = $1 AND t.seq < $2 AND NOT {IS_REWOUND}
+         ORDER BY t.seq DESC LIMIT $3"
+    );
+    let sql = chunk_of(&sql, "DESC", "$4");
+    let (mut newest_first, mut bytes) = (Vec::new(), 0);
+    let mut before = i64::MAX;
+    'pages: loop {
+        let bytes_left = bytes_max.saturating_sub(bytes).max(1);
+        let args: [Arg<'_>; 4] = [
+            (&Ulid::from(reader.generation), Type::UUID),
+            (&before, Type::INT8),
+            (&limit(CHUNK), Type::INT8),
+            (&limit(bytes_left), Type::INT8),
+        ];
+        let rows = query(client, &sql, &args).await?;
+        for row in &rows {
+            let Some((seq, content)) = reader.read(row)? else {
+                break 'pages;
+            };
+            bytes += content.len();
+            if bytes > bytes_max && !newest_first.is_empty() {
+                break 'pages;
+            }
+            before = whole(seq);
+            newest_first.push((seq, content));
+        }
+        if rows.len() < CHUNK {
+            break;
+        }
+    }
+    newest_first.reverse();
+    Ok(newest_first)
+}
+
+pub(crate) async fn turn_bytes(client: &Client) -> Result<Vec<(TenantId, u64)>, StoreError> {
+    let sql = "SELECT tenant, sum(journal_bytes)::int8 FROM memoird.generations
+               GROUP BY tenant HAVING sum(journal_bytes) > 0";
+    let rows = query(client, sql, &[]).await?;
+    let of = |row: &Row| Ok((id(row, 0, TenantId::parse)?, count(row, 1)?));
+    rows.iter().map(of).collect()
+}
+
+/// The seq of a turn, and its content or what stands in for it.
+type PlacedTurn = (u64, Arc<[u8]>);
+
+/// The same; where there is anything.
+type PlacedContent = (u64, Option<Arc<[u8]>>);
+
+/// Reads and checks turns of a generation.
+#[derive(Clone, Copy)]
+struct TurnReader<'a> {
+    generation: Generation,
+    counters: &'a TurnCounters,
+}
+
+impl TurnReader<'_> {
+    /// Reads the columns of [`TURN`]. Where the content is damaged, something stands in for it;
+    /// `None` where it was left out, because there is no room for it.
+    fn read(self, row: &Row) -> Result<Option<PlacedTurn>, StoreError> {
+        if get::<Option<&[u8]>>(row, 1)?.is_none() {
+            return Ok(None);
+        }
+        let (seq, content) = self.read_known(row)?;
+        let content = content.unwrap_or_else(|| unknown_turn(seq, v1::Role::System));
+        Ok(Some((seq, content)))
+    }
+
+    /// The same of a row with content; none where nothing is known of the turn but its place.
+    fn read_known(self, row: &Row) -> Result<PlacedContent, StoreError> {
+        let seq = count(row, 0)?;
+        let stored = StoredTurn {
+            content: get(row, 1)?,
+            header: get(row, 2)?,
+            checksum: get(row, 3)?,
+        };
+        let place = TurnPlace {
+            generation: self.generation,
+            seq,
+        };
+        let verdict = examine(place, &stored);
+        self.counters.count(&verdict);
+        let content = match verdict {
+            Verdict::Whole | Verdict::Unchecked => Some(stored.content.into()),
+            Verdict::Damaged { stand_in } => stand_in,
+        };
+        Ok((seq, content))
+    }
+
+    /// What is said of a turn whose row is missing.
+    fn damaged(self, seq: u64) -> StoreError {
+        StoreError::TurnDamaged {
+            generation: self.generation.to_string(),
+            seq,
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! The tables, and how a database of an older memoird becomes one of this: in steps, each in a
+//! transaction of its own that holds the row of the version. Nothing here needs more than that row.
+
+use memoird_store::StoreError;
+use tokio_postgres::Client;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::Type;
+
+use crate::error::failed;
+
+/// A step to the next version.
+struct Step {
+    sql: &'static str,
+    /// The oldest memoird, by the version that it knows, that can use the database after it.
+    min_reader: i32,
+}
+
+/// What has been released is never changed, only followed.
+const STEPS: [Step; KNOWN as usize] = [Step {
+    sql: V1,
+    min_reader: 1,
+}];
+
+/// The newest version.
+const KNOWN: i32 = 1;
+
+/// The oldest server that has what the statements need: multiranges, and functions over them.
+const SERVER_MIN: i32 = 150_000;
+
+/// Tries to make the schema: two processes that begin at once trip over each other.
+const TRIES_MAX: usize = 5;
+
+/// Whatever clients choose is `bytea`: it may have any byte, and `text` takes no NUL. Moments are
+/// milliseconds, `steady` and those named `_at` on memoird's own time line.
+///
+/// `rewinds` has what the rewinds of idempotency keys took, `turn_changes` the turns whose content
+/// was replaced, for who follows the journal.
+///
+/// Columns that change with an append stand in no index, so that an update stays on its page.
+const V1: &str = "
+CREATE TABLE memoird.lanes (
+    node    uuid     NOT NULL,
+    lane    smallint NOT NULL,
+    epoch   bigint   NOT NULL,
+    number  bigint   NOT NULL,
+    applied int[]    NOT NULL DEFAULT '{}',
+    steady  bigint,
+    wall    bigint,
+    boot_id text,
+    boot_ms bigint,
+    seen    timestamptz NOT NULL DEFAULT now(),
+    PRIMARY KEY (node, lane)
+) WITH (fillfactor = 10);
+
+CREATE TABLE memoird.owner (
+    id         int PRIMARY KEY CHECK (id = 1),
+    node       uuid NOT NULL,
+    name       text NOT NULL,
+    expires_at timestamptz NOT NULL
+) WITH (fillfactor = 10);
+
+CREATE TABLE memoird.generations (
+    generation    uuid     NOT NULL PRIMARY KEY,
+    revision      bigint   NOT NULL,
+    stamp         bigint   NOT NULL,
+    last_seq      bigint   NOT NULL,
+    newest_seq    bigint   NOT NULL,
+    last_access   bigint   NOT NULL,
+    turns         bigint   NOT NULL,
+    bytes         bigint   NOT NULL,
+    tokens        bigint   NOT NULL,
+    state_version bigint   NOT NULL,
+    journal_bytes bigint   NOT NULL,
+    created_ms    bigint   NOT NULL,
+    ended_ms      bigint,
+    ended_at      bigint,
+    format        smallint NOT NULL DEFAULT 1,
+    partial       boolean  NOT NULL,
+    held          boolean  NOT NULL DEFAULT false,
+    reason        text,
+    tenant        bytea    NOT NULL,
+    session       bytea    NOT NULL,
+    subject       bytea,
+    kept          bytea    NOT NULL,
+    compaction    bytea,
+    options       bytea
+) WITH (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.02);
+CREATE UNIQUE INDEX generations_live ON memoird.generations (tenant, session)
+    WHERE ended_at IS NULL;
+CREATE INDEX generations_ended ON memoird.generations (tenant, session, ended_at)
+    WHERE ended_at IS NOT NULL;
+CREATE INDEX generations_age ON memoird.generations (ended_at)
+    WHERE ended_at IS NOT NULL AND NOT held;
+
+CREATE SEQUENCE memoird.turn_numbers;
+CREATE TABLE memoird.turns (
+    seq        bigint NOT NULL,
+    number     bigint NOT NULL,
+    checksum   bigint NOT NULL,
+    generation uuid   NOT NULL,
+    header     bytea  NOT NULL,
+    content    bytea  NOT NULL,
+    PRIMARY KEY (generation, seq)
+);
+ALTER TABLE memoird.turns ALTER COLUMN content SET STORAGE EXTERNAL;
+CREATE INDEX turns_number ON memoird.turns (number);
+
+CREATE SEQUENCE memoird.change_numbers;
+CREATE TABLE memoird.turn_changes (
+    change     bigint NOT NULL PRIMARY KEY,
+    number     bigint NOT NULL,
+    generation uuid   NOT NULL
+);
+CREATE INDEX turn_changes_place ON memoird.turn_changes (generation);
+
+CREATE TABLE memoird.rewound (
+    generation uuid           NOT NULL PRIMARY KEY,
+    runs       int8multirange NOT NULL
+);
+
+CREATE TABLE memoird.rewinds (
+    generation uuid           NOT NULL,
+    key        bytea          NOT NULL,
+    runs       int8multirange NOT NULL,
+    PRIMARY KEY (generation, key)
+);
+
+CREATE TABLE memoird.states (
+    generation uuid  NOT NULL PRIMARY KEY,
+    json       bytea NOT NULL
+);
+
+CREATE TABLE memoird.windows (
+    generation uuid  NOT NULL PRIMARY KEY,
+    cuts       bytea NOT NULL
+);
+
+CREATE TABLE memoird.summaries (
+    generation uuid   NOT NULL,
+    number     bigint NOT NULL,
+    body       bytea  NOT NULL,
+    PRIMARY KEY (generation, number)
+);
+
+CREATE TABLE memoird.idempotency (
+    at         bigint NOT NULL,
+    first_seq  bigint NOT NULL,
+    last_seq   bigint NOT NULL,
+    dropped    bigint NOT NULL,
+    generation uuid   NOT NULL,
+    tenant     bytea  NOT NULL,
+    session    bytea  NOT NULL,
+    key        bytea  NOT NULL,
+    content    bytea  NOT NULL,
+    PRIMARY KEY (tenant, session, key)
+);
+CREATE INDEX idempotency_age ON memoird.idempotency (at);
+
+CREATE TABLE memoird.outbox (
+    due        bigint NOT NULL,
+    tries      bigint NOT NULL DEFAULT 0,
+    generation uuid   NOT NULL,
+    hook       text   COLLATE \"C\" NOT NULL,
+    tenant     bytea  NOT NULL,
+    session    bytea  NOT NULL,
+    reason     text   NOT NULL,
+    state      text   NOT NULL DEFAULT 'pending',
+    last_error bytea  NOT NULL DEFAULT '',
+    PRIMARY KEY (generation, hook)
+) WITH (fillfactor = 70);
+CREATE INDEX outbox_pending ON memoird.outbox (hook, tenant, due, generation)
+    WHERE state = 'pending';
+CREATE INDEX outbox_open ON memoird.outbox (generation) WHERE state <> 'done';
+
+CREATE TABLE memoird.erasures (
+    job        uuid  NOT NULL PRIMARY KEY,
+    tenant     bytea NOT NULL,
+    stage      text  NOT NULL,
+    session    bytea,
+    generation uuid,
+    subject    bytea,
+    position   uuid,
+    counts     bytea NOT NULL,
+    outside    bytea NOT NULL
+);
+CREATE INDEX erasures_open ON memoird.erasures (job) WHERE stage <> 'done';
+
+CREATE TABLE memoird.erasure_generations (
+    job        uuid    NOT NULL,
+    generation uuid    NOT NULL,
+    session    bytea   NOT NULL,
+    is_erased  boolean NOT NULL DEFAULT false,
+    PRIMARY KEY (job, generation)
+);
+CREATE INDEX erasure_generations_left ON memoird.erasure_generations (job, generation)
+    WHERE NOT is_erased;
+CREATE INDEX erasure_generations_name ON memoird.erasure_generations (generation);
+
+CREATE TABLE memoird.erasure_given (
+    job        uuid NOT NULL,
+    generation uuid NOT NULL,
+    hook       text COLLATE \"C\" NOT NULL,
+    PRIMARY KEY (job, generation, hook)
+);
+";
+
+const MAKE: &str = "
+BEGIN;
+CREATE SCHEMA IF NOT EXISTS memoird;
+CREATE TABLE IF NOT EXISTS memoird.schema_version (
+    id         int PRIMARY KEY CHECK (id = 1),
+    version    int NOT NULL,
+    min_reader int NOT NULL
+);
+INSERT INTO memoird.schema_version VALUES (1, 0, 0) ON CONFLICT DO NOTHING;
+COMMIT;
+";
+
+/// Looks at the server and takes the steps that are missing.
+///
+/// # Errors
+/// When the server is too old, the schema too new, or the role may not make tables.
+pub(crate) async fn prepare(client: &Client) -> Result<(), StoreError> {
+    let sql = "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
+               to_regclass('memoird.schema_version') IS NOT NULL, current_setting('server_version')";
+    let row = one(client, sql).await?;
+    let (server, fsync): (i32, &str) = (row.get(0), row.get(1));
+    if server < SERVER_MIN {
+        let detail = format!(
+            "the server is PostgreSQL {}, and memoird needs 15 or newer",
+            row.get::<_, &str>(3)
+        );
+        return Err(StoreError::Database { detail });
+    }
+    if fsync == "off" {
+        tracing::warn!("the database runs with fsync = off: a crash of its machine loses turns");
+    }
+    if !row.get::<_, bool>(2) {
+        make(client).await?;
+    }
+    while step(client).await? {}
+    Ok(())
+}
+
+/// Makes the table of the version, beside others who may do so in the same moment.
+async fn make(client: &Client) -> Result<(), StoreError> {
+    for _ in 1..TRIES_MAX {
+        match client.batch_execute(MAKE).await {
+            Err(error) if is_race(&error) => {
+                client.batch_execute("ROLLBACK").await.map_err(failed)?;
+            }
+            outcome => return outcome.map_err(failed),
+        }
+    }
+    client.batch_execute(MAKE).await.map_err(failed)
+}
+
+/// Somebody else makes the schema at the same moment.
+fn is_race(error: &tokio_postgres::Error) -> bool {
+    let races = [
+        SqlState::UNIQUE_VIOLATION,
+        SqlState::DUPLICATE_SCHEMA,
+        SqlState::DUPLICATE_TABLE,
+    ];
+    error.code().is_some_and(|code| races.contains(code))
+}
+
+/// Takes the next step; false where there is none.
+async fn step(client: &Client) -> Result<bool, StoreError> {
+    client.batch_execute("BEGIN").await.map_err(failed)?;
+    let sql = "SELECT version, min_reader FROM memoird.schema_version FOR UPDATE";
+    let row = one(client, sql).await?;
+    let (version, min_reader): (i32, i32) = (row.get(0), row.get(1));
+    let next = usize::try_from(version).ok();
+    let next = next.and_then(|version| STEPS.get(version));
+    let end = match next {
+        Some(step) => format!(
+            "{}; UPDATE memoird.schema_version SET version = {}, min_reader = {}; COMMIT",
+            step.sql,
+            version + 1,
+            step.min_reader
+        ),
+        None => "COMMIT".to_owned(),
+    };
+    client.batch_execute(&end).await.map_err(failed)?;
+    if min_reader > KNOWN {
+        let detail = format!(
+            "its schema is version {version}, this memoird knows up to {KNOWN}; nothing was \
+             changed. Run the newer memoird"
+        );
+        return Err(StoreError::Database { detail });
+    }
+    Ok(next.is_some())
+}
+
+async fn one(client: &Client, sql: &str) -> Result<tokio_postgres::Row, StoreError> {
+    let none: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[];
+    let rows = client.query_typed(sql, none).await.map_err(failed)?;
+    rows.into_iter().next().ok_or_else(|| StoreError::Database {
+        detail: "schema memoird has no version; restore it, or drop it to start empty".to_owned(),
+    })
+}

@@ -1,0 +1,73 @@
+//! The suite that every store passes, over a real PostgreSQL, and what only PostgreSQL has to
+//! survive: several stores over one database, and commits whose answers are lost.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
+
+#[path = "../../../store/tests/conformance/chat.rs"]
+mod chat;
+#[path = "../../../store/tests/conformance/compaction.rs"]
+mod compaction;
+#[path = "../../../store/tests/conformance/cuts.rs"]
+mod cuts;
+#[path = "../../../store/tests/conformance/ended.rs"]
+mod ended;
+#[path = "../../../store/tests/conformance/erase.rs"]
+mod erase;
+#[path = "../../../store/tests/conformance/journal.rs"]
+mod journal;
+#[path = "../../../store/tests/conformance/keys.rs"]
+mod keys;
+mod kinds;
+#[path = "../../../store/tests/conformance/kit.rs"]
+mod kit;
+#[path = "../../../store/tests/conformance/options.rs"]
+mod options;
+#[path = "../../../store/tests/conformance/outbox.rs"]
+mod outbox;
+#[path = "../../../store/tests/conformance/prune.rs"]
+mod prune;
+#[path = "../../../store/tests/conformance/rewind.rs"]
+mod rewind;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
+mod server;
+#[path = "../../../store/tests/conformance/sessions.rs"]
+mod sessions;
+#[path = "../../../store/tests/conformance/sets.rs"]
+mod sets;
+mod start;
+mod together;
+#[path = "../../../store/tests/conformance/update.rs"]
+mod update;
+#[path = "../../../store/tests/conformance/walk.rs"]
+mod walk;
+#[path = "../../../store/tests/conformance/written.rs"]
+mod written;
+
+/// What the tests of files among those of the suite need.
+mod faults {
+    use std::fs;
+    use std::path::Path;
+
+    use memoird_store::{SqliteOptions, SqliteStore};
+
+    pub(crate) fn open(dir: &Path) -> SqliteStore {
+        SqliteStore::open(dir, SqliteOptions::default()).unwrap()
+    }
+
+    pub(crate) fn bytes(dir: &Path) -> (Vec<u8>, Vec<u8>) {
+        let read = |file: &str| fs::read(dir.join(file)).unwrap_or_default();
+        (read("journal.db"), read("journal.db-wal"))
+    }
+
+    pub(crate) fn copy(from: &Path, to: &Path) {
+        for file in ["journal.db", "journal.db-wal"] {
+            if from.join(file).exists() {
+                fs::copy(from.join(file), to.join(file)).unwrap();
+            }
+        }
+    }
+}

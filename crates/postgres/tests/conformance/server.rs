@@ -1,0 +1,83 @@
+//! Databases for the tests, and stores over them.
+
+use std::path::{Path, PathBuf};
+use std::sync::LazyLock;
+
+use memoird_postgres::{PgOptions, PgStore};
+use tokio::runtime::Runtime;
+use tokio_postgres::{Client, NoTls};
+
+use crate::start::{Server, say};
+
+/// Runs the connections of all tests.
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+});
+
+/// A database of one test.
+#[derive(Clone)]
+pub(crate) struct Database {
+    /// Where it is.
+    pub(crate) words: String,
+}
+
+/// A fresh database; `None` where no server is there.
+pub(crate) fn database() -> Option<Database> {
+    let server = Server::shared()?;
+    let words = server.database();
+    Some(Database { words })
+}
+
+impl Database {
+    pub(crate) fn options(&self) -> PgOptions {
+        PgOptions::parse(&self.words, None, None).unwrap()
+    }
+
+    pub(crate) fn store(&self) -> PgStore {
+        self.store_with(self.options())
+    }
+
+    pub(crate) fn store_with(&self, options: PgOptions) -> PgStore {
+        PgStore::open(options, RUNTIME.handle()).unwrap()
+    }
+
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        self.words.split("dbname=").nth(1).unwrap()
+    }
+
+    /// The socket of the server; `None`, and a word, where it has none.
+    pub(crate) fn socket(&self) -> Option<PathBuf> {
+        let dir = self.words.strip_prefix("host=/")?.split(' ').next()?;
+        let socket = Path::new("/").join(dir).join(".s.PGSQL.5432");
+        if !socket.exists() {
+            say("skipped: the server has no Unix socket");
+        }
+        socket.exists().then_some(socket)
+    }
+
+    /// Runs statements past any store.
+    pub(crate) fn run(&self, sql: &str) {
+        RUNTIME.block_on(async {
+            let client = connect(&self.words).await.unwrap();
+            client.batch_execute(sql).await.unwrap();
+        });
+    }
+
+    /// A number that a statement gives.
+    pub(crate) fn number(&self, sql: &str) -> i64 {
+        RUNTIME.block_on(async {
+            let client = connect(&self.words).await.unwrap();
+            // Without a prepared statement, which a pooler may not know.
+            let rows = client.query_typed(sql, &[]).await.unwrap();
+            rows[0].get(0)
+        })
+    }
+}
+
+async fn connect(words: &str) -> Result<Client, tokio_postgres::Error> {
+    let (client, connection) = tokio_postgres::connect(words, NoTls).await?;
+    RUNTIME.spawn(connection);
+    Ok(client)
+}

@@ -1,0 +1,178 @@
+//! A PostgreSQL for tests: that of `MEMOIRD_TEST_POSTGRES` (`host=… user=…`, without a database), or
+//! one that is started for them and ends with them. Where there is neither they are skipped, and
+//! say so. The tests of the daemon include this file as well.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
+
+use std::fs;
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+static SHARED: LazyLock<Option<Server>> = LazyLock::new(Server::find);
+
+/// A server, of which every test has a database of its own.
+pub(crate) struct Server {
+    /// Where it is: all words of a connection but the database.
+    words: String,
+    /// Where its programs are; `None`: where the system looks for them.
+    programs: Option<PathBuf>,
+    /// Ends the server once its input is closed, which the end of this process does.
+    _life: Option<Child>,
+}
+
+#[allow(clippy::print_stderr, reason = "a test that checks nothing says so")]
+pub(crate) fn say(word: &str) {
+    eprintln!("{word}");
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "a variable of the environment says where the server is"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+impl Server {
+    /// That of all tests; `None`, and a word, where there is none.
+    pub(crate) fn shared() -> Option<&'static Self> {
+        if SHARED.is_none() {
+            assert!(
+                variable("CI").is_none(),
+                "no PostgreSQL: install postgresql, or set MEMOIRD_TEST_POSTGRES"
+            );
+            say("skipped: no PostgreSQL is here");
+        }
+        SHARED.as_ref()
+    }
+
+    /// Makes a fresh database; where it is.
+    pub(crate) fn database(&self) -> String {
+        static LAST: AtomicU32 = AtomicU32::new(0);
+        let number = LAST.fetch_add(1, Ordering::Relaxed);
+        let name = format!("memoird_test_{}_{number}", std::process::id());
+        self.run("postgres", &format!("CREATE DATABASE {name}"));
+        format!("{} dbname={name}", self.words)
+    }
+
+    /// Runs a statement; what it says.
+    pub(crate) fn run(&self, database: &str, sql: &str) -> String {
+        let words = format!("{} dbname={database}", self.words);
+        let ran = Command::new(program(self.programs.as_deref(), "psql"))
+            .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
+            .args(["--set=ON_ERROR_STOP=1", "--command", sql, &words])
+            .output()
+            .unwrap();
+        let problem = String::from_utf8_lossy(&ran.stderr);
+        assert!(ran.status.success(), "{sql}: {problem}");
+        String::from_utf8(ran.stdout).unwrap().trim().to_owned()
+    }
+
+    fn find() -> Option<Self> {
+        if let Some(words) = variable("MEMOIRD_TEST_POSTGRES") {
+            return Some(Self {
+                words,
+                programs: None,
+                _life: None,
+            });
+        }
+        let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+        let programs = versions.map(|version| version.unwrap().path().join("bin"));
+        let programs = programs.filter(|bin| bin.join("postgres").exists()).max()?;
+        Some(Self::start(programs))
+    }
+
+    /// Starts a server in a directory of its own, on a Unix socket.
+    fn start(programs: PathBuf) -> Self {
+        let dir = tempfile::tempdir().unwrap().keep();
+        let user = other_user();
+        if let Some((uid, gid)) = user {
+            chown(&dir, Some(uid), Some(gid)).unwrap();
+        }
+        let data = dir.join("data");
+        let made = as_user(programs.join("initdb"), user)
+            .args(["--username=postgres", "--auth=trust", "--no-sync"])
+            .args(["--encoding=UTF8", "--locale=C", "--pgdata"])
+            .arg(&data)
+            .current_dir(&dir)
+            .output()
+            .unwrap();
+        assert!(
+            made.status.success(),
+            "initdb: {}",
+            String::from_utf8_lossy(&made.stderr)
+        );
+        // One role needs its password.
+        let access = "local all memoird_locked scram-sha-256\nlocal all all trust\n";
+        fs::write(data.join("pg_hba.conf"), access).unwrap();
+        // The shell ends the server when its input ends: also where this process is killed.
+        let script = format!(
+            "'{0}/postgres' -D '{1}/data' -k '{1}' -c listen_addresses= -c fsync=off \
+                 -c max_connections=200 >'{1}/log' 2>&1 & server=$!
+             read -r _; kill -INT $server; wait $server; rm -rf '{1}'",
+            programs.display(),
+            dir.display()
+        );
+        let child = as_user("/bin/sh".into(), user)
+            .args(["-c", &script])
+            .current_dir(&dir)
+            .stdin(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let is_up = || {
+            let mut probe = Command::new(programs.join("pg_isready"));
+            probe.args(["--quiet", "--host"]).arg(&dir);
+            probe.status().unwrap().success()
+        };
+        for _ in 0..600 {
+            if is_up() {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        assert!(
+            is_up(),
+            "the server does not start: {}",
+            fs::read_to_string(dir.join("log")).unwrap_or_default()
+        );
+        Self {
+            words: format!("host={} user=postgres", dir.display()),
+            programs: Some(programs),
+            _life: Some(child),
+        }
+    }
+}
+
+fn program(programs: Option<&Path>, name: &str) -> PathBuf {
+    programs.map_or_else(|| name.into(), |programs| programs.join(name))
+}
+
+/// Somebody else, where this is root: PostgreSQL does not run as root.
+fn other_user() -> Option<(u32, u32)> {
+    let id = |args: &[&str]| {
+        let output = Command::new("id").args(args).output().unwrap();
+        let text = String::from_utf8(output.stdout).unwrap();
+        text.trim().parse::<u32>().ok()
+    };
+    if id(&["-u"]) != Some(0) {
+        return None;
+    }
+    let mut users = ["postgres", "nobody"].into_iter();
+    users.find_map(|user| Some((id(&["-u", user])?, id(&["-g", user])?)))
+}
+
+fn as_user(program: PathBuf, user: Option<(u32, u32)>) -> Command {
+    let mut command = Command::new(program);
+    if let Some((uid, gid)) = user {
+        command.uid(uid).gid(gid);
+    }
+    command
+}

@@ -1,0 +1,516 @@
+//! Several stores over one database: whoever is first changes a session, and nobody else upon the
+//! same version. And commits whose answers do not come: what became of them is found out, and a
+//! late one is fenced off.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use memoird_core::change::Change;
+use memoird_core::ids::{Generation, SessionKey};
+use memoird_postgres::{PgOptions, PgStore};
+use memoird_store::{Store, StoreError};
+
+use crate::chat::{Chat, begun, named};
+use crate::kit::*;
+use crate::outbox::owing_end;
+use crate::seeds::seeds;
+use crate::server::{Database, RUNTIME, database};
+use crate::update;
+use crate::walk::walk_beside_memory;
+
+#[test]
+fn a_walk_knows_the_same_as_the_store_in_memory() {
+    for seed in seeds(8) {
+        println!("seed {seed}");
+        let Some(database) = database() else { return };
+        walk_beside_memory(seed, || Box::new(database.store()));
+    }
+}
+
+#[test]
+fn what_was_built_on_an_older_version_is_refused_whoever_wrote_the_newer_one() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let mut chat = begun(&one, "s", 1);
+    must_write(&one, [chat.append("u a", 2)]);
+    let mut twin = chat.reloaded(&other);
+    must_write(&other, [twin.append("u", 3)]);
+    // The first store thinks that the version is its own.
+    let stale = chat.clone();
+    for change in [
+        stale.clone().append_command(&named("a", 7, 1), 4),
+        stale.clone().patch("{}", 4),
+        stale.clone().touch(4),
+        owing_end(&stale, 4, &["a"]),
+    ] {
+        must_refuse(&one, change);
+        assert_eq!(seqs(&one, &chat.key, None), Some(vec![1, 2, 3]));
+    }
+    assert!(one.open_deliveries().unwrap().is_empty());
+    assert!(one.keys(&chat.key, Default::default()).unwrap().is_empty());
+    // What was read again goes on.
+    let mut chat = chat.reloaded(&one);
+    must_write(&one, [chat.append("a", 5)]);
+    assert_eq!(seqs(&other, &chat.key, None), Some(vec![1, 2, 3, 4]));
+}
+
+#[test]
+fn a_version_of_the_same_revision_that_is_another_one_is_refused() {
+    let Some(database) = database() else { return };
+    let one = database.store();
+    let mut chat = begun(&one, "s", 1);
+    must_write(&one, [chat.append("u a", 2)]);
+    // As after a failover that lost a commit, and another one in its place.
+    database.run("UPDATE memoird.generations SET stamp = stamp + 1");
+    must_refuse(&one, chat.clone().append("u", 3));
+    let mut chat = chat.reloaded(&one);
+    must_write(&one, [chat.append("u", 3)]);
+}
+
+#[test]
+fn of_two_that_begin_a_session_one_does() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    for round in 0..20 {
+        let key = key("t", &format!("s{round}"));
+        let begin = |store: &PgStore, name: u128| {
+            let (mut chat, begin) = Chat::begin(&key, Generation::new(1, name), 1);
+            let sets = [set([begin, chat.append("u a", 2)])];
+            write(store, &sets)[0].is_ok()
+        };
+        let begun = thread::scope(|scope| {
+            let first = scope.spawn(|| begin(&one, 2 * round));
+            let second = begin(&other, 2 * round + 1);
+            [first.join().unwrap(), second]
+        });
+        assert_eq!(begun.iter().filter(|is_begun| **is_begun).count(), 1);
+        assert_eq!(seqs(&one, &key, None), Some(vec![1, 2]));
+    }
+    assert_eq!(live_heads(&one).len(), 20);
+    assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 40);
+}
+
+/// The end and the start of one set are written by a statement of their own.
+#[test]
+fn a_set_of_several_generations_is_refused_whole() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let mut chats = ["a", "b"].map(|session| begun(&one, session, 1 + u64::from(session == "b")));
+    let stale = chats[1].clone();
+    let mut twin = chats[1].reloaded(&other);
+    must_write(&other, [twin.append("u", 3)]);
+    let mut third = begun(&one, "c", 9);
+    let both = set([chats[0].append("u", 4), owing_end(&stale, 4, &["h"])]);
+    let alone = set([third.append("u a", 4)]);
+    let answers = write(&one, &[both, alone]);
+    assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
+    assert_eq!(seqs(&one, &chats[0].key, None), Some(vec![]));
+    assert_eq!(seqs(&one, &third.key, None), Some(vec![1, 2]));
+    assert!(one.open_deliveries().unwrap().is_empty());
+    let (mut next, begin) = Chat::begin(&chats[0].key, Generation::new(50, 50), 5);
+    let change = chats[0].reloaded(&one).end(5);
+    must_write(&one, [change, begin, next.append("u", 5)]);
+    assert_eq!(seqs(&other, &next.key, None), Some(vec![1]));
+}
+
+/// Commits that write a state take a while from now on, after they have drawn their numbers.
+fn dawdle(database: &Database) {
+    database.run(
+        "CREATE FUNCTION public.dawdle() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN PERFORM pg_sleep(0.5); RETURN NULL; END $$;
+         CREATE TRIGGER dawdle AFTER INSERT ON memoird.states FOR EACH ROW
+             EXECUTE FUNCTION public.dawdle()",
+    );
+}
+
+fn wait_for_number(database: &Database, sequence: &str, number: i64) {
+    let sql =
+        format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM memoird.{sequence}");
+    while database.number(&sql) < number {
+        thread::yield_now();
+    }
+}
+
+#[test]
+fn a_commit_under_way_holds_a_follower_back() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let mut chat = begun(&one, "s", 1);
+    let mut slow = begun(&other, "slow", 2);
+    let slow_name = Generation::new(2, 2);
+    dawdle(&database);
+    thread::scope(|scope| {
+        let dawdling = scope.spawn(|| {
+            let patch = slow.patch("{}", 3);
+            let append = slow.append("u a", 3);
+            must_write(&other, [patch, append]);
+        });
+        wait_for_number(&database, "turn_numbers", 2);
+        must_write(&one, [chat.append("u", 4)]);
+        let written = one.written_after(0, usize::MAX, usize::MAX).unwrap();
+        let names: Vec<Generation> = written.turns.iter().map(|turn| turn.generation).collect();
+        assert_eq!(names[..2], [slow_name; 2], "the earlier numbers are there");
+        assert_eq!(names.len(), 3);
+        dawdling.join().unwrap();
+    });
+}
+
+#[test]
+fn an_update_under_way_holds_a_follower_back() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let mut chats = [begun(&one, "s", 1), begun(&other, "slow", 2)];
+    for chat in &mut chats {
+        must_write(&one, [chat.append("u", 3)]);
+    }
+    let [mut chat, slow] = chats;
+    let mut slow = slow.reloaded(&other);
+    dawdle(&database);
+    thread::scope(|scope| {
+        let dawdling = scope.spawn(|| {
+            let patch = slow.patch("{}", 4);
+            let updated = update::decide(&mut slow, 1, "it is new", 4);
+            must_write(&other, [patch].into_iter().chain(updated.changes));
+        });
+        wait_for_number(&database, "change_numbers", 1);
+        must_write(&one, update::decide(&mut chat, 1, "it is new", 4).changes);
+        let changed = one.changed_after(0, 9).unwrap();
+        let numbers: Vec<(u64, u64)> = changed.iter().map(|it| (it.change, it.number)).collect();
+        assert_eq!(numbers, [(1, 2), (2, 1)], "the earlier change is there");
+        dawdling.join().unwrap();
+    });
+}
+
+#[test]
+fn what_two_clocks_say_goes_on_from_the_later_one() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    one.commit(&clock(50), &[]).unwrap();
+    other.commit(&clock(40), &[]).unwrap();
+    assert_eq!(database.store().clock().unwrap(), Some(clock(50)));
+}
+
+/// What happens to the bytes of a connection.
+#[derive(Default)]
+struct Weather {
+    /// Cuts the connection when a commit is sent, before it is passed on.
+    before: AtomicBool,
+    /// Cuts the connection when the answer of a commit comes, which is not passed on.
+    after: AtomicBool,
+    /// Holds so many commits back, as a network does, while the client gives up.
+    late: AtomicU32,
+    /// Commits that came to the server late.
+    arrived: AtomicU32,
+    /// Connections that were cut.
+    cuts: AtomicU32,
+}
+
+/// A proxy between stores and the server; where it listens.
+fn proxy(socket: PathBuf, weather: &Arc<Weather>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let weather = Arc::clone(weather);
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            let Ok(server) = UnixStream::connect(&socket) else {
+                continue;
+            };
+            let weather = Arc::clone(&weather);
+            let is_answer_cut = Arc::<AtomicBool>::default();
+            let (up, down) = (client.try_clone().unwrap(), client);
+            let (to, from) = (server.try_clone().unwrap(), server);
+            let cut = Arc::clone(&is_answer_cut);
+            thread::spawn(move || pass_up(up, to, &weather, &cut));
+            thread::spawn(move || pass_down(from, down, &is_answer_cut));
+        }
+    });
+    port
+}
+
+fn pass_up(mut up: TcpStream, mut to: UnixStream, weather: &Weather, cut: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(bytes @ 1..) = up.read(&mut buffer) {
+        let is_commit = buffer[..bytes].windows(9).any(|word| word == b"told AS (");
+        let take = |flag: &AtomicBool| is_commit && flag.swap(false, Ordering::Relaxed);
+        if take(&weather.before) {
+            weather.cuts.fetch_add(1, Ordering::Relaxed);
+            let _ = (up.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+            return;
+        }
+        let late = weather.late.load(Ordering::Relaxed);
+        if is_commit && late > 0 {
+            weather.late.store(late - 1, Ordering::Relaxed);
+            weather.cuts.fetch_add(1, Ordering::Relaxed);
+            // The client sees its connection end; the bytes are under way for a while.
+            let _ = up.shutdown(Shutdown::Both);
+            thread::sleep(Duration::from_millis(400));
+            let _ = to.write_all(&buffer[..bytes]);
+            // The server answers when it has done with them; its answer ends the other thread.
+            weather.arrived.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if take(&weather.after) {
+            weather.cuts.fetch_add(1, Ordering::Relaxed);
+            cut.store(true, Ordering::Relaxed);
+        }
+        if to.write_all(&buffer[..bytes]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn pass_down(mut from: UnixStream, mut down: TcpStream, cut: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+        if cut.load(Ordering::Relaxed) || down.write_all(&buffer[..bytes]).is_err() {
+            break;
+        }
+    }
+    let _ = (down.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+}
+
+/// A store behind a proxy.
+fn behind_proxy(database: &Database, weather: &Arc<Weather>, has_fence: bool) -> Option<PgStore> {
+    let port = proxy(database.socket()?, weather);
+    let words = format!(
+        "host=127.0.0.1 port={port} user=postgres dbname={}",
+        database.name()
+    );
+    let mut options = PgOptions::parse(&words, None, None).unwrap();
+    options.has_fence = has_fence;
+    Some(database.store_with(options))
+}
+
+#[test]
+fn a_commit_that_did_not_arrive_is_sent_again_and_one_whose_answer_did_not_is_not() {
+    let Some(database) = database() else { return };
+    let weather = Arc::<Weather>::default();
+    let Some(store) = behind_proxy(&database, &weather, true) else {
+        return;
+    };
+    let mut chat = begun(&store, "s", 1);
+    let flags = [
+        &weather.before,
+        &weather.after,
+        &weather.before,
+        &weather.after,
+    ];
+    for (round, flag) in (1_u32..).zip(flags) {
+        flag.store(true, Ordering::Relaxed);
+        let ends = set([chat.append_command(&named("u a", round.into(), 1), 2)]);
+        let (fresh, begin) = Chat::begin(&key("t", &format!("f{round}")), generation(round), 3);
+        let stale = set([fresh.end(3)]);
+        let answers = write(
+            &store,
+            &[ends, set([begin]), set([stale.changes[0].clone()])],
+        );
+        assert_eq!(answers, [Ok(()), Ok(()), Ok(())], "round {round}");
+        assert_eq!(weather.cuts.load(Ordering::Relaxed), round);
+        assert_eq!(known(&store, &chat.key).unwrap().head, *chat.session.head());
+    }
+    assert_eq!(seqs(&store, &chat.key, None), Some((1..=8).collect()));
+    assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 8);
+}
+
+fn generation(round: u32) -> Generation {
+    Generation::new(9, round.into())
+}
+
+/// Commits are held back by the network until the store has given them up, and come late. How
+/// many turns are there that were said not to be written.
+fn ghosts(has_fence: bool) -> Option<i64> {
+    let mut ghosts = 0;
+    for round in 1..=3 {
+        let database = database()?;
+        let weather = Arc::<Weather>::default();
+        let store = behind_proxy(&database, &weather, has_fence)?;
+        let (mut chat, begin) = Chat::begin(&key("t", "s"), generation(round), 3);
+        // As often as the store tries.
+        weather.late.store(3, Ordering::Relaxed);
+        let sets = [set([begin, chat.append("u a", 2)])];
+        let error = store.commit(&clock(1), &sets).unwrap_err();
+        assert!(matches!(error, StoreError::Unavailable { .. }), "{error}");
+        while weather.arrived.load(Ordering::Relaxed) < 3 {
+            thread::sleep(Duration::from_millis(10));
+        }
+        let is_idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                       AND state = 'active' AND pid <> pg_backend_pid()";
+        // What has arrived is read by the server within a moment.
+        let mut idle = 0;
+        while idle < 20 {
+            idle = if database.number(is_idle) == 0 {
+                idle + 1
+            } else {
+                0
+            };
+            thread::sleep(Duration::from_millis(5));
+        }
+        ghosts += database.number("SELECT count(*) FROM memoird.turns");
+    }
+    Some(ghosts)
+}
+
+#[test]
+fn a_commit_that_comes_late_finds_another_epoch() {
+    if let Some(ghosts) = ghosts(true) {
+        assert_eq!(ghosts, 0);
+    }
+}
+
+/// The control: it shows that the test above would notice.
+#[test]
+fn without_the_fence_a_commit_that_comes_late_is_written() {
+    if let Some(ghosts) = ghosts(false) {
+        assert_eq!(ghosts, 6);
+    }
+}
+
+#[test]
+fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
+    let Some(database) = database() else { return };
+    for seed in seeds(1) {
+        println!("seed {seed}");
+        let store = database.store();
+        let is_over = AtomicBool::new(false);
+        let (said, kills) = thread::scope(|scope| {
+            let killer = scope.spawn(|| {
+                let mut kills = 0;
+                while !is_over.load(Ordering::Relaxed) {
+                    let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                               WHERE datname = current_database() AND pid <> pg_backend_pid()
+                                   AND query LIKE 'WITH settings%' AND state = 'active'";
+                    kills += database.number(sql);
+                }
+                kills
+            });
+            let mut said = BTreeMap::<SessionKey, BTreeSet<u64>>::new();
+            let mut chats: Vec<Chat> = (0..8)
+                .map(|number| begun(&store, &format!("{seed}-{number}"), seed * 100 + number))
+                .collect();
+            for at in 1..400 {
+                let chat = &mut chats[at % 8];
+                let before = chat.session.head().last_seq;
+                let append = chat.append("u a", 5);
+                match store.commit(&clock(1), &[set([append])]) {
+                    Ok(answers) if answers[0].is_ok() => {
+                        let seqs = before + 1..=before + 2;
+                        said.entry(chat.key.clone()).or_default().extend(seqs);
+                    }
+                    _ => *chat = chat.reloaded(&store),
+                }
+            }
+            is_over.store(true, Ordering::Relaxed);
+            (said, killer.join().unwrap())
+        });
+        println!("{kills} backends were terminated");
+        for (key, expected) in said {
+            let found = seqs(&store, &key, None).unwrap();
+            assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
+        }
+    }
+}
+
+#[test]
+fn a_read_whose_connection_has_ended_is_made_again() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    let mut chat = begun(&store, "s", 1);
+    must_write(&store, [chat.append("u a", 2)]);
+    for _ in 0..20 {
+        let ended = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                     WHERE datname = current_database() AND pid <> pg_backend_pid()";
+        assert!(database.number(ended) > 0);
+        assert_eq!(known(&store, &chat.key).unwrap().head, *chat.session.head());
+        assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
+    }
+}
+
+#[test]
+fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
+    let Some(database) = database() else { return };
+    let options = || {
+        let mut options = database.options();
+        options.name = "the first one".to_owned();
+        options.is_exclusive = true;
+        options
+    };
+    let first = database.store_with(options());
+    let second = PgStore::open(options(), RUNTIME.handle());
+    let error = second.unwrap_err().to_string();
+    assert!(error.contains("the first one"), "{error}");
+    first.release();
+    let second = database.store_with(options());
+    // Somebody who was paused for too long.
+    database.run("UPDATE memoird.owner SET node = '00000000-0000-0000-0000-000000000000'");
+    RUNTIME.block_on(second.lost());
+}
+
+#[test]
+fn a_newer_schema_is_refused_and_left_as_it_is() {
+    let Some(database) = database() else { return };
+    drop(database.store());
+    database.run("UPDATE memoird.schema_version SET version = 99, min_reader = 1");
+    drop(database.store());
+    database.run("UPDATE memoird.schema_version SET min_reader = 99");
+    let error = PgStore::open(database.options(), RUNTIME.handle()).unwrap_err();
+    assert!(matches!(error, StoreError::Database { .. }), "{error:?}");
+    assert!(
+        error.to_string().contains("Run the newer memoird"),
+        "{error}"
+    );
+    assert_eq!(
+        database.number("SELECT version::int8 FROM memoird.schema_version"),
+        99
+    );
+}
+
+#[test]
+fn many_that_open_an_empty_database_at_once_make_one_schema() {
+    let Some(database) = database() else { return };
+    thread::scope(|scope| {
+        for number in 0..4 {
+            let database = &database;
+            scope.spawn(move || {
+                let store = database.store();
+                let change: Change = Chat::begin(
+                    &key("t", &format!("s{number}")),
+                    Generation::new(1, number),
+                    1,
+                )
+                .1;
+                must_write(&store, [change]);
+            });
+        }
+    });
+    assert_eq!(live_heads(&database.store()).len(), 4);
+}
+
+#[test]
+fn a_database_that_cannot_be_reached_says_what_to_look_at() {
+    let Some(database) = database() else { return };
+    let open = |words: &str| {
+        let options = PgOptions::parse(words, None, None).unwrap();
+        let error = PgStore::open(options, RUNTIME.handle());
+        error.unwrap_err().to_string()
+    };
+    let none = open(&format!("{} dbname=nobodys", database.words));
+    assert!(none.contains("create the database"), "{none}");
+    let away = open("host=127.0.0.1 port=1 user=a dbname=b");
+    assert!(away.contains("see whether the server runs"), "{away}");
+    for (url, problem) in [
+        ("postgres://host", "names no database"),
+        ("http://host/database", "is none of PostgreSQL"),
+        ("postgres:///database", "names no host"),
+    ] {
+        let told = PgOptions::parse(url, None, None).unwrap_err();
+        assert!(told.contains(problem), "{url}: {told}");
+    }
+}

@@ -1,0 +1,161 @@
+//! Where the database of the journal is, if it is in one.
+
+use std::path::PathBuf;
+
+#[cfg(feature = "postgres")]
+use memoird_core::config::Problem;
+use memoird_core::config::{Environment, Problems, SecretRef};
+use serde::{Deserialize, Serialize};
+
+use crate::journal_place::JournalPlace;
+
+/// What stands in `journal` beside the engine's own settings.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct JournalKeys {
+    /// The database; `None`: the journal is in the data directory.
+    pub(super) postgres: Option<PostgresSpec>,
+}
+
+/// A database of PostgreSQL.
+#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[serde(default, deny_unknown_fields)]
+pub(super) struct PostgresSpec {
+    /// Where it is.
+    url: UrlSpec,
+    /// The password of its role, where it has one and the URL is not a secret itself.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    password: Option<SecretRef>,
+    /// The authorities whose certificates it may show, in PEM; those of the system without it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    ca: Option<PathBuf>,
+}
+
+/// A URL, or where one is that has a password in it.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+#[serde(untagged)]
+enum UrlSpec {
+    Plain(String),
+    Secret(SecretRef),
+}
+
+impl Default for UrlSpec {
+    fn default() -> Self {
+        Self::Plain(String::new())
+    }
+}
+
+impl PostgresSpec {
+    /// What it says, or what is wrong with it. The problems quote nothing of it.
+    #[cfg(feature = "postgres")]
+    pub(super) fn build(
+        &self,
+        environment: &dyn Environment,
+        problems: &mut Problems,
+    ) -> JournalPlace {
+        let found = self.options(environment).map(Box::new);
+        let options = problems.take("", found);
+        options.map_or(JournalPlace::DataDir, JournalPlace::Postgres)
+    }
+
+    /// This build cannot reach one.
+    #[cfg(not(feature = "postgres"))]
+    pub(super) fn build(&self, _: &dyn Environment, problems: &mut Problems) -> JournalPlace {
+        let problem = "this memoird was built without the feature `postgres`; run one that was \
+                       built with it";
+        problems.add("", problem);
+        JournalPlace::DataDir
+    }
+
+    #[cfg(feature = "postgres")]
+    fn options(
+        &self,
+        environment: &dyn Environment,
+    ) -> Result<memoird_postgres::PgOptions, Problem> {
+        use memoird_postgres::PgOptions;
+        let at = |place: &'static str| move |problem: String| Problem::new(place, problem);
+        let (url, is_secret) = match &self.url {
+            UrlSpec::Plain(url) => (url.clone(), false),
+            UrlSpec::Secret(place) => (place.read(environment).map_err(at("url"))?, true),
+        };
+        let password = self.password.as_ref().map(|place| place.read(environment));
+        let password = password.transpose().map_err(at("password"))?;
+        let ca = self.ca.as_ref().map(|path| environment.file(path));
+        let ca = ca.transpose();
+        let ca = ca.map_err(|error| Problem::new("ca", format!("cannot be read: {error}")))?;
+        // Whatever is wrong without it is wrong with the URL.
+        let options = PgOptions::parse(&url, None, None).map_err(at("url"))?;
+        if !is_secret && options.has_password() {
+            let problem = "has a password; name that in journal.postgres.password, or the whole \
+                           URL as { env: NAME } or { file: PATH }";
+            return Err(Problem::new("url", problem));
+        }
+        let options = PgOptions::parse(&url, password.as_deref(), ca.as_deref());
+        options.map_err(at("ca"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::parse;
+
+    fn problem(journal: &str) -> String {
+        let text = format!("server: {{ allow_without_keys: true }}\njournal: {{ {journal} }}");
+        parse(&text).expect_err("a problem was expected")
+    }
+
+    #[test]
+    #[cfg(not(feature = "postgres"))]
+    fn a_build_without_the_feature_says_so() {
+        let problem = problem("postgres: { url: 'postgres://host/database' }");
+        assert!(problem.contains("journal.postgres"), "{problem}");
+        assert!(problem.contains("the feature `postgres`"), "{problem}");
+    }
+
+    #[test]
+    fn a_journal_in_a_database_is_in_sync() {
+        for word in ["interval", "off"] {
+            let journal = format!("durability: {word}, postgres: {{ url: 'postgres://a/b' }}");
+            let problem = problem(&journal);
+            assert!(
+                problem.contains("journal.durability: is not sync"),
+                "{problem}"
+            );
+        }
+    }
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn what_is_wrong_is_told_and_no_secret_is_quoted() {
+        for (spec, part) in [
+            ("{}", "journal.postgres.url: names no host"),
+            ("{ url: 'http://hunter2/b' }", "url: is none of PostgreSQL"),
+            ("{ url: 'postgres://hunter2' }", "url: names no database"),
+            ("{ url: 'postgres://a:hunter2@b/c' }", "url: has a password"),
+            (
+                "{ url: { env: HUNTER2_NONE } }",
+                "journal.postgres.url: the environment has no",
+            ),
+            (
+                "{ url: 'postgres://a/b', password: {} }",
+                "password: takes one of env, file",
+            ),
+            (
+                "{ url: 'postgres://a/b', ca: /dev/null }",
+                "ca: it has no certificate",
+            ),
+            (
+                "{ url: 'postgres://a/b', ca: ./hunter2 }",
+                "ca: cannot be read",
+            ),
+        ] {
+            let problem = problem(&format!("postgres: {spec}"));
+            assert!(problem.contains(part), "{spec}: {problem}");
+            assert!(!problem.contains("hunter2"), "{spec}: {problem}");
+        }
+        let good =
+            "journal: { postgres: { url: 'postgres://memoird@db/memoird?sslmode=require' } }";
+        let good = format!("server: {{ allow_without_keys: true }}\n{good}");
+        assert!(parse(&good).expect("it is good").journal.is_elsewhere());
+    }
+}

@@ -1,0 +1,240 @@
+//! Where the journal is kept: in a file of the data directory, or in a database.
+
+use std::sync::Arc;
+
+use memoird_engine::{Durability, Engine, Eraser, SystemMachine};
+use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
+use tokio_util::sync::CancellationToken;
+use tracing::info;
+
+use crate::cli::exit::CliError;
+use crate::config::Config;
+
+/// Where the journal is.
+#[derive(Clone, Debug, Default)]
+pub(crate) enum JournalPlace {
+    /// In the data directory.
+    #[default]
+    DataDir,
+    /// In a database of PostgreSQL.
+    #[cfg(feature = "postgres")]
+    Postgres(Box<memoird_postgres::PgOptions>),
+}
+
+impl JournalPlace {
+    /// True where the journal is no file, so that no copy of files has it.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        !matches!(self, Self::DataDir)
+    }
+}
+
+/// A journal that was opened.
+pub(crate) struct OpenJournal {
+    /// `None` with durability `off`.
+    pub(crate) store: Option<Arc<dyn Store>>,
+    /// The clocks, which go on from where the journal left them.
+    pub(crate) machine: SystemMachine,
+    /// What has to be given back.
+    pub(crate) keeper: Keeper,
+}
+
+/// What a daemon has as long as it has its journal, beside the journal itself.
+#[derive(Default)]
+pub(crate) struct Keeper {
+    /// Cancelled when somebody else has the journal.
+    lost: CancellationToken,
+    #[cfg(feature = "postgres")]
+    postgres: Option<postgres::Kept>,
+}
+
+/// Opens the journal, or makes an empty one.
+pub(crate) async fn open(config: &Config, key: Option<DataKey>) -> Result<OpenJournal, CliError> {
+    if config.engine.journal.durability == Durability::Off {
+        return Ok(OpenJournal {
+            store: None,
+            machine: SystemMachine::resume(None),
+            keeper: Keeper::default(),
+        });
+    }
+    #[cfg(feature = "postgres")]
+    if let JournalPlace::Postgres(options) = &config.journal {
+        return postgres::open(&config.data_dir, options).await;
+    }
+    // A large journal is checked for some seconds before the next line comes.
+    info!(data_dir = %config.data_dir.display(), "opening the journal");
+    let options = SqliteOptions {
+        key,
+        ..SqliteOptions::default()
+    };
+    let store = SqliteStore::open(&config.data_dir, options)?;
+    let machine = SystemMachine::resume(store.clock()?.as_ref());
+    Ok(OpenJournal {
+        store: Some(Arc::new(store)),
+        machine,
+        keeper: Keeper::default(),
+    })
+}
+
+impl Keeper {
+    /// Finds out when somebody else has the journal.
+    pub(crate) fn watch(&self, engine: &Engine) {
+        #[cfg(feature = "postgres")]
+        if let Some(kept) = &self.postgres {
+            kept.watch(engine, self.lost.clone());
+        }
+        #[cfg(not(feature = "postgres"))]
+        let _ = engine;
+    }
+
+    /// Cancelled when somebody else has the journal: what this process knows may be old.
+    pub(crate) fn lost(&self) -> CancellationToken {
+        self.lost.clone()
+    }
+
+    /// What an erasure has to be told of the journal.
+    pub(crate) fn eraser(&self) -> Option<Arc<dyn Eraser>> {
+        #[cfg(feature = "postgres")]
+        if self.postgres.is_some() {
+            return Some(Arc::new(postgres::Pages));
+        }
+        None
+    }
+
+    /// Gives the journal back: nothing is written any more.
+    pub(crate) async fn release(self) {
+        #[cfg(feature = "postgres")]
+        if let Some(kept) = self.postgres {
+            kept.release().await;
+        }
+    }
+}
+
+#[cfg(feature = "postgres")]
+mod postgres {
+    use std::path::Path;
+    use std::sync::Arc;
+
+    use memoird_engine::{
+        Engine, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, SystemMachine, WorkError,
+        Worker,
+    };
+    use memoird_postgres::{PgOptions, PgStore};
+    use memoird_store::{DirLock, Store};
+    use tokio::runtime::Handle;
+    use tokio_util::sync::CancellationToken;
+    use tracing::{info, warn};
+
+    use super::{Keeper, OpenJournal};
+    use crate::cli::exit::{CliError, Exit};
+    use crate::data_files::JOURNAL;
+
+    /// How long giving the database back may take.
+    const RELEASE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
+
+    pub(super) struct Kept {
+        store: Arc<PgStore>,
+        /// Memories and the index of what was said are still files.
+        _lock: DirLock,
+    }
+
+    pub(super) async fn open(dir: &Path, options: &PgOptions) -> Result<OpenJournal, CliError> {
+        info!(database = options.shown(), "opening the journal");
+        let lock = DirLock::take(dir)?;
+        let unused = dir.join(JOURNAL);
+        if unused.exists() {
+            let journal = unused.display();
+            warn!(%journal, "this journal is not used: journal.postgres names another one");
+        }
+        let mut options = options.clone();
+        options.is_exclusive = true;
+        options.name = name_of_this();
+        let runtime = Handle::current();
+        let opened = tokio::task::spawn_blocking(move || {
+            let store = PgStore::open(options, &runtime)?;
+            let clock = store.clock()?;
+            Ok((Arc::new(store), clock))
+        });
+        let opened = opened.await.map_err(|error| {
+            CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
+        })?;
+        let (store, clock) = opened.map_err(|error: memoird_store::StoreError| error)?;
+        Ok(OpenJournal {
+            store: Some(Arc::clone(&store) as Arc<dyn Store>),
+            machine: SystemMachine::resume(clock.as_ref()),
+            keeper: Keeper {
+                postgres: Some(Kept { store, _lock: lock }),
+                ..Keeper::default()
+            },
+        })
+    }
+
+    /// What another daemon is told that wants the database.
+    fn name_of_this() -> String {
+        let system = rustix::system::uname();
+        let machine = system.nodename().to_string_lossy();
+        format!("process {} of {machine}", std::process::id())
+    }
+
+    impl Kept {
+        pub(super) fn watch(&self, engine: &Engine, lost: CancellationToken) {
+            let store = Arc::clone(&self.store);
+            engine.run_worker(Lease { store, lost });
+        }
+
+        pub(super) async fn release(self) {
+            let store = self.store;
+            let released = tokio::task::spawn_blocking(move || store.release());
+            if tokio::time::timeout(RELEASE_TIME_MAX, released)
+                .await
+                .is_err()
+            {
+                warn!("the database was not given back; its lease runs out in a few seconds");
+            }
+        }
+    }
+
+    /// Says when another daemon has taken the database over.
+    struct Lease {
+        store: Arc<PgStore>,
+        lost: CancellationToken,
+    }
+
+    impl Worker for Lease {
+        fn name(&self) -> &'static str {
+            "lease"
+        }
+
+        async fn wait(&mut self) {
+            match self.lost.is_cancelled() {
+                true => std::future::pending().await,
+                false => self.store.lost().await,
+            }
+        }
+
+        async fn step(&mut self) -> Result<(), WorkError> {
+            self.lost.cancel();
+            Ok(())
+        }
+    }
+
+    /// Says what an erasure does not reach in a database.
+    #[derive(Debug)]
+    pub(super) struct Pages;
+
+    impl Eraser for Pages {
+        fn name(&self) -> &'static str {
+            "postgres"
+        }
+
+        fn erase(&self, _: EraseRequest) -> EraseFuture<'_> {
+            let outside = "the database's pages until they are vacuumed and used again, its \
+                           write-ahead log and its backups";
+            Box::pin(async move {
+                Ok(ErasedElsewhere {
+                    outside: vec![outside.to_owned()],
+                    ..ErasedElsewhere::default()
+                })
+            })
+        }
+    }
+}
