@@ -121,7 +121,7 @@ class Shape:
             read = "dict({})"
         elif field.type_name == ".google.protobuf.FieldMask":
             one, self.default = "list[str]", "field(default_factory=list)"
-            read, write = "list({}.paths)", "FieldMask(paths={})"
+            read, write = "list({}.paths)", "FieldMask(paths=write_texts({}))"
             message = False
         elif message and field.type_name in FOREIGN:
             one, reader, writer = FOREIGN[field.type_name]
@@ -148,8 +148,11 @@ class Shape:
             self.read = f"[{read.format('x')} for x in {source}]"
             self.write = f"[{write.format('x')} for x in {target}]"
             if read == "{}":
-                self.read, self.write = f"list({source})", target
-        elif message and not is_map:
+                self.read = f"list({source})"
+                self.write = f"write_texts({target})" if one == "str" else target
+        elif is_map:
+            self.read, self.write = read.format(source), f"dict({target})"
+        elif message:
             self.type = f"{one} | None"
             self.read = f"{read.format(source)} if m.HasField('{name}') else None"
             self.write = f"None if {target} is None else {write.format(target)}"
@@ -168,6 +171,15 @@ class Shape:
             self.parameter, self.absent = "Mapping[str, str]", "MappingProxyType({})"
         if "write_json" in write:
             self.type = self.parameter = "Json | None" if optional else "Json"
+
+
+def one_of(fields):
+    """Names of fields of which a message has one."""
+    groups = {}
+    for field, _ in fields:
+        if field.HasField("oneof_index") and not field.proto3_optional:
+            groups.setdefault(field.oneof_index, []).append(field.name)
+    return groups.values()
 
 
 def doc(text, indent):
@@ -263,6 +275,19 @@ def write_span(it):
 
 def write_json(it):
     return it if isinstance(it, str) else json.dumps(it, ensure_ascii=False, separators=(",", ":"))
+
+
+def write_texts(it):
+    """A text is a list of texts, too, and is never meant so."""
+    if isinstance(it, str):
+        raise TypeError("a list of texts is wanted")
+    return it
+
+
+def only_one(*values):
+    """A message has one of these; protobuf keeps the last one that it is given."""
+    if len(values) - values.count(None) > 1:
+        raise ValueError("only one of these is wanted")
 '''
     )
     for name, _, fields in contract.messages():
@@ -271,7 +296,10 @@ def write_json(it):
         reads = "".join(f"        {field}={shape.read},\n" for field, shape in shapes)
         writes = "".join(f"        {field}={shape.write},\n" for field, shape in shapes)
         out.append(f"\n\ndef read_{snake(name)}(m):\n    return t.{name}(\n{reads}    )\n")
-        out.append(f"\n\ndef write_{snake(name)}(it):\n    return {pb}(\n{writes}    )\n")
+        only = "".join(
+            f"    only_one({', '.join(f'it.{field}' for field in members)})\n" for members in one_of(fields)
+        )
+        out.append(f"\n\ndef write_{snake(name)}(it):\n{only}    return {pb}(\n{writes}    )\n")
     return "".join(out)
 
 
@@ -314,12 +342,7 @@ def calls(contract):
             first = number == 0 and shape.default == '""'
             absent = "" if first else f" = {shape.absent}"
             parameters.append(f"{field.name}: {shape.parameter}{absent}")
-            value = field.name
-            if shape.parameter.startswith("Sequence"):
-                value = f"list({value})"
-            elif shape.parameter.startswith("Mapping"):
-                value = f"dict({value})"
-            given.append(f"{field.name}={value}")
+            given.append(f"{field.name}={field.name}")
         if len(parameters) <= POSITIONAL:
             parameters.append("*")
         parameters.append("timeout: float | None = None")

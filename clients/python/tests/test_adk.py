@@ -431,8 +431,8 @@ def test_a_runner(run, client, app):
 
 def test_the_example(client, monkeypatch):
     monkeypatch.setenv("MEMOIRD_ADDR", client.addr)
-    names = example("memoird[adk]", {"model": Model(), "trains": trains}, {'"gemini-2.5-flash"': "model"})
-    assert names["answer"] == 'There is {"result": "a train to Oslo"}.'
+    names = example("memoird[adk]", {"model": Model()}, {'"gemini-2.5-flash"': "model"})
+    assert names["answer"] == 'There is {"result": "a train to Oslo at 6:02"}.'
 
 
 def test_a_user_is_erased(run, service, client, app):

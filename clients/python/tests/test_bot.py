@@ -1,7 +1,5 @@
 """The example bot, with a provider that fails where a test wants it to."""
 
-import importlib.util
-import json
 import pathlib
 import re
 import sys
@@ -10,41 +8,9 @@ from types import SimpleNamespace
 import pytest
 
 import memoird
+from provider import Provider, example
 
-EXAMPLE = pathlib.Path(__file__).parent.parent / "examples/bot.py"
-spec = importlib.util.spec_from_file_location("bot", EXAMPLE)
-bot_module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(bot_module)
-
-
-class Provider:
-    """Asks for a train once, then answers with what it was told; fails at these calls."""
-
-    def __init__(self, fails_at=()):
-        self.asked, self.fails_at = [], set(fails_at)
-        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self.create))
-
-    def create(self, *, model, messages, tools):
-        self.asked.append(messages)
-        if len(self.asked) in self.fails_at:
-            raise ConnectionError("the provider is down")
-        last, call = messages[-1], {}
-        if last["role"] == "tool":
-            said = {"role": "assistant", "content": f"There is {last['content']}."}
-        else:
-            call = {"name": "trains", "arguments": json.dumps({"to": "Oslo"})}
-            # A model's second try differs from its first one.
-            id = f"call-{len(self.asked)}"
-            said = {
-                "role": "assistant",
-                "content": None,
-                "tool_calls": [{"id": id, "type": "function", "function": call}],
-            }
-        message = SimpleNamespace(model_dump=lambda exclude_none: dict(said))
-        usage = SimpleNamespace(prompt_tokens=100, completion_tokens=10)
-        return SimpleNamespace(
-            model=model, usage=usage, choices=[SimpleNamespace(message=message)]
-        )
+bot_module = example("bot")
 
 
 @pytest.fixture(scope="module")

@@ -115,6 +115,51 @@ def test_refusals_are_exceptions_by_reason(client):
         client.append("stale", [memoird.Turn()])
 
 
+USER, HELLO = memoird.Role.USER, memoird.Part(text="hello")
+
+@pytest.mark.parametrize(
+    ("field", "call"),
+    [
+        ("session_id", lambda it: it.append(4711, [memoird.user("x")])),
+        ("session_id", lambda it: it.append("\ud800", [memoird.user("x")])),
+        ("turns", lambda it: it.append("s", "hello")),
+        ("turns", lambda it: it.append("s", memoird.user("x"))),
+        ("turns[1]", lambda it: it.append("s", [memoird.user("x"), {"role": "user"}])),
+        ("turns[0].role", lambda it: it.append("s", [memoird.Turn("user", [HELLO])])),
+        ("turns[0].parts", lambda it: it.append("s", [memoird.Turn(USER, "hello")])),
+        ("turns[0].parts[0].text", lambda it: it.append("s", [memoird.user(5)])),
+        (
+            "turns[0].parts[0].thinking",
+            lambda it: it.append("s", [memoird.Turn(USER, [memoird.Part("x", thinking=memoird.Thinking("y"))])]),
+        ),
+        ("turns[0].timestamp", lambda it: it.append("s", [memoird.Turn(USER, [HELLO], "today")])),
+        ("turns[0].metadata['a']", lambda it: it.append("s", [memoird.Turn(USER, [HELLO], metadata={"a": 1})])),
+        ("messages_json", lambda it: it.append("s", messages_json=[object()])),
+        ("labels", lambda it: it.append("s", [memoird.user("x")], labels=["a"])),
+        ("expected_seq", lambda it: it.append("s", [memoird.user("x")], expected_seq=-1)),
+        ("append.turns", lambda it: it.get_context("s", memoird.AppendRequest(turns="hello"))),
+        ("budget.context_window", lambda it: it.get_context("s", budget=memoird.Budget(1 << 64))),
+        ("limit", lambda it: it.get_history("s", limit=1 << 32)),
+        ("namespace", lambda it: it.put_document("users", "k", json=1)),
+        ("bytes", lambda it: it.put_document(["users"], "k", json=1, bytes=b"1")),
+        ("ttl", lambda it: it.put_document(["users"], "k", json=1, ttl=60)),
+        ("kind", lambda it: it.remember("ann", "user", "Ann likes tea")),
+        ("subjects", lambda it: it.recall("tea", "ann")),
+        ("update_mask", lambda it: it.update_memory(memoird.Memory(), "content")),
+        ("subject", lambda it: it.forget(id="x", subject="ann")),
+        ("after_event_id", lambda it: it.watch_events(after_event_id=-1)),
+    ],
+)
+def test_what_a_field_does_not_take_is_refused_with_its_name(client, field, call):
+    for calls in (client, client.for_event_loops()):
+        with pytest.raises(errors.InvalidArgument) as refused:
+            answer = call(calls)
+            if calls is not client:
+                asyncio.run(answer)
+        assert refused.value.facts == {"field": field}
+        assert str(refused.value).startswith(field)
+
+
 def test_an_append_has_a_key_and_is_done_once(client):
     turns = [memoird.user("once")]
     first = client.append("once", turns, idempotency_key="k")
@@ -205,8 +250,9 @@ def test_a_daemon_of_ones_own_asks_for_no_key(monkeypatch):
 def test_a_daemon_that_is_older(client, monkeypatch):
     monkeypatch.setattr(_calls.GET_SESSION, "path", "/memoird.v1.SessionService/TellMe")
     monkeypatch.setattr(_calls.GET_SESSION, "name", "TellMe")
-    with pytest.raises(errors.MissingCall, match="has no call TellMe"):
+    with pytest.raises(errors.MissingCall, match="has no call TellMe") as missing:
         client.get_session("chat")
+    assert missing.value.facts["call"] == "TellMe"
 
 
 def test_nobody_listens():

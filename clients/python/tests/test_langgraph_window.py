@@ -2,6 +2,8 @@
 
 import asyncio
 import itertools
+import sys
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -98,7 +100,8 @@ class Model(GenericFakeChatModel):
 
 def test_the_example(client, monkeypatch):
     monkeypatch.setenv("MEMOIRD_ADDR", client.addr)
-    model = Model(messages=iter([AIMessage("In Oslo."), AIMessage("Since noon.")]))
-    names = example("memoird[langgraph]", {"model": model}, {})
-    assert names["answer"] == "Since noon."
-    assert [len(messages) for messages in model.asked] == [1, 3]
+    fake = Model(messages=iter([AIMessage("In Oslo."), AIMessage("Since noon.")]))
+    provider = SimpleNamespace(ChatOpenAI=lambda model: fake)
+    monkeypatch.setitem(sys.modules, "langchain_openai", provider)
+    assert example("memoird[langgraph]", {})["answer"] == "Since noon."
+    assert [len(messages) for messages in fake.asked] == [1, 3]

@@ -378,7 +378,7 @@ class SyncCalls:
     ) -> GetDocumentResponse:
         """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
         request = GetDocumentRequest(
-            namespace=list(namespace),
+            namespace=namespace,
             key=key,
             ttl=ttl,
         )
@@ -398,7 +398,7 @@ class SyncCalls:
         """Stores a document in the place of the one that is there. Answers when it is on the disk.
         """
         request = PutDocumentRequest(
-            namespace=list(namespace),
+            namespace=namespace,
             key=key,
             json=json,
             bytes=bytes,
@@ -417,7 +417,7 @@ class SyncCalls:
     ) -> DeleteDocumentResponse:
         """Removes a document; where there is none, nothing is done."""
         request = DeleteDocumentRequest(
-            namespace=list(namespace),
+            namespace=namespace,
             key=key,
             expected_version=expected_version,
         )
@@ -438,7 +438,7 @@ class SyncCalls:
         some may be gone; repeated, it removes the rest.
         """
         request = DeleteDocumentsRequest(
-            namespace_prefix=list(namespace_prefix),
+            namespace_prefix=namespace_prefix,
             exact_namespace=exact_namespace,
             key_prefix=key_prefix,
             key_from=key_from,
@@ -464,7 +464,7 @@ class SyncCalls:
     ) -> ListDocumentsResponse:
         """Lists documents by namespace, and within one by key."""
         request = ListDocumentsRequest(
-            namespace_prefix=list(namespace_prefix),
+            namespace_prefix=namespace_prefix,
             exact_namespace=exact_namespace,
             key_prefix=key_prefix,
             key_from=key_from,
@@ -489,8 +489,8 @@ class SyncCalls:
     ) -> ListNamespacesResponse:
         """Lists namespaces that have documents, in their order."""
         request = ListNamespacesRequest(
-            prefix=list(prefix),
-            suffix=list(suffix),
+            prefix=prefix,
+            suffix=suffix,
             max_depth=max_depth,
             page_size=page_size,
             page_token=page_token,
@@ -507,7 +507,7 @@ class SyncCalls:
         one sees what an earlier one did. A refusal names the operation.
         """
         request = BatchDocumentsRequest(
-            operations=list(operations),
+            operations=operations,
         )
         return self._call(BATCH_DOCUMENTS, request, timeout)
 
@@ -539,7 +539,7 @@ class SyncCalls:
             subject=subject,
             kind=kind,
             content=content,
-            tags=list(tags),
+            tags=tags,
             importance=importance,
             source=source,
             observed_at=observed_at,
@@ -552,7 +552,7 @@ class SyncCalls:
             near_duplicate=near_duplicate,
             external_key=external_key,
             metadata_json=metadata_json,
-            vector=list(vector),
+            vector=vector,
             keep_apart=keep_apart,
         )
         return self._call(REMEMBER, request, timeout)
@@ -579,9 +579,9 @@ class SyncCalls:
         """Finds memories by words and by meaning."""
         request = RecallRequest(
             query=query,
-            subjects=list(subjects),
-            kinds=list(kinds),
-            tags=list(tags),
+            subjects=subjects,
+            kinds=kinds,
+            tags=tags,
             after=after,
             before=before,
             limit=limit,
@@ -591,7 +591,7 @@ class SyncCalls:
             without_reranker=without_reranker,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
-            vector=list(vector),
+            vector=vector,
         )
         return self._call(RECALL, request, timeout)
 
@@ -677,7 +677,7 @@ class SyncCalls:
         """Changes fields of a memory."""
         request = UpdateMemoryRequest(
             memory=memory,
-            update_mask=list(update_mask),
+            update_mask=update_mask,
         )
         return self._call(UPDATE_MEMORY, request, timeout)
 
@@ -748,7 +748,7 @@ class SyncCalls:
         """
         request = CommitExtractionRequest(
             lease=lease,
-            memories=list(memories),
+            memories=memories,
         )
         return self._call(COMMIT_EXTRACTION, request, timeout)
 
@@ -782,7 +782,7 @@ class SyncCalls:
         already is left alone.
         """
         request = ImportMemoriesRequest(
-            memories=list(memories),
+            memories=memories,
         )
         return self._call(IMPORT_MEMORIES, request, timeout)
 
@@ -830,7 +830,7 @@ class SyncCalls:
             subject=subject,
             after=after,
             before=before,
-            roles=list(roles),
+            roles=roles,
             limit=limit,
             tool_name=tool_name,
             context_turns=context_turns,
@@ -864,7 +864,7 @@ class SyncCalls:
         """
         request = AppendRequest(
             session_id=session_id,
-            turns=list(turns),
+            turns=turns,
             messages_json=messages_json,
             format=format,
             subject=subject,
@@ -875,7 +875,7 @@ class SyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
-            labels=dict(labels),
+            labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
         )
@@ -982,7 +982,7 @@ class SyncCalls:
             include_state=include_state,
             id_prefix=id_prefix,
             subject=subject,
-            labels=dict(labels),
+            labels=labels,
             updated_after=updated_after,
             updated_before=updated_before,
             order=order,
@@ -1011,7 +1011,7 @@ class SyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
-            labels=dict(labels),
+            labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
         )
@@ -1044,7 +1044,7 @@ class SyncCalls:
         request = RewindSessionRequest(
             session_id=session_id,
             after_seq=after_seq,
-            turns=list(turns),
+            turns=turns,
             messages_json=messages_json,
             format=format,
             expected_seq=expected_seq,
@@ -1257,7 +1257,7 @@ class AsyncCalls:
     ) -> GetDocumentResponse:
         """Reads a document. Refused (DOCUMENT_NOT_FOUND) where there is none."""
         request = GetDocumentRequest(
-            namespace=list(namespace),
+            namespace=namespace,
             key=key,
             ttl=ttl,
         )
@@ -1277,7 +1277,7 @@ class AsyncCalls:
         """Stores a document in the place of the one that is there. Answers when it is on the disk.
         """
         request = PutDocumentRequest(
-            namespace=list(namespace),
+            namespace=namespace,
             key=key,
             json=json,
             bytes=bytes,
@@ -1296,7 +1296,7 @@ class AsyncCalls:
     ) -> DeleteDocumentResponse:
         """Removes a document; where there is none, nothing is done."""
         request = DeleteDocumentRequest(
-            namespace=list(namespace),
+            namespace=namespace,
             key=key,
             expected_version=expected_version,
         )
@@ -1317,7 +1317,7 @@ class AsyncCalls:
         some may be gone; repeated, it removes the rest.
         """
         request = DeleteDocumentsRequest(
-            namespace_prefix=list(namespace_prefix),
+            namespace_prefix=namespace_prefix,
             exact_namespace=exact_namespace,
             key_prefix=key_prefix,
             key_from=key_from,
@@ -1343,7 +1343,7 @@ class AsyncCalls:
     ) -> ListDocumentsResponse:
         """Lists documents by namespace, and within one by key."""
         request = ListDocumentsRequest(
-            namespace_prefix=list(namespace_prefix),
+            namespace_prefix=namespace_prefix,
             exact_namespace=exact_namespace,
             key_prefix=key_prefix,
             key_from=key_from,
@@ -1368,8 +1368,8 @@ class AsyncCalls:
     ) -> ListNamespacesResponse:
         """Lists namespaces that have documents, in their order."""
         request = ListNamespacesRequest(
-            prefix=list(prefix),
-            suffix=list(suffix),
+            prefix=prefix,
+            suffix=suffix,
             max_depth=max_depth,
             page_size=page_size,
             page_token=page_token,
@@ -1386,7 +1386,7 @@ class AsyncCalls:
         one sees what an earlier one did. A refusal names the operation.
         """
         request = BatchDocumentsRequest(
-            operations=list(operations),
+            operations=operations,
         )
         return await self._call(BATCH_DOCUMENTS, request, timeout)
 
@@ -1418,7 +1418,7 @@ class AsyncCalls:
             subject=subject,
             kind=kind,
             content=content,
-            tags=list(tags),
+            tags=tags,
             importance=importance,
             source=source,
             observed_at=observed_at,
@@ -1431,7 +1431,7 @@ class AsyncCalls:
             near_duplicate=near_duplicate,
             external_key=external_key,
             metadata_json=metadata_json,
-            vector=list(vector),
+            vector=vector,
             keep_apart=keep_apart,
         )
         return await self._call(REMEMBER, request, timeout)
@@ -1458,9 +1458,9 @@ class AsyncCalls:
         """Finds memories by words and by meaning."""
         request = RecallRequest(
             query=query,
-            subjects=list(subjects),
-            kinds=list(kinds),
-            tags=list(tags),
+            subjects=subjects,
+            kinds=kinds,
+            tags=tags,
             after=after,
             before=before,
             limit=limit,
@@ -1470,7 +1470,7 @@ class AsyncCalls:
             without_reranker=without_reranker,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
-            vector=list(vector),
+            vector=vector,
         )
         return await self._call(RECALL, request, timeout)
 
@@ -1556,7 +1556,7 @@ class AsyncCalls:
         """Changes fields of a memory."""
         request = UpdateMemoryRequest(
             memory=memory,
-            update_mask=list(update_mask),
+            update_mask=update_mask,
         )
         return await self._call(UPDATE_MEMORY, request, timeout)
 
@@ -1627,7 +1627,7 @@ class AsyncCalls:
         """
         request = CommitExtractionRequest(
             lease=lease,
-            memories=list(memories),
+            memories=memories,
         )
         return await self._call(COMMIT_EXTRACTION, request, timeout)
 
@@ -1661,7 +1661,7 @@ class AsyncCalls:
         already is left alone.
         """
         request = ImportMemoriesRequest(
-            memories=list(memories),
+            memories=memories,
         )
         return await self._call(IMPORT_MEMORIES, request, timeout)
 
@@ -1709,7 +1709,7 @@ class AsyncCalls:
             subject=subject,
             after=after,
             before=before,
-            roles=list(roles),
+            roles=roles,
             limit=limit,
             tool_name=tool_name,
             context_turns=context_turns,
@@ -1743,7 +1743,7 @@ class AsyncCalls:
         """
         request = AppendRequest(
             session_id=session_id,
-            turns=list(turns),
+            turns=turns,
             messages_json=messages_json,
             format=format,
             subject=subject,
@@ -1754,7 +1754,7 @@ class AsyncCalls:
             partial=partial,
             state_patch_json=state_patch_json,
             expected_state_version=expected_state_version,
-            labels=dict(labels),
+            labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
         )
@@ -1861,7 +1861,7 @@ class AsyncCalls:
             include_state=include_state,
             id_prefix=id_prefix,
             subject=subject,
-            labels=dict(labels),
+            labels=labels,
             updated_after=updated_after,
             updated_before=updated_before,
             order=order,
@@ -1890,7 +1890,7 @@ class AsyncCalls:
             expected_version=expected_version,
             create=create,
             replace=replace,
-            labels=dict(labels),
+            labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
         )
@@ -1923,7 +1923,7 @@ class AsyncCalls:
         request = RewindSessionRequest(
             session_id=session_id,
             after_seq=after_seq,
-            turns=list(turns),
+            turns=turns,
             messages_json=messages_json,
             format=format,
             expected_seq=expected_seq,

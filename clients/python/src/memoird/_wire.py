@@ -46,6 +46,19 @@ def write_json(it):
     return it if isinstance(it, str) else json.dumps(it, ensure_ascii=False, separators=(",", ":"))
 
 
+def write_texts(it):
+    """A text is a list of texts, too, and is never meant so."""
+    if isinstance(it, str):
+        raise TypeError("a list of texts is wanted")
+    return it
+
+
+def only_one(*values):
+    """A message has one of these; protobuf keeps the last one that it is given."""
+    if len(values) - values.count(None) > 1:
+        raise ValueError("only one of these is wanted")
+
+
 def read_turn(m):
     return t.Turn(
         role=t.Role(m.role),
@@ -71,7 +84,7 @@ def write_turn(it):
         seq=it.seq,
         salience=it.salience,
         pinned=it.pinned,
-        metadata=it.metadata,
+        metadata=dict(it.metadata),
         extra_json=write_json(it.extra_json),
         format=it.format,
         removed=it.removed,
@@ -92,6 +105,7 @@ def read_part(m):
 
 
 def write_part(it):
+    only_one(it.text, it.tool_use, it.tool_result, it.media, it.thinking)
     return common_pb2.Part(
         text=it.text,
         tool_use=None if it.tool_use is None else write_tool_use(it.tool_use),
@@ -146,6 +160,7 @@ def read_media(m):
 
 
 def write_media(it):
+    only_one(it.data, it.uri)
     return common_pb2.Media(
         media_type=it.media_type,
         data=it.data,
@@ -214,6 +229,7 @@ def read_window_policy(m):
 
 
 def write_window_policy(it):
+    only_one(it.sliding_window, it.head_tail, it.token_budget, it.salience)
     return common_pb2.WindowPolicy(
         sliding_window=None if it.sliding_window is None else write_sliding_window(it.sliding_window),
         head_tail=None if it.head_tail is None else write_head_tail(it.head_tail),
@@ -281,8 +297,9 @@ def read_document(m):
 
 
 def write_document(it):
+    only_one(it.json, it.bytes)
     return document_pb2.Document(
-        namespace=it.namespace,
+        namespace=write_texts(it.namespace),
         key=it.key,
         json=None if it.json is None else write_json(it.json),
         bytes=it.bytes,
@@ -304,7 +321,7 @@ def read_get_document_request(m):
 
 def write_get_document_request(it):
     return document_pb2.GetDocumentRequest(
-        namespace=it.namespace,
+        namespace=write_texts(it.namespace),
         key=it.key,
         ttl=None if it.ttl is None else write_span(it.ttl),
     )
@@ -334,8 +351,9 @@ def read_put_document_request(m):
 
 
 def write_put_document_request(it):
+    only_one(it.json, it.bytes)
     return document_pb2.PutDocumentRequest(
-        namespace=it.namespace,
+        namespace=write_texts(it.namespace),
         key=it.key,
         json=None if it.json is None else write_json(it.json),
         bytes=it.bytes,
@@ -366,7 +384,7 @@ def read_delete_document_request(m):
 
 def write_delete_document_request(it):
     return document_pb2.DeleteDocumentRequest(
-        namespace=it.namespace,
+        namespace=write_texts(it.namespace),
         key=it.key,
         expected_version=it.expected_version,
     )
@@ -397,7 +415,7 @@ def read_delete_documents_request(m):
 
 def write_delete_documents_request(it):
     return document_pb2.DeleteDocumentsRequest(
-        namespace_prefix=it.namespace_prefix,
+        namespace_prefix=write_texts(it.namespace_prefix),
         exact_namespace=it.exact_namespace,
         key_prefix=it.key_prefix,
         key_from=it.key_from,
@@ -437,7 +455,7 @@ def read_list_documents_request(m):
 
 def write_list_documents_request(it):
     return document_pb2.ListDocumentsRequest(
-        namespace_prefix=it.namespace_prefix,
+        namespace_prefix=write_texts(it.namespace_prefix),
         exact_namespace=it.exact_namespace,
         key_prefix=it.key_prefix,
         key_from=it.key_from,
@@ -476,8 +494,8 @@ def read_list_namespaces_request(m):
 
 def write_list_namespaces_request(it):
     return document_pb2.ListNamespacesRequest(
-        prefix=it.prefix,
-        suffix=it.suffix,
+        prefix=write_texts(it.prefix),
+        suffix=write_texts(it.suffix),
         max_depth=it.max_depth,
         page_size=it.page_size,
         page_token=it.page_token,
@@ -506,7 +524,7 @@ def read_namespace(m):
 
 def write_namespace(it):
     return document_pb2.Namespace(
-        parts=it.parts,
+        parts=write_texts(it.parts),
     )
 
 
@@ -531,6 +549,7 @@ def read_document_operation(m):
 
 
 def write_document_operation(it):
+    only_one(it.get, it.put, it.delete)
     return document_pb2.DocumentOperation(
         get=None if it.get is None else write_get_document_request(it.get),
         put=None if it.put is None else write_put_document_request(it.put),
@@ -615,7 +634,7 @@ def write_memory(it):
         visibility=it.visibility,
         polarity=it.polarity,
         content=it.content,
-        tags=it.tags,
+        tags=write_texts(it.tags),
         importance=it.importance,
         source=None if it.source is None else write_memory_source(it.source),
         observed_at=None if it.observed_at is None else write_time(it.observed_at),
@@ -662,7 +681,7 @@ def write_remember_request(it):
         subject=it.subject,
         kind=it.kind,
         content=it.content,
-        tags=it.tags,
+        tags=write_texts(it.tags),
         importance=it.importance,
         source=None if it.source is None else write_memory_source(it.source),
         observed_at=None if it.observed_at is None else write_time(it.observed_at),
@@ -718,9 +737,9 @@ def read_recall_request(m):
 def write_recall_request(it):
     return memory_pb2.RecallRequest(
         query=it.query,
-        subjects=it.subjects,
+        subjects=write_texts(it.subjects),
         kinds=[x for x in it.kinds],
-        tags=it.tags,
+        tags=write_texts(it.tags),
         after=None if it.after is None else write_time(it.after),
         before=None if it.before is None else write_time(it.before),
         limit=it.limit,
@@ -801,7 +820,7 @@ def write_recall_response(it):
         hits=[write_recall_hit(x) for x in it.hits],
         mode=it.mode,
         degraded=it.degraded,
-        notes=it.notes,
+        notes=write_texts(it.notes),
         reranked=it.reranked,
     )
 
@@ -974,7 +993,7 @@ def read_update_memory_request(m):
 def write_update_memory_request(it):
     return memory_pb2.UpdateMemoryRequest(
         memory=None if it.memory is None else write_memory(it.memory),
-        update_mask=FieldMask(paths=it.update_mask),
+        update_mask=FieldMask(paths=write_texts(it.update_mask)),
     )
 
 
@@ -1006,7 +1025,7 @@ def write_memory_filter(it):
     return memory_pb2.MemoryFilter(
         subject=it.subject,
         kinds=[x for x in it.kinds],
-        tags=it.tags,
+        tags=write_texts(it.tags),
         after=None if it.after is None else write_time(it.after),
         before=None if it.before is None else write_time(it.before),
     )
@@ -1022,6 +1041,7 @@ def read_forget_request(m):
 
 
 def write_forget_request(it):
+    only_one(it.id, it.subject, it.filter)
     return memory_pb2.ForgetRequest(
         id=it.id,
         subject=it.subject,
@@ -1145,7 +1165,7 @@ def write_extracted_memory(it):
     return memory_pb2.ExtractedMemory(
         kind=it.kind,
         content=it.content,
-        tags=it.tags,
+        tags=write_texts(it.tags),
         importance=it.importance,
         polarity=it.polarity,
         observed_at=None if it.observed_at is None else write_time(it.observed_at),
@@ -1246,7 +1266,7 @@ def write_learned_fact(it):
         content=it.content,
         seqs=it.seqs,
         refused=it.refused,
-        notes=it.notes,
+        notes=write_texts(it.notes),
         result=None if it.result is None else write_remember_response(it.result),
         supersedes_id=it.supersedes_id,
     )
@@ -1456,7 +1476,7 @@ def write_session_info(it):
         state_version=it.state_version,
         compaction=None if it.compaction is None else write_compaction_info(it.compaction),
         state_json=write_json(it.state_json),
-        labels=it.labels,
+        labels=dict(it.labels),
         ttl_class=it.ttl_class,
         keep_all=it.keep_all,
     )
@@ -1517,10 +1537,10 @@ def read_session_notes(m):
 
 def write_session_notes(it):
     return session_pb2.SessionNotes(
-        files=it.files,
+        files=write_texts(it.files),
         last_error=it.last_error,
-        decisions=it.decisions,
-        pending_questions=it.pending_questions,
+        decisions=write_texts(it.decisions),
+        pending_questions=write_texts(it.pending_questions),
     )
 
 
@@ -1558,7 +1578,7 @@ def write_append_request(it):
         partial=it.partial,
         state_patch_json=write_json(it.state_patch_json),
         expected_state_version=it.expected_state_version,
-        labels=it.labels,
+        labels=dict(it.labels),
         ttl_class=it.ttl_class,
         keep_all=it.keep_all,
     )
@@ -1683,7 +1703,7 @@ def write_context_report(it):
         token_margin=it.token_margin,
         policy=it.policy,
         degraded=it.degraded,
-        notes=it.notes,
+        notes=write_texts(it.notes),
         budget=None if it.budget is None else write_budget(it.budget),
         omissions=[write_omission(x) for x in it.omissions],
         model=it.model,
@@ -1851,7 +1871,7 @@ def write_list_sessions_request(it):
         include_state=it.include_state,
         id_prefix=it.id_prefix,
         subject=it.subject,
-        labels=it.labels,
+        labels=dict(it.labels),
         updated_after=None if it.updated_after is None else write_time(it.updated_after),
         updated_before=None if it.updated_before is None else write_time(it.updated_before),
         order=it.order,
@@ -1892,7 +1912,7 @@ def write_patch_state_request(it):
         expected_version=it.expected_version,
         create=it.create,
         replace=it.replace,
-        labels=it.labels,
+        labels=dict(it.labels),
         ttl_class=it.ttl_class,
         keep_all=it.keep_all,
     )
@@ -2184,7 +2204,7 @@ def write_erase_session_response(it):
         job_id=it.job_id,
         done=it.done,
         erased=None if it.erased is None else write_erased(it.erased),
-        outside=it.outside,
+        outside=write_texts(it.outside),
     )
 
 
@@ -2214,7 +2234,7 @@ def write_erase_subject_response(it):
         job_id=it.job_id,
         done=it.done,
         erased=None if it.erased is None else write_erased(it.erased),
-        outside=it.outside,
+        outside=write_texts(it.outside),
     )
 
 
@@ -2244,7 +2264,7 @@ def write_get_erasure_response(it):
         job_id=it.job_id,
         done=it.done,
         erased=None if it.erased is None else write_erased(it.erased),
-        outside=it.outside,
+        outside=write_texts(it.outside),
     )
 
 

@@ -18,8 +18,17 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
+from . import _misfit
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
-from .errors import Conflict, DeadlineExceeded, MemoirdError, ResourceExhausted, Unavailable, error_of
+from .errors import (
+    Conflict,
+    DeadlineExceeded,
+    InvalidArgument,
+    MemoirdError,
+    ResourceExhausted,
+    Unavailable,
+    error_of,
+)
 from .types import AppendRequest, BatchDocumentsRequest, CopySessionRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
@@ -98,6 +107,19 @@ class _Endpoint:
         # What the caller has may be sent again, and is another append then.
         named = replace(keyed, idempotency_key=uuid.uuid4().hex)
         return named if keyed is request else replace(request, append=named)
+
+
+def _written(call: Call[Any, Any], request: Any) -> Any:
+    """The request as it is sent; raises where a field has what it does not take."""
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    try:
+        return call.write(request)
+    except Exception as problem:
+        try:
+            _misfit.look(call.request.DESCRIPTOR, request)
+        except _misfit.Misfit as misfit:
+            raise InvalidArgument(str(misfit), code=invalid, facts={"field": misfit.place}) from None
+        raise InvalidArgument(f"{call.name}: {problem}", code=invalid) from problem
 
 
 def _keyed(request: Any) -> AppendRequest | CopySessionRequest | RewindSessionRequest | None:
@@ -210,7 +232,7 @@ class Client(SyncCalls):
     def _call(self, call: Call[Asked, Answer], request: Asked, timeout: float | None) -> Answer:
         endpoint = self._endpoint
         request = endpoint.prepared(request)
-        asked = call.write(request)
+        asked = _written(call, request)
         tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
         metadata = endpoint.metadata_for(request)
         while True:
@@ -226,7 +248,7 @@ class Client(SyncCalls):
         method = self._channel.unary_stream(
             call.path, call.request.SerializeToString, call.response.FromString
         )
-        asked = call.write(request)
+        asked = _written(call, request)
         answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
         return _read(call, answers)
 
@@ -304,7 +326,7 @@ class AsyncClient(AsyncCalls):
     ) -> Answer:
         endpoint = self._endpoint
         request = endpoint.prepared(request)
-        asked = call.write(request)
+        asked = _written(call, request)
         tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
         metadata = endpoint.metadata_for(request)
         methods = self._methods()
@@ -323,10 +345,10 @@ class AsyncClient(AsyncCalls):
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> AsyncIterator[Answer]:
+        asked = _written(call, request)
         method = self._methods()[""].unary_stream(
             call.path, call.request.SerializeToString, call.response.FromString
         )
-        asked = call.write(request)
         answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
         return _read_async(call, answers)
 

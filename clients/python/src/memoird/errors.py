@@ -36,7 +36,7 @@ class MemoirdError(Exception):
 
 
 class InvalidArgument(MemoirdError):
-    """A field is not as the contract has it; `facts` and the message name it."""
+    """A field is not as the contract has it; the message names it, and mostly `facts["field"]`."""
 
 
 class CurrentTurnTooLarge(InvalidArgument):
@@ -132,7 +132,7 @@ class PermissionDenied(MemoirdError):
 
 
 class MissingCall(MemoirdError):
-    """The daemon is older than this client and has no such call."""
+    """The daemon is older than this client and has no such call: `facts["call"]`."""
 
 
 class Internal(MemoirdError):
@@ -190,6 +190,7 @@ def error_of(failure: Any, call: str) -> MemoirdError:
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     if code == grpc.StatusCode.UNIMPLEMENTED and reason in ("", "UNIMPLEMENTED"):
         message = f"this daemon has no call {call}: it is older than this client; update it"
+        facts["call"] = call
     kind = _REASONS.get(reason) or _CODES.get(code, MemoirdError)
     return kind(
         f"{reason}: {message}" if reason else message or code.name,

@@ -193,7 +193,12 @@ pub(crate) fn rewind(
 
 /// What to copy, and where to; of this session.
 pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Status> {
-    let target = SessionId::parse(&request.target_session_id).map_err(refused)?;
+    let target = SessionId::parse(&request.target_session_id).map_err(|_| {
+        refused(CoreError::IdInvalid {
+            field: "target_session_id",
+            bytes: request.target_session_id.len(),
+        })
+    })?;
     let content = || {
         let through = request.through_seq.to_le_bytes();
         let (session, generation) = (request.session_id.as_bytes(), request.generation.as_bytes());

@@ -116,12 +116,26 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::ErasureIdInvalid { .. } => (InvalidArgument, "ERASURE_ID_INVALID"),
         CoreError::LeaseInvalid { .. } => (InvalidArgument, "LEASE_INVALID"),
     };
-    let mut facts = HashMap::new();
-    if let CoreError::CurrentTurnTooLarge { budget, tokens, .. } = refusal {
-        facts.insert("tokens".to_owned(), tokens.to_string());
-        facts.insert("budget".to_owned(), budget.to_string());
-    }
-    with_facts(code, reason, refusal.to_string(), facts, None)
+    let facts = match refusal {
+        CoreError::CurrentTurnTooLarge { budget, tokens, .. } => vec![
+            ("tokens", tokens.to_string()),
+            ("budget", budget.to_string()),
+        ],
+        CoreError::IdInvalid { field, .. } => vec![("field", (*field).to_owned())],
+        CoreError::RewindSplitsUnit {
+            first_seq,
+            last_seq,
+            ..
+        } => vec![
+            ("first_seq", first_seq.to_string()),
+            ("last_seq", last_seq.to_string()),
+        ],
+        CoreError::StaleSeq { actual, .. } => vec![("last_seq", actual.to_string())],
+        CoreError::StaleStateVersion { actual, .. } => vec![("version", actual.to_string())],
+        _ => Vec::new(),
+    };
+    let facts = facts.into_iter().map(|(name, fact)| (name.to_owned(), fact));
+    with_facts(code, reason, refusal.to_string(), facts.collect(), None)
 }
 
 /// The status for an error of the memories.
