@@ -1,0 +1,452 @@
+/**
+ * Mastra's storage. What Mastra asks of every store is asked of its own store in memory first, so that these tests
+ * know what it is.
+ */
+
+import assert from "node:assert/strict";
+import { randomUUID } from "node:crypto";
+import { after, before, describe, test } from "node:test";
+
+import type { MastraDBMessage, StorageThreadType } from "@mastra/core/memory";
+import { InMemoryStore } from "@mastra/core/storage";
+import type { MastraCompositeStore, MemoryStorage } from "@mastra/core/storage";
+import { local } from "memoird";
+import type { Client } from "memoird";
+import { MemoirdStore } from "memoird/mastra";
+
+let client: Client;
+before(async () => {
+  client = await local();
+});
+after(() => client.close());
+
+const DAY = 24 * 60 * 60 * 1000;
+const START = new Date("2026-03-01T12:00:00.000Z").getTime();
+
+const MAKERS: Record<string, () => MastraCompositeStore> = {
+  "Mastra's in memory": () => new InMemoryStore(),
+  memoird: () => new MemoirdStore({ client, prefix: `${randomUUID()}/` }),
+};
+
+function thread(more: Partial<StorageThreadType> = {}): StorageThreadType {
+  return {
+    id: `thread-${randomUUID()}`,
+    resourceId: `resource-${randomUUID()}`,
+    title: "Test Thread",
+    createdAt: new Date(START),
+    updatedAt: new Date(START),
+    metadata: { key: "value" },
+    ...more,
+  };
+}
+
+/** A message; `at` is in seconds. */
+function message(of: StorageThreadType, text: string, more: Partial<MastraDBMessage> = {}, at = 0): MastraDBMessage {
+  return {
+    id: `message-${randomUUID()}`,
+    threadId: of.id,
+    resourceId: of.resourceId,
+    role: "user",
+    type: "v2",
+    createdAt: new Date(START + at * 1000),
+    content: { format: 2, parts: [{ type: "text", text }], content: text },
+    ...more,
+  };
+}
+
+const texts = (messages: MastraDBMessage[]) => messages.map(({ content }) => content.content);
+const call = (id: string, more: object) => ({
+  type: "tool-invocation" as const,
+  toolInvocation: { toolCallId: id, toolName: "trains", args: { to: "Oslo" }, ...more } as any,
+});
+
+for (const [name, make] of Object.entries(MAKERS)) {
+  describe(`${name}: memory`, () => {
+    let memory: MemoryStorage;
+    before(async () => {
+      memory = (await make().getStore("memory"))!;
+    });
+
+    /** A thread with messages of these texts, a second apart. */
+    async function filled(...said: string[]) {
+      const of = thread();
+      await memory.saveThread({ thread: of });
+      const messages = said.map((text, at) => message(of, text, {}, at));
+      await memory.saveMessages({ messages });
+      return { of, messages };
+    }
+    const listed = async (threadId: string) => (await memory.listMessages({ threadId, perPage: false })).messages;
+
+    test("a thread comes back as it was saved", async () => {
+      const plain = thread();
+      const rich = thread({
+        title: "Special 'quotes' and \"double quotes\" and emoji 🎉",
+        metadata: { nested: { list: [1, null, { a: "b" }], no: null }, long: "x".repeat(10_000) },
+      });
+      const bare = thread({ metadata: {}, title: "" });
+      for (const one of [plain, rich, bare]) {
+        assert.deepEqual(await memory.saveThread({ thread: structuredClone(one) }), one);
+        assert.deepEqual(await memory.getThreadById({ threadId: one.id }), one);
+        assert.deepEqual(await memory.getThreadById({ threadId: one.id, resourceId: one.resourceId }), one);
+        assert.equal(await memory.getThreadById({ threadId: one.id, resourceId: "another" }), null);
+      }
+      assert.equal(await memory.getThreadById({ threadId: "none" }), null);
+      const again = { ...plain, metadata: { only: "this" } };
+      await memory.saveThread({ thread: again });
+      assert.deepEqual(await memory.getThreadById({ threadId: plain.id }), again);
+    });
+
+    test("what is not named of a thread stays when it is updated", async () => {
+      const one = thread();
+      await memory.saveThread({ thread: structuredClone(one) });
+      const renamed = await memory.updateThread({ id: one.id, title: "New" });
+      assert.deepEqual([renamed.title, renamed.metadata], ["New", one.metadata]);
+      assert.ok(renamed.updatedAt > one.updatedAt);
+      const labelled = await memory.updateThread({ id: one.id, metadata: { more: [null] } });
+      assert.deepEqual([labelled.title, labelled.metadata], ["New", { key: "value", more: [null] }]);
+      assert.deepEqual(await memory.getThreadById({ threadId: one.id }), labelled);
+      await Promise.all(
+        Array.from({ length: 8 }, (_, n) => memory.updateThread({ id: one.id, metadata: { [`n${n}`]: n } })),
+      );
+      const { metadata } = (await memory.getThreadById({ threadId: one.id }))!;
+      assert.equal(Object.keys(metadata!).length, 10, "each update counts");
+      await assert.rejects(memory.updateThread({ id: "none", title: "x" }), /not found/);
+    });
+
+    test("threads are listed by resource and metadata, in order and pages", async () => {
+      const resourceId = `resource-${randomUUID()}`;
+      const threads = Array.from({ length: 17 }, (_, n) =>
+        thread({
+          resourceId,
+          createdAt: new Date(START + n * 1000),
+          updatedAt: new Date(START + (17 - n) * 1000),
+          metadata: { even: n % 2 === 0, of: { n: n % 3 } },
+        }),
+      );
+      for (const one of [...threads, thread()]) {
+        await memory.saveThread({ thread: structuredClone(one) });
+      }
+      const filter = { resourceId };
+      const first = await memory.listThreads({ filter, perPage: 7 });
+      assert.deepEqual([first.total, first.page, first.perPage, first.hasMore], [17, 0, 7, true]);
+      assert.deepEqual(first.threads, threads.slice(-7).reverse(), "the newest first");
+      const last = await memory.listThreads({ filter, perPage: 7, page: 2 });
+      assert.deepEqual([last.threads.length, last.hasMore], [3, false]);
+      const all = await memory.listThreads({
+        filter,
+        perPage: false,
+        orderBy: { field: "updatedAt", direction: "ASC" },
+      });
+      assert.deepEqual(all.threads, [...threads].reverse());
+      const some = await memory.listThreads({ filter: { ...filter, metadata: { even: true, of: { n: 0 } } } });
+      assert.deepEqual(
+        some.threads.map(({ id }) => id).sort(),
+        threads.filter((_, n) => n % 6 === 0).map(({ id }) => id).sort(),
+      );
+      assert.equal((await memory.listThreads({ filter: { resourceId: "nobody" } })).total, 0);
+      assert.equal((await memory.listThreads({ perPage: 1 })).total > 17, true);
+      await assert.rejects(memory.listThreads({ page: -1 }), /page must be >= 0/);
+      await assert.rejects(memory.listThreads({ filter: { metadata: { "a-b": 1 } } }), /Invalid metadata key/);
+    });
+
+    test("a thread goes with its messages", async () => {
+      const { of, messages } = await filled("one", "two");
+      await memory.deleteThread({ threadId: of.id });
+      assert.equal(await memory.getThreadById({ threadId: of.id }), null);
+      assert.deepEqual(await listed(of.id), []);
+      assert.deepEqual((await memory.listMessagesById({ messageIds: [messages[0]!.id] })).messages, []);
+      await memory.deleteThread({ threadId: of.id });
+    });
+
+    test("a message comes back as it was saved", async () => {
+      const { of } = await filled();
+      const result = [{ at: "6:02", seats: null, note: "a text that is long enough to be kept once, not twice or more" }];
+      const messages = [
+        message(of, "Is there a train?"),
+        message(of, JSON.stringify({ looks: ["like", "JSON"] }), {}, 1),
+        message(of, "", { role: "user", content: { format: 2, parts: [
+          { type: "text", text: "See this." },
+          { type: "file", mimeType: "image/png", data: "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg==" },
+          { type: "file", mimeType: "application/pdf", data: "https://example.com/plan.pdf" },
+        ] } }, 2),
+        message(of, "", { role: "assistant", content: { format: 2, metadata: { tokens: 12 }, content: "At 6:02.", parts: [
+          { type: "step-start" },
+          { type: "reasoning", reasoning: "I must look.", details: [{ type: "text", text: "I must look." }] },
+          { type: "text", text: "I look." },
+          call("c1", { state: "result", result }),
+          call("c2", { state: "result", result: "no such station", isError: true }),
+          { type: "text", text: "And now by bus." },
+          call("c1", { state: "result", result: { $memoird: [0, "text"] } }),
+          call("c3", { state: "call" }),
+          { type: "step-start" },
+          { type: "source", source: { sourceType: "url", id: "s1", url: "https://example.com" } } as any,
+          { type: "text", text: "At 6:02.", providerMetadata: { openai: { id: "rs_1" } } },
+        ] } }, 3),
+        message(of, "", { role: "assistant", content: { format: 2, parts: [] } }, 4),
+        message(of, "thanks", { role: "signal" }, 5),
+        message(of, "", { role: "user", content: { format: 2, parts: [call("c9", { state: "result", result: 1 })] } }, 6),
+      ];
+      await memory.saveMessages({ messages });
+      assert.deepEqual(await listed(of.id), messages);
+    });
+
+    test("messages that are saved again take their places", async () => {
+      const { of, messages } = await filled("one", "two", "three");
+      const second = message(of, "2", { id: messages[1]!.id, role: "assistant" }, 1);
+      const last = message(of, "", { id: messages[2]!.id, content: { format: 2, parts: [] } }, 2);
+      const added = message(of, "four", {}, 3);
+      await memory.saveMessages({ messages: [second, added] });
+      await memory.saveMessages({ messages: [last] });
+      await memory.saveMessages({ messages: [last, last] });
+      assert.deepEqual(await listed(of.id), [messages[0], second, last, added]);
+      // As an agent saves it, step by step.
+      const parts: any[] = [{ type: "text", text: "I look." }];
+      const answer = message(of, "", { role: "assistant", content: { format: 2, parts } }, 4);
+      for (const part of [
+        call("c1", { state: "call" }),
+        call("c1", { state: "result", result: "6:02" }),
+        { type: "text", text: "At 6:02." },
+      ]) {
+        if (parts.at(-1).toolInvocation?.state === "call") {
+          parts.pop();
+        }
+        parts.push(part);
+        await memory.saveMessages({ messages: [structuredClone(answer)] });
+        assert.deepEqual((await listed(of.id)).at(-1), answer);
+      }
+      assert.equal((await listed(of.id)).length, 5);
+    });
+
+    test("a message that is saved to another thread is there", async () => {
+      const [{ of, messages }, other] = [await filled("one", "two", "three"), await filled("x")];
+      const moved = { ...messages[1]!, threadId: other.of.id };
+      await memory.saveMessages({ messages: [moved] });
+      await memory.updateMessages({ messages: [{ id: messages[0]!.id, threadId: other.of.id }] });
+      assert.deepEqual(texts(await listed(of.id)), ["three"]);
+      assert.deepEqual(texts(await listed(other.of.id)).sort(), ["one", "two", "x"]);
+    });
+
+    test("saving, updating and deleting messages updates their thread", async () => {
+      const { of, messages } = await filled("one", "two");
+      const updatedAt = async () => (await memory.getThreadById({ threadId: of.id }))!.updatedAt.getTime();
+      let before = await updatedAt();
+      assert.ok(before > START);
+      for (const change of [
+        () => memory.saveMessages({ messages: [message(of, "three", {}, 3)] }),
+        () => memory.updateMessages({ messages: [{ id: messages[0]!.id, role: "assistant" }] }),
+        () => memory.deleteMessages([messages[1]!.id]),
+      ]) {
+        while (Date.now() <= before) {
+          await new Promise(setImmediate);
+        }
+        await change();
+        assert.ok((await updatedAt()) > before);
+        before = await updatedAt();
+      }
+    });
+
+    test("updates of messages are merged into them", async () => {
+      const { of, messages } = await filled("one", "two", "three");
+      const [first, second, third] = messages.map(({ id }) => id);
+      await memory.updateMessages({ messages: [{ id: second!, content: { metadata: { a: 1 } } as any }] });
+      const updated = await memory.updateMessages({
+        messages: [
+          { id: first!, role: "assistant" },
+          { id: second!, content: { content: "2", metadata: { b: 2 } } as any },
+          { id: "none", role: "assistant" },
+        ],
+      });
+      assert.deepEqual(
+        updated.map(({ id, role }) => [id, role]),
+        [
+          [first, "assistant"],
+          [second, "user"],
+        ],
+      );
+      const found = await listed(of.id);
+      assert.deepEqual(found[0], { ...messages[0], role: "assistant" });
+      const { parts } = messages[1]!.content;
+      assert.deepEqual(found[1]!.content, { format: 2, parts, content: "2", metadata: { a: 1, b: 2 } });
+      assert.deepEqual(found[2], messages[2]);
+      assert.equal(found[2]!.id, third);
+    });
+
+    test("messages are deleted at the end, in the middle, in several threads", async () => {
+      const [one, other] = [await filled("1", "2", "3", "4", "5"), await filled("a", "b")];
+      await memory.deleteMessages([one.messages[4]!.id]);
+      assert.deepEqual(texts(await listed(one.of.id)), ["1", "2", "3", "4"]);
+      await memory.deleteMessages([one.messages[1]!.id, other.messages[0]!.id, "none"]);
+      assert.deepEqual(texts(await listed(one.of.id)), ["1", "3", "4"]);
+      assert.deepEqual(texts(await listed(other.of.id)), ["b"]);
+      await memory.deleteMessages([]);
+      await memory.deleteMessages(one.messages.map(({ id }) => id));
+      assert.deepEqual(await listed(one.of.id), []);
+      await memory.saveMessages({ messages: [one.messages[2]!] });
+      assert.deepEqual(await listed(one.of.id), [one.messages[2]]);
+    });
+
+    test("messages are listed in pages", async () => {
+      const { of } = await filled(..."abcdefghijklmno");
+      const page = async (more: object) => {
+        const { messages, ...about } = await memory.listMessages({ threadId: of.id, ...more });
+        return { ...about, said: texts(messages).join("") };
+      };
+      assert.deepEqual(await page({}), { total: 15, page: 0, perPage: 40, hasMore: false, said: "abcdefghijklmno" });
+      assert.deepEqual(await page({ perPage: 6, page: 1 }), { total: 15, page: 1, perPage: 6, hasMore: true, said: "ghijkl" });
+      assert.deepEqual(await page({ perPage: 6, page: 2 }), { total: 15, page: 2, perPage: 6, hasMore: false, said: "mno" });
+      assert.deepEqual(await page({ perPage: 6, page: 3 }), { total: 15, page: 3, perPage: 6, hasMore: false, said: "" });
+      assert.deepEqual(await page({ perPage: 0 }), { total: 0, page: 0, perPage: 0, hasMore: false, said: "" });
+      const down = { orderBy: { field: "createdAt", direction: "DESC" } };
+      assert.deepEqual((await page({ perPage: 4, ...down })).said, "onml");
+      // As agents read.
+      for (const perPage of [1, 4, 15, 40]) {
+        const { said, hasMore } = await page({ perPage, ...down, includeTotal: false, resourceId: of.resourceId });
+        assert.deepEqual([said, hasMore], ["onmlkjihgfedcba".slice(0, perPage), perPage < 15]);
+      }
+      await assert.rejects(page({ page: -1 }), /page must be >= 0/);
+      for (const threadId of ["", "  ", []]) {
+        await assert.rejects(page({ threadId }), /threadId must be a non-empty string/);
+      }
+      assert.deepEqual((await page({ threadId: "none" })).total, 0);
+    });
+
+    test("messages are listed by time, resource, metadata and of several threads", async () => {
+      const { of, messages } = await filled("one", "two", "three");
+      const other = await filled("four");
+      await memory.saveMessages({
+        messages: [
+          message(of, "old", { createdAt: new Date(START - DAY) }),
+          message(of, "theirs", { resourceId: "them" }, 7),
+          message(of, "marked", { content: { format: 2, parts: [], content: "marked", metadata: { mark: 1 } } }, 8),
+        ],
+      });
+      const said = async (more: object) => texts((await memory.listMessages({ threadId: of.id, ...more })).messages);
+      assert.deepEqual(await said({}), ["old", "one", "two", "three", "theirs", "marked"]);
+      const newest = { orderBy: { field: "createdAt", direction: "DESC" }, includeTotal: false };
+      assert.deepEqual(await said({ ...newest, perPage: 5 }), ["marked", "theirs", "three", "two", "one"]);
+      assert.deepEqual(await said({ resourceId: "them" }), ["theirs"]);
+      assert.deepEqual(await said({ ...newest, resourceId: "them", perPage: 2 }), ["theirs"]);
+      const [start, end] = [messages[0]!.createdAt, messages[2]!.createdAt];
+      assert.deepEqual(await said({ filter: { dateRange: { start, end } } }), ["one", "two", "three"]);
+      const exclusive = { start, end, startExclusive: true, endExclusive: true };
+      assert.deepEqual(await said({ filter: { dateRange: exclusive } }), ["two"]);
+      assert.deepEqual(await said({ filter: { dateRange: { end: start } }, perPage: 1, page: 1 }), ["one"]);
+      assert.deepEqual(await said({ filter: { metadata: { mark: 1 } } }), ["marked"]);
+      assert.equal((await said({ threadId: [of.id, other.of.id] })).length, 7);
+      const byResource = await memory.listMessagesByResourceId({ resourceId: other.of.resourceId });
+      assert.deepEqual([byResource.total, texts(byResource.messages)], [1, ["four"]]);
+      const { messages: byId } = await memory.listMessagesById({
+        messageIds: [other.messages[0]!.id, messages[1]!.id, "none"],
+      });
+      assert.deepEqual(texts(byId).sort(), ["four", "two"]);
+    });
+
+    test("messages are included with those around them, from other threads too", async () => {
+      const [{ of, messages }, other] = [await filled(..."abcdef"), await filled("x", "y", "z")];
+      const said = async (include: object[], more: object = {}) => {
+        const { messages, ...about } = await memory.listMessages({ threadId: of.id, perPage: 0, include, ...more } as any);
+        return [texts(messages).sort().join(""), about.hasMore];
+      };
+      const around = { id: messages[2]!.id, withPreviousMessages: 1, withNextMessages: 2 };
+      assert.deepEqual(await said([around]), ["bcde", false]);
+      assert.deepEqual(await said([around, { id: messages[0]!.id, withNextMessages: 1 }]), ["abcde", false]);
+      const theirs = { id: other.messages[1]!.id, threadId: other.of.id, withPreviousMessages: 1 };
+      assert.deepEqual(await said([theirs, { id: "none", withNextMessages: 3 }]), ["xy", false]);
+      assert.deepEqual(await said([theirs], { resourceId: of.resourceId }), ["", false], "of another resource");
+      assert.deepEqual(await said([around], { perPage: 2 }), ["abcde", true]);
+      assert.deepEqual(await said([{ id: messages[0]!.id, withNextMessages: 9 }], { perPage: 2 }), ["abcdef", false]);
+    });
+
+    test("a thread is copied, all of it or some", async () => {
+      const { of, messages } = await filled("one", "two", "three");
+      const copy = await memory.cloneThread({ sourceThreadId: of.id, metadata: { why: "a test" } });
+      assert.notEqual(copy.thread.id, of.id);
+      assert.equal(copy.thread.title, "Clone of Test Thread");
+      assert.equal(copy.thread.resourceId, of.resourceId);
+      const { clone, ...metadata } = copy.thread.metadata as any;
+      assert.deepEqual([metadata, clone.sourceThreadId], [{ why: "a test" }, of.id]);
+      assert.equal(clone.lastMessageId, messages[2]!.id);
+      assert.deepEqual(texts(await listed(copy.thread.id)), ["one", "two", "three"]);
+      const ids = copy.clonedMessages.map(({ id }) => id);
+      assert.deepEqual(ids, messages.map(({ id }) => copy.messageIdMap![id]));
+      assert.ok(messages.every(({ id }) => !ids.includes(id)), "ids are new");
+      await memory.saveMessages({ messages: [message(copy.thread, "four", {}, 9)] });
+      assert.deepEqual(texts(await listed(of.id)), ["one", "two", "three"]);
+
+      const some = { newThreadId: `copy-${randomUUID()}`, resourceId: "another", title: "Some", sourceThreadId: of.id };
+      const last = await memory.cloneThread({ ...some, options: { messageLimit: 2 } });
+      assert.deepEqual([last.thread.id, last.thread.title], [some.newThreadId, "Some"]);
+      assert.deepEqual(texts(last.clonedMessages), ["two", "three"]);
+      assert.ok(last.clonedMessages.every(({ resourceId }) => resourceId === "another"));
+      const messageFilter = { endDate: messages[1]!.createdAt, messageIds: [messages[1]!.id, messages[2]!.id] };
+      const by = await memory.cloneThread({ sourceThreadId: of.id, options: { messageFilter } });
+      assert.deepEqual(texts(by.clonedMessages), ["two"]);
+      await assert.rejects(memory.cloneThread(some), /already exists/);
+      await assert.rejects(memory.cloneThread({ sourceThreadId: "none" }), /not found/);
+    });
+
+    test("a thread goes to another resource, with its messages", async () => {
+      const { of } = await filled("one", "two");
+      const moved = await memory.updateThreadResourceId({ threadId: of.id, resourceId: "new-owner" });
+      assert.deepEqual([moved.resourceId, moved.createdAt], ["new-owner", of.createdAt]);
+      assert.ok((await listed(of.id)).every(({ resourceId }) => resourceId === "new-owner"));
+      assert.equal((await memory.listThreads({ filter: { resourceId: of.resourceId } })).total, 0);
+      assert.equal((await memory.listThreads({ filter: { resourceId: "new-owner" } })).total, 1);
+    });
+
+    test("resources come back as they were saved, and are updated", async () => {
+      const at = new Date("2023-01-01T00:00:00Z");
+      const resource = {
+        id: `resource-${randomUUID()}`,
+        workingMemory: "likes tea ".repeat(1_000),
+        metadata: { nested: { list: [1, null] } },
+        createdAt: at,
+        updatedAt: at,
+      };
+      assert.equal(await memory.getResourceById({ resourceId: resource.id }), null);
+      await memory.saveResource({ resource });
+      assert.deepEqual(await memory.getResourceById({ resourceId: resource.id }), resource);
+      const updated = await memory.updateResource({ resourceId: resource.id, workingMemory: "" });
+      assert.deepEqual([updated.workingMemory, updated.metadata], ["", resource.metadata]);
+      assert.ok(updated.updatedAt > at && updated.createdAt.getTime() === at.getTime());
+      await Promise.all(
+        Array.from({ length: 8 }, (_, n) =>
+          memory.updateResource({ resourceId: resource.id, metadata: { [`n${n}`]: n } }),
+        ),
+      );
+      const found = (await memory.getResourceById({ resourceId: resource.id }))!;
+      assert.deepEqual([Object.keys(found.metadata!).length, found.workingMemory], [9, ""]);
+      const made = await memory.updateResource({ resourceId: `new-${randomUUID()}`, workingMemory: "w" });
+      assert.deepEqual(await memory.getResourceById({ resourceId: made.id }), made);
+      assert.deepEqual([made.workingMemory, made.metadata], ["w", {}]);
+    });
+
+    test("many messages, and some of them changed", async () => {
+      const { of, messages } = await filled(...Array.from({ length: 600 }, (_, n) => `n${n}`));
+      assert.deepEqual(texts(await listed(of.id)), texts(messages));
+      const [early, late] = [messages[3]!, messages[590]!];
+      await memory.saveMessages({ messages: [message(of, "changed", { id: early.id }, 3)] });
+      await memory.saveMessages({
+        messages: [message(of, "other role", { id: late.id, role: "assistant" }, 590)],
+      });
+      await memory.saveMessages({ messages: [message(of, "other role", { id: messages[5]!.id, role: "assistant" }, 5)] });
+      await memory.deleteMessages([messages[7]!.id, messages[599]!.id]);
+      const wanted = texts(messages);
+      wanted[3] = "changed";
+      wanted[590] = wanted[5] = "other role";
+      wanted.splice(599, 1);
+      wanted.splice(7, 1);
+      assert.deepEqual(texts(await listed(of.id)), wanted);
+    });
+
+    test("all of it is cleared", async () => {
+      memory = (await make().getStore("memory"))!;
+      const { of } = await filled("one");
+      await memory.saveResource({ resource: { id: "cleared", createdAt: new Date(), updatedAt: new Date() } });
+      await memory.dangerouslyClearAll();
+      assert.equal((await memory.listThreads({})).total, 0);
+      assert.deepEqual(await listed(of.id), []);
+      assert.equal(await memory.getResourceById({ resourceId: "cleared" }), null);
+    });
+  });
+}
