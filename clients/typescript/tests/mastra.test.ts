@@ -9,7 +9,7 @@ import { after, before, describe, test } from "node:test";
 
 import type { MastraDBMessage, StorageThreadType } from "@mastra/core/memory";
 import { InMemoryStore } from "@mastra/core/storage";
-import type { MastraCompositeStore, MemoryStorage } from "@mastra/core/storage";
+import type { MastraCompositeStore, MemoryStorage, WorkflowsStorage } from "@mastra/core/storage";
 import { local } from "memoird";
 import type { Client } from "memoird";
 import { MemoirdStore } from "memoird/mastra";
@@ -447,6 +447,108 @@ for (const [name, make] of Object.entries(MAKERS)) {
       assert.equal((await memory.listThreads({})).total, 0);
       assert.deepEqual(await listed(of.id), []);
       assert.equal(await memory.getResourceById({ resourceId: "cleared" }), null);
+    });
+  });
+  describe(`${name}: workflows`, () => {
+    let workflows: WorkflowsStorage;
+    before(async () => {
+      workflows = (await make().getStore("workflows"))!;
+    });
+    const snapshot = (runId: string, status = "running") =>
+      ({ runId, status, value: {}, context: { input: { a: [null, 1] } }, timestamp: START }) as any;
+
+    test("a snapshot comes back as it was persisted, and is replaced", async () => {
+      const run = { workflowName: "book", runId: randomUUID() };
+      assert.equal(await workflows.loadWorkflowSnapshot(run), null);
+      assert.equal(await workflows.getWorkflowRunById(run), null);
+      await workflows.persistWorkflowSnapshot({ ...run, resourceId: "ann", snapshot: snapshot(run.runId) });
+      assert.deepEqual(await workflows.loadWorkflowSnapshot(run), snapshot(run.runId));
+      const first = (await workflows.getWorkflowRunById({ runId: run.runId }))!;
+      assert.deepEqual([first.workflowName, first.resourceId], ["book", "ann"]);
+      assert.ok(first.createdAt instanceof Date && first.updatedAt instanceof Date);
+      await workflows.persistWorkflowSnapshot({ ...run, snapshot: snapshot(run.runId, "success") });
+      const second = (await workflows.getWorkflowRunById(run))!;
+      assert.deepEqual(second.snapshot, snapshot(run.runId, "success"));
+      assert.deepEqual([second.resourceId, second.createdAt], ["ann", first.createdAt]);
+      await workflows.deleteWorkflowRunById(run);
+      assert.equal(await workflows.loadWorkflowSnapshot(run), null);
+      await workflows.deleteWorkflowRunById(run);
+    });
+
+    test("results of steps that run side by side all count", async () => {
+      const run = { workflowName: "parallel", runId: randomUUID() };
+      const none = await workflows.updateWorkflowResults({ ...run, stepId: "s", result: {} as any, requestContext: {} });
+      assert.deepEqual(none, {});
+      await workflows.persistWorkflowSnapshot({ ...run, snapshot: snapshot(run.runId) });
+      await Promise.all(
+        Array.from({ length: 12 }, (_, n) =>
+          workflows.updateWorkflowResults({
+            ...run,
+            stepId: `step${n}`,
+            result: { status: "success", output: n } as any,
+            requestContext: { [`key${n}`]: n },
+          }),
+        ),
+      );
+      const { context, requestContext } = (await workflows.loadWorkflowSnapshot(run))! as any;
+      assert.deepEqual(context.step7, { status: "success", output: 7 });
+      assert.deepEqual([Object.keys(context).length, Object.keys(requestContext).length], [13, 12]);
+    });
+
+    test("the state of a run is updated, from the status that is expected", async () => {
+      const run = { workflowName: "state", runId: randomUUID() };
+      assert.equal(await workflows.updateWorkflowState({ ...run, opts: { status: "running" } }), undefined);
+      await workflows.persistWorkflowSnapshot({ ...run, snapshot: snapshot(run.runId, "suspended") });
+      const opts = { status: "running", expectedStatus: "suspended" } as any;
+      const both = await Promise.all([1, 2].map(() => workflows.updateWorkflowState({ ...run, opts })));
+      assert.equal(both.filter(Boolean).length, 1, "one of two resumes it");
+      assert.equal((await workflows.loadWorkflowSnapshot(run))!.status, "running");
+    });
+
+    test("runs are listed by workflow, resource, status and time, in pages", async () => {
+      for (let n = 0; n < 5; n++) {
+        const at = new Date(START + n * DAY);
+        await workflows.persistWorkflowSnapshot({
+          workflowName: n < 3 ? "listed" : "listed-too",
+          runId: `run${n}`,
+          resourceId: n % 2 ? "odd" : "even",
+          snapshot: snapshot(`run${n}`, n === 4 ? "failed" : "success"),
+          createdAt: at,
+          updatedAt: at,
+        });
+      }
+      const listed = async (args: object) => {
+        const { runs, total } = await workflows.listWorkflowRuns(args);
+        return [runs.map(({ runId }) => runId).join(" "), total];
+      };
+      assert.deepEqual(await listed({ workflowName: "listed" }), ["run2 run1 run0", 3]);
+      assert.deepEqual(await listed({ workflowName: "listed", perPage: 2, page: 1 }), ["run0", 3]);
+      assert.deepEqual(await listed({ resourceId: "odd" }), ["run3 run1", 2]);
+      assert.deepEqual(await listed({ status: "failed" }), ["run4", 1]);
+      const fromDate = new Date(START + DAY);
+      assert.deepEqual(await listed({ fromDate, toDate: new Date(START + 2 * DAY) }), ["run2 run1", 2]);
+      assert.deepEqual(await listed({ workflowName: "none" }), ["", 0]);
+      await workflows.dangerouslyClearAll();
+      assert.deepEqual(await listed({}), ["", 0]);
+    });
+  });
+
+  describe(`${name}: state of threads`, () => {
+    test("a state of each type is set, replaced and deleted", async () => {
+      const states = (await make().getStore("threadState"))!;
+      const [tasks, goal] = [{ threadId: "t/1", type: "task" }, { threadId: "t/1", type: "goal" }];
+      assert.equal(await states.getState(tasks), undefined);
+      await states.setState({ ...tasks, value: [{ id: "1", content: "book" }] });
+      await states.setState({ ...goal, value: { objective: "Oslo", pausedReason: null } });
+      assert.deepEqual(await states.getState(tasks), [{ id: "1", content: "book" }]);
+      assert.deepEqual(await states.getState(goal), { objective: "Oslo", pausedReason: null });
+      await states.setState({ ...tasks, value: [] });
+      assert.deepEqual(await states.getState(tasks), []);
+      assert.equal(await states.getState({ ...tasks, threadId: "t" }), undefined);
+      await states.deleteState(tasks);
+      assert.equal(await states.getState(tasks), undefined);
+      await states.dangerouslyClearAll();
+      assert.equal(await states.getState(goal), undefined);
     });
   });
 }

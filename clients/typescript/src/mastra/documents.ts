@@ -9,9 +9,28 @@ export const TRIES_MAX = 64;
 const PAGE = 1_000;
 const OPERATIONS_MAX = 256;
 
+/** Does what is asked for one name one after another; others do not wait. */
+export class InOrder {
+  private readonly last = new Map<string, Promise<unknown>>();
+
+  async run<T>(name: string, work: () => Promise<T>): Promise<T> {
+    const before = this.last.get(name) ?? Promise.resolve();
+    const mine = before.catch(() => undefined).then(work);
+    this.last.set(name, mine);
+    try {
+      return await mine;
+    } finally {
+      if (this.last.get(name) === mine) {
+        this.last.delete(name);
+      }
+    }
+  }
+}
+
 /** Documents below one namespace. */
 export class Documents {
   private readonly root: string[];
+  private readonly changes = new InOrder();
 
   constructor(
     private readonly client: Client,
@@ -29,35 +48,41 @@ export class Documents {
   }
 
   /** Puts what `change` makes of the value, also where others change it at the same time; undefined: nothing. */
-  async change<T>(place: string[], key: string, change: (value: T | undefined) => T | undefined): Promise<T | undefined> {
-    for (let tries = 1; ; tries++) {
-      const { value, version } = await this.read<T>(place, key);
-      const changed = change(value);
-      if (changed === undefined) {
-        return undefined;
-      }
-      try {
-        await this.client.putDocument({
-          ...this.at(place, key),
-          value: { case: "json", value: JSON.stringify(changed) },
-          expectedVersion: version,
-        });
-        return changed;
-      } catch (error) {
-        if (!(error instanceof StaleVersion) || tries === TRIES_MAX) {
-          throw error;
+  async change<T>(
+    place: string[],
+    key: string,
+    change: (value: T | undefined) => T | undefined | Promise<T | undefined>,
+  ): Promise<T | undefined> {
+    return this.changes.run(JSON.stringify([place, key]), async () => {
+      for (let tries = 1; ; tries++) {
+        const { value, version } = await this.read<T>(place, key);
+        const changed = await change(value);
+        if (changed === undefined) {
+          return undefined;
+        }
+        try {
+          await this.client.putDocument({
+            ...this.at(place, key),
+            value: { case: "json", value: JSON.stringify(changed) },
+            expectedVersion: version,
+          });
+          return changed;
+        } catch (error) {
+          if (!(error instanceof StaleVersion) || tries === TRIES_MAX) {
+            throw error;
+          }
         }
       }
-    }
+    });
   }
 
   async delete(place: string[], key: string): Promise<void> {
     await this.client.deleteDocument(this.at(place, key));
   }
 
-  /** All of a namespace and of those below it, by their keys. */
-  async list<T>(place: string[]): Promise<{ place: string[]; key: string; value: T }[]> {
-    const found: { place: string[]; key: string; value: T }[] = [];
+  /** The values of a namespace and of those below it. */
+  async list<T>(place: string[]): Promise<T[]> {
+    const found: T[] = [];
     let pageToken = "";
     do {
       const page = await this.client.listDocuments({
@@ -65,9 +90,9 @@ export class Documents {
         pageSize: PAGE,
         pageToken,
       });
-      for (const { namespace, key, value } of page.documents) {
+      for (const { value } of page.documents) {
         if (value.case === "json") {
-          found.push({ place: namespace.slice(this.root.length), key, value: JSON.parse(value.value) as T });
+          found.push(JSON.parse(value.value) as T);
         }
       }
       pageToken = page.nextPageToken;

@@ -11,9 +11,13 @@ import { connect } from "../client.js";
 import type { Client } from "../client.js";
 import { MemoirdMemory } from "./memory.js";
 import type { MemoryOptions } from "./memory.js";
+import { MemoirdThreadState } from "./thread-state.js";
+import { MemoirdWorkflows } from "./workflows.js";
 
 export { MemoirdMemory } from "./memory.js";
 export type { MemoryOptions, Window } from "./memory.js";
+export { MemoirdThreadState } from "./thread-state.js";
+export { MemoirdWorkflows } from "./workflows.js";
 
 /** Where the daemon is, and how it keeps what is Mastra's. */
 export interface StoreOptions extends MemoryOptions {
@@ -23,14 +27,22 @@ export interface StoreOptions extends MemoryOptions {
   client?: Client | undefined;
 }
 
-/** Storage of Mastra: the domains `memory`. Others are for another store, see `MastraCompositeStore`. */
+/**
+ * Storage of Mastra: the domains `memory`, `workflows` and `threadState`. What has no such domain (traces, scores, the
+ * editor's) is for another store: `new MastraCompositeStore({ id, default: another, domains: memoird.stores })`.
+ */
 export class MemoirdStore extends MastraCompositeStore {
+  declare stores: { memory: MemoirdMemory; workflows: MemoirdWorkflows; threadState: MemoirdThreadState };
   private readonly own: Client | undefined;
 
   constructor(options: StoreOptions = {}) {
     super({ id: options.id ?? "memoird", name: "memoird" });
     const client = options.client ?? (this.own = connect());
-    this.stores = { memory: new MemoirdMemory(client, options) };
+    this.stores = {
+      memory: new MemoirdMemory(client, options),
+      workflows: new MemoirdWorkflows(client, options.prefix),
+      threadState: new MemoirdThreadState(client, options.prefix),
+    };
   }
 
   override async close(): Promise<void> {

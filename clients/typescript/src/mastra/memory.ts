@@ -24,7 +24,7 @@ import type { Client } from "../client.js";
 import { SessionNotFound, StaleStateVersion } from "../errors.js";
 import { SessionOrder } from "../gen/memoird/v1/session_pb.js";
 import type { GetContextRequestSchema, SessionInfo } from "../gen/memoird/v1/session_pb.js";
-import { Documents, TRIES_MAX } from "./documents.js";
+import { Documents, InOrder, TRIES_MAX } from "./documents.js";
 import { storedIn } from "./messages.js";
 import { RESOURCE, Thread } from "./thread.js";
 import type { About } from "./thread.js";
@@ -67,7 +67,8 @@ export class MemoirdMemory extends MemoryStorage {
   override readonly supportsPartialThreadUpdate = true;
   private readonly documents: Documents;
   private readonly prefix: string;
-  private readonly writes = new Map<string, Promise<unknown>>();
+  /** What other processes write meanwhile is seen by its seqs. */
+  private readonly writes = new InOrder();
 
   constructor(
     private readonly client: Client,
@@ -333,7 +334,7 @@ export class MemoirdMemory extends MemoryStorage {
     const resourceId = messages.find((message) => message.resourceId)?.resourceId;
     const statePatchJson = JSON.stringify({ mastra: { updated: new Date() } });
     const about = { ...this.about(undefined), subject: resourceId ?? "", statePatchJson };
-    await this.alone(threadId, async () => {
+    await this.writes.run(threadId, async () => {
       if (messages.some(({ id }) => places.get(id) === threadId)) {
         await this.thread(threadId).change(messages, new Set(), about);
         await this.touch(threadId);
@@ -349,7 +350,7 @@ export class MemoirdMemory extends MemoryStorage {
   }
 
   private async remove(threadId: string, ids: readonly string[]): Promise<void> {
-    await this.alone(threadId, () => this.thread(threadId).change([], new Set(ids), {}));
+    await this.writes.run(threadId, () => this.thread(threadId).change([], new Set(ids), {}));
   }
 
   /** The thread was updated now. */
@@ -360,20 +361,6 @@ export class MemoirdMemory extends MemoryStorage {
     } catch (error) {
       if (!(error instanceof SessionNotFound)) {
         throw error;
-      }
-    }
-  }
-
-  /** Writes to a thread one after another; what other processes write meanwhile is seen by its seqs. */
-  private async alone(threadId: string, write: () => Promise<void>): Promise<void> {
-    const before = this.writes.get(threadId) ?? Promise.resolve();
-    const mine = before.catch(() => undefined).then(write);
-    this.writes.set(threadId, mine);
-    try {
-      await mine;
-    } finally {
-      if (this.writes.get(threadId) === mine) {
-        this.writes.delete(threadId);
       }
     }
   }
