@@ -8,11 +8,19 @@ import { randomUUID } from "node:crypto";
 import { after, before, describe, test } from "node:test";
 
 import type { MastraDBMessage, StorageThreadType } from "@mastra/core/memory";
+import { Agent } from "@mastra/core/agent";
+import { Mastra } from "@mastra/core/mastra";
 import { InMemoryStore } from "@mastra/core/storage";
 import type { MastraCompositeStore, MemoryStorage, WorkflowsStorage } from "@mastra/core/storage";
-import { local } from "memoird";
+import { createTool } from "@mastra/core/tools";
+import { createStep, createWorkflow } from "@mastra/core/workflows";
+import { Memory } from "@mastra/memory";
+import { MockLanguageModelV3 } from "ai/test";
+import { assistant, errors, HistoryScope, local, MessageFormat, toolResult, toolUse, user } from "memoird";
 import type { Client } from "memoird";
 import { MemoirdStore } from "memoird/mastra";
+import type { StoreOptions } from "memoird/mastra";
+import { z } from "zod";
 
 let client: Client;
 before(async () => {
@@ -552,3 +560,210 @@ for (const [name, make] of Object.entries(MAKERS)) {
     });
   });
 }
+
+describe("memoird beneath Mastra", () => {
+  const store = (more: StoreOptions = {}) => new MemoirdStore({ client, prefix: `${randomUUID()}/`, ...more });
+
+  async function filled(memory: MemoryStorage, ...said: string[]) {
+    const of = thread();
+    await memory.saveThread({ thread: of });
+    const messages = said.map((text, at) => message(of, text, { role: at % 2 ? "assistant" : "user" }, at));
+    await memory.saveMessages({ messages });
+    return { of, messages };
+  }
+  const AGENTS = { orderBy: { field: "createdAt", direction: "DESC" }, includeTotal: false } as const;
+
+  /** A model that asks for a train where it is asked for one, and otherwise says how many messages it was sent. */
+  function model(prompts: any[][]) {
+    const usage = { inputTokens: { total: 10 }, outputTokens: { total: 3 } } as any;
+    return new MockLanguageModelV3({
+      doGenerate: async ({ prompt }) => {
+        prompts.push(prompt);
+        const isAsked = prompt.at(-1)!.role === "user" && JSON.stringify(prompt.at(-1)).includes("train");
+        const content = isAsked
+          ? { type: "tool-call" as const, toolCallId: `c${prompts.length}`, toolName: "trains", input: '{"to":"Oslo"}' }
+          : { type: "text" as const, text: `You said ${prompt.length} things.` };
+        const unified = isAsked ? "tool-calls" : "stop";
+        return { finishReason: { unified, raw: unified }, usage, content: [content], warnings: [] };
+      },
+    });
+  }
+
+  for (const window of [undefined, { overheadTokens: 100n }]) {
+    test(`an agent goes on with what was said${window ? ", in memoird's window" : ""}`, async () => {
+      const [prompts, prefix]: [any[][], string] = [[], `${randomUUID()}/`];
+      const trains = createTool({
+        id: "trains",
+        description: "When trains go",
+        inputSchema: z.object({ to: z.string() }),
+        execute: async () => ({ at: "6:02" }),
+      });
+      const memory = { thread: "web:4711", resource: "ann" };
+      for (const question of ["Where is my parcel?", "Is there a train?", "Thanks"]) {
+        // As after a restart.
+        const storage = store({ prefix, window });
+        const agent = new Agent({
+          id: "bot",
+          name: "bot",
+          instructions: "You book trains.",
+          model: model(prompts),
+          tools: { trains },
+          memory: new Memory({ storage }),
+        });
+        await agent.generate(question, { memory });
+      }
+      assert.deepEqual(
+        prompts.at(-1)!.map(({ role }) => role),
+        ["system", "user", "assistant", "user", "assistant", "tool", "assistant", "user"],
+      );
+      const { turns, session } = await client.getHistory({ sessionId: `${prefix}web:4711` });
+      assert.deepEqual(
+        turns.map((turn) => turn.parts.map(({ part }) => part.case).join()),
+        ["text", "text", "text", "toolUse", "toolResult", "text", "text", "text"],
+      );
+      assert.equal(session!.subject, "ann", "what is remembered is of the resource");
+      // A provider gets what the messages say, and nothing else of them.
+      const { messagesJson } = await client.getContext({
+        sessionId: `${prefix}web:4711`,
+        format: MessageFormat.OPENAI,
+      });
+      assert.match(messagesJson, /6:02/);
+      assert.doesNotMatch(messagesJson, /mastra|createdAt/);
+    });
+  }
+
+  test("a workflow that waits goes on in another process", async () => {
+    const prefix = `${randomUUID()}/`;
+    const booking = () => {
+      const ask = createStep({
+        id: "ask",
+        inputSchema: z.object({ to: z.string() }),
+        resumeSchema: z.object({ sure: z.boolean() }),
+        outputSchema: z.object({ booked: z.string() }),
+        execute: async ({ inputData, resumeData, suspend }) =>
+          resumeData ? { booked: resumeData.sure ? inputData.to : "nothing" } : await suspend({}),
+      });
+      const schemas = { inputSchema: z.object({ to: z.string() }), outputSchema: z.object({ booked: z.string() }) };
+      const workflow = createWorkflow({ id: "booking", ...schemas }).then(ask).commit();
+      return new Mastra({ storage: store({ prefix }), workflows: { workflow }, logger: false }).getWorkflow("workflow");
+    };
+    const run = await booking().createRun();
+    assert.equal((await run.start({ inputData: { to: "Oslo" } })).status, "suspended");
+    const again = await booking().createRun({ runId: run.runId });
+    const done = await again.resume({ step: "ask", resumeData: { sure: true } });
+    assert.deepEqual(done.status === "success" && done.result, { booked: "Oslo" });
+    const runs = await store({ prefix }).stores.workflows.listWorkflowRuns({ workflowName: "booking" });
+    assert.deepEqual(runs.runs.map(({ snapshot }) => (snapshot as any).status), ["success"]);
+  });
+
+  test("memoird's window is within its budget, and is for agents only", async () => {
+    const budget = { contextWindow: 4_000n, maxReplyTokens: 500n, safetyHeadroom: 0n, toolResultHeadroom: 0n };
+    const { memory } = store({ window: { budget, policy: { policy: { case: "headTail", value: {} } } } }).stores;
+    const said = Array.from({ length: 100 }, (_, n) => `${n}: ${"some words ".repeat(25)}`);
+    const { of, messages } = await filled(memory, ...said);
+    const { messages: window } = await memory.listMessages({ threadId: of.id, resourceId: of.resourceId, ...AGENTS });
+    const own = window.filter(({ id }) => !id.startsWith("memoird-"));
+    assert.ok(own.length > 2 && own.length < 60, `${own.length} messages`);
+    assert.ok(own.length < window.length, "something says what is left out");
+    const byId = new Map(messages.map((one) => [one.id, one]));
+    assert.deepEqual(own, own.map(({ id }) => byId.get(id)), "messages are as they were saved");
+    assert.deepEqual(window[0], messages.at(-1));
+    assert.ok(window.every(({ createdAt }) => createdAt.getTime() >= START));
+    assert.ok(window.every(({ createdAt }, at) => at === 0 || createdAt <= window[at - 1]!.createdAt));
+    assert.equal((await memory.listMessages({ threadId: of.id })).total, 100);
+    const one = await memory.listMessages({ threadId: of.id, perPage: 1, ...AGENTS });
+    assert.deepEqual(one.messages, [messages.at(-1)], "who asks whether there is any");
+    const theirs = await memory.listMessages({ threadId: of.id, resourceId: "them", ...AGENTS });
+    assert.deepEqual(theirs.messages, []);
+    assert.deepEqual((await memory.listMessages({ threadId: "none", ...AGENTS })).messages, []);
+  });
+
+  test("what is taken back is in no window, and what is old is overwritten", async () => {
+    const { memory } = store({ prefix: "" }).stores;
+    const said = Array.from({ length: 300 }, (_, n) => `word${n}`);
+    const { of, messages } = await filled(memory, ...said);
+    await memory.deleteMessages([messages[299]!.id, messages[290]!.id, messages[2]!.id]);
+    const { turns } = await client.getHistory({ sessionId: of.id, scope: HistoryScope.LONGEST });
+    const texts = turns.map(({ parts }) => parts[0]!.part.value);
+    assert.equal(texts.length, 298);
+    assert.ok(!texts.includes("word290") && !texts.includes("word299"));
+    assert.equal(texts[2], "(deleted)");
+    const all = await client.getHistory({ sessionId: of.id, scope: HistoryScope.JOURNAL });
+    assert.doesNotMatch(JSON.stringify(all.turns.map(({ clientJson, parts }) => [clientJson, parts])), /word2"/);
+  });
+
+  test("several processes write to one thread", async () => {
+    const prefix = `${randomUUID()}/`;
+    const [one, other] = [store({ prefix }).stores.memory, store({ prefix }).stores.memory];
+    const { of, messages } = await filled(one, "one", "two");
+    await Promise.all(
+      Array.from({ length: 10 }, async (_, n) => {
+        const memory = n % 2 ? one : other;
+        await memory.saveMessages({ messages: [message(of, `new${n}`, {}, 10 + n)] });
+        const parts = Array.from({ length: n + 1 }, (_, at) => [{ type: "step-start" }, { type: "text", text: `${at}` }]);
+        const content = { format: 2 as const, parts: parts.flat() as any[], content: `two, ${n}` };
+        await memory.saveMessages({ messages: [{ ...messages[1]!, content }] });
+      }),
+    );
+    const { messages: found } = await one.listMessages({ threadId: of.id, perPage: false });
+    assert.deepEqual(
+      texts(found).filter((text) => text!.startsWith("new")),
+      Array.from({ length: 10 }, (_, n) => `new${n}`),
+    );
+    assert.equal(found.filter(({ id }) => id === messages[1]!.id).length, 1);
+    assert.equal(found.length, 12);
+  });
+
+  test("what other clients say is read too", async () => {
+    const { memory } = store({ prefix: "" }).stores;
+    const { of } = await filled(memory, "one");
+    const turns = [
+      user("Is there a train?"),
+      toolUse("c1", "trains", { to: "Oslo" }),
+      toolResult("c1", '{"at":"6:02"}'),
+      assistant("At 6:02."),
+    ];
+    await client.append({ sessionId: of.id, turns });
+    const { messages } = await memory.listMessages({ threadId: of.id });
+    assert.deepEqual(
+      messages.map(({ role }) => role),
+      ["user", "user", "assistant", "assistant"],
+    );
+    const [{ toolInvocation }] = messages[2]!.content.parts as any;
+    const result = { at: "6:02" };
+    assert.deepEqual(toolInvocation, { state: "result", toolCallId: "c1", toolName: "trains", args: { to: "Oslo" }, result });
+    assert.ok(messages.every(({ threadId, resourceId }) => threadId === of.id && resourceId === of.resourceId));
+    await memory.saveMessages({ messages: [message(of, "two", {}, 9_999_999)] });
+    assert.equal((await memory.listMessages({ threadId: of.id })).total, 5);
+  });
+
+  test("stores of other prefixes and tenants' other sessions are not touched", async () => {
+    const [one, other] = [store(), store()];
+    const { of } = await filled(one.stores.memory, "one");
+    const elsewhere = await filled(other.stores.memory, "two");
+    await client.append({ sessionId: "not-mastra", turns: [user("hello")] });
+    assert.equal(await other.stores.memory.getThreadById({ threadId: of.id }), null);
+    await one.stores.memory.dangerouslyClearAll();
+    assert.equal((await other.stores.memory.listMessages({ threadId: elsewhere.of.id })).total, 1);
+    assert.equal((await client.getSession({ sessionId: "not-mastra" })).session!.lastSeq, 1n);
+    assert.equal(await store({ prefix: "" }).stores.memory.getThreadById({ threadId: "not-mastra" }), null);
+  });
+
+  test("refusals are typed", async () => {
+    const { memory } = store({ ttlClass: "for-ever" }).stores;
+    await assert.rejects(memory.saveThread({ thread: thread() }), (error) => {
+      assert.ok(error instanceof errors.InvalidArgument);
+      assert.equal(error.reason, "TTL_CLASS_UNKNOWN");
+      return true;
+    });
+    const plain = store().stores.memory;
+    const { of } = await filled(plain, "one");
+    await assert.rejects(plain.saveThread({ thread: thread({ id: "x".repeat(300) }) }), errors.InvalidArgument);
+    const metadata = { long: "x".repeat(100_000) };
+    await assert.rejects(plain.updateThread({ id: of.id, metadata }), errors.MemoirdError);
+    const homeless = message(of, "x");
+    delete homeless.threadId;
+    await assert.rejects(plain.saveMessages({ messages: [homeless] }), /has no threadId/);
+    assert.equal(await store().getStore("scores"), undefined, "a domain of another store");
+  });
+});

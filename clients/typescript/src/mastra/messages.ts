@@ -77,10 +77,14 @@ export function storedIn(turns: readonly Turn[], threadId: string, resourceId: s
       teller.last = undefined;
     } else if (!group.every(isRedacted)) {
       for (const turn of group) {
-        const told = teller.tell(turn, found.at(-1)?.message.createdAt);
+        const told = teller.tell(turn, found.length, found.at(-1)?.message.createdAt);
         found.push(...(told ? [told] : []));
       }
     }
+  }
+  const first = found.find(({ message }) => message.createdAt !== BEGINNING)?.message.createdAt;
+  for (const { message } of found) {
+    message.createdAt = message.createdAt === BEGINNING ? (first ?? new Date()) : message.createdAt;
   }
   return found;
 }
@@ -102,6 +106,8 @@ export function redacted(turn: Turn): Turn {
 }
 
 const REDACTED = "(deleted)";
+// Of what stands before anything that has a time.
+const BEGINNING = new Date(0);
 
 function isRedacted(turn: Turn): boolean {
   return turn.clientJson === JSON.stringify({ [FRAMEWORK]: null });
@@ -118,7 +124,7 @@ class Teller {
   ) {}
 
   /** A message of the turn, unless it belongs to the one before. */
-  tell(turn: Turn, before: Date | undefined): Stored | undefined {
+  tell(turn: Turn, place: number, before: Date | undefined): Stored | undefined {
     const parts = turn.parts.flatMap((part) => this.partOf(part));
     const isOfLast = this.last && turn.clientId && this.last.message.id === turn.clientId;
     if (this.last && (isOfLast || !parts.length)) {
@@ -130,11 +136,11 @@ class Teller {
       return undefined;
     }
     // What memoird made stands where it stands, whenever that was.
-    const at = isMade(turn) ? before : turn.timestamp && timestampDate(turn.timestamp);
+    const at = isMade(turn) ? undefined : turn.timestamp && timestampDate(turn.timestamp);
     const message = {
-      id: turn.clientId || `memoird-${isMade(turn) ? "made-" : ""}${turn.seq}`,
+      id: turn.clientId || (isMade(turn) ? `memoird-made-${place}` : `memoird-${turn.seq}`),
       role: turn.role === Role.ASSISTANT ? "assistant" : turn.role === Role.SYSTEM ? "system" : "user",
-      createdAt: at ?? before ?? new Date(0),
+      createdAt: at ?? before ?? BEGINNING,
       threadId: this.threadId,
       resourceId: this.resourceId,
       content: { format: 2, parts },

@@ -16,7 +16,7 @@ import type { Stored } from "./messages.js";
 
 /** The label with the resource that a thread is of. */
 export const RESOURCE = "mastra.resource";
-/** Turns of a call, and turns behind a change that are taken back and added again in one step. */
+/** Turns that a call adds. */
 const TURNS_MAX = 256;
 const PAGE = 1_000;
 
@@ -59,8 +59,8 @@ export class Thread {
   /**
    * Puts messages in the place of those with their ids, and adds those that are not there; takes `removed` back.
    *
-   * Where 256 turns or fewer stand behind the first that goes or has other steps, all of that is one step of
-   * `RewindSession`. Otherwise what goes is overwritten (`UpdateTurn`), and what has other steps added at the end.
+   * What goes or has other steps among the last 256 turns is changed in one step (`RewindSession`). Further back,
+   * what goes is overwritten in its place (`UpdateTurn`), and what has other steps is added at the end.
    */
   async change(messages: readonly MastraDBMessage[], removed: ReadonlySet<string>, about: About): Promise<void> {
     for (let tries = 1; ; tries++) {
@@ -83,47 +83,43 @@ export class Thread {
     const read = await this.readFor(new Set([...messages.keys(), ...removed]));
     const before = (read?.stored ?? []).map(({ turns, message: { id } }) => ({ id, turns }));
     const known = new Set(before.map(({ id }) => id));
-    const after = before.flatMap(({ id, turns }) => {
+    const after = before.map(({ id, turns }) => {
       const message = messages.get(id);
-      return removed.has(id) ? [] : [message ? changed(turns, message) : turns];
+      return removed.has(id) ? [] : message ? changed(turns, message) : turns;
     });
     const added = [...messages.values()].filter(({ id }) => !known.has(id)).map(turnsOf);
-    const first = before.findIndex(({ turns }, at) => after[at] !== turns);
-    if (!read || first < 0) {
-      return this.appendTurns(added, about);
+    if (!read || before.every(({ turns }, at) => fits(turns, after[at]!))) {
+      await this.appendTurns(added, about);
+      return this.update(before.map(({ turns }, at) => [turns, after[at]!]), read?.session.generation ?? "");
     }
-    const { lastSeq, generation } = read.session;
-    const isSameShape = before.length === after.length && before.every(({ turns }, at) => fits(turns, after[at]!));
-    if (isSameShape) {
-      await this.update(before.map(({ turns }, at) => [turns, after[at]!]), generation);
-      return this.appendTurns(added, about);
+    let near = before.length;
+    for (let room = TURNS_MAX - added.flat().length; near && after[near - 1]!.length <= room; near--) {
+      room -= after[near - 1]!.length;
     }
-    const tail = [...after.slice(first), ...added].flat();
-    if (tail.length <= TURNS_MAX) {
-      const afterSeq = before[first]!.turns[0]!.seq - 1n;
-      await this.client.rewindSession({
-        sessionId: this.sessionId,
-        afterSeq,
-        turns: tail,
-        expectedSeq: lastSeq,
-        expectedGeneration: generation,
-      });
-      return;
-    }
-    const [updates, again]: [[Turn[], Turn[]][], Turn[][]] = [[], []];
-    for (const { id, turns } of before) {
-      const message = messages.get(id);
-      const wanted = message && changed(turns, message);
-      if (wanted && fits(turns, wanted)) {
+    const updates: [Turn[], Turn[]][] = [];
+    const again: Turn[][] = [];
+    for (const [at, { turns }] of before.slice(0, near).entries()) {
+      const wanted = after[at]!;
+      if (fits(turns, wanted)) {
         updates.push([turns, wanted]);
-      } else if (wanted || removed.has(id)) {
+      } else {
         updates.push([turns, turns.map(redacted)]);
-        again.push(...(wanted ? [wanted] : []));
+        again.push(wanted);
       }
     }
     // First what is added: where the rest fails, nothing is lost.
-    await this.appendTurns([...again, ...added], about);
-    await this.update(updates, generation);
+    const first = before.findIndex(({ turns }, at) => at >= near && after[at] !== turns);
+    if (first >= 0) {
+      await this.client.rewindSession({
+        sessionId: this.sessionId,
+        afterSeq: before[first]!.turns[0]!.seq - 1n,
+        turns: [...after.slice(first), ...added].flat(),
+        expectedSeq: read.session.lastSeq,
+        expectedGeneration: read.session.generation,
+      });
+    }
+    await this.appendTurns(first >= 0 ? again : [...again, ...added], about);
+    await this.update(updates, read.session.generation);
   }
 
   private async update(changes: [Turn[], Turn[]][], expectedGeneration: string): Promise<void> {
@@ -139,7 +135,7 @@ export class Thread {
 
   private async appendTurns(groups: readonly Turn[][], about: About): Promise<void> {
     const chunks: Turn[][] = [];
-    for (const group of groups) {
+    for (const group of groups.filter(({ length }) => length)) {
       const last = chunks.at(-1);
       if (last && last.length + group.length <= TURNS_MAX) {
         last.push(...group);
