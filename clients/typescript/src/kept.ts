@@ -57,6 +57,11 @@ export function keptIn(turns: readonly Turn[], framework: string): unknown {
   return held.whole ? held[framework] : filled(held[framework], parts);
 }
 
+/** The value as JSON that every reader takes: without halves of characters, which models sometimes leave. */
+export function json(value: unknown): string {
+  return JSON.stringify(value, (_, inner) => (typeof inner === "string" ? inner.toWellFormed() : inner));
+}
+
 /** The turns of each message, in their order: those that follow each other and have the same id. */
 export function grouped(turns: readonly Turn[]): Turn[][] {
   const groups: Turn[][] = [];

@@ -737,6 +737,33 @@ describe("memoird beneath Mastra", () => {
     assert.equal((await memory.listMessages({ threadId: of.id })).total, 5);
   });
 
+  test("messages that others would not store", async () => {
+    const { memory } = store().stores;
+    const { of } = await filled(memory);
+    const many = Array.from({ length: 300 }, (_, n) => ({ type: "text" as const, text: `${n}` }));
+    const steps = Array.from({ length: 700 }, (_, n) => [{ type: "step-start" as const }, many[n % 300]!]);
+    const odd = [
+      message(of, "", { content: { format: 2, parts: many } }),
+      message(of, "", { role: "assistant", content: { format: 2, parts: steps.flat() } }, 1),
+      message(of, "zero \0", {}, 2),
+      message(of, "", { role: "assistant", content: { format: 2, parts: [call("c1", { state: "result", result: "x".repeat(500_000) })] } }, 3),
+      message(of, "", { role: "assistant", content: { format: 2, parts: [call("", { state: "call" })] } }, 4),
+      message(of, "", { role: "assistant", content: { format: 2, parts: [call("open", { state: "call" })] } }, 5),
+      message(of, "", { role: "assistant", content: { format: 2, parts: [call("open", { state: "call" })] } }, 6),
+    ];
+    await memory.saveMessages({ messages: odd });
+    assert.deepEqual((await memory.listMessages({ threadId: of.id })).messages, odd);
+    await memory.saveMessages({ messages: [message(of, "half of \ud83d", {}, 7)] });
+    const { messages } = await memory.listMessages({ threadId: of.id, perPage: 1, ...AGENTS });
+    assert.equal(messages[0]!.content.content, "half of \ufffd");
+    const big = message(of, "", { content: { format: 2, parts: [], metadata: { big: "x".repeat(300_000) } } });
+    await assert.rejects(memory.saveMessages({ messages: [big] }), (error) => {
+      assert.ok(error instanceof errors.InvalidArgument);
+      assert.match(error.message, /client_json/);
+      return true;
+    });
+  });
+
   test("stores of other prefixes and tenants' other sessions are not touched", async () => {
     const [one, other] = [store(), store()];
     const { of } = await filled(one.stores.memory, "one");

@@ -3,6 +3,7 @@
 import type { Client } from "../client.js";
 import { DocumentNotFound, StaleVersion } from "../errors.js";
 import type { DocumentResult } from "../gen/memoird/v1/document_pb.js";
+import { json } from "../kept.js";
 
 /** Tried so often where others change the same at once: each try means that somebody did. */
 export const TRIES_MAX = 64;
@@ -44,7 +45,7 @@ export class Documents {
   }
 
   async put(place: string[], key: string, value: unknown): Promise<void> {
-    await this.client.putDocument({ ...this.at(place, key), value: { case: "json", value: JSON.stringify(value) } });
+    await this.client.putDocument({ ...this.at(place, key), value: { case: "json", value: json(value) } });
   }
 
   /** Puts what `change` makes of the value, also where others change it at the same time; undefined: nothing. */
@@ -63,7 +64,7 @@ export class Documents {
         try {
           await this.client.putDocument({
             ...this.at(place, key),
-            value: { case: "json", value: JSON.stringify(changed) },
+            value: { case: "json", value: json(changed) },
             expectedVersion: version,
           });
           return changed;
@@ -110,8 +111,8 @@ export class Documents {
     const found = new Map<string, T>();
     const results = await this.batch(keys, value === undefined ? 1 : 2, (key) => {
       const get = { operation: { case: "get" as const, value: this.at(place, key) } };
-      const json = { case: "json" as const, value: JSON.stringify(value) };
-      const put = { operation: { case: "put" as const, value: { ...this.at(place, key), value: json } } };
+      const held = { case: "json" as const, value: json(value) };
+      const put = { operation: { case: "put" as const, value: { ...this.at(place, key), value: held } } };
       return value === undefined ? [get] : [get, put];
     });
     for (const { document } of results) {

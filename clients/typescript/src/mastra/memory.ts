@@ -24,6 +24,7 @@ import type { Client } from "../client.js";
 import { SessionNotFound, StaleStateVersion } from "../errors.js";
 import { SessionOrder } from "../gen/memoird/v1/session_pb.js";
 import type { GetContextRequestSchema, SessionInfo } from "../gen/memoird/v1/session_pb.js";
+import { json } from "../kept.js";
 import { Documents, InOrder, TRIES_MAX } from "./documents.js";
 import { storedIn } from "./messages.js";
 import { RESOURCE, Thread } from "./thread.js";
@@ -91,7 +92,7 @@ export class MemoirdMemory extends MemoryStorage {
     const { updatedAt, ...rest } = thread;
     await this.client.patchState({
       sessionId: this.prefix + thread.id,
-      mergePatchJson: JSON.stringify({ mastra: { thread: [rest], updated: updatedAt } }),
+      mergePatchJson: json({ mastra: { thread: [rest], updated: updatedAt } }),
       create: true,
       ...this.about(thread.resourceId),
     });
@@ -118,7 +119,7 @@ export class MemoirdMemory extends MemoryStorage {
       try {
         await this.client.patchState({
           sessionId: this.prefix + change.id,
-          mergePatchJson: JSON.stringify({ mastra: { thread: [rest], updated: updatedAt } }),
+          mergePatchJson: json({ mastra: { thread: [rest], updated: updatedAt } }),
           expectedVersion: found.version,
         });
         return thread;

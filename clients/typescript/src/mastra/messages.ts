@@ -7,9 +7,10 @@ import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
 import { PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Part, Turn } from "../gen/memoird/v1/common_pb.js";
-import { grouped, isId, isMade, keep, keptIn } from "../kept.js";
+import { grouped, isId, isMade, json, keep, keptIn } from "../kept.js";
 
 const FRAMEWORK = "mastra";
+const PARTS_MAX = 128;
 
 type Fields = Record<string, any>;
 
@@ -26,7 +27,11 @@ export interface Stored {
 }
 
 /** The turns of a message: a step of the model each, and a turn with the results of its calls. */
-export function turnsOf(message: MastraDBMessage): Turn[] {
+export function turnsOf(given: MastraDBMessage): Turn[] {
+  // The session says which thread it is of.
+  const { threadId: _, ...held } = given;
+  // As it comes back: without what JSON does not have.
+  const message = JSON.parse(json({ ...held, createdAt: new Date(given.createdAt ?? Date.now()) })) as MastraDBMessage;
   const role = roleOf(message.role);
   const about = { timestamp: timestampFromDate(new Date(message.createdAt)) };
   const turns: Turn[] = [];
@@ -41,15 +46,16 @@ export function turnsOf(message: MastraDBMessage): Turn[] {
     step = { parts: [], results: [] };
   };
   const called = new Set<unknown>();
-  for (const given of partsOf(message.content)) {
-    const id = given.toolInvocation?.toolCallId;
+  for (const piece of partsOf(message.content)) {
+    const id = piece.toolInvocation?.toolCallId;
     // A call that is told twice is one call, and only a model calls.
-    const { part, result } = saidIn(given, role === Role.ASSISTANT, called.has(id));
+    const { part, result } = saidIn(piece, role === Role.ASSISTANT, called.has(id));
     if (id) {
       called.add(id);
     }
     // What is said after results is another step, also where none is marked.
-    if (given.type === "step-start" || (step.results.length && part && part.part.case !== "toolUse")) {
+    const isNext = step.results.length && part && part.part.case !== "toolUse";
+    if (piece.type === "step-start" || isNext || step.parts.length === PARTS_MAX) {
       endStep();
     }
     step.parts.push(...(part ? [part] : []));
@@ -59,9 +65,7 @@ export function turnsOf(message: MastraDBMessage): Turn[] {
   if (!turns.length) {
     turns.push(create(TurnSchema, { role, parts: [textPart(textOf(message.content))], ...about }));
   }
-  // The session says which thread it is of.
-  const { threadId: _, ...held } = message;
-  keep(turns, FRAMEWORK, message.id, JSON.parse(JSON.stringify(held)));
+  keep(turns, FRAMEWORK, message.id, message);
   return turns;
 }
 
@@ -197,7 +201,7 @@ function saidIn(given: Fields, isModel: boolean, isCalled: boolean): Said {
       const call: Fields = given.toolInvocation ?? {};
       const answer = answerOf(call);
       if (!isModel || isCalled || !isId(call.toolCallId) || !isId(call.toolName)) {
-        return { part: textPart(`${call.toolName}(${json(call.args)})${answer ? ` → ${answer.content}` : ""}`) };
+        return { part: textPart(`${call.toolName}(${textIn(call.args)})${answer ? ` → ${answer.content}` : ""}`) };
       }
       const { toolCallId: id, toolName: name } = call;
       return {
@@ -213,7 +217,7 @@ function saidIn(given: Fields, isModel: boolean, isCalled: boolean): Said {
 function answerOf(call: Fields): { content: string; isError: boolean } | undefined {
   switch (call.state) {
     case "result":
-      return { content: json(call.result), isError: call.isError === true };
+      return { content: textIn(call.result), isError: call.isError === true };
     case "output-error":
       return { content: String(call.errorText ?? "the tool failed"), isError: true };
     case "output-denied":
@@ -250,7 +254,7 @@ function partOf(part: NonNullable<MessageInitShape<typeof PartSchema>["part"]>):
   return create(PartSchema, { part });
 }
 
-function json(value: unknown): string {
+function textIn(value: unknown): string {
   return typeof value === "string" ? value : (JSON.stringify(value) ?? "");
 }
 
