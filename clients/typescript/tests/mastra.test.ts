@@ -62,6 +62,8 @@ function message(of: StorageThreadType, text: string, more: Partial<MastraDBMess
   };
 }
 
+// As JSON has it.
+const plain = (value: unknown) => JSON.parse(JSON.stringify(value));
 const texts = (messages: MastraDBMessage[]) => messages.map(({ content }) => content.content);
 const call = (id: string, more: object) => ({
   type: "tool-invocation" as const,
@@ -445,6 +447,85 @@ for (const [name, make] of Object.entries(MAKERS)) {
       wanted.splice(599, 1);
       wanted.splice(7, 1);
       assert.deepEqual(texts(await listed(of.id)), wanted);
+    });
+
+    test("observations are kept, buffered, and gathered in generations", async () => {
+      const [threadId, resourceId] = [`thread-${randomUUID()}`, `resource-${randomUUID()}`];
+      const newest = () => memory.getObservationalMemory(threadId, resourceId);
+      assert.equal(await newest(), null);
+      assert.deepEqual(await memory.getObservationalMemoryHistory(threadId, resourceId), []);
+      const config = { observation: { threshold: 10, model: null } };
+      const made = await memory.initializeObservationalMemory({ threadId, resourceId, scope: "thread", config });
+      const { id } = made;
+      assert.deepEqual(plain(await newest()), plain(made));
+      assert.ok((await newest())!.createdAt instanceof Date);
+      const lastObservedAt = new Date(START);
+      await memory.updateActiveObservations({ id, observations: "likes tea", tokenCount: 5, lastObservedAt });
+      for (const set of [
+        memory.setReflectingFlag(id, true),
+        memory.setObservingFlag(id, true),
+        memory.setBufferingObservationFlag(id, true, 7),
+        memory.setBufferingReflectionFlag(id, true),
+        memory.setPendingMessageTokens(id, 90),
+        memory.updateObservationalMemoryConfig({ id, config: { observation: { threshold: 20 } } }),
+      ]) {
+        await set;
+      }
+      const chunk = (n: number) => ({
+        cycleId: `cycle${n}`,
+        observations: `saw ${n}`,
+        tokenCount: 3,
+        messageIds: [`m${n}`],
+        messageTokens: 40,
+        lastObservedAt: new Date(START + n),
+      });
+      await Promise.all([1, 2, 3].map((n) => memory.updateBufferedObservations({ id, chunk: chunk(n) })));
+      await memory.updateBufferedObservations({ id, chunk: chunk(2) });
+      const buffered = (await newest())!;
+      assert.deepEqual([buffered.activeObservations, buffered.lastObservedAt], ["likes tea", lastObservedAt]);
+      assert.deepEqual(
+        [buffered.isReflecting, buffered.isObserving, buffered.isBufferingObservation, buffered.isBufferingReflection],
+        [true, true, true, true],
+      );
+      assert.deepEqual([buffered.lastBufferedAtTokens, buffered.pendingMessageTokens], [7, 90]);
+      assert.deepEqual(buffered.config, { observation: { threshold: 20, model: null } });
+      assert.deepEqual(buffered.bufferedObservationChunks!.map(({ cycleId }) => cycleId).sort(), ["cycle1", "cycle2", "cycle3"]);
+      const swapped = await memory.swapBufferedToActive({
+        id,
+        activationRatio: 1,
+        messageTokensThreshold: 100,
+        currentPendingTokens: 120,
+      });
+      assert.deepEqual([swapped.chunksActivated, swapped.messageTokensActivated], [3, 120]);
+      const active = (await newest())!;
+      assert.match(active.activeObservations, /^likes tea[^]*message boundary[^]*saw 3/);
+      assert.equal(active.bufferedObservationChunks, undefined);
+
+      const reflected = await memory.createReflectionGeneration({ currentRecord: active, reflection: "all", tokenCount: 1 });
+      assert.deepEqual([reflected.generationCount, reflected.originType], [1, "reflection"]);
+      assert.equal((await newest())!.id, reflected.id);
+      await memory.updateBufferedReflection({
+        id: reflected.id,
+        reflection: "tea",
+        tokenCount: 1,
+        inputTokenCount: 2,
+        reflectedObservationLineCount: 1,
+      });
+      const currentRecord = (await newest())!;
+      const last = await memory.swapBufferedReflectionToActive({ currentRecord, tokenCount: 1 });
+      assert.deepEqual([last.activeObservations, last.generationCount], ["tea", 2]);
+      const ids = async (limit?: number, options?: object) =>
+        (await memory.getObservationalMemoryHistory(threadId, resourceId, limit, options)).map((record) => record.id);
+      assert.deepEqual(await ids(), [last.id, reflected.id, id]);
+      assert.deepEqual(await ids(1, { offset: 1 }), [reflected.id]);
+      assert.deepEqual(await ids(9, { to: new Date(START) }), []);
+      const between = { ...reflected, id: randomUUID(), generationCount: 1 };
+      await memory.insertObservationalMemoryRecord(between);
+      assert.deepEqual(await ids(), [last.id, between.id, reflected.id, id]);
+      assert.equal(await memory.getObservationalMemory(null, resourceId), null, "the resource has its own");
+      await memory.clearObservationalMemory(threadId, resourceId);
+      assert.equal(await newest(), null);
+      await assert.rejects(memory.setObservingFlag(id, false), /record not found/);
     });
 
     test("all of it is cleared", async () => {

@@ -27,6 +27,7 @@ import type { GetContextRequestSchema, SessionInfo } from "../gen/memoird/v1/ses
 import { json } from "../kept.js";
 import { Documents, InOrder, TRIES_MAX } from "./documents.js";
 import { storedIn } from "./messages.js";
+import { Observations } from "./observations.js";
 import { RESOURCE, Thread } from "./thread.js";
 import type { About } from "./thread.js";
 
@@ -63,10 +64,14 @@ interface Kept {
   };
 }
 
-/** Threads, messages and resources of Mastra. */
+type Input<Method extends keyof MemoryStorage> = MemoryStorage[Method] extends (input: infer I) => any ? I : never;
+
+/** Threads, messages, resources and observations of Mastra. */
 export class MemoirdMemory extends MemoryStorage {
   override readonly supportsPartialThreadUpdate = true;
+  override readonly supportsObservationalMemory = true;
   private readonly documents: Documents;
+  private readonly observations: Observations;
   private readonly prefix: string;
   /** What other processes write meanwhile is seen by its seqs. */
   private readonly writes = new InOrder();
@@ -78,6 +83,7 @@ export class MemoirdMemory extends MemoryStorage {
     super();
     this.prefix = options.prefix ?? "";
     this.documents = new Documents(client, this.prefix);
+    this.observations = new Observations(this.documents);
   }
 
   // Threads.
@@ -273,12 +279,83 @@ export class MemoirdMemory extends MemoryStorage {
     return dated(resource!);
   }
 
+  // Observational memory.
+
+  override async getObservationalMemory(threadId: string | null, resourceId: string) {
+    return this.observations.newest(threadId, resourceId);
+  }
+
+  override async getObservationalMemoryHistory(...args: Parameters<MemoryStorage["getObservationalMemoryHistory"]>) {
+    return this.observations.history(...args);
+  }
+
+  override async initializeObservationalMemory(input: Input<"initializeObservationalMemory">) {
+    return this.observations.add((store) => store.initializeObservationalMemory(input));
+  }
+
+  override async insertObservationalMemoryRecord(record: Input<"insertObservationalMemoryRecord">) {
+    return this.observations.insert(record);
+  }
+
+  override async clearObservationalMemory(threadId: string | null, resourceId: string) {
+    return this.observations.clear(threadId, resourceId);
+  }
+
+  override async updateActiveObservations(input: Input<"updateActiveObservations">) {
+    return this.observations.change(input.id, (store) => store.updateActiveObservations(input));
+  }
+
+  override async updateBufferedObservations(input: Input<"updateBufferedObservations">) {
+    return this.observations.change(input.id, (store) => store.updateBufferedObservations(input));
+  }
+
+  override async swapBufferedToActive(input: Input<"swapBufferedToActive">) {
+    return this.observations.change(input.id, (store) => store.swapBufferedToActive(input));
+  }
+
+  override async createReflectionGeneration(input: Input<"createReflectionGeneration">) {
+    return this.observations.change(input.currentRecord.id, (store) => store.createReflectionGeneration(input));
+  }
+
+  override async updateBufferedReflection(input: Input<"updateBufferedReflection">) {
+    return this.observations.change(input.id, (store) => store.updateBufferedReflection(input));
+  }
+
+  override async swapBufferedReflectionToActive(input: Input<"swapBufferedReflectionToActive">) {
+    return this.observations.change(input.currentRecord.id, (store) => store.swapBufferedReflectionToActive(input));
+  }
+
+  override async setReflectingFlag(id: string, is: boolean) {
+    return this.observations.change(id, (store) => store.setReflectingFlag(id, is));
+  }
+
+  override async setObservingFlag(id: string, is: boolean) {
+    return this.observations.change(id, (store) => store.setObservingFlag(id, is));
+  }
+
+  override async setBufferingObservationFlag(id: string, is: boolean, lastBufferedAtTokens?: number) {
+    return this.observations.change(id, (store) => store.setBufferingObservationFlag(id, is, lastBufferedAtTokens));
+  }
+
+  override async setBufferingReflectionFlag(id: string, is: boolean) {
+    return this.observations.change(id, (store) => store.setBufferingReflectionFlag(id, is));
+  }
+
+  override async setPendingMessageTokens(id: string, tokenCount: number) {
+    return this.observations.change(id, (store) => store.setPendingMessageTokens(id, tokenCount));
+  }
+
+  override async updateObservationalMemoryConfig(input: Input<"updateObservationalMemoryConfig">) {
+    return this.observations.change(input.id, (store) => store.updateObservationalMemoryConfig(input));
+  }
+
   async dangerouslyClearAll(): Promise<void> {
     for (const { sessionId } of await this.sessions()) {
       await this.erase(sessionId);
     }
     await this.documents.clear(MESSAGES);
     await this.documents.clear(RESOURCES);
+    await this.observations.clearAll();
   }
 
   private thread(threadId: string): Thread {
