@@ -857,6 +857,19 @@ describe("memoird beneath Mastra", () => {
     assert.equal(await store({ prefix: "" }).stores.memory.getThreadById({ threadId: "not-mastra" }), null);
   });
 
+  test("a thread lives as its class says", async () => {
+    const config = "short_term: { ttl_classes: { forever: never } }\n";
+    await using other = await local({ config });
+    const { memory } = new MemoirdStore({ client: other, ttlClass: "forever" }).stores;
+    const { of } = await filled(memory, "one");
+    const unsaved = thread();
+    await memory.saveMessages({ messages: [message(unsaved, "two")] });
+    for (const { id } of [of, unsaved]) {
+      const { session } = await other.getSession({ sessionId: id });
+      assert.deepEqual([session!.ttlClass, session!.expiresAt], ["forever", undefined]);
+    }
+  });
+
   test("refusals are typed", async () => {
     const { memory } = store({ ttlClass: "for-ever" }).stores;
     await assert.rejects(memory.saveThread({ thread: thread() }), (error) => {
