@@ -41,7 +41,7 @@ export async function loadChat<M extends UiMessage>(client: Client, chatId: stri
 
 /**
  * Makes these the messages of a chat. What is new is appended. Where what was saved before is changed or left out,
- * the session is reset first, and so has no summary and no state afterwards.
+ * it is taken back with all behind it, and what is to be there added, up to 256 turns in one step.
  *
  * Throws `errors.StaleSeq` or `errors.StaleGeneration` where another call saved meanwhile.
  */
@@ -61,9 +61,21 @@ export async function saveChat(client: Client, chatId: string, messages: readonl
       first.metadata[REST] = turnsOf(ongoing)[0]!.metadata[REST]!;
     }
   } else {
-    const { session } = await client.resetSession({ sessionId: chatId });
-    lastSeq = session!.lastSeq;
-    generation = session!.generation;
+    const known = messagesOf(before);
+    const end = known.findIndex((old, at) => !isDeepStrictEqual(old, wanted[at]));
+    const stays = new Set(known.slice(0, end < 0 ? known.length : end).map(({ id }) => id));
+    const first = before.find((turn) => !stays.has(turn.metadata[ID]!));
+    turns = wanted.slice(stays.size).flatMap(turnsOf);
+    if (first) {
+      const { session } = await client.rewindSession({
+        sessionId: chatId,
+        afterSeq: first.seq - 1n,
+        turns: turns.splice(0, APPEND_TURNS_MAX),
+        expectedSeq: lastSeq,
+        expectedGeneration: generation,
+      });
+      lastSeq = session!.lastSeq;
+    }
   }
   for (let at = 0; at < turns.length; at += APPEND_TURNS_MAX) {
     const answer = await client.append({

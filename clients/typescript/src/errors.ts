@@ -43,6 +43,8 @@ export class InvalidArgument extends MemoirdError {}
 export class CurrentTurnTooLarge extends InvalidArgument {}
 /** The provider's messages are not as the provider has them. */
 export class MessagesInvalid extends InvalidArgument {}
+/** What is taken back would leave a part of a tool unit. */
+export class ToolUnitSplit extends InvalidArgument {}
 /** There is no such thing, or not for this key. */
 export class NotFound extends MemoirdError {}
 /** The session does not live: it never began, or has ended. */
@@ -113,6 +115,7 @@ const CODES: ReadonlyMap<Code, Kind> = new Map<Code, Kind>([
 const REASONS: ReadonlyMap<string, Kind> = new Map<string, Kind>([
   ["CURRENT_TURN_TOO_LARGE", CurrentTurnTooLarge],
   ["MESSAGES_INVALID", MessagesInvalid],
+  ["TOOL_UNIT_SPLIT", ToolUnitSplit],
   ["SESSION_NOT_FOUND", SessionNotFound],
   ["GENERATION_NOT_FOUND", GenerationNotFound],
   ["MEMORY_NOT_FOUND", MemoryNotFound],

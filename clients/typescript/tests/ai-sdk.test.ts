@@ -120,6 +120,36 @@ test("what is changed or left out is not there any more", async () => {
   }
 });
 
+test("what stands before a change stays as it is, with the session", async () => {
+  await saveChat(client, "regenerated", [QUESTION, ANSWERED, THANKS]);
+  await client.patchState({ sessionId: "regenerated", mergePatchJson: '{"kept":true}' });
+  const before = await client.getHistory({ sessionId: "regenerated" });
+  const other = { ...THANKS, id: "u3", parts: [{ type: "text" as const, text: "And back?" }] };
+  await saveChat(client, "regenerated", [QUESTION, ANSWERED, other]);
+  const after = await client.getHistory({ sessionId: "regenerated" });
+  assert.deepEqual(
+    after.turns.slice(0, -1).map(({ seq }) => seq),
+    before.turns.slice(0, -1).map(({ seq }) => seq),
+  );
+  assert.equal(after.session!.generation, before.session!.generation);
+  const { stateJson } = await client.getSession({ sessionId: "regenerated", includeState: true });
+  assert.equal(stateJson, '{"kept":true}');
+});
+
+test("many messages behind a change", async () => {
+  const messages = Array.from({ length: 600 }, (_, number): UIMessage => {
+    const parts = [{ type: "text" as const, text: `message ${number}` }];
+    return { id: `m${number}`, role: number % 2 ? "assistant" : "user", parts };
+  });
+  await saveChat(client, "many", messages);
+  messages.splice(3, 1);
+  await saveChat(client, "many", messages);
+  assert.deepEqual(await loadChat(client, "many"), messages);
+  messages.splice(1);
+  await saveChat(client, "many", messages);
+  assert.deepEqual(await loadChat(client, "many"), messages);
+});
+
 test("a chat outlives its session", async () => {
   await saveChat(client, "ended", [QUESTION]);
   await client.endSession({ sessionId: "ended" });

@@ -1,0 +1,154 @@
+/**
+ * Messages of frameworks in turns: turns say what models read of one, and the `client_json` of the first the rest.
+ *
+ * So a message is given back equal, and windows, summaries and search see what was said.
+ */
+
+import type { Part, Turn } from "./gen/memoird/v1/common_pb.js";
+
+// A text of so many characters that a part has is not kept twice.
+const LONG_TEXT = 64;
+const ID_BYTES_MAX = 256;
+const LIFTED = "$memoird";
+// What memoird made of turns, or said in other words, has this in its metadata.
+const MADE = "memoird";
+
+/** Where a text of the turns is: the number of the part over all of them, and what of it. */
+type Mark = [at: number, place: string];
+
+/** A message as it stands in `client_json`. */
+interface Held {
+  /** So many turns are of the message. */
+  turns: number;
+  /** True: nothing was taken out of the message. */
+  whole?: true;
+  [framework: string]: unknown;
+}
+
+/** Makes the turns hold the message, under its id. The message is as JSON has it. */
+export function keep(turns: Turn[], framework: string, id: string, message: unknown): void {
+  const texts = new Map<string, Mark>();
+  for (const [at, part] of turns.flatMap((turn) => turn.parts).entries()) {
+    for (const [place, text] of Object.entries(textsOf(part))) {
+      if (text.length >= LONG_TEXT && !texts.has(text)) {
+        texts.set(text, [at, place]);
+      }
+    }
+  }
+  const held: Held = hasMarks(message)
+    ? { [framework]: message, turns: turns.length, whole: true }
+    : { [framework]: lifted(message, texts), turns: turns.length };
+  for (const turn of turns) {
+    turn.clientId = id;
+  }
+  turns[0]!.clientJson = JSON.stringify(held);
+}
+
+/** The message that the turns hold; undefined where they hold none, not all of one, or memoird says it in other words. */
+export function keptIn(turns: readonly Turn[], framework: string): unknown {
+  if (!turns[0]?.clientJson || turns.some(isMade)) {
+    return undefined;
+  }
+  const held: unknown = JSON.parse(turns[0].clientJson);
+  if (!isObject(held) || !isObject(held[framework]) || held.turns !== turns.length) {
+    return undefined;
+  }
+  const parts = turns.flatMap((turn) => turn.parts);
+  return held.whole ? held[framework] : filled(held[framework], parts);
+}
+
+/** The value as JSON that every reader takes: without halves of characters, which models sometimes leave. */
+export function json(value: unknown): string {
+  return JSON.stringify(value, (_, inner) => (typeof inner === "string" ? inner.toWellFormed() : inner));
+}
+
+/** The turns of each message, in their order: those that follow each other and have the same id. */
+export function grouped(turns: readonly Turn[]): Turn[][] {
+  const groups: Turn[][] = [];
+  for (const turn of turns) {
+    const group = groups.at(-1);
+    if (turn.clientId && !turn.clientJson && group?.[0]?.clientId === turn.clientId) {
+      group.push(turn);
+    } else {
+      groups.push([turn]);
+    }
+  }
+  return groups;
+}
+
+/** Whether memoird made the turn, or says it in other words. */
+export function isMade(turn: Turn): boolean {
+  return MADE in turn.metadata;
+}
+
+/** Whether this may be the id of a call, or a tool's name. */
+export function isId(value: unknown): value is string {
+  return typeof value === "string" && value !== "" && Buffer.byteLength(value) <= ID_BYTES_MAX;
+}
+
+/** Texts of a part that a message may have too, by where they are. */
+function textsOf({ part }: Part): Record<string, string> {
+  switch (part.case) {
+    case "text":
+      return { text: part.value };
+    case "thinking":
+      return { thinking: part.value.text };
+    case "toolUse":
+      return { input: part.value.inputJson };
+    case "toolResult":
+      return { content: part.value.content };
+    case "media": {
+      const uri = part.value.source.case === "uri" ? part.value.source.value : "";
+      return { uri, base64: uri.slice(uri.indexOf(";base64,") + ";base64,".length) };
+    }
+    case undefined:
+      return {};
+  }
+}
+
+/** The value with marks for texts, and for what has such a text as its JSON. */
+function lifted(value: unknown, texts: ReadonlyMap<string, Mark>): unknown {
+  const isText = typeof value === "string";
+  if (texts.size && (isText || (typeof value === "object" && value !== null))) {
+    const mark = texts.get(isText ? value : JSON.stringify(value));
+    if (mark) {
+      return { [LIFTED]: isText ? mark : [...mark, "json"] };
+    }
+  }
+  return mapped(value, (inner) => lifted(inner, texts));
+}
+
+function filled(value: unknown, parts: readonly Part[]): unknown {
+  if (isMark(value)) {
+    const [at, place, as] = value[LIFTED] as [number, string, string?];
+    const text = textsOf(parts[at]!)[place] ?? "";
+    return as === "json" ? JSON.parse(text) : text;
+  }
+  return mapped(value, (inner) => filled(inner, parts));
+}
+
+/** True where a message has what looks like our mark: then nothing is taken out of it. */
+function hasMarks(value: unknown): boolean {
+  if (Array.isArray(value)) {
+    return value.some(hasMarks);
+  }
+  return isObject(value) && (isMark(value) || Object.values(value).some(hasMarks));
+}
+
+function mapped(value: unknown, change: (inner: unknown) => unknown): unknown {
+  if (Array.isArray(value)) {
+    return value.map(change);
+  }
+  if (!isObject(value)) {
+    return value;
+  }
+  return Object.fromEntries(Object.entries(value).map(([name, inner]) => [name, change(inner)]));
+}
+
+function isMark(value: unknown): value is Record<string, unknown> {
+  return isObject(value) && LIFTED in value && Object.keys(value).length === 1;
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

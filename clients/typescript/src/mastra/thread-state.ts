@@ -1,0 +1,36 @@
+/** Mastra's state of threads (tasks, goals), a document each. */
+
+import { ThreadStateStorage } from "@mastra/core/storage";
+
+import type { Client } from "../client.js";
+import { Documents } from "./documents.js";
+
+const STATES = "state";
+
+/** What agents keep of a thread beside its messages, by type. It does not expire. */
+export class MemoirdThreadState extends ThreadStateStorage {
+  private readonly documents: Documents;
+
+  constructor(client: Client, prefix = "") {
+    super();
+    this.documents = new Documents(client, prefix);
+  }
+
+  async init(): Promise<void> {}
+
+  async getState<T = unknown>({ threadId, type }: { threadId: string; type: string }): Promise<T | undefined> {
+    return this.documents.get<T>([STATES, threadId], type);
+  }
+
+  async setState<T = unknown>({ threadId, type, value }: { threadId: string; type: string; value: T }): Promise<void> {
+    await this.documents.put([STATES, threadId], type, value);
+  }
+
+  async deleteState({ threadId, type }: { threadId: string; type: string }): Promise<void> {
+    await this.documents.delete([STATES, threadId], type);
+  }
+
+  async dangerouslyClearAll(): Promise<void> {
+    await this.documents.clear([STATES]);
+  }
+}

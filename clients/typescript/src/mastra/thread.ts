@@ -1,0 +1,236 @@
+/** The messages of one thread: the turns of a session. */
+
+import { equals } from "@bufbuild/protobuf";
+import type { MessageInitShape } from "@bufbuild/protobuf";
+import type { MastraDBMessage } from "@mastra/core/memory";
+
+import type { Client } from "../client.js";
+import { GenerationNotFound, SessionNotFound, StaleGeneration, StaleSeq } from "../errors.js";
+import { PartSchema } from "../gen/memoird/v1/common_pb.js";
+import type { Turn } from "../gen/memoird/v1/common_pb.js";
+import { HistoryScope } from "../gen/memoird/v1/session_pb.js";
+import type { AppendRequestSchema, SessionInfo } from "../gen/memoird/v1/session_pb.js";
+import { TRIES_MAX } from "./documents.js";
+import { redacted, storedIn, turnsOf } from "./messages.js";
+import type { Stored } from "./messages.js";
+
+/** The label with the resource that a thread is of. */
+export const RESOURCE = "mastra.resource";
+/** Turns that a call adds. */
+const TURNS_MAX = 256;
+const PAGE = 1_000;
+
+/** What goes with an append. */
+export type About = Omit<MessageInitShape<typeof AppendRequestSchema>, "turns" | "sessionId" | "$typeName">;
+
+/** What is read of a thread: all of it, or the newest. */
+interface Read {
+  session: SessionInfo;
+  stored: Stored[];
+  isWhole: boolean;
+}
+
+/** The session of a thread. */
+export class Thread {
+  constructor(
+    private readonly client: Client,
+    private readonly sessionId: string,
+    private readonly threadId: string,
+  ) {}
+
+  /** All messages, as they were said; none where no session lives. */
+  async messages(): Promise<MastraDBMessage[]> {
+    return ((await this.readAll())?.stored ?? []).map(({ message }) => message);
+  }
+
+  /** At least so many of the newest messages, as they were said, or all; undefined where nobody can tell. */
+  async newest(count: number): Promise<MastraDBMessage[] | undefined> {
+    const read = await this.readNewest(Math.min(Math.max(4 * count, 16), PAGE));
+    const messages = (read?.stored ?? []).map(({ message }) => message);
+    const isSorted = messages.every((message, at) => at === 0 || messages[at - 1]!.createdAt <= message.createdAt);
+    return !read || (isSorted && (read.isWhole || messages.length > count)) ? messages : undefined;
+  }
+
+  /** Adds messages behind those that are there: those of a call together, if it has up to 256 turns. */
+  async append(messages: readonly MastraDBMessage[], about: About): Promise<void> {
+    await this.appendTurns(messages.map(turnsOf), about);
+  }
+
+  /**
+   * Puts messages in the place of those with their ids, and adds those that are not there; takes `removed` back.
+   *
+   * What goes or has other steps among the last 256 turns is changed in one step (`RewindSession`). Further back,
+   * what goes is overwritten in its place (`UpdateTurn`), and what has other steps is added at the end.
+   */
+  async change(messages: readonly MastraDBMessage[], removed: ReadonlySet<string>, about: About): Promise<void> {
+    for (let tries = 1; ; tries++) {
+      try {
+        return await this.tryChange(new Map(messages.map((it) => [it.id, it])), removed, about);
+      } catch (error) {
+        const isStale = error instanceof StaleSeq || error instanceof StaleGeneration || error instanceof SessionNotFound;
+        if (!isStale || tries === TRIES_MAX) {
+          throw error;
+        }
+      }
+    }
+  }
+
+  private async tryChange(
+    messages: ReadonlyMap<string, MastraDBMessage>,
+    removed: ReadonlySet<string>,
+    about: About,
+  ): Promise<void> {
+    const read = await this.readFor(new Set([...messages.keys(), ...removed]));
+    const before = (read?.stored ?? []).map(({ turns, message: { id } }) => ({ id, turns }));
+    const known = new Set(before.map(({ id }) => id));
+    const after = before.map(({ id, turns }) => {
+      const message = messages.get(id);
+      return removed.has(id) ? [] : message ? changed(turns, message) : turns;
+    });
+    const added = [...messages.values()].filter(({ id }) => !known.has(id)).map(turnsOf);
+    if (!read || before.every(({ turns }, at) => fits(turns, after[at]!))) {
+      await this.appendTurns(added, about);
+      return this.update(before.map(({ turns }, at) => [turns, after[at]!]), read?.session.generation ?? "");
+    }
+    let near = before.length;
+    for (let room = TURNS_MAX - added.flat().length; near && after[near - 1]!.length <= room; near--) {
+      room -= after[near - 1]!.length;
+    }
+    const updates: [Turn[], Turn[]][] = [];
+    const again: Turn[][] = [];
+    for (const [at, { turns }] of before.slice(0, near).entries()) {
+      const wanted = after[at]!;
+      if (fits(turns, wanted)) {
+        updates.push([turns, wanted]);
+      } else {
+        updates.push([turns, turns.map(redacted)]);
+        again.push(wanted);
+      }
+    }
+    // First what is added: where the rest fails, nothing is lost.
+    const first = before.findIndex(({ turns }, at) => at >= near && after[at] !== turns);
+    if (first >= 0) {
+      await this.client.rewindSession({
+        sessionId: this.sessionId,
+        afterSeq: before[first]!.turns[0]!.seq - 1n,
+        turns: [...after.slice(first), ...added].flat(),
+        expectedSeq: read.session.lastSeq,
+        expectedGeneration: read.session.generation,
+      });
+    }
+    await this.appendTurns(first >= 0 ? again : [...again, ...added], about);
+    await this.update(updates, read.session.generation);
+  }
+
+  private async update(changes: [Turn[], Turn[]][], expectedGeneration: string): Promise<void> {
+    for (const [before, after] of changes) {
+      for (const [at, turn] of after.entries()) {
+        const old = before[at]!;
+        if (turn !== old && !isSame(turn, old)) {
+          await this.client.updateTurn({ sessionId: this.sessionId, seq: old.seq, turn, expectedGeneration });
+        }
+      }
+    }
+  }
+
+  private async appendTurns(groups: readonly Turn[][], about: About): Promise<void> {
+    const chunks: Turn[][] = [];
+    for (const group of groups.filter(({ length }) => length)) {
+      const last = chunks.at(-1);
+      if (last && last.length + group.length <= TURNS_MAX) {
+        last.push(...group);
+        continue;
+      }
+      for (let at = 0; at < group.length; at += TURNS_MAX) {
+        chunks.push(group.slice(at, at + TURNS_MAX));
+      }
+    }
+    for (const turns of chunks) {
+      await this.client.append({ ...about, sessionId: this.sessionId, turns });
+    }
+  }
+
+  /** The newest messages if these ids are all among them, else all. */
+  private async readFor(ids: ReadonlySet<string>): Promise<Read | undefined> {
+    const read = await this.readNewest(TURNS_MAX);
+    const found = new Set(read?.stored.map(({ message }) => message.id));
+    const isEnough = !read || read.isWhole || [...ids].every((id) => found.has(id));
+    return isEnough ? read : this.readAll();
+  }
+
+  private async readNewest(last: number): Promise<Read | undefined> {
+    const page = await this.page({ last });
+    if (!page?.session) {
+      return undefined;
+    }
+    const isWhole = !page.previousBeforeSeq;
+    const stored = this.stored(page.turns, page.session);
+    // The first one may have begun before.
+    return { session: page.session, stored: isWhole ? stored : stored.slice(1), isWhole };
+  }
+
+  private async readAll(): Promise<Read | undefined> {
+    const turns: Turn[] = [];
+    let session: SessionInfo | undefined;
+    let afterSeq = 0n;
+    do {
+      const page = await this.page({ afterSeq, limit: PAGE, generation: session?.generation ?? "" });
+      if (!page?.session) {
+        return undefined;
+      }
+      turns.push(...page.turns);
+      session = page.session;
+      afterSeq = page.nextAfterSeq;
+    } while (afterSeq);
+    return { session, stored: this.stored(turns, session), isWhole: true };
+  }
+
+  /** A page of a session that lives: what has ended is the journal's. */
+  private async page(which: { last?: number; afterSeq?: bigint; limit?: number; generation?: string }) {
+    try {
+      return await this.client.getHistory({ sessionId: this.sessionId, scope: HistoryScope.LONGEST, ...which });
+    } catch (error) {
+      if (error instanceof SessionNotFound || error instanceof GenerationNotFound) {
+        return undefined;
+      }
+      throw error;
+    }
+  }
+
+  private stored(turns: Turn[], session: SessionInfo): Stored[] {
+    return storedIn(turns, this.threadId, session.labels[RESOURCE] ?? session.subject);
+  }
+}
+
+/** The turns of a message in the place of others: the same ones where nothing is new. */
+function changed(turns: Turn[], message: MastraDBMessage): Turn[] {
+  const wanted = turnsOf(message).map((turn, at) => ({ ...turn, pinned: turns[at]?.pinned ?? false }));
+  return fits(turns, wanted) && wanted.every((turn, at) => isSame(turn, turns[at]!)) ? turns : wanted;
+}
+
+/** Whether turns may take the place of others one by one, as `UpdateTurn` has it. */
+function fits(before: readonly Turn[], after: readonly Turn[]): boolean {
+  return (
+    before.length === after.length &&
+    before.every((turn, at) => turn.role === after[at]!.role && links(turn) === links(after[at]!))
+  );
+}
+
+function links({ parts }: Turn): string {
+  const ids = parts.map(({ part }) => {
+    const id = part.case === "toolUse" ? part.value.id : part.case === "toolResult" ? part.value.toolUseId : undefined;
+    return id && [part.case, id, part.case === "toolUse" ? part.value.name : ""];
+  });
+  return JSON.stringify(ids.filter(Boolean));
+}
+
+function isSame(one: Turn, other: Turn): boolean {
+  return (
+    one.clientId === other.clientId &&
+    one.clientJson === other.clientJson &&
+    one.timestamp?.seconds === other.timestamp?.seconds &&
+    one.timestamp?.nanos === other.timestamp?.nanos &&
+    one.parts.length === other.parts.length &&
+    one.parts.every((part, at) => equals(PartSchema, part, other.parts[at]!))
+  );
+}
