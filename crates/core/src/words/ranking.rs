@@ -7,7 +7,7 @@ use super::{Languages, Token, is_apostrophe, tokens};
 /// Terms of one query; further words of it are not looked for.
 pub const TERMS_MAX: usize = 32;
 /// Candidates whose text is read: more would cost time and improve nothing.
-pub const CANDIDATES_MAX: usize = 256;
+pub const CANDIDATES_MAX: usize = 128;
 
 /// Words in which an answer is looked for: about two English sentences.
 const PASSAGE_WORDS: usize = 40;
