@@ -1,10 +1,10 @@
-//! The one statement that commits, and what became of one whose answer did not come. See
+//! The one statement that commits, a call of the function in `commit.sql`, and what became of one whose answer did not come. See
 //! `docs/cluster.md` for why it is as it is.
 
 use std::collections::{BTreeSet, HashMap};
-use std::fmt::Write;
 use std::time::Duration;
 
+use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::{Generation, HookName, Subject};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::checksum::{TurnPlace, protect};
@@ -14,7 +14,7 @@ use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, Database, change, first};
-use crate::decide::{Before, Part};
+use crate::decide::{Before, NewKey, Part, RowChange};
 use crate::error::{failed, is_partial, is_passing, is_refused};
 use crate::values::{Ulid, get, whole};
 
@@ -26,8 +26,8 @@ const RESOLVE_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// The old statement may run for a while before the look gets the row.
 const RESOLVE_TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Which rows of a part were written, by their places; `None`: none, and none will be.
-pub(crate) type Applied = Option<BTreeSet<usize>>;
+/// Which rows of a part were not written, by their places; `None`: none was, and none will be.
+pub(crate) type Missed = Option<BTreeSet<usize>>;
 
 /// The committer's row in the database, as this process knows it, and its connection.
 pub(crate) struct Lane {
@@ -48,26 +48,36 @@ impl std::fmt::Debug for Lane {
     }
 }
 
-/// A statement in the making.
+/// A call of the function that commits, in the making: its arguments by their names.
 #[derive(Default)]
-struct Statement<'a> {
-    text: String,
+struct Call<'a> {
+    names: Vec<&'static str>,
     args: Vec<(Box<dyn ToSql + Sync + Send + 'a>, Type)>,
 }
 
-impl<'a> Statement<'a> {
-    /// Takes a parameter; its place in the text.
-    fn put(&mut self, value: impl ToSql + Sync + Send + 'a, of: Type) -> String {
-        let name = of.name().trim_start_matches('_').to_owned();
-        let array = matches!(of.kind(), tokio_postgres::types::Kind::Array(_));
+impl<'a> Call<'a> {
+    fn put(&mut self, name: &'static str, value: impl ToSql + Sync + Send + 'a, of: Type) {
+        self.names.push(name);
         self.args.push((Box::new(value), of));
-        let brackets = if array { "[]" } else { "" };
-        format!("${}::{name}{brackets}", self.args.len())
     }
 
-    fn say(&mut self, text: std::fmt::Arguments<'_>) {
-        // Writing to a string does not fail.
-        let _ = self.text.write_fmt(text);
+    /// Takes what each row says, unless none says anything.
+    fn put_some<T: ToSql + Sync + Send + 'a>(
+        &mut self,
+        name: &'static str,
+        values: impl Iterator<Item = Option<T>>,
+        of: Type,
+    ) {
+        let values: Vec<Option<T>> = values.collect();
+        if values.iter().any(Option::is_some) {
+            self.put(name, values, of);
+        }
+    }
+
+    fn text(&self) -> String {
+        let names = self.names.iter().zip(1..);
+        let args: Vec<String> = names.map(|(name, at)| format!("{name} => ${at}")).collect();
+        format!("SELECT memoird.commit_batch({})", args.join(", "))
     }
 }
 
@@ -106,27 +116,28 @@ impl Lane {
         database: &Database,
         clock: &ClockAnchor,
         part: &Part,
-    ) -> Result<Applied, StoreError> {
+    ) -> Result<Missed, StoreError> {
         let mut tries = 0;
         loop {
             tries += 1;
-            let statement = self.statement(clock, part);
+            let call = self.call(clock, part);
             let client = match self.client.take().filter(|client| !client.is_closed()) {
                 Some(client) => client,
                 None => database.connect().await?,
             };
-            let args: Vec<Arg<'_>> = statement
+            let text = call.text();
+            let args: Vec<Arg<'_>> = call
                 .args
                 .iter()
                 .map(|(value, of)| (&**value as &(dyn ToSql + Sync), of.clone()))
                 .collect();
-            let sent = client.query_typed(&statement.text, &args);
+            let sent = client.query_typed(&text, &args);
             let problem = match timeout(database.options().commit_time_max, sent).await {
                 Ok(Ok(rows)) => {
                     self.client = Some(client);
-                    if let Some(applied) = answered(&rows)? {
+                    if let Some(missed) = answered(&rows)? {
                         self.number += 1;
-                        return Ok(Some(applied));
+                        return Ok(Some(missed));
                     }
                     // Nothing was written: the row is not what this process thinks.
                     "its lane had another epoch or number".to_owned()
@@ -155,7 +166,7 @@ impl Lane {
     }
 
     /// Finds out what became of the last statement, and keeps it from being done later: what was
-    /// written of it, or `None` where nothing was. Tries until it knows.
+    /// not written of it, or `None` where nothing was. Tries until it knows.
     ///
     /// # Errors
     /// When the database has lost commits, or the row: then nobody knows.
@@ -175,7 +186,7 @@ impl Lane {
             sleep(pause).await;
             pause = (pause * 2).min(RESOLVE_PAUSE_MAX);
         };
-        let Some((epoch, number, applied)) = row else {
+        let Some((epoch, number, missed)) = row else {
             return self.begin_again(database).await;
         };
         let mine = self.number + 1;
@@ -191,7 +202,7 @@ impl Lane {
             tracing::error!(detail);
             return Err(StoreError::Database { detail });
         }
-        Ok((number == mine).then_some(applied))
+        Ok((number == mine).then_some(missed))
     }
 
     async fn look_up(
@@ -202,19 +213,21 @@ impl Lane {
         let sql = match database.options().has_fence {
             true => {
                 "UPDATE memoird.lanes SET epoch = epoch + 1 WHERE node = $1 AND lane = $2
-                 RETURNING epoch, number, applied"
+                 RETURNING epoch, number, missed"
             }
             false => {
-                "SELECT epoch, number, applied FROM memoird.lanes WHERE node = $1 AND lane = $2"
+                "SELECT epoch, number, missed FROM memoird.lanes WHERE node = $1 AND lane = $2"
             }
         };
         let args: [Arg<'_>; 2] = [(&self.node, Type::UUID), (&self.lane, Type::INT2)];
         let row = first(&client, sql, &args).await?;
         self.client = Some(client);
         let Some(row) = row else { return Ok(None) };
-        let applied: Vec<i32> = get(&row, 2)?;
-        let applied = applied.into_iter().filter_map(|ord| ord.try_into().ok());
-        Ok(Some((get(&row, 0)?, get(&row, 1)?, applied.collect())))
+        Ok(Some((
+            get(&row, 0)?,
+            get(&row, 1)?,
+            of_places(get(&row, 2)?),
+        )))
     }
 
     /// The row is gone, as after a restore from a backup. What becomes of a statement that is
@@ -243,571 +256,272 @@ impl Lane {
         Err(StoreError::Database { detail })
     }
 
-    /// The statement that writes a part.
-    fn statement<'a>(&self, clock: &'a ClockAnchor, part: &'a Part) -> Statement<'a> {
-        let mut made = Statement::default();
-        let node = made.put(self.node, Type::UUID);
-        let lane = made.put(self.lane, Type::INT2);
-        let epoch = made.put(self.epoch, Type::INT8);
-        let before = made.put(self.number, Type::INT8);
-        made.say(format_args!(
-            "WITH settings AS MATERIALIZED (
-                SELECT set_config('lock_timeout', '2s', true) AS waits,
-                    CASE current_setting('synchronous_commit') WHEN 'off'
-                        THEN set_config('synchronous_commit', 'on', true) END AS syncs),
-            held AS MATERIALIZED (
-                SELECT 1 AS is_held FROM memoird.lanes
-                WHERE (SELECT count(waits) + count(syncs) FROM settings) > 0
-                    AND node = {node} AND lane = {lane} AND epoch = {epoch} AND number = {before}
-                FOR UPDATE)"
-        ));
-        if part.rows.is_empty() {
-            made.say(format_args!(
-                ", applied AS MATERIALIZED (
-                    SELECT 0 AS ord, NULL::uuid AS generation WHERE false)"
-            ));
-        } else {
-            rows(&mut made, part);
-            contents(&mut made, part);
+    /// The call that writes a part.
+    fn call<'a>(&self, clock: &'a ClockAnchor, part: &'a Part) -> Call<'a> {
+        let mut call = Call::default();
+        call.put("of_node", self.node, Type::UUID);
+        call.put("of_lane", self.lane, Type::INT2);
+        call.put("of_epoch", self.epoch, Type::INT8);
+        call.put("of_number", self.number, Type::INT8);
+        call.put("clock_steady", whole(clock.steady.0), Type::INT8);
+        call.put("clock_wall", clock.wall.as_ms(), Type::INT8);
+        call.put("clock_boot_id", clock.boot_id.as_str(), Type::TEXT);
+        call.put("clock_boot_ms", whole(clock.boot_ms), Type::INT8);
+        call.put("is_whole", part.is_whole, Type::BOOL);
+        if !part.rows.is_empty() {
+            versions(&mut call, part);
+            heads(&mut call, part);
+            contents(&mut call, part);
         }
-        let is_whole = match part.is_whole {
-            true => {
-                made.say(format_args!(
-                    ", complete AS MATERIALIZED (
-                        SELECT 1 / CASE WHEN (SELECT count(*) FROM applied) = (SELECT count(*) FROM a)
-                            THEN 1 ELSE 0 END AS is_complete FROM held)"
-                ));
-                ", complete"
-            }
-            false => "",
-        };
-        let number = made.put(self.number + 1, Type::INT8);
-        let steady = made.put(whole(clock.steady.0), Type::INT8);
-        let wall = made.put(clock.wall.as_ms(), Type::INT8);
-        let boot_id = made.put(clock.boot_id.as_str(), Type::TEXT);
-        let boot_ms = made.put(whole(clock.boot_ms), Type::INT8);
-        made.say(format_args!(
-            ", told AS (
-                UPDATE memoird.lanes SET number = {number}, applied = ARRAY(SELECT ord FROM applied),
-                    steady = {steady}, wall = {wall}, boot_id = {boot_id}, boot_ms = {boot_ms},
-                    seen = now()
-                FROM held{is_whole} WHERE node = {node} AND lane = {lane})
-            SELECT -1 AS ord FROM held UNION ALL SELECT ord FROM applied"
-        ));
-        made
+        call
     }
 }
 
-/// The places of what was written; `None` where the lane was not held.
-fn answered(rows: &[Row]) -> Result<Applied, StoreError> {
-    let (mut applied, mut is_held) = (BTreeSet::new(), false);
-    for row in rows {
-        match usize::try_from(get::<i32>(row, 0)?) {
-            Ok(ord) => drop(applied.insert(ord)),
-            Err(_) => is_held = true,
-        }
-    }
-    Ok(is_held.then_some(applied))
-}
-
-/// The swap of rows, and new ones.
-///
-/// The names stand twice, so that rows are found by them and never by reading the table: what the
-/// planner thinks of a join with `a` depends on statistics. That a row is of a life that goes on
-/// follows from its version: its end has one of its own, on which nothing is built.
-fn rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
-    let rows = || part.rows.values();
-    let befores = rows().map(|row| match row.before {
-        Before::Nothing { created_ms } => (true, 0, 0, created_ms),
-        Before::Version { revision, stamp } => (false, whole(revision), stamp, 0),
-    });
-    let befores: Vec<(bool, i64, i64, i64)> = befores.collect();
-    let has_new = befores.iter().any(|before| before.0);
-    let ords: Vec<i32> = (0..).take(part.rows.len()).collect();
-    let names: Vec<Ulid> = part.rows.keys().map(|name| Ulid::from(*name)).collect();
-    let ends = || rows().map(|row| row.ended.as_ref());
-    let names = made.put(names, Type::UUID_ARRAY);
-    let columns = [
-        made.put(ords, Type::INT4_ARRAY),
-        names.clone(),
-        made.put(
-            befores.iter().map(|of| of.0).collect::<Vec<_>>(),
-            Type::BOOL_ARRAY,
-        ),
-        made.put(
-            befores.iter().map(|of| of.1).collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            befores.iter().map(|of| of.2).collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            befores.iter().map(|of| of.3).collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(part.stamps.clone(), Type::INT8_ARRAY),
-        made.put(
-            rows().map(|row| whole(row.revision)).collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows().map(|row| whole(row.last_seq)).collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.last_access.map(|at| whole(at.0)))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.totals.map(|totals| whole(totals.turns)))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.totals.map(|totals| whole(totals.bytes)))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.totals.map(|totals| whole(totals.tokens)))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows().map(|row| row.partial).collect::<Vec<_>>(),
-            Type::BOOL_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.state_version.map(whole))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows().map(|row| whole(row.added_bytes)).collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.subject.as_ref().map(Subject::as_str).map(str::as_bytes))
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(crate::decide::RowChange::kept_bytes)
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.compaction.as_deref().map(summaries::encode_status))
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            ends()
-                .map(|end| end.map(|(at, ..)| at.wall.as_ms()))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            ends()
-                .map(|end| end.map(|(at, ..)| whole(at.steady.0)))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            ends()
-                .map(|end| end.map(|(_, reason, _)| reason.name()))
-                .collect::<Vec<_>>(),
-            Type::TEXT_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.key.tenant.as_str().as_bytes())
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.key.session.as_str().as_bytes())
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.newest_seq.map(whole))
-                .collect::<Vec<_>>(),
-            Type::INT8_ARRAY,
-        ),
-        made.put(
-            rows()
-                .map(|row| row.options.as_deref().map(options::encode))
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-    ];
-    let grown = match replaced(made, part) {
-        true => "+ coalesce((SELECT sum(grown) FROM replaced WHERE replaced.ord = a.ord), 0)",
-        false => "",
+/// The places of what was not written; `None` where the lane was not held.
+fn answered(rows: &[Row]) -> Result<Missed, StoreError> {
+    let missed: Option<Vec<i32>> = match rows.first() {
+        Some(row) => get(row, 0)?,
+        None => None,
     };
-    made.say(format_args!(
-        ", a AS MATERIALIZED (
-            SELECT a.* FROM held, unnest({}) AS a(ord, generation, is_new, was_revision, was_stamp,
-                created_ms, stamp, revision, last_seq, last_access, turns, bytes, tokens, partial,
-                state_version, added_bytes, subject, kept, compaction, ended_ms, ended_at, reason,
-                tenant, session, newest_seq, options)),
-        changed AS (
-            UPDATE memoird.generations AS g SET revision = a.revision, stamp = a.stamp,
-                last_seq = a.last_seq, newest_seq = coalesce(a.newest_seq, g.newest_seq),
-                last_access = coalesce(a.last_access, g.last_access),
-                turns = coalesce(a.turns, g.turns), bytes = coalesce(a.bytes, g.bytes),
-                tokens = coalesce(a.tokens, g.tokens), partial = coalesce(a.partial, g.partial),
-                state_version = coalesce(a.state_version, g.state_version),
-                journal_bytes = g.journal_bytes + a.added_bytes {grown},
-                subject = coalesce(a.subject, g.subject), kept = coalesce(a.kept, g.kept),
-                compaction = coalesce(a.compaction, g.compaction),
-                options = coalesce(a.options, g.options), ended_ms = a.ended_ms,
-                ended_at = a.ended_at, reason = a.reason
-            FROM a WHERE NOT a.is_new AND g.generation = ANY({names}) AND g.generation = a.generation
-                AND g.revision = a.was_revision AND g.stamp = a.was_stamp
-            RETURNING a.ord, g.generation)",
-        columns.join(", ")
-    ));
-    if !has_new {
-        made.say(format_args!(
-            ", applied AS MATERIALIZED (SELECT ord, generation FROM changed)"
-        ));
-        return;
-    }
-    // A life that begins and ends in one batch is in no index that would refuse it.
-    made.say(format_args!(
-        ", begun AS (
-            INSERT INTO memoird.generations (generation, revision, stamp, last_seq, last_access,
-                turns, bytes, tokens, state_version, journal_bytes, created_ms, ended_ms, ended_at,
-                partial, reason, tenant, session, subject, kept, compaction, newest_seq, options)
-            SELECT generation, revision, stamp, last_seq, coalesce(last_access, 0),
-                coalesce(turns, 0), coalesce(bytes, 0), coalesce(tokens, 0),
-                coalesce(state_version, 0), added_bytes, created_ms, ended_ms, ended_at,
-                coalesce(partial, false), reason, tenant, session, subject, kept, compaction,
-                coalesce(newest_seq, 0), options
-            FROM a WHERE is_new AND (SELECT count(*) FROM changed) >= 0
-                AND (ended_at IS NULL OR NOT EXISTS (SELECT 1 FROM memoird.generations AS other
-                    WHERE other.tenant = a.tenant AND other.session = a.session
-                        AND other.ended_at IS NULL
-                        AND other.generation NOT IN (SELECT generation FROM changed)))
-            ON CONFLICT DO NOTHING
-            RETURNING generation),
-        applied AS MATERIALIZED (
-            SELECT ord, generation FROM changed
-            UNION ALL SELECT a.ord, a.generation FROM a JOIN begun USING (generation))"
-    ));
+    Ok(missed.map(of_places))
 }
 
-/// What changes hold beside the rows, of what was written only.
-fn contents<'a>(made: &mut Statement<'a>, part: &'a Part) {
-    turns(made, part);
-    keys(made, part);
-    replacements(made, part);
+/// Places of PostgreSQL's arrays, which count from 1.
+fn of_places(places: Vec<i32>) -> BTreeSet<usize> {
+    let places = places.into_iter();
+    places
+        .filter_map(|place| usize::try_from(place).ok()?.checked_sub(1))
+        .collect()
+}
+
+/// What the rows were, and the versions that they become.
+fn versions<'a>(call: &mut Call<'a>, part: &'a Part) {
+    let rows = || part.rows.values();
+    let names: Vec<Ulid> = part.rows.keys().map(|name| Ulid::from(*name)).collect();
+    let is_new: Vec<bool> = rows()
+        .map(|row| matches!(row.before, Before::Nothing { .. }))
+        .collect();
+    let befores = rows().map(|row| match row.before {
+        Before::Nothing { .. } => (0, 0),
+        Before::Version { revision, stamp } => (whole(revision), stamp),
+    });
+    let (revisions, stamps): (Vec<i64>, Vec<i64>) = befores.unzip();
+    call.put("row_generation", names, Type::UUID_ARRAY);
+    if is_new.contains(&true) {
+        call.put("row_is_new", is_new, Type::BOOL_ARRAY);
+    }
+    call.put("row_was_revision", revisions, Type::INT8_ARRAY);
+    call.put("row_was_stamp", stamps, Type::INT8_ARRAY);
+    call.put("row_stamp", part.stamps.clone(), Type::INT8_ARRAY);
+    let numbers = |of: fn(&RowChange) -> u64| -> Vec<i64> {
+        let rows = part.rows.values();
+        rows.map(|row| whole(of(row))).collect()
+    };
+    let numbers_of: [(&str, fn(&RowChange) -> u64); 3] = [
+        ("row_revision", |row| row.revision),
+        ("row_last_seq", |row| row.last_seq),
+        ("row_added_bytes", |row| row.added_bytes),
+    ];
+    for (name, of) in numbers_of {
+        call.put(name, numbers(of), Type::INT8_ARRAY);
+    }
+}
+
+/// What else changes in the rows.
+fn heads<'a>(call: &mut Call<'a>, part: &'a Part) {
+    let rows = || part.rows.values();
+    let numbers_of: [(&str, fn(&RowChange) -> Option<u64>); 7] = [
+        ("row_newest_seq", |row| row.newest_seq),
+        ("row_last_access", |row| row.last_access.map(|at| at.0)),
+        ("row_turns", |row| row.totals.map(|totals| totals.turns)),
+        ("row_bytes", |row| row.totals.map(|totals| totals.bytes)),
+        ("row_tokens", |row| row.totals.map(|totals| totals.tokens)),
+        ("row_state_version", |row| row.state_version),
+        ("row_ended_at", |row| {
+            row.ended.as_ref().map(|(at, ..)| at.steady.0)
+        }),
+    ];
+    for (name, of) in numbers_of {
+        let values = rows().map(|row| of(row).map(whole));
+        call.put_some(name, values, Type::INT8_ARRAY);
+    }
+    let ends = || rows().map(|row| row.ended.as_ref());
+    let ended_ms = ends().map(|end| end.map(|(at, ..)| at.wall.as_ms()));
+    call.put_some("row_ended_ms", ended_ms, Type::INT8_ARRAY);
+    let reasons = ends().map(|end| end.map(|(_, reason, _)| reason.name()));
+    call.put_some("row_reason", reasons, Type::TEXT_ARRAY);
+    let created = rows().map(|row| match row.before {
+        Before::Nothing { created_ms } => Some(created_ms),
+        Before::Version { .. } => None,
+    });
+    call.put_some("row_created_ms", created, Type::INT8_ARRAY);
+    let partial = rows().map(|row| row.partial);
+    call.put_some("row_partial", partial, Type::BOOL_ARRAY);
+    let subjects = rows().map(|row| row.subject.as_ref().map(Subject::as_str).map(str::as_bytes));
+    call.put_some("row_subject", subjects, Type::BYTEA_ARRAY);
+    let kept = rows().map(RowChange::kept_bytes);
+    call.put_some("row_kept", kept, Type::BYTEA_ARRAY);
+    let status = rows().map(|row| row.compaction.as_deref().map(summaries::encode_status));
+    call.put_some("row_compaction", status, Type::BYTEA_ARRAY);
+    let decided = rows().map(|row| row.options.as_deref().map(options::encode));
+    call.put_some("row_options", decided, Type::BYTEA_ARRAY);
+    let keys = || {
+        rows().map(|row| {
+            let is_new = matches!(row.before, Before::Nothing { .. });
+            (is_new || row.ended.is_some()).then_some(&row.key)
+        })
+    };
+    let tenants = keys().map(|key| key.map(|key| key.tenant.as_str().as_bytes()));
+    call.put_some("row_tenant", tenants, Type::BYTEA_ARRAY);
+    let sessions = keys().map(|key| key.map(|key| key.session.as_str().as_bytes()));
+    call.put_some("row_session", sessions, Type::BYTEA_ARRAY);
+}
+
+/// What changes hold beside the rows.
+fn contents<'a>(call: &mut Call<'a>, part: &'a Part) {
+    turns(call, part);
+    replacements(call, part);
+    keys(call, part);
     let states = beside(part, |row| row.state.as_deref().map(str::as_bytes));
-    if let Some([ord, value]) = states.put(made, Type::BYTEA_ARRAY) {
-        made.say(format_args!(
-            ", put_states AS (
-                INSERT INTO memoird.states AS t (generation, json)
-                SELECT generation, json FROM unnest({ord}, {value}) AS u(ord, json)
-                    JOIN applied USING (ord)
-                ON CONFLICT (generation) DO UPDATE SET json = excluded.json)"
-        ));
-    }
+    states.put(call, ["state_row", "state_json"], Type::BYTEA_ARRAY);
     let cuts = beside(part, |row| row.cuts.as_deref());
-    if let Some([ord, value]) = cuts.put(made, Type::BYTEA_ARRAY) {
-        made.say(format_args!(
-            ", put_windows AS (
-                INSERT INTO memoird.windows AS t (generation, cuts)
-                SELECT generation, cuts FROM unnest({ord}, {value}) AS u(ord, cuts)
-                    JOIN applied USING (ord)
-                ON CONFLICT (generation) DO UPDATE SET cuts = excluded.cuts)"
-        ));
-    }
+    cuts.put(call, ["window_row", "window_cuts"], Type::BYTEA_ARRAY);
     let rewound = beside(part, |row| {
         (!row.rewound.is_empty()).then(|| runs(&row.rewound))
     });
-    if let Some([ord, value]) = rewound.put(made, Type::TEXT_ARRAY) {
-        made.say(format_args!(
-            ", put_rewound AS (
-                INSERT INTO memoird.rewound AS t (generation, runs)
-                SELECT generation, runs::int8multirange FROM unnest({ord}, {value}) AS u(ord, runs)
-                    JOIN applied USING (ord)
-                ON CONFLICT (generation) DO UPDATE SET runs = t.runs + excluded.runs)"
-        ));
-    }
+    rewound.put(call, ["rewound_row", "rewound_runs"], Type::TEXT_ARRAY);
     let names = beside_each(part, |row| {
         row.rewinds.keys().map(|name| &name[..]).collect()
     });
-    let taken = beside_each(part, |row| row.rewinds.values().map(runs).collect());
-    if let Some([ord, name]) = names.put(made, Type::BYTEA_ARRAY) {
-        let taken = made.put(taken.values, Type::TEXT_ARRAY);
-        made.say(format_args!(
-            ", put_rewinds AS (
-                INSERT INTO memoird.rewinds (generation, key, runs)
-                SELECT generation, key, runs::int8multirange
-                FROM unnest({ord}, {name}, {taken}) AS u(ord, key, runs) JOIN applied USING (ord)
-                ON CONFLICT (generation, key) DO UPDATE SET runs = excluded.runs)"
-        ));
+    if names.put(call, ["rewind_row", "rewind_key"], Type::BYTEA_ARRAY) {
+        let taken = beside_each(part, |row| row.rewinds.values().map(runs).collect());
+        call.put("rewind_runs", taken.values, Type::TEXT_ARRAY);
     }
-    summary_rows(made, part);
-    let owed = beside_each(part, |row| {
-        let owed = row.ended.iter().flat_map(|(_, _, owed)| owed.iter());
-        owed.map(HookName::as_str).collect()
-    });
-    if let Some([ord, value]) = owed.put(made, Type::TEXT_ARRAY) {
-        made.say(format_args!(
-            ", put_outbox AS (
-                INSERT INTO memoird.outbox (due, generation, hook, tenant, session, reason)
-                SELECT a.ended_at, a.generation, u.hook, a.tenant, a.session, a.reason
-                FROM unnest({ord}, {value}) AS u(ord, hook) JOIN applied USING (ord)
-                    JOIN a USING (ord)
-                ON CONFLICT DO NOTHING)"
-        ));
-    }
-}
-
-fn turns<'a>(made: &mut Statement<'a>, part: &'a Part) {
-    if part.turns.is_empty() {
-        return;
-    }
-    let (mut headers, mut checksums) = (Vec::new(), Vec::new());
-    for turn in &part.turns {
-        let place = TurnPlace {
-            generation: turn.generation,
-            seq: turn.seq,
-        };
-        let protection = protect(place, &turn.content);
-        headers.push(protection.header);
-        checksums.push(protection.checksum);
-    }
-    let places = places(part);
-    let of_turns = || part.turns.iter();
-    let ords: Vec<Option<i32>> = of_turns()
-        .map(|turn| places.get(&turn.generation).copied())
-        .collect();
-    let seqs: Vec<i64> = of_turns().map(|turn| whole(turn.seq)).collect();
-    let contents: Vec<&[u8]> = of_turns().map(|turn| &*turn.content).collect();
-    let columns = [
-        made.put(ords, Type::INT4_ARRAY),
-        made.put(seqs, Type::INT8_ARRAY),
-        made.put(contents, Type::BYTEA_ARRAY),
-        made.put(headers, Type::BYTEA_ARRAY),
-        made.put(checksums, Type::INT8_ARRAY),
-    ];
-    // Numbers are drawn in the order in which the turns were said.
-    made.say(format_args!(
-        ", put_turns AS (
-            INSERT INTO memoird.turns (generation, seq, number, content, header, checksum)
-            SELECT generation, seq, nextval('memoird.turn_numbers'), content, header, checksum
-            FROM (SELECT generation, seq, content, header, checksum
-                FROM unnest({}) WITH ORDINALITY
-                    AS u(ord, seq, content, header, checksum, place) JOIN applied USING (ord)
-                ORDER BY place) AS said)",
-        columns.join(", ")
-    ));
-}
-
-/// Turns that say something else, with the bytes that each grows by; false where there are none.
-///
-/// Names and seqs stand twice, as those of [`rows`]. A turn cannot change between this look and the
-/// swap: who changes it gives its generation another version.
-fn replaced<'a>(made: &mut Statement<'a>, part: &'a Part) -> bool {
-    let of_rows = (0_i32..).zip(part.rows.values());
-    let replaced = of_rows.flat_map(|(ord, row)| {
-        let turns = row.replaced.iter();
-        turns.map(move |(seq, content)| (ord, row.generation, *seq, content))
-    });
-    let replaced: Vec<_> = replaced.collect();
-    if replaced.is_empty() {
-        return false;
-    }
-    let (mut headers, mut checksums) = (Vec::new(), Vec::new());
-    for (_, generation, seq, content) in &replaced {
-        let place = TurnPlace {
-            generation: *generation,
-            seq: *seq,
-        };
-        let protection = protect(place, content);
-        headers.push(protection.header);
-        checksums.push(protection.checksum);
-    }
-    let of_turns = || replaced.iter();
-    let ords: Vec<i32> = of_turns().map(|turn| turn.0).collect();
-    let names: Vec<Ulid> = of_turns().map(|turn| turn.1.into()).collect();
-    let seqs: Vec<i64> = of_turns().map(|turn| whole(turn.2)).collect();
-    let contents: Vec<&[u8]> = of_turns().map(|turn| &**turn.3).collect();
-    let (names, seqs) = (
-        made.put(names, Type::UUID_ARRAY),
-        made.put(seqs, Type::INT8_ARRAY),
-    );
-    let columns = [
-        made.put(ords, Type::INT4_ARRAY),
-        names.clone(),
-        seqs.clone(),
-        made.put(contents, Type::BYTEA_ARRAY),
-        made.put(headers, Type::BYTEA_ARRAY),
-        made.put(checksums, Type::INT8_ARRAY),
-    ];
-    made.say(format_args!(
-        ", replaced AS MATERIALIZED (
-            SELECT u.*, octet_length(u.content) - octet_length(t.content) AS grown
-            FROM held, unnest({}) AS u(ord, generation, seq, content, header, checksum)
-                JOIN memoird.turns AS t USING (generation, seq)
-            WHERE t.generation = ANY({names}) AND t.seq = ANY({seqs}))",
-        columns.join(", ")
-    ));
-    true
-}
-
-/// Writes them, and notes them for who follows the journal.
-fn replacements(made: &mut Statement<'_>, part: &Part) {
-    if part.rows.values().all(|row| row.replaced.is_empty()) {
-        return;
-    }
-    made.say(format_args!(
-        ", put_replaced AS (
-            UPDATE memoird.turns AS t SET content = u.content, header = u.header,
-                checksum = u.checksum
-            FROM replaced AS u JOIN applied USING (ord)
-            WHERE t.generation = u.generation AND t.seq = u.seq
-            RETURNING t.generation, t.number),
-        put_changes AS (
-            INSERT INTO memoird.turn_changes (change, generation, number)
-            SELECT nextval('memoird.change_numbers'), generation, number FROM put_replaced)"
-    ));
-}
-
-fn keys<'a>(made: &mut Statement<'a>, part: &'a Part) {
-    if part.keys.is_empty() {
-        return;
-    }
-    let places = places(part);
-    let of_keys = || part.keys.iter();
-    let numbers = |of: fn(&memoird_core::idempotency::KeyRecord) -> u64| -> Vec<i64> {
-        part.keys.iter().map(|key| whole(of(&key.record))).collect()
-    };
-    let columns = [
-        made.put(
-            of_keys()
-                .map(|key| places.get(&key.generation).copied())
-                .collect::<Vec<_>>(),
-            Type::INT4_ARRAY,
-        ),
-        made.put(
-            of_keys()
-                .map(|key| key.session.tenant.as_str().as_bytes())
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            of_keys()
-                .map(|key| key.session.session.as_str().as_bytes())
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            of_keys().map(|key| &key.name[..]).collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            of_keys()
-                .map(|key| &key.record.content[..])
-                .collect::<Vec<_>>(),
-            Type::BYTEA_ARRAY,
-        ),
-        made.put(
-            of_keys()
-                .map(|key| Ulid::from(key.record.generation))
-                .collect::<Vec<_>>(),
-            Type::UUID_ARRAY,
-        ),
-        made.put(numbers(|record| record.first_seq), Type::INT8_ARRAY),
-        made.put(numbers(|record| record.last_seq), Type::INT8_ARRAY),
-        made.put(numbers(|record| record.dropped_turns), Type::INT8_ARRAY),
-        made.put(numbers(|record| record.at.0), Type::INT8_ARRAY),
-    ];
-    made.say(format_args!(
-        ", put_keys AS (
-            INSERT INTO memoird.idempotency
-                (tenant, session, key, content, generation, first_seq, last_seq, dropped, at)
-            SELECT u.tenant, u.session, u.key, u.content, u.generation, u.first_seq, u.last_seq,
-                u.dropped, u.at
-            FROM unnest({}) AS u(ord, tenant, session, key, content, generation, first_seq,
-                last_seq, dropped, at) JOIN applied USING (ord)
-            ON CONFLICT (tenant, session, key) DO UPDATE SET content = excluded.content,
-                generation = excluded.generation, first_seq = excluded.first_seq,
-                last_seq = excluded.last_seq, dropped = excluded.dropped, at = excluded.at)",
-        columns.join(", ")
-    ));
-}
-
-fn summary_rows<'a>(made: &mut Statement<'a>, part: &'a Part) {
     let numbers = beside_each(part, |row| {
         let numbers = row.summaries_made.keys();
         numbers.map(|number| i64::from(*number)).collect()
     });
-    let bodies = beside_each(part, |row| {
-        row.summaries_made.values().map(|body| &body[..]).collect()
-    });
-    if let Some([ord, number]) = numbers.put(made, Type::INT8_ARRAY) {
-        let body = made.put(bodies.values, Type::BYTEA_ARRAY);
-        made.say(format_args!(
-            ", put_summaries AS (
-                INSERT INTO memoird.summaries (generation, number, body)
-                SELECT generation, number, body
-                FROM unnest({ord}, {number}, {body}) AS u(ord, number, body)
-                    JOIN applied USING (ord)
-                ON CONFLICT (generation, number) DO UPDATE SET body = excluded.body)"
-        ));
+    if numbers.put(call, ["summary_row", "summary_number"], Type::INT8_ARRAY) {
+        let bodies = beside_each(part, |row| {
+            row.summaries_made.values().map(|body| &body[..]).collect()
+        });
+        call.put("summary_body", bodies.values, Type::BYTEA_ARRAY);
     }
     let gone = beside_each(part, |row| {
         let numbers = row.summaries_gone.iter();
         numbers.map(|number| i64::from(*number)).collect()
     });
-    if let Some([ord, number]) = gone.put(made, Type::INT8_ARRAY) {
-        made.say(format_args!(
-            ", drop_summaries AS (
-                DELETE FROM memoird.summaries AS t
-                USING unnest({ord}, {number}) AS u(ord, number), applied
-                WHERE applied.ord = u.ord AND t.generation = applied.generation
-                    AND t.number = u.number)"
-        ));
+    gone.put(call, ["gone_row", "gone_number"], Type::INT8_ARRAY);
+    let owed = beside_each(part, |row| {
+        let owed = row.ended.iter().flat_map(|(_, _, owed)| owed.iter());
+        owed.map(HookName::as_str).collect()
+    });
+    owed.put(call, ["owed_row", "owed_hook"], Type::TEXT_ARRAY);
+}
+
+fn turns<'a>(call: &mut Call<'a>, part: &'a Part) {
+    if part.turns.is_empty() {
+        return;
+    }
+    let places = places(part);
+    let of_turns = || part.turns.iter();
+    let rows: Vec<Option<i32>> = of_turns()
+        .map(|turn| places.get(&turn.generation).copied())
+        .collect();
+    let seqs: Vec<i64> = of_turns().map(|turn| whole(turn.seq)).collect();
+    let contents: Vec<&[u8]> = of_turns().map(|turn| &*turn.content).collect();
+    let protected = of_turns().map(|turn| (turn.generation, turn.seq, &*turn.content));
+    let (headers, checksums) = protections(protected);
+    call.put("turn_row", rows, Type::INT4_ARRAY);
+    call.put("turn_seq", seqs, Type::INT8_ARRAY);
+    call.put("turn_content", contents, Type::BYTEA_ARRAY);
+    call.put("turn_header", headers, Type::BYTEA_ARRAY);
+    call.put("turn_checksum", checksums, Type::INT8_ARRAY);
+}
+
+/// Turns that say something else.
+fn replacements<'a>(call: &mut Call<'a>, part: &'a Part) {
+    let seqs = beside_each(part, |row| {
+        row.replaced.keys().map(|seq| whole(*seq)).collect()
+    });
+    if !seqs.put(call, ["replaced_row", "replaced_seq"], Type::INT8_ARRAY) {
+        return;
+    }
+    let turns = || {
+        let rows = part.rows.values();
+        rows.flat_map(|row| {
+            let turns = row.replaced.iter();
+            turns.map(|(seq, content)| (row.generation, *seq, &**content))
+        })
+    };
+    let contents: Vec<&[u8]> = turns().map(|(_, _, content)| content).collect();
+    let (headers, checksums) = protections(turns());
+    call.put("replaced_content", contents, Type::BYTEA_ARRAY);
+    call.put("replaced_header", headers, Type::BYTEA_ARRAY);
+    call.put("replaced_checksum", checksums, Type::INT8_ARRAY);
+}
+
+/// Headers and checksums of turns.
+fn protections<'a>(
+    turns: impl Iterator<Item = (Generation, u64, &'a [u8])>,
+) -> (Vec<Vec<u8>>, Vec<i64>) {
+    let protections = turns.map(|(generation, seq, content)| {
+        let protection = protect(TurnPlace { generation, seq }, content);
+        (protection.header, protection.checksum)
+    });
+    protections.unzip()
+}
+
+fn keys<'a>(call: &mut Call<'a>, part: &'a Part) {
+    if part.keys.is_empty() {
+        return;
+    }
+    let places = places(part);
+    let of_keys = || part.keys.iter();
+    let rows: Vec<Option<i32>> = of_keys()
+        .map(|key| places.get(&key.generation).copied())
+        .collect();
+    call.put("key_row", rows, Type::INT4_ARRAY);
+    let bytes_of: [(&str, fn(&NewKey) -> &[u8]); 4] = [
+        ("key_tenant", |key| key.session.tenant.as_str().as_bytes()),
+        ("key_session", |key| key.session.session.as_str().as_bytes()),
+        ("key_name", |key| &key.name[..]),
+        ("key_content", |key| &key.record.content[..]),
+    ];
+    for (name, of) in bytes_of {
+        let values: Vec<&[u8]> = of_keys().map(of).collect();
+        call.put(name, values, Type::BYTEA_ARRAY);
+    }
+    let generations: Vec<Ulid> = of_keys()
+        .map(|key| Ulid::from(key.record.generation))
+        .collect();
+    call.put("key_generation", generations, Type::UUID_ARRAY);
+    let numbers_of: [(&str, fn(&KeyRecord) -> u64); 4] = [
+        ("key_first_seq", |record| record.first_seq),
+        ("key_last_seq", |record| record.last_seq),
+        ("key_dropped", |record| record.dropped_turns),
+        ("key_at", |record| record.at.0),
+    ];
+    for (name, of) in numbers_of {
+        let values: Vec<i64> = of_keys().map(|key| whole(of(&key.record))).collect();
+        call.put(name, values, Type::INT8_ARRAY);
     }
 }
 
-/// The places of generations among the rows of their part.
+/// The places of generations among the rows of their part, from 1.
 fn places(part: &Part) -> HashMap<Generation, i32> {
-    part.rows.keys().copied().zip(0..).collect()
+    part.rows.keys().copied().zip(1..).collect()
 }
 
-fn beside<'a, T>(
-    part: &'a Part,
-    of: impl Fn(&'a crate::decide::RowChange) -> Option<T>,
-) -> Beside<T> {
+fn beside<'a, T>(part: &'a Part, of: impl Fn(&'a RowChange) -> Option<T>) -> Beside<T> {
     beside_each(part, |row| of(row).into_iter().collect())
 }
 
-fn beside_each<'a, T>(
-    part: &'a Part,
-    of: impl Fn(&'a crate::decide::RowChange) -> Vec<T>,
-) -> Beside<T> {
+fn beside_each<'a, T>(part: &'a Part, of: impl Fn(&'a RowChange) -> Vec<T>) -> Beside<T> {
     let (mut places, mut values) = (Vec::new(), Vec::new());
-    for (ord, row) in (0..).zip(part.rows.values()) {
+    for (place, row) in (1..).zip(part.rows.values()) {
         for value in of(row) {
-            places.push(ord);
+            places.push(place);
             values.push(value);
         }
     }
@@ -815,17 +529,17 @@ fn beside_each<'a, T>(
 }
 
 impl<T: ToSql + Sync + Send> Beside<T> {
-    /// Takes both as parameters; `None` where there are none.
-    fn put<'a>(self, made: &mut Statement<'a>, of: Type) -> Option<[String; 2]>
+    /// Takes both as arguments of these names; false where there are none.
+    fn put<'a>(self, call: &mut Call<'a>, names: [&'static str; 2], of: Type) -> bool
     where
         T: 'a,
     {
-        (!self.places.is_empty()).then(|| {
-            [
-                made.put(self.places, Type::INT4_ARRAY),
-                made.put(self.values, of),
-            ]
-        })
+        let is_any = !self.places.is_empty();
+        if is_any {
+            call.put(names[0], self.places, Type::INT4_ARRAY);
+            call.put(names[1], self.values, of);
+        }
+        is_any
     }
 }
 

@@ -3,6 +3,9 @@
 use memoird_store::StoreError;
 use tokio_postgres::error::{Severity, SqlState};
 
+/// What `commit.sql` says where a set that has to be written whole cannot be.
+const PARTIAL: &str = "MD001";
+
 /// Why something failed.
 #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
 pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
@@ -61,7 +64,7 @@ pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
 
 /// True where a set that has to be written whole was not.
 pub(crate) fn is_partial(error: &tokio_postgres::Error) -> bool {
-    is_refused(error) && error.code() == Some(&SqlState::DIVISION_BY_ZERO)
+    is_refused(error) && error.code().is_some_and(|code| code.code() == PARTIAL)
 }
 
 /// The error with its causes, each once.

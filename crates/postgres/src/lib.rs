@@ -148,8 +148,8 @@ impl PgStore {
                 continue;
             }
             let written = self.database.wait(lane.write(&self.database, clock, part));
-            let applied = match written {
-                Ok(applied) => applied,
+            let missed = match written {
+                Ok(missed) => missed,
                 // What was written before stays; the rest is read again, and tried again.
                 Err(error) if place > 0 => {
                     tracing::warn!(%error, "a set was not written, and is refused");
@@ -162,9 +162,8 @@ impl PgStore {
             };
             let mut versions = self.versions();
             let rows = part.rows.iter().zip(&part.stamps).enumerate();
-            for (ord, ((generation, row), stamp)) in rows {
-                let is_applied = applied.as_ref().is_some_and(|of| of.contains(&ord));
-                if !is_applied {
+            for (at, ((generation, row), stamp)) in rows {
+                if missed.as_ref().is_none_or(|missed| missed.contains(&at)) {
                     versions.remove(generation);
                     decided.refuse(*generation);
                 } else if row.ended.is_some() {

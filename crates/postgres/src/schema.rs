@@ -37,13 +37,14 @@ const TRIES_MAX: usize = 5;
 /// was replaced, for who follows the journal.
 ///
 /// Columns that change with an append stand in no index, so that an update stays on its page.
-const V1: &str = "
+const V1: &str = concat!(
+    "
 CREATE TABLE memoird.lanes (
     node    uuid     NOT NULL,
     lane    smallint NOT NULL,
     epoch   bigint   NOT NULL,
     number  bigint   NOT NULL,
-    applied int[]    NOT NULL DEFAULT '{}',
+    missed  int[]    NOT NULL DEFAULT '{}',
     steady  bigint,
     wall    bigint,
     boot_id text,
@@ -202,7 +203,9 @@ CREATE TABLE memoird.erasure_given (
     hook       text COLLATE \"C\" NOT NULL,
     PRIMARY KEY (job, generation, hook)
 );
-";
+",
+    include_str!("commit.sql")
+);
 
 const MAKE: &str = "
 BEGIN;

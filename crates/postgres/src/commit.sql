@@ -1,0 +1,264 @@
+
+-- Writes a batch: swaps the versions of generations, and writes what goes with those that were
+-- swapped or begun. The answer: the places of those that were not; NULL, and nothing is written,
+-- where the lane's epoch or number is another one. See docs/cluster.md.
+--
+-- It is a function so that plans are kept. They are made of no statistics: rows are found by their
+-- names, whatever was in the tables when a backend made its plans. An array that nobody gives has
+-- nothing to say about any row. Places count from 1.
+CREATE FUNCTION memoird.commit_batch(
+    of_node uuid, of_lane smallint, of_epoch bigint, of_number bigint,
+    clock_steady bigint, clock_wall bigint, clock_boot_id text, clock_boot_ms bigint,
+    -- True: all rows are written, or nothing.
+    is_whole boolean,
+    -- By their names, which is the order in which they are locked.
+    row_generation    uuid[]    DEFAULT NULL,
+    row_is_new        boolean[] DEFAULT NULL,
+    row_was_revision  bigint[]  DEFAULT NULL,
+    row_was_stamp     bigint[]  DEFAULT NULL,
+    row_revision      bigint[]  DEFAULT NULL,
+    row_stamp         bigint[]  DEFAULT NULL,
+    row_last_seq      bigint[]  DEFAULT NULL,
+    row_added_bytes   bigint[]  DEFAULT NULL,
+    row_newest_seq    bigint[]  DEFAULT NULL,
+    row_last_access   bigint[]  DEFAULT NULL,
+    row_turns         bigint[]  DEFAULT NULL,
+    row_bytes         bigint[]  DEFAULT NULL,
+    row_tokens        bigint[]  DEFAULT NULL,
+    row_partial       boolean[] DEFAULT NULL,
+    row_state_version bigint[]  DEFAULT NULL,
+    row_subject       bytea[]   DEFAULT NULL,
+    row_kept          bytea[]   DEFAULT NULL,
+    row_compaction    bytea[]   DEFAULT NULL,
+    row_options       bytea[]   DEFAULT NULL,
+    row_ended_ms      bigint[]  DEFAULT NULL,
+    row_ended_at      bigint[]  DEFAULT NULL,
+    row_reason        text[]    DEFAULT NULL,
+    -- Of those that begin or end.
+    row_created_ms    bigint[]  DEFAULT NULL,
+    row_tenant        bytea[]   DEFAULT NULL,
+    row_session       bytea[]   DEFAULT NULL,
+    -- In the order in which they were said.
+    turn_row          int[]     DEFAULT NULL,
+    turn_seq          bigint[]  DEFAULT NULL,
+    turn_content      bytea[]   DEFAULT NULL,
+    turn_header       bytea[]   DEFAULT NULL,
+    turn_checksum     bigint[]  DEFAULT NULL,
+    -- Turns that say something else.
+    replaced_row      int[]     DEFAULT NULL,
+    replaced_seq      bigint[]  DEFAULT NULL,
+    replaced_content  bytea[]   DEFAULT NULL,
+    replaced_header   bytea[]   DEFAULT NULL,
+    replaced_checksum bigint[]  DEFAULT NULL,
+    key_row           int[]     DEFAULT NULL,
+    key_tenant        bytea[]   DEFAULT NULL,
+    key_session       bytea[]   DEFAULT NULL,
+    key_name          bytea[]   DEFAULT NULL,
+    key_content       bytea[]   DEFAULT NULL,
+    key_generation    uuid[]    DEFAULT NULL,
+    key_first_seq     bigint[]  DEFAULT NULL,
+    key_last_seq      bigint[]  DEFAULT NULL,
+    key_dropped       bigint[]  DEFAULT NULL,
+    key_at            bigint[]  DEFAULT NULL,
+    state_row         int[]     DEFAULT NULL,
+    state_json        bytea[]   DEFAULT NULL,
+    window_row        int[]     DEFAULT NULL,
+    window_cuts       bytea[]   DEFAULT NULL,
+    rewound_row       int[]     DEFAULT NULL,
+    rewound_runs      text[]    DEFAULT NULL,
+    rewind_row        int[]     DEFAULT NULL,
+    rewind_key        bytea[]   DEFAULT NULL,
+    rewind_runs       text[]    DEFAULT NULL,
+    summary_row       int[]     DEFAULT NULL,
+    summary_number    bigint[]  DEFAULT NULL,
+    summary_body      bytea[]   DEFAULT NULL,
+    gone_row          int[]     DEFAULT NULL,
+    gone_number       bigint[]  DEFAULT NULL,
+    owed_row          int[]     DEFAULT NULL,
+    owed_hook         text[]    DEFAULT NULL
+) RETURNS int[] LANGUAGE plpgsql
+    SET lock_timeout = '2s'
+    SET plan_cache_mode = force_generic_plan
+    SET enable_seqscan = off
+    SET enable_nestloop = off
+    SET jit = off
+AS $body$
+DECLARE
+    size CONSTANT int := coalesce(cardinality(row_generation), 0);
+    written     int[] := '{}';
+    begun       int[];
+    not_written int[] := '{}';
+    is_written  boolean[];
+    place       int;
+    changed     bigint;
+BEGIN
+    -- What was acknowledged is durable, whatever the role says.
+    IF current_setting('synchronous_commit') = 'off' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    PERFORM FROM memoird.lanes
+        WHERE node = of_node AND lane = of_lane AND epoch = of_epoch AND number = of_number
+        FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;
+    END IF;
+
+    -- A turn cannot change between this look and the swap: who changes it gives its generation
+    -- another version.
+    FOR i IN 1 .. coalesce(cardinality(replaced_row), 0) LOOP
+        place := replaced_row[i];
+        row_added_bytes[place] := row_added_bytes[place] + coalesce(
+            (SELECT octet_length(replaced_content[i]) - octet_length(t.content)
+                FROM memoird.turns AS t
+                WHERE t.generation = row_generation[place] AND t.seq = replaced_seq[i]), 0);
+    END LOOP;
+
+    -- That a row is of a life that goes on follows from its version: its end has one of its own,
+    -- on which nothing is built.
+    WITH swapped AS (
+        UPDATE memoird.generations AS g SET
+            revision = row_revision[i], stamp = row_stamp[i], last_seq = row_last_seq[i],
+            journal_bytes = g.journal_bytes + row_added_bytes[i],
+            newest_seq = coalesce(row_newest_seq[i], g.newest_seq),
+            last_access = coalesce(row_last_access[i], g.last_access),
+            turns = coalesce(row_turns[i], g.turns), bytes = coalesce(row_bytes[i], g.bytes),
+            tokens = coalesce(row_tokens[i], g.tokens),
+            partial = coalesce(row_partial[i], g.partial),
+            state_version = coalesce(row_state_version[i], g.state_version),
+            subject = coalesce(row_subject[i], g.subject), kept = coalesce(row_kept[i], g.kept),
+            compaction = coalesce(row_compaction[i], g.compaction),
+            options = coalesce(row_options[i], g.options),
+            ended_ms = row_ended_ms[i], ended_at = row_ended_at[i], reason = row_reason[i]
+        FROM generate_series(1, size) AS i
+        -- The names stand twice, so that the index of names is read for them only.
+        WHERE g.generation = ANY (row_generation) AND g.generation = row_generation[i]
+            AND row_is_new[i] IS NOT TRUE
+            AND g.revision = row_was_revision[i] AND g.stamp = row_was_stamp[i]
+        RETURNING i)
+    SELECT coalesce(array_agg(i), '{}') INTO written FROM swapped;
+
+    -- After the swap, because a session whose life ends in the batch may begin another one. A life
+    -- that begins and ends in one batch is in no index that would refuse it.
+    IF true = ANY (row_is_new) THEN
+        WITH made AS (
+            INSERT INTO memoird.generations (generation, revision, stamp, last_seq, newest_seq,
+                last_access, turns, bytes, tokens, partial, state_version, journal_bytes,
+                created_ms, ended_ms, ended_at, reason, tenant, session, subject, kept,
+                compaction, options)
+            SELECT row_generation[i], row_revision[i], row_stamp[i], row_last_seq[i],
+                coalesce(row_newest_seq[i], 0), coalesce(row_last_access[i], 0),
+                coalesce(row_turns[i], 0), coalesce(row_bytes[i], 0), coalesce(row_tokens[i], 0),
+                coalesce(row_partial[i], false), coalesce(row_state_version[i], 0),
+                row_added_bytes[i], row_created_ms[i], row_ended_ms[i], row_ended_at[i],
+                row_reason[i], row_tenant[i], row_session[i], row_subject[i], row_kept[i],
+                row_compaction[i], row_options[i]
+            FROM generate_series(1, size) AS i
+            WHERE row_is_new[i] AND (row_ended_at[i] IS NULL
+                OR (SELECT other.generation FROM memoird.generations AS other
+                    WHERE other.tenant = row_tenant[i] AND other.session = row_session[i]
+                        AND other.ended_at IS NULL LIMIT 1) IS NULL)
+            ON CONFLICT DO NOTHING
+            RETURNING generation)
+        SELECT coalesce(array_agg(i), '{}') INTO begun
+            FROM made JOIN generate_series(1, size) AS i ON made.generation = row_generation[i];
+        written := written || begun;
+    END IF;
+
+    is_written := array_fill(cardinality(written) = size, ARRAY[size]);
+    IF cardinality(written) < size THEN
+        IF is_whole THEN
+            RAISE EXCEPTION 'not all of it can be written' USING ERRCODE = 'MD001';
+        END IF;
+        FOREACH place IN ARRAY written LOOP
+            is_written[place] := true;
+        END LOOP;
+        not_written := ARRAY(SELECT i FROM generate_series(1, size) AS i WHERE NOT is_written[i]);
+    END IF;
+
+    -- Numbers are drawn in the order in which the turns were said.
+    IF turn_row IS NOT NULL THEN
+        INSERT INTO memoird.turns (generation, seq, number, content, header, checksum)
+        SELECT row_generation[turn_row[i]], turn_seq[i], nextval('memoird.turn_numbers'),
+            turn_content[i], turn_header[i], turn_checksum[i]
+        FROM generate_series(1, cardinality(turn_row)) AS i
+        WHERE is_written[turn_row[i]];
+    END IF;
+    FOR i IN 1 .. coalesce(cardinality(replaced_row), 0) LOOP
+        CONTINUE WHEN NOT is_written[replaced_row[i]];
+        UPDATE memoird.turns AS t SET content = replaced_content[i], header = replaced_header[i],
+                checksum = replaced_checksum[i]
+            WHERE t.generation = row_generation[replaced_row[i]] AND t.seq = replaced_seq[i]
+            RETURNING t.number INTO changed;
+        -- For who follows the journal.
+        IF FOUND THEN
+            INSERT INTO memoird.turn_changes (change, generation, number)
+            VALUES (nextval('memoird.change_numbers'), row_generation[replaced_row[i]], changed);
+        END IF;
+    END LOOP;
+    IF key_row IS NOT NULL THEN
+        INSERT INTO memoird.idempotency
+            (tenant, session, key, content, generation, first_seq, last_seq, dropped, at)
+        SELECT key_tenant[i], key_session[i], key_name[i], key_content[i], key_generation[i],
+            key_first_seq[i], key_last_seq[i], key_dropped[i], key_at[i]
+        FROM generate_series(1, cardinality(key_row)) AS i
+        WHERE is_written[key_row[i]]
+        ON CONFLICT (tenant, session, key) DO UPDATE SET content = excluded.content,
+            generation = excluded.generation, first_seq = excluded.first_seq,
+            last_seq = excluded.last_seq, dropped = excluded.dropped, at = excluded.at;
+    END IF;
+    IF state_row IS NOT NULL THEN
+        INSERT INTO memoird.states (generation, json)
+        SELECT row_generation[state_row[i]], state_json[i]
+        FROM generate_series(1, cardinality(state_row)) AS i
+        WHERE is_written[state_row[i]]
+        ON CONFLICT (generation) DO UPDATE SET json = excluded.json;
+    END IF;
+    IF window_row IS NOT NULL THEN
+        INSERT INTO memoird.windows (generation, cuts)
+        SELECT row_generation[window_row[i]], window_cuts[i]
+        FROM generate_series(1, cardinality(window_row)) AS i
+        WHERE is_written[window_row[i]]
+        ON CONFLICT (generation) DO UPDATE SET cuts = excluded.cuts;
+    END IF;
+    IF rewound_row IS NOT NULL THEN
+        INSERT INTO memoird.rewound AS t (generation, runs)
+        SELECT row_generation[rewound_row[i]], rewound_runs[i]::int8multirange
+        FROM generate_series(1, cardinality(rewound_row)) AS i
+        WHERE is_written[rewound_row[i]]
+        ON CONFLICT (generation) DO UPDATE SET runs = t.runs + excluded.runs;
+    END IF;
+    IF rewind_row IS NOT NULL THEN
+        INSERT INTO memoird.rewinds (generation, key, runs)
+        SELECT row_generation[rewind_row[i]], rewind_key[i], rewind_runs[i]::int8multirange
+        FROM generate_series(1, cardinality(rewind_row)) AS i
+        WHERE is_written[rewind_row[i]]
+        ON CONFLICT (generation, key) DO UPDATE SET runs = excluded.runs;
+    END IF;
+    IF summary_row IS NOT NULL THEN
+        INSERT INTO memoird.summaries (generation, number, body)
+        SELECT row_generation[summary_row[i]], summary_number[i], summary_body[i]
+        FROM generate_series(1, cardinality(summary_row)) AS i
+        WHERE is_written[summary_row[i]]
+        ON CONFLICT (generation, number) DO UPDATE SET body = excluded.body;
+    END IF;
+    FOR i IN 1 .. coalesce(cardinality(gone_row), 0) LOOP
+        CONTINUE WHEN NOT is_written[gone_row[i]];
+        DELETE FROM memoird.summaries AS t
+            WHERE t.generation = row_generation[gone_row[i]] AND t.number = gone_number[i];
+    END LOOP;
+    IF owed_row IS NOT NULL THEN
+        INSERT INTO memoird.outbox (due, generation, hook, tenant, session, reason)
+        SELECT row_ended_at[owed_row[i]], row_generation[owed_row[i]], owed_hook[i],
+            row_tenant[owed_row[i]], row_session[owed_row[i]], row_reason[owed_row[i]]
+        FROM generate_series(1, cardinality(owed_row)) AS i
+        WHERE is_written[owed_row[i]]
+        ON CONFLICT DO NOTHING;
+    END IF;
+
+    UPDATE memoird.lanes SET number = of_number + 1, missed = not_written,
+            steady = clock_steady, wall = clock_wall, boot_id = clock_boot_id,
+            boot_ms = clock_boot_ms, seen = now()
+        WHERE node = of_node AND lane = of_lane;
+    RETURN not_written;
+END
+$body$;
