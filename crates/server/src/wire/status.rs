@@ -134,7 +134,9 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::StaleStateVersion { actual, .. } => vec![("version", actual.to_string())],
         _ => Vec::new(),
     };
-    let facts = facts.into_iter().map(|(name, fact)| (name.to_owned(), fact));
+    let facts = facts
+        .into_iter()
+        .map(|(name, fact)| (name.to_owned(), fact));
     with_facts(code, reason, refusal.to_string(), facts.collect(), None)
 }
 
