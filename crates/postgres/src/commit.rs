@@ -48,6 +48,10 @@ impl std::fmt::Debug for Lane {
     }
 }
 
+/// The name of an argument, and what of each row it holds.
+type Column<R, T> = (&'static str, fn(&R) -> T);
+type BytesColumn<R> = (&'static str, fn(&R) -> &[u8]);
+
 /// A call of the function that commits, in the making: its arguments by their names.
 #[derive(Default)]
 struct Call<'a> {
@@ -317,7 +321,7 @@ fn versions<'a>(call: &mut Call<'a>, part: &'a Part) {
         let rows = part.rows.values();
         rows.map(|row| whole(of(row))).collect()
     };
-    let numbers_of: [(&str, fn(&RowChange) -> u64); 3] = [
+    let numbers_of: [Column<RowChange, u64>; 3] = [
         ("row_revision", |row| row.revision),
         ("row_last_seq", |row| row.last_seq),
         ("row_added_bytes", |row| row.added_bytes),
@@ -330,7 +334,7 @@ fn versions<'a>(call: &mut Call<'a>, part: &'a Part) {
 /// What else changes in the rows.
 fn heads<'a>(call: &mut Call<'a>, part: &'a Part) {
     let rows = || part.rows.values();
-    let numbers_of: [(&str, fn(&RowChange) -> Option<u64>); 7] = [
+    let numbers_of: [Column<RowChange, Option<u64>>; 7] = [
         ("row_newest_seq", |row| row.newest_seq),
         ("row_last_access", |row| row.last_access.map(|at| at.0)),
         ("row_turns", |row| row.totals.map(|totals| totals.turns)),
@@ -482,7 +486,7 @@ fn keys<'a>(call: &mut Call<'a>, part: &'a Part) {
         .map(|key| places.get(&key.generation).copied())
         .collect();
     call.put("key_row", rows, Type::INT4_ARRAY);
-    let bytes_of: [(&str, fn(&NewKey) -> &[u8]); 4] = [
+    let bytes_of: [BytesColumn<NewKey>; 4] = [
         ("key_tenant", |key| key.session.tenant.as_str().as_bytes()),
         ("key_session", |key| key.session.session.as_str().as_bytes()),
         ("key_name", |key| &key.name[..]),
@@ -496,7 +500,7 @@ fn keys<'a>(call: &mut Call<'a>, part: &'a Part) {
         .map(|key| Ulid::from(key.record.generation))
         .collect();
     call.put("key_generation", generations, Type::UUID_ARRAY);
-    let numbers_of: [(&str, fn(&KeyRecord) -> u64); 4] = [
+    let numbers_of: [Column<KeyRecord, u64>; 4] = [
         ("key_first_seq", |record| record.first_seq),
         ("key_last_seq", |record| record.last_seq),
         ("key_dropped", |record| record.dropped_turns),
