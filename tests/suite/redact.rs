@@ -232,6 +232,19 @@ async fn what_would_tear_a_unit_apart_is_refused_and_changes_nothing() {
     ] {
         refused(try_update(&mut client, seq, turn).await, code, reason);
     }
+    for (seq, client_id, code, reason) in [
+        (1, "m1", bad, "TURN_INVALID"),
+        (0, "m1", none, "TURN_NOT_FOUND"),
+    ] {
+        let request = UpdateTurnRequest {
+            session_id: "chat".into(),
+            seq,
+            client_id: client_id.into(),
+            turn: Some(user("x")),
+            ..UpdateTurnRequest::default()
+        };
+        refused(client.update_turn(request).await, code, reason);
+    }
     let request = UpdateTurnRequest {
         session_id: "chat".into(),
         seq: 1,

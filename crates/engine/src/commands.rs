@@ -30,7 +30,7 @@ pub use copy::{CopyCommand, CopyOutcome};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
 pub use rewind::{RemovedTurns, RewindOutcome};
 pub use state::PatchCommand;
-pub use update::{TurnUpdateCommand, TurnUpdateOutcome};
+pub use update::{TurnName, TurnUpdateCommand, TurnUpdateOutcome};
 
 /// The commands on sessions. Cheap to clone.
 #[derive(Clone, Debug)]

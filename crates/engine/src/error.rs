@@ -25,6 +25,29 @@ pub enum EngineError {
         /// The seq.
         seq: u64,
     },
+    /// No turn of the live generation has this id of the client's.
+    #[error("session {session} has no turn whose client_id is {client_id:?}")]
+    ClientIdNotFound {
+        /// The id of the session.
+        session: SessionId,
+        /// The client's id.
+        client_id: String,
+    },
+    /// Several turns have this id of the client's.
+    #[error(
+        "session {session} has several turns whose client_id is {client_id:?}, such as {first} and \
+         {second}; name one by its seq"
+    )]
+    ClientIdNotUnique {
+        /// The id of the session.
+        session: SessionId,
+        /// The client's id.
+        client_id: String,
+        /// The seq of the first.
+        first: u64,
+        /// The seq of the second.
+        second: u64,
+    },
     /// A session lives where a copy should be made.
     #[error("session {session} lives; name another target, or say that it is not to be absent")]
     TargetLives {

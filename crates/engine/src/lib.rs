@@ -39,8 +39,8 @@ pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
-    HistoryQuery, HistoryScope, PatchCommand, RemovedTurns, RewindOutcome, TurnUpdateCommand,
-    TurnUpdateOutcome,
+    HistoryQuery, HistoryScope, PatchCommand, RemovedTurns, RewindOutcome, TurnName,
+    TurnUpdateCommand, TurnUpdateOutcome,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,

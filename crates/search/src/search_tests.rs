@@ -679,7 +679,7 @@ async fn a_turn_that_says_something_else_is_found_by_that_alone() {
             assert_eq!(house.found("zqpears").await.len(), 1);
         }
         let command = memoird_engine::TurnUpdateCommand {
-            seq: 2,
+            turn_name: memoird_engine::TurnName::Seq(2),
             turn: turn(Role::User, "cherries"),
             expected_generation: None,
         };

@@ -112,6 +112,14 @@ pub fn seq_of(content: &[u8]) -> Option<u64> {
     Some(v1::Turn::decode(content).ok()?.seq)
 }
 
+/// The seq of a kept turn that has this id of the client's; `None` where it has another one.
+pub fn seq_of_client_id(content: &[u8], client_id: &str) -> Option<u64> {
+    // Most turns do not have the bytes anywhere, and need not be decoded.
+    memchr::memmem::find(content, client_id.as_bytes())?;
+    let turn = v1::Turn::decode(content).ok()?;
+    (turn.client_id == client_id).then_some(turn.seq)
+}
+
 /// Reads a kept turn back: its record, and the ids of the calls it answers. `None`
 /// when the bytes are damaged.
 pub fn read_back(seq: u64, content: Arc<[u8]>) -> Option<SavedTurn> {

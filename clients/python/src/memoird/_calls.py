@@ -1060,6 +1060,7 @@ class SyncCalls:
         turn: Turn | None = None,
         *,
         expected_generation: str = "",
+        client_id: str = "",
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
         """Gives a turn of a live session another content, for good: what it said before is in no
@@ -1076,6 +1077,7 @@ class SyncCalls:
             seq=seq,
             turn=turn,
             expected_generation=expected_generation,
+            client_id=client_id,
         )
         return self._call(UPDATE_TURN, request, timeout)
 
@@ -1939,6 +1941,7 @@ class AsyncCalls:
         turn: Turn | None = None,
         *,
         expected_generation: str = "",
+        client_id: str = "",
         timeout: float | None = None,
     ) -> UpdateTurnResponse:
         """Gives a turn of a live session another content, for good: what it said before is in no
@@ -1955,6 +1958,7 @@ class AsyncCalls:
             seq=seq,
             turn=turn,
             expected_generation=expected_generation,
+            client_id=client_id,
         )
         return await self._call(UPDATE_TURN, request, timeout)
 

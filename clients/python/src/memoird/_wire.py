@@ -1990,6 +1990,7 @@ def read_update_turn_request(m):
         seq=m.seq,
         turn=read_turn(m.turn) if m.HasField('turn') else None,
         expected_generation=m.expected_generation,
+        client_id=m.client_id,
     )
 
 
@@ -1999,6 +2000,7 @@ def write_update_turn_request(it):
         seq=it.seq,
         turn=None if it.turn is None else write_turn(it.turn),
         expected_generation=it.expected_generation,
+        client_id=it.client_id,
     )
 
 

@@ -2188,7 +2188,9 @@ class UpdateTurnRequest:
     session_id: str = ""
     """The bot's own chat id."""
     seq: int = 0
-    """Which turn (TURN_NOT_FOUND where the live generation has none of this seq)."""
+    """Which turn (TURN_NOT_FOUND where the live generation has none of this seq). Either this or
+    `client_id`.
+    """
     turn: Turn | None = None
     """What it says from now on. Its role and the ids of its calls and results, in their order, are
     those of the turn that it replaces; its seq and pin do not count; without a time or a format
@@ -2196,6 +2198,11 @@ class UpdateTurnRequest:
     """
     expected_generation: str = ""
     """Refuse (STALE_GENERATION) unless this is the live generation."""
+    client_id: str = ""
+    """In the place of `seq`: the turn with this `client_id`. One that was rewound is meant only
+    where no other has it. CLIENT_ID_NOT_UNIQUE where several have it, TURN_NOT_FOUND where none
+    has. The turns of the generation are read for it; `seq` costs the same at any length.
+    """
 
 
 @dataclass(slots=True)

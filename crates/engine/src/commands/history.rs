@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::history::{History, TurnRecord};
 use memoird_core::ids::{Generation, SessionId, Subject};
+use memoird_core::session::Session;
 use memoird_store::JournalRange;
 
 use super::Commands;
@@ -87,7 +88,10 @@ impl Commands {
         };
         let page = match is_live {
             true => self.live_history(&session, query).await?,
-            false => self.journal_history(&session, query).await?,
+            false => match self.newest_in_memory(&session, query).await? {
+                Some(page) => Some(page),
+                None => self.journal_history(&session, query).await?,
+            },
         };
         page.ok_or_else(|| EngineError::GenerationNotFound {
             session: session.key.session.clone(),
@@ -100,19 +104,28 @@ impl Commands {
         session: &SessionRef,
         query: HistoryQuery,
     ) -> Result<Option<HistoryPage>, EngineError> {
-        let read = self.shared.sessions.view(session, |session, view| {
-            let head = session.head();
-            let is_other = query
-                .generation
-                .is_some_and(|named| named != head.generation);
-            (!is_other).then(|| HistoryPage {
-                generation: Some(head.generation),
-                subject: head.subject.clone(),
-                session: Some(view),
-                ..page_of(session.history(), query.range)
-            })
-        });
-        read.await
+        let sessions = &self.shared.sessions;
+        let read = |session: &Session, view| live_page(session, view, query);
+        sessions.view(session, read).await
+    }
+
+    /// The newest turns of a journal, where the history in memory has all of them: it has an older
+    /// one, and dropped none in between. Then they cost the same at any length of the journal.
+    async fn newest_in_memory(
+        &self,
+        session: &SessionRef,
+        query: HistoryQuery,
+    ) -> Result<Option<HistoryPage>, EngineError> {
+        let sessions = &self.shared.sessions;
+        if !query.range.last || query.range.with_rewound || !sessions.have_journal() {
+            return Ok(None);
+        }
+        let read = |session: &Session, view| live_page(session, view, query);
+        let page = match sessions.view_in_memory(session, read).await {
+            Err(EngineError::SessionNotFound { .. }) => None,
+            page => page?.flatten(),
+        };
+        Ok(page.filter(|page| page.more && page.gaps.is_empty()))
     }
 
     async fn journal_history(
@@ -142,6 +155,20 @@ impl Commands {
             turns: page.turns.into_iter().map(|(_, content)| content).collect(),
         }))
     }
+}
+
+/// `None` where the query is of another generation.
+fn live_page(session: &Session, view: SessionView, query: HistoryQuery) -> Option<HistoryPage> {
+    let head = session.head();
+    let is_meant = query
+        .generation
+        .is_none_or(|named| named == head.generation);
+    is_meant.then(|| HistoryPage {
+        generation: Some(head.generation),
+        subject: head.subject.clone(),
+        session: Some(view),
+        ..page_of(session.history(), query.range)
+    })
 }
 
 fn page_of(history: &History, range: JournalRange) -> HistoryPage {

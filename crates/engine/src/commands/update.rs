@@ -10,6 +10,7 @@ use memoird_core::turn::{NewTurn, Turn};
 use memoird_store::{JournalRange, encoding};
 
 use super::Commands;
+use super::history::{HistoryQuery, HistoryScope};
 use super::rewind::effect_of;
 use crate::error::EngineError;
 use crate::sessions::{Decision, SessionRef, SessionView, Update, UpdateOptions};
@@ -19,11 +20,24 @@ use crate::tenants::Tenant;
 /// in between.
 const LOOKS_MAX: usize = 3;
 
+/// How much of a session is read at once to find a client's id.
+const LOOKED_THROUGH_TURNS: usize = 512;
+const LOOKED_THROUGH_BYTES: usize = 1 << 20;
+
+/// A turn, by one of its names.
+#[derive(Clone, Debug)]
+pub enum TurnName {
+    /// Its number.
+    Seq(u64),
+    /// The client's own id of it.
+    ClientId(String),
+}
+
 /// What a turn is to say.
 #[derive(Clone, Debug)]
 pub struct TurnUpdateCommand {
     /// Which turn.
-    pub seq: u64,
+    pub turn_name: TurnName,
     /// As it will be; its pin stays as it was, and so does its time where it names none.
     pub turn: Turn,
     /// Refuse unless this is the live generation.
@@ -41,6 +55,12 @@ pub struct TurnUpdateOutcome {
     pub is_removed: bool,
 }
 
+/// Which turn a client's id names.
+struct FoundTurn {
+    seq: u64,
+    generation: Option<Generation>,
+}
+
 /// A turn that only the journal has.
 struct Journaled {
     generation: Option<Generation>,
@@ -54,36 +74,100 @@ impl Commands {
     /// said. Answers once that is as durable as configured. It is no use of the session.
     ///
     /// # Errors
-    /// [`EngineError::SessionNotFound`], [`EngineError::TurnNotFound`], what the rules refuse, a
+    /// [`EngineError::SessionNotFound`], [`EngineError::TurnNotFound`],
+    /// [`EngineError::ClientIdNotFound`], [`EngineError::ClientIdNotUnique`], what the rules refuse, a
     /// queue without room, a journal that cannot be written.
     pub async fn update_turn(
         &self,
         tenant: &Arc<Tenant>,
         session: &SessionId,
-        command: TurnUpdateCommand,
+        mut command: TurnUpdateCommand,
     ) -> Result<TurnUpdateOutcome, EngineError> {
+        let seq = match &command.turn_name {
+            TurnName::Seq(seq) => *seq,
+            TurnName::ClientId(id) => {
+                let found = self.find_client_id(tenant, session, id).await?;
+                command.expected_generation = command.expected_generation.or(found.generation);
+                found.seq
+            }
+        };
         let session = SessionRef::new(tenant, session);
         let mut journaled = None;
         for _ in 0..LOOKS_MAX {
-            let updated = self.try_update(&session, &command, journaled.as_ref());
+            let updated = self.try_update(&session, seq, &command, journaled.as_ref());
             if let Some(outcome) = updated.await? {
                 return Ok(outcome);
             }
-            journaled = self.journaled(&session, command.seq).await?;
+            journaled = self.journaled(&session, seq).await?;
             if journaled.is_none() {
                 break;
             }
         }
         Err(EngineError::TurnNotFound {
             session: session.key.session.clone(),
-            seq: command.seq,
+            seq,
         })
+    }
+
+    /// Reads the turns of the live session, page by page.
+    async fn find_client_id(
+        &self,
+        tenant: &Arc<Tenant>,
+        session: &SessionId,
+        client_id: &str,
+    ) -> Result<FoundTurn, EngineError> {
+        let live = SessionRef::new(tenant, session);
+        let head = self.shared.sessions.head(&live).await?.head;
+        let mut range = JournalRange {
+            with_rewound: true,
+            turns_max: LOOKED_THROUGH_TURNS,
+            bytes_max: LOOKED_THROUGH_BYTES,
+            ..JournalRange::ALL
+        };
+        let (mut kept, mut rewound) = (Vec::new(), Vec::new());
+        loop {
+            let query = HistoryQuery {
+                scope: HistoryScope::Longest,
+                generation: Some(head.generation),
+                range,
+            };
+            let page = self.history(tenant, session, query).await?;
+            for turn in &page.turns {
+                let Some(seq) = encoding::seq_of_client_id(turn, client_id) else {
+                    continue;
+                };
+                match page.rewound.binary_search(&seq) {
+                    Ok(_) => rewound.push(seq),
+                    Err(_) => kept.push(seq),
+                }
+            }
+            range.after_seq = page.next_after_seq();
+            if range.after_seq == 0 {
+                break;
+            }
+        }
+        let seqs = if kept.is_empty() { rewound } else { kept };
+        let (session, client_id) = (session.clone(), client_id.to_owned());
+        match *seqs {
+            [] => Err(EngineError::ClientIdNotFound { session, client_id }),
+            [seq] => Ok(FoundTurn {
+                seq,
+                generation: Some(head.generation),
+            }),
+            [first, second, ..] => Err(EngineError::ClientIdNotUnique {
+                session,
+                client_id,
+                first,
+                second,
+            }),
+        }
     }
 
     /// `None` where only the journal may have the turn, and it was not looked at.
     async fn try_update(
         &self,
         session: &SessionRef,
+        seq: u64,
         command: &TurnUpdateCommand,
         journaled: Option<&Journaled>,
     ) -> Result<Option<TurnUpdateOutcome>, EngineError> {
@@ -97,7 +181,7 @@ impl Commands {
         let updated = self.shared.sessions.update(session, options, |update| {
             check_generation(update, command.expected_generation)?;
             let head = update.session.head();
-            let record = update.session.history().turn(command.seq);
+            let record = update.session.history().turn(seq);
             let (before, is_removed) = match (record, journaled) {
                 (Some(record), _) => (encoding::open(&record.content), false),
                 (None, Some(known)) if known.generation == Some(head.generation) => {
@@ -109,7 +193,7 @@ impl Commands {
                 return Ok::<_, EngineError>(Decision::intermediate(None));
             };
             let (limits, now) = (&update.policy.limits, update.now);
-            let change = turn_update(command, before, limits)?;
+            let change = turn_update(seq, command, before, limits)?;
             let updated =
                 update
                     .session
@@ -174,6 +258,7 @@ fn check_generation(update: &Update<'_>, expected: Option<Generation>) -> Result
 
 /// What the turn will be.
 fn turn_update(
+    seq: u64,
     command: &TurnUpdateCommand,
     before: Turn,
     limits: &Limits,
@@ -194,7 +279,7 @@ fn turn_update(
         });
     }
     Ok(TurnUpdate {
-        seq: command.seq,
+        seq,
         before: encoding::encode(before),
         after,
     })

@@ -84,6 +84,22 @@ impl Sessions {
         self.look(session, view).await
     }
 
+    /// Looks at one live session, whole; `None` where its turns are not in memory.
+    ///
+    /// # Errors
+    /// [`EngineError::SessionNotFound`].
+    pub(crate) async fn view_in_memory<T>(
+        &self,
+        session: &SessionRef,
+        view: impl Fn(&Session, SessionView) -> T,
+    ) -> Result<Option<T>, EngineError> {
+        let view = |inner: &SlotInner, now| {
+            let head = SessionView::of(&session.key, inner.head()?, &session.tenant, now);
+            Some(inner.session().map(|loaded| view(loaded, head)))
+        };
+        self.look(session, view).await
+    }
+
     /// Looks at a session under its lock, as often as it takes to see something durable.
     /// `see` gives `None` when the session has to be loaded first.
     async fn look<T>(

@@ -1,9 +1,10 @@
 //! Reads of the journal: a few at once, and tenants in turn.
 
-use memoird_store::READERS_MAX;
+use memoird_engine::{HistoryQuery, HistoryScope};
+use memoird_store::{JournalRange, READERS_MAX};
 use tokio::task::JoinSet;
 
-use crate::bot::Bot;
+use crate::bot::{Bot, saying};
 use crate::kit::{World, begun, capped, unswept};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -41,4 +42,41 @@ async fn many_reads_of_one_tenant_hold_up_no_other() {
     while let Some(read) = reads.join_next().await {
         read.unwrap().unwrap();
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
+    let mut config = unswept();
+    config.limits.max_history_turns = 4;
+    let world = World::new(config);
+    let bot = Bot::acme(&world.open().await);
+    let texts: Vec<String> = (1..=9).map(|no| no.to_string()).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    bot.append("a", saying(&texts)).await.unwrap();
+    let newest = |scope, turns_max| HistoryQuery {
+        scope,
+        generation: None,
+        range: JournalRange {
+            last: true,
+            turns_max,
+            ..JournalRange::ALL
+        },
+    };
+    for scope in [HistoryScope::Journal, HistoryScope::Longest] {
+        for (count, reads) in [(1, 0), (4, 0), (5, 1), (8, 1), (9, 1)] {
+            let before = world.store.journal_reads().len();
+            let (read, _) = bot.read("a", newest(scope, count)).await.unwrap();
+            assert_eq!(read, texts[9 - count..], "the last {count}");
+            assert_eq!(world.store.journal_reads().len() - before, reads, "{count}");
+        }
+    }
+    // The anchor is not next to the others any more: the last five are no page of memory's.
+    bot.engine.close().await;
+    let bot = Bot::acme(&world.open().await);
+    let (read, _) = bot
+        .read("a", newest(HistoryScope::Journal, 2))
+        .await
+        .unwrap();
+    assert_eq!(read, ["8", "9"]);
+    assert_eq!(world.store.loads(), 0, "nothing is loaded for it");
 }

@@ -1,10 +1,14 @@
 //! Turns that are made to say something else, and copies of sessions: whole, or not done.
 
 use memoird_core::CoreError;
+use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    CopyCommand, CopyOutcome, Durability, EngineError, TurnUpdateCommand, TurnUpdateOutcome,
+    CopyCommand, CopyOutcome, Durability, EngineError, TurnName, TurnUpdateCommand,
+    TurnUpdateOutcome,
 };
+
+use memoird_store::encoding;
 
 use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
@@ -19,9 +23,18 @@ impl Bot {
         seq: u64,
         text: &str,
     ) -> Result<TurnUpdateOutcome, EngineError> {
+        self.update_named(session, TurnName::Seq(seq), text).await
+    }
+
+    async fn update_named(
+        &self,
+        session: &str,
+        turn_name: TurnName,
+        text: &str,
+    ) -> Result<TurnUpdateOutcome, EngineError> {
         let part = PartKind::Text(format!("[[{text}]]"));
         let command = TurnUpdateCommand {
-            seq,
+            turn_name,
             turn: Turn::new(Role::User, vec![part.into()]),
             expected_generation: None,
         };
@@ -80,6 +93,60 @@ async fn an_update_is_so_after_a_restart_and_one_that_was_not_written_is_not() {
     }
     let absent = bot.update("a", 4, "new").await.unwrap_err();
     assert!(matches!(absent, EngineError::TurnNotFound { seq: 4, .. }));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_is_named_by_the_id_of_the_client_where_one_turn_has_it() {
+    for durability in [Durability::Sync, Durability::Off] {
+        let mut config = unswept();
+        config.journal.durability = durability;
+        config.tenants[0].limits.max_history_turns = Some(3);
+        let bot = Bot::acme(&World::new(config).open().await);
+        let ids = ["m0", "m1", "m2", "m1", "m4"];
+        let turns = ids.map(|id| {
+            let part = PartKind::Text(format!("[[of {id}]]"));
+            let mut turn = Turn::new(Role::User, vec![part.into()]);
+            turn.client_id = id.into();
+            encoding::encode(turn)
+        });
+        let command = AppendCommand {
+            turns: turns.into(),
+            ..AppendCommand::default()
+        };
+        bot.append("a", command).await.unwrap();
+        let by_id = |id: &str| TurnName::ClientId(id.into());
+        bot.update_named("a", by_id("m2"), "two").await.unwrap();
+        let live = ["of m0", "two", "of m1", "of m4"];
+        assert_eq!(bot.live("a").await.unwrap(), live);
+        let absent = bot.update_named("a", by_id("m"), "no").await.unwrap_err();
+        assert!(matches!(absent, EngineError::ClientIdNotFound { .. }));
+        let elsewhere = bot.update_named("b", by_id("m2"), "no").await.unwrap_err();
+        assert!(matches!(elsewhere, EngineError::SessionNotFound { .. }));
+        let twice = bot.update_named("a", by_id("m1"), "one").await;
+        if durability == Durability::Off {
+            assert_eq!(
+                twice.unwrap().session.head.last_seq,
+                5,
+                "the other one was dropped"
+            );
+            continue;
+        }
+        let expected = (2, 4);
+        let actual = match twice.unwrap_err() {
+            EngineError::ClientIdNotUnique { first, second, .. } => (first, second),
+            other => panic!("{other}"),
+        };
+        assert_eq!(actual, expected);
+        // What was taken back is meant only where no other turn has the id.
+        bot.rewind("a", 3, AppendCommand::default()).await.unwrap();
+        bot.update_named("a", by_id("m1"), "one").await.unwrap();
+        let removed = bot.update_named("a", by_id("m4"), "four").await.unwrap();
+        assert!(removed.is_removed);
+        assert_eq!(
+            bot.journal("a", None).await.unwrap(),
+            ["of m0", "one", "two"]
+        );
+    }
 }
 
 #[tokio::test(start_paused = true)]

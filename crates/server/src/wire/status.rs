@@ -34,7 +34,10 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::Core(refusal) => return core(refusal),
         EngineError::SessionNotFound { .. } => (NotFound, "SESSION_NOT_FOUND", None),
         EngineError::GenerationNotFound { .. } => (NotFound, "GENERATION_NOT_FOUND", None),
-        EngineError::TurnNotFound { .. } => (NotFound, "TURN_NOT_FOUND", None),
+        EngineError::TurnNotFound { .. } | EngineError::ClientIdNotFound { .. } => {
+            (NotFound, "TURN_NOT_FOUND", None)
+        }
+        EngineError::ClientIdNotUnique { .. } => (FailedPrecondition, "CLIENT_ID_NOT_UNIQUE", None),
         EngineError::TargetLives { .. } => (AlreadyExists, "TARGET_LIVES", None),
         EngineError::CopyEmpty { .. } => (FailedPrecondition, "COPY_EMPTY", None),
         EngineError::CopyTooLarge { .. } => (FailedPrecondition, "COPY_TOO_LARGE", None),
