@@ -4,19 +4,23 @@
 #[path = "../../crates/postgres/tests/conformance/start.rs"]
 pub(crate) mod server;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use memoird_proto::v1::{
     BackupRequest, EraseSessionRequest, GetSessionRequest, PatchStateRequest,
     SearchTranscriptsRequest,
 };
+use tokio::io::copy_bidirectional;
+use tokio::net::{TcpListener, UnixStream};
+use tokio::task::JoinSet;
 use tonic::Code;
 
 use crate::harness::{
-    Daemon, KEEPS, Setup, append, end, eventually, field, journal, keyed, live, refused, say,
-    text_of, told, tool_results, tool_uses, user,
+    Authority, Daemon, KEEPS, Setup, append, end, eventually, field, http_get, journal, keyed,
+    live, refused, say, text_of, told, tool_results, tool_uses, user,
 };
-use server::Server;
+use server::{Server, Special};
 
 /// A daemon over this database.
 fn over(words: &str, journal: &str) -> Setup {
@@ -259,4 +263,125 @@ async fn calls_go_on_when_their_connections_are_cut() {
     let said: Vec<&str> = turns.iter().map(text_of).collect();
     let expected: Vec<String> = (0..20).map(|number| number.to_string()).collect();
     assert_eq!(said, expected);
+}
+
+/// What carries connections to a server's socket, as long as it is there.
+struct Carrier {
+    carrying: JoinSet<()>,
+    port: u16,
+}
+
+impl Carrier {
+    async fn begin(socket: PathBuf, port: u16) -> Self {
+        let listener = TcpListener::bind(("127.0.0.1", port))
+            .await
+            .expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let mut carrying = JoinSet::new();
+        carrying.spawn(async move {
+            let mut connections = JoinSet::new();
+            loop {
+                let (mut near, _) = listener.accept().await.expect("a connection");
+                let socket = socket.clone();
+                connections.spawn(async move {
+                    let mut far = UnixStream::connect(socket).await.expect("the server");
+                    let _ = copy_bidirectional(&mut near, &mut far).await;
+                });
+            }
+        });
+        Self { carrying, port }
+    }
+}
+
+#[tokio::test]
+async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
+    let Some(server) = Server::shared() else {
+        return;
+    };
+    let words = server.database();
+    let Some(dir) = words
+        .strip_prefix("host=")
+        .and_then(|rest| rest.split(' ').next())
+    else {
+        panic!("{words}");
+    };
+    let socket = PathBuf::from(dir).join(".s.PGSQL.5432");
+    let name = words.rsplit("dbname=").next().expect("a name");
+    let mut carrier = Carrier::begin(socket.clone(), 0).await;
+    let port = carrier.port;
+    let words = format!("host=127.0.0.1 port={port} user=postgres dbname={name}");
+    let daemon = Daemon::with(over(&words, "")).await;
+    let page = || http_get(daemon.admin_addr(), "/readyz");
+    for round in 0..2 {
+        say(&mut daemon.sessions(), "chat", &round.to_string()).await;
+        assert_eq!(page().await.0, 200);
+        carrier.carrying.shutdown().await;
+        let told = eventually("it is not ready", async || {
+            Some(page().await).filter(|page| page.0 == 503)
+        });
+        let told = told.await.1;
+        assert!(
+            told.contains("journal.postgres.url does not answer"),
+            "{told}"
+        );
+        let refusal = daemon
+            .sessions()
+            .append(append("other", [user("lost")]))
+            .await;
+        assert_eq!(refusal.expect_err("refused").code(), Code::Unavailable);
+        assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), round + 1);
+        carrier = Carrier::begin(socket.clone(), port).await;
+        let back = async || (page().await.0 == 200).then_some(());
+        eventually("it is ready", back).await;
+    }
+    let turns = live(&mut daemon.sessions(), "chat").await;
+    let said: Vec<&str> = turns.iter().map(text_of).collect();
+    assert_eq!(said, ["0", "1"]);
+    assert!(daemon.log().contains("the database answers again"));
+}
+
+#[tokio::test]
+async fn a_certificate_of_the_database_is_verified() {
+    if Server::shared().is_none() {
+        return;
+    }
+    let (good, other) = (Authority::new(&[]).await, Authority::new(&[]).await);
+    let free = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
+    let port = free.local_addr().expect("an address").port();
+    drop(free);
+    let options = "-c ssl=on -c ssl_cert_file=server.pem -c ssl_key_file=server-key.pem \
+                   -c listen_addresses=127.0.0.1";
+    let special = Special {
+        port: Some(port),
+        options: options.to_owned(),
+        access: "hostssl all all 127.0.0.1/32 trust\n".to_owned(),
+        files: vec![good.path("server.pem"), good.path("server-key.pem")],
+    };
+    let Some(_server) = Server::start(&special) else {
+        return;
+    };
+    let at = |host: &str, mode: &str, authority: &Authority| {
+        let words =
+            format!("host={host} hostaddr=127.0.0.1 port={port} user=postgres dbname=postgres");
+        let ca = authority.file("ca.pem");
+        let section =
+            format!("journal: {{ postgres: {{ url: '{words} sslmode={mode}', ca: {ca:?} }} }}");
+        Setup::default().section(section)
+    };
+    for (host, mode, authority, problem) in [
+        ("localhost", "require", &other, "certificate"),
+        ("elsewhere.example", "require", &good, "certificate"),
+        ("localhost", "disable", &good, "pg_hba.conf"),
+    ] {
+        let outcome = Daemon::refused(&at(host, mode, authority)).await;
+        assert_eq!(outcome.code, Some(69), "{host} {mode}: {}", outcome.stderr);
+        assert!(
+            outcome.stderr.contains(problem),
+            "{host} {mode}: {}",
+            outcome.stderr
+        );
+    }
+    let daemon = Daemon::with(at("localhost", "require", &good)).await;
+    say(&mut daemon.sessions(), "chat", "hello").await;
+    assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), 1);
 }

@@ -35,6 +35,7 @@ use memoird_store::{
     WrittenTurn, WrittenTurns,
 };
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio_postgres::Client;
 
 use commit::Lane;
@@ -100,6 +101,15 @@ impl PgStore {
         match &self.ownership {
             Some(ownership) => ownership.lost().await,
             None => std::future::pending().await,
+        }
+    }
+
+    /// True as long as the database has not answered for 3 seconds. Never where
+    /// [`PgOptions::is_exclusive`] is false.
+    pub fn away(&self) -> watch::Receiver<bool> {
+        match &self.ownership {
+            Some(ownership) => ownership.away(),
+            None => watch::channel(false).1,
         }
     }
 

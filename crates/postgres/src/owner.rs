@@ -6,11 +6,11 @@ use std::time::Duration;
 use memoird_store::StoreError;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Arg, Database, change, first};
+use crate::connect::{Arg, Database, change, first, no_answer};
 use crate::values::{Ulid, get};
 
 /// A lease is renewed this often; it is over after five times as long, by the database's clock.
@@ -18,12 +18,17 @@ const RENEW_PAUSE: Duration = Duration::from_secs(1);
 const LEASE: &str = "interval '5 seconds'";
 /// Between two looks at a lease of somebody else that may run out.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
+/// How long a renewal may take before it has failed.
+const RENEW_TIME_MAX: Duration = Duration::from_secs(2);
+/// The database is away when it has not answered for so long.
+const AWAY_AFTER: Duration = Duration::from_secs(3);
 
 /// The lease, and the task that renews it.
 #[derive(Debug)]
 pub(crate) struct Ownership {
     node: Ulid,
     is_lost: watch::Receiver<bool>,
+    is_away: watch::Receiver<bool>,
     renewing: JoinHandle<()>,
 }
 
@@ -68,14 +73,18 @@ impl Ownership {
             sleep(LOOK_PAUSE).await;
         }
         let (lost, is_lost) = watch::channel(false);
+        let (away, is_away) = watch::channel(false);
         let renewing = Renewing {
             database: database.clone(),
             client: Some(client),
             node,
+            away,
+            answered_at: Instant::now(),
         };
         Ok(Self {
             node,
             is_lost,
+            is_away,
             renewing: database.runtime().spawn(renewing.run(lost)),
         })
     }
@@ -84,6 +93,11 @@ impl Ownership {
     pub(crate) async fn lost(&self) {
         // It is lost as well where the task has ended.
         let _ = self.is_lost.clone().wait_for(|is_lost| *is_lost).await;
+    }
+
+    /// True as long as the database does not answer.
+    pub(crate) fn away(&self) -> watch::Receiver<bool> {
+        self.is_away.clone()
     }
 
     /// Gives the lease back, if it can be done at once.
@@ -106,13 +120,18 @@ struct Renewing {
     database: Database,
     client: Option<Client>,
     node: Ulid,
+    away: watch::Sender<bool>,
+    answered_at: Instant,
 }
 
 impl Renewing {
     async fn run(mut self, lost: watch::Sender<bool>) {
         loop {
             sleep(RENEW_PAUSE).await;
-            match self.renew().await {
+            let renewed = timeout(RENEW_TIME_MAX, self.renew()).await;
+            let renewed = renewed.unwrap_or_else(|_| Err(no_answer(RENEW_TIME_MAX)));
+            self.note(renewed.as_ref().err());
+            match renewed {
                 Ok(true) => {}
                 Ok(false) => {
                     tracing::error!("another memoird has taken the database over");
@@ -122,6 +141,23 @@ impl Renewing {
                 // Whether it is lost is known once the database is there again.
                 Err(error) => tracing::debug!(%error, "the lease could not be renewed"),
             }
+        }
+    }
+
+    /// Notes whether the database answered.
+    fn note(&mut self, failure: Option<&StoreError>) {
+        match failure {
+            None => self.answered_at = Instant::now(),
+            Some(_) if self.answered_at.elapsed() < AWAY_AFTER => return,
+            Some(_) => {}
+        }
+        let changes = self
+            .away
+            .send_if_modified(|away| std::mem::replace(away, failure.is_some()) != *away);
+        match failure {
+            _ if !changes => {}
+            Some(error) => tracing::warn!(%error, "the database does not answer"),
+            None => tracing::info!("the database answers again"),
         }
     }
 

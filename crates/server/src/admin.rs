@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use memoird_engine::Engine;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until};
 use tower::Service;
 use tracing::warn;
@@ -35,6 +35,7 @@ const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset
 #[derive(Clone, Debug)]
 pub(crate) struct Admin {
     ready: Arc<AtomicBool>,
+    journal_away: watch::Receiver<bool>,
     engine: Engine,
     registry: Arc<Registry>,
     metrics: Arc<SharedPage>,
@@ -48,9 +49,15 @@ struct SharedPage {
 }
 
 impl Admin {
-    pub(crate) fn new(engine: Engine, registry: Registry) -> Self {
+    /// `journal_away`: whether the journal does not answer at the moment.
+    pub(crate) fn new(
+        engine: Engine,
+        registry: Registry,
+        journal_away: watch::Receiver<bool>,
+    ) -> Self {
         Self {
             ready: Arc::default(),
+            journal_away,
             engine,
             registry: Arc::new(registry),
             metrics: Arc::default(),
@@ -127,7 +134,12 @@ impl hyper::service::Service<Request<Incoming>> for PageService {
 }
 
 async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
+    let is_away = *admin.journal_away.borrow();
     match admin.ready.load(Ordering::Relaxed) {
+        true if is_away => (
+            StatusCode::SERVICE_UNAVAILABLE,
+            "not ready: the database of journal.postgres.url does not answer\n",
+        ),
         true => (StatusCode::OK, "ready\n"),
         false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
     }

@@ -237,7 +237,7 @@ impl App {
             auth_layer: auth_layer.clone(),
             connections: connections.clone(),
         });
-        let admin = Admin::new(engine, registry);
+        let admin = Admin::new(engine, registry, keeper.away());
         Ok(Self {
             server,
             api,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memoird_engine::{Durability, Engine, Eraser, SystemMachine};
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
@@ -91,6 +92,15 @@ impl Keeper {
         self.lost.clone()
     }
 
+    /// True as long as the journal is somewhere that does not answer.
+    pub(crate) fn away(&self) -> watch::Receiver<bool> {
+        #[cfg(feature = "postgres")]
+        if let Some(kept) = &self.postgres {
+            return kept.away();
+        }
+        watch::channel(false).1
+    }
+
     /// What an erasure has to be told of the journal.
     pub(crate) fn eraser(&self) -> Option<Arc<dyn Eraser>> {
         #[cfg(feature = "postgres")]
@@ -121,6 +131,7 @@ mod postgres {
     use memoird_postgres::{PgOptions, PgStore};
     use memoird_store::{DirLock, Store};
     use tokio::runtime::Handle;
+    use tokio::sync::watch;
     use tokio_util::sync::CancellationToken;
     use tracing::{info, warn};
 
@@ -179,6 +190,10 @@ mod postgres {
         pub(super) fn watch(&self, engine: &Engine, lost: CancellationToken) {
             let store = Arc::clone(&self.store);
             engine.run_worker(Lease { store, lost });
+        }
+
+        pub(super) fn away(&self) -> watch::Receiver<bool> {
+            self.store.away()
         }
 
         pub(super) async fn release(self) {

@@ -7,8 +7,8 @@
     reason = "a test that cannot go on may panic in its helpers, too"
 )]
 
-use std::fs;
-use std::os::unix::fs::chown;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -39,6 +39,21 @@ pub(crate) fn say(word: &str) {
 )]
 fn variable(name: &str) -> Option<String> {
     std::env::var(name).ok().filter(|text| !text.is_empty())
+}
+
+const PORT: u16 = 5432;
+
+/// How a server differs from that of most tests.
+#[derive(Default)]
+pub(crate) struct Special {
+    /// Its port, which also names its socket.
+    pub(crate) port: Option<u16>,
+    /// More of its command line.
+    pub(crate) options: String,
+    /// More lines of `pg_hba.conf`.
+    pub(crate) access: String,
+    /// Files that it reads, in its data directory.
+    pub(crate) files: Vec<PathBuf>,
 }
 
 impl Server {
@@ -84,14 +99,14 @@ impl Server {
                 _life: None,
             });
         }
+        Self::start(&Special::default())
+    }
+
+    /// Starts a server in a directory of its own, on a Unix socket; `None` where none is installed.
+    pub(crate) fn start(special: &Special) -> Option<Self> {
         let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
         let programs = versions.map(|version| version.unwrap().path().join("bin"));
         let programs = programs.filter(|bin| bin.join("postgres").exists()).max()?;
-        Some(Self::start(programs))
-    }
-
-    /// Starts a server in a directory of its own, on a Unix socket.
-    fn start(programs: PathBuf) -> Self {
         let dir = tempfile::tempdir().unwrap().keep();
         let user = other_user();
         if let Some((uid, gid)) = user {
@@ -110,16 +125,31 @@ impl Server {
             "initdb: {}",
             String::from_utf8_lossy(&made.stderr)
         );
+        let port = special.port.unwrap_or(PORT);
         // One role needs its password.
         let access = "local all memoird_locked scram-sha-256\nlocal all all trust\n";
-        fs::write(data.join("pg_hba.conf"), access).unwrap();
+        fs::write(
+            data.join("pg_hba.conf"),
+            access.to_owned() + &special.access,
+        )
+        .unwrap();
+        for file in &special.files {
+            let copy = data.join(file.file_name().unwrap());
+            fs::copy(file, &copy).unwrap();
+            fs::set_permissions(&copy, Permissions::from_mode(0o600)).unwrap();
+            if let Some((uid, gid)) = user {
+                chown(&copy, Some(uid), Some(gid)).unwrap();
+            }
+        }
         // The shell ends the server when its input ends: also where this process is killed.
         let script = format!(
             "'{0}/postgres' -D '{1}/data' -k '{1}' -c listen_addresses= -c fsync=off \
-                 -c max_connections=200 >'{1}/log' 2>&1 & server=$!
+                 -c max_connections=200 -c port={3} {2} >'{1}/log' 2>&1 & server=$!
              read -r _; kill -INT $server; wait $server; rm -rf '{1}'",
             programs.display(),
-            dir.display()
+            dir.display(),
+            special.options,
+            port
         );
         let child = as_user("/bin/sh".into(), user)
             .args(["-c", &script])
@@ -129,7 +159,9 @@ impl Server {
             .unwrap();
         let is_up = || {
             let mut probe = Command::new(programs.join("pg_isready"));
-            probe.args(["--quiet", "--host"]).arg(&dir);
+            probe
+                .args(["--quiet", "--port", &port.to_string(), "--host"])
+                .arg(&dir);
             probe.status().unwrap().success()
         };
         for _ in 0..600 {
@@ -143,11 +175,11 @@ impl Server {
             "the server does not start: {}",
             fs::read_to_string(dir.join("log")).unwrap_or_default()
         );
-        Self {
+        Some(Self {
             words: format!("host={} user=postgres", dir.display()),
             programs: Some(programs),
             _life: Some(child),
-        }
+        })
     }
 }
 
