@@ -190,6 +190,8 @@ def read_model_usage(m):
         model=m.model,
         input_tokens=m.input_tokens,
         output_tokens=m.output_tokens,
+        cache_read_tokens=m.cache_read_tokens,
+        cache_creation_tokens=m.cache_creation_tokens,
     )
 
 
@@ -198,6 +200,8 @@ def write_model_usage(it):
         model=it.model,
         input_tokens=it.input_tokens,
         output_tokens=it.output_tokens,
+        cache_read_tokens=it.cache_read_tokens,
+        cache_creation_tokens=it.cache_creation_tokens,
     )
 
 

@@ -513,14 +513,25 @@ class Thinking:
 
 @dataclass(slots=True)
 class ModelUsage:
-    """What the provider charged for a call."""
+    """What the provider charged for a call. The request has `input_tokens`, `cache_read_tokens`
+    and `cache_creation_tokens` together.
+    """
 
     model: str = ""
     """The model's name, at most 256 bytes."""
     input_tokens: int = 0
-    """Tokens of the request."""
+    """Tokens of the request, as the provider says them."""
     output_tokens: int = 0
     """Tokens of the reply."""
+    cache_read_tokens: int = 0
+    """Tokens of the request that were read from the provider's cache and that `input_tokens` does
+    not hold: Anthropic's `cache_read_input_tokens`. OpenAI's `input_tokens` and `prompt_tokens`
+    hold its cached tokens: 0 there.
+    """
+    cache_creation_tokens: int = 0
+    """Tokens of the request that were written to the provider's cache and that `input_tokens` does
+    not hold: Anthropic's `cache_creation_input_tokens`. 0 where `input_tokens` holds them.
+    """
 
 
 @dataclass(slots=True)
