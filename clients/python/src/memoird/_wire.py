@@ -627,6 +627,7 @@ def read_memory(m):
         origin=t.MemoryOrigin(m.origin),
         external_key=m.external_key,
         metadata_json=m.metadata_json,
+        metadata=dict(m.metadata),
     )
 
 
@@ -654,6 +655,7 @@ def write_memory(it):
         origin=it.origin,
         external_key=it.external_key,
         metadata_json=write_json(it.metadata_json),
+        metadata=dict(it.metadata),
     )
 
 
@@ -677,6 +679,7 @@ def read_remember_request(m):
         metadata_json=m.metadata_json,
         vector=list(m.vector),
         keep_apart=m.keep_apart,
+        metadata=dict(m.metadata),
     )
 
 
@@ -700,6 +703,7 @@ def write_remember_request(it):
         metadata_json=write_json(it.metadata_json),
         vector=it.vector,
         keep_apart=it.keep_apart,
+        metadata=dict(it.metadata),
     )
 
 
@@ -735,6 +739,7 @@ def read_recall_request(m):
         metadata_filter_json=m.metadata_filter_json,
         subject_prefix=m.subject_prefix,
         vector=list(m.vector),
+        metadata=dict(m.metadata),
     )
 
 
@@ -754,6 +759,7 @@ def write_recall_request(it):
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
         vector=it.vector,
+        metadata=dict(it.metadata),
     )
 
 
@@ -867,6 +873,7 @@ def read_list_memories_request(m):
         include_history=m.include_history,
         metadata_filter_json=m.metadata_filter_json,
         subject_prefix=m.subject_prefix,
+        metadata=dict(m.metadata),
     )
 
 
@@ -880,6 +887,7 @@ def write_list_memories_request(it):
         include_history=it.include_history,
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
+        metadata=dict(it.metadata),
     )
 
 
