@@ -363,6 +363,7 @@ async fn an_append_is_said_about_the_session_that_it_made() {
         model: "m".into(),
         input_tokens: 3,
         output_tokens: 4,
+        ..ModelUsage::default()
     });
     let made = client
         .append(request)

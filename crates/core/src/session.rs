@@ -123,14 +123,27 @@ pub struct AppendCommand {
 }
 
 /// What a provider charged for a model call, in tokens.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ModelUsage {
     /// The provider's name of the model, or a profile's; may be empty.
     pub model: String,
-    /// Of the request.
+    /// Of the request, as the provider says them.
     pub input_tokens: u64,
     /// Of the reply.
     pub output_tokens: u64,
+    /// Of the request, read from the provider's cache and not among `input_tokens`.
+    pub cache_read_tokens: u64,
+    /// Of the request, written to the provider's cache and not among `input_tokens`.
+    pub cache_creation_tokens: u64,
+}
+
+impl ModelUsage {
+    /// All tokens of the request, however the provider tells those of its cache.
+    pub fn request_tokens(&self) -> u64 {
+        self.input_tokens
+            .saturating_add(self.cache_read_tokens)
+            .saturating_add(self.cache_creation_tokens)
+    }
 }
 
 /// What an append did.

@@ -299,3 +299,22 @@ fn a_compaction_under_way_does_not_summarize_what_is_rewound() {
     assert!(change.is_none() && session.summary().is_none());
     assert!(!session.compaction().running);
 }
+
+#[test]
+fn a_request_has_the_tokens_of_the_providers_cache_too() {
+    let usage = |input_tokens, cache_read_tokens, cache_creation_tokens| ModelUsage {
+        input_tokens,
+        cache_read_tokens,
+        cache_creation_tokens,
+        output_tokens: 1_000,
+        ..ModelUsage::default()
+    };
+    for (told, tokens) in [
+        (usage(0, 0, 0), 0),
+        (usage(7, 0, 0), 7),
+        (usage(7, 20, 300), 327),
+        (usage(u64::MAX, 1, u64::MAX), u64::MAX),
+    ] {
+        assert_eq!(told.request_tokens(), tokens);
+    }
+}

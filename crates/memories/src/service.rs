@@ -27,6 +27,7 @@ use memoird_engine::{Engine, Tenant};
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use tokio::sync::Notify;
 
+use self::extraction::DroppedLease;
 use self::recall::QueryVectors;
 use self::tenants::{TenantQueue, TenantState};
 use crate::config::MemoriesConfig;
@@ -62,6 +63,8 @@ pub(crate) struct Shared {
     recall_seconds: Histogram,
     /// Whether the model that extracts is worth asking.
     extractor_breaker: Mutex<Breaker>,
+    /// Leases to be given back.
+    dropped_leases: Mutex<Vec<DroppedLease>>,
     /// Another configuration applies.
     pub(crate) extraction_changed: Notify,
     /// Tenants with texts that may wait to be embedded.
@@ -100,6 +103,7 @@ impl Memories {
             last_id: Mutex::default(),
             recall_seconds: Histogram::new(exponential_buckets(0.000_25, 2.0, 14)),
             extractor_breaker: Mutex::default(),
+            dropped_leases: Mutex::default(),
             extraction_changed: Notify::new(),
             embedding: TenantQueue::default(),
             maintenance: TenantQueue::default(),

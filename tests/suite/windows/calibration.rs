@@ -18,6 +18,7 @@ async fn next(
         model: model.into(),
         input_tokens,
         output_tokens: 100,
+        ..ModelUsage::default()
     });
     let turns = vec![assistant(&words(number)), user(&words(number + 1))];
     let append = AppendRequest {
@@ -147,6 +148,7 @@ async fn a_charge_counts_once_and_under_the_name_that_the_provider_uses() {
             model: model.into(),
             input_tokens,
             output_tokens: 1,
+            ..ModelUsage::default()
         });
         AppendRequest {
             usage,
@@ -187,4 +189,46 @@ async fn a_charge_counts_once_and_under_the_name_that_the_provider_uses() {
         report(&ask(&mut client, silent).await).token_factor < 1.001,
         "the default model"
     );
+}
+
+#[tokio::test]
+async fn tokens_of_the_providers_cache_are_charged_as_the_others() {
+    let daemon = Daemon::with(plain().two_tenants("", "")).await;
+    let mut learnt = Vec::new();
+    for (tenant, is_apart) in [(Setup::ALPHA, false), (Setup::BETA, true)] {
+        let mut client = daemon.sessions_of(tenant);
+        talk(&mut client).await;
+        let first = next(&mut client, "claude-opus-5", None, 0).await;
+        let tokens = charged_for(&first, 150);
+        let (read, created) = (tokens / 2, tokens / 3);
+        let usage = if is_apart {
+            ModelUsage {
+                input_tokens: tokens - read - created,
+                cache_read_tokens: read,
+                cache_creation_tokens: created,
+                ..ModelUsage::default()
+            }
+        } else {
+            ModelUsage {
+                input_tokens: tokens,
+                ..ModelUsage::default()
+            }
+        };
+        let told = AppendRequest {
+            usage: Some(ModelUsage {
+                model: "claude-opus-5".into(),
+                ..usage
+            }),
+            ..append("chat", [assistant("ok")])
+        };
+        client.append(told).await.expect("appended");
+        let asked = GetContextRequest {
+            model: "claude-opus-5".into(),
+            peek: true,
+            ..look()
+        };
+        learnt.push(report(&ask(&mut client, asked).await).token_factor);
+    }
+    assert!(learnt[0] > 1.01, "{learnt:?}");
+    assert!((learnt[0] - learnt[1]).abs() < 1e-9, "{learnt:?}");
 }

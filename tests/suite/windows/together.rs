@@ -183,6 +183,8 @@ async fn usage_of_a_session_without_windows_is_taken_and_changes_nothing() {
         model: "any".into(),
         input_tokens: u64::MAX,
         output_tokens: 1,
+        cache_read_tokens: u64::MAX,
+        cache_creation_tokens: 1,
     };
     let request = with(say([user("hello")]), |append| append.usage = Some(usage));
     let window = ask(&mut daemon.sessions(), request).await;

@@ -532,6 +532,7 @@ class SyncCalls:
         metadata_json: Json = "",
         vector: Sequence[float] = (),
         keep_apart: bool = False,
+        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RememberResponse:
         """Promotes a fact. Done when it is on the disk."""
@@ -554,6 +555,7 @@ class SyncCalls:
             metadata_json=metadata_json,
             vector=vector,
             keep_apart=keep_apart,
+            metadata=metadata,
         )
         return self._call(REMEMBER, request, timeout)
 
@@ -574,6 +576,7 @@ class SyncCalls:
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
         vector: Sequence[float] = (),
+        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -592,6 +595,7 @@ class SyncCalls:
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
             vector=vector,
+            metadata=metadata,
         )
         return self._call(RECALL, request, timeout)
 
@@ -622,6 +626,7 @@ class SyncCalls:
         include_history: bool = False,
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
+        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories, ordered by id: oldest first."""
@@ -634,6 +639,7 @@ class SyncCalls:
             include_history=include_history,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
+            metadata=metadata,
         )
         return self._call(LIST_MEMORIES, request, timeout)
 
@@ -1413,6 +1419,7 @@ class AsyncCalls:
         metadata_json: Json = "",
         vector: Sequence[float] = (),
         keep_apart: bool = False,
+        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RememberResponse:
         """Promotes a fact. Done when it is on the disk."""
@@ -1435,6 +1442,7 @@ class AsyncCalls:
             metadata_json=metadata_json,
             vector=vector,
             keep_apart=keep_apart,
+            metadata=metadata,
         )
         return await self._call(REMEMBER, request, timeout)
 
@@ -1455,6 +1463,7 @@ class AsyncCalls:
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
         vector: Sequence[float] = (),
+        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> RecallResponse:
         """Finds memories by words and by meaning."""
@@ -1473,6 +1482,7 @@ class AsyncCalls:
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
             vector=vector,
+            metadata=metadata,
         )
         return await self._call(RECALL, request, timeout)
 
@@ -1503,6 +1513,7 @@ class AsyncCalls:
         include_history: bool = False,
         metadata_filter_json: Json = "",
         subject_prefix: str = "",
+        metadata: Mapping[str, str] = MappingProxyType({}),
         timeout: float | None = None,
     ) -> ListMemoriesResponse:
         """Lists memories, ordered by id: oldest first."""
@@ -1515,6 +1526,7 @@ class AsyncCalls:
             include_history=include_history,
             metadata_filter_json=metadata_filter_json,
             subject_prefix=subject_prefix,
+            metadata=metadata,
         )
         return await self._call(LIST_MEMORIES, request, timeout)
 

@@ -190,6 +190,8 @@ def read_model_usage(m):
         model=m.model,
         input_tokens=m.input_tokens,
         output_tokens=m.output_tokens,
+        cache_read_tokens=m.cache_read_tokens,
+        cache_creation_tokens=m.cache_creation_tokens,
     )
 
 
@@ -198,6 +200,8 @@ def write_model_usage(it):
         model=it.model,
         input_tokens=it.input_tokens,
         output_tokens=it.output_tokens,
+        cache_read_tokens=it.cache_read_tokens,
+        cache_creation_tokens=it.cache_creation_tokens,
     )
 
 
@@ -623,6 +627,7 @@ def read_memory(m):
         origin=t.MemoryOrigin(m.origin),
         external_key=m.external_key,
         metadata_json=m.metadata_json,
+        metadata=dict(m.metadata),
     )
 
 
@@ -650,6 +655,7 @@ def write_memory(it):
         origin=it.origin,
         external_key=it.external_key,
         metadata_json=write_json(it.metadata_json),
+        metadata=dict(it.metadata),
     )
 
 
@@ -673,6 +679,7 @@ def read_remember_request(m):
         metadata_json=m.metadata_json,
         vector=list(m.vector),
         keep_apart=m.keep_apart,
+        metadata=dict(m.metadata),
     )
 
 
@@ -696,6 +703,7 @@ def write_remember_request(it):
         metadata_json=write_json(it.metadata_json),
         vector=it.vector,
         keep_apart=it.keep_apart,
+        metadata=dict(it.metadata),
     )
 
 
@@ -731,6 +739,7 @@ def read_recall_request(m):
         metadata_filter_json=m.metadata_filter_json,
         subject_prefix=m.subject_prefix,
         vector=list(m.vector),
+        metadata=dict(m.metadata),
     )
 
 
@@ -750,6 +759,7 @@ def write_recall_request(it):
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
         vector=it.vector,
+        metadata=dict(it.metadata),
     )
 
 
@@ -863,6 +873,7 @@ def read_list_memories_request(m):
         include_history=m.include_history,
         metadata_filter_json=m.metadata_filter_json,
         subject_prefix=m.subject_prefix,
+        metadata=dict(m.metadata),
     )
 
 
@@ -876,6 +887,7 @@ def write_list_memories_request(it):
         include_history=it.include_history,
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
+        metadata=dict(it.metadata),
     )
 
 

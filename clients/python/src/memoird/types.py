@@ -513,14 +513,25 @@ class Thinking:
 
 @dataclass(slots=True)
 class ModelUsage:
-    """What the provider charged for a call."""
+    """What the provider charged for a call. The request has `input_tokens`, `cache_read_tokens`
+    and `cache_creation_tokens` together.
+    """
 
     model: str = ""
     """The model's name, at most 256 bytes."""
     input_tokens: int = 0
-    """Tokens of the request."""
+    """Tokens of the request, as the provider says them."""
     output_tokens: int = 0
     """Tokens of the reply."""
+    cache_read_tokens: int = 0
+    """Tokens of the request that were read from the provider's cache and that `input_tokens` does
+    not hold: Anthropic's `cache_read_input_tokens`. OpenAI's `input_tokens` and `prompt_tokens`
+    hold its cached tokens: 0 there.
+    """
+    cache_creation_tokens: int = 0
+    """Tokens of the request that were written to the provider's cache and that `input_tokens` does
+    not hold: Anthropic's `cache_creation_input_tokens`. 0 where `input_tokens` holds them.
+    """
 
 
 @dataclass(slots=True)
@@ -905,11 +916,10 @@ class Memory:
     """The bot's own name for it among the memories of its subject."""
     metadata_json: Json = ""
     """What the bot notes of it: a JSON object, as it was sent; empty: nothing."""
-
-    @property
-    def metadata(self) -> Any:
-        """`metadata_json` as a value; None where it is empty."""
-        return _parsed(self.metadata_json)
+    metadata: dict[str, str] = field(default_factory=dict)
+    """The members of `metadata_json` that are texts. An import takes them where `metadata_json` is
+    empty.
+    """
 
 
 @dataclass(slots=True)
@@ -965,11 +975,10 @@ class RememberRequest:
     """True: it becomes a memory of its own, also where another one says it to the letter, and
     stays one. For what several authors say in the same words.
     """
-
-    @property
-    def metadata(self) -> Any:
-        """`metadata_json` as a value; None where it is empty."""
-        return _parsed(self.metadata_json)
+    metadata: dict[str, str] = field(default_factory=dict)
+    """What the bot notes of it, where all of it is texts: the plain form of `metadata_json`. Send
+    one of both.
+    """
 
 
 @dataclass(slots=True)
@@ -1024,6 +1033,10 @@ class RecallRequest:
     """Also those of all subjects whose ids begin so: up to 64 of them (SUBJECTS_TOO_MANY)."""
     vector: list[float] = field(default_factory=list)
     """The query's vector, where the bot makes vectors itself. Then `query` may be empty."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Only those whose metadata has all of these texts. Up to 64 of together 16 KiB. Beside
+    `metadata_filter_json` both have to fit.
+    """
 
     @property
     def metadata_filter(self) -> Any:
@@ -1141,6 +1154,8 @@ class ListMemoriesRequest:
     """
     subject_prefix: str = ""
     """Only of subjects whose ids begin so."""
+    metadata: dict[str, str] = field(default_factory=dict)
+    """Only those whose metadata has all of these texts, as in a recall."""
 
     @property
     def metadata_filter(self) -> Any:
@@ -1232,7 +1247,8 @@ class UpdateMemoryRequest:
     """Its `id`, and the new values. With `subject` set it must be that subject's."""
     update_mask: list[str] = field(default_factory=list)
     """Which fields: `content`, `kind`, `visibility`, `polarity`, `tags`, `importance`,
-    `observed_at`, `expires_at`, `pinned`, `metadata_json`. At least one.
+    `observed_at`, `expires_at`, `pinned`, `metadata_json` or in its place `metadata`. At least
+    one.
     """
 
 

@@ -117,7 +117,7 @@ impl Commands {
         if let Some((model, counted)) = charged {
             let before = windows.last_charge(&model);
             let before = before.map(|(counted, charged)| Charge { counted, charged });
-            let charged = usage.input_tokens;
+            let charged = usage.request_tokens();
             let charge = Charge { counted, charged };
             if charge.is_plausible() {
                 tenant.calibrate(&model, before, charge);

@@ -231,8 +231,10 @@ impl MemoryReader<'_> {
     /// When the file cannot be read.
     pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
         let count = |sql: &str| self.count(sql, []);
-        let current = "SELECT count(*) FROM memories
-             WHERE superseded_by IS NULL AND (expires IS NULL OR expires > ?)";
+        let stored = count("SELECT memories FROM state")?;
+        let superseded = count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?;
+        let expired = "SELECT count(*) FROM memories WHERE superseded_by IS NULL AND expires <= ?";
+        let expired = self.count(expired, [moment(now)])?;
         let embedded = "SELECT count(*) FROM vectors WHERE model = ?";
         let embedding_model = match model {
             Some(name) => vectors::find_model(self.connection, name)?,
@@ -241,8 +243,9 @@ impl MemoryReader<'_> {
         let (documents, document_bytes) = self.documents_kept()?;
         let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
         Ok(MemoryStats {
-            memories: self.count(current, [moment(now)])?,
-            superseded: count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?,
+            // All that are stored are counted already; only what is no more current is read.
+            memories: stored.saturating_sub(superseded + expired),
+            superseded,
             subjects: count("SELECT count(DISTINCT owner) FROM memories")?,
             recall_events: count("SELECT count(*) FROM recall_events")?,
             embedding_model: model.map(str::to_owned),

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
 use memoird_core::date::Date;
-use memoird_core::ids::{Generation, LeaseId, SessionId, Subject};
+use memoird_core::ids::{Generation, LeaseId, SessionId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Turn;
 use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, JournalRange, Tenant};
@@ -16,7 +16,7 @@ use super::remember::fact_of;
 use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
 use crate::files::time::after;
-use crate::files::{Lease, MemoryReader, RememberCommand};
+use crate::files::{Lease, MemoryReader, MemoryWriter, RememberCommand};
 use crate::locked;
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
 use crate::rules::manifest::Manifest;
@@ -54,6 +54,46 @@ pub(super) enum Take {
     Look,
 }
 
+/// A lease that is noted to be given back when this is dropped: the call that it was for has gone.
+#[derive(Debug)]
+pub(super) struct HeldLease {
+    memories: Memories,
+    dropped: Option<DroppedLease>,
+    id: LeaseId,
+}
+
+/// A lease whose call has gone.
+#[derive(Debug)]
+pub(crate) struct DroppedLease {
+    tenant: TenantId,
+    lease: Lease,
+}
+
+impl HeldLease {
+    fn new(memories: &Memories, tenant: &TenantId, lease: &Lease) -> Self {
+        let (tenant, lease) = (tenant.clone(), lease.clone());
+        Self {
+            memories: memories.clone(),
+            id: lease.id,
+            dropped: Some(DroppedLease { tenant, lease }),
+        }
+    }
+
+    /// It is ended by a commit, or by its time.
+    pub(super) fn keep(mut self) -> LeaseId {
+        self.dropped = None;
+        self.id
+    }
+}
+
+impl Drop for HeldLease {
+    fn drop(&mut self) {
+        if let Some(dropped) = self.dropped.take() {
+            locked(&self.memories.shared.dropped_leases).push(dropped);
+        }
+    }
+}
+
 /// Where there is nothing to look at.
 pub(super) struct Nothing {
     pub(super) generation: Generation,
@@ -64,7 +104,9 @@ pub(super) struct Nothing {
 pub(super) struct Prepared {
     /// The lease; where they are only looked at, what it would be.
     pub(super) lease: Lease,
-    pub(super) is_leased: bool,
+    /// Gives the lease back where its call is dropped before it has ended it; `None`: they are
+    /// only looked at.
+    pub(super) held: Option<HeldLease>,
     /// The last turn that was looked at before.
     pub(super) cursor_seq: u64,
     pub(super) from_seq: u64,
@@ -134,7 +176,8 @@ impl Memories {
             }
         };
         Ok(ExtractionLease {
-            lease: prepared.is_leased.then_some(prepared.lease.id),
+            // The bot has it from now on.
+            lease: prepared.held.map(HeldLease::keep),
             prompt: prepared.prompt,
             turns: prepared.turns,
             manifest: prepared.manifest.text.clone(),
@@ -183,8 +226,8 @@ impl Memories {
             until: after(now, self.config().lease),
         };
         let from_seq = turns.first().map_or(0, |(seq, _)| *seq);
-        let is_leased = take == Take::Lease;
-        if is_leased {
+        let held = (take == Take::Lease).then(|| HeldLease::new(self, &tenant.id, &lease));
+        if held.is_some() {
             let lease = lease.clone();
             self.write(&tenant.id, move |writer| {
                 let cursor = writer.cursor(&lease.session, lease.generation)?;
@@ -225,7 +268,7 @@ impl Memories {
         Ok(Ok(Prepared {
             prompt: prompt(&request),
             said_at: said_at.collect(),
-            is_leased,
+            held,
             cursor_seq: unread.cursor_seq,
             from_seq,
             lease,
@@ -234,6 +277,19 @@ impl Memories {
             manifest,
             recalled: unread.recalled,
         }))
+    }
+
+    /// Gives back the leases of calls that have gone. One that was committed or is over is left
+    /// alone.
+    pub(crate) async fn give_back_dropped(&self) {
+        let dropped = std::mem::take(&mut *locked(&self.shared.dropped_leases));
+        for DroppedLease { tenant, lease } in dropped {
+            let now = self.now();
+            let give = move |writer: &MemoryWriter<'_>| writer.return_lease(&lease, false, now);
+            if let Err(error) = self.write(&tenant, give).await {
+                tracing::warn!(%error, %tenant, "turns stay leased until their lease is over");
+            }
+        }
     }
 
     /// Stores what was found, and marks the turns as looked at: both or nothing.

@@ -13,7 +13,7 @@ use serde_json::Value;
 use tokio::time::timeout;
 
 use super::Memories;
-use super::extraction::{Prepared, Take, Whose};
+use super::extraction::{HeldLease, Prepared, Take, Whose};
 use crate::error::MemoryError;
 use crate::extractor::{Extractor, ExtractorRequest};
 use crate::files::MemoryReader;
@@ -76,7 +76,7 @@ impl Memories {
         let bytes_max = extractor.input_tokens_max().saturating_mul(TOKEN_BYTES);
         let bytes_max = bytes_max.saturating_sub(PROMPT_BYTES).max(TURNS_BYTES_MIN);
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
-        let prepared = match self.prepare(tenant, whose, take, bytes_max).await? {
+        let mut prepared = match self.prepare(tenant, whose, take, bytes_max).await? {
             Ok(prepared) => prepared,
             Err(nothing) => {
                 return Ok(LearnOutcome {
@@ -89,7 +89,7 @@ impl Memories {
         };
         let answer = match self.ask(tenant, &*extractor, &prepared).await {
             Ok(answer) => answer,
-            Err(failure) => return Err(self.give_back(tenant, &prepared, failure).await),
+            Err(failure) => return Err(self.give_back(tenant, &mut prepared, failure).await),
         };
         let judged = self.judged(tenant, &prepared, &answer.entries).await?;
         let facts: Vec<ExtractedFact> = judged
@@ -100,9 +100,10 @@ impl Memories {
             Ok(outcomes) => outcomes,
             Err(error) => {
                 let failure = Failure::Refused(error);
-                return Err(self.give_back(tenant, &prepared, failure).await);
+                return Err(self.give_back(tenant, &mut prepared, failure).await);
             }
         };
+        prepared.held.take().map(HeldLease::keep);
         let outcome = LearnOutcome {
             generation: Some(prepared.lease.generation),
             turns: Some((prepared.from_seq, prepared.lease.to_seq)),
@@ -279,7 +280,7 @@ impl Memories {
         prepared: &Prepared,
         mut facts: Vec<ExtractedFact>,
     ) -> Result<Vec<RememberOutcome>, MemoryError> {
-        let once = async |facts: Vec<ExtractedFact>| match prepared.is_leased {
+        let once = async |facts: Vec<ExtractedFact>| match prepared.held.is_some() {
             true => {
                 let committed = self.commit_extraction(tenant, prepared.lease.id, facts);
                 committed.await.map(|outcome| outcome.results)
@@ -305,13 +306,13 @@ impl Memories {
     async fn give_back(
         &self,
         tenant: &Arc<Tenant>,
-        prepared: &Prepared,
+        prepared: &mut Prepared,
         failure: Failure,
     ) -> MemoryError {
         let is_content = failure.is_content();
         let (reason, problem) = failure.reason();
         let mut gave_up = false;
-        if prepared.is_leased {
+        if prepared.held.is_some() {
             let (lease, now) = (prepared.lease.clone(), self.now());
             let session = lease.session.clone();
             let read = move |reader: &MemoryReader<'_>| reader.cursor(&session, lease.generation);
@@ -330,6 +331,7 @@ impl Memories {
                     tracing::warn!(%error, "turns stay leased until their lease is over");
                 }
             }
+            prepared.held.take().map(HeldLease::keep);
         }
         if !failure.is_put_off() {
             self.state(&tenant.id).counters.raise().extractions_failed += 1;

@@ -433,6 +433,7 @@ impl Worker for LearningWorker {
         if self.has_more || self.followed.is_none() {
             self.follow(&config).await?;
         }
+        self.memories.give_back_dropped().await;
         self.start(&config).await;
         let now_ms = self.now_ms();
         if now_ms >= self.save_ms {
@@ -442,10 +443,10 @@ impl Worker for LearningWorker {
         Ok(())
     }
 
-    /// What runs is dropped: its turns are leased until their lease is over, and then looked at
-    /// again.
+    /// What runs is dropped, and its turns are given back: the next life looks at them again.
     async fn finish(&mut self) {
         self.tasks.shutdown().await;
+        self.memories.give_back_dropped().await;
         if let Err(error) = self.save_progress().await {
             warn!(%error, "extractions begin again with what they looked at last");
         }

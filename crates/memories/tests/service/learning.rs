@@ -285,6 +285,52 @@ fn a_life_that_ends_between_lease_and_commit_leaves_the_turns_to_the_next() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_clean_stop_gives_the_turns_back_and_the_next_life_looks_at_them_at_once() {
+    let (mut world, model) = taught(&[Says::Never, found(&["Likes tea"])]);
+    world.config.long_term.lease = 24 * 60 * IDLE;
+    let (house, bot) = opened(&world).await;
+    tell_all(&bot, &["I like tea"]).await;
+    asked(&model, 1).await;
+    let session = session_id("s");
+    let held = bot
+        .memories
+        .lease_extraction(&bot.tenant, &session, None, None);
+    assert!(matches!(held.await, Err(MemoryError::LeaseHeld { .. })));
+    house.close().await;
+    let (_house, bot) = opened(&world).await;
+    sleep(2 * IDLE).await;
+    assert_eq!(model.calls().len(), 2);
+    assert_eq!(bot.listed(ANN).await, ["Likes tea"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_dropped_gives_its_turns_back_and_a_bots_lease_stays() {
+    let (mut world, model) = taught(&[Says::Never]);
+    world.config.long_term.lease = 24 * 60 * IDLE;
+    world.config.long_term.extraction.after = After::End;
+    let (house, bot) = opened(&world).await;
+    tell_all(&bot, &["I like tea"]).await;
+    let session = session_id("s");
+    let learn = bot.memories.learn(&bot.tenant, &session, None, None, false);
+    assert!(timeout(SECOND, learn).await.is_err(), "it never answers");
+    assert_eq!(model.calls().len(), 1);
+    sleep(2 * IDLE).await;
+    let lease = || {
+        bot.memories
+            .lease_extraction(&bot.tenant, &session, None, None)
+    };
+    assert!(lease().await.expect("given back").lease.is_some());
+    sleep(2 * IDLE).await;
+    assert!(matches!(lease().await, Err(MemoryError::LeaseHeld { .. })));
+    house.close().await;
+    let (_house, bot) = opened(&world).await;
+    let held = bot
+        .memories
+        .lease_extraction(&bot.tenant, &session, None, None);
+    assert!(matches!(held.await, Err(MemoryError::LeaseHeld { .. })));
+}
+
+#[tokio::test(start_paused = true)]
 async fn nothing_that_a_transcript_plants_is_remembered_and_corrections_win() {
     let (world, model) = taught(&[]);
     let (_house, bot) = opened(&world).await;

@@ -7,6 +7,7 @@ mod explain;
 mod import;
 mod learn;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::io::{BufRead, IsTerminal, Read, Write};
 use std::time::Duration;
@@ -547,9 +548,9 @@ pub(crate) struct AddArgs {
     /// A name for it: the memory of the subject that has it says this from now on
     #[arg(long, value_name = "KEY")]
     external_key: Option<String>,
-    /// What is noted of it: a JSON object
-    #[arg(long, value_name = "JSON")]
-    metadata: Option<String>,
+    /// What is noted of it: a text by its name, which may be given several times, or a JSON object
+    #[arg(long, value_name = "NAME=TEXT|JSON")]
+    metadata: Vec<String>,
     /// Keep it apart from others, also from one that says the same
     #[arg(long)]
     keep_apart: bool,
@@ -562,6 +563,15 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
             .unwrap_or_else(|error| std::panic::resume_unwind(error.into_panic()))?,
         _ => args.text,
     };
+    let (mut metadata_json, mut metadata) = (String::new(), BTreeMap::new());
+    for noted in args.metadata {
+        match noted.split_once('=') {
+            Some((name, text)) if !noted.starts_with('{') => {
+                metadata.insert(name.to_owned(), text.to_owned());
+            }
+            _ => metadata_json += &noted,
+        }
+    }
     let request = RememberRequest {
         subject: args.subject,
         kind: args.kind.into(),
@@ -578,9 +588,10 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
         visibility: number(args.visibility),
         near_duplicate: number(args.near_duplicate),
         external_key: args.external_key.unwrap_or_default(),
-        metadata_json: args.metadata.unwrap_or_default(),
+        metadata_json,
         vector: Vec::new(),
         keep_apart: args.keep_apart,
+        metadata,
     };
     let done = target.done(target.memories().remember(request).await)?;
     let outcome = short_name("RememberOutcome", done.outcome);

@@ -98,6 +98,8 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
             model: usage.model,
             input_tokens: usage.input_tokens,
             output_tokens: usage.output_tokens,
+            cache_read_tokens: usage.cache_read_tokens,
+            cache_creation_tokens: usage.cache_creation_tokens,
         }),
         state,
         options,
@@ -529,3 +531,6 @@ fn content_fingerprint(
 
 #[cfg(test)]
 mod fuzz;
+
+#[cfg(test)]
+mod tests;

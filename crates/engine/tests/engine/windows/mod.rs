@@ -144,6 +144,7 @@ fn charged(model: &str, input_tokens: u64) -> AppendCommand {
         model: model.to_owned(),
         input_tokens,
         output_tokens: 1,
+        ..ModelUsage::default()
     };
     AppendCommand {
         usage: Some(usage),

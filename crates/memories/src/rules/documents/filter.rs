@@ -1,6 +1,7 @@
 //! Which documents a filter takes: by equality and by order of the members of their JSON.
 
 use std::cmp::Ordering;
+use std::collections::BTreeMap;
 
 use serde_json::{Map, Number, Value};
 
@@ -49,6 +50,33 @@ impl DocumentFilter {
         let mut conditions_left = Self::CONDITIONS_MAX;
         let members = read_members(members, Self::LEVELS_MAX, &mut conditions_left)?;
         Ok(Self(Test::Members(members)))
+    }
+
+    /// Members that are these texts.
+    ///
+    /// # Errors
+    /// When they are too many, or too long.
+    pub fn of_texts(texts: BTreeMap<String, String>) -> Result<Self, String> {
+        let bytes: usize = texts
+            .iter()
+            .map(|(name, text)| name.len() + text.len())
+            .sum();
+        if bytes > Self::BYTES_MAX {
+            let limit = Self::BYTES_MAX;
+            return Err(format!("has {bytes} bytes, the limit is {limit}"));
+        }
+        let mut conditions_left = Self::CONDITIONS_MAX;
+        let members = texts.into_iter().map(|(name, text)| {
+            count(&mut conditions_left)?;
+            Ok((name, Test::Is(Value::String(text))))
+        });
+        let members = members.collect::<Result<_, String>>()?;
+        Ok(Self(Test::Members(members)))
+    }
+
+    /// What both take.
+    pub fn and(self, other: Self) -> Self {
+        Self(Test::All(vec![self.0, other.0]))
     }
 
     /// True where JSON passes it; what cannot be read does not.
@@ -248,5 +276,34 @@ mod tests {
         ] {
             assert!(DocumentFilter::parse(bad).is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn members_are_compared_with_texts_as_they_are() {
+        let of = |texts: &[(&str, &str)]| {
+            let texts = texts
+                .iter()
+                .map(|(name, text)| ((*name).to_owned(), (*text).to_owned()));
+            DocumentFilter::of_texts(texts.collect())
+        };
+        let json = br#"{"a": "b", "$gt": "1", "n": 1, "empty": ""}"#;
+        for (texts, fits) in [
+            (&[("a", "b")][..], true),
+            (&[("a", "b"), ("$gt", "1"), ("empty", "")], true),
+            (&[("a", "B")], false),
+            (&[("a", "b"), ("n", "1")], false),
+            (&[("nowhere", "")], false),
+        ] {
+            assert_eq!(of(texts).unwrap().takes(json), fits, "{texts:?}");
+        }
+        let both = |filter| {
+            let filter = DocumentFilter::parse(filter).unwrap();
+            filter.and(of(&[("a", "b")]).unwrap()).takes(json)
+        };
+        assert!(both(r#"{"n": 1}"#) && !both(r#"{"n": 2}"#));
+        let names: Vec<String> = (0..65).map(|number| number.to_string()).collect();
+        let many: Vec<(&str, &str)> = names.iter().map(|name| (&**name, "x")).collect();
+        assert!(of(&many[..64]).is_ok() && of(&many).is_err());
+        assert!(of(&[("a", &"x".repeat(16 << 10))]).is_err());
     }
 }

@@ -1,5 +1,7 @@
 //! Requests of MemoryService are read here: checked, and made into the arguments of `Memories`.
 
+use std::collections::BTreeMap;
+
 use memoird_core::idempotency::{IdempotencyKey, fingerprint};
 use memoird_core::ids::{LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
@@ -14,6 +16,7 @@ use memoird_memories::{
 use memoird_proto::v1;
 use prost::Message;
 use prost_types::FieldMask;
+use serde_json::Value;
 use tonic::Status;
 
 use crate::wire::from::{self, optional, refused, unknown};
@@ -26,9 +29,12 @@ const HITS_MAX: usize = 100;
 const CONFLICTS_MAX: usize = 100;
 const CONFLICTS_DEFAULT: usize = 20;
 
+/// Texts by their names.
+type Texts = BTreeMap<String, String>;
+
 /// The fields that `update_mask` may name.
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
-                         expires_at, pinned, metadata_json";
+                         expires_at, pinned, metadata_json, metadata";
 
 /// A fact to be remembered.
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
@@ -52,7 +58,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
         },
         key,
         external_key: given(request.external_key),
-        metadata: given(request.metadata_json),
+        metadata: metadata(request.metadata_json, &request.metadata)?,
         vector: request.vector,
     })
 }
@@ -74,7 +80,7 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
         session,
         explain: request.explain,
         without_reranker: request.without_reranker,
-        metadata: metadata_filter(&request.metadata_filter_json)?,
+        metadata: metadata_filter(&request.metadata_filter_json, request.metadata)?,
         subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
         vector: request.vector,
     })
@@ -100,7 +106,7 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Stat
         kind,
         tag: (!request.tag.is_empty()).then_some(request.tag),
         include_history: request.include_history,
-        metadata: metadata_filter(&request.metadata_filter_json)?,
+        metadata: metadata_filter(&request.metadata_filter_json, request.metadata)?,
         subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
         after,
         count: from::page_size(request.page_size),
@@ -122,15 +128,46 @@ fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Status>
     Ok(prefix)
 }
 
-/// What the metadata of memories have to be.
-fn metadata_filter(json: &str) -> Result<Option<DocumentFilter>, Status> {
-    if json.is_empty() {
-        return Ok(None);
+/// What the metadata of memories have to be, in both forms.
+fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, Status> {
+    let invalid = |field: &str, problem: String| {
+        status::invalid("MEMORY_INVALID", format!("{field}: {problem}"))
+    };
+    let by_json = match json.is_empty() {
+        true => None,
+        false => Some(
+            DocumentFilter::parse(json)
+                .map_err(|problem| invalid("metadata_filter_json", problem))?,
+        ),
+    };
+    if texts.is_empty() {
+        return Ok(by_json);
     }
-    let filter = DocumentFilter::parse(json);
-    filter.map(Some).map_err(|problem| {
-        status::invalid("MEMORY_INVALID", format!("metadata_filter_json: {problem}"))
-    })
+    let by_texts =
+        DocumentFilter::of_texts(texts).map_err(|problem| invalid("metadata", problem))?;
+    Ok(Some(match by_json {
+        Some(by_json) => by_json.and(by_texts),
+        None => by_texts,
+    }))
+}
+
+/// The metadata of a memory, which are sent in one of both forms.
+fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
+    match (json.is_empty(), texts.is_empty()) {
+        (_, true) => Ok(given(json)),
+        (true, false) => Ok(Some(object(texts))),
+        (false, false) => {
+            let problem = "metadata_json: metadata is there too; send one of both";
+            Err(status::invalid("MEMORY_INVALID", problem))
+        }
+    }
+}
+
+/// The JSON object with these members.
+fn object(texts: &Texts) -> String {
+    let members = texts.iter();
+    let members = members.map(|(name, text)| (name.clone(), Value::from(text.as_str())));
+    Value::Object(members.collect()).to_string()
 }
 
 /// A text that was sent, if one was.
@@ -144,6 +181,11 @@ pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patc
     if paths.is_empty() {
         let problem = format!("update_mask names no field; it takes {UPDATABLE}");
         return Err(status::invalid("UPDATE_MASK_INVALID", problem));
+    }
+    if ["metadata_json", "metadata"].map(|name| paths.iter().any(|path| path == name)) == [true; 2]
+    {
+        let problem = "metadata_json: update_mask names metadata too; name one of both";
+        return Err(status::invalid("MEMORY_INVALID", problem));
     }
     let mut patch = Patch::default();
     for path in &paths {
@@ -262,6 +304,10 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
         }
         "expires_at" => patch.expires_at = Some(time("expires_at", memory.expires_at)?),
         "metadata_json" => patch.metadata = Some(given(memory.metadata_json.clone())),
+        "metadata" => {
+            let texts = &memory.metadata;
+            patch.metadata = Some((!texts.is_empty()).then(|| object(texts)));
+        }
         "pinned" => patch.pinned = Some(memory.pinned),
         other => {
             let other: String = other.chars().take(64).collect();
@@ -303,7 +349,11 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
         },
         origin: origin(memory.origin)?,
         external_key: given(memory.external_key),
-        metadata: given(memory.metadata_json),
+        // An export has both forms, of which this one is whole.
+        metadata: match memory.metadata_json.is_empty() {
+            true => metadata(String::new(), &memory.metadata)?,
+            false => Some(memory.metadata_json),
+        },
     })
 }
 

@@ -1,5 +1,7 @@
 //! Replies of MemoryService are written here.
 
+use std::collections::BTreeMap;
+
 use bytes::Bytes;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
@@ -52,7 +54,18 @@ pub(crate) fn memory(memory: &Memory) -> v1::Memory {
         origin: origin(memory.origin).into(),
         external_key: memory.external_key.clone().unwrap_or_default(),
         metadata_json: memory.metadata.clone().unwrap_or_default(),
+        metadata: memory.metadata.as_deref().map(texts).unwrap_or_default(),
     }
+}
+
+/// The members of a JSON object that are texts.
+fn texts(json: &str) -> BTreeMap<String, String> {
+    let object: Map<String, Value> = serde_json::from_str(json).unwrap_or_default();
+    let members = object.into_iter().filter_map(|(name, value)| match value {
+        Value::String(text) => Some((name, text)),
+        _ => None,
+    });
+    members.collect()
 }
 
 /// The outcome of a Remember.

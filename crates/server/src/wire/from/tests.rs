@@ -1,0 +1,32 @@
+//! What an append says of its model call.
+
+use super::*;
+
+#[test]
+fn a_charge_is_taken_in_with_the_tokens_of_the_providers_cache() {
+    let request = v1::AppendRequest {
+        session_id: "s".into(),
+        messages_json: r#"[{"role": "assistant", "content": "Good morning."}]"#.into(),
+        format: v1::MessageFormat::Openai.into(),
+        usage: Some(v1::ModelUsage {
+            model: "m".into(),
+            input_tokens: 7,
+            output_tokens: 9,
+            cache_read_tokens: 20,
+            cache_creation_tokens: 300,
+        }),
+        ..v1::AppendRequest::default()
+    };
+    let usage = append(request, &Limits::default())
+        .expect("an append")
+        .usage
+        .expect("a charge");
+    let told = ModelUsage {
+        model: "m".into(),
+        input_tokens: 7,
+        output_tokens: 9,
+        cache_read_tokens: 20,
+        cache_creation_tokens: 300,
+    };
+    assert_eq!((usage.request_tokens(), usage), (327, told));
+}
