@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import pathlib
 import random
@@ -18,12 +19,14 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from . import _misfit
+from . import _misfit, types
+from ._arguments import named
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import (
     Conflict,
     DeadlineExceeded,
     InvalidArgument,
+    InvalidSetting,
     MemoirdError,
     ResourceExhausted,
     Unavailable,
@@ -32,7 +35,7 @@ from .errors import (
 from .types import AppendRequest, BatchDocumentsRequest, CopySessionRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
-TIMEOUT = 30.0
+TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
 _OPTIONS = [
@@ -69,14 +72,17 @@ class _Endpoint:
         self, addr: str | None, key: str | None, tls: Tls | None, timeout: float, idempotent: bool
     ) -> None:
         addr = addr or os.environ.get("MEMOIRD_ADDR") or ADDR
+        if not isinstance(addr, str):
+            raise _not_set("addr", f"takes a text, not a {type(addr).__name__}")
+        if tls is not None and not isinstance(tls, Tls):
+            raise _not_set("tls", f"takes a memoird.Tls, not a {type(tls).__name__}")
         self.addr = addr
         scheme, found, rest = addr.partition("://")
         if not found:
             scheme, rest = ("unix", addr[5:]) if addr.startswith("unix:") else ("http", addr)
         if scheme not in ("http", "https", "unix") or not rest:
-            raise ValueError(
-                f"{addr!r} is no address: http://HOST:PORT, https://HOST:PORT or unix:PATH"
-            )
+            known = "http://HOST:PORT, https://HOST:PORT or unix:PATH"
+            raise _not_set("addr", f"{addr!r} is no address: {known}")
         self.target = f"unix:{rest}" if scheme == "unix" else rest.rstrip("/")
         if tls is None and scheme == "https":
             tls = Tls(
@@ -86,10 +92,13 @@ class _Endpoint:
             )
         self.credentials = tls.credentials() if tls else None
         key = os.environ.get(KEY) if key is None else key
+        if key and not (isinstance(key, str) and key.isascii() and key.isprintable()):
+            # Of a key nothing is said.
+            raise _not_set("key", "takes a text of visible ASCII characters; a file's key has no line's end")
         self.metadata: tuple[tuple[str, str], ...] = ()
         if key:
             self.metadata = (("authorization", f"Bearer {key}"),)
-        self.timeout, self.idempotent = timeout, idempotent
+        self.timeout, self.idempotent = _seconds(timeout), idempotent
 
     def metadata_for(self, request: Any) -> tuple[tuple[str, str], ...]:
         session = getattr(request, "session_id", "")
@@ -107,6 +116,18 @@ class _Endpoint:
         # What the caller has may be sent again, and is another append then.
         named = replace(keyed, idempotency_key=uuid.uuid4().hex)
         return named if keyed is request else replace(request, append=named)
+
+
+def _not_set(field: str, problem: str) -> InvalidSetting:
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    return InvalidSetting(f"{field} {problem}", code=invalid, facts={"field": field})
+
+
+def _seconds(timeout: float) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or math.isnan(timeout):
+        raise _not_set("timeout", f"takes seconds as a number, not {timeout!r}")
+    # Longer than that, gRPC ends a call at once.
+    return min(timeout, TIMEOUT_MAX)
 
 
 def _written(call: Call[Any, Any], request: Any) -> Any:
@@ -141,7 +162,7 @@ class _Tries:
         # Done once, it is refused the second time.
         unsafe |= _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
-        self._ends = time.monotonic() + timeout
+        self._ends = time.monotonic() + _seconds(timeout)
         self._pause = FIRST_PAUSE
 
     def left(self) -> float:
@@ -249,7 +270,8 @@ class Client(SyncCalls):
             call.path, call.request.SerializeToString, call.response.FromString
         )
         asked = _written(call, request)
-        answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
+        ends = None if timeout is None else _seconds(timeout)
+        answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
         return _read(call, answers)
 
 
@@ -349,7 +371,8 @@ class AsyncClient(AsyncCalls):
         method = self._methods()[""].unary_stream(
             call.path, call.request.SerializeToString, call.response.FromString
         )
-        answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
+        ends = None if timeout is None else _seconds(timeout)
+        answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
         return _read_async(call, answers)
 
 
@@ -363,6 +386,17 @@ async def _read_async(call: Call[Asked, Answer], answers: Any) -> AsyncIterator[
         answers.cancel()
 
 
+def _name_wrong_arguments() -> None:
+    for calls in (SyncCalls, AsyncCalls):
+        for name, method in list(vars(calls).items()):
+            if not name.startswith("_"):
+                setattr(calls, name, named(method))
+    for kind in (Client, AsyncClient, *(getattr(types, name) for name in types.__all__)):
+        if "__init__" in vars(kind):
+            kind.__init__ = named(kind.__init__)  # type: ignore[misc]
+
+
+_name_wrong_arguments()
 Kind = TypeVar("Kind", Client, AsyncClient)
 _ENVIRONMENT = ("MEMOIRD_ADDR", KEY, CA, "MEMOIRD_CERT", "MEMOIRD_CERT_KEY")
 _SHARED: dict[tuple[object, ...], Any] = {}
