@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import math
 import os
 import pathlib
@@ -105,8 +106,7 @@ class _Endpoint:
         if not session:
             return self.metadata
         # For balancers: all calls of a session go to the same daemon.
-        quoted = urllib.parse.quote(session, safe="")
-        return (*self.metadata, ("memoird-session", quoted))
+        return (*self.metadata, ("memoird-session", _quoted(session)))
 
     def prepared(self, request: Any) -> Any:
         """Gives an append or a rewind a key of its own, so that it can be repeated."""
@@ -118,6 +118,11 @@ class _Endpoint:
         return named if keyed is request else replace(request, append=named)
 
 
+@functools.lru_cache(1024)
+def _quoted(session: str) -> str:
+    return urllib.parse.quote(session, safe="")
+
+
 def _not_set(field: str, problem: str) -> InvalidSetting:
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     return InvalidSetting(f"{field} {problem}", code=invalid, facts={"field": field})
@@ -127,7 +132,7 @@ def _seconds(timeout: float) -> float:
     if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or math.isnan(timeout):
         raise _not_set("timeout", f"takes seconds as a number, not {timeout!r}")
     # Longer than that, gRPC ends a call at once.
-    return min(timeout, TIMEOUT_MAX)
+    return min(max(timeout, 0.001), TIMEOUT_MAX)
 
 
 def _written(call: Call[Any, Any], request: Any) -> Any:
@@ -152,9 +157,9 @@ def _keyed(request: Any) -> AppendRequest | CopySessionRequest | RewindSessionRe
 
 
 class _Tries:
-    """Whether and when a call is made again."""
+    """Whether and when a call that failed is made again."""
 
-    def __init__(self, call: Call[Any, Any], request: Any, timeout: float) -> None:
+    def __init__(self, call: Call[Any, Any], request: Any, ends: float) -> None:
         self._call = call
         keyed = _keyed(request)
         unsafe = keyed is not None and not keyed.idempotency_key
@@ -162,7 +167,7 @@ class _Tries:
         # Done once, it is refused the second time.
         unsafe |= _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
-        self._ends = time.monotonic() + _seconds(timeout)
+        self._ends = ends
         self._pause = FIRST_PAUSE
 
     def left(self) -> float:
@@ -254,14 +259,17 @@ class Client(SyncCalls):
         endpoint = self._endpoint
         request = endpoint.prepared(request)
         asked = _written(call, request)
-        tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
+        left = endpoint.timeout if timeout is None else _seconds(timeout)
+        ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(request)
         while True:
             try:
-                message = self._method(call)(asked, timeout=tries.left(), metadata=metadata)
+                message = self._method(call)(asked, timeout=left, metadata=metadata)
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
+                tries = tries or _Tries(call, request, ends)
                 time.sleep(tries.pause_after(failure))
+                left = tries.left()
 
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
@@ -349,7 +357,8 @@ class AsyncClient(AsyncCalls):
         endpoint = self._endpoint
         request = endpoint.prepared(request)
         asked = _written(call, request)
-        tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
+        left = endpoint.timeout if timeout is None else _seconds(timeout)
+        ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(request)
         methods = self._methods()
         method = methods.get(call.path)
@@ -359,10 +368,12 @@ class AsyncClient(AsyncCalls):
             )
         while True:
             try:
-                message = await method(asked, timeout=tries.left(), metadata=metadata)
+                message = await method(asked, timeout=left, metadata=metadata)
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
+                tries = tries or _Tries(call, request, ends)
                 await asyncio.sleep(tries.pause_after(failure))
+                left = tries.left()
 
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
