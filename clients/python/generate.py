@@ -121,7 +121,7 @@ class Shape:
             read = "dict({})"
         elif field.type_name == ".google.protobuf.FieldMask":
             one, self.default = "list[str]", "field(default_factory=list)"
-            read, write = "list({}.paths)", "FieldMask(paths=write_texts({}))"
+            read, write = "list({}.paths)", "FieldMask(paths=write_list({}))"
             message = False
         elif message and field.type_name in FOREIGN:
             one, reader, writer = FOREIGN[field.type_name]
@@ -132,7 +132,7 @@ class Shape:
         elif field.type == Field.TYPE_ENUM:
             one = last(field.type_name)
             self.default = f"{one}.UNSPECIFIED"
-            read = f"t.{one}({{}})"
+            read, write = f"t.{one}({{}})", "write_number({})"
         else:
             one, self.default = SCALARS[field.type]
         if (name == "json" or name.endswith("_json")) and one == "str":
@@ -146,10 +146,11 @@ class Shape:
         if repeated and not is_map:
             self.type, self.default = f"list[{one}]", "field(default_factory=list)"
             self.read = f"[{read.format('x')} for x in {source}]"
-            self.write = f"[{write.format('x')} for x in {target}]"
+            listed = target if message else f"write_list({target})"
+            self.write = f"[{write.format('x')} for x in {listed}]"
             if read == "{}":
                 self.read = f"list({source})"
-                self.write = f"write_texts({target})" if one == "str" else target
+                self.write = f"write_list({target})"
         elif is_map:
             self.read, self.write = read.format(source), f"dict({target})"
         elif message:
@@ -262,6 +263,8 @@ def write_time(it):
 
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
+# Without `__init__`: every field is set.
+new = object.__new__
 
 
 def read_span(m):
@@ -277,10 +280,17 @@ def write_json(it):
     return it if isinstance(it, str) else json.dumps(it, ensure_ascii=False, separators=(",", ":"))
 
 
-def write_texts(it):
-    """A text is a list of texts, too, and is never meant so."""
+def write_list(it):
+    """Each of these is a list of something, too, and is never meant so."""
+    if isinstance(it, (str, bytes, dict)):
+        raise TypeError("a list is wanted")
+    return it
+
+
+def write_number(it):
+    """Of a member of an enumeration; a text that has half a character would end the process in protobuf 4."""
     if isinstance(it, str):
-        raise TypeError("a list of texts is wanted")
+        raise TypeError("a member is wanted")
     return it
 
 
@@ -293,9 +303,9 @@ def only_one(*values):
     for name, _, fields in contract.messages():
         shapes = [(field.name, Shape(contract, field)) for field, _ in fields]
         pb = f"{contract.home[name]}_pb2.{name}"
-        reads = "".join(f"        {field}={shape.read},\n" for field, shape in shapes)
+        reads = "".join(f"    it.{field} = {shape.read}\n" for field, shape in shapes)
         writes = "".join(f"        {field}={shape.write},\n" for field, shape in shapes)
-        out.append(f"\n\ndef read_{snake(name)}(m):\n    return t.{name}(\n{reads}    )\n")
+        out.append(f"\n\ndef read_{snake(name)}(m):\n    it = new(t.{name})\n{reads}    return it\n")
         only = "".join(
             f"    only_one({', '.join(f'it.{field}' for field in members)})\n" for members in one_of(fields)
         )

@@ -1,11 +1,12 @@
 """Sessions of the OpenAI Agents SDK: memoird's beside the SDK's own, in one process and one run.
 
-    pip install 'memoird[openai-agents]' && MEMOIRD_BIN=... python bench/sessions.py
+    pip install 'memoird[openai-agents]' redis && MEMOIRD_BIN=... python bench/sessions.py
 
 For 100 and 5,000 items before: to add 2 items, and to read the last 20. Every round asks each of them once, in an
 order that changes, and the figure is the median of all rounds. The floor is a call of the same channel that is
-answered at once (`grpc.health.v1.Health/Check`): no client by gRPC for Python is faster. With `--redis ADDR` the
-SDK's RedisSession is there, too; start that server with `--appendonly yes --appendfsync always`.
+answered at once (`grpc.health.v1.Health/Check`): no client by gRPC for Python is faster. The SDK's RedisSession is
+there where `redis-server` and `redis` are installed: a server of its own that writes each command to its disk
+before it answers (`--appendfsync always`), as durability `sync` does.
 """
 
 from __future__ import annotations
@@ -13,12 +14,16 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import importlib.util
 import pathlib
 import random
+import shutil
+import socket
 import statistics
+import subprocess
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 
 from agents import SQLiteSession
 
@@ -26,6 +31,7 @@ import memoird
 from memoird.openai_agents import MemoirdSession
 
 SIZES = (100, 5000)
+SQLITE, REDIS = "SQLiteSession (file)", "RedisSession (AOF always)"
 Operation = Callable[[], Awaitable[object]]
 
 
@@ -48,6 +54,33 @@ async def median_ms(operations: dict[str, Operation], rounds: int) -> dict[str, 
     return {name: statistics.median(times) for name, times in taken.items()}
 
 
+@contextlib.contextmanager
+def redis_server() -> Iterator[str | None]:
+    """Where a server of our own is; None where none is installed."""
+    program = shutil.which("redis-server")
+    if not program or not importlib.util.find_spec("redis"):
+        print("RedisSession is left out: `redis-server` or the package `redis` is not installed")
+        yield None
+        return
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with tempfile.TemporaryDirectory() as folder:
+        settings = ["--appendonly", "yes", "--appendfsync", "always", "--save", "", "--dir", folder]
+        words = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL}
+        server = subprocess.Popen([program, "--bind", "127.0.0.1", "--port", str(port), *settings], **words)
+        try:
+            while server.poll() is None:
+                with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port)):
+                    break
+                time.sleep(0.01)
+            else:
+                raise SystemExit(f"redis-server did not start: {server.returncode}")
+            yield f"redis://127.0.0.1:{port}"
+        finally:
+            server.terminate()
+            server.wait()
+
+
 def empty_call(calls: memoird.AsyncClient) -> Operation:
     method = calls._methods()[""].unary_unary("/grpc.health.v1.Health/Check")
 
@@ -57,19 +90,20 @@ def empty_call(calls: memoird.AsyncClient) -> Operation:
     return check
 
 
-async def measure(clients: dict[str, memoird.AsyncClient], args: argparse.Namespace) -> None:
-    print(f"{'':34}{'ms, median':>12}{'of SQLite':>12}")
+async def measure(clients: dict[str, memoird.AsyncClient], redis_at: str | None, rounds: int) -> None:
+    of_redis = f"{'of Redis':>12}" if redis_at else ""
+    print(f"{'':34}{'ms, median':>12}{'of SQLite':>12}{of_redis}")
     for size in SIZES:
         with tempfile.TemporaryDirectory() as folder:
-            sessions = {"SQLiteSession (file)": SQLiteSession("s", pathlib.Path(folder) / "db")}
+            sessions = {SQLITE: SQLiteSession("s", pathlib.Path(folder) / "db")}
             for name, calls in clients.items():
                 sessions[f"memoird, durability {name}"] = MemoirdSession(f"s{size}", client=calls)
-            if args.redis:
+            if redis_at:
                 from agents.extensions.memory import RedisSession
 
-                redis = RedisSession.from_url(f"bench-{size}", url=args.redis)
+                redis = RedisSession.from_url(f"bench-{size}", url=redis_at)
                 await redis.clear_session()
-                sessions["RedisSession"] = redis
+                sessions[REDIS] = redis
             for session in sessions.values():
                 for start in range(0, size, 200):
                     many = range(start, min(size, start + 200))
@@ -80,11 +114,14 @@ async def measure(clients: dict[str, memoird.AsyncClient], args: argparse.Namesp
                 "append of 2": lambda session: lambda: session.add_items(two),
             }.items():
                 operations = {name: of(session) for name, session in sessions.items()}
-                figures = await median_ms({**floors, **operations}, args.rounds)
+                figures = await median_ms({**floors, **operations}, rounds)
                 print(f"{what}, {size:,} items before")
-                sqlite = figures["SQLiteSession (file)"]
+                bases = [figures[name] for name in (SQLITE, REDIS) if name in figures]
                 for name, figure in figures.items():
-                    print(f"  {name:32}{figure:12.3f}{figure / sqlite:12.2f}")
+                    ratios = "".join(f"{figure / base:12.2f}" for base in bases)
+                    print(f"  {name:32}{figure:12.3f}{ratios}")
+            if redis_at:
+                await redis.close()
     for calls in clients.values():
         await calls.close()
 
@@ -92,7 +129,6 @@ async def measure(clients: dict[str, memoird.AsyncClient], args: argparse.Namesp
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=300)
-    parser.add_argument("--redis", default="", help="redis://127.0.0.1:6379")
     args = parser.parse_args()
     with contextlib.ExitStack() as open:
         clients = {}
@@ -104,7 +140,8 @@ def main() -> None:
             )
             daemon = open.enter_context(memoird.local(config=config))
             clients[durability] = memoird.AsyncClient(daemon.addr)
-        asyncio.run(measure(clients, args))
+        redis_at = open.enter_context(redis_server())
+        asyncio.run(measure(clients, redis_at, args.rounds))
 
 
 if __name__ == "__main__":

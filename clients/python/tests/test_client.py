@@ -1,6 +1,7 @@
 """Both clients against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH."""
 
 import asyncio
+import dataclasses
 import datetime
 import importlib.util
 import pathlib
@@ -10,7 +11,7 @@ import grpc
 import pytest
 
 import memoird
-from memoird import _calls, errors
+from memoird import _calls, client as clients, errors, types
 from memoird.v1 import session_pb2
 
 HERE = pathlib.Path(__file__).parent
@@ -158,6 +159,101 @@ def test_what_a_field_does_not_take_is_refused_with_its_name(client, field, call
                 asyncio.run(answer)
         assert refused.value.facts == {"field": field}
         assert str(refused.value).startswith(field)
+
+
+def deep(levels):
+    it = []
+    for _ in range(levels):
+        it = [it]
+    return it
+
+
+ITSELF = []
+ITSELF.append(ITSELF)
+ODD = [
+    "x", "\ud800", b"x", 5, -1, 1 << 70, 1.5, float("nan"), True, object(), str, None,
+    ["x"], [1], [None], ["\ud800"], {"a": 1}, {1: "b"}, {"x"}, [memoird.user("x")], memoird.user("x"),
+    datetime.datetime.min, datetime.timedelta.max, deep(5000), ITSELF,
+]  # fmt: skip
+
+
+def odd_requests(kind, at="", inside=0):
+    """Requests of a kind that have something odd in one field, with the field's place."""
+    for field in dataclasses.fields(kind):
+        place = f"{at}{field.name}"
+        for value in [*ODD, (it for it in ["x"])]:
+            yield place, kind(**{field.name: value})
+        hint = field.type.removesuffix(" | None")
+        inner = getattr(types, hint.removeprefix("list[").removesuffix("]"), None)
+        if inside < 2 and dataclasses.is_dataclass(inner):
+            listed = hint.startswith("list[")
+            for deeper, it in odd_requests(inner, place + ("[0]." if listed else "."), inside + 1):
+                yield deeper, kind(**{field.name: [it] if listed else it})
+
+
+CALLS = [it for it in vars(_calls).values() if isinstance(it, _calls.Call)]
+
+
+@pytest.mark.parametrize("call", CALLS, ids=lambda it: it.name)
+def test_whatever_a_field_is_given_is_sent_or_refused_with_its_name(call):
+    for place, request in odd_requests(getattr(types, call.request.__name__)):
+        try:
+            clients._written(call, request).SerializeToString()
+        except errors.InvalidArgument as refused:
+            assert refused.facts["field"].startswith(place), f"{place}: {refused}"
+
+
+@pytest.mark.parametrize(
+    ("field", "says", "call"),
+    [
+        ("foo", "it takes session_id, include_state", lambda it: it.get_session("s", foo=1)),
+        ("session", "is it session_id", lambda it: it.get_session(session="s")),
+        ("session_id", "missing", lambda it: it.get_session()),
+        ("session_id", "multiple values", lambda it: it.get_session("s", session_id="s")),
+        ("rol", "Turn takes; is it role", lambda it: it.append("s", [memoird.Turn(rol=1)])),
+        ("after_event", "is it after_event_id", lambda it: it.watch_events(after_event=1)),
+        ("timeout", "a number, not '5'", lambda it: it.get_session("s", timeout="5")),
+        ("timeout", "a number, not nan", lambda it: it.get_session("s", timeout=float("nan"))),
+    ],
+)
+def test_an_argument_that_there_is_not_is_refused_with_its_name(client, field, says, call):
+    for calls in (client, client.for_event_loops()):
+        with pytest.raises(errors.InvalidArgument, match=says) as refused:
+            answer = call(calls)
+            if calls is not client:
+                asyncio.run(answer)
+        assert refused.value.facts == {"field": field}
+        # As Python has it, too.
+        assert isinstance(refused.value, (TypeError, ValueError))
+
+
+def test_too_many_arguments_are_refused(client):
+    with pytest.raises(errors.InvalidArgument, match="get_session takes|of get_session"):
+        client.get_session("s", True, 1, 2)
+
+
+@pytest.mark.parametrize("kind", [memoird.Client, memoird.AsyncClient])
+@pytest.mark.parametrize(
+    ("field", "settings"),
+    [
+        ("addr", {"addr": 5}),
+        ("addr", {"addr": "ftp://x"}),
+        ("key", {"key": "two\nlines"}),
+        ("key", {"key": "schl\u00fcssel"}),
+        ("key", {"key": 5}),
+        ("tls", {"tls": "ca.pem"}),
+        ("timeout", {"timeout": "5"}),
+        ("adr", {"adr": "http://x"}),
+    ],
+)
+def test_a_setting_that_is_none_is_refused_with_its_name(kind, field, settings):
+    with pytest.raises(errors.InvalidArgument) as refused:
+        kind(**settings)
+    assert refused.value.facts == {"field": field}
+
+
+def test_all_the_time_there_is(client):
+    client.append("patient", [memoird.user("x")], timeout=float("inf"))
 
 
 def test_an_append_has_a_key_and_is_done_once(client):

@@ -6,10 +6,12 @@ import { connect as connectSocket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { create, isMessage } from "@bufbuild/protobuf";
-import type { DescMessage, Message, MessageShape } from "@bufbuild/protobuf";
+import type { DescMessage, Message, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
 import type { Client as ClientOf, Interceptor, Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
+
+import { createAsyncIterable } from "@connectrpc/connect/protocol";
 
 import { Conflict, DeadlineExceeded, errorOf, ResourceExhausted, Unavailable } from "./errors.js";
 import {
@@ -27,6 +29,8 @@ import {
   RewindSessionRequestSchema,
   SessionService,
 } from "./gen/memoird/v1/session_pb.js";
+
+import { look, misfit } from "./misfit.js";
 
 const ADDR = "http://127.0.0.1:7717";
 const TIMEOUT_MS = 30_000;
@@ -109,7 +113,19 @@ export type Client = ClientOf<typeof SessionService> &
 /** A client of a daemon. It connects with the first call. */
 export function connect(options: Options = {}): Client {
   const env = process.env;
-  const addr = options.addr || env.MEMOIRD_ADDR || ADDR;
+  const unknown = Object.keys(options).find((name) => !OPTIONS.includes(name));
+  if (unknown !== undefined) {
+    throw misfit(unknown, `is nothing that connect takes; it takes ${OPTIONS.join(", ")}`);
+  }
+  const addr: unknown = options.addr || env.MEMOIRD_ADDR || ADDR;
+  const key: unknown = options.key ?? env.MEMOIRD_KEY ?? "";
+  if (typeof addr !== "string") {
+    throw misfit("addr", `takes a text, not a ${typeof addr}`);
+  }
+  if (typeof key !== "string" || !/^[\x20-\x7e]*$/.test(key)) {
+    // Of a key nothing is said.
+    throw misfit("key", "takes a text of visible ASCII characters; a file's key has no line's end");
+  }
   const { baseUrl, socket } = parse(addr);
   let nodeOptions = {};
   if (socket) {
@@ -118,7 +134,7 @@ export function connect(options: Options = {}): Client {
     const tls = options.tls ?? { ca: env.MEMOIRD_CA, cert: env.MEMOIRD_CERT, certKey: env.MEMOIRD_CERT_KEY };
     nodeOptions = { ca: read(tls.ca), cert: read(tls.cert), key: read(tls.certKey) };
   } else if (options.tls) {
-    throw new TypeError(`tls needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);
+    throw misfit("tls", `needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);
   }
   const sessionManager = new Http2SessionManager(baseUrl, {}, nodeOptions);
   const grpc = createGrpcTransport({
@@ -130,8 +146,8 @@ export function connect(options: Options = {}): Client {
   });
   let isClosed = false;
   const transport = retrying(grpc, {
-    key: options.key ?? env.MEMOIRD_KEY ?? "",
-    timeoutMs: options.timeoutMs ?? TIMEOUT_MS,
+    key,
+    timeoutMs: milliseconds(options.timeoutMs) ?? TIMEOUT_MS,
     idempotent: options.idempotent ?? true,
     isClosed: () => isClosed,
   });
@@ -149,6 +165,15 @@ export function connect(options: Options = {}): Client {
   };
 }
 
+const OPTIONS = ["addr", "key", "tls", "timeoutMs", "idempotent", "interceptors"];
+
+function milliseconds(limit: number | undefined): number | undefined {
+  if (limit !== undefined && (typeof limit !== "number" || Number.isNaN(limit))) {
+    throw misfit("timeoutMs", "takes milliseconds as a number");
+  }
+  return limit;
+}
+
 function parse(addr: string): { baseUrl: string; socket?: string } {
   const socket = /^unix:(?:\/\/)?(?!\/\/)(.+)$/.exec(addr)?.[1];
   if (socket) {
@@ -156,9 +181,7 @@ function parse(addr: string): { baseUrl: string; socket?: string } {
   }
   const baseUrl = /^(\w+:\/|unix:)/.test(addr) ? addr : `http://${addr}`;
   if (!/^https?:\/\/[^/]/.test(baseUrl) || !URL.canParse(baseUrl)) {
-    throw new TypeError(
-      `${JSON.stringify(addr)} is no address: http://HOST:PORT, https://HOST:PORT or unix:PATH`,
-    );
+    throw misfit("addr", `${JSON.stringify(addr)} is no address: http://HOST:PORT, https://HOST:PORT or unix:PATH`);
   }
   return { baseUrl: baseUrl.replace(/\/+$/, "") };
 }
@@ -189,9 +212,10 @@ function retrying(inner: Transport, rules: Rules): Transport {
   };
   return {
     async unary(method, signal, timeoutMs, header, input, contextValues) {
+      look(method.input, input ?? {});
       const request = prepared(create(method.input, input), rules.idempotent);
       const headers = headersOf(header, rules.key, request);
-      const limit = timeoutMs ?? rules.timeoutMs;
+      const limit = milliseconds(timeoutMs) ?? rules.timeoutMs;
       const ends = limit > 0 ? performance.now() + limit : Infinity;
       const left = () => Math.max(Math.ceil(ends - performance.now()), 1);
       const isRepeatable = REPEATABLE.has(method) && isKnownAgain(request);
@@ -221,12 +245,18 @@ function retrying(inner: Transport, rules: Rules): Transport {
     },
     async stream(method, signal, timeoutMs, header, input, contextValues) {
       const headers = headersOf(header, rules.key);
+      const limit = milliseconds(timeoutMs);
+      const asked: MessageInitShape<typeof method.input>[] = [];
+      for await (const one of input) {
+        look(method.input, one);
+        asked.push(one);
+      }
       const thrown = (failure: unknown) => {
         throw errorOf(failure, method.name, isWanted(signal));
       };
       const begin = async () => {
         checkOpen();
-        return inner.stream(method, signal, timeoutMs, headers, input, contextValues);
+        return inner.stream(method, signal, limit, headers, createAsyncIterable(asked), contextValues);
       };
       const answer = await begin().catch(thrown);
       async function* messages() {

@@ -37,7 +37,7 @@ export class MemoirdError extends Error implements Refusal {
   }
 }
 
-/** A field is not as the contract has it; `facts` and the message name it. */
+/** A field, or a setting of `connect`, is not as it has to be; the message names it, and mostly `facts.field`. */
 export class InvalidArgument extends MemoirdError {}
 /** What may not be left out of a window does not fit its budget. */
 export class CurrentTurnTooLarge extends InvalidArgument {}
@@ -87,7 +87,7 @@ export class Canceled extends MemoirdError {}
 export class Unauthenticated extends MemoirdError {}
 /** The key may not do this. */
 export class PermissionDenied extends MemoirdError {}
-/** The daemon is older than this client and has no such call. */
+/** The daemon is older than this client and has no such call: `facts.call`. */
 export class MissingCall extends MemoirdError {}
 /** A defect of the daemon, or damage of its data. */
 export class Internal extends MemoirdError {}
@@ -138,15 +138,17 @@ export function errorOf(failure: unknown, call: string, isWanted: boolean): Memo
   const delay = cause.findDetails(RetryInfoSchema)[0]?.retryDelay;
   const reason = info?.reason ?? "";
   const code = isWanted && isLost(cause) ? Code.Unavailable : cause.code;
+  const facts = { ...info?.metadata };
   let message = cause.rawMessage || Code[code];
-  if (code === Code.Unimplemented && !reason) {
+  if (code === Code.Unimplemented && (!reason || reason === "UNIMPLEMENTED")) {
+    facts.call = call;
     message = `this daemon has no call ${call}: it is older than this client; update it`;
   }
   const kind = REASONS.get(reason) ?? CODES.get(code) ?? MemoirdError;
   return new kind(reason ? `${reason}: ${message}` : message, {
     code,
     reason,
-    facts: info?.metadata ?? {},
+    facts,
     retryAfter: delay && Number(delay.seconds) + delay.nanos / 1e9,
     cause,
   });

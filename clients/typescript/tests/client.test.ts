@@ -146,6 +146,73 @@ describe("refusals", () => {
     await assert.rejects(client.append({ sessionId: "stale", turns: [{}] }), errors.InvalidArgument);
   });
 
+  test("what a field does not take is refused with its name, and not sent", async () => {
+    const [at, hi] = [{ sessionId: "s" }, memoird.user("hi")];
+    const spot = { namespace: ["users"], key: "k" };
+    const json = { case: "json", value: "1" };
+    const half = "\ud800";
+    const refused: [string, RegExp, keyof memoird.Client, unknown][] = [
+      ["sessionId", /a text, not 4711/, "append", { sessionId: 4711, turns: [hi] }],
+      ["sessionId", /without halves of characters/, "append", { sessionId: half, turns: [hi] }],
+      ["turns", /a list, not a text/, "append", { ...at, turns: "hello" }],
+      ["turns", /a list, not an object/, "append", { ...at, turns: hi }],
+      ["turns[1]", /a Turn, not a text/, "append", { ...at, turns: [hi, "hello"] }],
+      ["turns[0].role", /a member of Role/, "append", { ...at, turns: [{ role: "user" }] }],
+      ["turns[0].parts[0].part.value", /a text, not 5/, "append", { ...at, turns: [memoird.user(5 as never)] }],
+      ["turns[0].parts", /a list/, "append", { ...at, turns: [{ parts: "hello" }] }],
+      ["turn.parts[0].text", /is it part: \{ case/, "updateTurn", { ...at, turn: { parts: [{ text: "x" }] } }],
+      ["turns[0].timestamp", /timestampFromDate/, "append", { ...at, turns: [{ ...hi, timestamp: new Date() }] }],
+      ["turns[0].pinned", /true or false/, "append", { ...at, turns: [{ ...hi, pinned: "yes" }] }],
+      ["turns[0].salience", /a number/, "append", { ...at, turns: [{ ...hi, salience: "1" }] }],
+      ["labels", /an object with texts/, "append", { ...at, turns: [hi], labels: ["a"] }],
+      ['labels["a"]', /a text, not 1/, "append", { ...at, turns: [hi], labels: { a: 1 } }],
+      ["expectedSeq", /a bigint from 0n/, "append", { ...at, turns: [hi], expectedSeq: -1n }],
+      ["expected_seq", /is it expectedSeq/, "append", { ...at, turns: [hi], expected_seq: 1n }],
+      ["append", /a AppendRequest/, "getContext", { ...at, append: "x" }],
+      ["append.turns", /a list/, "getContext", { ...at, append: { turns: "x" } }],
+      ["limit", /to 4294967295, not 4294967296/, "getHistory", { ...at, limit: 2 ** 32 }],
+      ["namespace", /a list/, "putDocument", { ...spot, namespace: "users", value: json }],
+      ["value.case", /one of json, bytes/, "putDocument", { ...spot, value: { case: "jsn", value: "1" } }],
+      ["value.value", /a Uint8Array/, "putDocument", { ...spot, value: { case: "bytes", value: "1" } }],
+      ["ttl", /durationFromMs/, "putDocument", { ...spot, value: json, ttl: 60 }],
+      ["operations[0].put", /is it operation/, "batchDocuments", { operations: [{ put: {} }] }],
+      ["updateMask", /\{ paths/, "updateMemory", { memory: {}, updateMask: ["content"] }],
+      ["vector[1]", /a number/, "recall", { query: "tea", subjects: ["ann"], vector: [1, "x"] }],
+      ["sesion", /it takes sessionId, includeState/, "getSession", { ...at, sesion: 1 }],
+      ["request", /a GetSessionRequest, not a text/, "getSession", "s"],
+    ];
+    await scripted([], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      for (const [field, says, call, request] of refused) {
+        const made = async () => (other[call] as (request: unknown) => Promise<unknown>)(request);
+        await assert.rejects(made, (error) => {
+          assert.ok(error instanceof errors.InvalidArgument, `${field}: ${String(error)}`);
+          assert.deepEqual(error.facts, { field });
+          assert.match(error.message, says);
+          assert.ok(error.message.startsWith(field));
+          return true;
+        });
+      }
+      const events = other.watchEvents({ afterEventId: -1n })[Symbol.asyncIterator]();
+      await assert.rejects(events.next(), (error) => error instanceof errors.InvalidArgument);
+      assert.equal(seen.length, 0);
+    });
+  });
+
+  test("a setting that is none is refused with its name", async () => {
+    const settings = { addr: 5, key: "two\nlines", timeoutMs: "5", adr: "http://x" };
+    for (const [field, value] of Object.entries(settings)) {
+      const connect = () => memoird.connect({ [field]: value } as memoird.Options);
+      assert.throws(connect, (error) => {
+        assert.ok(error instanceof errors.InvalidArgument);
+        assert.deepEqual(error.facts, { field });
+        return true;
+      });
+    }
+    const timed = client.getSession({ sessionId: "s" }, { timeoutMs: NaN });
+    await assert.rejects(timed, errors.InvalidArgument);
+  });
+
   test("a key makes an append done once", async () => {
     const append = { sessionId: "once", turns: [memoird.user("once")], idempotencyKey: "k" };
     const first = await client.append(append);
@@ -543,6 +610,7 @@ describe("what is tried again", () => {
       await assert.rejects(other.getErasure({ jobId: "1" }), (error) => {
         assert.ok(error instanceof errors.MissingCall);
         assert.match(error.message, /no call GetErasure: it is older/);
+        assert.equal(error.facts.call, "GetErasure");
         return true;
       });
     });

@@ -61,7 +61,7 @@ class Window:
     """What to recall into the window; with an empty query, by what was said last in the session."""
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Call:
     """A method of a client, with its arguments."""
 
@@ -69,7 +69,7 @@ class Call:
     arguments: dict[str, Any]
 
 
-@dataclass(slots=True, frozen=True)
+@dataclass(slots=True)
 class Pause:
     """Seconds to wait."""
 
@@ -82,48 +82,40 @@ Steps = Generator[Call | Pause, Any, Result]
 
 def run(client: Client, steps: Steps[Result]) -> Result:
     """Makes the calls, one after another."""
-    step = _next(steps.send, None)
-    while not isinstance(step, _Done):
+    go: Callable[[Any], Call | Pause] = steps.send
+    answer: Any = None
+    while True:
+        try:
+            step = go(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        go, answer = steps.send, None
         if isinstance(step, Pause):
             time.sleep(step.seconds)
-            step = _next(steps.send, None)
             continue
         try:
             answer = getattr(client, step.method)(**step.arguments)
         except MemoirdError as error:
-            step = _next(steps.throw, error)
-        else:
-            step = _next(steps.send, answer)
-    return step.result  # type: ignore[no-any-return]
+            go, answer = steps.throw, error
 
 
 async def run_async(client: AsyncClient, steps: Steps[Result]) -> Result:
     """Makes the calls in an event loop."""
-    step = _next(steps.send, None)
-    while not isinstance(step, _Done):
+    go: Callable[[Any], Call | Pause] = steps.send
+    answer: Any = None
+    while True:
+        try:
+            step = go(answer)
+        except StopIteration as end:
+            return end.value  # type: ignore[no-any-return]
+        go, answer = steps.send, None
         if isinstance(step, Pause):
             await asyncio.sleep(step.seconds)
-            step = _next(steps.send, None)
             continue
         try:
             answer = await getattr(client, step.method)(**step.arguments)
         except MemoirdError as error:
-            step = _next(steps.throw, error)
-        else:
-            step = _next(steps.send, answer)
-    return step.result  # type: ignore[no-any-return]
-
-
-@dataclass(slots=True, frozen=True)
-class _Done:
-    result: Any
-
-
-def _next(go: Callable[[Any], Call | Pause], value: Any) -> Call | Pause | _Done:
-    try:
-        return go(value)
-    except StopIteration as end:
-        return _Done(end.value)
+            go, answer = steps.throw, error
 
 
 def read_all(
@@ -188,10 +180,14 @@ def read_messages(session_id: str, format: MessageFormat, last: int | None = Non
 
 def _is_whole(page: Any, turns: int) -> bool:
     """True where nothing is missing between the newest turn and the first, and the first is the oldest or the last."""
-    seqs = [turn.seq for turn in page.turns]
-    if not seqs or seqs[-1] != page.session.last_seq or seqs[-1] - seqs[0] != len(seqs) - 1:
+    turns_of_page = page.turns
+    if not turns_of_page:
         return False
-    return len(seqs) == turns or seqs[0] == 1
+    # They are in order, so that the ends tell whether one is missing.
+    first, last, count = turns_of_page[0].seq, turns_of_page[-1].seq, len(turns_of_page)
+    if last != page.session.last_seq or last - first != count - 1:
+        return False
+    return count == turns or first == 1
 
 
 # The turns of an answer are many times as much as what is asked for here.

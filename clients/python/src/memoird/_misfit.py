@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import numbers
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -36,9 +36,11 @@ class Misfit(Exception):
 def look(request: Descriptor, it: Any, at: str = "") -> None:
     """Raises the first `Misfit` of a request; none where it finds nothing."""
     chosen: dict[str, str] = {}
+    spent = ""
     for field in dataclasses.fields(it):
         value, place = getattr(it, field.name), f"{at}.{field.name}" if at else field.name
-        if value is None:
+        hint = str(field.type).removesuffix(" | None")
+        if value is None and not hint.startswith(("list[", "dict[")):
             continue
         described = request.fields_by_name[field.name]
         one_of = described.containing_oneof
@@ -47,12 +49,16 @@ def look(request: Descriptor, it: Any, at: str = "") -> None:
             other = chosen.setdefault(one_of.name, place)
             if other != place:
                 raise Misfit(place, f"is not taken together with {other}; leave one of them out")
-        _look_at(described, str(field.type).removesuffix(" | None"), value, place)
+        spent = place if isinstance(value, Iterator) else spent
+        _look_at(described, hint, value, place)
+    if spent:
+        # What it gave is gone, and nothing else is wrong.
+        raise Misfit(spent, "takes a list; make one of the iterator to be told what is wrong in it")
 
 
 def _look_at(field: FieldDescriptor, hint: str, value: Any, place: str) -> None:
     if hint.startswith("list["):
-        if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        if isinstance(value, (str, bytes, dict)) or not isinstance(value, Iterable):
             raise _not_taken(place, "a list", value)
         for index, one in enumerate(value):
             _look_at(field, hint[5:-1], one, f"{place}[{index}]")
@@ -61,13 +67,15 @@ def _look_at(field: FieldDescriptor, hint: str, value: Any, place: str) -> None:
         if not isinstance(value, Mapping):
             raise _not_taken(place, "a dict", value)
         for name, text in value.items():
-            _look_at_scalar(field, "str", name, f"a name in {place}")
+            if not isinstance(name, str):
+                raise _not_taken(place, "texts as names", name)
+            _look_at_scalar(field, "str", name, place)
             _look_at_scalar(field, "str", text, f"{place}[{name!r}]")
         return
     if hint == "Json":
         try:
             value = _wire.write_json(value)  # type: ignore[no-untyped-call]
-        except (TypeError, ValueError) as problem:
+        except (TypeError, ValueError, RecursionError) as problem:
             raise Misfit(place, f"takes JSON: {problem}") from None
         _look_at_scalar(field, "str", value, place)
         return
@@ -79,13 +87,13 @@ def _look_at(field: FieldDescriptor, hint: str, value: Any, place: str) -> None:
             raise _not_taken(place, f"a {hint}", value)
         assert field.message_type is not None
         look(field.message_type, value, place)
-    elif not isinstance(value, int) or not -(2**31) <= value < 2**31:
+    elif not _is_whole(value) or not -(2**31) <= value < 2**31:
         raise _not_taken(place, f"a member of {hint}", value)
 
 
 def _look_at_scalar(field: FieldDescriptor, hint: str, value: Any, place: str) -> None:
     kind, takes = _SCALARS[hint]
-    if not isinstance(value, kind):
+    if not isinstance(value, kind) or (hint == "int" and not _is_whole(value)):
         raise _not_taken(place, takes, value)
     limit = 2**32 if field.type == _UINT32 else 2**64
     if hint == "int" and not 0 <= int(value) < limit:
@@ -99,6 +107,11 @@ def _look_at_scalar(field: FieldDescriptor, hint: str, value: Any, place: str) -
             _wire.write_span(value)  # type: ignore[no-untyped-call]
     except (ValueError, OverflowError) as problem:
         raise Misfit(place, f"takes {takes}: {problem}") from None
+
+
+def _is_whole(value: Any) -> bool:
+    # Some versions of protobuf take True for 1.
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
 
 
 def _not_taken(place: str, takes: str, value: Any) -> Misfit:

@@ -31,6 +31,8 @@ def write_time(it):
 
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
+# Without `__init__`: every field is set.
+new = object.__new__
 
 
 def read_span(m):
@@ -46,10 +48,17 @@ def write_json(it):
     return it if isinstance(it, str) else json.dumps(it, ensure_ascii=False, separators=(",", ":"))
 
 
-def write_texts(it):
-    """A text is a list of texts, too, and is never meant so."""
+def write_list(it):
+    """Each of these is a list of something, too, and is never meant so."""
+    if isinstance(it, (str, bytes, dict)):
+        raise TypeError("a list is wanted")
+    return it
+
+
+def write_number(it):
+    """Of a member of an enumeration; a text that has half a character would end the process in protobuf 4."""
     if isinstance(it, str):
-        raise TypeError("a list of texts is wanted")
+        raise TypeError("a member is wanted")
     return it
 
 
@@ -60,25 +69,25 @@ def only_one(*values):
 
 
 def read_turn(m):
-    return t.Turn(
-        role=t.Role(m.role),
-        parts=[read_part(x) for x in m.parts],
-        timestamp=read_time(m.timestamp) if m.HasField('timestamp') else None,
-        seq=m.seq,
-        salience=m.salience if m.HasField('salience') else None,
-        pinned=m.pinned,
-        metadata=dict(m.metadata),
-        extra_json=m.extra_json,
-        format=t.MessageFormat(m.format),
-        removed=m.removed,
-        client_id=m.client_id,
-        client_json=m.client_json,
-    )
+    it = new(t.Turn)
+    it.role = t.Role(m.role)
+    it.parts = [read_part(x) for x in m.parts]
+    it.timestamp = read_time(m.timestamp) if m.HasField('timestamp') else None
+    it.seq = m.seq
+    it.salience = m.salience if m.HasField('salience') else None
+    it.pinned = m.pinned
+    it.metadata = dict(m.metadata)
+    it.extra_json = m.extra_json
+    it.format = t.MessageFormat(m.format)
+    it.removed = m.removed
+    it.client_id = m.client_id
+    it.client_json = m.client_json
+    return it
 
 
 def write_turn(it):
     return common_pb2.Turn(
-        role=it.role,
+        role=write_number(it.role),
         parts=[write_part(x) for x in it.parts],
         timestamp=None if it.timestamp is None else write_time(it.timestamp),
         seq=it.seq,
@@ -86,7 +95,7 @@ def write_turn(it):
         pinned=it.pinned,
         metadata=dict(it.metadata),
         extra_json=write_json(it.extra_json),
-        format=it.format,
+        format=write_number(it.format),
         removed=it.removed,
         client_id=it.client_id,
         client_json=write_json(it.client_json),
@@ -94,14 +103,14 @@ def write_turn(it):
 
 
 def read_part(m):
-    return t.Part(
-        text=m.text if m.HasField('text') else None,
-        tool_use=read_tool_use(m.tool_use) if m.HasField('tool_use') else None,
-        tool_result=read_tool_result(m.tool_result) if m.HasField('tool_result') else None,
-        media=read_media(m.media) if m.HasField('media') else None,
-        thinking=read_thinking(m.thinking) if m.HasField('thinking') else None,
-        extra_json=m.extra_json,
-    )
+    it = new(t.Part)
+    it.text = m.text if m.HasField('text') else None
+    it.tool_use = read_tool_use(m.tool_use) if m.HasField('tool_use') else None
+    it.tool_result = read_tool_result(m.tool_result) if m.HasField('tool_result') else None
+    it.media = read_media(m.media) if m.HasField('media') else None
+    it.thinking = read_thinking(m.thinking) if m.HasField('thinking') else None
+    it.extra_json = m.extra_json
+    return it
 
 
 def write_part(it):
@@ -117,11 +126,11 @@ def write_part(it):
 
 
 def read_tool_use(m):
-    return t.ToolUse(
-        id=m.id,
-        name=m.name,
-        input_json=m.input_json,
-    )
+    it = new(t.ToolUse)
+    it.id = m.id
+    it.name = m.name
+    it.input_json = m.input_json
+    return it
 
 
 def write_tool_use(it):
@@ -133,12 +142,12 @@ def write_tool_use(it):
 
 
 def read_tool_result(m):
-    return t.ToolResult(
-        tool_use_id=m.tool_use_id,
-        content=m.content,
-        parts=[read_part(x) for x in m.parts],
-        is_error=m.is_error,
-    )
+    it = new(t.ToolResult)
+    it.tool_use_id = m.tool_use_id
+    it.content = m.content
+    it.parts = [read_part(x) for x in m.parts]
+    it.is_error = m.is_error
+    return it
 
 
 def write_tool_result(it):
@@ -151,12 +160,12 @@ def write_tool_result(it):
 
 
 def read_media(m):
-    return t.Media(
-        media_type=m.media_type,
-        data=m.data if m.HasField('data') else None,
-        uri=m.uri if m.HasField('uri') else None,
-        name=m.name,
-    )
+    it = new(t.Media)
+    it.media_type = m.media_type
+    it.data = m.data if m.HasField('data') else None
+    it.uri = m.uri if m.HasField('uri') else None
+    it.name = m.name
+    return it
 
 
 def write_media(it):
@@ -170,11 +179,11 @@ def write_media(it):
 
 
 def read_thinking(m):
-    return t.Thinking(
-        text=m.text,
-        signature=m.signature,
-        redacted=m.redacted,
-    )
+    it = new(t.Thinking)
+    it.text = m.text
+    it.signature = m.signature
+    it.redacted = m.redacted
+    return it
 
 
 def write_thinking(it):
@@ -186,13 +195,13 @@ def write_thinking(it):
 
 
 def read_model_usage(m):
-    return t.ModelUsage(
-        model=m.model,
-        input_tokens=m.input_tokens,
-        output_tokens=m.output_tokens,
-        cache_read_tokens=m.cache_read_tokens,
-        cache_creation_tokens=m.cache_creation_tokens,
-    )
+    it = new(t.ModelUsage)
+    it.model = m.model
+    it.input_tokens = m.input_tokens
+    it.output_tokens = m.output_tokens
+    it.cache_read_tokens = m.cache_read_tokens
+    it.cache_creation_tokens = m.cache_creation_tokens
+    return it
 
 
 def write_model_usage(it):
@@ -206,12 +215,12 @@ def write_model_usage(it):
 
 
 def read_budget(m):
-    return t.Budget(
-        context_window=m.context_window if m.HasField('context_window') else None,
-        max_reply_tokens=m.max_reply_tokens if m.HasField('max_reply_tokens') else None,
-        safety_headroom=m.safety_headroom if m.HasField('safety_headroom') else None,
-        tool_result_headroom=m.tool_result_headroom if m.HasField('tool_result_headroom') else None,
-    )
+    it = new(t.Budget)
+    it.context_window = m.context_window if m.HasField('context_window') else None
+    it.max_reply_tokens = m.max_reply_tokens if m.HasField('max_reply_tokens') else None
+    it.safety_headroom = m.safety_headroom if m.HasField('safety_headroom') else None
+    it.tool_result_headroom = m.tool_result_headroom if m.HasField('tool_result_headroom') else None
+    return it
 
 
 def write_budget(it):
@@ -224,12 +233,12 @@ def write_budget(it):
 
 
 def read_window_policy(m):
-    return t.WindowPolicy(
-        sliding_window=read_sliding_window(m.sliding_window) if m.HasField('sliding_window') else None,
-        head_tail=read_head_tail(m.head_tail) if m.HasField('head_tail') else None,
-        token_budget=read_token_budget(m.token_budget) if m.HasField('token_budget') else None,
-        salience=read_salience(m.salience) if m.HasField('salience') else None,
-    )
+    it = new(t.WindowPolicy)
+    it.sliding_window = read_sliding_window(m.sliding_window) if m.HasField('sliding_window') else None
+    it.head_tail = read_head_tail(m.head_tail) if m.HasField('head_tail') else None
+    it.token_budget = read_token_budget(m.token_budget) if m.HasField('token_budget') else None
+    it.salience = read_salience(m.salience) if m.HasField('salience') else None
+    return it
 
 
 def write_window_policy(it):
@@ -243,9 +252,9 @@ def write_window_policy(it):
 
 
 def read_sliding_window(m):
-    return t.SlidingWindow(
-        turns=m.turns,
-    )
+    it = new(t.SlidingWindow)
+    it.turns = m.turns
+    return it
 
 
 def write_sliding_window(it):
@@ -255,9 +264,9 @@ def write_sliding_window(it):
 
 
 def read_head_tail(m):
-    return t.HeadTail(
-        turns=m.turns,
-    )
+    it = new(t.HeadTail)
+    it.turns = m.turns
+    return it
 
 
 def write_head_tail(it):
@@ -267,8 +276,8 @@ def write_head_tail(it):
 
 
 def read_token_budget(m):
-    return t.TokenBudget(
-    )
+    it = new(t.TokenBudget)
+    return it
 
 
 def write_token_budget(it):
@@ -277,8 +286,8 @@ def write_token_budget(it):
 
 
 def read_salience(m):
-    return t.Salience(
-    )
+    it = new(t.Salience)
+    return it
 
 
 def write_salience(it):
@@ -287,23 +296,23 @@ def write_salience(it):
 
 
 def read_document(m):
-    return t.Document(
-        namespace=list(m.namespace),
-        key=m.key,
-        json=m.json if m.HasField('json') else None,
-        bytes=m.bytes if m.HasField('bytes') else None,
-        version=m.version,
-        created_at=read_time(m.created_at) if m.HasField('created_at') else None,
-        updated_at=read_time(m.updated_at) if m.HasField('updated_at') else None,
-        expires_at=read_time(m.expires_at) if m.HasField('expires_at') else None,
-        size=m.size,
-    )
+    it = new(t.Document)
+    it.namespace = list(m.namespace)
+    it.key = m.key
+    it.json = m.json if m.HasField('json') else None
+    it.bytes = m.bytes if m.HasField('bytes') else None
+    it.version = m.version
+    it.created_at = read_time(m.created_at) if m.HasField('created_at') else None
+    it.updated_at = read_time(m.updated_at) if m.HasField('updated_at') else None
+    it.expires_at = read_time(m.expires_at) if m.HasField('expires_at') else None
+    it.size = m.size
+    return it
 
 
 def write_document(it):
     only_one(it.json, it.bytes)
     return document_pb2.Document(
-        namespace=write_texts(it.namespace),
+        namespace=write_list(it.namespace),
         key=it.key,
         json=None if it.json is None else write_json(it.json),
         bytes=it.bytes,
@@ -316,25 +325,25 @@ def write_document(it):
 
 
 def read_get_document_request(m):
-    return t.GetDocumentRequest(
-        namespace=list(m.namespace),
-        key=m.key,
-        ttl=read_span(m.ttl) if m.HasField('ttl') else None,
-    )
+    it = new(t.GetDocumentRequest)
+    it.namespace = list(m.namespace)
+    it.key = m.key
+    it.ttl = read_span(m.ttl) if m.HasField('ttl') else None
+    return it
 
 
 def write_get_document_request(it):
     return document_pb2.GetDocumentRequest(
-        namespace=write_texts(it.namespace),
+        namespace=write_list(it.namespace),
         key=it.key,
         ttl=None if it.ttl is None else write_span(it.ttl),
     )
 
 
 def read_get_document_response(m):
-    return t.GetDocumentResponse(
-        document=read_document(m.document) if m.HasField('document') else None,
-    )
+    it = new(t.GetDocumentResponse)
+    it.document = read_document(m.document) if m.HasField('document') else None
+    return it
 
 
 def write_get_document_response(it):
@@ -344,20 +353,20 @@ def write_get_document_response(it):
 
 
 def read_put_document_request(m):
-    return t.PutDocumentRequest(
-        namespace=list(m.namespace),
-        key=m.key,
-        json=m.json if m.HasField('json') else None,
-        bytes=m.bytes if m.HasField('bytes') else None,
-        expected_version=m.expected_version if m.HasField('expected_version') else None,
-        ttl=read_span(m.ttl) if m.HasField('ttl') else None,
-    )
+    it = new(t.PutDocumentRequest)
+    it.namespace = list(m.namespace)
+    it.key = m.key
+    it.json = m.json if m.HasField('json') else None
+    it.bytes = m.bytes if m.HasField('bytes') else None
+    it.expected_version = m.expected_version if m.HasField('expected_version') else None
+    it.ttl = read_span(m.ttl) if m.HasField('ttl') else None
+    return it
 
 
 def write_put_document_request(it):
     only_one(it.json, it.bytes)
     return document_pb2.PutDocumentRequest(
-        namespace=write_texts(it.namespace),
+        namespace=write_list(it.namespace),
         key=it.key,
         json=None if it.json is None else write_json(it.json),
         bytes=it.bytes,
@@ -367,9 +376,9 @@ def write_put_document_request(it):
 
 
 def read_put_document_response(m):
-    return t.PutDocumentResponse(
-        document=read_document(m.document) if m.HasField('document') else None,
-    )
+    it = new(t.PutDocumentResponse)
+    it.document = read_document(m.document) if m.HasField('document') else None
+    return it
 
 
 def write_put_document_response(it):
@@ -379,25 +388,25 @@ def write_put_document_response(it):
 
 
 def read_delete_document_request(m):
-    return t.DeleteDocumentRequest(
-        namespace=list(m.namespace),
-        key=m.key,
-        expected_version=m.expected_version if m.HasField('expected_version') else None,
-    )
+    it = new(t.DeleteDocumentRequest)
+    it.namespace = list(m.namespace)
+    it.key = m.key
+    it.expected_version = m.expected_version if m.HasField('expected_version') else None
+    return it
 
 
 def write_delete_document_request(it):
     return document_pb2.DeleteDocumentRequest(
-        namespace=write_texts(it.namespace),
+        namespace=write_list(it.namespace),
         key=it.key,
         expected_version=it.expected_version,
     )
 
 
 def read_delete_document_response(m):
-    return t.DeleteDocumentResponse(
-        deleted=m.deleted,
-    )
+    it = new(t.DeleteDocumentResponse)
+    it.deleted = m.deleted
+    return it
 
 
 def write_delete_document_response(it):
@@ -407,19 +416,19 @@ def write_delete_document_response(it):
 
 
 def read_delete_documents_request(m):
-    return t.DeleteDocumentsRequest(
-        namespace_prefix=list(m.namespace_prefix),
-        exact_namespace=m.exact_namespace,
-        key_prefix=m.key_prefix,
-        key_from=m.key_from,
-        key_before=m.key_before,
-        erase=m.erase,
-    )
+    it = new(t.DeleteDocumentsRequest)
+    it.namespace_prefix = list(m.namespace_prefix)
+    it.exact_namespace = m.exact_namespace
+    it.key_prefix = m.key_prefix
+    it.key_from = m.key_from
+    it.key_before = m.key_before
+    it.erase = m.erase
+    return it
 
 
 def write_delete_documents_request(it):
     return document_pb2.DeleteDocumentsRequest(
-        namespace_prefix=write_texts(it.namespace_prefix),
+        namespace_prefix=write_list(it.namespace_prefix),
         exact_namespace=it.exact_namespace,
         key_prefix=it.key_prefix,
         key_from=it.key_from,
@@ -429,10 +438,10 @@ def write_delete_documents_request(it):
 
 
 def read_delete_documents_response(m):
-    return t.DeleteDocumentsResponse(
-        deleted=m.deleted,
-        erased=m.erased,
-    )
+    it = new(t.DeleteDocumentsResponse)
+    it.deleted = m.deleted
+    it.erased = m.erased
+    return it
 
 
 def write_delete_documents_response(it):
@@ -443,23 +452,23 @@ def write_delete_documents_response(it):
 
 
 def read_list_documents_request(m):
-    return t.ListDocumentsRequest(
-        namespace_prefix=list(m.namespace_prefix),
-        exact_namespace=m.exact_namespace,
-        key_prefix=m.key_prefix,
-        key_from=m.key_from,
-        key_before=m.key_before,
-        filter_json=m.filter_json,
-        descending=m.descending,
-        without_values=m.without_values,
-        page_size=m.page_size,
-        page_token=m.page_token,
-    )
+    it = new(t.ListDocumentsRequest)
+    it.namespace_prefix = list(m.namespace_prefix)
+    it.exact_namespace = m.exact_namespace
+    it.key_prefix = m.key_prefix
+    it.key_from = m.key_from
+    it.key_before = m.key_before
+    it.filter_json = m.filter_json
+    it.descending = m.descending
+    it.without_values = m.without_values
+    it.page_size = m.page_size
+    it.page_token = m.page_token
+    return it
 
 
 def write_list_documents_request(it):
     return document_pb2.ListDocumentsRequest(
-        namespace_prefix=write_texts(it.namespace_prefix),
+        namespace_prefix=write_list(it.namespace_prefix),
         exact_namespace=it.exact_namespace,
         key_prefix=it.key_prefix,
         key_from=it.key_from,
@@ -473,10 +482,10 @@ def write_list_documents_request(it):
 
 
 def read_list_documents_response(m):
-    return t.ListDocumentsResponse(
-        documents=[read_document(x) for x in m.documents],
-        next_page_token=m.next_page_token,
-    )
+    it = new(t.ListDocumentsResponse)
+    it.documents = [read_document(x) for x in m.documents]
+    it.next_page_token = m.next_page_token
+    return it
 
 
 def write_list_documents_response(it):
@@ -487,19 +496,19 @@ def write_list_documents_response(it):
 
 
 def read_list_namespaces_request(m):
-    return t.ListNamespacesRequest(
-        prefix=list(m.prefix),
-        suffix=list(m.suffix),
-        max_depth=m.max_depth,
-        page_size=m.page_size,
-        page_token=m.page_token,
-    )
+    it = new(t.ListNamespacesRequest)
+    it.prefix = list(m.prefix)
+    it.suffix = list(m.suffix)
+    it.max_depth = m.max_depth
+    it.page_size = m.page_size
+    it.page_token = m.page_token
+    return it
 
 
 def write_list_namespaces_request(it):
     return document_pb2.ListNamespacesRequest(
-        prefix=write_texts(it.prefix),
-        suffix=write_texts(it.suffix),
+        prefix=write_list(it.prefix),
+        suffix=write_list(it.suffix),
         max_depth=it.max_depth,
         page_size=it.page_size,
         page_token=it.page_token,
@@ -507,10 +516,10 @@ def write_list_namespaces_request(it):
 
 
 def read_list_namespaces_response(m):
-    return t.ListNamespacesResponse(
-        namespaces=[read_namespace(x) for x in m.namespaces],
-        next_page_token=m.next_page_token,
-    )
+    it = new(t.ListNamespacesResponse)
+    it.namespaces = [read_namespace(x) for x in m.namespaces]
+    it.next_page_token = m.next_page_token
+    return it
 
 
 def write_list_namespaces_response(it):
@@ -521,21 +530,21 @@ def write_list_namespaces_response(it):
 
 
 def read_namespace(m):
-    return t.Namespace(
-        parts=list(m.parts),
-    )
+    it = new(t.Namespace)
+    it.parts = list(m.parts)
+    return it
 
 
 def write_namespace(it):
     return document_pb2.Namespace(
-        parts=write_texts(it.parts),
+        parts=write_list(it.parts),
     )
 
 
 def read_batch_documents_request(m):
-    return t.BatchDocumentsRequest(
-        operations=[read_document_operation(x) for x in m.operations],
-    )
+    it = new(t.BatchDocumentsRequest)
+    it.operations = [read_document_operation(x) for x in m.operations]
+    return it
 
 
 def write_batch_documents_request(it):
@@ -545,11 +554,11 @@ def write_batch_documents_request(it):
 
 
 def read_document_operation(m):
-    return t.DocumentOperation(
-        get=read_get_document_request(m.get) if m.HasField('get') else None,
-        put=read_put_document_request(m.put) if m.HasField('put') else None,
-        delete=read_delete_document_request(m.delete) if m.HasField('delete') else None,
-    )
+    it = new(t.DocumentOperation)
+    it.get = read_get_document_request(m.get) if m.HasField('get') else None
+    it.put = read_put_document_request(m.put) if m.HasField('put') else None
+    it.delete = read_delete_document_request(m.delete) if m.HasField('delete') else None
+    return it
 
 
 def write_document_operation(it):
@@ -562,9 +571,9 @@ def write_document_operation(it):
 
 
 def read_batch_documents_response(m):
-    return t.BatchDocumentsResponse(
-        results=[read_document_result(x) for x in m.results],
-    )
+    it = new(t.BatchDocumentsResponse)
+    it.results = [read_document_result(x) for x in m.results]
+    return it
 
 
 def write_batch_documents_response(it):
@@ -574,10 +583,10 @@ def write_batch_documents_response(it):
 
 
 def read_document_result(m):
-    return t.DocumentResult(
-        document=read_document(m.document) if m.HasField('document') else None,
-        deleted=m.deleted,
-    )
+    it = new(t.DocumentResult)
+    it.document = read_document(m.document) if m.HasField('document') else None
+    it.deleted = m.deleted
+    return it
 
 
 def write_document_result(it):
@@ -588,58 +597,58 @@ def write_document_result(it):
 
 
 def read_memory_source(m):
-    return t.MemorySource(
-        session_id=m.session_id,
-        generation=m.generation,
-        seqs=list(m.seqs),
-    )
+    it = new(t.MemorySource)
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.seqs = list(m.seqs)
+    return it
 
 
 def write_memory_source(it):
     return memory_pb2.MemorySource(
         session_id=it.session_id,
         generation=it.generation,
-        seqs=it.seqs,
+        seqs=write_list(it.seqs),
     )
 
 
 def read_memory(m):
-    return t.Memory(
-        id=m.id,
-        subject=m.subject,
-        kind=t.MemoryKind(m.kind),
-        visibility=t.Visibility(m.visibility),
-        polarity=t.Polarity(m.polarity),
-        content=m.content,
-        tags=list(m.tags),
-        importance=m.importance,
-        source=read_memory_source(m.source) if m.HasField('source') else None,
-        observed_at=read_time(m.observed_at) if m.HasField('observed_at') else None,
-        created_at=read_time(m.created_at) if m.HasField('created_at') else None,
-        updated_at=read_time(m.updated_at) if m.HasField('updated_at') else None,
-        expires_at=read_time(m.expires_at) if m.HasField('expires_at') else None,
-        superseded_by=m.superseded_by,
-        reinforced=m.reinforced,
-        recall_count=m.recall_count,
-        last_recalled_at=read_time(m.last_recalled_at) if m.HasField('last_recalled_at') else None,
-        pinned=m.pinned,
-        pinned_by_dream=m.pinned_by_dream,
-        origin=t.MemoryOrigin(m.origin),
-        external_key=m.external_key,
-        metadata_json=m.metadata_json,
-        metadata=dict(m.metadata),
-    )
+    it = new(t.Memory)
+    it.id = m.id
+    it.subject = m.subject
+    it.kind = t.MemoryKind(m.kind)
+    it.visibility = t.Visibility(m.visibility)
+    it.polarity = t.Polarity(m.polarity)
+    it.content = m.content
+    it.tags = list(m.tags)
+    it.importance = m.importance
+    it.source = read_memory_source(m.source) if m.HasField('source') else None
+    it.observed_at = read_time(m.observed_at) if m.HasField('observed_at') else None
+    it.created_at = read_time(m.created_at) if m.HasField('created_at') else None
+    it.updated_at = read_time(m.updated_at) if m.HasField('updated_at') else None
+    it.expires_at = read_time(m.expires_at) if m.HasField('expires_at') else None
+    it.superseded_by = m.superseded_by
+    it.reinforced = m.reinforced
+    it.recall_count = m.recall_count
+    it.last_recalled_at = read_time(m.last_recalled_at) if m.HasField('last_recalled_at') else None
+    it.pinned = m.pinned
+    it.pinned_by_dream = m.pinned_by_dream
+    it.origin = t.MemoryOrigin(m.origin)
+    it.external_key = m.external_key
+    it.metadata_json = m.metadata_json
+    it.metadata = dict(m.metadata)
+    return it
 
 
 def write_memory(it):
     return memory_pb2.Memory(
         id=it.id,
         subject=it.subject,
-        kind=it.kind,
-        visibility=it.visibility,
-        polarity=it.polarity,
+        kind=write_number(it.kind),
+        visibility=write_number(it.visibility),
+        polarity=write_number(it.polarity),
         content=it.content,
-        tags=write_texts(it.tags),
+        tags=write_list(it.tags),
         importance=it.importance,
         source=None if it.source is None else write_memory_source(it.source),
         observed_at=None if it.observed_at is None else write_time(it.observed_at),
@@ -652,7 +661,7 @@ def write_memory(it):
         last_recalled_at=None if it.last_recalled_at is None else write_time(it.last_recalled_at),
         pinned=it.pinned,
         pinned_by_dream=it.pinned_by_dream,
-        origin=it.origin,
+        origin=write_number(it.origin),
         external_key=it.external_key,
         metadata_json=write_json(it.metadata_json),
         metadata=dict(it.metadata),
@@ -660,122 +669,122 @@ def write_memory(it):
 
 
 def read_remember_request(m):
-    return t.RememberRequest(
-        subject=m.subject,
-        kind=t.MemoryKind(m.kind),
-        content=m.content,
-        tags=list(m.tags),
-        importance=m.importance if m.HasField('importance') else None,
-        source=read_memory_source(m.source) if m.HasField('source') else None,
-        observed_at=read_time(m.observed_at) if m.HasField('observed_at') else None,
-        expires_at=read_time(m.expires_at) if m.HasField('expires_at') else None,
-        supersedes_id=m.supersedes_id,
-        pinned=m.pinned,
-        polarity=t.Polarity(m.polarity),
-        idempotency_key=m.idempotency_key,
-        visibility=t.Visibility(m.visibility),
-        near_duplicate=t.NearDuplicate(m.near_duplicate),
-        external_key=m.external_key,
-        metadata_json=m.metadata_json,
-        vector=list(m.vector),
-        keep_apart=m.keep_apart,
-        metadata=dict(m.metadata),
-    )
+    it = new(t.RememberRequest)
+    it.subject = m.subject
+    it.kind = t.MemoryKind(m.kind)
+    it.content = m.content
+    it.tags = list(m.tags)
+    it.importance = m.importance if m.HasField('importance') else None
+    it.source = read_memory_source(m.source) if m.HasField('source') else None
+    it.observed_at = read_time(m.observed_at) if m.HasField('observed_at') else None
+    it.expires_at = read_time(m.expires_at) if m.HasField('expires_at') else None
+    it.supersedes_id = m.supersedes_id
+    it.pinned = m.pinned
+    it.polarity = t.Polarity(m.polarity)
+    it.idempotency_key = m.idempotency_key
+    it.visibility = t.Visibility(m.visibility)
+    it.near_duplicate = t.NearDuplicate(m.near_duplicate)
+    it.external_key = m.external_key
+    it.metadata_json = m.metadata_json
+    it.vector = list(m.vector)
+    it.keep_apart = m.keep_apart
+    it.metadata = dict(m.metadata)
+    return it
 
 
 def write_remember_request(it):
     return memory_pb2.RememberRequest(
         subject=it.subject,
-        kind=it.kind,
+        kind=write_number(it.kind),
         content=it.content,
-        tags=write_texts(it.tags),
+        tags=write_list(it.tags),
         importance=it.importance,
         source=None if it.source is None else write_memory_source(it.source),
         observed_at=None if it.observed_at is None else write_time(it.observed_at),
         expires_at=None if it.expires_at is None else write_time(it.expires_at),
         supersedes_id=it.supersedes_id,
         pinned=it.pinned,
-        polarity=it.polarity,
+        polarity=write_number(it.polarity),
         idempotency_key=it.idempotency_key,
-        visibility=it.visibility,
-        near_duplicate=it.near_duplicate,
+        visibility=write_number(it.visibility),
+        near_duplicate=write_number(it.near_duplicate),
         external_key=it.external_key,
         metadata_json=write_json(it.metadata_json),
-        vector=it.vector,
+        vector=write_list(it.vector),
         keep_apart=it.keep_apart,
         metadata=dict(it.metadata),
     )
 
 
 def read_remember_response(m):
-    return t.RememberResponse(
-        memory=read_memory(m.memory) if m.HasField('memory') else None,
-        outcome=t.RememberOutcome(m.outcome),
-        redacted=m.redacted,
-    )
+    it = new(t.RememberResponse)
+    it.memory = read_memory(m.memory) if m.HasField('memory') else None
+    it.outcome = t.RememberOutcome(m.outcome)
+    it.redacted = m.redacted
+    return it
 
 
 def write_remember_response(it):
     return memory_pb2.RememberResponse(
         memory=None if it.memory is None else write_memory(it.memory),
-        outcome=it.outcome,
+        outcome=write_number(it.outcome),
         redacted=it.redacted,
     )
 
 
 def read_recall_request(m):
-    return t.RecallRequest(
-        query=m.query,
-        subjects=list(m.subjects),
-        kinds=[t.MemoryKind(x) for x in m.kinds],
-        tags=list(m.tags),
-        after=read_time(m.after) if m.HasField('after') else None,
-        before=read_time(m.before) if m.HasField('before') else None,
-        limit=m.limit,
-        mode=t.RecallMode(m.mode),
-        session_id=m.session_id,
-        explain=m.explain,
-        without_reranker=m.without_reranker,
-        metadata_filter_json=m.metadata_filter_json,
-        subject_prefix=m.subject_prefix,
-        vector=list(m.vector),
-        metadata=dict(m.metadata),
-    )
+    it = new(t.RecallRequest)
+    it.query = m.query
+    it.subjects = list(m.subjects)
+    it.kinds = [t.MemoryKind(x) for x in m.kinds]
+    it.tags = list(m.tags)
+    it.after = read_time(m.after) if m.HasField('after') else None
+    it.before = read_time(m.before) if m.HasField('before') else None
+    it.limit = m.limit
+    it.mode = t.RecallMode(m.mode)
+    it.session_id = m.session_id
+    it.explain = m.explain
+    it.without_reranker = m.without_reranker
+    it.metadata_filter_json = m.metadata_filter_json
+    it.subject_prefix = m.subject_prefix
+    it.vector = list(m.vector)
+    it.metadata = dict(m.metadata)
+    return it
 
 
 def write_recall_request(it):
     return memory_pb2.RecallRequest(
         query=it.query,
-        subjects=write_texts(it.subjects),
-        kinds=[x for x in it.kinds],
-        tags=write_texts(it.tags),
+        subjects=write_list(it.subjects),
+        kinds=[write_number(x) for x in write_list(it.kinds)],
+        tags=write_list(it.tags),
         after=None if it.after is None else write_time(it.after),
         before=None if it.before is None else write_time(it.before),
         limit=it.limit,
-        mode=it.mode,
+        mode=write_number(it.mode),
         session_id=it.session_id,
         explain=it.explain,
         without_reranker=it.without_reranker,
         metadata_filter_json=write_json(it.metadata_filter_json),
         subject_prefix=it.subject_prefix,
-        vector=it.vector,
+        vector=write_list(it.vector),
         metadata=dict(it.metadata),
     )
 
 
 def read_score_parts(m):
-    return t.ScoreParts(
-        words=m.words,
-        cosine=m.cosine if m.HasField('cosine') else None,
-        words_share=m.words_share,
-        meaning_share=m.meaning_share if m.HasField('meaning_share') else None,
-        form=m.form,
-        relevance=m.relevance,
-        beside=m.beside,
-        importance=m.importance,
-        recency=m.recency,
-        reranker=m.reranker if m.HasField('reranker') else None,
-    )
+    it = new(t.ScoreParts)
+    it.words = m.words
+    it.cosine = m.cosine if m.HasField('cosine') else None
+    it.words_share = m.words_share
+    it.meaning_share = m.meaning_share if m.HasField('meaning_share') else None
+    it.form = m.form
+    it.relevance = m.relevance
+    it.beside = m.beside
+    it.importance = m.importance
+    it.recency = m.recency
+    it.reranker = m.reranker if m.HasField('reranker') else None
+    return it
 
 
 def write_score_parts(it):
@@ -794,14 +803,14 @@ def write_score_parts(it):
 
 
 def read_recall_hit(m):
-    return t.RecallHit(
-        memory=read_memory(m.memory) if m.HasField('memory') else None,
-        score=m.score,
-        lexical_rank=m.lexical_rank,
-        vector_rank=m.vector_rank,
-        age=read_span(m.age) if m.HasField('age') else None,
-        parts=read_score_parts(m.parts) if m.HasField('parts') else None,
-    )
+    it = new(t.RecallHit)
+    it.memory = read_memory(m.memory) if m.HasField('memory') else None
+    it.score = m.score
+    it.lexical_rank = m.lexical_rank
+    it.vector_rank = m.vector_rank
+    it.age = read_span(m.age) if m.HasField('age') else None
+    it.parts = read_score_parts(m.parts) if m.HasField('parts') else None
+    return it
 
 
 def write_recall_hit(it):
@@ -816,31 +825,31 @@ def write_recall_hit(it):
 
 
 def read_recall_response(m):
-    return t.RecallResponse(
-        hits=[read_recall_hit(x) for x in m.hits],
-        mode=t.RecallMode(m.mode),
-        degraded=m.degraded,
-        notes=list(m.notes),
-        reranked=m.reranked,
-    )
+    it = new(t.RecallResponse)
+    it.hits = [read_recall_hit(x) for x in m.hits]
+    it.mode = t.RecallMode(m.mode)
+    it.degraded = m.degraded
+    it.notes = list(m.notes)
+    it.reranked = m.reranked
+    return it
 
 
 def write_recall_response(it):
     return memory_pb2.RecallResponse(
         hits=[write_recall_hit(x) for x in it.hits],
-        mode=it.mode,
+        mode=write_number(it.mode),
         degraded=it.degraded,
-        notes=write_texts(it.notes),
+        notes=write_list(it.notes),
         reranked=it.reranked,
     )
 
 
 def read_get_memory_request(m):
-    return t.GetMemoryRequest(
-        id=m.id,
-        subject=m.subject,
-        external_key=m.external_key,
-    )
+    it = new(t.GetMemoryRequest)
+    it.id = m.id
+    it.subject = m.subject
+    it.external_key = m.external_key
+    return it
 
 
 def write_get_memory_request(it):
@@ -852,9 +861,9 @@ def write_get_memory_request(it):
 
 
 def read_get_memory_response(m):
-    return t.GetMemoryResponse(
-        memory=read_memory(m.memory) if m.HasField('memory') else None,
-    )
+    it = new(t.GetMemoryResponse)
+    it.memory = read_memory(m.memory) if m.HasField('memory') else None
+    return it
 
 
 def write_get_memory_response(it):
@@ -864,23 +873,23 @@ def write_get_memory_response(it):
 
 
 def read_list_memories_request(m):
-    return t.ListMemoriesRequest(
-        subject=m.subject,
-        kind=t.MemoryKind(m.kind),
-        tag=m.tag,
-        page_size=m.page_size,
-        page_token=m.page_token,
-        include_history=m.include_history,
-        metadata_filter_json=m.metadata_filter_json,
-        subject_prefix=m.subject_prefix,
-        metadata=dict(m.metadata),
-    )
+    it = new(t.ListMemoriesRequest)
+    it.subject = m.subject
+    it.kind = t.MemoryKind(m.kind)
+    it.tag = m.tag
+    it.page_size = m.page_size
+    it.page_token = m.page_token
+    it.include_history = m.include_history
+    it.metadata_filter_json = m.metadata_filter_json
+    it.subject_prefix = m.subject_prefix
+    it.metadata = dict(m.metadata)
+    return it
 
 
 def write_list_memories_request(it):
     return memory_pb2.ListMemoriesRequest(
         subject=it.subject,
-        kind=it.kind,
+        kind=write_number(it.kind),
         tag=it.tag,
         page_size=it.page_size,
         page_token=it.page_token,
@@ -892,10 +901,10 @@ def write_list_memories_request(it):
 
 
 def read_list_memories_response(m):
-    return t.ListMemoriesResponse(
-        memories=[read_memory(x) for x in m.memories],
-        next_page_token=m.next_page_token,
-    )
+    it = new(t.ListMemoriesResponse)
+    it.memories = [read_memory(x) for x in m.memories]
+    it.next_page_token = m.next_page_token
+    return it
 
 
 def write_list_memories_response(it):
@@ -906,11 +915,11 @@ def write_list_memories_response(it):
 
 
 def read_list_subjects_request(m):
-    return t.ListSubjectsRequest(
-        prefix=m.prefix,
-        page_size=m.page_size,
-        page_token=m.page_token,
-    )
+    it = new(t.ListSubjectsRequest)
+    it.prefix = m.prefix
+    it.page_size = m.page_size
+    it.page_token = m.page_token
+    return it
 
 
 def write_list_subjects_request(it):
@@ -922,10 +931,10 @@ def write_list_subjects_request(it):
 
 
 def read_list_subjects_response(m):
-    return t.ListSubjectsResponse(
-        subjects=[read_subject_memories(x) for x in m.subjects],
-        next_page_token=m.next_page_token,
-    )
+    it = new(t.ListSubjectsResponse)
+    it.subjects = [read_subject_memories(x) for x in m.subjects]
+    it.next_page_token = m.next_page_token
+    return it
 
 
 def write_list_subjects_response(it):
@@ -936,10 +945,10 @@ def write_list_subjects_response(it):
 
 
 def read_subject_memories(m):
-    return t.SubjectMemories(
-        subject=m.subject,
-        memories=m.memories,
-    )
+    it = new(t.SubjectMemories)
+    it.subject = m.subject
+    it.memories = m.memories
+    return it
 
 
 def write_subject_memories(it):
@@ -950,10 +959,10 @@ def write_subject_memories(it):
 
 
 def read_list_conflicts_request(m):
-    return t.ListConflictsRequest(
-        subject=m.subject,
-        limit=m.limit,
-    )
+    it = new(t.ListConflictsRequest)
+    it.subject = m.subject
+    it.limit = m.limit
+    return it
 
 
 def write_list_conflicts_request(it):
@@ -964,12 +973,12 @@ def write_list_conflicts_request(it):
 
 
 def read_memory_conflict(m):
-    return t.MemoryConflict(
-        older=read_memory(m.older) if m.HasField('older') else None,
-        newer=read_memory(m.newer) if m.HasField('newer') else None,
-        likeness=m.likeness,
-        difference=t.ConflictDifference(m.difference),
-    )
+    it = new(t.MemoryConflict)
+    it.older = read_memory(m.older) if m.HasField('older') else None
+    it.newer = read_memory(m.newer) if m.HasField('newer') else None
+    it.likeness = m.likeness
+    it.difference = t.ConflictDifference(m.difference)
+    return it
 
 
 def write_memory_conflict(it):
@@ -977,15 +986,15 @@ def write_memory_conflict(it):
         older=None if it.older is None else write_memory(it.older),
         newer=None if it.newer is None else write_memory(it.newer),
         likeness=it.likeness,
-        difference=it.difference,
+        difference=write_number(it.difference),
     )
 
 
 def read_list_conflicts_response(m):
-    return t.ListConflictsResponse(
-        conflicts=[read_memory_conflict(x) for x in m.conflicts],
-        truncated=m.truncated,
-    )
+    it = new(t.ListConflictsResponse)
+    it.conflicts = [read_memory_conflict(x) for x in m.conflicts]
+    it.truncated = m.truncated
+    return it
 
 
 def write_list_conflicts_response(it):
@@ -996,24 +1005,24 @@ def write_list_conflicts_response(it):
 
 
 def read_update_memory_request(m):
-    return t.UpdateMemoryRequest(
-        memory=read_memory(m.memory) if m.HasField('memory') else None,
-        update_mask=list(m.update_mask.paths),
-    )
+    it = new(t.UpdateMemoryRequest)
+    it.memory = read_memory(m.memory) if m.HasField('memory') else None
+    it.update_mask = list(m.update_mask.paths)
+    return it
 
 
 def write_update_memory_request(it):
     return memory_pb2.UpdateMemoryRequest(
         memory=None if it.memory is None else write_memory(it.memory),
-        update_mask=FieldMask(paths=write_texts(it.update_mask)),
+        update_mask=FieldMask(paths=write_list(it.update_mask)),
     )
 
 
 def read_update_memory_response(m):
-    return t.UpdateMemoryResponse(
-        memory=read_memory(m.memory) if m.HasField('memory') else None,
-        redacted=m.redacted,
-    )
+    it = new(t.UpdateMemoryResponse)
+    it.memory = read_memory(m.memory) if m.HasField('memory') else None
+    it.redacted = m.redacted
+    return it
 
 
 def write_update_memory_response(it):
@@ -1024,32 +1033,32 @@ def write_update_memory_response(it):
 
 
 def read_memory_filter(m):
-    return t.MemoryFilter(
-        subject=m.subject,
-        kinds=[t.MemoryKind(x) for x in m.kinds],
-        tags=list(m.tags),
-        after=read_time(m.after) if m.HasField('after') else None,
-        before=read_time(m.before) if m.HasField('before') else None,
-    )
+    it = new(t.MemoryFilter)
+    it.subject = m.subject
+    it.kinds = [t.MemoryKind(x) for x in m.kinds]
+    it.tags = list(m.tags)
+    it.after = read_time(m.after) if m.HasField('after') else None
+    it.before = read_time(m.before) if m.HasField('before') else None
+    return it
 
 
 def write_memory_filter(it):
     return memory_pb2.MemoryFilter(
         subject=it.subject,
-        kinds=[x for x in it.kinds],
-        tags=write_texts(it.tags),
+        kinds=[write_number(x) for x in write_list(it.kinds)],
+        tags=write_list(it.tags),
         after=None if it.after is None else write_time(it.after),
         before=None if it.before is None else write_time(it.before),
     )
 
 
 def read_forget_request(m):
-    return t.ForgetRequest(
-        id=m.id if m.HasField('id') else None,
-        subject=m.subject if m.HasField('subject') else None,
-        filter=read_memory_filter(m.filter) if m.HasField('filter') else None,
-        dry_run=m.dry_run,
-    )
+    it = new(t.ForgetRequest)
+    it.id = m.id if m.HasField('id') else None
+    it.subject = m.subject if m.HasField('subject') else None
+    it.filter = read_memory_filter(m.filter) if m.HasField('filter') else None
+    it.dry_run = m.dry_run
+    return it
 
 
 def write_forget_request(it):
@@ -1063,15 +1072,15 @@ def write_forget_request(it):
 
 
 def read_forget_response(m):
-    return t.ForgetResponse(
-        memories=m.memories,
-        superseded=m.superseded,
-        vectors=m.vectors,
-        recall_events=m.recall_events,
-        queued_embeddings=m.queued_embeddings,
-        cursors=m.cursors,
-        erased=m.erased,
-    )
+    it = new(t.ForgetResponse)
+    it.memories = m.memories
+    it.superseded = m.superseded
+    it.vectors = m.vectors
+    it.recall_events = m.recall_events
+    it.queued_embeddings = m.queued_embeddings
+    it.cursors = m.cursors
+    it.erased = m.erased
+    return it
 
 
 def write_forget_response(it):
@@ -1087,11 +1096,11 @@ def write_forget_response(it):
 
 
 def read_get_manifest_request(m):
-    return t.GetManifestRequest(
-        subject=m.subject,
-        max_lines=m.max_lines,
-        max_bytes=m.max_bytes,
-    )
+    it = new(t.GetManifestRequest)
+    it.subject = m.subject
+    it.max_lines = m.max_lines
+    it.max_bytes = m.max_bytes
+    return it
 
 
 def write_get_manifest_request(it):
@@ -1103,11 +1112,11 @@ def write_get_manifest_request(it):
 
 
 def read_get_manifest_response(m):
-    return t.GetManifestResponse(
-        text=m.text,
-        lines=m.lines,
-        truncated=m.truncated,
-    )
+    it = new(t.GetManifestResponse)
+    it.text = m.text
+    it.lines = m.lines
+    it.truncated = m.truncated
+    return it
 
 
 def write_get_manifest_response(it):
@@ -1119,11 +1128,11 @@ def write_get_manifest_response(it):
 
 
 def read_lease_extraction_request(m):
-    return t.LeaseExtractionRequest(
-        session_id=m.session_id,
-        generation=m.generation,
-        subject=m.subject,
-    )
+    it = new(t.LeaseExtractionRequest)
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.subject = m.subject
+    return it
 
 
 def write_lease_extraction_request(it):
@@ -1135,15 +1144,15 @@ def write_lease_extraction_request(it):
 
 
 def read_lease_extraction_response(m):
-    return t.LeaseExtractionResponse(
-        lease=m.lease,
-        turns=[read_turn(x) for x in m.turns],
-        manifest=m.manifest,
-        prompt=m.prompt,
-        expires_at=read_time(m.expires_at) if m.HasField('expires_at') else None,
-        generation=m.generation,
-        cursor_seq=m.cursor_seq,
-    )
+    it = new(t.LeaseExtractionResponse)
+    it.lease = m.lease
+    it.turns = [read_turn(x) for x in m.turns]
+    it.manifest = m.manifest
+    it.prompt = m.prompt
+    it.expires_at = read_time(m.expires_at) if m.HasField('expires_at') else None
+    it.generation = m.generation
+    it.cursor_seq = m.cursor_seq
+    return it
 
 
 def write_lease_extraction_response(it):
@@ -1159,40 +1168,40 @@ def write_lease_extraction_response(it):
 
 
 def read_extracted_memory(m):
-    return t.ExtractedMemory(
-        kind=t.MemoryKind(m.kind),
-        content=m.content,
-        tags=list(m.tags),
-        importance=m.importance if m.HasField('importance') else None,
-        polarity=t.Polarity(m.polarity),
-        observed_at=read_time(m.observed_at) if m.HasField('observed_at') else None,
-        expires_at=read_time(m.expires_at) if m.HasField('expires_at') else None,
-        supersedes_id=m.supersedes_id,
-        visibility=t.Visibility(m.visibility),
-        seqs=list(m.seqs),
-    )
+    it = new(t.ExtractedMemory)
+    it.kind = t.MemoryKind(m.kind)
+    it.content = m.content
+    it.tags = list(m.tags)
+    it.importance = m.importance if m.HasField('importance') else None
+    it.polarity = t.Polarity(m.polarity)
+    it.observed_at = read_time(m.observed_at) if m.HasField('observed_at') else None
+    it.expires_at = read_time(m.expires_at) if m.HasField('expires_at') else None
+    it.supersedes_id = m.supersedes_id
+    it.visibility = t.Visibility(m.visibility)
+    it.seqs = list(m.seqs)
+    return it
 
 
 def write_extracted_memory(it):
     return memory_pb2.ExtractedMemory(
-        kind=it.kind,
+        kind=write_number(it.kind),
         content=it.content,
-        tags=write_texts(it.tags),
+        tags=write_list(it.tags),
         importance=it.importance,
-        polarity=it.polarity,
+        polarity=write_number(it.polarity),
         observed_at=None if it.observed_at is None else write_time(it.observed_at),
         expires_at=None if it.expires_at is None else write_time(it.expires_at),
         supersedes_id=it.supersedes_id,
-        visibility=it.visibility,
-        seqs=it.seqs,
+        visibility=write_number(it.visibility),
+        seqs=write_list(it.seqs),
     )
 
 
 def read_commit_extraction_request(m):
-    return t.CommitExtractionRequest(
-        lease=m.lease,
-        memories=[read_extracted_memory(x) for x in m.memories],
-    )
+    it = new(t.CommitExtractionRequest)
+    it.lease = m.lease
+    it.memories = [read_extracted_memory(x) for x in m.memories]
+    return it
 
 
 def write_commit_extraction_request(it):
@@ -1203,10 +1212,10 @@ def write_commit_extraction_request(it):
 
 
 def read_commit_extraction_response(m):
-    return t.CommitExtractionResponse(
-        cursor_seq=m.cursor_seq,
-        results=[read_remember_response(x) for x in m.results],
-    )
+    it = new(t.CommitExtractionResponse)
+    it.cursor_seq = m.cursor_seq
+    it.results = [read_remember_response(x) for x in m.results]
+    return it
 
 
 def write_commit_extraction_response(it):
@@ -1217,12 +1226,12 @@ def write_commit_extraction_response(it):
 
 
 def read_learn_session_request(m):
-    return t.LearnSessionRequest(
-        session_id=m.session_id,
-        generation=m.generation,
-        subject=m.subject,
-        dry_run=m.dry_run,
-    )
+    it = new(t.LearnSessionRequest)
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.subject = m.subject
+    it.dry_run = m.dry_run
+    return it
 
 
 def write_learn_session_request(it):
@@ -1235,16 +1244,16 @@ def write_learn_session_request(it):
 
 
 def read_learn_session_response(m):
-    return t.LearnSessionResponse(
-        generation=m.generation,
-        first_seq=m.first_seq,
-        through_seq=m.through_seq,
-        cursor_seq=m.cursor_seq,
-        model=m.model,
-        prompt_tokens=m.prompt_tokens,
-        answer_tokens=m.answer_tokens,
-        facts=[read_learned_fact(x) for x in m.facts],
-    )
+    it = new(t.LearnSessionResponse)
+    it.generation = m.generation
+    it.first_seq = m.first_seq
+    it.through_seq = m.through_seq
+    it.cursor_seq = m.cursor_seq
+    it.model = m.model
+    it.prompt_tokens = m.prompt_tokens
+    it.answer_tokens = m.answer_tokens
+    it.facts = [read_learned_fact(x) for x in m.facts]
+    return it
 
 
 def write_learn_session_response(it):
@@ -1261,33 +1270,33 @@ def write_learn_session_response(it):
 
 
 def read_learned_fact(m):
-    return t.LearnedFact(
-        kind=t.MemoryKind(m.kind),
-        content=m.content,
-        seqs=list(m.seqs),
-        refused=m.refused,
-        notes=list(m.notes),
-        result=read_remember_response(m.result) if m.HasField('result') else None,
-        supersedes_id=m.supersedes_id,
-    )
+    it = new(t.LearnedFact)
+    it.kind = t.MemoryKind(m.kind)
+    it.content = m.content
+    it.seqs = list(m.seqs)
+    it.refused = m.refused
+    it.notes = list(m.notes)
+    it.result = read_remember_response(m.result) if m.HasField('result') else None
+    it.supersedes_id = m.supersedes_id
+    return it
 
 
 def write_learned_fact(it):
     return memory_pb2.LearnedFact(
-        kind=it.kind,
+        kind=write_number(it.kind),
         content=it.content,
-        seqs=it.seqs,
+        seqs=write_list(it.seqs),
         refused=it.refused,
-        notes=write_texts(it.notes),
+        notes=write_list(it.notes),
         result=None if it.result is None else write_remember_response(it.result),
         supersedes_id=it.supersedes_id,
     )
 
 
 def read_import_memories_request(m):
-    return t.ImportMemoriesRequest(
-        memories=[read_memory(x) for x in m.memories],
-    )
+    it = new(t.ImportMemoriesRequest)
+    it.memories = [read_memory(x) for x in m.memories]
+    return it
 
 
 def write_import_memories_request(it):
@@ -1297,10 +1306,10 @@ def write_import_memories_request(it):
 
 
 def read_import_memories_response(m):
-    return t.ImportMemoriesResponse(
-        imported=m.imported,
-        skipped=m.skipped,
-    )
+    it = new(t.ImportMemoriesResponse)
+    it.imported = m.imported
+    it.skipped = m.skipped
+    return it
 
 
 def write_import_memories_response(it):
@@ -1311,8 +1320,8 @@ def write_import_memories_response(it):
 
 
 def read_get_memory_stats_request(m):
-    return t.GetMemoryStatsRequest(
-    )
+    it = new(t.GetMemoryStatsRequest)
+    return it
 
 
 def write_get_memory_stats_request(it):
@@ -1321,21 +1330,21 @@ def write_get_memory_stats_request(it):
 
 
 def read_get_memory_stats_response(m):
-    return t.GetMemoryStatsResponse(
-        memories=m.memories,
-        superseded=m.superseded,
-        subjects=m.subjects,
-        recall_events=m.recall_events,
-        embedding_model=m.embedding_model,
-        embedded=m.embedded,
-        embedding_queued=m.embedding_queued,
-        embedding_failed=m.embedding_failed,
-        file_bytes=m.file_bytes,
-        words_queued=m.words_queued,
-        reranker=m.reranker,
-        documents=m.documents,
-        document_bytes=m.document_bytes,
-    )
+    it = new(t.GetMemoryStatsResponse)
+    it.memories = m.memories
+    it.superseded = m.superseded
+    it.subjects = m.subjects
+    it.recall_events = m.recall_events
+    it.embedding_model = m.embedding_model
+    it.embedded = m.embedded
+    it.embedding_queued = m.embedding_queued
+    it.embedding_failed = m.embedding_failed
+    it.file_bytes = m.file_bytes
+    it.words_queued = m.words_queued
+    it.reranker = m.reranker
+    it.documents = m.documents
+    it.document_bytes = m.document_bytes
+    return it
 
 
 def write_get_memory_stats_response(it):
@@ -1357,8 +1366,8 @@ def write_get_memory_stats_response(it):
 
 
 def read_reindex_memories_request(m):
-    return t.ReindexMemoriesRequest(
-    )
+    it = new(t.ReindexMemoriesRequest)
+    return it
 
 
 def write_reindex_memories_request(it):
@@ -1367,9 +1376,9 @@ def write_reindex_memories_request(it):
 
 
 def read_reindex_memories_response(m):
-    return t.ReindexMemoriesResponse(
-        queued=m.queued,
-    )
+    it = new(t.ReindexMemoriesResponse)
+    it.queued = m.queued
+    return it
 
 
 def write_reindex_memories_response(it):
@@ -1379,18 +1388,18 @@ def write_reindex_memories_response(it):
 
 
 def read_search_transcripts_request(m):
-    return t.SearchTranscriptsRequest(
-        query=m.query,
-        session_id=m.session_id,
-        subject=m.subject,
-        after=read_time(m.after) if m.HasField('after') else None,
-        before=read_time(m.before) if m.HasField('before') else None,
-        roles=[t.Role(x) for x in m.roles],
-        limit=m.limit,
-        tool_name=m.tool_name,
-        context_turns=m.context_turns,
-        page_token=m.page_token,
-    )
+    it = new(t.SearchTranscriptsRequest)
+    it.query = m.query
+    it.session_id = m.session_id
+    it.subject = m.subject
+    it.after = read_time(m.after) if m.HasField('after') else None
+    it.before = read_time(m.before) if m.HasField('before') else None
+    it.roles = [t.Role(x) for x in m.roles]
+    it.limit = m.limit
+    it.tool_name = m.tool_name
+    it.context_turns = m.context_turns
+    it.page_token = m.page_token
+    return it
 
 
 def write_search_transcripts_request(it):
@@ -1400,7 +1409,7 @@ def write_search_transcripts_request(it):
         subject=it.subject,
         after=None if it.after is None else write_time(it.after),
         before=None if it.before is None else write_time(it.before),
-        roles=[x for x in it.roles],
+        roles=[write_number(x) for x in write_list(it.roles)],
         limit=it.limit,
         tool_name=it.tool_name,
         context_turns=it.context_turns,
@@ -1409,11 +1418,11 @@ def write_search_transcripts_request(it):
 
 
 def read_search_transcripts_response(m):
-    return t.SearchTranscriptsResponse(
-        hits=[read_transcript_hit(x) for x in m.hits],
-        next_page_token=m.next_page_token,
-        incomplete=m.incomplete,
-    )
+    it = new(t.SearchTranscriptsResponse)
+    it.hits = [read_transcript_hit(x) for x in m.hits]
+    it.next_page_token = m.next_page_token
+    it.incomplete = m.incomplete
+    return it
 
 
 def write_search_transcripts_response(it):
@@ -1425,16 +1434,16 @@ def write_search_transcripts_response(it):
 
 
 def read_transcript_hit(m):
-    return t.TranscriptHit(
-        snippet=m.snippet,
-        session_id=m.session_id,
-        generation=m.generation,
-        seq=m.seq,
-        role=t.Role(m.role),
-        time=read_time(m.time) if m.HasField('time') else None,
-        score=m.score,
-        turns=[read_turn(x) for x in m.turns],
-    )
+    it = new(t.TranscriptHit)
+    it.snippet = m.snippet
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.seq = m.seq
+    it.role = t.Role(m.role)
+    it.time = read_time(m.time) if m.HasField('time') else None
+    it.score = m.score
+    it.turns = [read_turn(x) for x in m.turns]
+    return it
 
 
 def write_transcript_hit(it):
@@ -1443,7 +1452,7 @@ def write_transcript_hit(it):
         session_id=it.session_id,
         generation=it.generation,
         seq=it.seq,
-        role=it.role,
+        role=write_number(it.role),
         time=None if it.time is None else write_time(it.time),
         score=it.score,
         turns=[write_turn(x) for x in it.turns],
@@ -1451,25 +1460,25 @@ def write_transcript_hit(it):
 
 
 def read_session_info(m):
-    return t.SessionInfo(
-        session_id=m.session_id,
-        generation=m.generation,
-        subject=m.subject,
-        history_turns=m.history_turns,
-        history_bytes=m.history_bytes,
-        history_tokens=m.history_tokens,
-        last_seq=m.last_seq,
-        created_at=read_time(m.created_at) if m.HasField('created_at') else None,
-        last_access=read_time(m.last_access) if m.HasField('last_access') else None,
-        expires_at=read_time(m.expires_at) if m.HasField('expires_at') else None,
-        has_summary=m.has_summary,
-        state_version=m.state_version,
-        compaction=read_compaction_info(m.compaction) if m.HasField('compaction') else None,
-        state_json=m.state_json,
-        labels=dict(m.labels),
-        ttl_class=m.ttl_class,
-        keep_all=m.keep_all,
-    )
+    it = new(t.SessionInfo)
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.subject = m.subject
+    it.history_turns = m.history_turns
+    it.history_bytes = m.history_bytes
+    it.history_tokens = m.history_tokens
+    it.last_seq = m.last_seq
+    it.created_at = read_time(m.created_at) if m.HasField('created_at') else None
+    it.last_access = read_time(m.last_access) if m.HasField('last_access') else None
+    it.expires_at = read_time(m.expires_at) if m.HasField('expires_at') else None
+    it.has_summary = m.has_summary
+    it.state_version = m.state_version
+    it.compaction = read_compaction_info(m.compaction) if m.HasField('compaction') else None
+    it.state_json = m.state_json
+    it.labels = dict(m.labels)
+    it.ttl_class = m.ttl_class
+    it.keep_all = m.keep_all
+    return it
 
 
 def write_session_info(it):
@@ -1495,14 +1504,14 @@ def write_session_info(it):
 
 
 def read_compaction_info(m):
-    return t.CompactionInfo(
-        breaker=m.breaker,
-        consecutive_failures=m.consecutive_failures,
-        last_error=m.last_error,
-        running=m.running,
-        summaries=m.summaries,
-        through_seq=m.through_seq,
-    )
+    it = new(t.CompactionInfo)
+    it.breaker = m.breaker
+    it.consecutive_failures = m.consecutive_failures
+    it.last_error = m.last_error
+    it.running = m.running
+    it.summaries = m.summaries
+    it.through_seq = m.through_seq
+    return it
 
 
 def write_compaction_info(it):
@@ -1517,14 +1526,14 @@ def write_compaction_info(it):
 
 
 def read_summary_info(m):
-    return t.SummaryInfo(
-        number=m.number,
-        first_seq=m.first_seq,
-        through_seq=m.through_seq,
-        turns=m.turns,
-        made_at=read_time(m.made_at) if m.HasField('made_at') else None,
-        made_by=m.made_by,
-    )
+    it = new(t.SummaryInfo)
+    it.number = m.number
+    it.first_seq = m.first_seq
+    it.through_seq = m.through_seq
+    it.turns = m.turns
+    it.made_at = read_time(m.made_at) if m.HasField('made_at') else None
+    it.made_by = m.made_by
+    return it
 
 
 def write_summary_info(it):
@@ -1539,41 +1548,41 @@ def write_summary_info(it):
 
 
 def read_session_notes(m):
-    return t.SessionNotes(
-        files=list(m.files),
-        last_error=m.last_error,
-        decisions=list(m.decisions),
-        pending_questions=list(m.pending_questions),
-    )
+    it = new(t.SessionNotes)
+    it.files = list(m.files)
+    it.last_error = m.last_error
+    it.decisions = list(m.decisions)
+    it.pending_questions = list(m.pending_questions)
+    return it
 
 
 def write_session_notes(it):
     return session_pb2.SessionNotes(
-        files=write_texts(it.files),
+        files=write_list(it.files),
         last_error=it.last_error,
-        decisions=write_texts(it.decisions),
-        pending_questions=write_texts(it.pending_questions),
+        decisions=write_list(it.decisions),
+        pending_questions=write_list(it.pending_questions),
     )
 
 
 def read_append_request(m):
-    return t.AppendRequest(
-        session_id=m.session_id,
-        turns=[read_turn(x) for x in m.turns],
-        messages_json=m.messages_json,
-        format=t.MessageFormat(m.format),
-        subject=m.subject,
-        idempotency_key=m.idempotency_key,
-        expected_seq=m.expected_seq if m.HasField('expected_seq') else None,
-        expected_generation=m.expected_generation,
-        usage=read_model_usage(m.usage) if m.HasField('usage') else None,
-        partial=m.partial,
-        state_patch_json=m.state_patch_json,
-        expected_state_version=m.expected_state_version if m.HasField('expected_state_version') else None,
-        labels=dict(m.labels),
-        ttl_class=m.ttl_class,
-        keep_all=m.keep_all if m.HasField('keep_all') else None,
-    )
+    it = new(t.AppendRequest)
+    it.session_id = m.session_id
+    it.turns = [read_turn(x) for x in m.turns]
+    it.messages_json = m.messages_json
+    it.format = t.MessageFormat(m.format)
+    it.subject = m.subject
+    it.idempotency_key = m.idempotency_key
+    it.expected_seq = m.expected_seq if m.HasField('expected_seq') else None
+    it.expected_generation = m.expected_generation
+    it.usage = read_model_usage(m.usage) if m.HasField('usage') else None
+    it.partial = m.partial
+    it.state_patch_json = m.state_patch_json
+    it.expected_state_version = m.expected_state_version if m.HasField('expected_state_version') else None
+    it.labels = dict(m.labels)
+    it.ttl_class = m.ttl_class
+    it.keep_all = m.keep_all if m.HasField('keep_all') else None
+    return it
 
 
 def write_append_request(it):
@@ -1581,7 +1590,7 @@ def write_append_request(it):
         session_id=it.session_id,
         turns=[write_turn(x) for x in it.turns],
         messages_json=write_json(it.messages_json),
-        format=it.format,
+        format=write_number(it.format),
         subject=it.subject,
         idempotency_key=it.idempotency_key,
         expected_seq=it.expected_seq,
@@ -1597,13 +1606,13 @@ def write_append_request(it):
 
 
 def read_append_response(m):
-    return t.AppendResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        first_seq=m.first_seq,
-        last_seq=m.last_seq,
-        dropped_turns=m.dropped_turns,
-        duplicate=m.duplicate,
-    )
+    it = new(t.AppendResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.first_seq = m.first_seq
+    it.last_seq = m.last_seq
+    it.dropped_turns = m.dropped_turns
+    it.duplicate = m.duplicate
+    return it
 
 
 def write_append_response(it):
@@ -1617,21 +1626,21 @@ def write_append_response(it):
 
 
 def read_get_context_request(m):
-    return t.GetContextRequest(
-        session_id=m.session_id,
-        append=read_append_request(m.append) if m.HasField('append') else None,
-        model=m.model,
-        budget=read_budget(m.budget) if m.HasField('budget') else None,
-        overhead_tokens=m.overhead_tokens,
-        system=m.system,
-        tools_json=m.tools_json,
-        policy=read_window_policy(m.policy) if m.HasField('policy') else None,
-        format=t.MessageFormat(m.format),
-        attempt=m.attempt,
-        memories=read_recall_request(m.memories) if m.HasField('memories') else None,
-        set_cache_control=m.set_cache_control,
-        peek=m.peek,
-    )
+    it = new(t.GetContextRequest)
+    it.session_id = m.session_id
+    it.append = read_append_request(m.append) if m.HasField('append') else None
+    it.model = m.model
+    it.budget = read_budget(m.budget) if m.HasField('budget') else None
+    it.overhead_tokens = m.overhead_tokens
+    it.system = m.system
+    it.tools_json = m.tools_json
+    it.policy = read_window_policy(m.policy) if m.HasField('policy') else None
+    it.format = t.MessageFormat(m.format)
+    it.attempt = m.attempt
+    it.memories = read_recall_request(m.memories) if m.HasField('memories') else None
+    it.set_cache_control = m.set_cache_control
+    it.peek = m.peek
+    return it
 
 
 def write_get_context_request(it):
@@ -1644,7 +1653,7 @@ def write_get_context_request(it):
         system=it.system,
         tools_json=write_json(it.tools_json),
         policy=None if it.policy is None else write_window_policy(it.policy),
-        format=it.format,
+        format=write_number(it.format),
         attempt=it.attempt,
         memories=None if it.memories is None else write_recall_request(it.memories),
         set_cache_control=it.set_cache_control,
@@ -1653,15 +1662,15 @@ def write_get_context_request(it):
 
 
 def read_get_context_response(m):
-    return t.GetContextResponse(
-        turns=[read_turn(x) for x in m.turns],
-        system=m.system,
-        messages_json=m.messages_json,
-        memories=[read_recall_hit(x) for x in m.memories],
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        report=read_context_report(m.report) if m.HasField('report') else None,
-        memories_text=m.memories_text,
-    )
+    it = new(t.GetContextResponse)
+    it.turns = [read_turn(x) for x in m.turns]
+    it.system = m.system
+    it.messages_json = m.messages_json
+    it.memories = [read_recall_hit(x) for x in m.memories]
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.report = read_context_report(m.report) if m.HasField('report') else None
+    it.memories_text = m.memories_text
+    return it
 
 
 def write_get_context_response(it):
@@ -1677,27 +1686,27 @@ def write_get_context_response(it):
 
 
 def read_context_report(m):
-    return t.ContextReport(
-        input_budget=m.input_budget,
-        tokens_total=m.tokens_total,
-        tokens_by_block=read_tokens_by_block(m.tokens_by_block) if m.HasField('tokens_by_block') else None,
-        turns_included=m.turns_included,
-        turns_omitted=m.turns_omitted,
-        results_trimmed=m.results_trimmed,
-        stable_prefix_tokens=m.stable_prefix_tokens,
-        cache_breakpoints=list(m.cache_breakpoints),
-        turn_tokens=list(m.turn_tokens),
-        token_factor=m.token_factor,
-        token_margin=m.token_margin,
-        policy=m.policy,
-        degraded=m.degraded,
-        notes=list(m.notes),
-        budget=read_budget(m.budget) if m.HasField('budget') else None,
-        omissions=[read_omission(x) for x in m.omissions],
-        model=m.model,
-        summary=read_summary_info(m.summary) if m.HasField('summary') else None,
-        next_cut=read_next_cut(m.next_cut) if m.HasField('next_cut') else None,
-    )
+    it = new(t.ContextReport)
+    it.input_budget = m.input_budget
+    it.tokens_total = m.tokens_total
+    it.tokens_by_block = read_tokens_by_block(m.tokens_by_block) if m.HasField('tokens_by_block') else None
+    it.turns_included = m.turns_included
+    it.turns_omitted = m.turns_omitted
+    it.results_trimmed = m.results_trimmed
+    it.stable_prefix_tokens = m.stable_prefix_tokens
+    it.cache_breakpoints = list(m.cache_breakpoints)
+    it.turn_tokens = list(m.turn_tokens)
+    it.token_factor = m.token_factor
+    it.token_margin = m.token_margin
+    it.policy = m.policy
+    it.degraded = m.degraded
+    it.notes = list(m.notes)
+    it.budget = read_budget(m.budget) if m.HasField('budget') else None
+    it.omissions = [read_omission(x) for x in m.omissions]
+    it.model = m.model
+    it.summary = read_summary_info(m.summary) if m.HasField('summary') else None
+    it.next_cut = read_next_cut(m.next_cut) if m.HasField('next_cut') else None
+    return it
 
 
 def write_context_report(it):
@@ -1709,13 +1718,13 @@ def write_context_report(it):
         turns_omitted=it.turns_omitted,
         results_trimmed=it.results_trimmed,
         stable_prefix_tokens=it.stable_prefix_tokens,
-        cache_breakpoints=it.cache_breakpoints,
-        turn_tokens=it.turn_tokens,
+        cache_breakpoints=write_list(it.cache_breakpoints),
+        turn_tokens=write_list(it.turn_tokens),
         token_factor=it.token_factor,
         token_margin=it.token_margin,
         policy=it.policy,
         degraded=it.degraded,
-        notes=write_texts(it.notes),
+        notes=write_list(it.notes),
         budget=None if it.budget is None else write_budget(it.budget),
         omissions=[write_omission(x) for x in it.omissions],
         model=it.model,
@@ -1725,13 +1734,13 @@ def write_context_report(it):
 
 
 def read_next_cut(m):
-    return t.NextCut(
-        at_tokens=m.at_tokens,
-        in_turns=m.in_turns if m.HasField('in_turns') else None,
-        tokens_after=m.tokens_after,
-        summary_ready=m.summary_ready,
-        omissions=[read_omission(x) for x in m.omissions],
-    )
+    it = new(t.NextCut)
+    it.at_tokens = m.at_tokens
+    it.in_turns = m.in_turns if m.HasField('in_turns') else None
+    it.tokens_after = m.tokens_after
+    it.summary_ready = m.summary_ready
+    it.omissions = [read_omission(x) for x in m.omissions]
+    return it
 
 
 def write_next_cut(it):
@@ -1745,29 +1754,29 @@ def write_next_cut(it):
 
 
 def read_omission(m):
-    return t.Omission(
-        first_seq=m.first_seq,
-        last_seq=m.last_seq,
-        reason=t.OmissionReason(m.reason),
-    )
+    it = new(t.Omission)
+    it.first_seq = m.first_seq
+    it.last_seq = m.last_seq
+    it.reason = t.OmissionReason(m.reason)
+    return it
 
 
 def write_omission(it):
     return session_pb2.Omission(
         first_seq=it.first_seq,
         last_seq=it.last_seq,
-        reason=it.reason,
+        reason=write_number(it.reason),
     )
 
 
 def read_tokens_by_block(m):
-    return t.TokensByBlock(
-        system=m.system,
-        summary=m.summary,
-        memories=m.memories,
-        anchor=m.anchor,
-        tail=m.tail,
-    )
+    it = new(t.TokensByBlock)
+    it.system = m.system
+    it.summary = m.summary
+    it.memories = m.memories
+    it.anchor = m.anchor
+    it.tail = m.tail
+    return it
 
 
 def write_tokens_by_block(it):
@@ -1781,40 +1790,40 @@ def write_tokens_by_block(it):
 
 
 def read_get_history_request(m):
-    return t.GetHistoryRequest(
-        session_id=m.session_id,
-        generation=m.generation,
-        scope=t.HistoryScope(m.scope),
-        after_seq=m.after_seq,
-        limit=m.limit,
-        last=m.last,
-        before_seq=m.before_seq,
-        format=t.MessageFormat(m.format),
-    )
+    it = new(t.GetHistoryRequest)
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.scope = t.HistoryScope(m.scope)
+    it.after_seq = m.after_seq
+    it.limit = m.limit
+    it.last = m.last
+    it.before_seq = m.before_seq
+    it.format = t.MessageFormat(m.format)
+    return it
 
 
 def write_get_history_request(it):
     return session_pb2.GetHistoryRequest(
         session_id=it.session_id,
         generation=it.generation,
-        scope=it.scope,
+        scope=write_number(it.scope),
         after_seq=it.after_seq,
         limit=it.limit,
         last=it.last,
         before_seq=it.before_seq,
-        format=it.format,
+        format=write_number(it.format),
     )
 
 
 def read_get_history_response(m):
-    return t.GetHistoryResponse(
-        turns=[read_turn(x) for x in m.turns],
-        next_after_seq=m.next_after_seq,
-        messages_json=m.messages_json,
-        system=m.system,
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        previous_before_seq=m.previous_before_seq,
-    )
+    it = new(t.GetHistoryResponse)
+    it.turns = [read_turn(x) for x in m.turns]
+    it.next_after_seq = m.next_after_seq
+    it.messages_json = m.messages_json
+    it.system = m.system
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.previous_before_seq = m.previous_before_seq
+    return it
 
 
 def write_get_history_response(it):
@@ -1829,10 +1838,10 @@ def write_get_history_response(it):
 
 
 def read_get_session_request(m):
-    return t.GetSessionRequest(
-        session_id=m.session_id,
-        include_state=m.include_state,
-    )
+    it = new(t.GetSessionRequest)
+    it.session_id = m.session_id
+    it.include_state = m.include_state
+    return it
 
 
 def write_get_session_request(it):
@@ -1843,13 +1852,13 @@ def write_get_session_request(it):
 
 
 def read_get_session_response(m):
-    return t.GetSessionResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        summary=read_summary_info(m.summary) if m.HasField('summary') else None,
-        summary_text=m.summary_text,
-        notes=read_session_notes(m.notes) if m.HasField('notes') else None,
-        state_json=m.state_json,
-    )
+    it = new(t.GetSessionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.summary = read_summary_info(m.summary) if m.HasField('summary') else None
+    it.summary_text = m.summary_text
+    it.notes = read_session_notes(m.notes) if m.HasField('notes') else None
+    it.state_json = m.state_json
+    return it
 
 
 def write_get_session_response(it):
@@ -1863,17 +1872,17 @@ def write_get_session_response(it):
 
 
 def read_list_sessions_request(m):
-    return t.ListSessionsRequest(
-        page_size=m.page_size,
-        page_token=m.page_token,
-        include_state=m.include_state,
-        id_prefix=m.id_prefix,
-        subject=m.subject,
-        labels=dict(m.labels),
-        updated_after=read_time(m.updated_after) if m.HasField('updated_after') else None,
-        updated_before=read_time(m.updated_before) if m.HasField('updated_before') else None,
-        order=t.SessionOrder(m.order),
-    )
+    it = new(t.ListSessionsRequest)
+    it.page_size = m.page_size
+    it.page_token = m.page_token
+    it.include_state = m.include_state
+    it.id_prefix = m.id_prefix
+    it.subject = m.subject
+    it.labels = dict(m.labels)
+    it.updated_after = read_time(m.updated_after) if m.HasField('updated_after') else None
+    it.updated_before = read_time(m.updated_before) if m.HasField('updated_before') else None
+    it.order = t.SessionOrder(m.order)
+    return it
 
 
 def write_list_sessions_request(it):
@@ -1886,15 +1895,15 @@ def write_list_sessions_request(it):
         labels=dict(it.labels),
         updated_after=None if it.updated_after is None else write_time(it.updated_after),
         updated_before=None if it.updated_before is None else write_time(it.updated_before),
-        order=it.order,
+        order=write_number(it.order),
     )
 
 
 def read_list_sessions_response(m):
-    return t.ListSessionsResponse(
-        sessions=[read_session_info(x) for x in m.sessions],
-        next_page_token=m.next_page_token,
-    )
+    it = new(t.ListSessionsResponse)
+    it.sessions = [read_session_info(x) for x in m.sessions]
+    it.next_page_token = m.next_page_token
+    return it
 
 
 def write_list_sessions_response(it):
@@ -1905,16 +1914,16 @@ def write_list_sessions_response(it):
 
 
 def read_patch_state_request(m):
-    return t.PatchStateRequest(
-        session_id=m.session_id,
-        merge_patch_json=m.merge_patch_json,
-        expected_version=m.expected_version if m.HasField('expected_version') else None,
-        create=m.create,
-        replace=m.replace,
-        labels=dict(m.labels),
-        ttl_class=m.ttl_class,
-        keep_all=m.keep_all if m.HasField('keep_all') else None,
-    )
+    it = new(t.PatchStateRequest)
+    it.session_id = m.session_id
+    it.merge_patch_json = m.merge_patch_json
+    it.expected_version = m.expected_version if m.HasField('expected_version') else None
+    it.create = m.create
+    it.replace = m.replace
+    it.labels = dict(m.labels)
+    it.ttl_class = m.ttl_class
+    it.keep_all = m.keep_all if m.HasField('keep_all') else None
+    return it
 
 
 def write_patch_state_request(it):
@@ -1931,10 +1940,10 @@ def write_patch_state_request(it):
 
 
 def read_patch_state_response(m):
-    return t.PatchStateResponse(
-        state_json=m.state_json,
-        version=m.version,
-    )
+    it = new(t.PatchStateResponse)
+    it.state_json = m.state_json
+    it.version = m.version
+    return it
 
 
 def write_patch_state_response(it):
@@ -1945,16 +1954,16 @@ def write_patch_state_response(it):
 
 
 def read_rewind_session_request(m):
-    return t.RewindSessionRequest(
-        session_id=m.session_id,
-        after_seq=m.after_seq,
-        turns=[read_turn(x) for x in m.turns],
-        messages_json=m.messages_json,
-        format=t.MessageFormat(m.format),
-        expected_seq=m.expected_seq if m.HasField('expected_seq') else None,
-        expected_generation=m.expected_generation,
-        idempotency_key=m.idempotency_key,
-    )
+    it = new(t.RewindSessionRequest)
+    it.session_id = m.session_id
+    it.after_seq = m.after_seq
+    it.turns = [read_turn(x) for x in m.turns]
+    it.messages_json = m.messages_json
+    it.format = t.MessageFormat(m.format)
+    it.expected_seq = m.expected_seq if m.HasField('expected_seq') else None
+    it.expected_generation = m.expected_generation
+    it.idempotency_key = m.idempotency_key
+    return it
 
 
 def write_rewind_session_request(it):
@@ -1963,7 +1972,7 @@ def write_rewind_session_request(it):
         after_seq=it.after_seq,
         turns=[write_turn(x) for x in it.turns],
         messages_json=write_json(it.messages_json),
-        format=it.format,
+        format=write_number(it.format),
         expected_seq=it.expected_seq,
         expected_generation=it.expected_generation,
         idempotency_key=it.idempotency_key,
@@ -1971,16 +1980,16 @@ def write_rewind_session_request(it):
 
 
 def read_rewind_session_response(m):
-    return t.RewindSessionResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        removed=[read_turn(x) for x in m.removed],
-        removed_turns=m.removed_turns,
-        first_seq=m.first_seq,
-        last_seq=m.last_seq,
-        dropped_turns=m.dropped_turns,
-        duplicate=m.duplicate,
-        removed_forgotten=m.removed_forgotten,
-    )
+    it = new(t.RewindSessionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.removed = [read_turn(x) for x in m.removed]
+    it.removed_turns = m.removed_turns
+    it.first_seq = m.first_seq
+    it.last_seq = m.last_seq
+    it.dropped_turns = m.dropped_turns
+    it.duplicate = m.duplicate
+    it.removed_forgotten = m.removed_forgotten
+    return it
 
 
 def write_rewind_session_response(it):
@@ -1997,13 +2006,13 @@ def write_rewind_session_response(it):
 
 
 def read_update_turn_request(m):
-    return t.UpdateTurnRequest(
-        session_id=m.session_id,
-        seq=m.seq,
-        turn=read_turn(m.turn) if m.HasField('turn') else None,
-        expected_generation=m.expected_generation,
-        client_id=m.client_id,
-    )
+    it = new(t.UpdateTurnRequest)
+    it.session_id = m.session_id
+    it.seq = m.seq
+    it.turn = read_turn(m.turn) if m.HasField('turn') else None
+    it.expected_generation = m.expected_generation
+    it.client_id = m.client_id
+    return it
 
 
 def write_update_turn_request(it):
@@ -2017,10 +2026,10 @@ def write_update_turn_request(it):
 
 
 def read_update_turn_response(m):
-    return t.UpdateTurnResponse(
-        turn=read_turn(m.turn) if m.HasField('turn') else None,
-        session=read_session_info(m.session) if m.HasField('session') else None,
-    )
+    it = new(t.UpdateTurnResponse)
+    it.turn = read_turn(m.turn) if m.HasField('turn') else None
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    return it
 
 
 def write_update_turn_response(it):
@@ -2031,14 +2040,14 @@ def write_update_turn_response(it):
 
 
 def read_copy_session_request(m):
-    return t.CopySessionRequest(
-        session_id=m.session_id,
-        generation=m.generation,
-        through_seq=m.through_seq,
-        target_session_id=m.target_session_id,
-        expected_absent=m.expected_absent if m.HasField('expected_absent') else None,
-        idempotency_key=m.idempotency_key,
-    )
+    it = new(t.CopySessionRequest)
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.through_seq = m.through_seq
+    it.target_session_id = m.target_session_id
+    it.expected_absent = m.expected_absent if m.HasField('expected_absent') else None
+    it.idempotency_key = m.idempotency_key
+    return it
 
 
 def write_copy_session_request(it):
@@ -2053,12 +2062,12 @@ def write_copy_session_request(it):
 
 
 def read_copy_session_response(m):
-    return t.CopySessionResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        turns=m.turns,
-        dropped_turns=m.dropped_turns,
-        duplicate=m.duplicate,
-    )
+    it = new(t.CopySessionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.turns = m.turns
+    it.dropped_turns = m.dropped_turns
+    it.duplicate = m.duplicate
+    return it
 
 
 def write_copy_session_response(it):
@@ -2071,10 +2080,10 @@ def write_copy_session_response(it):
 
 
 def read_compact_session_request(m):
-    return t.CompactSessionRequest(
-        session_id=m.session_id,
-        keep_exchanges=m.keep_exchanges if m.HasField('keep_exchanges') else None,
-    )
+    it = new(t.CompactSessionRequest)
+    it.session_id = m.session_id
+    it.keep_exchanges = m.keep_exchanges if m.HasField('keep_exchanges') else None
+    return it
 
 
 def write_compact_session_request(it):
@@ -2085,17 +2094,17 @@ def write_compact_session_request(it):
 
 
 def read_compact_session_response(m):
-    return t.CompactSessionResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        first_seq=m.first_seq,
-        last_seq=m.last_seq,
-        summary=m.summary,
-        summary_info=read_summary_info(m.summary_info) if m.HasField('summary_info') else None,
-        tokens_before=m.tokens_before,
-        tokens_after=m.tokens_after,
-        probe_score=m.probe_score,
-        is_new=m.is_new,
-    )
+    it = new(t.CompactSessionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.first_seq = m.first_seq
+    it.last_seq = m.last_seq
+    it.summary = m.summary
+    it.summary_info = read_summary_info(m.summary_info) if m.HasField('summary_info') else None
+    it.tokens_before = m.tokens_before
+    it.tokens_after = m.tokens_after
+    it.probe_score = m.probe_score
+    it.is_new = m.is_new
+    return it
 
 
 def write_compact_session_response(it):
@@ -2113,9 +2122,9 @@ def write_compact_session_response(it):
 
 
 def read_undo_compaction_request(m):
-    return t.UndoCompactionRequest(
-        session_id=m.session_id,
-    )
+    it = new(t.UndoCompactionRequest)
+    it.session_id = m.session_id
+    return it
 
 
 def write_undo_compaction_request(it):
@@ -2125,10 +2134,10 @@ def write_undo_compaction_request(it):
 
 
 def read_undo_compaction_response(m):
-    return t.UndoCompactionResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        restored_turns=m.restored_turns,
-    )
+    it = new(t.UndoCompactionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.restored_turns = m.restored_turns
+    return it
 
 
 def write_undo_compaction_response(it):
@@ -2139,10 +2148,10 @@ def write_undo_compaction_response(it):
 
 
 def read_reset_session_request(m):
-    return t.ResetSessionRequest(
-        session_id=m.session_id,
-        run_hooks=m.run_hooks,
-    )
+    it = new(t.ResetSessionRequest)
+    it.session_id = m.session_id
+    it.run_hooks = m.run_hooks
+    return it
 
 
 def write_reset_session_request(it):
@@ -2153,10 +2162,10 @@ def write_reset_session_request(it):
 
 
 def read_reset_session_response(m):
-    return t.ResetSessionResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-        ended_generation=m.ended_generation,
-    )
+    it = new(t.ResetSessionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    it.ended_generation = m.ended_generation
+    return it
 
 
 def write_reset_session_response(it):
@@ -2167,9 +2176,9 @@ def write_reset_session_response(it):
 
 
 def read_end_session_request(m):
-    return t.EndSessionRequest(
-        session_id=m.session_id,
-    )
+    it = new(t.EndSessionRequest)
+    it.session_id = m.session_id
+    return it
 
 
 def write_end_session_request(it):
@@ -2179,9 +2188,9 @@ def write_end_session_request(it):
 
 
 def read_end_session_response(m):
-    return t.EndSessionResponse(
-        session=read_session_info(m.session) if m.HasField('session') else None,
-    )
+    it = new(t.EndSessionResponse)
+    it.session = read_session_info(m.session) if m.HasField('session') else None
+    return it
 
 
 def write_end_session_response(it):
@@ -2191,10 +2200,10 @@ def write_end_session_response(it):
 
 
 def read_erase_session_request(m):
-    return t.EraseSessionRequest(
-        session_id=m.session_id,
-        generation=m.generation,
-    )
+    it = new(t.EraseSessionRequest)
+    it.session_id = m.session_id
+    it.generation = m.generation
+    return it
 
 
 def write_erase_session_request(it):
@@ -2205,12 +2214,12 @@ def write_erase_session_request(it):
 
 
 def read_erase_session_response(m):
-    return t.EraseSessionResponse(
-        job_id=m.job_id,
-        done=m.done,
-        erased=read_erased(m.erased) if m.HasField('erased') else None,
-        outside=list(m.outside),
-    )
+    it = new(t.EraseSessionResponse)
+    it.job_id = m.job_id
+    it.done = m.done
+    it.erased = read_erased(m.erased) if m.HasField('erased') else None
+    it.outside = list(m.outside)
+    return it
 
 
 def write_erase_session_response(it):
@@ -2218,14 +2227,14 @@ def write_erase_session_response(it):
         job_id=it.job_id,
         done=it.done,
         erased=None if it.erased is None else write_erased(it.erased),
-        outside=write_texts(it.outside),
+        outside=write_list(it.outside),
     )
 
 
 def read_erase_subject_request(m):
-    return t.EraseSubjectRequest(
-        subject=m.subject,
-    )
+    it = new(t.EraseSubjectRequest)
+    it.subject = m.subject
+    return it
 
 
 def write_erase_subject_request(it):
@@ -2235,12 +2244,12 @@ def write_erase_subject_request(it):
 
 
 def read_erase_subject_response(m):
-    return t.EraseSubjectResponse(
-        job_id=m.job_id,
-        done=m.done,
-        erased=read_erased(m.erased) if m.HasField('erased') else None,
-        outside=list(m.outside),
-    )
+    it = new(t.EraseSubjectResponse)
+    it.job_id = m.job_id
+    it.done = m.done
+    it.erased = read_erased(m.erased) if m.HasField('erased') else None
+    it.outside = list(m.outside)
+    return it
 
 
 def write_erase_subject_response(it):
@@ -2248,14 +2257,14 @@ def write_erase_subject_response(it):
         job_id=it.job_id,
         done=it.done,
         erased=None if it.erased is None else write_erased(it.erased),
-        outside=write_texts(it.outside),
+        outside=write_list(it.outside),
     )
 
 
 def read_get_erasure_request(m):
-    return t.GetErasureRequest(
-        job_id=m.job_id,
-    )
+    it = new(t.GetErasureRequest)
+    it.job_id = m.job_id
+    return it
 
 
 def write_get_erasure_request(it):
@@ -2265,12 +2274,12 @@ def write_get_erasure_request(it):
 
 
 def read_get_erasure_response(m):
-    return t.GetErasureResponse(
-        job_id=m.job_id,
-        done=m.done,
-        erased=read_erased(m.erased) if m.HasField('erased') else None,
-        outside=list(m.outside),
-    )
+    it = new(t.GetErasureResponse)
+    it.job_id = m.job_id
+    it.done = m.done
+    it.erased = read_erased(m.erased) if m.HasField('erased') else None
+    it.outside = list(m.outside)
+    return it
 
 
 def write_get_erasure_response(it):
@@ -2278,19 +2287,19 @@ def write_get_erasure_response(it):
         job_id=it.job_id,
         done=it.done,
         erased=None if it.erased is None else write_erased(it.erased),
-        outside=write_texts(it.outside),
+        outside=write_list(it.outside),
     )
 
 
 def read_erased(m):
-    return t.Erased(
-        turns=m.turns,
-        summaries=m.summaries,
-        keys=m.keys,
-        memories=m.memories,
-        deliveries=m.deliveries,
-        commits=m.commits,
-    )
+    it = new(t.Erased)
+    it.turns = m.turns
+    it.summaries = m.summaries
+    it.keys = m.keys
+    it.memories = m.memories
+    it.deliveries = m.deliveries
+    it.commits = m.commits
+    return it
 
 
 def write_erased(it):
@@ -2305,10 +2314,10 @@ def write_erased(it):
 
 
 def read_watch_events_request(m):
-    return t.WatchEventsRequest(
-        after_event_id=m.after_event_id,
-        all_tenants=m.all_tenants,
-    )
+    it = new(t.WatchEventsRequest)
+    it.after_event_id = m.after_event_id
+    it.all_tenants = m.all_tenants
+    return it
 
 
 def write_watch_events_request(it):
@@ -2319,11 +2328,11 @@ def write_watch_events_request(it):
 
 
 def read_watch_events_response(m):
-    return t.WatchEventsResponse(
-        event=read_event(m.event) if m.HasField('event') else None,
-        missed=m.missed,
-        missed_tenant=m.missed_tenant,
-    )
+    it = new(t.WatchEventsResponse)
+    it.event = read_event(m.event) if m.HasField('event') else None
+    it.missed = m.missed
+    it.missed_tenant = m.missed_tenant
+    return it
 
 
 def write_watch_events_response(it):
@@ -2335,16 +2344,16 @@ def write_watch_events_response(it):
 
 
 def read_event(m):
-    return t.Event(
-        event_id=m.event_id,
-        time=read_time(m.time) if m.HasField('time') else None,
-        kind=m.kind,
-        tenant=m.tenant,
-        session_id=m.session_id,
-        generation=m.generation,
-        reason=t.EndReason(m.reason),
-        detail_json=m.detail_json,
-    )
+    it = new(t.Event)
+    it.event_id = m.event_id
+    it.time = read_time(m.time) if m.HasField('time') else None
+    it.kind = m.kind
+    it.tenant = m.tenant
+    it.session_id = m.session_id
+    it.generation = m.generation
+    it.reason = t.EndReason(m.reason)
+    it.detail_json = m.detail_json
+    return it
 
 
 def write_event(it):
@@ -2355,6 +2364,6 @@ def write_event(it):
         tenant=it.tenant,
         session_id=it.session_id,
         generation=it.generation,
-        reason=it.reason,
+        reason=write_number(it.reason),
         detail_json=write_json(it.detail_json),
     )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import math
 import os
 import pathlib
 import random
@@ -18,12 +20,14 @@ from typing import Any, TypeVar
 import grpc
 import grpc.aio
 
-from . import _misfit
+from . import _misfit, types
+from ._arguments import named
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import (
     Conflict,
     DeadlineExceeded,
     InvalidArgument,
+    InvalidSetting,
     MemoirdError,
     ResourceExhausted,
     Unavailable,
@@ -32,7 +36,7 @@ from .errors import (
 from .types import AppendRequest, BatchDocumentsRequest, CopySessionRequest, RewindSessionRequest
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
-TIMEOUT = 30.0
+TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
 _OPTIONS = [
@@ -69,14 +73,17 @@ class _Endpoint:
         self, addr: str | None, key: str | None, tls: Tls | None, timeout: float, idempotent: bool
     ) -> None:
         addr = addr or os.environ.get("MEMOIRD_ADDR") or ADDR
+        if not isinstance(addr, str):
+            raise _not_set("addr", f"takes a text, not a {type(addr).__name__}")
+        if tls is not None and not isinstance(tls, Tls):
+            raise _not_set("tls", f"takes a memoird.Tls, not a {type(tls).__name__}")
         self.addr = addr
         scheme, found, rest = addr.partition("://")
         if not found:
             scheme, rest = ("unix", addr[5:]) if addr.startswith("unix:") else ("http", addr)
         if scheme not in ("http", "https", "unix") or not rest:
-            raise ValueError(
-                f"{addr!r} is no address: http://HOST:PORT, https://HOST:PORT or unix:PATH"
-            )
+            known = "http://HOST:PORT, https://HOST:PORT or unix:PATH"
+            raise _not_set("addr", f"{addr!r} is no address: {known}")
         self.target = f"unix:{rest}" if scheme == "unix" else rest.rstrip("/")
         if tls is None and scheme == "https":
             tls = Tls(
@@ -86,18 +93,20 @@ class _Endpoint:
             )
         self.credentials = tls.credentials() if tls else None
         key = os.environ.get(KEY) if key is None else key
+        if key and not (isinstance(key, str) and key.isascii() and key.isprintable()):
+            # Of a key nothing is said.
+            raise _not_set("key", "takes a text of visible ASCII characters; a file's key has no line's end")
         self.metadata: tuple[tuple[str, str], ...] = ()
         if key:
             self.metadata = (("authorization", f"Bearer {key}"),)
-        self.timeout, self.idempotent = timeout, idempotent
+        self.timeout, self.idempotent = _seconds(timeout), idempotent
 
     def metadata_for(self, request: Any) -> tuple[tuple[str, str], ...]:
         session = getattr(request, "session_id", "")
         if not session:
             return self.metadata
         # For balancers: all calls of a session go to the same daemon.
-        quoted = urllib.parse.quote(session, safe="")
-        return (*self.metadata, ("memoird-session", quoted))
+        return (*self.metadata, ("memoird-session", _quoted(session)))
 
     def prepared(self, request: Any) -> Any:
         """Gives an append or a rewind a key of its own, so that it can be repeated."""
@@ -107,6 +116,23 @@ class _Endpoint:
         # What the caller has may be sent again, and is another append then.
         named = replace(keyed, idempotency_key=uuid.uuid4().hex)
         return named if keyed is request else replace(request, append=named)
+
+
+@functools.lru_cache(1024)
+def _quoted(session: str) -> str:
+    return urllib.parse.quote(session, safe="")
+
+
+def _not_set(field: str, problem: str) -> InvalidSetting:
+    invalid = grpc.StatusCode.INVALID_ARGUMENT
+    return InvalidSetting(f"{field} {problem}", code=invalid, facts={"field": field})
+
+
+def _seconds(timeout: float) -> float:
+    if isinstance(timeout, bool) or not isinstance(timeout, (int, float)) or math.isnan(timeout):
+        raise _not_set("timeout", f"takes seconds as a number, not {timeout!r}")
+    # Longer than that, gRPC ends a call at once.
+    return min(max(timeout, 0.001), TIMEOUT_MAX)
 
 
 def _written(call: Call[Any, Any], request: Any) -> Any:
@@ -131,9 +157,9 @@ def _keyed(request: Any) -> AppendRequest | CopySessionRequest | RewindSessionRe
 
 
 class _Tries:
-    """Whether and when a call is made again."""
+    """Whether and when a call that failed is made again."""
 
-    def __init__(self, call: Call[Any, Any], request: Any, timeout: float) -> None:
+    def __init__(self, call: Call[Any, Any], request: Any, ends: float) -> None:
         self._call = call
         keyed = _keyed(request)
         unsafe = keyed is not None and not keyed.idempotency_key
@@ -141,7 +167,7 @@ class _Tries:
         # Done once, it is refused the second time.
         unsafe |= _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
-        self._ends = time.monotonic() + timeout
+        self._ends = ends
         self._pause = FIRST_PAUSE
 
     def left(self) -> float:
@@ -233,14 +259,17 @@ class Client(SyncCalls):
         endpoint = self._endpoint
         request = endpoint.prepared(request)
         asked = _written(call, request)
-        tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
+        left = endpoint.timeout if timeout is None else _seconds(timeout)
+        ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(request)
         while True:
             try:
-                message = self._method(call)(asked, timeout=tries.left(), metadata=metadata)
+                message = self._method(call)(asked, timeout=left, metadata=metadata)
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
+                tries = tries or _Tries(call, request, ends)
                 time.sleep(tries.pause_after(failure))
+                left = tries.left()
 
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
@@ -249,7 +278,8 @@ class Client(SyncCalls):
             call.path, call.request.SerializeToString, call.response.FromString
         )
         asked = _written(call, request)
-        answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
+        ends = None if timeout is None else _seconds(timeout)
+        answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
         return _read(call, answers)
 
 
@@ -327,7 +357,8 @@ class AsyncClient(AsyncCalls):
         endpoint = self._endpoint
         request = endpoint.prepared(request)
         asked = _written(call, request)
-        tries = _Tries(call, request, endpoint.timeout if timeout is None else timeout)
+        left = endpoint.timeout if timeout is None else _seconds(timeout)
+        ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(request)
         methods = self._methods()
         method = methods.get(call.path)
@@ -337,10 +368,12 @@ class AsyncClient(AsyncCalls):
             )
         while True:
             try:
-                message = await method(asked, timeout=tries.left(), metadata=metadata)
+                message = await method(asked, timeout=left, metadata=metadata)
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
+                tries = tries or _Tries(call, request, ends)
                 await asyncio.sleep(tries.pause_after(failure))
+                left = tries.left()
 
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
@@ -349,7 +382,8 @@ class AsyncClient(AsyncCalls):
         method = self._methods()[""].unary_stream(
             call.path, call.request.SerializeToString, call.response.FromString
         )
-        answers = method(asked, timeout=timeout, metadata=self._endpoint.metadata)
+        ends = None if timeout is None else _seconds(timeout)
+        answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
         return _read_async(call, answers)
 
 
@@ -363,6 +397,17 @@ async def _read_async(call: Call[Asked, Answer], answers: Any) -> AsyncIterator[
         answers.cancel()
 
 
+def _name_wrong_arguments() -> None:
+    for calls in (SyncCalls, AsyncCalls):
+        for name, method in list(vars(calls).items()):
+            if not name.startswith("_"):
+                setattr(calls, name, named(method))
+    for kind in (Client, AsyncClient, *(getattr(types, name) for name in types.__all__)):
+        if "__init__" in vars(kind):
+            kind.__init__ = named(kind.__init__)  # type: ignore[misc]
+
+
+_name_wrong_arguments()
 Kind = TypeVar("Kind", Client, AsyncClient)
 _ENVIRONMENT = ("MEMOIRD_ADDR", KEY, CA, "MEMOIRD_CERT", "MEMOIRD_CERT_KEY")
 _SHARED: dict[tuple[object, ...], Any] = {}

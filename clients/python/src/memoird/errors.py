@@ -39,6 +39,14 @@ class InvalidArgument(MemoirdError):
     """A field is not as the contract has it; the message names it, and mostly `facts["field"]`."""
 
 
+class WrongArguments(InvalidArgument, TypeError):
+    """A call or a dataclass has no such argument, or wants one more: `facts["field"]`."""
+
+
+class InvalidSetting(InvalidArgument, ValueError):
+    """What a client is made with is not as it has to be: `facts["field"]`."""
+
+
 class CurrentTurnTooLarge(InvalidArgument):
     """What may not be left out of a window does not fit its budget."""
 

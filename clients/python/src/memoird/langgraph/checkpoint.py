@@ -217,14 +217,18 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
                 exact_namespace=True,
                 key_before=before,
                 descending=True,
-                page_size=1,
+                page_size=2,
             )
             if not newest.documents:
                 return None
-            before, *write = newest.documents[0].key.split(SEPARATOR)
+            last, rest = newest.documents[0], newest.documents[1:]
+            before, *write = last.key.split(SEPARATOR)
             if not write:
-                return newest.documents[0], []
-            # Most have no writes; this one has, or it is not there yet.
+                return last, []
+            if rest and rest[0].key == before:
+                # One write, as where a graph waits for somebody: nothing is between the two.
+                return rest[0], [last]
+            # It has more writes, or is not there yet.
             if found := (yield from self._read(place, before)):
                 return found
 

@@ -1,0 +1,61 @@
+"""What Python itself refuses of a call, arguments that there are not and those that are missing, as an error of this package."""
+
+from __future__ import annotations
+
+import difflib
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import grpc
+
+from .errors import WrongArguments
+
+
+def named(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, whose wrong arguments are `WrongArguments`."""
+    if inspect.iscoroutinefunction(function):
+
+        @functools.wraps(function)
+        async def awaited(*given: Any, **named: Any) -> Any:
+            try:
+                return await function(*given, **named)
+            except TypeError:
+                _look(function, given, named)
+                raise
+
+        return awaited
+
+    @functools.wraps(function)
+    def called(*given: Any, **named: Any) -> Any:
+        try:
+            return function(*given, **named)
+        except TypeError:
+            _look(function, given, named)
+            raise
+
+    return called
+
+
+def _look(function: Callable[..., Any], given: tuple[Any, ...], named: dict[str, Any]) -> None:
+    """Raises where these are not the function's arguments."""
+    wanted = inspect.signature(function)
+    try:
+        wanted.bind(*given, **named)
+        return
+    except TypeError as problem:
+        why = str(problem)
+    takes = [name for name in wanted.parameters if name != "self"]
+    field = next((name for name in named if name not in takes), "")
+    whose = function.__qualname__.removesuffix(".__init__").rpartition(".")[2]
+    if field:
+        near = difflib.get_close_matches(field, takes, 1)
+        hint = f"is it {near[0]}?" if near else f"it takes {', '.join(takes)}"
+        message = f"{field} is nothing that {whose} takes; {hint}"
+    else:
+        # What is missing, named twice or too much.
+        field = next((name for name in takes if f"'{name}'" in why), "")
+        message = f"{field or 'arguments'} of {whose}: {why}; it takes {', '.join(takes)}"
+    facts = {"field": field} if field else {}
+    raise WrongArguments(message, code=grpc.StatusCode.INVALID_ARGUMENT, facts=facts) from None
