@@ -274,7 +274,7 @@ impl Options {
     }
 }
 
-pub(crate) fn no_answer(time: Duration) -> StoreError {
+fn no_answer(time: Duration) -> StoreError {
     let detail = format!("no answer within {time:?}");
     StoreError::Unavailable { detail }
 }

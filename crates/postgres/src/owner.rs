@@ -6,11 +6,11 @@ use std::time::Duration;
 use memoird_store::StoreError;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
-use tokio::time::{Instant, sleep, timeout};
+use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Arg, Database, change, first, no_answer};
+use crate::connect::{Arg, Database, change, first};
 use crate::values::{Ulid, get};
 
 /// A lease is renewed this often; it is over after five times as long, by the database's clock.
@@ -18,8 +18,6 @@ const RENEW_PAUSE: Duration = Duration::from_secs(1);
 const LEASE: &str = "interval '5 seconds'";
 /// Between two looks at a lease of somebody else that may run out.
 const LOOK_PAUSE: Duration = Duration::from_millis(250);
-/// How long a renewal may take before it has failed.
-const RENEW_TIME_MAX: Duration = Duration::from_secs(2);
 /// The database is away when it has not answered for so long.
 const AWAY_AFTER: Duration = Duration::from_secs(3);
 
@@ -79,7 +77,6 @@ impl Ownership {
             client: Some(client),
             node,
             away,
-            answered_at: Instant::now(),
         };
         Ok(Self {
             node,
@@ -121,43 +118,39 @@ struct Renewing {
     client: Option<Client>,
     node: Ulid,
     away: watch::Sender<bool>,
-    answered_at: Instant,
 }
 
 impl Renewing {
     async fn run(mut self, lost: watch::Sender<bool>) {
         loop {
+            let answer = timeout(AWAY_AFTER, self.answer()).await;
+            self.tell(answer.is_err());
+            if answer == Ok(false) {
+                tracing::error!("another memoird has taken the database over");
+                let _ = lost.send(true);
+                return;
+            }
+        }
+    }
+
+    /// Tries until the database has answered: whether the lease was renewed.
+    async fn answer(&mut self) -> bool {
+        loop {
             sleep(RENEW_PAUSE).await;
-            let renewed = timeout(RENEW_TIME_MAX, self.renew()).await;
-            let renewed = renewed.unwrap_or_else(|_| Err(no_answer(RENEW_TIME_MAX)));
-            self.note(renewed.as_ref().err());
-            match renewed {
-                Ok(true) => {}
-                Ok(false) => {
-                    tracing::error!("another memoird has taken the database over");
-                    let _ = lost.send(true);
-                    return;
-                }
+            match self.renew().await {
+                Ok(is_renewed) => return is_renewed,
                 // Whether it is lost is known once the database is there again.
                 Err(error) => tracing::debug!(%error, "the lease could not be renewed"),
             }
         }
     }
 
-    /// Notes whether the database answered.
-    fn note(&mut self, failure: Option<&StoreError>) {
-        match failure {
-            None => self.answered_at = Instant::now(),
-            Some(_) if self.answered_at.elapsed() < AWAY_AFTER => return,
-            Some(_) => {}
-        }
-        let changes = self
-            .away
-            .send_if_modified(|away| std::mem::replace(away, failure.is_some()) != *away);
-        match failure {
-            _ if !changes => {}
-            Some(error) => tracing::warn!(%error, "the database does not answer"),
-            None => tracing::info!("the database answers again"),
+    fn tell(&self, is_away: bool) {
+        let changes = |away: &mut bool| std::mem::replace(away, is_away) != is_away;
+        match (self.away.send_if_modified(changes), is_away) {
+            (false, _) => {}
+            (true, true) => tracing::warn!("the database does not answer"),
+            (true, false) => tracing::info!("the database answers again"),
         }
     }
 
