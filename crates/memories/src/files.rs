@@ -28,6 +28,7 @@ use memoird_store::DataKey;
 pub use directory::{MemoryFiles, tenant_files};
 pub use embedding::CLIENTS;
 pub use index::Touch;
+pub(crate) use index::is_scattered;
 pub use reader::MemoryReader;
 pub use requests::{
     Due, Embedding, ExtractionCursor, ForgetProgress, Hit, Imported, Lease, ManifestRows,

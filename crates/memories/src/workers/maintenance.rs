@@ -1,5 +1,5 @@
 //! Maintenance in the background: events of recalls are written, interrupted jobs that forget
-//! are continued, indexes are rebuilt, memories that expired long ago and documents that have are
+//! are continued, indexes are rebuilt and merged, memories that expired long ago and documents that have are
 //! removed, and memories are consolidated when that is due.
 
 use std::time::Duration;
@@ -9,8 +9,8 @@ use memoird_engine::{WorkError, Worker};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::{FileError, MemoryError};
-use crate::files::MemoryWriter;
 use crate::files::time::before;
+use crate::files::{MemoryReader, MemoryWriter, is_scattered};
 use crate::service::Memories;
 
 /// How long events of recalls are collected before they are written in one commit.
@@ -19,6 +19,8 @@ const COMPANY_WAIT: Duration = Duration::from_millis(200);
 const ROUND: Duration = Duration::from_secs(600);
 /// Rows of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;
+/// Pages of the index of words that one step merges: half a MiB.
+const MERGED_PAGES: usize = 1_024;
 
 /// The worker that does all of this.
 pub(super) struct MaintenanceWorker {
@@ -73,6 +75,7 @@ impl MaintenanceWorker {
         }
         if is_round {
             self.memories.remove_expired(tenant).await?;
+            self.memories.merge_words(tenant).await?;
             // Not right at the start of the daemon, which has other things to do.
             if self.rounds > 1 {
                 self.memories.consolidate_when_due(tenant).await?;
@@ -159,6 +162,18 @@ impl Memories {
         }
         self.shared.embedding.add(tenant);
         Ok(erased)
+    }
+
+    /// Merges an index of words to which many small writes have added a segment each, step by step:
+    /// other writes of the tenant come between them.
+    async fn merge_words(&self, tenant: &TenantId) -> Result<(), MemoryError> {
+        let read = |reader: &MemoryReader<'_>| reader.word_segments();
+        if !is_scattered(self.read(tenant, read).await?) {
+            return Ok(());
+        }
+        let merge = |writer: &MemoryWriter<'_>| writer.merge_words_step(MERGED_PAGES);
+        while self.write(tenant, merge).await? {}
+        Ok(())
     }
 
     /// Removes memories that expired so long ago that they are not readable by id any more, and

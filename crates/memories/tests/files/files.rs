@@ -3,8 +3,8 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use memoird_memories::files::{FilesOptions, MemoryFiles};
-use memoird_memories::rules::MemoryKind;
-use memoird_memories::{FileError, MemoryError};
+use memoird_memories::rules::{Fact, MemoryKind, NearDuplicate};
+use memoird_memories::{FileError, ForgetRequest, ListRequest, MemoryError};
 use memoird_store::StoreError;
 use tempfile::TempDir;
 
@@ -247,4 +247,88 @@ fn readers_wait_for_each_other_and_not_for_the_writer() {
             scope.spawn(|| assert!(kit.get(id(2)).is_some()));
         }
     });
+}
+
+#[test]
+fn counts_say_what_is_current_whatever_was_replaced_expired_or_forgotten() {
+    let kit = Kit::new();
+    let names = ["ann", "bob", "cid"];
+    for (number, text) in (1..=30).zip(["red", "green", "blue"].into_iter().cycle()) {
+        let who = names[(number % 3) as usize];
+        let said = Fact {
+            expires_at: (number % 5 == 0).then(|| at(1 + (number % 3) as i64)),
+            supersedes: (number % 7 == 0).then(|| id(number - 3)),
+            near_duplicate: NearDuplicate::Apart,
+            ..fact(who, MemoryKind::Project, &format!("{text} {number}"))
+        };
+        kit.remember(order(number, said));
+    }
+    let check = |kit: &Kit| {
+        for hours in [0, 1, 2, 3] {
+            let counts = kit.memories.read(|reader| reader.stats(None, at(hours)));
+            let counts = counts.unwrap();
+            let listed = names.iter().map(|who| {
+                let all = ListRequest {
+                    subject: Some(subject(who)),
+                    count: 100,
+                    ..ListRequest::default()
+                };
+                let page = kit.memories.read(|reader| reader.page_of(&all, at(hours)));
+                page.unwrap().memories.len() as u64
+            });
+            assert_eq!(counts.memories, listed.sum::<u64>(), "after {hours} hours");
+            let superseded = "SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL";
+            assert_eq!(counts.superseded as i64, kit.peek(superseded));
+            let subjects = "SELECT count(DISTINCT owner) FROM memories";
+            assert_eq!(counts.subjects as i64, kit.peek(subjects));
+        }
+    };
+    check(&kit);
+    assert!(kit.peek("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL") > 2);
+    kit.forget(1, &ForgetRequest::One(id(14)));
+    kit.forget(2, &ForgetRequest::Subject(subject("bob")));
+    while kit.write(|writer| writer.expire_step(at(2), 3)) > 0 {}
+    check(&kit);
+    check(&kit.reopened());
+}
+
+#[test]
+fn words_of_many_small_commits_are_merged_step_by_step_and_found_as_before() {
+    let kit = Kit::new();
+    let segments = |kit: &Kit| kit.memories.read(|reader| reader.word_segments()).unwrap();
+    assert_eq!(segments(&kit), 0);
+    let mut number = 0;
+    while number < 250 || segments(&kit) <= 12 {
+        number += 1;
+        let who = ["ann", "bob"][(number % 2) as usize];
+        let others: Vec<String> = (0..40).map(|other| format!("no{number}x{other}")).collect();
+        let text = format!("word{} tulip {}", number % 7, others.join(" "));
+        let said = Fact {
+            near_duplicate: NearDuplicate::Apart,
+            ..fact(who, MemoryKind::Project, &text)
+        };
+        kit.remember(order(number, said));
+    }
+    let scattered = segments(&kit);
+    let stored = "SELECT count(DISTINCT segid) FROM terms_idx";
+    assert_eq!(kit.peek(stored).unsigned_abs(), scattered);
+    let found = |kit: &Kit| ["word3", "tulip word5", "nothing"].map(|text| kit.found("ann", text));
+    let before = found(&kit);
+    assert!(!before[0].is_empty());
+    let mut steps = 0;
+    while kit.write(|writer| writer.merge_words_step(1)) {
+        steps += 1;
+        assert_eq!(found(&kit), before, "after {steps} steps");
+    }
+    assert!(steps > 1, "a step is bounded");
+    let merged = segments(&kit);
+    assert!(
+        merged <= 6 && merged * 2 <= scattered,
+        "{merged} of {scattered}"
+    );
+    kit.forget(1, &ForgetRequest::One(id(9)));
+    kit.check_indexes();
+    kit.say(1_000, "ann", "something new");
+    assert_eq!(kit.found("ann", "new"), [1_000]);
+    assert!(!kit.found("ann", "word2").contains(&9));
 }
