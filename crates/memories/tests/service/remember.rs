@@ -439,3 +439,27 @@ async fn what_is_remembered_in_one_moment_is_listed_in_its_order() {
     assert!(ids.is_sorted(), "{ids:?}");
     assert_eq!(bot.listed(ANN).await, facts);
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_index_that_many_writes_have_scattered_is_merged_when_its_tenant_rests() {
+    let world = world();
+    let files = world.memories.clone().expect("a folder").files;
+    let house = world.open().await;
+    let bot = acme(&house);
+    let segments = || {
+        let tenant = files.tenant(&bot.tenant.id).unwrap();
+        tenant.read(|reader| reader.word_segments()).unwrap()
+    };
+    let mut number = 0;
+    while number < 100 && (number == 0 || segments() <= 6) {
+        number += 1;
+        bot.learn(
+            ANN,
+            &format!("fact{number} of tulip{number} and rose{number}"),
+        )
+        .await;
+    }
+    assert!(segments() > 6, "{} after {number}", segments());
+    tokio::time::sleep(Duration::from_secs(1_300)).await;
+    assert!(segments() <= 6, "{}", segments());
+}
