@@ -109,8 +109,9 @@ impl Commands {
         sessions.view(session, read).await
     }
 
-    /// The newest turns of a journal, where the history in memory has all of them: it has an older
-    /// one, and dropped none in between. Then they cost the same at any length of the journal.
+    /// The newest turns of a journal, where the history in memory has all of them, without a seq
+    /// between them that it does not have: it may have been dropped, or be a result that answers no
+    /// call, which only the journal keeps. Then they cost the same at any length of the journal.
     async fn newest_in_memory(
         &self,
         session: &SessionRef,
@@ -125,7 +126,12 @@ impl Commands {
             Err(EngineError::SessionNotFound { .. }) => None,
             page => page?.flatten(),
         };
-        Ok(page.filter(|page| page.more && page.gaps.is_empty()))
+        Ok(page.filter(|page| {
+            let newest = page.session.as_ref().map(|view| view.head.newest_seq);
+            let (first, last) = page.seqs;
+            let is_whole = last - first + 1 == page.turns.len() as u64;
+            page.more && is_whole && newest == Some(last)
+        }))
     }
 
     async fn journal_history(
