@@ -50,37 +50,6 @@ def test_a_thread_goes_on_where_it_stopped(client, thread):
     assert done == {"steps": ["first", "second: yes"]}
 
 
-def test_the_newest_checkpoint_is_read_in_one_call(client, thread, monkeypatch):
-    asked = []
-    call = memoird.Client._call
-
-    def counted(self, what, *rest):
-        asked.append(what.name)
-        return call(self, what, *rest)
-
-    monkeypatch.setattr(memoird.Client, "_call", counted)
-    saver = MemoirdSaver(client)
-
-    def newest():
-        asked.clear()
-        return saver.get_tuple(thread), len(asked)
-
-    assert newest() == (None, 1)
-    graph(saver).invoke({"steps": []}, thread)
-    waits, calls = newest()
-    assert ([write[1] for write in waits.pending_writes], calls) == (["__interrupt__"], 1)
-    saver.put_writes(waits.config, [("steps", ["more"]), ("steps", ["and more"])], "another")
-    more, calls = newest()
-    assert (len(more.pending_writes), calls) == (3, 1)
-    assert more.checkpoint == waits.checkpoint and more.config == waits.config
-    # Who has not seen the writes yet asks twice, once.
-    saver = MemoirdSaver(client)
-    assert [newest(), newest()] == [(more, 2), (more, 1)]
-    graph(saver).invoke(Command(resume="yes"), thread)
-    done, calls = newest()
-    assert (done.pending_writes, calls) == ([], 1)
-
-
 def test_the_same_in_an_event_loop(client, thread):
     async def go():
         saver = MemoirdSaver(client.for_event_loops())

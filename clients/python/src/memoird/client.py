@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import math
 import os
 import pathlib
@@ -106,7 +105,8 @@ class _Endpoint:
         if not session:
             return self.metadata
         # For balancers: all calls of a session go to the same daemon.
-        return (*self.metadata, ("memoird-session", _quoted(session)))
+        quoted = urllib.parse.quote(session, safe="")
+        return (*self.metadata, ("memoird-session", quoted))
 
     def prepared(self, request: Any) -> Any:
         """Gives an append or a rewind a key of its own, so that it can be repeated."""
@@ -116,11 +116,6 @@ class _Endpoint:
         # What the caller has may be sent again, and is another append then.
         named = replace(keyed, idempotency_key=uuid.uuid4().hex)
         return named if keyed is request else replace(request, append=named)
-
-
-@functools.lru_cache(1024)
-def _quoted(session: str) -> str:
-    return urllib.parse.quote(session, safe="")
 
 
 def _not_set(field: str, problem: str) -> InvalidSetting:

@@ -55,10 +55,10 @@ pub struct TurnUpdateOutcome {
     pub is_removed: bool,
 }
 
-/// Which turn a client's id names.
+/// A turn of a generation.
 struct FoundTurn {
     seq: u64,
-    generation: Option<Generation>,
+    generation: Generation,
 }
 
 /// A turn that only the journal has.
@@ -87,7 +87,7 @@ impl Commands {
             TurnName::Seq(seq) => *seq,
             TurnName::ClientId(id) => {
                 let found = self.find_client_id(tenant, session, id).await?;
-                command.expected_generation = command.expected_generation.or(found.generation);
+                command.expected_generation.get_or_insert(found.generation);
                 found.seq
             }
         };
@@ -152,7 +152,7 @@ impl Commands {
             [] => Err(EngineError::ClientIdNotFound { session, client_id }),
             [seq] => Ok(FoundTurn {
                 seq,
-                generation: Some(head.generation),
+                generation: head.generation,
             }),
             [first, second, ..] => Err(EngineError::ClientIdNotUnique {
                 session,

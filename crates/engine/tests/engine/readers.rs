@@ -1,7 +1,9 @@
 //! Reads of the journal: a few at once, and tenants in turn.
 
+use memoird_core::session::AppendCommand;
+use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use memoird_engine::{HistoryQuery, HistoryScope};
-use memoird_store::{JournalRange, READERS_MAX};
+use memoird_store::{JournalRange, READERS_MAX, encoding};
 use tokio::task::JoinSet;
 
 use crate::bot::{Bot, saying};
@@ -70,13 +72,41 @@ async fn the_newest_turns_come_from_memory_where_it_has_all_of_them() {
             assert_eq!(world.store.journal_reads().len() - before, reads, "{count}");
         }
     }
-    // The anchor is not next to the others any more: the last five are no page of memory's.
+    // A result that answers no call is in the journal, and in no history.
+    let mut lone = Turn::new(
+        Role::Tool,
+        vec![
+            PartKind::ToolResult {
+                tool_use_id: "nobody's".into(),
+                content: "[[lone]]".into(),
+                parts: Vec::new(),
+                is_error: false,
+            }
+            .into(),
+        ],
+    );
+    lone.format = Some(MessageFormat::OpenAiResponses);
+    let lone = AppendCommand {
+        turns: vec![encoding::encode(lone)],
+        ..AppendCommand::default()
+    };
+    bot.append("a", lone).await.unwrap();
+    for _ in 0..3 {
+        let all = bot.journal("a", None).await.unwrap();
+        for count in 1..=4 {
+            let query = newest(HistoryScope::Longest, count);
+            let (read, _) = bot.read("a", query).await.unwrap();
+            assert_eq!(read, all[all.len() - count..], "the last {count}");
+        }
+        bot.say("a", "more").await.unwrap();
+    }
+    // What is not in memory is not loaded for it.
     bot.engine.close().await;
     let bot = Bot::acme(&world.open().await);
     let (read, _) = bot
         .read("a", newest(HistoryScope::Journal, 2))
         .await
         .unwrap();
-    assert_eq!(read, ["8", "9"]);
-    assert_eq!(world.store.loads(), 0, "nothing is loaded for it");
+    assert_eq!(read, ["more", "more"]);
+    assert_eq!(world.store.loads(), 0);
 }

@@ -7,7 +7,6 @@ use memoird_engine::{
     CopyCommand, CopyOutcome, Durability, EngineError, TurnName, TurnUpdateCommand,
     TurnUpdateOutcome,
 };
-
 use memoird_store::encoding;
 
 use crate::bot::{Bot, named, saying, text_of};

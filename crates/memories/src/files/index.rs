@@ -21,10 +21,6 @@ use crate::rules::{Memory, Visibility};
 const SEGMENTS_MAX: u64 = 6;
 /// Of so many segments of one size a merge makes a larger one.
 const MERGED_MIN: i64 = 2;
-/// FTS5's row that says of which segments the index consists, and what one of its second form
-/// begins with, behind a number of 4 bytes.
-const STRUCTURE_ROW: i64 = 10;
-const STRUCTURE_SECOND: [u8; 4] = [0xff, 0, 0, 1];
 
 const REMOVE_OLD: &str = "INSERT INTO words (words, rowid, content) VALUES ('delete', ?, ?)";
 const ADD_OLD: &str = "INSERT INTO words (rowid, content) VALUES (?, ?)";
@@ -194,9 +190,7 @@ impl MemoryReader<'_> {
     /// # Errors
     /// When the file cannot be read.
     pub fn word_segments(&self) -> Answer<u64> {
-        let sql = "SELECT block FROM terms_data WHERE id = ?";
-        let structure: Option<Vec<u8>> = self.value(sql, [STRUCTURE_ROW])?;
-        Ok(structure.as_deref().and_then(segments_of).unwrap_or(0))
+        self.count("SELECT count(DISTINCT segid) FROM terms_idx", [])
     }
 }
 
@@ -223,23 +217,4 @@ impl MemoryWriter<'_> {
 /// True where words are looked for in too many segments.
 pub(crate) fn is_scattered(segments: u64) -> bool {
     segments > SEGMENTS_MAX
-}
-
-/// The second number of FTS5's structure: that of all segments. The first one is that of their
-/// levels.
-fn segments_of(structure: &[u8]) -> Option<u64> {
-    let rest = structure.get(4..)?;
-    let rest = rest.strip_prefix(&STRUCTURE_SECOND).unwrap_or(rest);
-    let (_, rest) = varint(rest)?;
-    varint(rest).map(|(segments, _)| segments)
-}
-
-/// A number as SQLite writes one that is not large, and what is behind it.
-fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
-    let end = bytes.iter().take(8).position(|byte| *byte < 0x80)?;
-    let (number, rest) = bytes.split_at(end + 1);
-    let value = number
-        .iter()
-        .fold(0, |value, byte| value << 7 | u64::from(byte & 0x7f));
-    Some((value, rest))
 }

@@ -38,7 +38,6 @@ SEPARATOR, AFTER = "\x01", "\x02"
 # Writes of errors and the like have negative places.
 FIRST_PLACE = 1_000
 PAGE = 100
-PLACES_EXPECTED_MAX = 1024
 
 Place = list[str]
 Documents = list[Document]
@@ -69,9 +68,6 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
     ) -> None:
         super().__init__(serde=serde)
         self._clients, self._namespace = Clients(client), tuple(namespace)
-        # The newest checkpoint of a place, as far as is known here, and how many writes it has: so many are
-        # read with it.
-        self._expected: dict[tuple[str, ...], tuple[str, int]] = {}
 
     # What LangGraph calls.
 
@@ -221,30 +217,16 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
                 exact_namespace=True,
                 key_before=before,
                 descending=True,
-                page_size=1 + self._expected.get(tuple(place), ("", 0))[1],
+                page_size=1,
             )
             if not newest.documents:
                 return None
-            before = newest.documents[0].key.split(SEPARATOR)[0]
-            for index, document in enumerate(newest.documents):
-                if document.key == before:
-                    self._expect(place, before, index)
-                    return document, newest.documents[:index][::-1]
-            # It has more writes than were expected, or is not there yet.
+            before, *write = newest.documents[0].key.split(SEPARATOR)
+            if not write:
+                return newest.documents[0], []
+            # Most have no writes; this one has, or it is not there yet.
             if found := (yield from self._read(place, before)):
-                self._expect(place, before, len(found[1]))
                 return found
-
-    def _expect(self, place: Place, checkpoint_id: str, writes: int) -> None:
-        """Of a checkpoint that is the newest one or not; ids are in the order of their times."""
-        at = tuple(place)
-        known, count = self._expected.get(at, ("", 0))
-        if checkpoint_id < known:
-            return
-        if len(self._expected) >= PLACES_EXPECTED_MAX:
-            self._expected.clear()
-        most = max(count, writes) if checkpoint_id == known else writes
-        self._expected[at] = checkpoint_id, min(most, PAGE)
 
     def _read(self, place: Place, checkpoint_id: str) -> Steps:
         """A checkpoint with its writes."""
@@ -363,7 +345,6 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             key=checkpoint["id"],
             bytes=ormsgpack.packb([get_checkpoint_id(config), *body, *about]),
         )
-        self._expect(self._place(thread_id, checkpoint_ns), checkpoint["id"], 0)
         yield _config(thread_id, checkpoint_ns, checkpoint["id"])
 
     def _put_writes(
@@ -385,9 +366,6 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
                 yield Call("batch_documents", operations=batch)
             except (errors.StaleVersion, errors.Unavailable):
                 yield from _put_missing(place, SEPARATOR.join((checkpoint_id, task_id)), batch)
-        known, count = self._expected.get(tuple(place), ("", 0))
-        before = count if known == checkpoint_id else 0
-        self._expect(place, checkpoint_id, before + len(puts))
 
     def _delete_thread(self, thread_id: str) -> Steps:
         yield Call("delete_documents", namespace_prefix=[*self._namespace, str(thread_id)])
