@@ -446,6 +446,10 @@ async fn an_index_that_many_writes_have_scattered_is_merged_when_its_tenant_rest
     let files = world.memories.clone().expect("a folder").files;
     let house = world.open().await;
     let bot = acme(&house);
+    #[expect(
+        clippy::redundant_closure_for_method_calls,
+        reason = "the method's path names one lifetime, `read` asks for all"
+    )]
     let segments = || {
         let tenant = files.tenant(&bot.tenant.id).unwrap();
         tenant.read(|reader| reader.word_segments()).unwrap()
