@@ -45,6 +45,8 @@ REPEATABLE = {
     "ReindexMemories", "RewindSession", "SearchTranscripts", "GetDocument", "PutDocument",
     "DeleteDocument", "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",
 }
+# Calls that mean something by an empty first text: all there are, or another field instead.
+EMPTY_FIRST = {"GetMemory", "ListMemories", "ListSubjects", "Recall"}
 # Parameters that may be given without their names.
 POSITIONAL = 3
 
@@ -349,7 +351,7 @@ def calls(contract):
             shape = Shape(contract, field)
             if number == POSITIONAL:
                 parameters.append("*")
-            first = number == 0 and shape.default == '""'
+            first = number == 0 and shape.default == '""' and method.name not in EMPTY_FIRST
             absent = "" if first else f" = {shape.absent}"
             parameters.append(f"{field.name}: {shape.parameter}{absent}")
             given.append(f"{field.name}={field.name}")

@@ -5,6 +5,8 @@ import dataclasses
 import datetime
 import importlib.util
 import pathlib
+import subprocess
+import sys
 from concurrent import futures
 
 import grpc
@@ -341,6 +343,60 @@ def test_a_daemon_of_ones_own_asks_for_no_key(monkeypatch):
     monkeypatch.setenv("MEMOIRD_KEY", "somebody's")
     with memoird.local() as own:
         assert own.list_sessions().sessions == []
+
+
+def test_a_daemon_that_was_killed_is_not_called(tmp_path):
+    with memoird.local(data_dir=tmp_path) as own:
+        own.append("kept", [memoird.user("before")])
+        left = (tmp_path / "endpoints.json").read_bytes()
+    (tmp_path / "endpoints.json").write_bytes(left)
+    with memoird.local(data_dir=tmp_path) as own:
+        assert own.append("kept", [memoird.user("after")], timeout=5).last_seq == 2
+
+
+INTERRUPTED = """
+import os, signal, memoird
+with memoird.local() as own:
+    try:
+        os.killpg(0, signal.SIGINT)
+        signal.sigtimedwait([], 5)
+    except KeyboardInterrupt:
+        # A daemon that was told to stop takes nothing new by now, or soon.
+        for _ in range(200):
+            own.append("kept", [memoird.user("after")], timeout=5)
+"""
+
+
+def test_an_interrupted_cell_leaves_the_daemon_alone():
+    subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, start_new_session=True, timeout=60)
+
+
+FORKED = """
+import asyncio, os, signal, sys, memoird
+calls = memoird.AsyncClient(sys.argv[1])
+asyncio.run(calls.get_memory_stats())
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    try:
+        asyncio.run(calls.get_memory_stats(timeout=5))
+    except memoird.MemoirdError as error:
+        os._exit(7 if "forked" in str(error) else 1)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+
+
+def test_an_event_loop_in_a_fork_is_refused_rather_than_hang(client):
+    subprocess.run([sys.executable, "-c", FORKED, client.addr], check=True, timeout=60)
+
+
+def test_a_memory_is_read_by_its_external_key(client):
+    client.remember("keyed", memoird.MemoryKind.PROJECT, "The parcel is red", external_key="parcel")
+    found = client.get_memory(subject="keyed", external_key="parcel").memory
+    assert found.content == "The parcel is red"
+    assert found in client.list_memories(subject_prefix="key").memories
+    assert "keyed" in [it.subject for it in client.list_subjects().subjects]
 
 
 def test_a_daemon_that_is_older(client, monkeypatch):

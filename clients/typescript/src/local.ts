@@ -4,7 +4,7 @@ import { spawn } from "node:child_process";
 import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { accessSync, constants, closeSync, openSync } from "node:fs";
-import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -14,6 +14,7 @@ import type { Client } from "./client.js";
 
 const START_MS_MAX = 30_000;
 const STOP_MS_MAX = 40_000;
+const ENDPOINTS = "endpoints.json";
 
 /** What a daemon of one's own is started with. */
 export interface LocalOptions {
@@ -37,6 +38,7 @@ export async function local(options: LocalOptions = {}): Promise<Client> {
   const config = join(scratch, "memoird.yaml");
   const log = join(scratch, "log");
   await writeFile(config, settings(data) + (options.config ?? ""));
+  const before = await written(join(data, ENDPOINTS));
   const words = openSync(log, "w");
   const daemon = spawn(program, ["serve", "--config", config], { stdio: ["ignore", words, words] });
   closeSync(words);
@@ -53,7 +55,7 @@ export async function local(options: LocalOptions = {}): Promise<Client> {
     await rm(scratch, { recursive: true, force: true });
   };
   try {
-    const client = connect({ addr: await address(daemon, data, log), key: options.key ?? "" });
+    const client = connect({ addr: await address(daemon, data, log, before), key: options.key ?? "" });
     const close = async () => {
       await client.close();
       await stop();
@@ -86,18 +88,28 @@ function settings(data: string): string {
   );
 }
 
-/** Where it serves, once it does. */
-async function address(daemon: ChildProcess, data: string, log: string): Promise<string> {
+/** When a file was written, in nanoseconds; unset: never. */
+async function written(file: string): Promise<bigint | undefined> {
+  const found = await stat(file, { bigint: true }).catch(() => undefined);
+  return found?.mtimeNs;
+}
+
+/** Where it serves, once it does; a daemon that was killed leaves its file, written when `before` says. */
+async function address(daemon: ChildProcess, data: string, log: string, before: bigint | undefined): Promise<string> {
+  const file = join(data, ENDPOINTS);
   const ends = performance.now() + START_MS_MAX;
   let problem: Error | undefined;
   daemon.once("error", (error) => (problem = error));
   while (!problem && daemon.exitCode === null && daemon.signalCode === null && performance.now() < ends) {
     try {
-      const endpoints: unknown = JSON.parse(await readFile(join(data, "endpoints.json"), "utf8"));
-      return (endpoints as { grpc: string }).grpc;
+      if ((await written(file)) !== before) {
+        const endpoints: unknown = JSON.parse(await readFile(file, "utf8"));
+        return (endpoints as { grpc: string }).grpc;
+      }
     } catch {
-      await sleep(5);
+      // Half of it is written.
     }
+    await sleep(5);
   }
   const said = problem?.message ?? (await readFile(log, "utf8")).slice(-2000).trim();
   throw new Error(`the daemon did not start: ${said}`);

@@ -640,6 +640,13 @@ describe("what is tried again", () => {
     await using second = await memoird.local({ dataDir });
     assert.equal((await second.append({ sessionId: "again", turns })).lastSeq, 2n);
   });
+
+  test("a daemon that was killed is not called", async () => {
+    const dataDir = temporary("killed");
+    writeFileSync(join(dataDir, "endpoints.json"), JSON.stringify({ grpc: "127.0.0.1:1" }));
+    await using own = await memoird.local({ dataDir });
+    assert.equal((await own.append({ sessionId: "killed", turns })).lastSeq, 1n);
+  });
 });
 
 const ROOT = join(import.meta.dirname, "../..");

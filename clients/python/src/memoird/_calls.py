@@ -561,7 +561,7 @@ class SyncCalls:
 
     def recall(
         self,
-        query: str,
+        query: str = "",
         subjects: Sequence[str] = (),
         kinds: Sequence[MemoryKind] = (),
         *,
@@ -601,7 +601,7 @@ class SyncCalls:
 
     def get_memory(
         self,
-        id: str,
+        id: str = "",
         subject: str = "",
         external_key: str = "",
         *,
@@ -617,7 +617,7 @@ class SyncCalls:
 
     def list_memories(
         self,
-        subject: str,
+        subject: str = "",
         kind: MemoryKind = MemoryKind.UNSPECIFIED,
         tag: str = "",
         *,
@@ -645,7 +645,7 @@ class SyncCalls:
 
     def list_subjects(
         self,
-        prefix: str,
+        prefix: str = "",
         page_size: int = 0,
         page_token: str = "",
         *,
@@ -1448,7 +1448,7 @@ class AsyncCalls:
 
     async def recall(
         self,
-        query: str,
+        query: str = "",
         subjects: Sequence[str] = (),
         kinds: Sequence[MemoryKind] = (),
         *,
@@ -1488,7 +1488,7 @@ class AsyncCalls:
 
     async def get_memory(
         self,
-        id: str,
+        id: str = "",
         subject: str = "",
         external_key: str = "",
         *,
@@ -1504,7 +1504,7 @@ class AsyncCalls:
 
     async def list_memories(
         self,
-        subject: str,
+        subject: str = "",
         kind: MemoryKind = MemoryKind.UNSPECIFIED,
         tag: str = "",
         *,
@@ -1532,7 +1532,7 @@ class AsyncCalls:
 
     async def list_subjects(
         self,
-        prefix: str,
+        prefix: str = "",
         page_size: int = 0,
         page_token: str = "",
         *,

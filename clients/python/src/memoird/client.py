@@ -36,6 +36,8 @@ from .types import AppendRequest, BatchDocumentsRequest, CopySessionRequest, Rew
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
+# The process in which an event loop of this package has called first: grpc.aio works in no fork of it.
+_process_of_loops: int | None = None
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
 _OPTIONS = [
@@ -288,6 +290,19 @@ def _read(call: Call[Asked, Answer], answers: Any) -> Iterator[Answer]:
         answers.cancel()
 
 
+def _refuse_forked() -> None:
+    global _process_of_loops
+    process = os.getpid()
+    if _process_of_loops is None:
+        _process_of_loops = process
+    if _process_of_loops != process:
+        raise MemoirdError(
+            "grpc.aio does not work in a process that was forked after its first call: it would hang. "
+            "Make the first call after the fork, start processes by spawn, or use memoird.Client",
+            code=grpc.StatusCode.FAILED_PRECONDITION,
+        )
+
+
 class AsyncClient(AsyncCalls):
     """The same in an event loop; each loop has a connection of its own."""
 
@@ -332,6 +347,7 @@ class AsyncClient(AsyncCalls):
             await methods[""].close()
 
     def _methods(self) -> dict[str, Any]:
+        _refuse_forked()
         loop = asyncio.get_running_loop()
         methods = self._loops.get(loop)
         if methods is None:

@@ -18,6 +18,7 @@ from .errors import Unavailable
 
 START_SECONDS_MAX = 30.0
 STOP_SECONDS_MAX = 40.0
+ENDPOINTS = "endpoints.json"
 
 
 def _binary(binary: str | os.PathLike[str] | None) -> str:
@@ -47,15 +48,18 @@ def local(
         data = pathlib.Path(data_dir) if data_dir else folder / "data"
         file, log = folder / "memoird.yaml", folder / "log"
         file.write_text(_settings(data) + config)
+        before = _written(data / ENDPOINTS)
         with log.open("wb") as words:
             daemon = subprocess.Popen(
                 [program, "serve", "--config", str(file)],
                 stdin=subprocess.DEVNULL,
                 stdout=words,
                 stderr=words,
+                # What interrupts a cell of a notebook, or Ctrl+C, is for the program, which stops it.
+                start_new_session=True,
             )
         try:
-            with Client(_address(daemon, data, log), key="") as client:
+            with Client(_address(daemon, data, log, before), key="") as client:
                 yield client
         finally:
             daemon.send_signal(signal.SIGTERM)
@@ -75,14 +79,23 @@ def _settings(data: pathlib.Path) -> str:
     )
 
 
-def _address(daemon: subprocess.Popen[bytes], data: pathlib.Path, log: pathlib.Path) -> str:
-    """Where it serves, once it does."""
+def _written(file: pathlib.Path) -> int:
+    """When, in nanoseconds; 0: never."""
+    return file.stat().st_mtime_ns if file.exists() else 0
+
+
+def _address(
+    daemon: subprocess.Popen[bytes], data: pathlib.Path, log: pathlib.Path, before: int
+) -> str:
+    """Where it serves, once it does; a daemon that was killed leaves its file, as old as `before`."""
     ends = time.monotonic() + START_SECONDS_MAX
-    endpoints = data / "endpoints.json"
+    endpoints = data / ENDPOINTS
     while daemon.poll() is None and time.monotonic() < ends:
         try:
-            return str(json.loads(endpoints.read_text())["grpc"])
+            if _written(endpoints) != before:
+                return str(json.loads(endpoints.read_text())["grpc"])
         except (OSError, ValueError):
-            time.sleep(0.005)
+            pass
+        time.sleep(0.005)
     said = log.read_text(errors="replace")[-2000:].strip()
     raise Unavailable(f"the daemon did not start: {said}")
