@@ -1,5 +1,5 @@
 /**
- * The memory of Vercel's AI SDK: `saveChat` and `loadChat` of its UI messages.
+ * The memory of Vercel's AI SDK: `saveChat` and `loadChat` of its UI messages, and `chooseChat` for the model.
  *
  * What a model reads of a message (texts, reasoning, files, calls of tools and their results) is in the parts of
  * turns, where memoird sees it. The rest of the message is in the metadata of its turns.
@@ -11,10 +11,14 @@ import { create, equals } from "@bufbuild/protobuf";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
 import type { Client } from "./client.js";
-import { GenerationNotFound } from "./errors.js";
+import { GenerationNotFound, SessionNotFound } from "./errors.js";
 import { PartSchema, Role, TurnSchema } from "./gen/memoird/v1/common_pb.js";
 import type { Media, Part, Turn } from "./gen/memoird/v1/common_pb.js";
 import { HistoryScope } from "./gen/memoird/v1/session_pb.js";
+import { isMade } from "./kept.js";
+import type { Window } from "./kept.js";
+
+export type { Window } from "./kept.js";
 
 /** A `UIMessage` of the AI SDK, whatever its own types are. */
 export interface UiMessage {
@@ -33,10 +37,34 @@ const APPEND_TURNS_MAX = 256;
 
 type Fields = Record<string, unknown>;
 type Filled = Record<string, "text" | "json">;
+type Shown = Fields & { type: string };
 
 /** The messages of a chat, as they were saved in the newest life of its session, ended ones too; none without any. */
 export async function loadChat<M extends UiMessage>(client: Client, chatId: string): Promise<M[]> {
   return messagesOf<M>((await stored(client, chatId)).turns);
+}
+
+/**
+ * What memoird chooses of a live chat for the next call of a model, within the budget of `window`; none without one.
+ *
+ * It is for `convertToModelMessages`, after `saveChat`. Messages that are shown as they were said come back equal; of one
+ * that is shown in part, or in other words, only its id and role do. What memoird made, or another client said, has an
+ * id that begins with `memoird-`. Instructions and tools are not in it: `overheadTokens` is for them.
+ */
+export async function chooseChat<M extends UiMessage>(client: Client, chatId: string, window: Window = {}): Promise<M[]> {
+  try {
+    const { turns, memoriesText } = await client.getContext({ ...window, sessionId: chatId });
+    const chosen = shownIn(turns);
+    if (memoriesText) {
+      chosen.push({ id: "memoird-memories", role: "user", parts: [textPart(memoriesText)] });
+    }
+    return chosen as M[];
+  } catch (error) {
+    if (error instanceof SessionNotFound) {
+      return [];
+    }
+    throw error;
+  }
 }
 
 /**
@@ -236,6 +264,85 @@ function messagesOf<M extends UiMessage>(turns: Turn[]): M[] {
     const fill = (fields: Fields) => fillIn(fields, said, results);
     return { ...message, parts: message.parts.map((part) => fill(part as Fields)) } as M;
   });
+}
+
+/** The messages of a window. */
+function shownIn(turns: readonly Turn[]): UiMessage[] {
+  const groups: Turn[][] = [];
+  for (const turn of turns) {
+    const id = turn.metadata[ID];
+    if (id && groups.at(-1)?.[0]?.metadata[ID] === id) {
+      groups.at(-1)!.push(turn);
+    } else {
+      groups.push([turn]);
+    }
+  }
+  const calls = new Map<string, Fields>();
+  return groups.flatMap((group, place) => (isWhole(group) ? messagesOf(group) : toldIn(group, place, calls)));
+}
+
+/** Whether the turns are all that a message has, as it was said. */
+function isWhole(group: Turn[]): boolean {
+  const rest = group.findLast((turn) => REST in turn.metadata)?.metadata[REST];
+  if (!rest || group.some(isMade)) {
+    return false;
+  }
+  const said = group.flatMap(({ parts }) => parts).filter(({ part }) => part.case !== "toolResult");
+  const { parts } = JSON.parse(rest) as UiMessage;
+  // One that says nothing to a model has an empty text.
+  return said.length === (parts.filter((part) => FILLED in part).length || 1);
+}
+
+/** A message that says what the turns say; none where they are results of calls that are shown. */
+function toldIn(group: Turn[], place: number, calls: Map<string, Fields>): UiMessage[] {
+  const [first] = group as [Turn];
+  const parts = group.flatMap((turn, at) => {
+    const told = turn.parts.flatMap(({ part }) => toldPart(part, calls));
+    // A step of the model's own.
+    return at && turn.role === Role.ASSISTANT ? [{ type: "step-start" }, ...told] : told;
+  });
+  const id = first.metadata[ID] ?? (isMade(first) ? `memoird-made-${place}` : `memoird-${first.seq}`);
+  const role = first.role === Role.ASSISTANT ? "assistant" : first.role === Role.SYSTEM ? "system" : "user";
+  return parts.length ? [{ id, role, parts }] : [];
+}
+
+function toldPart(part: Part["part"], calls: Map<string, Fields>): Shown[] {
+  switch (part.case) {
+    case "text":
+      return [textPart(part.value)];
+    case "thinking":
+      return [{ type: "reasoning", text: part.value.text }];
+    case "media":
+      return [{ type: "file", mediaType: part.value.mediaType, url: textOf(part) }];
+    case "toolUse": {
+      const { id, name, inputJson } = part.value;
+      const call = {
+        type: "dynamic-tool",
+        toolName: name,
+        toolCallId: id,
+        state: "input-available",
+        input: JSON.parse(inputJson || "{}"),
+      };
+      calls.set(id, call);
+      return [call];
+    }
+    case "toolResult": {
+      const { toolUseId, content, isError } = part.value;
+      const call = calls.get(toolUseId);
+      if (!call) {
+        return [textPart(content)];
+      }
+      const answer = isError ? { errorText: content } : { output: content };
+      Object.assign(call, { state: isError ? "output-error" : "output-available", ...answer });
+      return [];
+    }
+    case undefined:
+      return [];
+  }
+}
+
+function textPart(text: string): Shown {
+  return { type: "text", text };
 }
 
 /** A part of a message as it was; takes what it said from the front of `said`. */

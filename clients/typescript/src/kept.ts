@@ -4,7 +4,16 @@
  * So a message is given back equal, and windows, summaries and search see what was said.
  */
 
+import type { MessageInitShape } from "@bufbuild/protobuf";
+
 import type { Part, Turn } from "./gen/memoird/v1/common_pb.js";
+import type { GetContextRequestSchema } from "./gen/memoird/v1/session_pb.js";
+
+/** What memoird chooses by: see GetContextRequest. */
+export type Window = Pick<
+  MessageInitShape<typeof GetContextRequestSchema>,
+  "model" | "budget" | "policy" | "overheadTokens" | "memories"
+>;
 
 // A text of so many characters that a part has is not kept twice.
 const LONG_TEXT = 64;

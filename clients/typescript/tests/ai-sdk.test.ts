@@ -2,12 +2,13 @@
 
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
+import { isDeepStrictEqual } from "node:util";
 
 import { convertToModelMessages, validateUIMessages } from "ai";
 import type { UIMessage } from "ai";
-import { errors, local, MessageFormat, user } from "memoird";
+import { assistant, errors, local, MessageFormat, user } from "memoird";
 import type { Client } from "memoird";
-import { loadChat, saveChat } from "memoird/ai-sdk";
+import { chooseChat, loadChat, saveChat } from "memoird/ai-sdk";
 
 let client: Client;
 before(async () => {
@@ -102,6 +103,62 @@ test("memoird gives providers what the messages say, and nothing else of them", 
     ["c1", "c2"],
   );
   assert.doesNotMatch(messagesJson, /ai-sdk|zoom|1700000000/);
+});
+
+test("a model is shown what memoird chooses of a chat", async () => {
+  assert.deepEqual(await chooseChat(client, "nobody"), []);
+  await saveChat(client, "chosen", [QUESTION, ANSWERED, EMPTY, THANKS]);
+  assert.deepEqual(await chooseChat(client, "chosen"), [QUESTION, ANSWERED, EMPTY, THANKS]);
+  await client.append({ sessionId: "chosen", turns: [assistant("from another channel")] });
+  const { seq } = (await client.getHistory({ sessionId: "chosen", last: 1 })).turns[0]!;
+  assert.deepEqual((await chooseChat(client, "chosen")).at(-1), {
+    id: `memoird-${seq}`,
+    role: "assistant",
+    parts: [{ type: "text", text: "from another channel" }],
+  });
+});
+
+interface Piece {
+  type: string;
+  toolCallId?: string;
+}
+
+test("what memoird chooses of a long chat is within its budget, and fit for a model", async () => {
+  const messages = Array.from({ length: 80 }, (_, number): UIMessage[] => [
+    { id: `u${number}`, role: "user", parts: [{ type: "text", text: `Is there a train, number ${number}? `.repeat(8) }] },
+    {
+      id: `a${number}`,
+      role: "assistant",
+      parts: [
+        { type: "step-start" },
+        {
+          type: "tool-trains",
+          toolCallId: `c${number}`,
+          state: "output-available",
+          input: { number },
+          output: { departures: Array.from({ length: 150 }, (_, minute) => `${number}:${minute}`) },
+        },
+        { type: "step-start" },
+        { type: "text", text: `There is, number ${number}.`, state: "done" },
+      ],
+    },
+  ]).flat();
+  messages.push({ ...THANKS, id: "last" });
+  await saveChat(client, "budget", messages);
+  const budget = { contextWindow: 6_000n, maxReplyTokens: 500n, safetyHeadroom: 0n, toolResultHeadroom: 0n };
+  const chosen = await chooseChat<UIMessage>(client, "budget", { budget });
+  const known = new Map(messages.map((message) => [message.id, message]));
+  const own = chosen.filter((message) => isDeepStrictEqual(message, known.get(message.id)));
+  assert.ok(own.length > 1 && own.length < chosen.length && chosen.length < messages.length);
+  assert.deepEqual(chosen.at(-1), messages.at(-1));
+  assert.equal(new Set(chosen.map(({ id }) => id)).size, chosen.length, "each id is there once");
+  await validateUIMessages({ messages: chosen });
+  const shown = await convertToModelMessages(chosen);
+  const pieces = shown.flatMap(({ content }): Piece[] => (typeof content === "string" ? [] : content));
+  const ids = (type: string) => pieces.filter((piece) => piece.type === type).map(({ toolCallId }) => toolCallId);
+  assert.deepEqual(ids("tool-result"), ids("tool-call"), "each call has its result");
+  assert.ok(JSON.stringify(shown).length < 6_000 * 4);
+  await assert.rejects(chooseChat(client, "budget", { model: "nobody's" }), errors.InvalidArgument);
 });
 
 test("what is changed or left out is not there any more", async () => {

@@ -669,7 +669,7 @@ test("what is generated is fresh", () => {
 test("the examples of the README", async () => {
   const readme = readFileSync(join(ROOT, "README.md"), "utf8");
   const examples = [...readme.matchAll(/```ts\n(.*?)```/gs)];
-  assert.equal(examples.length, 3);
+  assert.equal(examples.length, 4);
   // A model that has no network.
   const fake =
     'new (await import("ai/test")).MockLanguageModelV3({ doGenerate: async () => ({ finishReason: { unified: "stop" },' +

@@ -15,7 +15,8 @@ import { MemoirdThreadState } from "./thread-state.js";
 import { MemoirdWorkflows } from "./workflows.js";
 
 export { MemoirdMemory } from "./memory.js";
-export type { MemoryOptions, Window } from "./memory.js";
+export type { MemoryOptions } from "./memory.js";
+export type { Window } from "../kept.js";
 export { MemoirdThreadState } from "./thread-state.js";
 export { MemoirdWorkflows } from "./workflows.js";
 

@@ -6,7 +6,6 @@
 
 import { setTimeout as sleep } from "node:timers/promises";
 
-import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { MastraDBMessage, StorageThreadType } from "@mastra/core/memory";
 import { InMemoryDB, InMemoryMemory, MemoryStorage } from "@mastra/core/storage";
 import type {
@@ -23,8 +22,9 @@ import type {
 import type { Client } from "../client.js";
 import { SessionNotFound, StaleStateVersion } from "../errors.js";
 import { SessionOrder } from "../gen/memoird/v1/session_pb.js";
-import type { GetContextRequestSchema, SessionInfo } from "../gen/memoird/v1/session_pb.js";
+import type { SessionInfo } from "../gen/memoird/v1/session_pb.js";
 import { json } from "../kept.js";
+import type { Window } from "../kept.js";
 import { Documents, InOrder, TRIES_MAX } from "./documents.js";
 import { storedIn } from "./messages.js";
 import { Observations } from "./observations.js";
@@ -38,12 +38,6 @@ const THREAD = "mastra";
 // Namespaces of documents: the thread of a message by its id, and resources.
 const MESSAGES = ["message"];
 const RESOURCES = ["resource"];
-
-/** What memoird chooses by: see GetContextRequest. */
-export type Window = Pick<
-  MessageInitShape<typeof GetContextRequestSchema>,
-  "model" | "budget" | "policy" | "overheadTokens" | "memories"
->;
 
 /** How threads are kept. */
 export interface MemoryOptions {
