@@ -148,6 +148,17 @@ def test_each_item_is_popped_once(calls):
     asyncio.run(read())
 
 
+def test_an_item_that_looks_like_one_that_is_kept_comes_back_equal(calls):
+    async def talk():
+        session = MemoirdSession("wrapped", client=calls)
+        item = {"role": "user", "content": [{"type": "memoird_item", "item": "inside"}]}
+        await session.add_items([item, item])
+        assert await session.get_items() == [item, item]
+        assert await session.pop_item() == item
+
+    asyncio.run(talk())
+
+
 def test_what_is_cleared_is_gone_and_others_stay(calls):
     async def read():
         session, other = MemoirdSession("cleared", client=calls), MemoirdSession("kept", client=calls)
@@ -211,6 +222,15 @@ def test_refusals_are_typed(calls):
             await MemoirdSession("large", client=calls).add_items(
                 [{"role": "user", "content": "x" * (2 << 20)}]
             )
+        for items in (made(1), "text"):
+            with pytest.raises(errors.InvalidArgument, match="items takes a list"):
+                await MemoirdSession("typed", client=calls).add_items(items)
+        halved = {"type": "function_call", "call_id": "\ud800", "name": "f", "arguments": "{}"}
+        with pytest.raises(errors.InvalidArgument, match="messages_json"):
+            await MemoirdSession("typed", client=calls).add_items([halved])
+        with pytest.raises(errors.InvalidArgument, match="window takes a memoird Window") as wrong:
+            await MemoirdSession("typed", client=calls, window="gpt-4.1").get_items()
+        assert wrong.value.facts["field"] == "window"
 
     asyncio.run(read())
 

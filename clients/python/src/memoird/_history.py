@@ -13,11 +13,14 @@ from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
+import grpc
+
 from ._calls import GET_HISTORY
 from ._calls import Call as WireCall
 from .client import AsyncClient, Client
 from .errors import (
     GenerationNotFound,
+    InvalidArgument,
     MemoirdError,
     SessionNotFound,
     StaleGeneration,
@@ -271,6 +274,11 @@ def window(
     session_id: str, window: Window, format: MessageFormat = MessageFormat.UNSPECIFIED
 ) -> Steps[GetContextResponse | None]:
     """What memoird chooses of a session; None where none lives."""
+    if not isinstance(window, Window):
+        problem = f"window takes a memoird Window, not a {type(window).__name__}"
+        raise InvalidArgument(
+            problem, code=grpc.StatusCode.INVALID_ARGUMENT, facts={"field": "window"}
+        )
     asked = {
         "session_id": session_id,
         "model": window.model,

@@ -11,12 +11,14 @@ import weakref
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+import grpc
 from agents.memory import SessionSettings
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from . import _history
 from ._history import Window
 from .client import AsyncClient, shared
+from .errors import InvalidArgument
 from .types import MessageFormat
 
 if TYPE_CHECKING:
@@ -149,6 +151,11 @@ def _pop_lock(session_id: str) -> asyncio.Lock:
 
 def _appends(items: list[TResponseInputItem]) -> list[dict[str, Any]]:
     """What `_history.add` takes."""
+    if isinstance(items, (str, bytes, dict)):
+        problem = f"items takes a list of items, not a {type(items).__name__}"
+        raise InvalidArgument(
+            problem, code=grpc.StatusCode.INVALID_ARGUMENT, facts={"field": "items"}
+        )
     wrapped = [_wrapped(_plain(item)) for item in items]
     return [{"messages_json": chunk, "format": FORMAT} for chunk in _chunks(wrapped)]
 
@@ -159,7 +166,7 @@ def _plain(item: Any) -> Any:
 
 def _wrapped(item: Any) -> Any:
     """The item, or a message that holds it where it is none of OpenAI's."""
-    if _is_readable(item):
+    if _is_readable(item) and _kept(item) is item:
         return item
     return {"role": "user", "content": [{"type": _KEPT, "item": item}]}
 
@@ -196,7 +203,7 @@ def _is_readable(item: Any) -> bool:
 
 
 def _is_id(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.encode()) <= ID_BYTES_MAX
+    return isinstance(value, str) and 0 < len(value.encode(errors="surrogatepass")) <= ID_BYTES_MAX
 
 
 def _is_content(content: Any) -> bool:
