@@ -2,7 +2,7 @@
  * The memory of Vercel's AI SDK: `saveChat` and `loadChat` of its UI messages, and `chooseChat` for the model.
  *
  * What a model reads of a message (texts, reasoning, files, calls of tools and their results) is in the parts of
- * turns, where memoird sees it. The rest of the message is in the metadata of its turns.
+ * turns, where memoird sees it. The rest of the message is the `client_json` of its first turn.
  */
 
 import { isDeepStrictEqual } from "node:util";
@@ -15,8 +15,9 @@ import { GenerationNotFound, SessionNotFound } from "./errors.js";
 import { PartSchema, Role, TurnSchema } from "./gen/memoird/v1/common_pb.js";
 import type { Media, Part, Turn } from "./gen/memoird/v1/common_pb.js";
 import { HistoryScope } from "./gen/memoird/v1/session_pb.js";
-import { isMade } from "./kept.js";
+import { isMade, json } from "./kept.js";
 import type { Window } from "./kept.js";
+import { misfit } from "./misfit.js";
 
 export type { Window } from "./kept.js";
 
@@ -28,12 +29,14 @@ export interface UiMessage {
   parts: { type: string }[];
 }
 
-// The id of the message that a turn is of, and the message without what the turns say.
+// The id of the message that a turn is of, in its metadata.
 const ID = "ai-sdk.id";
-const REST = "ai-sdk.message";
+// The message without what the turns say, in the `client_json` of the first.
+const REST = "ai-sdk";
 // Which fields of a part are in the turns, as texts or as JSON.
 const FILLED = "memoird";
 const APPEND_TURNS_MAX = 256;
+const ROLES = { system: Role.SYSTEM, user: Role.USER, assistant: Role.ASSISTANT };
 
 type Fields = Record<string, unknown>;
 type Filled = Record<string, "text" | "json">;
@@ -75,7 +78,8 @@ export async function chooseChat<M extends UiMessage>(client: Client, chatId: st
  */
 export async function saveChat(client: Client, chatId: string, messages: readonly UiMessage[]): Promise<void> {
   // As they come back: without what JSON does not have.
-  const wanted = JSON.parse(JSON.stringify(messages)) as UiMessage[];
+  const wanted = JSON.parse(json(messages)) as UiMessage[];
+  check(wanted);
   const chat = await stored(client, chatId);
   // A life that ended is not gone on with.
   const before = chat.generation ? chat.turns : [];
@@ -86,7 +90,7 @@ export async function saveChat(client: Client, chatId: string, messages: readonl
     const first = turns[0];
     const ongoing = wanted.find((message) => message.id === first?.metadata[ID]);
     if (first && ongoing) {
-      first.metadata[REST] = turnsOf(ongoing)[0]!.metadata[REST]!;
+      first.clientJson = turnsOf(ongoing)[0]!.clientJson;
     }
   } else {
     const known = messagesOf(before);
@@ -114,6 +118,26 @@ export async function saveChat(client: Client, chatId: string, messages: readonl
     });
     lastSeq = answer.lastSeq;
     generation = answer.session!.generation;
+  }
+}
+
+/** Refuses what is no list of messages that have an id each. */
+function check(messages: UiMessage[]): void {
+  if (!Array.isArray(messages)) {
+    throw misfit("messages", "takes a list of UI messages");
+  }
+  const ids = new Set<string>();
+  for (const [at, message] of messages.entries()) {
+    if (!Array.isArray(message?.parts)) {
+      throw misfit(`messages[${at}].parts`, "takes a list of parts");
+    }
+    if (!Object.hasOwn(ROLES, message.role)) {
+      throw misfit(`messages[${at}].role`, `takes ${Object.keys(ROLES).join(", ")}, not ${JSON.stringify(message.role)}`);
+    }
+    if (typeof message.id !== "string" || ids.has(message.id)) {
+      throw misfit(`messages[${at}].id`, "takes a text that no other message has");
+    }
+    ids.add(message.id);
   }
 }
 
@@ -160,7 +184,7 @@ function continues(turns: Turn[], messages: UiMessage[], before: Turn[]): boolea
 }
 
 function turnsOf(message: UiMessage): Turn[] {
-  const role = { system: Role.SYSTEM, user: Role.USER, assistant: Role.ASSISTANT }[message.role];
+  const role = ROLES[message.role];
   const metadata = { [ID]: message.id };
   const turns: Turn[] = [];
   let step: Said[] = [];
@@ -187,7 +211,7 @@ function turnsOf(message: UiMessage): Turn[] {
     return said.part ? { ...fields, [FILLED]: said.filled } : fields;
   });
   endStep();
-  turns[0]!.metadata[REST] = JSON.stringify({ ...message, parts: rest });
+  turns[0]!.clientJson = JSON.stringify({ [REST]: { ...message, parts: rest } });
   return turns;
 }
 
@@ -245,24 +269,29 @@ function sourceOf(url: string, mediaType: string): Media["source"] {
   return isWhole ? { case: "data", value: new Uint8Array(value) } : { case: "uri", value: url };
 }
 
+function restIn({ clientJson }: Turn): UiMessage | undefined {
+  return clientJson ? (JSON.parse(clientJson) as { [REST]?: UiMessage })[REST] : undefined;
+}
+
 function messagesOf<M extends UiMessage>(turns: Turn[]): M[] {
-  const messages = new Map<string, { rest: string; parts: Part[] }>();
+  const messages = new Map<string, { rest: UiMessage | undefined; parts: Part[] }>();
   for (const turn of turns) {
     const id = turn.metadata[ID]!;
-    const message = messages.get(id) ?? { rest: "", parts: [] };
+    const message = messages.get(id) ?? { rest: undefined, parts: [] };
     // Of a message that went on, the newest one holds.
-    message.rest = turn.metadata[REST] ?? message.rest;
+    message.rest = restIn(turn) ?? message.rest;
     message.parts.push(...turn.parts);
     messages.set(id, message);
   }
   // One whose first turn is not kept any more is none.
-  const whole = [...messages.values()].filter(({ rest }) => rest);
-  return whole.map(({ rest, parts }) => {
-    const message = JSON.parse(rest) as UiMessage;
+  return [...messages.values()].flatMap(({ rest, parts }) => {
+    if (!rest) {
+      return [];
+    }
     const results = parts.filter(({ part }) => part.case === "toolResult");
     const said = parts.filter(({ part }) => part.case !== "toolResult");
     const fill = (fields: Fields) => fillIn(fields, said, results);
-    return { ...message, parts: message.parts.map((part) => fill(part as Fields)) } as M;
+    return { ...rest, parts: rest.parts.map((part) => fill(part as Fields)) } as M;
   });
 }
 
@@ -283,14 +312,13 @@ function shownIn(turns: readonly Turn[]): UiMessage[] {
 
 /** Whether the turns are all that a message has, as it was said. */
 function isWhole(group: Turn[]): boolean {
-  const rest = group.findLast((turn) => REST in turn.metadata)?.metadata[REST];
+  const rest = group.map(restIn).findLast((it) => it);
   if (!rest || group.some(isMade)) {
     return false;
   }
   const said = group.flatMap(({ parts }) => parts).filter(({ part }) => part.case !== "toolResult");
-  const { parts } = JSON.parse(rest) as UiMessage;
   // One that says nothing to a model has an empty text.
-  return said.length === (parts.filter((part) => FILLED in part).length || 1);
+  return said.length === (rest.parts.filter((part) => FILLED in part).length || 1);
 }
 
 /** A message that says what the turns say; none where they are results of calls that are shown. */

@@ -105,6 +105,40 @@ test("memoird gives providers what the messages say, and nothing else of them", 
   assert.doesNotMatch(messagesJson, /ai-sdk|zoom|1700000000/);
 });
 
+test("what a message has beside its words may be long", async () => {
+  const thought = { openai: { reasoningEncryptedContent: "x".repeat(100_000) } };
+  const parts = [{ type: "reasoning" as const, text: "I think.", providerMetadata: thought }, ...THANKS.parts];
+  const message: UIMessage = { id: "a1", role: "assistant", parts };
+  await saveChat(client, "encrypted", [message]);
+  assert.deepEqual(await loadChat(client, "encrypted"), [message]);
+});
+
+test("half a character, as models sometimes leave it, stops no chat", async () => {
+  const cut = (text: string): UIMessage => ({ ...THANKS, parts: [{ type: "text", text }] });
+  for (const _ of [1, 2]) {
+    await saveChat(client, "halved", [cut("Thanks \ud83d")]);
+    assert.deepEqual(await loadChat(client, "halved"), [cut("Thanks \ufffd")]);
+  }
+});
+
+test("what is no chat is refused, with the name of what is not taken", async () => {
+  for (const [field, messages] of [
+    ["messages", "text"],
+    ["messages[0].parts", [{ id: "u1", role: "user" }]],
+    ["messages[0].parts", [null]],
+    ["messages[1].role", [QUESTION, { ...THANKS, role: "tool" }]],
+    ["messages[0].id", [{ ...THANKS, id: undefined }]],
+    ["messages[2].id", [QUESTION, ANSWERED, { ...THANKS, id: "u1" }]],
+  ] as [string, any][]) {
+    await assert.rejects(saveChat(client, "refused", messages), (error) => {
+      assert.ok(error instanceof errors.InvalidArgument, field);
+      assert.equal(error.facts.field, field);
+      return true;
+    });
+  }
+  assert.deepEqual(await loadChat(client, "refused"), []);
+});
+
 test("a model is shown what memoird chooses of a chat", async () => {
   assert.deepEqual(await chooseChat(client, "nobody"), []);
   await saveChat(client, "chosen", [QUESTION, ANSWERED, EMPTY, THANKS]);

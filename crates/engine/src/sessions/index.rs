@@ -37,12 +37,21 @@ pub(super) struct Terms {
 
 /// Some of a tenant's sessions, in the order of their ids.
 #[derive(Clone, Debug)]
-pub(super) enum IdRange {
-    /// Those whose ids begin so; all where that is empty.
-    Prefix(Arc<str>),
-    /// Those of a subject.
+pub(super) struct IdRange {
+    /// What they have in common.
+    pub(super) term: Term,
+    /// How their ids begin; empty: in any way.
+    pub(super) prefix: Arc<str>,
+}
+
+/// What sessions have in common.
+#[derive(Clone, Debug)]
+pub(super) enum Term {
+    /// The tenant.
+    Tenant,
+    /// The subject.
     Subject(Subject),
-    /// Those with a label.
+    /// A label, by its name and value.
     Label(Arc<str>, Arc<str>),
 }
 
@@ -140,34 +149,34 @@ impl Inner {
         range: &'a IdRange,
         after: Option<&SessionId>,
     ) -> Box<dyn Iterator<Item = &'a Arc<Slot>> + 'a> {
-        let after = after.cloned();
-        match range {
-            IdRange::Prefix(prefix) => {
-                let first = SessionId::parse(prefix).ok();
-                let from = match after {
-                    after if after >= first && after.is_some() => Excluded(after),
-                    _ => Included(first),
-                };
-                let begins = |id: &Option<SessionId>| {
-                    id.as_ref()
-                        .is_some_and(|id| id.as_str().starts_with(&**prefix))
-                };
+        let IdRange { term, prefix } = range;
+        let first = SessionId::parse(prefix).ok();
+        let from = match after.cloned() {
+            after if after >= first && after.is_some() => Excluded(after),
+            _ => Included(first),
+        };
+        let begins = move |id: &Option<SessionId>| {
+            id.as_ref()
+                .is_some_and(|id| id.as_str().starts_with(&**prefix))
+        };
+        match term {
+            Term::Tenant => {
                 let ids = self.by_id.range((from, Unbounded));
                 let ids = ids.take_while(move |(id, _)| begins(id));
                 Box::new(ids.map(|(_, slot)| slot))
             }
-            IdRange::Subject(subject) => {
-                let from = Excluded((subject.clone(), after));
-                let of_subject = self.by_subject.range((from, Unbounded));
-                let of_subject = of_subject.take_while(move |((known, _), _)| known == subject);
-                Box::new(of_subject.map(|(_, slot)| slot))
+            Term::Subject(subject) => {
+                let from = from.map(|id| (subject.clone(), id));
+                let ids = self.by_subject.range((from, Unbounded));
+                let ids = ids.take_while(move |((it, id), _)| it == subject && begins(id));
+                Box::new(ids.map(|(_, slot)| slot))
             }
-            IdRange::Label(name, value) => {
-                let from = Excluded((Arc::clone(name), Arc::clone(value), after));
-                let labelled = self.by_label.range((from, Unbounded));
+            Term::Label(name, value) => {
+                let from = from.map(|id| (Arc::clone(name), Arc::clone(value), id));
                 let is_label = move |known: &LabelKey| (&known.0, &known.1) == (name, value);
-                let labelled = labelled.take_while(move |(known, _)| is_label(known));
-                Box::new(labelled.map(|(_, slot)| slot))
+                let ids = self.by_label.range((from, Unbounded));
+                let ids = ids.take_while(move |(known, _)| is_label(known) && begins(&known.2));
+                Box::new(ids.map(|(_, slot)| slot))
             }
         }
     }

@@ -9,7 +9,7 @@ use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 
 use super::idle_list::IdleList;
-use super::index::IdRange;
+use super::index::{IdRange, Term};
 use super::slot::{Slot, SlotState};
 use super::use_list::{Direction, PageStart};
 use super::view::SessionView;
@@ -142,21 +142,29 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The terms that sessions are indexed by.
+    /// Ranges of the indexes, each of which has all that is asked for; none where that is all.
     fn ranges(&self) -> Vec<IdRange> {
         let labels = self.query.labels.iter();
-        let labels =
-            labels.map(|(name, value)| IdRange::Label(Arc::clone(name), Arc::clone(value)));
-        let subject = self.query.subject.clone().map(IdRange::Subject);
-        let prefix = &self.query.id_prefix;
-        let prefix = (!prefix.is_empty()).then(|| IdRange::Prefix(Arc::clone(prefix)));
-        labels.chain(subject).chain(prefix).collect()
+        let labels = labels.map(|(name, value)| Term::Label(Arc::clone(name), Arc::clone(value)));
+        let subject = self.query.subject.clone().map(Term::Subject);
+        let mut terms: Vec<_> = labels.chain(subject).collect();
+        if terms.is_empty() && !self.query.id_prefix.is_empty() {
+            terms.push(Term::Tenant);
+        }
+        terms.into_iter().map(|term| self.range(term)).collect()
     }
 
-    /// The term that the fewest sessions have, and whether these are few enough to be sorted.
+    fn range(&self, term: Term) -> IdRange {
+        IdRange {
+            term,
+            prefix: Arc::clone(&self.query.id_prefix),
+        }
+    }
+
+    /// The range that has the fewest sessions, and whether these are few enough to be sorted.
     fn narrowest(&self, idle: &IdleList) -> Option<(IdRange, bool)> {
         let ranges = self.ranges();
-        // All the terms together cost no more to count than one costs to sort.
+        // All the ranges together cost no more to count than one costs to sort.
         let few = SORTED_MAX / ranges.len().max(1);
         let counted = ranges.into_iter();
         let counted = counted.map(|range| (idle.index.count(&range, few + 1), range));
@@ -166,7 +174,7 @@ impl<'a> Search<'a> {
 
     fn by_id(&self, idle: &IdleList, after: Option<&SessionId>, count: usize) -> Found {
         let range = self.narrowest(idle).map(|(range, _)| range);
-        let range = range.unwrap_or_else(|| IdRange::Prefix(Arc::clone(&self.query.id_prefix)));
+        let range = range.unwrap_or_else(|| self.range(Term::Tenant));
         let mut after = after.cloned();
         let (mut slots, mut looked_at) = (Vec::new(), 0);
         loop {
@@ -208,7 +216,7 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// The sessions of an index's term, put into order.
+    /// The sessions of an index's range, put into order.
     fn sorted(
         &self,
         slots: Vec<Arc<Slot>>,

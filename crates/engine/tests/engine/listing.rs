@@ -319,3 +319,27 @@ async fn a_page_looks_at_a_bounded_number_of_sessions_and_says_where_it_goes_on(
     let rest = engine.commands.sessions(&bot.tenant, &both, rest, 10).await;
     assert_eq!((rest.sessions.len(), rest.next), (1, None));
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_page_begins_where_the_ids_of_a_label_begin_as_they_shall() {
+    let mut config = unswept();
+    config.journal.durability = Durability::Off;
+    let engine = World::new(config).open().await;
+    let bot = Bot::acme(&engine);
+    for number in 0..11_000 {
+        // More sessions stand before those that are asked for than one call looks at.
+        let place = if number < 8_500 { "a" } else { "b" };
+        let mut command = saying(&["hello"]);
+        command.options.labels = labelled(&[("app", "x")]).labels;
+        let id = format!("{place}{number:05}");
+        bot.append(&id, command).await.unwrap();
+    }
+    let query = SessionQuery {
+        id_prefix: "b".into(),
+        order: SessionOrder::Id,
+        ..labelled(&[("app", "x")])
+    };
+    let page = engine.commands.sessions(&bot.tenant, &query, None, 2).await;
+    let ids: Vec<_> = page.sessions.iter().map(|it| it.session.as_str()).collect();
+    assert_eq!(ids, ["b08500", "b08501"]);
+}
