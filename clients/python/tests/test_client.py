@@ -339,6 +339,16 @@ def test_a_request_that_is_used_twice_is_two_appends(client):
     assert (seqs, append.idempotency_key) == ([1, 2], "")
 
 
+def test_a_client_that_is_closed_says_so(client):
+    other = memoird.Client(client.addr)
+    events = other.watch_events()
+    other.append("closed", [memoird.user("before")])
+    other.close()
+    for call in (lambda: list(events), lambda: other.get_session("closed"), other.watch_events):
+        with pytest.raises(errors.Cancelled):
+            call()
+
+
 def test_a_daemon_of_ones_own_asks_for_no_key(monkeypatch):
     monkeypatch.setenv("MEMOIRD_KEY", "somebody's")
     with memoird.local() as own:

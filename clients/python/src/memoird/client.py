@@ -23,6 +23,7 @@ from . import _misfit, types
 from ._arguments import named
 from ._calls import Answer, Asked, AsyncCalls, Call, SyncCalls
 from .errors import (
+    Cancelled,
     Conflict,
     DeadlineExceeded,
     InvalidArgument,
@@ -262,11 +263,14 @@ class Client(SyncCalls):
         while True:
             try:
                 message = self._method(call)(asked, timeout=left, metadata=metadata)
-                return call.read(message)  # type: ignore[no-any-return]
+            except ValueError as closed:
+                raise _closed() from closed
             except grpc.RpcError as failure:
                 tries = tries or _Tries(call, request, ends)
                 time.sleep(tries.pause_after(failure))
                 left = tries.left()
+            else:
+                return call.read(message)  # type: ignore[no-any-return]
 
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
@@ -276,8 +280,15 @@ class Client(SyncCalls):
         )
         asked = _written(call, request)
         ends = None if timeout is None else _seconds(timeout)
-        answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
+        try:
+            answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
+        except ValueError as closed:
+            raise _closed() from closed
         return _read(call, answers)
+
+
+def _closed() -> Cancelled:
+    return Cancelled("the client is closed: make another one", code=grpc.StatusCode.CANCELLED)
 
 
 def _read(call: Call[Asked, Answer], answers: Any) -> Iterator[Answer]:

@@ -131,6 +131,10 @@ class DeadlineExceeded(MemoirdError):
     """The call took longer than its `timeout`; it may have been done."""
 
 
+class Cancelled(MemoirdError):
+    """The client is closed, or was while the call was under way; then it may have been done."""
+
+
 class Unauthenticated(MemoirdError):
     """The daemon does not know the key, or wants one."""
 
@@ -157,6 +161,7 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
+    grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
     grpc.StatusCode.UNIMPLEMENTED: MissingCall,
