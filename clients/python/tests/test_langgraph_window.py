@@ -105,3 +105,8 @@ def test_the_example(client, monkeypatch):
     monkeypatch.setitem(sys.modules, "langchain_openai", provider)
     assert example("memoird[langgraph]", {})["answer"] == "Since noon."
     assert [len(messages) for messages in fake.asked] == [1, 3]
+
+
+def test_what_is_no_window_is_refused():
+    with pytest.raises(memoird.errors.InvalidArgument, match="window takes a memoird Window"):
+        window("gpt-4.1")

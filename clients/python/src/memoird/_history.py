@@ -270,15 +270,20 @@ def erase(session_id: str, wait: float = 60.0) -> Steps[None]:
         answer = yield Call("get_erasure", {"job_id": answer.job_id})
 
 
-def window(
-    session_id: str, window: Window, format: MessageFormat = MessageFormat.UNSPECIFIED
-) -> Steps[GetContextResponse | None]:
-    """What memoird chooses of a session; None where none lives."""
+def check(window: Any) -> None:
+    """Refuses what is no `Window`."""
     if not isinstance(window, Window):
         problem = f"window takes a memoird Window, not a {type(window).__name__}"
         raise InvalidArgument(
             problem, code=grpc.StatusCode.INVALID_ARGUMENT, facts={"field": "window"}
         )
+
+
+def window(
+    session_id: str, window: Window, format: MessageFormat = MessageFormat.UNSPECIFIED
+) -> Steps[GetContextResponse | None]:
+    """What memoird chooses of a session; None where none lives."""
+    check(window)
     asked = {
         "session_id": session_id,
         "model": window.model,

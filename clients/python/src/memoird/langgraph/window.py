@@ -18,7 +18,7 @@ from langchain_core.messages import (
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from .. import errors
-from .._history import Window
+from .._history import Window, check
 from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
 from ..types import AppendRequest, GetContextResponse, MessageFormat, Role, Turn
@@ -46,6 +46,7 @@ def window(
     beginning and told all of them.
     """
     clients, how = Clients(client), how or Window()
+    check(how)
 
     def choose(state: Mapping[str, Any], config: RunnableConfig) -> Any:
         return clients.do(_choose(how, state[messages_key], config))
