@@ -5,10 +5,12 @@ mod fair_threads;
 
 use std::cell::Cell;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_store::{READERS_MAX, Store, StoreError};
+use tracing::debug;
 
 use crate::error::EngineError;
 use fair_threads::FairThreads;
@@ -104,6 +106,11 @@ impl Executor {
         Self::on(blocking, FairThreads::new(name, threads_max, give_way))
     }
 
+    /// Those that read files for calls: the journal, memories, the index of what was said.
+    pub(crate) fn readers(blocking: Blocking) -> Self {
+        Self::new(blocking, "reader", READERS_MAX)
+    }
+
     /// One thread, which gives way to nobody.
     fn first(blocking: Blocking, name: &'static str) -> Self {
         Self::on(blocking, FairThreads::new(name, 1, || {}))
@@ -134,6 +141,27 @@ impl Executor {
     }
 }
 
+impl Executor {
+    /// Runs a blocking call of the daemon itself, whose outcome nobody waits for. It is not run
+    /// where too many calls wait.
+    fn start(&self, action: impl FnOnce() + Send + 'static) {
+        match &self.0 {
+            Place::Own(threads) => threads.start(action),
+            Place::Shared(blocking) if blocking.is_inline() => action(),
+            Place::Shared(_) => drop(tokio::task::spawn_blocking(action)),
+        }
+    }
+}
+
+/// One move of the log, also one that is not begun.
+struct Settling(Arc<AtomicBool>);
+
+impl Drop for Settling {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 /// A store, and where its calls run.
 #[derive(Clone)]
 pub(crate) struct StoreAccess {
@@ -141,15 +169,23 @@ pub(crate) struct StoreAccess {
     /// One thread: no read ever takes it from a commit.
     committer: Executor,
     readers: Executor,
+    /// True while the log is moved.
+    is_settling: Arc<AtomicBool>,
     read_delay: Option<fn() -> Duration>,
 }
 
 impl StoreAccess {
     pub(crate) fn new(store: Arc<dyn Store>, blocking: Blocking) -> Self {
+        Self::beside(Executor::readers(blocking), store, blocking)
+    }
+
+    /// The same, where other files are read as well.
+    pub(crate) fn beside(readers: Executor, store: Arc<dyn Store>, blocking: Blocking) -> Self {
         Self {
             store,
             committer: Executor::first(blocking, "committer"),
-            readers: Executor::new(blocking, "reader", READERS_MAX),
+            readers,
+            is_settling: Arc::default(),
             read_delay: blocking.read_delay(),
         }
     }
@@ -167,6 +203,21 @@ impl StoreAccess {
             tokio::time::sleep(delay).await;
         }
         outcome.map_err(|error| EngineError::from(&error))
+    }
+
+    /// Does the store's housekeeping, and nobody waits for it.
+    pub(crate) fn settle_log(&self) {
+        if self.is_settling.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let settling = Settling(Arc::clone(&self.is_settling));
+        let store = Arc::clone(&self.store);
+        self.readers.start(move || {
+            if let Err(error) = store.settle_log() {
+                debug!(%error, "the log could not be moved beside the commits");
+            }
+            drop(settling);
+        });
     }
 
     /// The same for the one caller that commits.

@@ -9,7 +9,7 @@ use memoird_store::Store;
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
-use crate::blocking::{Blocking, StoreAccess};
+use crate::blocking::{Blocking, Executor, StoreAccess};
 use crate::commands::Commands;
 use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
 use crate::config::EngineConfig;
@@ -52,6 +52,8 @@ pub struct Engine {
     pub machine: Arc<dyn Machine>,
     /// Where blocking calls run.
     pub blocking: Blocking,
+    /// Where files are read for calls, tenants in turn.
+    pub readers: Executor,
     models: Arc<ModelRegistry>,
     stats: Arc<Stats>,
     supervisor: Arc<Supervisor>,
@@ -88,7 +90,8 @@ impl Engine {
     ) -> Self {
         let is_kept = config.journal.durability != Durability::Off;
         let access = journal.filter(|_| is_kept);
-        let access = access.map(|store| StoreAccess::new(store, blocking));
+        let readers = Executor::readers(blocking);
+        let access = access.map(|store| StoreAccess::beside(readers.clone(), store, blocking));
         let tenants = Arc::new(Tenants::new(config.tenants()));
         tenants.memory().set_limit(config.memory_bytes);
         tenants.journal().set_limit(config.journal_bytes);
@@ -145,6 +148,7 @@ impl Engine {
             erasures,
             machine,
             blocking,
+            readers,
             models,
             stats,
             supervisor: Arc::default(),

@@ -216,9 +216,9 @@ impl Memories {
         tenant: &TenantId,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
-        let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
-        let read = move || files.tenant(&tenant)?.read(look);
-        self.shared.engine.blocking.run(read).await?
+        let (files, owner) = (Arc::clone(self.files()?), tenant.clone());
+        let read = move || files.tenant(&owner)?.read(look);
+        self.shared.engine.readers.run(Some(tenant), read).await?
     }
 
     /// How far the journal was looked at for facts; `None`: never.

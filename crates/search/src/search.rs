@@ -231,7 +231,7 @@ impl Search {
         } else {
             request.limit + 1
         };
-        let mut scored = self.judge(&judge, enough).await?;
+        let mut scored = self.judge(tenant, &judge, enough).await?;
         scored.sort_by(|one, other| {
             other
                 .score
@@ -277,12 +277,18 @@ impl Search {
             let matches = index.find(&filter, &sought, CANDIDATES_MAX)?;
             Ok((sought, matches))
         };
-        let found = self.shared.engine.blocking.run(find).await?;
+        let readers = &self.shared.engine.readers;
+        let found = readers.run(Some(&tenant.id), find).await?;
         found.map_err(|error| self.noted(error))
     }
 
     /// Reads candidates, best first, until so many fit.
-    async fn judge(&self, judge: &Judge, enough: usize) -> Result<Vec<Scored>, SearchError> {
+    async fn judge(
+        &self,
+        tenant: &Tenant,
+        judge: &Judge,
+        enough: usize,
+    ) -> Result<Vec<Scored>, SearchError> {
         let engine = &self.shared.engine;
         let mut scored = Vec::new();
         let candidates = &judge.matches.candidates;
@@ -291,7 +297,7 @@ impl Search {
             let turns = engine.transcripts.written_at(numbers.collect()).await?;
             let (judge, chunk) = (judge.clone(), chunk.to_vec());
             let look = move || judge.look(&chunk, &turns);
-            scored.extend(engine.blocking.run(look).await?);
+            scored.extend(engine.readers.run(Some(&tenant.id), look).await?);
             if scored.len() >= enough {
                 break;
             }

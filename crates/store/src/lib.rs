@@ -429,6 +429,15 @@ pub trait Store: Send + Sync + 'static {
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError>;
 
+    /// Moves what was committed so far from a log to its place, beside the commits that go on: they
+    /// would have to do it otherwise. A store without a log does nothing.
+    ///
+    /// # Errors
+    /// When the store cannot be written. Nothing is lost, and commits do what is left.
+    fn settle_log(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
+
     /// Bytes of the turns that it has, by tenant, in no order. Looks at every turn.
     ///
     /// # Errors

@@ -7,6 +7,7 @@ use std::thread;
 
 use memoird_core::ids::TenantId;
 use tokio::sync::oneshot;
+use tracing::debug;
 
 use super::fair_queue::FairQueue;
 use crate::error::EngineError;
@@ -95,6 +96,14 @@ impl FairThreads {
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(_)) => Err(failed("a blocking call panicked".to_owned())),
             Err(_) => Err(EngineError::Stopping),
+        }
+    }
+
+    /// Runs a call of the daemon itself; nobody waits for it.
+    pub(super) fn start(&self, action: impl FnOnce() + Send + 'static) {
+        let call = move || drop(catch_unwind(AssertUnwindSafe(action)));
+        if let Err(error) = self.push(None, Box::new(call)) {
+            debug!(%error, "a call of the daemon itself is not run");
         }
     }
 

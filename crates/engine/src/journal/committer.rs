@@ -21,6 +21,9 @@ use crate::worker::{WorkError, Worker};
 /// [`GATHER_TIME_MAX`].
 const GATHER_FROM_SETS: usize = 8;
 const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
+/// The store's log is moved to its place after so many commits, or sets of so many bytes.
+const SETTLE_COMMITS: usize = 128;
+const SETTLE_BYTES: usize = 4 << 20;
 /// After a commit that failed, the pause before an empty commit is tried.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
 /// The pause before a commit is tried again; it doubles with each try, up to the second.
@@ -49,6 +52,15 @@ pub(crate) struct Committer<C, H> {
     last_batch_sets: usize,
     /// How often the oldest sets were tried in vain.
     retries: u32,
+    /// Since the log was moved.
+    unsettled: Unsettled,
+}
+
+/// What was committed since the store's log was moved to its place.
+#[derive(Default)]
+struct Unsettled {
+    commits: usize,
+    bytes: usize,
 }
 
 /// What became of a batch.
@@ -74,6 +86,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             stats,
             last_batch_sets: 0,
             retries: 0,
+            unsettled: Unsettled::default(),
         }
     }
 
@@ -96,6 +109,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             Ok(answers) => {
                 self.note_success(backend);
                 self.count_sets(count);
+                self.settle_when_due(backend, &sets);
                 let outcomes = answers.into_iter().map(|answer| answer.map_err(Into::into));
                 self.finish_batch(backend, batch, outcomes);
             }
@@ -122,6 +136,17 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             }
         }
         BatchOutcome::Finished(count)
+    }
+
+    /// Has the log moved beside the commits that follow, where it has grown.
+    fn settle_when_due(&mut self, backend: &Backend<C>, sets: &[ChangeSet]) {
+        let unsettled = &mut self.unsettled;
+        unsettled.commits += 1;
+        unsettled.bytes += sets.iter().map(ChangeSet::weight_bytes).sum::<usize>();
+        if unsettled.commits >= SETTLE_COMMITS || unsettled.bytes >= SETTLE_BYTES {
+            *unsettled = Unsettled::default();
+            backend.access.settle_log();
+        }
     }
 
     fn count_sets(&self, count: usize) {

@@ -89,6 +89,8 @@ pub struct SqliteStore {
     /// Taken and given back by reads; up to [`READERS_MAX`] are kept. Closed before the
     /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
+    /// Moves the log into the file beside the writer.
+    settler: Mutex<Option<Connection>>,
     writer: Mutex<Writer>,
     counters: TurnCounters,
     unfolded: Arc<Unfolded>,
@@ -123,6 +125,7 @@ impl SqliteStore {
             counters: TurnCounters::default(),
             unfolded,
             readers: Mutex::default(),
+            settler: Mutex::default(),
             // A crash may have left anything.
             is_log_stale: AtomicBool::new(true),
             gaps_due: AtomicU64::new(0),
@@ -138,9 +141,7 @@ impl SqliteStore {
     /// Empties the log. Most of it is moved into the file beside the commits, which then wait
     /// for the rest only. False while somebody reads an older moment.
     fn empty_log(&self) -> Result<bool, StoreError> {
-        let beside = look_only(&self.path, self.key.as_ref())?;
-        beside.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
-        drop(beside);
+        self.settle_log()?;
         Ok(empty_log(self.writer().connection(), EMPTY_LOG_WAIT)?)
     }
 
@@ -224,6 +225,17 @@ impl Store for SqliteStore {
             self.gaps_due.store(0, Ordering::Relaxed);
         }
         Ok(answers)
+    }
+
+    fn settle_log(&self) -> Result<(), StoreError> {
+        let mut settler = relock(&self.settler);
+        let connection = match settler.take() {
+            Some(connection) => connection,
+            None => look_only(&self.path, self.key.as_ref())?,
+        };
+        let connection = settler.insert(connection);
+        connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;
+        Ok(())
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
