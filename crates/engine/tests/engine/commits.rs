@@ -143,3 +143,21 @@ async fn the_next_command_sees_what_is_decided_and_not_yet_written() {
     assert_eq!(world.store.commits(), 1);
     bot.recount().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn the_log_is_moved_beside_commits_after_many_of_them_or_large_ones() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for _ in 0..127 {
+        bot.say("a", "hello").await.unwrap();
+    }
+    assert_eq!(world.store.log_moves(), 0);
+    bot.say("a", "hello").await.unwrap();
+    assert_eq!(world.store.log_moves(), 1);
+    let large = "x".repeat(1 << 20);
+    for _ in 0..4 {
+        bot.say("a", &large).await.unwrap();
+    }
+    assert_eq!(world.store.log_moves(), 2);
+}

@@ -47,6 +47,8 @@ pub(crate) struct FaultyStore {
     key_reads: AtomicU64,
     /// Times that the disk's pages were cleaned.
     cleanings: AtomicU64,
+    /// Times that the log was moved.
+    log_moves: AtomicU64,
 }
 
 /// What becomes of a commit.
@@ -201,6 +203,11 @@ impl FaultyStore {
         self.journals.when_came(count).await;
     }
 
+    /// How often the log was moved.
+    pub(crate) fn log_moves(&self) -> u64 {
+        self.log_moves.load(Ordering::Relaxed)
+    }
+
     /// For which tenants the journal was read, in the order in which the reads began.
     pub(crate) fn journal_reads(&self) -> Vec<TenantId> {
         self.journal_reads.lock().unwrap().clone()
@@ -294,6 +301,11 @@ impl Store for FaultyStore {
             }
         }
         Ok(answers)
+    }
+
+    fn settle_log(&self) -> Result<(), StoreError> {
+        self.log_moves.fetch_add(1, Ordering::Relaxed);
+        self.inner.settle_log()
     }
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {

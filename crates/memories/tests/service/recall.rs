@@ -352,6 +352,30 @@ async fn the_keeper_writes_down_what_was_recalled() {
     );
 }
 
+/// Reads have threads of their own, a bounded number, which serve tenants in turn.
+#[test]
+fn a_recall_waits_for_no_other_blocking_work() {
+    let mut runtime = tokio::runtime::Builder::new_current_thread();
+    let runtime = runtime.enable_all().max_blocking_threads(1).build();
+    runtime.unwrap().block_on(async {
+        let world = World {
+            blocking: Blocking::Threads,
+            ..world()
+        };
+        let engine = world.open().await;
+        let bot = acme(&engine);
+        bot.learn(ANN, "likes tea").await;
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let other_work = tokio::task::spawn_blocking(move || held.recv());
+        let found = tokio::time::timeout(10 * SECOND, bot.finds(ANN, "tea"));
+        let found = found.await.expect("it does not wait");
+        drop(release);
+        assert_eq!(found, ["likes tea"]);
+        assert!(other_work.await.unwrap().is_err(), "nobody sent anything");
+        engine.close().await;
+    });
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_was_recalled_last_is_written_down_at_the_end() {
     for blocking in [Blocking::Inline, Blocking::Pool] {

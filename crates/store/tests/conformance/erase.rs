@@ -179,6 +179,29 @@ pub(crate) fn says(text: &str) -> AppendCommand {
     }
 }
 
+#[test]
+fn what_is_committed_is_moved_from_the_log_into_the_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = SqliteStore::open(dir.path(), SqliteOptions::default()).unwrap();
+    let mut chat = begun(&store, "s", 1);
+    must_write(
+        &store,
+        [chat.append_command(&says("the words that are looked for"), 2)],
+    );
+    let in_file = || {
+        let places = places(dir.path(), "the words that are looked for");
+        places
+            .iter()
+            .any(|place| place.starts_with("journal.db page"))
+    };
+    assert!(!in_file());
+    store.settle_log().unwrap();
+    assert!(in_file());
+    must_write(&store, [chat.append("u", 3)]);
+    store.settle_log().unwrap();
+    assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
+}
+
 /// Where the files of a journal have this text: the file, the page and what stands around it.
 fn places(dir: &Path, text: &str) -> Vec<String> {
     let mut places = Vec::new();
