@@ -13,6 +13,7 @@ use memoird_proto::v1::{
 };
 use tokio::io::copy_bidirectional;
 use tokio::net::{TcpListener, UnixStream};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::Code;
 
@@ -152,17 +153,22 @@ async fn one_daemon_has_the_database_and_another_one_follows_it() {
         return;
     };
     say(&mut first.sessions(), "chat", "hello").await;
-    let refused = Daemon::refused(&over(&words, "")).await;
-    assert_eq!(refused.code, Some(69), "{}", refused.stderr);
-    let problem = "another memoird (process ";
-    assert!(refused.stderr.contains(problem), "{}", refused.stderr);
-    // It gives the database back when it stops, so the next one need not wait.
+    let (mut second, admin) = Daemon::standby(over(&words, "")).await;
+    let (status, readiness) = http_get(&admin, "/readyz").await;
+    let standby = format!("standby: another memoird (process {}", first.pid());
+    assert!(status == 503 && readiness.contains(&standby), "{readiness}");
+    assert_eq!(http_get(&admin, "/healthz").await.0, 200);
+    assert_eq!(http_get(&admin, "/metrics").await.0, 503);
+    // One that stands by ends when it is told to, and takes nothing.
+    let (mut third, _) = Daemon::standby(over(&words, "")).await;
+    third.stop().await;
+    // The database is given back by a daemon that stops.
     first.stop().await;
-    let second = Daemon::with(over(&words, "")).await;
+    second.serves().await;
+    assert_eq!(http_get(&admin, "/readyz").await.0, 200);
     let turns = live(&mut second.sessions(), "chat").await;
     assert_eq!(text_of(&turns[0]), "hello");
     // Paused for longer than its lease, it ends instead of telling what is old.
-    let mut second = second;
     second.signal("-STOP");
     let third = Daemon::with(over(&words, "")).await;
     say(&mut third.sessions(), "chat", "again").await;
@@ -171,6 +177,55 @@ async fn one_daemon_has_the_database_and_another_one_follows_it() {
     assert_eq!(code.expect("it ends"), Some(69), "{}", second.log());
     assert!(second.log().contains("has taken the database over"));
     assert_eq!(live(&mut third.sessions(), "chat").await.len(), 2);
+}
+
+#[tokio::test]
+async fn a_standby_goes_on_where_a_killed_daemon_was() {
+    let Some((mut first, words)) = daemon().await else {
+        return;
+    };
+    let (mut second, _) = Daemon::standby(over(&words, "")).await;
+    let mut calls = JoinSet::new();
+    let (acknowledged, mut done) = mpsc::unbounded_channel();
+    for chat in 0..8 {
+        let (mut client, acknowledged) = (first.sessions(), acknowledged.clone());
+        calls.spawn(async move {
+            for number in 0.. {
+                let (chat, name) = (format!("chat{chat}"), format!("{chat}-{number}"));
+                let append = keyed(&chat, &name, [user(&name)]);
+                if client.append(append.clone()).await.is_err() {
+                    return append;
+                }
+                acknowledged.send(name).expect("somebody counts");
+            }
+            unreachable!("it ends with the daemon")
+        });
+    }
+    let mut told = Vec::new();
+    while told.len() < 200 {
+        told.push(done.recv().await.expect("calls go on"));
+    }
+    first.kill9().await;
+    let unanswered = calls.join_all().await;
+    second.serves().await;
+    // Whether it was written or not, it is there once when it is said again.
+    let mut client = second.sessions();
+    for append in unanswered {
+        told.push(append.idempotency_key.clone());
+        client.append(append).await.expect("it is answered");
+    }
+    drop(acknowledged);
+    while let Some(name) = done.recv().await {
+        told.push(name);
+    }
+    let mut there = Vec::new();
+    for chat in 0..8 {
+        let turns = live(&mut client, &format!("chat{chat}")).await;
+        there.extend(turns.iter().map(|turn| text_of(turn).to_owned()));
+    }
+    there.sort();
+    told.sort();
+    assert_eq!(there, told);
 }
 
 #[tokio::test]

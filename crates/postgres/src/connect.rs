@@ -7,6 +7,7 @@ use std::time::Duration;
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
 use memoird_store::{READERS_MAX, StoreError};
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::config::Host;
 use tokio_postgres::types::{ToSql, Type};
@@ -32,6 +33,8 @@ pub struct PgOptions {
     pub(crate) tls: Tls,
     /// What others are told who wants to have the database as well: this daemon's name.
     pub name: String,
+    /// Says which daemon has the database, as long as this one waits for it.
+    pub waits_for: watch::Sender<Option<String>>,
     /// True: nobody else has the database meanwhile. A lease sees to that, see
     /// [`crate::PgStore::lost`].
     pub is_exclusive: bool,
@@ -83,6 +86,7 @@ impl PgOptions {
             config,
             tls: Tls::new(ca_pem)?,
             name: String::new(),
+            waits_for: watch::Sender::default(),
             is_exclusive: false,
             has_fence: true,
             commit_time_max: Duration::from_secs(10),

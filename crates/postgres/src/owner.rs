@@ -11,13 +11,14 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Arg, Database, change, first};
+use crate::schema;
 use crate::values::{Ulid, get};
 
-/// A lease is renewed this often; it is over after five times as long, by the database's clock.
-const RENEW_PAUSE: Duration = Duration::from_secs(1);
-const LEASE: &str = "interval '5 seconds'";
+/// A lease is renewed this often; it is over after four times as long, by the database's clock.
+const RENEW_PAUSE: Duration = Duration::from_millis(500);
+const LEASE: &str = "interval '2 seconds'";
 /// Between two looks at a lease of somebody else that may run out.
-const LOOK_PAUSE: Duration = Duration::from_millis(250);
+const LOOK_PAUSE: Duration = Duration::from_millis(100);
 /// The database is away when it has not answered for so long.
 const AWAY_AFTER: Duration = Duration::from_secs(3);
 
@@ -31,44 +32,35 @@ pub(crate) struct Ownership {
 }
 
 impl Ownership {
-    /// Takes the lease. Waits for one that nobody renews.
+    /// Takes the lease. Waits as long as somebody else has it, and says who
+    /// ([`PgOptions::waits_for`](crate::PgOptions::waits_for)).
     ///
     /// # Errors
-    /// When somebody renews it.
+    /// When the database fails before anything was waited for.
     pub(crate) async fn take(
         database: &Database,
-        client: Client,
+        mut client: Client,
         node: Ulid,
     ) -> Result<Self, StoreError> {
-        let name = database.options().name.as_str();
-        let take = format!(
-            "INSERT INTO memoird.owner AS o (id, node, name, expires_at)
-             VALUES (1, $1, $2, now() + {LEASE})
-             ON CONFLICT (id) DO UPDATE SET node = excluded.node, name = excluded.name,
-                 expires_at = excluded.expires_at
-             WHERE o.expires_at < now()
-             RETURNING 1"
-        );
-        let args: [Arg<'_>; 2] = [(&node, Type::UUID), (&name, Type::TEXT)];
-        let mut seen: Option<String> = None;
-        while change(&client, &take, &args).await? == 0 {
-            let sql = "SELECT node::text || expires_at::text, name FROM memoird.owner";
-            if let Some(row) = first(&client, sql, &[]).await? {
-                let lease: String = get(&row, 0)?;
-                if seen.as_ref().is_some_and(|seen| *seen != lease) {
-                    let detail = format!(
-                        "another memoird ({}) has it; stop that one, or name another database in \
-                         journal.postgres.url",
-                        get::<&str>(&row, 1)?
-                    );
-                    return Err(StoreError::Database { detail });
-                }
-                if seen.is_none() {
-                    tracing::info!("another memoird had the database; waiting for its lease");
-                }
-                seen = Some(lease);
+        let waits_for = &database.options().waits_for;
+        loop {
+            match owner_after_offer(database, &client, node).await {
+                Ok(None) => break,
+                Ok(Some(owner)) => tell(waits_for, Some(owner)),
+                Err(error) if waits_for.borrow().is_none() => return Err(error),
+                Err(error) => tracing::debug!(%error, "the lease could not be looked at"),
             }
             sleep(LOOK_PAUSE).await;
+            if client.is_closed()
+                && let Ok(other) = database.connect().await
+            {
+                client = other;
+            }
+        }
+        if waits_for.borrow().is_some() {
+            // The other daemon may have been a newer one.
+            schema::prepare(&client).await?;
+            tell(waits_for, None);
         }
         let (lost, is_lost) = watch::channel(false);
         let (away, is_away) = watch::channel(false);
@@ -105,6 +97,41 @@ impl Ownership {
             let _ = change(&client, sql, &[(&self.node, Type::UUID)]).await;
         }
     }
+}
+
+/// Takes the lease, if nobody has one; otherwise gives the name of who has it.
+async fn owner_after_offer(
+    database: &Database,
+    client: &Client,
+    node: Ulid,
+) -> Result<Option<String>, StoreError> {
+    let name = database.options().name.as_str();
+    let take = format!(
+        "INSERT INTO memoird.owner AS o (id, node, name, expires_at)
+         VALUES (1, $1, $2, now() + {LEASE})
+         ON CONFLICT (id) DO UPDATE SET node = excluded.node, name = excluded.name,
+             expires_at = excluded.expires_at
+         WHERE o.expires_at < now()
+         RETURNING 1"
+    );
+    let args: [Arg<'_>; 2] = [(&node, Type::UUID), (&name, Type::TEXT)];
+    if change(client, &take, &args).await? > 0 {
+        return Ok(None);
+    }
+    let owner = first(client, "SELECT name FROM memoird.owner", &[]).await?;
+    // Who had it may just have given it back.
+    let owner = owner.map(|row| get(&row, 0)).transpose()?;
+    Ok(Some(
+        owner.unwrap_or_else(|| "one that just ended".to_owned()),
+    ))
+}
+
+fn tell(waits_for: &watch::Sender<Option<String>>, owner: Option<String>) {
+    waits_for.send_if_modified(|told| {
+        let is_news = *told != owner;
+        *told = owner;
+        is_news
+    });
 }
 
 impl Drop for Ownership {

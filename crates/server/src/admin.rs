@@ -1,9 +1,10 @@
 //! The admin port: is it alive, is it ready, what does it count.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use axum::Router;
@@ -31,14 +32,26 @@ const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
-/// What the port tells.
+/// What the port tells. It answers before there is anything else.
 #[derive(Clone, Debug)]
-pub(crate) struct Admin {
-    ready: Arc<AtomicBool>,
+pub(crate) struct Admin(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    ready: AtomicBool,
+    /// Which daemon has the journal that this one waits for.
+    waits_for: watch::Receiver<Option<String>>,
+    /// Once the sessions are back.
+    opened: OnceLock<Opened>,
+}
+
+/// What there is of a daemon that has its journal.
+#[derive(Debug)]
+struct Opened {
     journal_away: watch::Receiver<bool>,
     engine: Engine,
-    registry: Arc<Registry>,
-    metrics: Arc<SharedPage>,
+    registry: Registry,
+    metrics: SharedPage,
 }
 
 /// A page for all who ask while it is waited for. It is never older than the question.
@@ -49,24 +62,35 @@ struct SharedPage {
 }
 
 impl Admin {
-    /// `journal_away`: whether the journal does not answer at the moment.
-    pub(crate) fn new(
+    /// `waits_for`: which daemon has the journal that this one waits for.
+    pub(crate) fn new(waits_for: watch::Receiver<Option<String>>) -> Self {
+        Self(Arc::new(Shared {
+            ready: AtomicBool::new(false),
+            waits_for,
+            opened: OnceLock::new(),
+        }))
+    }
+
+    /// The sessions are back. `journal_away`: whether the journal does not answer at the moment.
+    pub(crate) fn open(
+        &self,
         engine: Engine,
         registry: Registry,
         journal_away: watch::Receiver<bool>,
-    ) -> Self {
-        Self {
-            ready: Arc::default(),
+    ) {
+        let opened = Opened {
             journal_away,
             engine,
-            registry: Arc::new(registry),
-            metrics: Arc::default(),
-        }
+            registry,
+            metrics: SharedPage::default(),
+        };
+        // A daemon opens its journal once.
+        let _ = self.0.opened.set(opened);
     }
 
     /// Whether calls are taken; before the first and after the last they are not.
     pub(crate) fn set_ready(&self, ready: bool) {
-        self.ready.store(ready, Ordering::Relaxed);
+        self.0.ready.store(ready, Ordering::Relaxed);
     }
 
     /// The port's pages.
@@ -133,33 +157,52 @@ impl hyper::service::Service<Request<Incoming>> for PageService {
     }
 }
 
-async fn readyz(State(admin): State<Admin>) -> (StatusCode, &'static str) {
-    let is_away = *admin.journal_away.borrow();
-    match admin.ready.load(Ordering::Relaxed) {
-        true if is_away => (
-            StatusCode::SERVICE_UNAVAILABLE,
-            "not ready: the database of journal.postgres.url does not answer\n",
-        ),
-        true => (StatusCode::OK, "ready\n"),
-        false => (StatusCode::SERVICE_UNAVAILABLE, "not ready\n"),
+async fn readyz(State(Admin(shared)): State<Admin>) -> (StatusCode, Cow<'static, str>) {
+    match shared.problem() {
+        None => (StatusCode::OK, "ready\n".into()),
+        Some(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }
 
-async fn metrics(State(admin): State<Admin>) -> impl IntoResponse {
-    match admin.metrics.get(encode_metrics(&admin)).await {
+async fn metrics(State(Admin(shared)): State<Admin>) -> impl IntoResponse {
+    let Some(opened) = shared.opened.get() else {
+        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    };
+    match opened.metrics.get(opened.encode_metrics()).await {
         Some(page) => ([(CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }
 }
 
-async fn encode_metrics(admin: &Admin) -> Option<Bytes> {
-    // Where it cannot be counted, the page shows what was counted before.
-    if let Err(error) = admin.engine.hooks.count_deliveries().await {
-        warn!(%error, "hook deliveries could not be counted");
+impl Shared {
+    /// Why no calls are taken.
+    fn problem(&self) -> Option<Cow<'static, str>> {
+        let opened = self.opened.get();
+        if opened.is_some_and(|opened| *opened.journal_away.borrow()) {
+            let problem = "not ready: the database of journal.postgres.url does not answer\n";
+            return Some(problem.into());
+        }
+        if let Some(owner) = &*self.waits_for.borrow() {
+            let problem = format!(
+                "standby: another memoird ({owner}) has the database of journal.postgres.url\n"
+            );
+            return Some(problem.into());
+        }
+        let is_ready = self.ready.load(Ordering::Relaxed);
+        (!is_ready).then_some("not ready\n".into())
     }
-    let mut page = String::new();
-    text::encode(&mut page, &admin.registry).ok()?;
-    Some(page.into())
+}
+
+impl Opened {
+    async fn encode_metrics(&self) -> Option<Bytes> {
+        // Where it cannot be counted, the page shows what was counted before.
+        if let Err(error) = self.engine.hooks.count_deliveries().await {
+            warn!(%error, "hook deliveries could not be counted");
+        }
+        let mut page = String::new();
+        text::encode(&mut page, &self.registry).ok()?;
+        Some(page.into())
+    }
 }
 
 impl SharedPage {

@@ -66,11 +66,11 @@ pub(crate) struct CallPlace {
 
 impl Admission {
     /// Lets in so many calls at once, of all tenants together.
-    pub(crate) fn new(calls_max: usize, memory: Arc<MemoryUse>) -> Self {
+    pub(crate) fn new(calls_max: usize, memory: Arc<MemoryUse>, schedule: Arc<Schedule>) -> Self {
         let shared = Shared {
             calls_max,
             memory,
-            schedule: Arc::default(),
+            schedule,
             counts: Mutex::default(),
             freed: Notify::new(),
         };
@@ -263,7 +263,7 @@ mod tests {
     use super::*;
 
     fn admission(calls_max: usize) -> Admission {
-        Admission::new(calls_max, Arc::default())
+        Admission::new(calls_max, Arc::default(), Arc::default())
     }
 
     fn fill(admission: &Admission, lane: Lane, is_shared: bool) -> Vec<CallPlace> {

@@ -16,7 +16,7 @@ use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
 use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
 use memoird_search::Search;
 use serde_json::json;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
@@ -26,7 +26,7 @@ use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Pages};
 use crate::admission::Admission;
-use crate::admission::schedule::InTurn;
+use crate::admission::schedule::{InTurn, Schedule};
 use crate::auth::{AuthLayer, AuthService, Keyring};
 use crate::cli::exit::{CliError, Exit};
 use crate::config::{Config, ServerConfig, UnixConfig};
@@ -64,7 +64,7 @@ const PROBED: [&str; 5] = [
 /// A caller of `Backup` sends the hashes of the files it has: of 256 GiB so many bytes.
 const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
 
-/// Sockets bound, sessions back, nothing running.
+/// Sockets bound, sessions back, nothing running but the admin port, which says so.
 pub(crate) struct App {
     server: ServerConfig,
     api: Api,
@@ -75,7 +75,9 @@ pub(crate) struct App {
     tls: Option<Arc<Tls>>,
     keeper: Keeper,
     grpc: Listener,
-    http: Listener,
+    pages: TaskTracker,
+    /// Cancelled when calls are no longer waited for.
+    abort: CancellationToken,
     /// Where gRPC is served.
     pub(crate) grpc_addr: ListenAddress,
     /// Where the admin port is.
@@ -130,11 +132,13 @@ pub(crate) struct Running {
 
 impl App {
     /// Takes the data directory and the sockets, and brings the sessions back. `file` is
-    /// where the configuration came from, to be read again.
+    /// where the configuration came from, to be read again; `waits_for` is told which daemon has
+    /// the journal, as long as this one waits for it.
     pub(crate) async fn bind(
         mut config: Config,
         file: Option<&Path>,
         log: LogControl,
+        waits_for: &watch::Sender<Option<String>>,
     ) -> Result<Self, CliError> {
         // Taken first, so that a change of the file while a large journal is opened is noticed.
         let seen = reload::fingerprint(file, &config.secret_files);
@@ -152,11 +156,40 @@ impl App {
             )));
         }
         data_files.check_key()?;
+        let server = config.server.clone();
+        let tls = server.tls.clone().zip(config.tls.take());
+        let tls = tls.map(|(paths, loaded)| Arc::new(Tls::new(paths, loaded)));
+        let schedule = Arc::<Schedule>::default();
+        let limits = &server.connections;
+        let connections = Ports {
+            grpc: Connections::new(server.max_connections, limits, &schedule),
+            admin: Connections::new(limits.admin_max, limits, &schedule),
+        };
+        let (abort, pages) = (CancellationToken::new(), TaskTracker::new());
+        let admin = Admin::new(waits_for.subscribe());
+        // What is wrong with the journal is said first.
+        let admin_addr = listen("server.admin_listen", &server.admin_listen, &server.unix).await;
+        let admin_addr = admin_addr.map(|(listener, address)| {
+            let port = Port {
+                listener,
+                tls: tls.clone().map(|tls| (tls, TlsPort::Admin)),
+                connections: Arc::clone(&connections.admin),
+                config: limits.clone(),
+                stop: abort.clone(),
+                // Pages are given up with the process.
+                abort: CancellationToken::new(),
+                tasks: pages.clone(),
+            };
+            port.run(Pages::new(admin.clone(), limits));
+            info!(admin = %address, "the admin port answers");
+            address
+        });
         let OpenJournal {
             store: journal,
             machine,
             keeper,
-        } = journal_place::open(&config, key).await?;
+        } = journal_place::open(&config, key, waits_for).await?;
+        let admin_addr = admin_addr?;
         data_files.remove_copies();
         let options = FilesOptions {
             key,
@@ -164,12 +197,7 @@ impl App {
         };
         let files = Arc::new(MemoryFiles::open(&config.long_term.dir, &options)?);
         let is_elsewhere = config.journal.is_elsewhere();
-        let server = config.server.clone();
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
-        let (http, admin_addr) =
-            listen("server.admin_listen", &server.admin_listen, &server.unix).await?;
-        let tls = server.tls.clone().zip(config.tls.take());
-        let tls = tls.map(|(paths, loaded)| Arc::new(Tls::new(paths, loaded)));
         let mut engine = config.engine.clone();
         let machine = Arc::new(machine);
         if journal.is_some() {
@@ -221,15 +249,9 @@ impl App {
         };
         let calls = CallMetrics::new();
         let memory = Arc::clone(engine.tenants.memory());
-        let admission = Admission::new(server.max_calls_in_flight, memory);
-        let schedule = Arc::clone(admission.schedule());
-        let limits = &server.connections;
+        let admission = Admission::new(server.max_calls_in_flight, memory, schedule);
         let rates = api.rates.clone();
         let auth_layer = AuthLayer::new(keyring, admission, rates, calls.clone(), limits);
-        let connections = Ports {
-            grpc: Connections::new(server.max_connections, limits, &schedule),
-            admin: Connections::new(limits.admin_max, limits, &schedule),
-        };
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,
@@ -237,7 +259,7 @@ impl App {
             auth_layer: auth_layer.clone(),
             connections: connections.clone(),
         });
-        let admin = Admin::new(engine, registry, keeper.away());
+        admin.open(engine, registry, keeper.away());
         Ok(Self {
             server,
             api,
@@ -248,7 +270,8 @@ impl App {
             tls,
             keeper,
             grpc,
-            http,
+            pages,
+            abort,
             grpc_addr,
             admin_addr,
             endpoints,
@@ -257,8 +280,8 @@ impl App {
 
     /// Serves.
     pub(crate) fn serve(self) -> Result<Running, CliError> {
-        let (stop, abort) = (self.stop, CancellationToken::new());
-        let (calls, pages) = (TaskTracker::new(), TaskTracker::new());
+        let (stop, abort) = (self.stop, self.abort);
+        let calls = TaskTracker::new();
         let (health, health_service) = tonic_health::server::health_reporter();
         let sessions = SessionServiceServer::new(self.api.clone())
             .max_decoding_message_size(self.server.max_request_bytes);
@@ -279,7 +302,7 @@ impl App {
         }
         let grpc = Port {
             listener: self.grpc,
-            tls: self.tls.clone().map(|tls| (tls, TlsPort::Grpc)),
+            tls: self.tls.map(|tls| (tls, TlsPort::Grpc)),
             connections: self.connections.grpc,
             config: self.server.connections.clone(),
             stop: stop.clone(),
@@ -291,17 +314,6 @@ impl App {
             auth_layer: self.auth_layer.clone(),
             routes: routes.prepare(),
         });
-        let http = Port {
-            listener: self.http,
-            tls: self.tls.map(|tls| (tls, TlsPort::Admin)),
-            connections: self.connections.admin,
-            config: self.server.connections.clone(),
-            stop: abort.clone(),
-            // Pages are given up with the process.
-            abort: CancellationToken::new(),
-            tasks: pages.clone(),
-        };
-        http.run(Pages::new(self.admin.clone(), &self.server.connections));
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, &self.grpc_addr, &self.admin_addr);
         Ok(Running {
@@ -312,7 +324,7 @@ impl App {
             stop,
             abort,
             calls,
-            pages,
+            pages: self.pages,
             keeper: self.keeper,
             endpoints: self.endpoints,
         })

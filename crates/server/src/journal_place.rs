@@ -48,8 +48,13 @@ pub(crate) struct Keeper {
     postgres: Option<postgres::Kept>,
 }
 
-/// Opens the journal, or makes an empty one.
-pub(crate) async fn open(config: &Config, key: Option<DataKey>) -> Result<OpenJournal, CliError> {
+/// Opens the journal, or makes an empty one. `waits_for`: told which daemon has it, as long as
+/// this one waits for it.
+pub(crate) async fn open(
+    config: &Config,
+    key: Option<DataKey>,
+    waits_for: &watch::Sender<Option<String>>,
+) -> Result<OpenJournal, CliError> {
     if config.engine.journal.durability == Durability::Off {
         return Ok(OpenJournal {
             store: None,
@@ -59,8 +64,10 @@ pub(crate) async fn open(config: &Config, key: Option<DataKey>) -> Result<OpenJo
     }
     #[cfg(feature = "postgres")]
     if let JournalPlace::Postgres(options) = &config.journal {
-        return postgres::open(&config.data_dir, options).await;
+        return postgres::open(&config.data_dir, options, waits_for).await;
     }
+    #[cfg(not(feature = "postgres"))]
+    let _ = waits_for;
     // A large journal is checked for some seconds before the next line comes.
     info!(data_dir = %config.data_dir.display(), "opening the journal");
     let options = SqliteOptions {
@@ -148,7 +155,11 @@ mod postgres {
         _lock: DirLock,
     }
 
-    pub(super) async fn open(dir: &Path, options: &PgOptions) -> Result<OpenJournal, CliError> {
+    pub(super) async fn open(
+        dir: &Path,
+        options: &PgOptions,
+        waits_for: &watch::Sender<Option<String>>,
+    ) -> Result<OpenJournal, CliError> {
         info!(database = options.shown(), "opening the journal");
         let lock = DirLock::take(dir)?;
         let unused = dir.join(JOURNAL);
@@ -159,6 +170,7 @@ mod postgres {
         let mut options = options.clone();
         options.is_exclusive = true;
         options.name = name_of_this();
+        options.waits_for = waits_for.clone();
         let runtime = Handle::current();
         let opened = tokio::task::spawn_blocking(move || {
             let store = PgStore::open(options, &runtime)?;

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 use tracing::info;
 
 use crate::app::App;
@@ -33,14 +34,22 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     let ended = runtime.block_on(async {
         let mut signals = Signals::listen()?;
         notifier.status("opens the journal");
-        let app = App::bind(loaded, file, log).await?;
+        let _beats = notifier.keep_alive();
+        let waits_for = watch::Sender::default();
+        let mut waiting = waits_for.subscribe();
+        let app = tokio::select! {
+            app = App::bind(loaded, file, log, &waits_for) => app?,
+            reason = signals.stop_waiting(&mut waiting, &notifier) => {
+                info!(reason, "memoird stops before it has its journal");
+                return Ok(());
+            }
+        };
         let (grpc, admin) = (app.grpc_addr.clone(), app.admin_addr.clone());
         info!(%grpc, %admin, "memoird is ready");
         let running = app.serve()?;
         running.announce().await;
         notifier.status(format_args!("serves gRPC on {grpc}, metrics on {admin}"));
         notifier.ready();
-        let _beats = notifier.keep_alive();
         let (broken, reloader) = (running.broken(), running.reloader());
         let lost = running.lost();
         let reason = tokio::select! {
@@ -116,6 +125,32 @@ impl Signals {
             interrupt: listen(SignalKind::interrupt())?,
             hang_up: listen(SignalKind::hangup())?,
         })
+    }
+
+    /// Waits for the end, and meanwhile tells for which daemon's end this one waits, if it does.
+    async fn stop_waiting(
+        &mut self,
+        waits_for: &mut watch::Receiver<Option<String>>,
+        notifier: &Notifier,
+    ) -> &'static str {
+        loop {
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                _ = self.hang_up.recv() => {
+                    info!("the configuration is not read again before the journal is there");
+                }
+                Ok(()) = waits_for.changed() => {
+                    let owner = waits_for.borrow_and_update().clone();
+                    if let Some(owner) = owner {
+                        info!(owner, "another memoird has the database; this one is its standby");
+                        notifier.status(format_args!("is the standby of another memoird ({owner})"));
+                        // A service manager has nothing more to wait for.
+                        notifier.ready();
+                    }
+                }
+            }
+        }
     }
 
     /// Waits for the end; until then SIGHUP reads the configuration again.

@@ -47,16 +47,35 @@ impl Daemon {
 
     /// Starts one in a directory that may hold data already, and waits until it serves.
     pub(crate) async fn in_home(home: TempDir, setup: Setup) -> Self {
+        let mut daemon = Self::launched(home, setup);
+        daemon.serves().await;
+        daemon
+    }
+
+    /// Starts one that stands by; gives it with the address of its pages for operators.
+    pub(crate) async fn standby(setup: Setup) -> (Self, String) {
+        let daemon = Self::launched(tempfile::tempdir().expect("a directory"), setup);
+        let admin = eventually("it stands by", async || {
+            let log = daemon.log();
+            let mut lines = log
+                .lines()
+                .filter_map(|line| serde_json::from_str::<Value>(line).ok());
+            let admin = lines.find_map(|line| line["admin"].as_str().map(str::to_owned));
+            admin.filter(|_| log.contains("this one is its standby"))
+        });
+        let admin = admin.await;
+        (daemon, admin)
+    }
+
+    fn launched(home: TempDir, setup: Setup) -> Self {
         let child = launch(home.path(), &setup);
-        let mut daemon = Self {
+        Self {
             home,
             setup,
             child,
             grpc: String::new(),
             admin: String::new(),
-        };
-        daemon.wait_for_endpoints().await;
-        daemon
+        }
     }
 
     /// Starts it again in the same directory, after its end.
@@ -67,7 +86,7 @@ impl Daemon {
         );
         let _ = std::fs::remove_file(self.path("data/endpoints.json"));
         self.child = launch(self.home.path(), &self.setup);
-        self.wait_for_endpoints().await;
+        self.serves().await;
     }
 
     /// The same with other settings.
@@ -95,7 +114,8 @@ impl Daemon {
         self.setup.clone()
     }
 
-    async fn wait_for_endpoints(&mut self) {
+    /// Waits until it serves.
+    pub(crate) async fn serves(&mut self) {
         let path = self.path("data/endpoints.json");
         let (child, home) = (&mut self.child, self.home.path());
         let endpoints = eventually("the daemon serves", async || {
