@@ -454,11 +454,29 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
         options.is_exclusive = true;
         options
     };
+    // Opens it where another one has it, which is given back once this one waits.
+    let standby = |first: PgStore, meanwhile: &dyn Fn()| {
+        let options = options();
+        let mut waits_for = options.waits_for.subscribe();
+        thread::scope(|scope| {
+            let opening = scope.spawn(|| PgStore::open(options, RUNTIME.handle()));
+            let told = RUNTIME.block_on(waits_for.wait_for(Option::is_some));
+            assert_eq!(told.unwrap().as_deref(), Some("the first one"));
+            meanwhile();
+            first.release();
+            opening.join().unwrap()
+        })
+    };
     let first = database.store_with(options());
-    let second = PgStore::open(options(), RUNTIME.handle());
-    let error = second.unwrap_err().to_string();
-    assert!(error.contains("the first one"), "{error}");
-    first.release();
+    let second = standby(first, &|| ()).unwrap();
+    // What is newer by then is refused.
+    let newer = "UPDATE memoird.schema_version SET version = 99, min_reader = 99";
+    let error = standby(second, &|| database.run(newer)).unwrap_err();
+    assert!(
+        error.to_string().contains("Run the newer memoird"),
+        "{error}"
+    );
+    database.run("UPDATE memoird.schema_version SET version = 1, min_reader = 1");
     let second = database.store_with(options());
     // Somebody who was paused for too long.
     database.run("UPDATE memoird.owner SET node = '00000000-0000-0000-0000-000000000000'");
