@@ -1,5 +1,5 @@
-//! The process in three states: a configuration; an `App`, whose sockets are bound and which
-//! runs nothing; and a `Running` daemon, which can be drained.
+//! The process in three states: a configuration; an `App`, whose sockets are bound and of which
+//! only the admin port answers; and a `Running` daemon, which can be drained.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex as StdMutex};
