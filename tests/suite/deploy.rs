@@ -229,7 +229,7 @@ async fn probes_ask_for_pages_that_there_are() {
     let daemon = Daemon::start().await;
     let pod = &yaml("kubernetes/statefulset.yaml")[0]["spec"]["template"];
     let container = &pod["spec"]["containers"][0];
-    let mut paths: Vec<&str> = ["startupProbe", "livenessProbe", "readinessProbe"]
+    let mut paths: Vec<&str> = ["livenessProbe", "readinessProbe"]
         .iter()
         .map(|probe| {
             let get = &container[probe]["httpGet"];

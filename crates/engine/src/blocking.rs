@@ -35,8 +35,8 @@ pub(crate) fn give_way() {
 #[derive(Clone, Copy, Debug)]
 pub enum Blocking {
     /// On threads of the engine's own, a bounded number for each kind of call, so that no kind
-    /// starves another one: commits, reads of the journal, counting. All else runs on tokio's
-    /// pool.
+    /// starves another one: commits; reads of the journal, of memories and of the index of what
+    /// was said; counting. All else runs on tokio's pool.
     Threads,
     /// On tokio's pool of threads for such calls. For tests: a paused clock stands still while
     /// one of these threads works, and does not know of any other thread.
@@ -139,9 +139,7 @@ impl Executor {
             Place::Shared(blocking) => blocking.run(action).await,
         }
     }
-}
 
-impl Executor {
     /// Runs a blocking call of the daemon itself, whose outcome nobody waits for. It is not run
     /// where too many calls wait.
     fn start(&self, action: impl FnOnce() + Send + 'static) {
@@ -205,7 +203,8 @@ impl StoreAccess {
         outcome.map_err(|error| EngineError::from(&error))
     }
 
-    /// Does the store's housekeeping, and nobody waits for it.
+    /// Moves the store's log to its place ([`Store::settle_log`]), unless that is under way. Nobody
+    /// waits for it.
     pub(crate) fn settle_log(&self) {
         if self.is_settling.swap(true, Ordering::AcqRel) {
             return;

@@ -499,7 +499,8 @@ impl<C> Backend<C> {
         queue.waiting.len() >= sets
     }
 
-    fn take_batch(&self, sets_max: usize) -> Vec<Submission<C>> {
+    /// The sets of the next transaction, and how many bytes they are.
+    fn take_batch(&self, sets_max: usize) -> (Vec<Submission<C>>, usize) {
         let mut queue = self.queue();
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -510,7 +511,7 @@ impl<C> Backend<C> {
             bytes += submission.set.weight_bytes();
             batch.push(submission);
         }
-        batch
+        (batch, bytes)
     }
 
     /// Puts sets back to where they were taken from, to be written first.

@@ -62,11 +62,11 @@ pub struct PgStore {
 
 impl PgStore {
     /// Opens the journal of a database, or makes an empty one. Connections run on `runtime`.
-    /// Blocks, and must not be called on a thread of that runtime.
+    /// Blocks, where [`PgOptions::is_exclusive`] also as long as another daemon has the database,
+    /// and must not be called on a thread of that runtime.
     ///
     /// # Errors
-    /// When the database cannot be reached, another daemon has it, or its schema is too new. Then
-    /// nothing was changed.
+    /// When the database cannot be reached, or its schema is too new. Then nothing was changed.
     pub fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
         let is_exclusive = options.is_exclusive;
         let database = {

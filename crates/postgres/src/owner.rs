@@ -36,7 +36,7 @@ impl Ownership {
     /// ([`PgOptions::waits_for`](crate::PgOptions::waits_for)).
     ///
     /// # Errors
-    /// When the database fails before anything was waited for.
+    /// When the database fails before anybody was waited for, or has become too new meanwhile.
     pub(crate) async fn take(
         database: &Database,
         mut client: Client,

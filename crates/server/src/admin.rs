@@ -32,6 +32,9 @@ const PAGE_PAUSE: Duration = Duration::from_millis(100);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
+/// A page of metrics without any.
+const NOTHING_COUNTED: &[u8] = b"# EOF\n";
+
 /// What the port tells. It answers before there is anything else.
 #[derive(Clone, Debug)]
 pub(crate) struct Admin(Arc<Shared>);
@@ -165,10 +168,12 @@ async fn readyz(State(Admin(shared)): State<Admin>) -> (StatusCode, Cow<'static,
 }
 
 async fn metrics(State(Admin(shared)): State<Admin>) -> impl IntoResponse {
-    let Some(opened) = shared.opened.get() else {
-        return StatusCode::SERVICE_UNAVAILABLE.into_response();
+    let page = match shared.opened.get() {
+        Some(opened) => opened.metrics.get(opened.encode_metrics()).await,
+        // A scrape succeeds: the daemon is up.
+        None => Some(Bytes::from_static(NOTHING_COUNTED)),
     };
-    match opened.metrics.get(opened.encode_metrics()).await {
+    match page {
         Some(page) => ([(CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
         None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
     }

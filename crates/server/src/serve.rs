@@ -70,7 +70,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
             return Err(CliError::failed(Exit::Internal, problem));
         }
         if lost.is_cancelled() {
-            let problem = "another memoird has taken the journal over; one of the two is enough";
+            let problem = "another memoird has taken the journal over; started again, this one is its standby";
             return Err(CliError::failed(Exit::Unavailable, problem));
         }
         info!("memoird has stopped");

@@ -92,7 +92,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
 
     /// Writes what waits, up to the size of a batch.
     async fn commit_batch(&mut self, backend: &Backend<C>) -> BatchOutcome {
-        let mut batch = backend.take_batch(self.journal.batch_sets_max);
+        let (mut batch, bytes) = backend.take_batch(self.journal.batch_sets_max);
         let count = batch.len();
         if batch.is_empty() {
             return BatchOutcome::Finished(0);
@@ -109,7 +109,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             Ok(answers) => {
                 self.note_success(backend);
                 self.count_sets(count);
-                self.settle_when_due(backend, &sets);
+                self.settle_when_due(backend, bytes);
                 let outcomes = answers.into_iter().map(|answer| answer.map_err(Into::into));
                 self.finish_batch(backend, batch, outcomes);
             }
@@ -139,10 +139,10 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     }
 
     /// Has the log moved beside the commits that follow, where it has grown.
-    fn settle_when_due(&mut self, backend: &Backend<C>, sets: &[ChangeSet]) {
+    fn settle_when_due(&mut self, backend: &Backend<C>, bytes: usize) {
         let unsettled = &mut self.unsettled;
         unsettled.commits += 1;
-        unsettled.bytes += sets.iter().map(ChangeSet::weight_bytes).sum::<usize>();
+        unsettled.bytes += bytes;
         if unsettled.commits >= SETTLE_COMMITS || unsettled.bytes >= SETTLE_BYTES {
             *unsettled = Unsettled::default();
             backend.access.settle_log();
