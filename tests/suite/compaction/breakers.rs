@@ -16,17 +16,6 @@ async fn state(bot: &mut Bot) -> CompactionInfo {
         .expect("its state")
 }
 
-/// Its state once nobody writes a summary.
-async fn settled(bot: &mut Bot) -> CompactionInfo {
-    loop {
-        let state = state(bot).await;
-        if !state.running {
-            return state;
-        }
-        tokio::task::yield_now().await;
-    }
-}
-
 async fn last_seq(bot: &mut Bot) -> u64 {
     bot.look().await.session.expect("a session").last_seq
 }
@@ -97,11 +86,11 @@ async fn a_breaker_survives_a_crash_and_a_stop() {
         .setup(Wire::OpenAi, "tries: 1,", &patient)
         .section(ROOMY);
     let mut daemon = Daemon::with(setup).await;
-    let mut bot = Bot::new(daemon.sessions());
+    // An exchange has several windows, and each may ask for a summary.
+    let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     bot.until(&mut events, "compaction_failed").await;
-    // An exchange has several windows, and each may ask for a summary.
-    let before = settled(&mut bot).await;
+    let before = state(&mut bot).await;
     daemon.kill9().await;
     daemon.restart().await;
     bot.goes_on_at(&daemon);
@@ -110,7 +99,7 @@ async fn a_breaker_survives_a_crash_and_a_stop() {
     for _ in before.consecutive_failures..3 {
         bot.until(&mut events, "compaction_failed").await;
     }
-    let before = settled(&mut bot).await;
+    let before = state(&mut bot).await;
     assert_eq!(
         (before.breaker.as_str(), before.consecutive_failures),
         ("open", 3)
