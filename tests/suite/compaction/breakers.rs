@@ -20,11 +20,19 @@ async fn last_seq(bot: &mut Bot) -> u64 {
     bot.look().await.session.expect("a session").last_seq
 }
 
-/// Three failures.
+/// Exchanges of a patient bot until three failures have opened its breaker, and no more: five turns
+/// later it would be half open.
 async fn opened(bot: &mut Bot, events: &mut Events) {
+    for exchanges in 0.. {
+        assert!(exchanges < 120, "{exchanges} exchanges and no open breaker");
+        bot.exchange().await;
+        if state(bot).await.breaker == "open" {
+            break;
+        }
+    }
     for _ in 0..3 {
-        let event = bot.until(events, "compaction_failed").await;
-        assert_eq!(event.session_id, bot.session);
+        let failed = events.until("compaction_failed").await.pop();
+        assert_eq!(failed.expect("an event").session_id, bot.session);
     }
 }
 
@@ -32,7 +40,7 @@ async fn opened(bot: &mut Bot, events: &mut Events) {
 async fn an_open_breaker_asks_nobody_and_after_five_turns_one_trial_decides() {
     let provider = Summaries::start(Says::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
-    let mut bot = Bot::new(daemon.sessions());
+    let mut bot = Bot::patient(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     opened(&mut bot, &mut events).await;
     assert_eq!(
@@ -157,6 +165,7 @@ async fn one_session_that_fails_holds_up_no_other() {
     let provider = Summaries::start(Says::Apology).await;
     let daemon = daemon(&provider, Wire::Anthropic, "tries: 1,").await;
     let mut bot = Bot::named(daemon.sessions(), "bad");
+    bot.waits_for_summaries(&daemon);
     let mut events = Events::now(&mut daemon.sessions()).await;
     opened(&mut bot, &mut events).await;
     provider.says(Says::Well);
