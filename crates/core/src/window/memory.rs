@@ -351,10 +351,12 @@ impl Windows {
             with_anchor: !matches!(ask.policy, Policy::SlidingWindow { .. }),
             block: None,
         };
+        let is_due = summary.is_some_and(|summary| summary.number <= self.due);
         let summaries = Summaries {
             newest: block.as_deref(),
             shown: shown.map(|block| &**block),
-            is_due: summary.is_some_and(|summary| summary.number <= self.due),
+            is_due,
+            is_newly_due: is_due && entry.is_some_and(|entry| entry.newest < self.newest),
         };
         let whole = Cut::default();
         let last = Last {

@@ -112,6 +112,9 @@ pub(super) struct Summaries<'a> {
     pub(super) shown: Option<&'a Block>,
     /// True where the newest is to be shown at once.
     pub(super) is_due: bool,
+    /// True where no window was made since that was asked for: also where there is no room for the
+    /// newest, nothing decided before holds, as after a restart.
+    pub(super) is_newly_due: bool,
 }
 
 /// What the next cut is likely to do. All figures in tokens unless named otherwise.
@@ -224,7 +227,7 @@ fn decide<'a>(
     let mut cut = last.cut.clone();
     // Much more room than the last cut had: what it left out may come back.
     let is_roomy = cut.budget > 0 && ask.budget >= cut.budget.saturating_add(cut.budget / 4);
-    if is_roomy || summaries.must_show_newest(last) {
+    if is_roomy || summaries.is_newly_due || summaries.must_show_newest(last) {
         cut = block::fresh(&newest);
         kept = None;
     }
