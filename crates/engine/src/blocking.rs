@@ -188,6 +188,11 @@ impl StoreAccess {
         }
     }
 
+    /// True where turns can be written ahead of their set ([`Store::commit_beside`]).
+    pub(crate) fn writes_ahead(&self) -> bool {
+        self.store.writes_ahead()
+    }
+
     /// Calls the store, off the runtime's threads, for a tenant; `None`: for the daemon itself.
     pub(crate) async fn run<T: Send + 'static>(
         &self,

@@ -2,13 +2,15 @@
 //!
 //! A change set is submitted under the lock of the session that it changes, so the queue has
 //! the order of the decisions. One worker, the [`Committer`], takes all that waits and writes
-//! it as one transaction: group commit.
+//! it as one transaction: group commit. What is too large for one transaction is written in parts,
+//! and others pass it meanwhile ([`parts`]).
 //!
 //! With [`Durability::Interval`] a change is acknowledged before it is written. So it is never
 //! given up as long as the process lives: while commits fail, what waits stays in the queue, in
 //! its order, and nothing more is accepted.
 
 mod committer;
+mod parts;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,6 +29,7 @@ pub(crate) use committer::{CommitHandler, Committer};
 use crate::blocking::StoreAccess;
 use crate::error::EngineError;
 use crate::tenants::{JOURNAL_SHARE, Tenant, ms};
+use parts::{Parts, Passed};
 
 /// What one permit of the queue stands for.
 const PERMIT_BYTES: usize = 1 << 10;
@@ -69,6 +72,9 @@ pub struct JournalConfig {
     /// Change sets of one transaction.
     #[serde(skip)]
     pub batch_sets: usize,
+    /// Turns of a large change set are written about so many bytes at once.
+    #[serde(skip)]
+    pub part_bytes: usize,
 }
 
 /// The queue of change sets, each with a context of type `C` that the [`CommitHandler`] gets
@@ -79,6 +85,8 @@ pub(crate) struct Journal<C> {
     queue_wait_ms: AtomicU64,
     flush_interval_ms: AtomicU64,
     batch_sets_max: usize,
+    /// Where the store writes turns ahead of their set.
+    parts: Option<Parts>,
     backend: Option<Backend<C>>,
 }
 
@@ -102,6 +110,10 @@ struct Backend<C> {
 struct Progress {
     /// All sets up to this ticket are written, or were refused.
     processed: u64,
+    /// So are those up to this one, but for the `passed` ones.
+    reached: u64,
+    /// Tickets of sets that others passed.
+    passed: Vec<u64>,
     /// Commits that failed and whose sets wait for the next try.
     failed_tries: u64,
     /// Why the last commit failed; `None` when it did not.
@@ -123,6 +135,8 @@ struct Submission<C> {
     set: ChangeSet,
     context: C,
     reply: Option<oneshot::Sender<Result<(), EngineError>>>,
+    /// So many of its turns are written ahead of it.
+    turns_ahead: usize,
     _permit: Permit,
 }
 
@@ -169,6 +183,7 @@ impl Default for JournalConfig {
             queue_bytes: 64 << 20,
             queue_wait: Duration::from_secs(2),
             batch_sets: 1_024,
+            part_bytes: 512 << 10,
         }
     }
 }
@@ -180,6 +195,13 @@ impl Submitted {
             None => Ok(()),
             Some(reply) => reply.await.unwrap_or(Err(EngineError::Stopping)),
         }
+    }
+}
+
+impl Progress {
+    /// True when the set with this ticket is written, or was refused.
+    fn is_over(&self, ticket: u64) -> bool {
+        ticket <= self.processed || (ticket <= self.reached && !self.passed.contains(&ticket))
     }
 }
 
@@ -195,6 +217,10 @@ impl<C> Journal<C> {
     /// The queue of a store; `None` where changes are kept in memory only.
     pub(crate) fn new(config: &JournalConfig, access: Option<StoreAccess>) -> Self {
         let permits_max = (config.queue_bytes / PERMIT_BYTES).clamp(1, Semaphore::MAX_PERMITS);
+        let writes_ahead = access.as_ref().is_some_and(StoreAccess::writes_ahead);
+        let parts = writes_ahead.then_some(Parts {
+            bytes: config.part_bytes.max(1),
+        });
         let backend = access.map(|access| Backend {
             access,
             permits: Arc::new(Semaphore::new(permits_max)),
@@ -215,6 +241,7 @@ impl<C> Journal<C> {
             queue_wait_ms: AtomicU64::default(),
             flush_interval_ms: AtomicU64::default(),
             batch_sets_max: config.batch_sets,
+            parts,
             backend,
         };
         journal.reconfigure(config);
@@ -369,6 +396,7 @@ impl<C> Journal<C> {
             set,
             context,
             reply: sender,
+            turns_ahead: 0,
             _permit: permit,
         });
         let is_enough = queue.waiting.len() >= queue.wake_at;
@@ -385,9 +413,22 @@ impl<C> Journal<C> {
         }
     }
 
-    /// Waits until what was decided up to this ticket is final: written or refused. Where
-    /// changes are final at once there is nothing to wait for.
+    /// Waits until what was decided about one session up to this ticket of it is final: written
+    /// or refused. Where changes are final at once there is nothing to wait for.
     pub(crate) async fn wait_durable(&self, ticket: u64) {
+        let Some(backend) = self.backend.as_ref().filter(|_| self.is_sync()) else {
+            return;
+        };
+        if backend.progress.borrow().is_over(ticket) {
+            return;
+        }
+        let mut progress = backend.progress.subscribe();
+        // The sender is part of the journal itself: it does not go away.
+        let _ = progress.wait_for(|progress| progress.is_over(ticket)).await;
+    }
+
+    /// Waits until what was decided about any session up to this ticket is final.
+    pub(crate) async fn wait_all_durable(&self, ticket: u64) {
         if self.is_sync() {
             // It fails only where a commit is tried again, which is not so here.
             let _ = self.wait_processed(ticket).await;
@@ -499,27 +540,82 @@ impl<C> Backend<C> {
         queue.waiting.len() >= sets
     }
 
-    /// The sets of the next transaction, and how many bytes they are.
-    fn take_batch(&self, sets_max: usize) -> (Vec<Submission<C>>, usize) {
+    /// The sets of the next transaction, and how many bytes they are. A set that is too large for
+    /// it becomes the one that is written ahead, unless there is one; those that must not pass
+    /// such a set stay in the queue.
+    fn take_batch(
+        &self,
+        sets_max: usize,
+        parts: Option<Parts>,
+        ahead: &mut Option<Submission<C>>,
+    ) -> (Vec<Submission<C>>, usize) {
         let mut queue = self.queue();
-        let mut batch = Vec::new();
-        let mut bytes = 0;
+        let (mut batch, mut bytes) = (Vec::new(), 0);
+        let (mut passed, mut stay) = (Passed::default(), Vec::new());
+        if let Some(ahead) = ahead {
+            passed.add(&ahead.set);
+        }
+        // With a set that was written ahead no other one can be.
+        let mut has_ahead = ahead.is_some();
         while batch.len() < sets_max && bytes < BATCH_BYTES {
             let Some(submission) = queue.waiting.pop_front() else {
                 break;
             };
-            bytes += submission.set.weight_bytes();
-            batch.push(submission);
+            let Submission {
+                set, turns_ahead, ..
+            } = &submission;
+            let is_too_large = |parts: Parts| parts.is_too_large(set, *turns_ahead);
+            if passed.hold_back(set) || (has_ahead && parts.is_some_and(is_too_large)) {
+                passed.add(set);
+                stay.push(submission);
+            } else if parts.is_some_and(is_too_large) {
+                passed.add(set);
+                has_ahead = true;
+                *ahead = Some(submission);
+            } else {
+                has_ahead |= *turns_ahead > 0;
+                bytes += parts::unwritten_bytes(set, *turns_ahead);
+                batch.push(submission);
+            }
+        }
+        for submission in stay.into_iter().rev() {
+            queue.waiting.push_front(submission);
         }
         (batch, bytes)
     }
 
-    /// Puts sets back to where they were taken from, to be written first.
+    /// Puts sets back to where they were taken from.
     fn put_back(&self, batch: Vec<Submission<C>>) {
         let mut queue = self.queue();
+        let waiting = &mut queue.waiting;
         for submission in batch.into_iter().rev() {
-            queue.waiting.push_front(submission);
+            waiting.push_front(submission);
         }
+        // They may have passed some.
+        waiting
+            .make_contiguous()
+            .sort_by_key(|submission| submission.ticket);
+    }
+
+    /// Tells that the committer took all sets up to this ticket, and that they are written or
+    /// refused, but for the one that is written ahead and those that stay in the queue.
+    fn reach(&self, last_ticket: u64, ahead: Option<&Submission<C>>) {
+        let reached = self.progress.borrow().reached.max(last_ticket);
+        let (processed, passed) = {
+            let queue = self.queue();
+            let is_passed = |submission: &&Submission<C>| submission.ticket < reached;
+            let waiting = queue.waiting.iter().take_while(is_passed);
+            let ahead = ahead.into_iter().filter(is_passed);
+            let passed = waiting.chain(ahead).map(|submission| submission.ticket);
+            let passed: Vec<u64> = passed.collect();
+            let next = passed.iter().copied().min();
+            (next.map_or(reached, |next| next - 1), passed)
+        };
+        self.progress.send_modify(|progress| {
+            progress.processed = progress.processed.max(processed);
+            progress.reached = reached;
+            progress.passed = passed;
+        });
     }
 
     /// Closes the queue if it is empty; true when it is closed.

@@ -259,6 +259,15 @@ pub struct Unclean {
     pub log: bool,
 }
 
+/// Turns of a change set that is committed later: the next ones of its append.
+#[derive(Clone, Debug)]
+pub struct TurnsAhead {
+    /// Whose they are.
+    pub generation: Generation,
+    /// Seqs and contents. Those of the set must be the same ones in memory.
+    pub turns: Vec<(u64, Arc<[u8]>)>,
+}
+
 /// The journal. Every method may block.
 pub trait Store: Send + Sync + 'static {
     /// Writes all sets in one transaction, each whole or not at all, in their order.
@@ -271,6 +280,29 @@ pub trait Store: Send + Sync + 'static {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError>;
+
+    /// True where [`Self::commit_beside`] writes turns ahead of their set. Elsewhere a set is best
+    /// committed whole.
+    fn writes_ahead(&self) -> bool {
+        false
+    }
+
+    /// Commits sets, and in the same transaction writes turns of a set that is committed later,
+    /// so that its own transaction has less to write. Nobody sees them before that. One set at a
+    /// time can be written ahead, from its first turn on; the commit that has it, or any other
+    /// one that is not beside it, ends that. Gives the answers, and how many turns were written,
+    /// which may be none. Whatever of a set is not written ahead is written with it.
+    ///
+    /// # Errors
+    /// As [`Self::commit`].
+    fn commit_beside(
+        &self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+        ahead: &TurnsAhead,
+    ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
+        Ok((self.commit(clock, sets)?, ahead.turns.len()))
+    }
 
     /// The clock of the last commit; `None` before the first.
     ///

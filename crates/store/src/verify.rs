@@ -7,6 +7,7 @@ use memoird_core::ids::Generation;
 use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
 
 use crate::checksum::{StoredTurn, TurnPlace, Verdict, examine};
+use crate::sqlite::CONTENT;
 use crate::sqlite_file::look_only;
 use crate::{DataKey, StoreError};
 
@@ -16,6 +17,8 @@ const DAMAGES_MAX: usize = 100;
 const BATCH_TURNS: i64 = 1_000;
 /// The first schema with checksums.
 const CHECKSUMS_SINCE: i64 = 5;
+/// The schema since which contents may stand apart from their turns.
+const CONTENTS_SINCE: i64 = 9;
 
 /// What was found in a file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -104,7 +107,11 @@ impl FileCheck {
             true => "header, checksum",
             false => "NULL, NULL",
         };
-        let select = format!("SELECT id, generation, seq, content, {columns} FROM turns");
+        let content = match version >= CONTENTS_SINCE {
+            true => CONTENT,
+            false => "content",
+        };
+        let select = format!("SELECT id, generation, seq, {content}, {columns} FROM turns");
         let mut batch = connection.prepare(&format!(
             "{select} WHERE id >= ? ORDER BY id LIMIT {BATCH_TURNS}"
         ))?;

@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use memoird_core::change::ChangeSet;
 use memoird_core::time::Timestamp;
-use memoird_store::Refused;
+use memoird_store::{ClockAnchor, Refused, TurnsAhead};
 use tracing::{debug, error, info};
 
-use super::{Backend, Durability, Journal, Submission};
+use super::{Backend, Durability, Journal, Submission, parts};
 use crate::error::EngineError;
 use crate::machine::{Machine, Stopwatch};
 use crate::stats::Stats;
@@ -50,6 +50,8 @@ pub(crate) struct Committer<C, H> {
     stats: Arc<Stats>,
     /// Sets of the last transaction.
     last_batch_sets: usize,
+    /// The large set whose turns are written ahead of it.
+    ahead: Option<Submission<C>>,
     /// How often the oldest sets were tried in vain.
     retries: u32,
     /// Since the log was moved.
@@ -66,7 +68,9 @@ struct Unsettled {
 /// What became of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum BatchOutcome {
-    /// So many sets were written, or refused.
+    /// There was nothing to write.
+    Nothing,
+    /// So many sets were written, or refused; perhaps only a part of one that comes later.
     Finished(usize),
     /// It could not be written, and waits for the next try.
     PutBack,
@@ -85,31 +89,38 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             machine,
             stats,
             last_batch_sets: 0,
+            ahead: None,
             retries: 0,
             unsettled: Unsettled::default(),
         }
     }
 
-    /// Writes what waits, up to the size of a batch.
+    /// Writes what waits, up to the size of a batch, and the next part of a large set.
     async fn commit_batch(&mut self, backend: &Backend<C>) -> BatchOutcome {
-        let (mut batch, bytes) = backend.take_batch(self.journal.batch_sets_max);
+        let journal = Arc::clone(&self.journal);
+        let (sets_max, parts) = (journal.batch_sets_max, journal.parts);
+        let (mut batch, bytes) = backend.take_batch(sets_max, parts, &mut self.ahead);
+        let part = self.next_part();
         let count = batch.len();
-        if batch.is_empty() {
-            return BatchOutcome::Finished(0);
+        if batch.is_empty() && part.is_none() {
+            return BatchOutcome::Nothing;
         }
+        let bytes = bytes + part.as_ref().map_or(0, parts::bytes_of);
         let sets = batch.iter_mut();
         let sets = sets.map(|submission| std::mem::take(&mut submission.set));
         let sets: Arc<Vec<ChangeSet>> = Arc::new(sets.collect());
         let watch = Stopwatch::start();
-        let outcome = self.commit(backend, &sets).await;
+        let clock = self.machine.anchor();
+        let outcome = Self::commit(backend, clock, &sets, part).await;
         self.stats.commit_seconds.observe(watch.seconds());
         self.stats.commit_batch.observe(count as f64);
         self.stats.commits.fetch_add(1, Ordering::Relaxed);
         match outcome {
-            Ok(answers) => {
+            Ok((answers, turns_ahead)) => {
                 self.note_success(backend);
                 self.count_sets(count);
                 self.settle_when_due(backend, bytes);
+                self.advance(backend, turns_ahead);
                 let outcomes = answers.into_iter().map(|answer| answer.map_err(Into::into));
                 self.finish_batch(backend, batch, outcomes);
             }
@@ -129,6 +140,9 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 return BatchOutcome::PutBack;
             }
             Err(failure) => {
+                // What is written ahead of it is of no use any more.
+                batch.extend(self.ahead.take());
+                let count = batch.len();
                 self.note_failure(backend, &failure, count);
                 self.count_sets(count);
                 let outcomes = std::iter::repeat_with(|| Err(failure.clone()));
@@ -136,6 +150,22 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             }
         }
         BatchOutcome::Finished(count)
+    }
+
+    /// The next turns of the set that is written ahead.
+    fn next_part(&self) -> Option<TurnsAhead> {
+        let (ahead, parts) = (self.ahead.as_ref()?, self.journal.parts?);
+        parts.next(&ahead.set, ahead.turns_ahead)
+    }
+
+    /// So many more turns are written ahead. Once the rest is small the set is committed next.
+    fn advance(&mut self, backend: &Backend<C>, turns: usize) {
+        let Some(ahead) = &mut self.ahead else { return };
+        ahead.turns_ahead += turns;
+        let parts = self.journal.parts;
+        if !parts.is_some_and(|parts| parts.is_too_large(&ahead.set, ahead.turns_ahead)) {
+            backend.put_back(self.ahead.take().into_iter().collect());
+        }
     }
 
     /// Has the log moved beside the commits that follow, where it has grown.
@@ -180,20 +210,25 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     }
 
     async fn commit(
-        &self,
         backend: &Backend<C>,
+        clock: ClockAnchor,
         sets: &Arc<Vec<ChangeSet>>,
-    ) -> Result<Vec<Result<(), Refused>>, EngineError> {
-        let (clock, sets) = (self.machine.anchor(), Arc::clone(sets));
-        let access = &backend.access;
-        let write = access.commit(move |store| store.commit(&clock, &sets));
+        part: Option<TurnsAhead>,
+    ) -> Result<(Vec<Result<(), Refused>>, usize), EngineError> {
+        let (access, sets) = (&backend.access, Arc::clone(sets));
+        let write = access.commit(move |store| match part {
+            None => Ok((store.commit(&clock, &sets)?, 0)),
+            Some(part) => store.commit_beside(&clock, &sets, &part),
+        });
         write.await
     }
 
     /// Finds out whether the store can be written again. Nothing but the clock is in this
     /// commit.
     async fn probe(&mut self, backend: &Backend<C>) {
-        if self.commit(backend, &Arc::default()).await.is_ok() {
+        let clock = self.machine.anchor();
+        let probed = Self::commit(backend, clock, &Arc::default(), None).await;
+        if probed.is_ok() {
             self.note_success(backend);
         }
     }
@@ -203,8 +238,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         self.retries = 0;
         loop {
             match self.commit_batch(backend).await {
-                BatchOutcome::Finished(0) if backend.close() => return,
-                BatchOutcome::Finished(_) => {}
+                BatchOutcome::Nothing if backend.close() => return,
+                BatchOutcome::Nothing | BatchOutcome::Finished(_) => {}
                 BatchOutcome::PutBack if self.retries <= LAST_RETRIES_MAX => {
                     tokio::time::sleep(self.retry_pause()).await;
                 }
@@ -214,8 +249,9 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     }
 
     /// Forgets what could not be written: the daemon stops.
-    fn give_up(&self, backend: &Backend<C>) {
-        let (lost, last_ticket) = backend.close_and_drop();
+    fn give_up(&mut self, backend: &Backend<C>) {
+        let (waiting, last_ticket) = backend.close_and_drop();
+        let lost = waiting + usize::from(self.ahead.take().is_some());
         error!(
             sets = lost,
             failure = %backend.failure(),
@@ -238,7 +274,10 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         batch: Vec<Submission<C>>,
         outcomes: impl Iterator<Item = Result<(), EngineError>>,
     ) {
-        let last_ticket = batch.last().map_or(0, |submission| submission.ticket);
+        let tickets = batch.iter().map(|submission| submission.ticket);
+        let Some(last_ticket) = tickets.max() else {
+            return;
+        };
         let at = self.machine.now().wall;
         let mut replies = Vec::with_capacity(batch.len());
         for (submission, outcome) in batch.into_iter().zip(outcomes) {
@@ -254,9 +293,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             replies.push((submission.reply, outcome));
         }
         self.handler.batch_done();
-        backend
-            .progress
-            .send_modify(|progress| progress.processed = last_ticket);
+        backend.reach(last_ticket, self.ahead.as_ref());
         for (reply, outcome) in replies {
             if let Some(reply) = reply {
                 // The caller may have hung up.
@@ -275,6 +312,9 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
         let Some(backend) = &self.journal.backend else {
             return std::future::pending().await;
         };
+        if self.ahead.is_some() && self.retries == 0 {
+            return;
+        }
         if self.retries > 0 {
             // Whoever waits for what is in the queue asks for the next try at once.
             let asked = backend.flush.notified();
@@ -308,13 +348,14 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
         let last_ticket = backend.queue().last_ticket;
         let first = self.commit_batch(backend).await;
         self.last_batch_sets = match first {
+            BatchOutcome::Nothing => 0,
             BatchOutcome::Finished(sets) => sets,
             BatchOutcome::PutBack => return Ok(()),
         };
         while backend.progress.borrow().processed < last_ticket {
             match self.commit_batch(backend).await {
-                BatchOutcome::Finished(1..) => {}
-                BatchOutcome::Finished(0) | BatchOutcome::PutBack => break,
+                BatchOutcome::Finished(_) => {}
+                BatchOutcome::Nothing | BatchOutcome::PutBack => break,
             }
         }
         if self.last_batch_sets == 0 && backend.is_failing() {

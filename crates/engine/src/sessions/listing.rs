@@ -343,7 +343,7 @@ impl Sessions {
                 seen.push((slot, view, epoch));
             }
         }
-        self.shared.journal.wait_durable(last_ticket).await;
+        self.shared.journal.wait_all_durable(last_ticket).await;
         let mut sessions = Vec::with_capacity(seen.len());
         for (slot, view, epoch) in seen {
             let is_durable = slot.lock().epoch == epoch;

@@ -24,6 +24,7 @@ mod listing;
 mod lives;
 mod memory;
 mod options;
+mod parts;
 mod readers;
 mod reconfigure;
 mod record;

@@ -16,8 +16,8 @@ use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, MemoryStore,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, Unclean, Unpruned,
-    WrittenTurn, WrittenTurns,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, TurnsAhead, Unclean,
+    Unpruned, WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -49,6 +49,10 @@ pub(crate) struct FaultyStore {
     cleanings: AtomicU64,
     /// Times that the log was moved.
     log_moves: AtomicU64,
+    /// True where turns are written ahead of their set.
+    writes_ahead: AtomicBool,
+    /// How many turns were written ahead, in each commit that did.
+    turns_ahead: Mutex<Vec<usize>>,
 }
 
 /// What becomes of a commit.
@@ -142,6 +146,16 @@ impl FaultyStore {
     /// What becomes of the next commits, in order.
     pub(crate) fn fate(&self, fates: impl IntoIterator<Item = Fate>) {
         self.fates.lock().unwrap().extend(fates);
+    }
+
+    /// Turns of large sets are written ahead of them, from the next engine on.
+    pub(crate) fn write_ahead(&self, is_on: bool) {
+        self.writes_ahead.store(is_on, Ordering::Relaxed);
+    }
+
+    /// How many turns were written ahead, in each commit that did.
+    pub(crate) fn turns_ahead(&self) -> Vec<usize> {
+        self.turns_ahead.lock().unwrap().clone()
     }
 
     /// From now on all that is written succeeds.
@@ -301,6 +315,23 @@ impl Store for FaultyStore {
             }
         }
         Ok(answers)
+    }
+
+    fn writes_ahead(&self) -> bool {
+        self.writes_ahead.load(Ordering::Relaxed)
+    }
+
+    fn commit_beside(
+        &self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+        ahead: &TurnsAhead,
+    ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
+        let answers = self.commit(clock, sets)?;
+        let turns = ahead.turns.len();
+        assert!(turns > 0, "a part has turns");
+        self.turns_ahead.lock().unwrap().push(turns);
+        Ok((answers, turns))
     }
 
     fn settle_log(&self) -> Result<(), StoreError> {

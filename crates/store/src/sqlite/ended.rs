@@ -8,6 +8,7 @@ use rusqlite::{Connection, OptionalExtension, params};
 use memoird_core::ids::Generation;
 use memoird_core::state::State;
 
+use super::ahead::CONTENT;
 use super::compaction;
 use super::intake::folded_row;
 use super::read::{TurnReader, folded_turns};
@@ -112,7 +113,7 @@ fn newest_turns(
     let mut oldest = u64::MAX;
     let mut has_room = true;
     let sql = format!(
-        "SELECT seq, content, header, checksum, {} FROM turns WHERE id = ?",
+        "SELECT seq, {CONTENT}, header, checksum, {} FROM turns WHERE id = ?",
         is_rewound("turns.generation", "turns.seq")
     );
     let mut by_id = connection.prepare_cached(&sql)?;

@@ -1,5 +1,6 @@
 //! The journal in one SQLite file: one writer, and readers that never wait for it.
 
+mod ahead;
 mod compaction;
 mod ended;
 mod erase;
@@ -32,6 +33,7 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 
+pub(crate) use ahead::CONTENT;
 use intake::Unfolded;
 use read::Reach;
 use row::GenerationRow;
@@ -45,7 +47,7 @@ use crate::{
     ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange,
     PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnChange, TurnCounts,
-    Unclean, Unpruned, WrittenTurn, WrittenTurns,
+    TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns,
 };
 
 /// How the journal is kept.
@@ -138,6 +140,17 @@ impl SqliteStore {
         relock(&self.writer)
     }
 
+    /// Notes whether sets that were written replaced what turns said before.
+    fn note_old_content(&self, sets: &[ChangeSet]) {
+        let has_old = |change: &Change| matches!(change.kind, ChangeKind::UpdateTurn(_));
+        if sets.iter().flat_map(|set| &set.changes).any(has_old) {
+            // The log and unused space may have what the turn said before: the next round of
+            // retention clears both.
+            self.is_log_stale.store(true, Ordering::Relaxed);
+            self.gaps_due.store(0, Ordering::Relaxed);
+        }
+    }
+
     /// Empties the log. Most of it is moved into the file beside the commits, which then wait
     /// for the rest only. False while somebody reads an older moment.
     fn empty_log(&self) -> Result<bool, StoreError> {
@@ -216,15 +229,24 @@ impl Store for SqliteStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
-        let answers = self.writer().commit(clock, sets)?;
-        let has_old = |change: &Change| matches!(change.kind, ChangeKind::UpdateTurn(_));
-        if sets.iter().flat_map(|set| &set.changes).any(has_old) {
-            // The log and unused space may have what the turn said before: the next round of
-            // retention clears both.
-            self.is_log_stale.store(true, Ordering::Relaxed);
-            self.gaps_due.store(0, Ordering::Relaxed);
-        }
+        let (answers, _) = self.writer().commit(clock, sets, None)?;
+        self.note_old_content(sets);
         Ok(answers)
+    }
+
+    fn writes_ahead(&self) -> bool {
+        true
+    }
+
+    fn commit_beside(
+        &self,
+        clock: &ClockAnchor,
+        sets: &[ChangeSet],
+        ahead: &TurnsAhead,
+    ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
+        let committed = self.writer().commit(clock, sets, Some(ahead))?;
+        self.note_old_content(sets);
+        Ok(committed)
     }
 
     fn settle_log(&self) -> Result<(), StoreError> {
@@ -434,7 +456,11 @@ impl Store for SqliteStore {
     }
 
     fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
-        let pages = prune::give_back_pages(self.writer().connection(), pages_max)?;
+        let pages = {
+            let mut writer = self.writer();
+            writer.remove_leftovers()?;
+            prune::give_back_pages(writer.connection(), pages_max)?
+        };
         let is_clean = pages || (self.empty_log()? && self.clear_gaps()?);
         Ok(Unclean {
             pages,

@@ -91,6 +91,13 @@ pub(super) fn forget_generation(
     generation: [u8; 16],
     rows_max: usize,
 ) -> Result<Forgotten, StoreError> {
+    transaction
+        .prepare_cached(
+            "DELETE FROM contents WHERE id IN
+                 (SELECT content_id FROM turns WHERE id IN
+                     (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?))",
+        )?
+        .execute(params![generation, rows_max as i64])?;
     let turns = transaction
         .prepare_cached(
             "DELETE FROM turns WHERE id IN

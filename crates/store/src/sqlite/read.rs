@@ -14,6 +14,7 @@ use memoird_core::session::{SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 
+use super::ahead::CONTENT;
 use super::compaction;
 use super::rewound::{self, is_key_rewound, is_rewound};
 use super::row::{GenerationRow, count, id, select_from, whole};
@@ -34,7 +35,7 @@ pub(super) enum Reach {
 pub(super) fn folded_turns() -> String {
     let is_rewound = is_rewound("?1", "place.seq");
     format!(
-        "SELECT place.seq, turns.content, turns.header, turns.checksum, {is_rewound}
+        "SELECT place.seq, {CONTENT}, turns.header, turns.checksum, {is_rewound}
          FROM turn_places AS place JOIN turns ON turns.id = place.id
          WHERE place.generation = ?1 AND place.seq >= ?2"
     )
@@ -44,7 +45,7 @@ pub(super) fn folded_turns() -> String {
 fn intake_turns() -> String {
     let is_rewound = is_rewound("?1", "turns.seq");
     format!(
-        "SELECT seq, content, header, checksum, {is_rewound} FROM turns
+        "SELECT seq, {CONTENT}, header, checksum, {is_rewound} FROM turns
          WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq >= ?2
              AND NOT EXISTS (SELECT 1 FROM turn_places AS place
                  WHERE place.generation = ?1 AND place.seq = turns.seq AND place.id = turns.id)"
@@ -459,7 +460,9 @@ impl TurnReader<'_> {
 /// Bytes of turns by tenant. SQLite knows how long a content is without reading it.
 pub(super) fn turn_bytes(connection: &Connection) -> Result<Vec<(TenantId, u64)>, StoreError> {
     let mut sums = connection.prepare_cached(
-        "SELECT known.tenant, SUM(LENGTH(turns.content)) FROM turns JOIN
+        "SELECT known.tenant, SUM(LENGTH(turns.content) + ifnull(
+             (SELECT LENGTH(contents.content) FROM contents
+              WHERE contents.id = turns.content_id), 0)) FROM turns JOIN
              (SELECT generation, tenant FROM generations
               UNION SELECT generation, tenant FROM intake_heads) AS known
              ON known.generation = turns.generation

@@ -9,7 +9,7 @@ pub(super) const APPLICATION_ID: i64 = 0x6d65_6d6f;
 
 /// Each step leads from one schema to the next; what has been released is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-pub(super) const MIGRATIONS: [&str; 8] = [V1, V2, V3, V4, V5, V6, V7, V8];
+pub(super) const MIGRATIONS: [&str; 9] = [V1, V2, V3, V4, V5, V6, V7, V8, V9];
 
 /// What a call waits for is written in the order in which it comes, at the end of a
 /// table: a commit of a hundred appends then writes a few pages, not a hundred. Those are
@@ -248,6 +248,18 @@ CREATE TABLE options (
     generation BLOB PRIMARY KEY,
     options    BLOB NOT NULL
 ) STRICT, WITHOUT ROWID;
+";
+
+/// `contents`: what turns say that were written ahead of their change set, in transactions of
+/// their own (see `ahead.rs`). A turn with a `content_id` has its content there. Up to
+/// `progress.claimed` all of them belong to turns; those behind it to no turn yet, or never.
+const V9: &str = "
+CREATE TABLE contents (
+    id      INTEGER PRIMARY KEY,
+    content BLOB    NOT NULL
+) STRICT;
+ALTER TABLE turns ADD COLUMN content_id INTEGER;
+ALTER TABLE progress ADD COLUMN claimed INTEGER NOT NULL DEFAULT 0;
 ";
 
 /// `outbox` holds what hooks are owed, written with the end that owes it. The first journals

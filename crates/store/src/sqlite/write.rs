@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use rusqlite::types::Null;
 use rusqlite::{Connection, Transaction, TransactionBehavior, params};
 
 use memoird_core::change::{
@@ -14,6 +15,7 @@ use memoird_core::ids::{Generation, SessionKey};
 use memoird_core::session::Head;
 use memoird_core::window::SavedCut;
 
+use super::ahead::{self, Ahead, Part};
 use super::compaction;
 use super::intake::{Intake, Taken, TakenTurn, Unfolded, folded_live, folded_row};
 use super::outbox;
@@ -21,7 +23,9 @@ use super::prune::{Pruned, has_keys_before, prune};
 use super::rewound;
 use super::row::{COLUMNS, GenerationRow, PLACES, whole};
 use crate::checksum::{Protection, TurnPlace, protect};
-use crate::{ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, options, windows};
+use crate::{
+    ClockAnchor, PruneBefore, PruneBounds, Refused, StoreError, TurnsAhead, options, windows,
+};
 
 /// Changes that a pruning puts in their places before it forgets any: what is in the intake
 /// cannot be forgotten.
@@ -34,7 +38,11 @@ pub(super) struct Writer {
     intake: Intake,
     /// The id of the next turn: ids are never used twice, also not after a pruning.
     next_turn: i64,
+    ahead: Ahead,
 }
+
+/// The answer to each set, and how many turns were written ahead.
+type Committed = (Vec<Result<(), Refused>>, usize);
 
 /// Why one change was not written.
 enum Fault {
@@ -61,10 +69,12 @@ impl Writer {
         let intake = Intake::restore(&connection, intake_changes, unfolded)?;
         let sql = "SELECT max(placed, (SELECT ifnull(max(id), 0) FROM turns)) + 1 FROM progress";
         let next_turn = connection.query_row(sql, [], |row| row.get(0))?;
+        let ahead = Ahead::open(&connection)?;
         let mut writer = Self {
             connection,
             intake,
             next_turn,
+            ahead,
         };
         match writer.fold_all() {
             // There is no room, but there is a journal, and it can be read.
@@ -110,12 +120,16 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes all sets, and a part of the fold that is under way; gives the answers.
+    /// Writes all sets, turns of a set that comes later, and a part of the fold that is under way.
     pub(super) fn commit(
         &mut self,
         clock: &ClockAnchor,
         sets: &[ChangeSet],
-    ) -> Result<Vec<Result<(), Refused>>, StoreError> {
+        ahead: Option<&TurnsAhead>,
+    ) -> Result<Committed, StoreError> {
+        if let Some(ahead) = ahead {
+            self.ahead.retain(Some(ahead.generation));
+        }
         self.intake
             .begin_fold_if_due(&self.connection, self.next_turn - 1)?;
         let behavior = TransactionBehavior::Immediate;
@@ -127,19 +141,33 @@ impl Writer {
         };
         let mut answers = Vec::with_capacity(sets.len());
         let mut next_turn = self.next_turn;
+        let mut content = Content {
+            transaction: &transaction,
+            ahead: &self.ahead,
+            next_turn: &mut next_turn,
+            claimed: None,
+        };
         for set in sets {
             answers.push(match decider.decide(set) {
                 Err(Fault::Store(error)) => return Err(error),
                 Err(Fault::Refused(refused)) => Err(refused),
                 Ok(()) => {
                     for change in &set.changes {
-                        write_content(&transaction, change, &mut next_turn, &mut decider.taken)?;
+                        content.write(change, &mut decider.taken)?;
                         decider.owe(change)?;
                     }
                     Ok(())
                 }
             });
         }
+        let claimed = content.claimed;
+        if let Some(last_id) = claimed {
+            ahead::claim(&transaction, last_id)?;
+        }
+        let part = match ahead {
+            Some(ahead) => self.ahead.write(&transaction, ahead)?,
+            None => Part::default(),
+        };
         let taken = decider.taken;
         let sql = format!("INSERT INTO intake_heads ({COLUMNS}) VALUES ({PLACES})");
         let mut insert = transaction.prepare_cached(&sql)?;
@@ -156,7 +184,21 @@ impl Writer {
         transaction.commit()?;
         self.next_turn = next_turn;
         self.intake.extend(taken, folded);
-        Ok(answers)
+        if claimed.is_some() {
+            self.ahead.end_claimed();
+        }
+        if ahead.is_none() {
+            self.ahead.retain(None);
+        }
+        let turns_ahead = part.turns();
+        self.ahead.extend(part);
+        Ok((answers, turns_ahead))
+    }
+
+    /// Removes what was written ahead of sets that were given up.
+    pub(super) fn remove_leftovers(&mut self) -> Result<(), StoreError> {
+        self.ahead.remove_leftovers(&self.connection, usize::MAX)?;
+        Ok(())
     }
 
     /// The connection, for what has nothing to do with the intake.
@@ -183,6 +225,12 @@ impl Writer {
             Err(error) => return Err(error),
         };
         let mut pruned = prune(&mut self.connection, &self.intake, before, bounds)?;
+        if self.ahead.has_leftovers() {
+            let rows_max = bounds.rows_max.max(1);
+            let are_gone = self.ahead.remove_leftovers(&self.connection, rows_max)?;
+            pruned.unpruned.rows |= !are_gone;
+            pruned.has_forgotten = true;
+        }
         pruned.unpruned.rows |= has_room
             && (self.intake.has_ended_before(before.ended)
                 || has_keys_before(&self.connection, before.keys)?);
@@ -349,66 +397,130 @@ fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
     Some(())
 }
 
-/// Writes what a change holds beside the state of its generation.
-fn write_content(
-    transaction: &Transaction<'_>,
-    change: &Change,
-    next_turn: &mut i64,
-    taken: &mut Taken,
-) -> Result<(), StoreError> {
-    let generation = change.generation;
-    match &change.kind {
-        ChangeKind::Append(appended) => {
-            write_cuts(transaction, generation, appended.cuts.as_deref())?;
-            write_turns(transaction, generation, appended, next_turn, taken)?;
-            write_key(
-                transaction,
-                &appended.key,
-                appended.idempotency.as_ref(),
-                taken,
-            )
-        }
-        ChangeKind::Rewind(rewind) => {
-            write_cuts(transaction, generation, rewind.cuts.as_deref())?;
-            rewound::add(
-                transaction,
-                generation,
-                rewind.after_seq + 1,
-                rewind.through_seq,
-            )?;
-            if let Some((key, seqs)) = &rewind.taken {
-                rewound::note_taken(transaction, generation, key, seqs)?;
+/// Writes what changes hold beside the state of their generations.
+struct Content<'a> {
+    transaction: &'a Transaction<'a>,
+    /// What is written already.
+    ahead: &'a Ahead,
+    next_turn: &'a mut i64,
+    /// The last content that was written ahead and now has its turn.
+    claimed: Option<i64>,
+}
+
+impl Content<'_> {
+    fn write(&mut self, change: &Change, taken: &mut Taken) -> Result<(), StoreError> {
+        let (transaction, generation) = (self.transaction, change.generation);
+        match &change.kind {
+            ChangeKind::Append(appended) => {
+                write_cuts(transaction, generation, appended.cuts.as_deref())?;
+                self.write_turns(generation, appended, taken)?;
+                write_key(
+                    transaction,
+                    &appended.key,
+                    appended.idempotency.as_ref(),
+                    taken,
+                )
             }
-            write_key(transaction, &rewind.key, rewind.idempotency.as_ref(), taken)
+            ChangeKind::Rewind(rewind) => {
+                write_cuts(transaction, generation, rewind.cuts.as_deref())?;
+                rewound::add(
+                    transaction,
+                    generation,
+                    rewind.after_seq + 1,
+                    rewind.through_seq,
+                )?;
+                if let Some((key, seqs)) = &rewind.taken {
+                    rewound::note_taken(transaction, generation, key, seqs)?;
+                }
+                write_key(transaction, &rewind.key, rewind.idempotency.as_ref(), taken)
+            }
+            ChangeKind::UpdateTurn(updated) => {
+                write_cuts(transaction, generation, updated.cuts.as_deref())?;
+                replace_turn(transaction, generation, updated)
+            }
+            ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
+            ChangeKind::PatchState { state_json, .. } => {
+                transaction
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)",
+                    )?
+                    .execute(params![generation.to_bytes(), &**state_json])?;
+                Ok(())
+            }
+            ChangeKind::SetOptions(decided) => {
+                transaction
+                    .prepare_cached(
+                        "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)",
+                    )?
+                    .execute(params![generation.to_bytes(), options::encode(decided)])?;
+                Ok(())
+            }
+            ChangeKind::Compact {
+                status,
+                summary,
+                cuts,
+            } => {
+                write_cuts(transaction, generation, cuts.as_deref())?;
+                compaction::write(transaction, generation, status, summary)
+            }
+            ChangeKind::Begin { .. } | ChangeKind::End { .. } => Ok(()),
         }
-        ChangeKind::UpdateTurn(updated) => {
-            write_cuts(transaction, generation, updated.cuts.as_deref())?;
-            replace_turn(transaction, generation, updated)
+    }
+
+    fn write_turns(
+        &mut self,
+        generation: Generation,
+        appended: &Appended,
+        taken: &mut Taken,
+    ) -> Result<(), StoreError> {
+        let id_bytes = generation.to_bytes();
+        let mut insert = self.transaction.prepare_cached(
+            "INSERT INTO turns (id, generation, seq, content, header, checksum, content_id)
+             VALUES (?, ?, ?, ?, ?, ?, ?)",
+        )?;
+        let mut ahead = self.ahead.of(generation, &appended.turns).iter();
+        for (seq, content) in &appended.turns {
+            let place = TurnPlace {
+                generation,
+                seq: *seq,
+            };
+            let id = *self.next_turn;
+            match ahead.next() {
+                Some(written) => {
+                    let Protection { header, checksum } = &written.protection;
+                    let content_id = written.content_id;
+                    insert.execute(params![
+                        id,
+                        id_bytes,
+                        whole(*seq),
+                        [0_u8; 0],
+                        header,
+                        checksum,
+                        content_id
+                    ])?;
+                    self.claimed = self.claimed.max(Some(content_id));
+                }
+                None => {
+                    let Protection { header, checksum } = protect(place, content);
+                    insert.execute(params![
+                        id,
+                        id_bytes,
+                        whole(*seq),
+                        &**content,
+                        header,
+                        checksum,
+                        Null
+                    ])?;
+                }
+            }
+            let turn = TakenTurn {
+                seq: whole(*seq),
+                id,
+            };
+            taken.put_turn(generation, turn);
+            *self.next_turn += 1;
         }
-        ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
-        ChangeKind::PatchState { state_json, .. } => {
-            transaction
-                .prepare_cached("INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)")?
-                .execute(params![generation.to_bytes(), &**state_json])?;
-            Ok(())
-        }
-        ChangeKind::SetOptions(decided) => {
-            transaction
-                .prepare_cached(
-                    "INSERT OR REPLACE INTO options (generation, options) VALUES (?, ?)",
-                )?
-                .execute(params![generation.to_bytes(), options::encode(decided)])?;
-            Ok(())
-        }
-        ChangeKind::Compact {
-            status,
-            summary,
-            cuts,
-        } => {
-            write_cuts(transaction, generation, cuts.as_deref())?;
-            compaction::write(transaction, generation, status, summary)
-        }
-        ChangeKind::Begin { .. } | ChangeKind::End { .. } => Ok(()),
+        Ok(())
     }
 }
 
@@ -424,42 +536,6 @@ fn write_cuts(
     Ok(())
 }
 
-fn write_turns(
-    transaction: &Transaction<'_>,
-    generation: Generation,
-    appended: &Appended,
-    next_turn: &mut i64,
-    taken: &mut Taken,
-) -> Result<(), StoreError> {
-    let id_bytes = generation.to_bytes();
-    let mut insert = transaction.prepare_cached(
-        "INSERT INTO turns (id, generation, seq, content, header, checksum)
-         VALUES (?, ?, ?, ?, ?, ?)",
-    )?;
-    for (seq, content) in &appended.turns {
-        let place = TurnPlace {
-            generation,
-            seq: *seq,
-        };
-        let Protection { header, checksum } = protect(place, content);
-        insert.execute(params![
-            *next_turn,
-            id_bytes,
-            whole(*seq),
-            &**content,
-            header,
-            checksum,
-        ])?;
-        let turn = TakenTurn {
-            seq: whole(*seq),
-            id: *next_turn,
-        };
-        taken.put_turn(generation, turn);
-        *next_turn += 1;
-    }
-    Ok(())
-}
-
 /// Overwrites the content of a turn, and notes that for who follows the journal.
 fn replace_turn(
     transaction: &Transaction<'_>,
@@ -470,22 +546,24 @@ fn replace_turn(
     let place = TurnPlace { generation, seq };
     let Protection { header, checksum } = protect(place, &updated.content);
     // While a fold is under way it may be found in both ways, and is the same.
-    let sql = "UPDATE turns SET content = ?3, header = ?4, checksum = ?5 WHERE id IN
-                   (SELECT id FROM turn_places WHERE generation = ?1 AND seq = ?2
-                    UNION SELECT id FROM turns
-                    WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq = ?2)
-               RETURNING id";
+    let sql = "SELECT id FROM turn_places WHERE generation = ?1 AND seq = ?2
+               UNION SELECT id FROM turns
+               WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq = ?2";
     let numbers = transaction
         .prepare_cached(sql)?
-        .query_map(
-            params![name, whole(seq), &*updated.content, header, checksum],
-            |row| row.get::<_, i64>(0),
-        )?
+        .query_map(params![name, whole(seq)], |row| row.get::<_, i64>(0))?
         .collect::<Result<Vec<_>, _>>()?;
+    let sql = "UPDATE turns SET content = ?, header = ?, checksum = ?, content_id = NULL
+               WHERE id = ?";
+    let mut update = transaction.prepare_cached(sql)?;
     let sql = "INSERT INTO turn_changes (generation, turn) VALUES (?, ?)";
     let mut note = transaction.prepare_cached(sql)?;
     for number in numbers {
-        note.execute(params![name, number])?;
+        ahead::remove_content(transaction, number)?;
+        let updated = update.execute(params![&*updated.content, header, checksum, number])?;
+        if updated > 0 {
+            note.execute(params![name, number])?;
+        }
     }
     Ok(())
 }

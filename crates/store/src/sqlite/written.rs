@@ -7,6 +7,7 @@ use rusqlite::{Connection, Row, params};
 
 use memoird_core::ids::Generation;
 
+use super::ahead::CONTENT;
 use super::intake::folded_row;
 use super::read::TurnReader;
 use super::rewound::is_rewound;
@@ -102,7 +103,8 @@ pub(super) fn owners(
 fn written_turns() -> String {
     let is_rewound = is_rewound("turns.generation", "turns.seq");
     format!(
-        "SELECT seq, content, header, checksum, id, generation FROM turns WHERE NOT {is_rewound}"
+        "SELECT seq, {CONTENT}, header, checksum, id, generation
+         FROM turns WHERE NOT {is_rewound}"
     )
 }
 

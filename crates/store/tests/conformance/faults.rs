@@ -1,6 +1,7 @@
 //! The journal on disk, and what disks and operators do to it: it is opened only when
 //! it is whole, it is never made worse, and what was acknowledged is still in it.
 
+mod ahead;
 mod compaction;
 mod crash;
 mod damage;

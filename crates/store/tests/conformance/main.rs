@@ -7,6 +7,7 @@
     reason = "a test that cannot go on may panic in its helpers, too"
 )]
 
+mod ahead;
 mod chat;
 mod compaction;
 mod cuts;

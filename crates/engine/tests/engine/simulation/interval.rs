@@ -64,6 +64,7 @@ fn config(dice: &mut Dice) -> EngineConfig {
     config.journal.durability = Durability::Interval;
     config.journal.flush_interval = Duration::from_millis(FLUSH_MS);
     config.journal.batch_sets = *dice.one_of(&[1, 2, 1_024]);
+    config.journal.part_bytes = *dice.one_of(&[1, 512 << 10]);
     config
 }
 
@@ -71,6 +72,7 @@ fn config(dice: &mut Dice) -> EngineConfig {
 async fn live(world: World, dice: &mut Dice, is_killed: bool) -> (Acknowledged, Steady) {
     let store = Arc::clone(&world.store);
     store.forgive();
+    store.write_ahead(true);
     READS.set(None);
     let engine = world.open().await;
     let mut acknowledged = Acknowledged::new();

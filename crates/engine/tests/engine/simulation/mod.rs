@@ -183,6 +183,12 @@ impl Simulation {
         self.hooks.iter().for_each(|hook| hook.check());
     }
 
+    /// Appends of several turns are written in parts, or not.
+    fn write_in_parts(&mut self) {
+        self.store.write_ahead(self.dice.below(2) == 0);
+        self.config.journal.part_bytes = *self.dice.one_of(&[1, 30, 512 << 10]);
+    }
+
     /// One life of the daemon, to its orderly or sudden end.
     async fn live(&mut self, is_last: bool) {
         let machine = Arc::new(TestMachine::resume(self.now, self.dice.roll()));
@@ -190,6 +196,7 @@ impl Simulation {
         self.store.forgive();
         // What waits together is written together, or not.
         self.config.journal.batch_sets = *self.dice.one_of(&[1, 2, 1_024]);
+        self.write_in_parts();
         let before = self.store.record().counts.clone();
         let world = World {
             config: self.config.clone(),

@@ -41,6 +41,8 @@ async fn what_was_acknowledged_holds_on_many_threads() {
     for batch_sets in batches.cycle().take(times) {
         let mut world = World::with_threads(config());
         world.config.journal.batch_sets = batch_sets;
+        world.config.journal.part_bytes = 1;
+        world.store.write_ahead(dice.below(2) == 0);
         let engine = world.open().await;
         let model: Arc<Mutex<Model>> = Arc::default();
         for wave in 0..10 {

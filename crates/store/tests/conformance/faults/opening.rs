@@ -148,7 +148,7 @@ fn an_empty_file_becomes_a_journal_and_is_not_migrated_twice() {
     let first = look();
     assert_eq!(
         first.1[..3],
-        [0x6d65_6d6f, 8, 2],
+        [0x6d65_6d6f, 9, 2],
         "ours, the newest schema, room given back"
     );
     assert_eq!(first.2, "wal");
@@ -211,15 +211,15 @@ fn the_journal_of_a_newer_memoird_is_left_alone() {
     let dir = tempfile::tempdir().unwrap();
     after_a_crash(dir.path());
     let raw = raw(dir.path());
-    raw.pragma_update(None, "user_version", 9).unwrap();
+    raw.pragma_update(None, "user_version", 10).unwrap();
     drop(raw);
     let error = refusal(dir.path());
     assert!(
         matches!(
             error,
             StoreError::TooNew {
-                found: 9,
-                known: 8,
+                found: 10,
+                known: 9,
                 ..
             }
         ),

@@ -1,0 +1,191 @@
+//! A large append is written in parts: others pass it, and it stays whole, once and in order.
+
+use std::time::Duration;
+
+use memoird_engine::{Durability, EngineConfig, EngineError};
+use tokio::time::sleep;
+
+use crate::bot::{Bot, saying};
+use crate::kit::{World, begun, unswept, unswept_with_cap};
+
+const TEXT: &str = "a text of which a few are too many for one part";
+
+/// Where two of the texts are too large for one transaction, and a part has one.
+fn config() -> EngineConfig {
+    in_parts(unswept())
+}
+
+fn in_parts(mut config: EngineConfig) -> EngineConfig {
+    config.journal.part_bytes = TEXT.len();
+    config
+}
+
+/// Where commits can be held.
+fn world(config: EngineConfig) -> World {
+    let world = World::with_pool(config);
+    world.store.write_ahead(true);
+    world
+}
+
+/// Makes the commits from now on wait, but for the next one.
+fn hold_all_but_one(world: &World) {
+    world.store.hold_commits();
+    world.store.let_one_commit_go();
+}
+
+#[tokio::test(start_paused = true)]
+async fn others_pass_a_large_append_which_stays_whole_and_in_order() {
+    let world = world(config());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("large", "first").await.unwrap();
+    bot.say("small", "first").await.unwrap();
+    hold_all_but_one(&world);
+    let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
+    let mut behind = Box::pin(bot.say("large", "behind"));
+    let mut small = Box::pin(bot.say("small", "passes"));
+    assert!(begun(&mut large).await.is_none());
+    assert!(begun(&mut behind).await.is_none());
+    assert!(begun(&mut small).await.is_none());
+    let mut ended = Box::pin(bot.end("large"));
+    assert!(begun(&mut ended).await.is_none());
+    small.await.unwrap();
+    assert_eq!(world.store.turns_ahead(), [1], "beside the first part");
+    assert_eq!(bot.live("small").await.unwrap(), ["first", "passes"]);
+    assert!(begun(&mut large).await.is_none());
+    world.store.let_commits_go();
+    assert_eq!(large.await.unwrap().record.last_seq, 10);
+    assert_eq!(behind.await.unwrap().record.last_seq, 11);
+    assert_eq!(ended.await.unwrap().head.last_seq, 11);
+    assert_eq!(world.store.turns_ahead(), [1; 9]);
+    let texts = bot.journal("large", None).await.unwrap();
+    assert_eq!((texts.len(), texts[10].as_str()), (11, "behind"));
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_seen_of_a_large_append_waits_for_it() {
+    let world = world(config());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("large", "first").await.unwrap();
+    bot.say("small", "first").await.unwrap();
+    hold_all_but_one(&world);
+    let mut large = Box::pin(bot.append("large", saying(&[TEXT; 5])));
+    assert!(begun(&mut large).await.is_none());
+    let mut list = Box::pin(bot.list());
+    let mut settled = Box::pin(engine.transcripts.settled(&bot.tenant));
+    let mut view = Box::pin(bot.view("large"));
+    assert!(begun(&mut list).await.is_none());
+    assert!(begun(&mut settled).await.is_none());
+    assert!(begun(&mut view).await.is_none());
+    bot.say("small", "passes").await.unwrap();
+    assert!(begun(&mut list).await.is_none(), "the list shows it");
+    assert!(begun(&mut settled).await.is_none());
+    assert!(begun(&mut view).await.is_none());
+    world.store.let_commits_go();
+    large.await.unwrap();
+    assert_eq!(view.await.unwrap().head.last_seq, 6);
+    assert_eq!(list.await, ["large", "small"]);
+    settled.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn several_large_appends_are_written_one_after_the_other() {
+    let world = world(config());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut calls: Vec<_> = ["a", "b", "c"]
+        .map(|session| Box::pin(bot.append(session, saying(&[TEXT; 4]))))
+        .into();
+    for call in &mut calls {
+        assert!(begun(call).await.is_none());
+    }
+    for call in calls {
+        assert_eq!(call.await.unwrap().record.last_seq, 4);
+    }
+    assert_eq!(world.store.turns_ahead(), [1; 12]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_does_not_start_before_the_end_is_written_that_made_room_for_it() {
+    let world = world(in_parts(unswept_with_cap(2)));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    bot.say("b", "hello").await.unwrap();
+    hold_all_but_one(&world);
+    let mut large = Box::pin(bot.append("a", saying(&[TEXT; 5])));
+    let mut ended = Box::pin(bot.end("a"));
+    let mut started = Box::pin(bot.say("c", "hello"));
+    assert!(begun(&mut large).await.is_none());
+    assert!(begun(&mut ended).await.is_none());
+    assert!(begun(&mut started).await.is_none());
+    bot.say("b", "passes").await.unwrap();
+    assert!(begun(&mut started).await.is_none());
+    world.store.let_commits_go();
+    started.await.unwrap();
+    ended.await.unwrap();
+    assert_eq!(world.store.record().set_sizes, [2, 2, 1, 1, 1, 2]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_part_that_cannot_be_written_fails_its_append_and_what_is_built_on_it() {
+    let world = world(config());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("large", "first").await.unwrap();
+    bot.say("small", "first").await.unwrap();
+    hold_all_but_one(&world);
+    let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
+    let mut behind = Box::pin(bot.say("large", "behind"));
+    assert!(begun(&mut large).await.is_none());
+    assert!(begun(&mut behind).await.is_none());
+    bot.say("small", "passes").await.unwrap();
+    world.store.fail_commits(1);
+    world.store.let_commits_go();
+    assert!(matches!(large.await, Err(EngineError::JournalFull)));
+    // It is decided again on what is left.
+    assert_eq!(behind.await.unwrap().record.last_seq, 2);
+    let texts = bot.journal("large", None).await.unwrap();
+    assert_eq!(texts, ["first", "behind"]);
+    bot.append("large", saying(&[TEXT; 9])).await.unwrap();
+    assert_eq!(bot.journal("large", None).await.unwrap().len(), 11);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_interval_a_large_append_is_written_once_there_is_room() {
+    let mut config = config();
+    config.journal.durability = Durability::Interval;
+    let world = world(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    world.store.fail_all_commits();
+    bot.append("large", saying(&[TEXT; 6])).await.unwrap();
+    bot.say("small", "passes").await.unwrap();
+    sleep(Duration::from_secs(10)).await;
+    assert!(world.store.turns_ahead().is_empty());
+    world.store.forgive();
+    engine.transcripts.settled(&bot.tenant).await.unwrap();
+    assert_eq!(world.store.turns_ahead(), [1; 6]);
+    let stored = world.store.record();
+    assert_eq!(stored.counts[&bot.tenant.id].turns, 7);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_writes_what_is_left_of_a_large_append() {
+    let world = world(config());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    hold_all_but_one(&world);
+    let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
+    assert!(begun(&mut large).await.is_none());
+    bot.say("small", "passes").await.unwrap();
+    world.store.let_commits_go();
+    engine.close().await;
+    assert_eq!(large.await.unwrap().record.last_seq, 9);
+    let engine = world.open().await;
+    let texts = Bot::acme(&engine).live("large").await.unwrap();
+    assert_eq!(texts, [TEXT; 9]);
+}

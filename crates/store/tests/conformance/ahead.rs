@@ -1,0 +1,139 @@
+//! Turns that are written ahead of their set: nobody sees them before it is committed, and
+//! afterwards nobody can tell.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use memoird_core::change::{Change, ChangeKind};
+use memoird_core::ids::Generation;
+use memoird_core::session::AppendCommand;
+use memoird_core::time::Steady;
+use memoird_store::{MemoryStore, PruneBefore, Store, TurnsAhead};
+
+use crate::chat::{Chat, begun, command, large};
+use crate::kit::*;
+
+/// An append of so many turns, each of some pages.
+pub(crate) fn many(chat: &mut Chat, turns: usize, at: u64) -> Change {
+    let append = AppendCommand {
+        turns: (1..=turns).map(|number| large(5_000 + number)).collect(),
+        ..command("a")
+    };
+    chat.append_command(&append, at)
+}
+
+/// Turns of an append, from the one on which has this place, at most so many.
+pub(crate) fn ahead_of(change: &Change, from: usize, count: usize) -> TurnsAhead {
+    let ChangeKind::Append(appended) = &change.kind else {
+        panic!("an append has turns");
+    };
+    TurnsAhead {
+        generation: change.generation,
+        turns: appended.turns[from..].iter().take(count).cloned().collect(),
+    }
+}
+
+/// Writes turns of an append ahead, beside a set of another session; gives how many.
+pub(crate) fn write_ahead(store: &dyn Store, change: &Change, from: usize, count: usize) -> usize {
+    static NUMBERS: AtomicU64 = AtomicU64::new(1_000);
+    let at = NUMBERS.fetch_add(1, Ordering::Relaxed);
+    let generation = Generation::new(i64::try_from(at).unwrap(), at.into());
+    let (mut chat, begin) = Chat::begin(&key("t", &format!("beside {at}")), generation, at);
+    let sets = [set([begin, chat.append("u a", at)])];
+    let ahead = ahead_of(change, from, count);
+    let (answers, turns) = store.commit_beside(&clock(1), &sets, &ahead).unwrap();
+    assert_eq!(answers, [Ok(())]);
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
+    turns
+}
+
+/// What a store says of a chat and of all turns.
+fn seen(store: &dyn Store, chat: &Chat) -> impl PartialEq + std::fmt::Debug + use<> {
+    let turns = store.written_after(0, usize::MAX, usize::MAX).unwrap();
+    let turns = turns.turns.into_iter();
+    let of_chat = turns.filter(|turn| turn.generation == chat.generation());
+    let of_chat: Vec<_> = of_chat.map(|turn| (turn.seq, turn.content)).collect();
+    let page = page(store, &chat.key, None, ALL).map(|page| page.turns);
+    (known(store, &chat.key), page, of_chat)
+}
+
+fn turns_written_ahead_are_seen_with_their_set(store: &dyn Store) {
+    let twin = MemoryStore::default();
+    let mut chat = begun(store, "s", 1);
+    begun(&twin, "s", 1);
+    let first = chat.append("u a", 2);
+    must_write(store, [first.clone()]);
+    must_write(&twin, [first]);
+    let append = many(&mut chat, 9, 3);
+    let before = seen(&twin, &chat);
+    for from in [0, 2, 4, 6] {
+        assert_eq!(write_ahead(store, &append, from, 2), 2);
+        assert_eq!(seen(store, &chat), before, "nobody sees what is ahead");
+    }
+    for store in [store, &twin] {
+        must_write(store, [append.clone()]);
+        let more = chat.clone().append("u a", 4);
+        must_write(store, [more]);
+    }
+    chat.append("u a", 4);
+    assert_eq!(seen(store, &chat), seen(&twin, &chat));
+    for store in [store, &twin] {
+        must_write(store, [chat.end(5)]);
+    }
+    let ended = [store, &twin].map(|store| {
+        let wanted = [(chat.key.clone(), chat.generation())];
+        let mut records = store.ended(&wanted, usize::MAX).unwrap();
+        records.remove(0).turns
+    });
+    assert_eq!(ended[0].len(), 13);
+    assert_eq!(ended[0], ended[1]);
+}
+
+fn what_is_ahead_of_a_set_that_never_comes_is_no_turn(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let lost = many(&mut chat.clone(), 6, 2);
+    write_ahead(store, &lost, 0, 4);
+    let bytes = store.turn_bytes().unwrap();
+    must_write(store, [chat.append("u a", 2)]);
+    assert_eq!(seqs(store, &chat.key, None), Some(vec![1, 2]));
+    let append = many(&mut chat, 6, 3);
+    // What is left over may have to go first.
+    let mut turns = 0;
+    for _ in 0..3 {
+        turns += write_ahead(store, &append, turns, 2);
+    }
+    assert!(turns >= 4, "{turns} turns");
+    must_write(store, [append]);
+    assert_eq!(seqs(store, &chat.key, None), Some((1..=8).collect()));
+    assert!(store.turn_bytes().unwrap() > bytes);
+}
+
+fn a_set_that_is_refused_leaves_what_is_ahead_of_it_to_nobody(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let mut stale = many(&mut chat.clone(), 5, 2);
+    stale.expected_revision += 1;
+    write_ahead(store, &stale, 0, 5);
+    must_refuse(store, stale);
+    let append = many(&mut chat, 5, 3);
+    must_write(store, [append]);
+    assert_eq!(seqs(store, &chat.key, None), Some((1..=5).collect()));
+}
+
+fn turns_that_were_written_ahead_are_forgotten_like_others(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    let append = many(&mut chat, 5, 2);
+    write_ahead(store, &append, 0, 4);
+    must_write(store, [append, chat.end(3)]);
+    let before = PruneBefore {
+        ended: Steady(9),
+        keys: Steady(0),
+    };
+    crate::prune::prune_all(store, before, 2);
+    assert_eq!(seqs(store, &chat.key, None), None);
+}
+
+crate::kit::for_every_store!(
+    turns_written_ahead_are_seen_with_their_set,
+    what_is_ahead_of_a_set_that_never_comes_is_no_turn,
+    a_set_that_is_refused_leaves_what_is_ahead_of_it_to_nobody,
+    turns_that_were_written_ahead_are_forgotten_like_others,
+);

@@ -1,0 +1,198 @@
+//! What is written ahead of a set on disk: all of the set is there after a crash or nothing, and
+//! what is left over goes.
+
+use std::fs;
+
+use memoird_core::change::{Change, ChangeKind, UpdatedTurn};
+use memoird_core::time::{Steady, Timestamp};
+use memoird_store::verify::check_journal;
+use memoird_store::{PruneBefore, PruneBounds};
+
+use super::*;
+use crate::ahead::{ahead_of, many, write_ahead};
+
+const TURNS: usize = 12;
+
+fn contents(dir: &Path) -> i64 {
+    number(&raw(dir), "SELECT count(*) FROM contents")
+}
+
+/// A journal with a chat of two turns, the append that comes next, and half of that ahead.
+fn half_ahead(dir: &Path) -> (SqliteStore, Chat, Change) {
+    let store = open(dir);
+    let mut chat = begun(&store, "s", 1);
+    must_write(&store, [chat.append("u a", 2)]);
+    let append = many(&mut chat, TURNS, 3);
+    for from in [0, 3] {
+        assert_eq!(write_ahead(&store, &append, from, 3), 3);
+    }
+    (store, chat, append)
+}
+
+fn prune_nothing(store: &SqliteStore) {
+    let before = PruneBefore {
+        ended: Steady(0),
+        keys: Steady(0),
+    };
+    let bounds = PruneBounds {
+        rows_max: 100,
+        pages_max: 100,
+    };
+    store.prune(before, bounds).unwrap();
+}
+
+#[test]
+fn a_crash_leaves_all_of_a_set_or_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, chat, append) = half_ahead(dir.path());
+    let crashed = tempfile::tempdir().unwrap();
+    copy(dir.path(), crashed.path());
+    assert_eq!(contents(crashed.path()), 6);
+    let recovered = open(crashed.path());
+    assert_eq!(seqs(&recovered, &chat.key, None), Some(vec![1, 2]));
+    assert_eq!(contents(crashed.path()), 0);
+    let again = many(&mut chat.reloaded(&recovered), TURNS, 4);
+    write_ahead(&recovered, &again, 0, 100);
+    must_write(&recovered, [again]);
+    must_work(&recovered);
+
+    must_write(&store, [append]);
+    let crashed = tempfile::tempdir().unwrap();
+    copy(dir.path(), crashed.path());
+    let recovered = open(crashed.path());
+    let whole = (1..=TURNS as u64 + 2).collect();
+    assert_eq!(seqs(&recovered, &chat.key, None), Some(whole));
+    assert_eq!(contents(crashed.path()), 6);
+    let here = known(&store, &chat.key).unwrap();
+    assert_eq!(known(&recovered, &chat.key).unwrap(), here);
+    assert_eq!(recovered.turn_counts(), store.turn_counts());
+    must_work(&recovered);
+}
+
+#[test]
+fn a_log_that_was_cut_off_anywhere_has_the_set_whole_or_not_at_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, chat, append) = half_ahead(dir.path());
+    write_ahead(&store, &append, 6, 3);
+    must_write(&store, [append]);
+    let (file, log) = bytes(dir.path());
+    let mut found = Vec::new();
+    for cut in (0..=40).map(|part| (log.len() * part / 40 + part % 2).min(log.len())) {
+        let crashed = tempfile::tempdir().unwrap();
+        fs::write(crashed.path().join("journal.db"), &file).unwrap();
+        fs::write(crashed.path().join("journal.db-wal"), &log[..cut]).unwrap();
+        let recovered = open(crashed.path());
+        let turns = seqs(&recovered, &chat.key, None).unwrap_or_default().len();
+        assert!([0, 2, TURNS + 2].contains(&turns), "{turns} turns");
+        assert_eq!(contents(crashed.path()), if turns > 2 { 9 } else { 0 });
+        found.push(turns);
+        must_work(&recovered);
+    }
+    assert!(found.is_sorted() && found.contains(&2), "{found:?}");
+    assert_eq!(found[40], TURNS + 2);
+}
+
+#[test]
+fn what_is_left_over_goes_with_retention_with_an_erasure_and_with_the_next_set() {
+    let leaves: [fn(&SqliteStore, &mut Chat); 3] = [
+        |store, _| prune_nothing(store),
+        |store, _| assert!(!store.clean_pages(1_000).unwrap().log),
+        |store, chat| {
+            let append = many(chat, TURNS, 5);
+            assert_eq!(write_ahead(store, &append, 0, 3), 0);
+        },
+    ];
+    for leave in leaves {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, chat, _) = half_ahead(dir.path());
+        let mut chat = chat.reloaded(&store);
+        // Its set is given up.
+        must_write(&store, [chat.append("u a", 4)]);
+        assert_eq!(contents(dir.path()), 6);
+        leave(&store, &mut chat);
+        assert_eq!(contents(dir.path()), 0);
+        let mut chat = chat.reloaded(&store);
+        let append = many(&mut chat, TURNS, 6);
+        assert_eq!(write_ahead(&store, &append, 0, 5), 5);
+        must_write(&store, [append]);
+        assert_eq!(contents(dir.path()), 5);
+        let check = check_journal(&dir.path().join("journal.db"), None).unwrap();
+        assert_eq!((check.damages_total, check.turns.damaged), (0, 0));
+    }
+}
+
+#[test]
+fn retention_keeps_what_is_ahead_of_a_set_that_is_still_to_come() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, chat, append) = half_ahead(dir.path());
+    prune_nothing(&store);
+    assert_eq!(contents(dir.path()), 6);
+    must_write(&store, [append]);
+    let whole = (1..=TURNS as u64 + 2).collect();
+    assert_eq!(seqs(&store, &chat.key, None), Some(whole));
+}
+
+#[test]
+fn contents_go_with_their_turns_and_with_what_replaces_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, mut chat, append) = half_ahead(dir.path());
+    must_write(&store, [append]);
+    let content =
+        memoird_store::encoding::seal(&crate::chat::large(7_000), 4, Timestamp::from_ms(5));
+    let replaced = Change {
+        generation: chat.generation(),
+        expected_revision: chat.session.head().revision,
+        kind: ChangeKind::UpdateTurn(Box::new(UpdatedTurn {
+            seq: 4,
+            content: content.clone(),
+            kept: known(&store, &chat.key).unwrap().kept,
+            totals: chat.session.head().totals,
+            cuts: None,
+        })),
+    };
+    must_write(&store, [replaced]);
+    assert_eq!(contents(dir.path()), 5);
+    let journal = page(&store, &chat.key, None, ALL).unwrap();
+    assert_eq!(journal.turns[3], (4, content));
+    chat = chat.reloaded(&store);
+    must_write(&store, [chat.end(9)]);
+    let before = PruneBefore {
+        ended: Steady(99),
+        keys: Steady(0),
+    };
+    crate::prune::prune_all(&store, before, 2);
+    assert_eq!(contents(dir.path()), 0);
+}
+
+#[test]
+fn a_content_that_is_missing_costs_its_turn_only() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, chat, append) = half_ahead(dir.path());
+    must_write(&store, [append]);
+    drop(store);
+    raw(dir.path())
+        .execute("DELETE FROM contents WHERE id = 2", [])
+        .unwrap();
+    let store = open(dir.path());
+    let journal = page(&store, &chat.key, None, ALL).unwrap();
+    assert_eq!(journal.turns.len(), TURNS + 2);
+    assert_eq!(store.turn_counts().damaged, 1);
+}
+
+#[test]
+fn a_disk_without_room_for_a_part_refuses_it_and_nothing_else() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = SqliteOptions {
+        pages_max: Some(120),
+        ..SqliteOptions::default()
+    };
+    let store = SqliteStore::open(dir.path(), options).unwrap();
+    let mut chat = begun(&store, "s", 1);
+    let append = many(&mut chat.clone(), 200, 2);
+    let ahead = ahead_of(&append, 0, 200);
+    let error = store.commit_beside(&clock(1), &[], &ahead).unwrap_err();
+    assert!(matches!(error, StoreError::Full), "{error}");
+    assert_eq!(contents(dir.path()), 0);
+    must_write(&store, [chat.append("u a", 2)]);
+    assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
+}
