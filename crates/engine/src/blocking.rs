@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_store::{READERS_MAX, Store, StoreError};
+use tokio::sync::Notify;
 use tracing::debug;
 
 use crate::error::EngineError;
@@ -151,12 +152,20 @@ impl Executor {
     }
 }
 
+/// Whether the log is moved.
+#[derive(Debug, Default)]
+struct LogMove {
+    is_under_way: AtomicBool,
+    is_over: Notify,
+}
+
 /// One move of the log, also one that is not begun.
-struct Settling(Arc<AtomicBool>);
+struct Settling(Arc<LogMove>);
 
 impl Drop for Settling {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.is_under_way.store(false, Ordering::Release);
+        self.0.is_over.notify_one();
     }
 }
 
@@ -167,8 +176,7 @@ pub(crate) struct StoreAccess {
     /// One thread: no read ever takes it from a commit.
     committer: Executor,
     readers: Executor,
-    /// True while the log is moved.
-    is_settling: Arc<AtomicBool>,
+    log_move: Arc<LogMove>,
     read_delay: Option<fn() -> Duration>,
 }
 
@@ -183,7 +191,7 @@ impl StoreAccess {
             store,
             committer: Executor::first(blocking, "committer"),
             readers,
-            is_settling: Arc::default(),
+            log_move: Arc::default(),
             read_delay: blocking.read_delay(),
         }
     }
@@ -208,13 +216,12 @@ impl StoreAccess {
         outcome.map_err(|error| EngineError::from(&error))
     }
 
-    /// Moves the store's log to its place ([`Store::settle_log`]), unless that is under way. Nobody
-    /// waits for it.
-    pub(crate) fn settle_log(&self) {
-        if self.is_settling.swap(true, Ordering::AcqRel) {
-            return;
+    /// Moves the store's log to its place ([`Store::settle_log`]). False where that is under way.
+    pub(crate) fn settle_log(&self) -> bool {
+        if self.log_move.is_under_way.swap(true, Ordering::AcqRel) {
+            return false;
         }
-        let settling = Settling(Arc::clone(&self.is_settling));
+        let settling = Settling(Arc::clone(&self.log_move));
         let store = Arc::clone(&self.store);
         self.readers.start(move || {
             if let Err(error) = store.settle_log() {
@@ -222,6 +229,19 @@ impl StoreAccess {
             }
             drop(settling);
         });
+        true
+    }
+
+    /// True while the log is moved to its place.
+    pub(crate) fn is_settling(&self) -> bool {
+        self.log_move.is_under_way.load(Ordering::Acquire)
+    }
+
+    /// Waits for the end of a move of the log. Only for the one caller that commits.
+    pub(crate) async fn settled(&self) {
+        while self.is_settling() {
+            self.log_move.is_over.notified().await;
+        }
     }
 
     /// The same for the one caller that commits.

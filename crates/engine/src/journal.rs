@@ -140,6 +140,14 @@ struct Submission<C> {
     _permit: Permit,
 }
 
+/// What one transaction takes out of the queue.
+struct TakenBatch<C> {
+    batch: Vec<Submission<C>>,
+    bytes: usize,
+    /// Sets that were looked at and stay in the queue.
+    held_back: usize,
+}
+
 /// Room in the queue for one change set.
 #[derive(Debug)]
 pub(crate) struct Permit {
@@ -540,7 +548,7 @@ impl<C> Backend<C> {
         queue.waiting.len() >= sets
     }
 
-    /// The sets of the next transaction, and how many bytes they are. A set that is too large for
+    /// The sets of the next transaction. A set that is too large for
     /// it becomes the one that is written ahead, unless there is one; those that must not pass
     /// such a set stay in the queue.
     fn take_batch(
@@ -548,7 +556,7 @@ impl<C> Backend<C> {
         sets_max: usize,
         parts: Option<Parts>,
         ahead: &mut Option<Submission<C>>,
-    ) -> (Vec<Submission<C>>, usize) {
+    ) -> TakenBatch<C> {
         let mut queue = self.queue();
         let (mut batch, mut bytes) = (Vec::new(), 0);
         let (mut passed, mut stay) = (Passed::default(), Vec::new());
@@ -578,10 +586,15 @@ impl<C> Backend<C> {
                 batch.push(submission);
             }
         }
+        let held_back = stay.len();
         for submission in stay.into_iter().rev() {
             queue.waiting.push_front(submission);
         }
-        (batch, bytes)
+        TakenBatch {
+            batch,
+            bytes,
+            held_back,
+        }
     }
 
     /// Puts sets back to where they were taken from.

@@ -289,7 +289,8 @@ pub trait Store: Send + Sync + 'static {
 
     /// Commits sets, and in the same transaction writes turns of a set that is committed later,
     /// so that its own transaction has less to write. Nobody sees them before that. One set at a
-    /// time can be written ahead, from its first turn on; the commit that has it, or any other
+    /// time can be written ahead, from its first turn on, and no turns only say that it is still
+    /// to come; the commit that has it, or any other
     /// one that is not beside it, ends that. Gives the answers, and how many turns were written,
     /// which may be none. Whatever of a set is not written ahead is written with it.
     ///

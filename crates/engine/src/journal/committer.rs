@@ -24,6 +24,10 @@ const GATHER_TIME_MAX: Duration = Duration::from_millis(1);
 /// The store's log is moved to its place after so many commits, or sets of so many bytes.
 const SETTLE_COMMITS: usize = 128;
 const SETTLE_BYTES: usize = 4 << 20;
+/// The same while a large set is written ahead, and no part of it is written while so much waits
+/// for a move that is under way: a commit that finds the log full moves all that is left, and
+/// everybody waits for it.
+const SETTLE_BYTES_AHEAD: usize = 1 << 20;
 /// After a commit that failed, the pause before an empty commit is tried.
 const PROBE_PAUSE: Duration = Duration::from_secs(30);
 /// The pause before a commit is tried again; it doubles with each try, up to the second.
@@ -52,6 +56,10 @@ pub(crate) struct Committer<C, H> {
     last_batch_sets: usize,
     /// The large set whose turns are written ahead of it.
     ahead: Option<Submission<C>>,
+    /// Sets that stay in the queue behind it.
+    held_back: usize,
+    /// True once the daemon stops: nothing waits for the log any more.
+    is_stopping: bool,
     /// How often the oldest sets were tried in vain.
     retries: u32,
     /// Since the log was moved.
@@ -90,6 +98,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             stats,
             last_batch_sets: 0,
             ahead: None,
+            held_back: 0,
+            is_stopping: false,
             retries: 0,
             unsettled: Unsettled::default(),
         }
@@ -99,10 +109,13 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     async fn commit_batch(&mut self, backend: &Backend<C>) -> BatchOutcome {
         let journal = Arc::clone(&self.journal);
         let (sets_max, parts) = (journal.batch_sets_max, journal.parts);
-        let (mut batch, bytes) = backend.take_batch(sets_max, parts, &mut self.ahead);
-        let part = self.next_part();
+        let taken = backend.take_batch(sets_max, parts, &mut self.ahead);
+        let (mut batch, bytes) = (taken.batch, taken.bytes);
+        self.held_back = taken.held_back;
+        let part = self.next_part(backend);
         let count = batch.len();
-        if batch.is_empty() && part.is_none() {
+        let has_part = part.as_ref().is_some_and(|part| !part.turns.is_empty());
+        if batch.is_empty() && !has_part {
             return BatchOutcome::Nothing;
         }
         let bytes = bytes + part.as_ref().map_or(0, parts::bytes_of);
@@ -152,10 +165,15 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         BatchOutcome::Finished(count)
     }
 
-    /// The next turns of the set that is written ahead.
-    fn next_part(&self) -> Option<TurnsAhead> {
+    /// The next turns of the set that is written ahead; none where the log has to be moved first.
+    fn next_part(&self, backend: &Backend<C>) -> Option<TurnsAhead> {
         let (ahead, parts) = (self.ahead.as_ref()?, self.journal.parts?);
-        parts.next(&ahead.set, ahead.turns_ahead)
+        let mut part = parts.next(&ahead.set, ahead.turns_ahead)?;
+        if self.waits_for_log(backend) {
+            // The store still has to know that the set is to come.
+            part.turns.clear();
+        }
+        Some(part)
     }
 
     /// So many more turns are written ahead. Once the rest is small the set is committed next.
@@ -173,10 +191,20 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         let unsettled = &mut self.unsettled;
         unsettled.commits += 1;
         unsettled.bytes += bytes;
-        if unsettled.commits >= SETTLE_COMMITS || unsettled.bytes >= SETTLE_BYTES {
-            *unsettled = Unsettled::default();
-            backend.access.settle_log();
+        let bytes_max = match self.ahead {
+            Some(_) => SETTLE_BYTES_AHEAD,
+            None => SETTLE_BYTES,
+        };
+        let is_due = unsettled.commits >= SETTLE_COMMITS || unsettled.bytes >= bytes_max;
+        if is_due && backend.access.settle_log() {
+            self.unsettled = Unsettled::default();
         }
+    }
+
+    /// True while so much was written since a move of the log began that no part may follow.
+    fn waits_for_log(&self, backend: &Backend<C>) -> bool {
+        let is_much = self.unsettled.bytes >= SETTLE_BYTES_AHEAD;
+        is_much && !self.is_stopping && backend.access.is_settling()
     }
 
     fn count_sets(&self, count: usize) {
@@ -313,6 +341,12 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             return std::future::pending().await;
         };
         if self.ahead.is_some() && self.retries == 0 {
+            if self.waits_for_log(backend) {
+                tokio::select! {
+                    () = backend.access.settled() => {}
+                    () = backend.wait_for_sets(self.held_back + 1) => {}
+                }
+            }
             return;
         }
         if self.retries > 0 {
@@ -370,6 +404,7 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             return;
         };
         backend.permits.close();
+        self.is_stopping = true;
         self.commit_rest(backend).await;
     }
 }

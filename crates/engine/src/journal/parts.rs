@@ -8,7 +8,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet};
+use memoird_core::change::{Appended, Change, ChangeKind, ChangeSet, EndReason};
 use memoird_core::ids::{Generation, SessionKey};
 use memoird_store::TurnsAhead;
 
@@ -100,13 +100,22 @@ impl Passed {
         }
     }
 
-    /// True where a set must not pass them: it is of the same session as one of them, or starts a
-    /// session, perhaps in the place of one that they end.
+    /// True where a set must not pass them: it is of the same session as one of them; it starts a
+    /// session, perhaps in the place of one that they end; or it evicts one, which was chosen
+    /// because others were used later.
     pub(super) fn hold_back(&self, set: &ChangeSet) -> bool {
         let is_held = |change: &Change| {
             let starts = matches!(change.kind, ChangeKind::Begin { .. });
+            let evicts = matches!(
+                change.kind,
+                ChangeKind::End {
+                    reason: EndReason::Evicted,
+                    ..
+                }
+            );
             self.generations.contains(&change.generation)
                 || (starts && self.has_end)
+                || evicts
                 || key_of(change).is_some_and(|key| self.keys.contains(key))
         };
         self.is_any && set.changes.iter().any(is_held)

@@ -329,8 +329,9 @@ impl Store for FaultyStore {
     ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
         let answers = self.commit(clock, sets)?;
         let turns = ahead.turns.len();
-        assert!(turns > 0, "a part has turns");
-        self.turns_ahead.lock().unwrap().push(turns);
+        if turns > 0 {
+            self.turns_ahead.lock().unwrap().push(turns);
+        }
         Ok((answers, turns))
     }
 

@@ -122,6 +122,20 @@ fn what_is_left_over_goes_with_retention_with_an_erasure_and_with_the_next_set()
 }
 
 #[test]
+fn what_is_ahead_stays_while_nothing_is_added_to_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let (store, _, append) = half_ahead(dir.path());
+    assert_eq!(write_ahead(&store, &append, 6, 0), 0);
+    assert_eq!(write_ahead(&store, &append, 6, 1), 1);
+    must_write(&store, [append]);
+    let sql = "SELECT count(*) FROM turns WHERE content_id IS NOT NULL";
+    assert_eq!(
+        (number(&raw(dir.path()), sql), contents(dir.path())),
+        (7, 7)
+    );
+}
+
+#[test]
 fn retention_keeps_what_is_ahead_of_a_set_that_is_still_to_come() {
     let dir = tempfile::tempdir().unwrap();
     let (store, chat, append) = half_ahead(dir.path());
