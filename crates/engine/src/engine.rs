@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::blocking::{Blocking, Executor, StoreAccess};
+use crate::cluster::{Cluster, ClusterWorker};
 use crate::commands::Commands;
 use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
 use crate::config::EngineConfig;
@@ -26,7 +27,7 @@ use crate::stats::{Stats, StatsSnapshot};
 use crate::tenants::Tenants;
 use crate::transcripts::Transcripts;
 use crate::watch::Events;
-use crate::worker::{Supervisor, Worker, WorkerStatus};
+use crate::worker::{OfLeader, Supervisor, Worker, WorkerStatus};
 
 /// All sessions of the process, component by component. Cheap to clone; every clone is the
 /// same engine.
@@ -57,12 +58,13 @@ pub struct Engine {
     models: Arc<ModelRegistry>,
     stats: Arc<Stats>,
     supervisor: Arc<Supervisor>,
+    cluster: Option<Cluster>,
 }
 
 impl Engine {
     /// Starts the engine with every session that lives in `journal`, and starts the background
     /// work, which ends what expired meanwhile or is above the caps: however much that is,
-    /// nobody waits for it. Without a journal, or with durability `off`, no session outlives
+    /// nobody waits for it. In a cluster sessions are loaded when they are asked for. Without a journal, or with durability `off`, no session outlives
     /// the process.
     ///
     /// # Errors
@@ -77,8 +79,17 @@ impl Engine {
         engine.sessions.recover().await?;
         let supervisor = &engine.supervisor;
         engine.sessions.start_workers(supervisor, &engine.stats);
-        engine.hooks.start_workers(supervisor);
+        engine
+            .hooks
+            .start_workers(supervisor, engine.cluster.as_ref());
         supervisor.run(CompactionWorker::new(engine.compaction.clone()));
+        if engine.cluster.is_some() {
+            supervisor.run(ClusterWorker {
+                outbox: engine.hooks.outbox(),
+                erasures: engine.erasures.clone(),
+                machine: Arc::clone(&engine.machine),
+            });
+        }
         Ok(engine)
     }
 
@@ -108,6 +119,7 @@ impl Engine {
                 event_signal: Arc::clone(&event_signal),
                 idempotency_ms: config.limits.idempotency_ms,
                 mark_secret: config.mark_secret.clone(),
+                cluster: config.cluster.clone(),
             },
             config.sessions.max_sessions,
         );
@@ -152,6 +164,7 @@ impl Engine {
             models,
             stats,
             supervisor: Arc::default(),
+            cluster: config.cluster.clone(),
         }
     }
 
@@ -232,6 +245,7 @@ impl Engine {
     /// closed. Until then erasures are only written down.
     pub fn start_erasing(&self, erasers: Vec<Arc<dyn Eraser>>) {
         let worker = self.erasures.worker(erasers, self.stopping());
+        let worker = OfLeader::new(worker, self.cluster.clone());
         self.supervisor.run(worker);
     }
 

@@ -204,8 +204,17 @@ impl Decided {
 pub(crate) fn decide(sets: &[ChangeSet], known: Known) -> Decided {
     let mut batch = Batch::new(known);
     let mut decided = Decided::default();
+    let mut refused = HashSet::new();
     for set in sets {
-        let outcome = batch.decide(set);
+        let mut all = set.changes.iter().map(|change| change.generation);
+        // What was built on a refused set is not to meet a revision of somebody else.
+        let outcome = match all.find(|name| refused.contains(name)) {
+            Some(generation) => Err(Refused { generation }),
+            None => batch.decide(set),
+        };
+        if outcome.is_err() {
+            refused.extend(set.changes.iter().map(|change| change.generation));
+        }
         let mut names = BTreeSet::new();
         if outcome.is_ok() {
             for change in &set.changes {

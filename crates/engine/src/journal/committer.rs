@@ -34,6 +34,9 @@ const LAST_RETRIES_MAX: u32 = 5;
 
 /// Handles a change set that is written or refused, before its caller is answered.
 pub(crate) trait CommitHandler<C>: Send + 'static {
+    /// False for a set that was built on one which was not written. Without other writers the store
+    /// refuses it by its revision; with them, one of theirs may have that revision by now.
+    fn is_well_founded(&self, context: &C) -> bool;
     /// The set with this ticket is written.
     fn committed(&self, ticket: u64, context: C, at: Timestamp);
     /// The set is not written: nothing of it happened.
@@ -97,8 +100,13 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         if batch.is_empty() {
             return BatchOutcome::Finished(0);
         }
-        let sets = batch.iter_mut();
-        let sets = sets.map(|submission| std::mem::take(&mut submission.set));
+        let is_well_founded: Vec<bool> = batch
+            .iter()
+            .map(|submission| self.handler.is_well_founded(&submission.context))
+            .collect();
+        let sets = batch.iter_mut().zip(&is_well_founded);
+        let sets = sets.filter(|(_, is_well_founded)| **is_well_founded);
+        let sets = sets.map(|(submission, _)| std::mem::take(&mut submission.set));
         let sets: Arc<Vec<ChangeSet>> = Arc::new(sets.collect());
         let watch = Stopwatch::start();
         let outcome = self.commit(backend, &sets).await;
@@ -110,10 +118,16 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 self.note_success(backend);
                 self.count_sets(count);
                 self.settle_when_due(backend, bytes);
-                let outcomes = answers.into_iter().map(|answer| answer.map_err(Into::into));
+                let mut answers = answers.into_iter();
+                let outcomes = is_well_founded.iter().map(|is_well_founded| {
+                    let answer = is_well_founded.then(|| answers.next()).flatten();
+                    let answer = answer.map(|answer| answer.map_err(Into::into));
+                    answer.unwrap_or(Err(EngineError::SessionReloaded))
+                });
                 self.finish_batch(backend, batch, outcomes);
             }
             Err(failure) if self.journal.retries_commits() => {
+                // All were well founded: where they are acknowledged at once, nobody else writes.
                 for (submission, set) in batch.iter_mut().zip(Arc::unwrap_or_clone(sets)) {
                     submission.set = set;
                 }

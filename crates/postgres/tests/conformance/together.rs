@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use memoird_core::change::Change;
 use memoird_core::ids::{Generation, SessionKey};
-use memoird_postgres::{PgOptions, PgStore};
+use memoird_postgres::{PgOptions, PgStore, Sharing};
 use memoird_store::{Store, StoreError};
 
 use crate::chat::{Chat, begun, named};
@@ -451,7 +451,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
     let options = || {
         let mut options = database.options();
         options.name = "the first one".to_owned();
-        options.is_exclusive = true;
+        options.sharing = Sharing::Nobody;
         options
     };
     // Opens it where another one has it, which is given back once this one waits.

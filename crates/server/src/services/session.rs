@@ -139,7 +139,8 @@ impl SessionService for Api {
         let commands = &self.engine.commands;
         let page = commands
             .sessions(&tenant, &query, after.as_ref(), size)
-            .await;
+            .await
+            .map_err(|error| status::engine(&error))?;
         let mut reply = to::sessions(&page, query.order);
         if include_state {
             for (info, session) in reply.sessions.iter_mut().zip(&page.sessions) {
