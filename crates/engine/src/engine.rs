@@ -205,6 +205,11 @@ impl Engine {
         }
     }
 
+    /// The daemons that share the journal; `None` where this one has it alone.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
+    }
+
     /// How long the turns of an ended generation stay readable.
     pub fn retention(&self) -> Duration {
         self.hooks.retention()

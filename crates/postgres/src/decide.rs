@@ -200,8 +200,8 @@ impl Decided {
     }
 }
 
-/// Decides all sets of a batch.
-pub(crate) fn decide(sets: &[ChangeSet], known: Known) -> Decided {
+/// Decides all sets of a batch. `has_others`: somebody else may write to the same generations.
+pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Decided {
     let mut batch = Batch::new(known);
     let mut decided = Decided::default();
     let mut refused = HashSet::new();
@@ -212,7 +212,7 @@ pub(crate) fn decide(sets: &[ChangeSet], known: Known) -> Decided {
             Some(generation) => Err(Refused { generation }),
             None => batch.decide(set),
         };
-        if outcome.is_err() {
+        if outcome.is_err() && has_others {
             refused.extend(set.changes.iter().map(|change| change.generation));
         }
         let mut names = BTreeSet::new();

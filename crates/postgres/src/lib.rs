@@ -276,7 +276,8 @@ impl Store for PgStore {
             Needs::of(sets, |name| kept.contains_key(name))
         };
         let known = self.known(needs)?;
-        let mut decided = decide(sets, known);
+        let has_others = self.database.options().sharing != Sharing::Unseen;
+        let mut decided = decide(sets, known, has_others);
         self.write(clock, &mut decided)?;
         let refused = decided.refused.into_iter();
         Ok(refused.map(|refused| refused.map_or(Ok(()), Err)).collect())
