@@ -506,6 +506,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
         },
         tenants: tenants::tenants(&file.tenants, problems),
         mark_secret: None,
+        cluster: None,
     }
 }
 

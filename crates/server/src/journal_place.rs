@@ -281,7 +281,7 @@ mod postgres {
 
         pub(super) async fn release(self) {
             let store = self.store;
-            let released = tokio::task::spawn_blocking(move || store.release());
+            let released = spawn_blocking(move || store.release());
             if tokio::time::timeout(RELEASE_TIME_MAX, released)
                 .await
                 .is_err()
