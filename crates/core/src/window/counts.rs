@@ -23,6 +23,8 @@ pub(super) struct Counts {
     apart: BTreeMap<u64, u32>,
     /// Where the history's tail begins: earlier turns stand apart.
     front: u64,
+    /// The first user turn, which stands apart also where the tail begins before it.
+    anchor: Option<u64>,
     /// How often a count was added or changed that is not of a turn after all others.
     pub(super) recounts: u64,
 }
@@ -37,28 +39,29 @@ impl Counts {
             tail_tokens: 0,
             apart: BTreeMap::new(),
             front: view.front_seq(),
+            anchor: view.anchor().map(|anchor| anchor.seq),
             recounts: 0,
         }
     }
 
     /// A turn's tokens, where they were counted.
     pub(super) fn get(&self, seq: u64) -> Option<u32> {
-        let found = match seq.checked_sub(self.base) {
-            Some(index) => self.tail.get(usize::try_from(index).ok()?).copied(),
-            None => self.apart.get(&seq).copied(),
-        };
-        found.filter(|&tokens| tokens > 0)
+        let index = seq.checked_sub(self.base);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let in_tail = index.and_then(|index| self.tail.get(index)).copied();
+        let in_tail = in_tail.filter(|&tokens| tokens > 0);
+        in_tail.or_else(|| self.apart.get(&seq).copied())
     }
 
     /// Notes a turn's tokens, at least 1.
     pub(super) fn put(&mut self, seq: u64, tokens: u64) {
         let tokens = u32::try_from(tokens.max(1)).unwrap_or(u32::MAX);
-        if seq < self.front {
+        let is_next = seq >= self.base + self.tail.len() as u64;
+        if seq < self.front || Some(seq) == self.anchor {
             let before = self.apart.insert(seq, tokens);
-            self.recounts += u64::from(before != Some(tokens));
+            self.recounts += u64::from(!is_next && before != Some(tokens));
             return;
         }
-        let is_next = seq >= self.base + self.tail.len() as u64;
         while seq < self.base {
             self.tail.push_front(0);
             self.base -= 1;
@@ -75,6 +78,7 @@ impl Counts {
     /// Forgets turns that the history does not show any more.
     pub(super) fn forget(&mut self, view: &View<'_>) {
         let front = view.front_seq();
+        self.anchor = view.anchor().map(|anchor| anchor.seq);
         if front == self.front {
             return;
         }
@@ -89,8 +93,7 @@ impl Counts {
             self.base += 1;
         }
         self.base = self.base.max(front);
-        self.apart
-            .retain(|&seq, _| seq < front && view.record(seq).is_some());
+        self.apart.retain(|&seq, _| view.record(seq).is_some());
     }
 
     /// Forgets the turns after `after_seq`, of `last_seq` that there were.

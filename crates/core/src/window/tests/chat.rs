@@ -441,3 +441,29 @@ fn a_cut_that_was_made_for_what_is_rewound_is_made_anew() {
     let again = later.see(Policy::TokenBudget, 400).unwrap();
     assert_eq!(again.words(), seen.words(), "also after a restart");
 }
+
+#[test]
+fn what_a_small_window_did_not_look_at_is_counted_later_also_where_the_bot_spoke_first() {
+    let mut chat = Chat::new(Limits {
+        max_history_turns: 1_000,
+        ..Limits::default()
+    });
+    chat.say(text(Role::Assistant, "hi"));
+    chat.say(text(Role::User, "task"));
+    for _ in 0..100 {
+        chat.say(long(Role::Assistant, 100));
+        chat.say(text(Role::User, "go on"));
+    }
+    let mut terms = Terms {
+        model: 1,
+        budget: 150,
+        ..Terms::default()
+    };
+    let seen = chat.see_on(&terms).unwrap();
+    assert_eq!(seen.words(), "[elision] u2 [elision] u202");
+    terms.budget = 1_000_000;
+    let seen = chat.see_on(&terms).unwrap();
+    assert_eq!(seen.turns.len(), 202);
+    let told = seen.window.turns.iter().map(|turn| turn.tokens);
+    assert!(told.eq(seen.turns.iter().map(terms.weigh())));
+}
