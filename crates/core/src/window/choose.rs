@@ -153,7 +153,7 @@ pub(super) struct Maker<'a> {
 impl<'a> Maker<'a> {
     /// Begins with what was decided before.
     fn new(composer: &'a Composer<'a>, from: Cut, ask: &'a Ask<'a>) -> Self {
-        let current = composer.current_unit();
+        let current = composer.view.current_unit();
         let request = match composer.view.request_under_way() {
             Some(request) => Some(request),
             // Answered: it stays until the next one, unless a summary stands for it.
