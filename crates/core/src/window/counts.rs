@@ -135,15 +135,16 @@ impl Counts {
     pub(super) fn missing<'a>(&mut self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
         let newer = view.tail_from(self.base + self.tail.len() as u64);
         let apart = view.apart.iter().copied();
+        let apart = apart.filter(|record| self.get(record.seq).is_none());
         let mut missing: Vec<&TurnRecord> = apart.collect();
         if view.front_seq() < self.base {
             let mut newest = newer.clone().rev();
             if let Some(request) = newest.find(|record| record.begins_exchange()) {
                 self.held.request = request.seq;
             }
-            missing.extend(self.older(view, budget));
+            let older = self.older(view, budget).into_iter();
+            missing.extend(older.filter(|record| self.get(record.seq).is_none()));
         }
-        missing.retain(|record| self.get(record.seq).is_none());
         missing.extend(newer);
         missing
     }
