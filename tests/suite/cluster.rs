@@ -105,11 +105,12 @@ async fn what_one_daemon_acknowledged_all_of_them_know() {
     say(&mut c, "other", "hello").await;
     let list = a.list_sessions(ListSessionsRequest::default()).await;
     let list = list.expect("a list").into_inner().sessions;
-    let ids: Vec<&str> = list.iter().map(|info| &*info.session_id).collect();
-    assert_eq!(ids, ["other", "chat"]);
+    let ids: BTreeSet<&str> = list.iter().map(|info| &*info.session_id).collect();
+    assert_eq!(ids, BTreeSet::from(["chat", "other"]));
     eventually("all are counted", async || {
-        let stats = daemons[1].admin().get_stats(GetStatsRequest::default());
-        let stats = stats.await.expect("counts").into_inner();
+        let mut admin = daemons[1].admin();
+        let stats = admin.get_stats(GetStatsRequest::default()).await;
+        let stats = stats.expect("counts").into_inner();
         (stats.sessions_live == 2).then_some(())
     })
     .await;
@@ -130,10 +131,9 @@ async fn what_daemons_together_do_not_serve_is_told() {
     let refused = refused.expect_err("refused");
     assert_eq!(refused.code(), Code::Unimplemented);
     assert!(refused.message().contains("docs/cluster.md"), "{refused}");
-    let watch = daemon
-        .sessions()
-        .watch_events(WatchEventsRequest::default());
-    let refused = watch.await.expect_err("refused");
+    let mut client = daemon.sessions();
+    let watch = client.watch_events(WatchEventsRequest::default()).await;
+    let refused = watch.expect_err("refused");
     assert_eq!(refused.code(), Code::Unimplemented);
     say(&mut daemon.sessions(), "chat", "hello").await;
     let window = GetContextRequest {
@@ -155,8 +155,9 @@ async fn one_of_them_ends_what_expired_and_calls_hooks_and_another_one_follows_i
     let mut expected = BTreeSet::new();
     for (place, daemon) in daemons.iter().enumerate() {
         let session = format!("chat{place}");
-        let said = daemon.sessions().append(append(&session, [user("hi")]));
-        let said = said.await.expect("done").into_inner();
+        let mut client = daemon.sessions();
+        let said = client.append(append(&session, [user("hi")])).await;
+        let said = said.expect("done").into_inner();
         expected.insert(said.session.expect("a session").generation);
     }
     let all_told = |daemons: &[Daemon]| -> BTreeSet<String> {
@@ -256,10 +257,10 @@ impl Writer {
         while !stop.load(Ordering::Relaxed) {
             self.say(&clients).await;
             done.fetch_add(1, Ordering::Relaxed);
-            if self.next % 7 == 0 {
+            if self.next.is_multiple_of(7) {
                 self.look(&clients).await;
             }
-            if self.ends && self.next % 11 == 0 {
+            if self.ends && self.next.is_multiple_of(11) {
                 self.end(&clients).await;
             }
         }

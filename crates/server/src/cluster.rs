@@ -31,15 +31,19 @@ mod tests {
     #[test]
     fn what_is_named_here_is_in_the_contract() {
         let services: Vec<_> = DESCRIPTOR_POOL.services().collect();
-        let methods = services.iter().flat_map(|service| service.methods());
-        let methods: Vec<_> = methods.map(|method| method.name().to_owned()).collect();
+        let mut methods = Vec::new();
+        for service in &services {
+            methods.extend(service.methods().map(|method| method.name().to_owned()));
+        }
         assert!(
             METHODS
                 .iter()
                 .all(|name| methods.iter().any(|it| it == name))
         );
-        let names: Vec<_> = services.iter().map(|service| service.name()).collect();
-        assert!(SERVICES.iter().all(|name| names.contains(name)));
+        for name in SERVICES {
+            let full = format!("memoird.v1.{name}");
+            assert!(services.iter().any(|it| it.full_name() == full), "{name}");
+        }
     }
 
     #[test]

@@ -360,13 +360,15 @@ impl Sessions {
             let max = query.max;
             let batch = self.live_page(query).await?;
             let is_last = batch.len() < max;
-            for (key, head) in batch {
+            for (key, mut head) in batch {
                 if sessions.len() == count || looked_at == LOOKED_AT_MAX {
                     let next = after.map(|(at, session)| SessionPlace { session, at });
                     return Ok(SessionPage { sessions, next });
                 }
                 looked_at += 1;
                 after = Some((head.last_access, key.session.clone()));
+                // That of a session with windows is written a little ahead.
+                head.last_access = head.last_access.min(search.now.steady);
                 if search.takes(&key.session, &head) {
                     sessions.push(SessionView::of(&key, &head, search.tenant, search.now));
                 }
