@@ -1,5 +1,7 @@
 //! The engine: opens the components, and closes them in order.
 
+mod cluster_worker;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::blocking::{Blocking, Executor, StoreAccess};
-use crate::cluster::{Cluster, ClusterWorker};
+use crate::cluster::Cluster;
 use crate::commands::Commands;
 use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
 use crate::config::EngineConfig;
@@ -28,6 +30,7 @@ use crate::tenants::Tenants;
 use crate::transcripts::Transcripts;
 use crate::watch::Events;
 use crate::worker::{OfLeader, Supervisor, Worker, WorkerStatus};
+use cluster_worker::ClusterWorker;
 
 /// All sessions of the process, component by component. Cheap to clone; every clone is the
 /// same engine.
