@@ -8,6 +8,8 @@ mod backup;
 mod cli_hooks;
 mod client_fields;
 mod clock;
+#[cfg(feature = "postgres")]
+mod cluster;
 mod command_line;
 mod compaction;
 mod contract;

@@ -24,7 +24,7 @@ use crate::harness::{
 use server::{Server, Special};
 
 /// A daemon over this database.
-fn over(words: &str, journal: &str) -> Setup {
+pub(crate) fn over(words: &str, journal: &str) -> Setup {
     let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
     let section = format!("journal: {{ {journal} postgres: {{ url: '{words}' }} }}");
     Setup::default().section(section).section(hook)

@@ -167,6 +167,17 @@ pub enum Policy {
     Salience,
 }
 
+impl Policy {
+    /// For a window of so many tokens: of how many it looks at the turns, at least.
+    #[must_use]
+    pub fn looks_at(self, budget: u64) -> u64 {
+        match self {
+            Self::Salience => u64::MAX,
+            _ => budget,
+        }
+    }
+}
+
 /// The name of a [`Policy`], without its number of turns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "snake_case")]

@@ -103,7 +103,9 @@ impl World {
         let commands = &self.engine.commands;
         let page = commands.sessions(&self.tenant, query, after, PAGE);
         let page = self.runtime.block_on(page);
-        page.sessions.into_iter().map(|view| view.session).collect()
+        assert!(page.is_ok(), "listed");
+        let sessions = page.into_iter().flat_map(|page| page.sessions);
+        sessions.map(|view| view.session).collect()
     }
 }
 

@@ -86,13 +86,16 @@ impl Commands {
     }
 
     /// Lists live sessions from behind `after`.
+    ///
+    /// # Errors
+    /// In a cluster, a journal that cannot be read.
     pub async fn sessions(
         &self,
         tenant: &Arc<Tenant>,
         query: &SessionQuery,
         after: Option<&SessionPlace>,
         count: usize,
-    ) -> SessionPage {
+    ) -> Result<SessionPage, EngineError> {
         let sessions = &self.shared.sessions;
         sessions.page(tenant, query, after, count).await
     }

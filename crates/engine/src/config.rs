@@ -4,6 +4,7 @@ use memoird_core::compaction::CompactionPolicy;
 use memoird_core::limits::Limits;
 use memoird_core::mark::MarkSecret;
 
+use crate::cluster::Cluster;
 use crate::compaction::CompactionConfig;
 use crate::hooks::HooksConfig;
 use crate::journal::JournalConfig;
@@ -34,6 +35,8 @@ pub struct EngineConfig {
     /// What the marks in windows are made from. `None`: one that no other process knows, so that
     /// marks do not outlive this one. It applies when the engine is opened.
     pub mark_secret: Option<MarkSecret>,
+    /// Where other daemons have the same journal. It applies when the engine is opened.
+    pub cluster: Option<Cluster>,
 }
 
 impl EngineConfig {

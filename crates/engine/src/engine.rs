@@ -1,5 +1,7 @@
 //! The engine: opens the components, and closes them in order.
 
+mod cluster_worker;
+
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
 use crate::blocking::{Blocking, Executor, StoreAccess};
+use crate::cluster::Cluster;
 use crate::commands::Commands;
 use crate::compaction::{Compaction, CompactionParts, CompactionQueue, CompactionWorker};
 use crate::config::EngineConfig;
@@ -26,7 +29,8 @@ use crate::stats::{Stats, StatsSnapshot};
 use crate::tenants::Tenants;
 use crate::transcripts::Transcripts;
 use crate::watch::Events;
-use crate::worker::{Supervisor, Worker, WorkerStatus};
+use crate::worker::{OfLeader, Supervisor, Worker, WorkerStatus};
+use cluster_worker::ClusterWorker;
 
 /// All sessions of the process, component by component. Cheap to clone; every clone is the
 /// same engine.
@@ -57,12 +61,13 @@ pub struct Engine {
     models: Arc<ModelRegistry>,
     stats: Arc<Stats>,
     supervisor: Arc<Supervisor>,
+    cluster: Option<Cluster>,
 }
 
 impl Engine {
     /// Starts the engine with every session that lives in `journal`, and starts the background
     /// work, which ends what expired meanwhile or is above the caps: however much that is,
-    /// nobody waits for it. Without a journal, or with durability `off`, no session outlives
+    /// nobody waits for it. In a cluster sessions are loaded when they are asked for. Without a journal, or with durability `off`, no session outlives
     /// the process.
     ///
     /// # Errors
@@ -77,8 +82,17 @@ impl Engine {
         engine.sessions.recover().await?;
         let supervisor = &engine.supervisor;
         engine.sessions.start_workers(supervisor, &engine.stats);
-        engine.hooks.start_workers(supervisor);
+        engine
+            .hooks
+            .start_workers(supervisor, engine.cluster.as_ref());
         supervisor.run(CompactionWorker::new(engine.compaction.clone()));
+        if engine.cluster.is_some() {
+            supervisor.run(ClusterWorker {
+                outbox: engine.hooks.outbox(),
+                erasures: engine.erasures.clone(),
+                machine: Arc::clone(&engine.machine),
+            });
+        }
         Ok(engine)
     }
 
@@ -108,6 +122,7 @@ impl Engine {
                 event_signal: Arc::clone(&event_signal),
                 idempotency_ms: config.limits.idempotency_ms,
                 mark_secret: config.mark_secret.clone(),
+                cluster: config.cluster.clone(),
             },
             config.sessions.max_sessions,
         );
@@ -152,6 +167,7 @@ impl Engine {
             models,
             stats,
             supervisor: Arc::default(),
+            cluster: config.cluster.clone(),
         }
     }
 
@@ -190,6 +206,11 @@ impl Engine {
             Ok(expired) => info!(expired = expired.len(), "another configuration applies"),
             Err(error) => warn!(%error, "not all expired sessions could be ended yet"),
         }
+    }
+
+    /// The daemons that share the journal; `None` where this one has it alone.
+    pub fn cluster(&self) -> Option<&Cluster> {
+        self.cluster.as_ref()
     }
 
     /// How long the turns of an ended generation stay readable.
@@ -232,6 +253,7 @@ impl Engine {
     /// closed. Until then erasures are only written down.
     pub fn start_erasing(&self, erasers: Vec<Arc<dyn Eraser>>) {
         let worker = self.erasures.worker(erasers, self.stopping());
+        let worker = OfLeader::new(worker, self.cluster.clone());
         self.supervisor.run(worker);
     }
 

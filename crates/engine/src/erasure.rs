@@ -59,7 +59,7 @@ struct Shared {
     last_id: Mutex<Option<ErasureId>>,
     /// There is something new to do.
     asked: Notify,
-    /// Counts the jobs that were done.
+    /// Counts the jobs that were done, and those moments at which another daemon may have done one.
     done: watch::Sender<u64>,
 }
 
@@ -148,6 +148,13 @@ impl Erasures {
             .with_store(move |store| store.erasure(id));
         let found = found.await?.filter(|erasure| erasure.tenant == *tenant);
         found.ok_or(EngineError::ErasureNotFound { id })
+    }
+
+    /// Another daemon may have asked for one, or have done one.
+    pub(crate) fn look_again(&self) {
+        let shared = &self.shared;
+        shared.asked.notify_one();
+        shared.done.send_modify(|looks| *looks += 1);
     }
 
     fn next_id(&self) -> ErasureId {

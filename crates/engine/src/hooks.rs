@@ -16,11 +16,12 @@ use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Timestamp;
 use memoird_store::{DeliveryCount, DeliveryFilter, DeliveryOutcome, Store};
 
+use crate::cluster::Cluster;
 use crate::error::EngineError;
 use crate::machine::Machine;
 use crate::sessions::Sessions;
 use crate::stats::Stats;
-use crate::worker::Supervisor;
+use crate::worker::{OfLeader, Supervisor};
 
 use dispatcher::Dispatcher;
 use retention::RetentionWorker;
@@ -78,9 +79,16 @@ impl Hooks {
     }
 
     /// Starts the workers that deliver, and that delete rows past their retention.
-    pub(crate) fn start_workers(&self, supervisor: &Supervisor) {
-        supervisor.run(RetentionWorker::new(self.clone()));
-        supervisor.run(Dispatcher::new(self.clone()));
+    pub(crate) fn start_workers(&self, supervisor: &Supervisor, cluster: Option<&Cluster>) {
+        let retention = RetentionWorker::new(self.clone());
+        supervisor.run(OfLeader::new(retention, cluster.cloned()));
+        let dispatcher = Dispatcher::new(self.clone());
+        supervisor.run(OfLeader::new(dispatcher, cluster.cloned()));
+    }
+
+    /// What is owed.
+    pub(crate) fn outbox(&self) -> Arc<Outbox> {
+        Arc::clone(&self.shared.outbox)
     }
 
     /// How long the turns of an ended generation stay readable.

@@ -443,6 +443,12 @@ impl<C> Journal<C> {
         }
     }
 
+    /// True when every set up to this ticket is written or refused.
+    pub(crate) fn is_processed(&self, ticket: u64) -> bool {
+        let backend = self.backend.as_ref();
+        backend.is_none_or(|backend| backend.progress.borrow().processed >= ticket)
+    }
+
     /// Waits until every set up to this ticket is written or refused.
     ///
     /// # Errors

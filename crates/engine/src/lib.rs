@@ -10,6 +10,7 @@
 
 mod background;
 mod blocking;
+mod cluster;
 mod commands;
 mod compaction;
 mod config;
@@ -37,6 +38,7 @@ mod worker;
 
 pub use background::run_in_background;
 pub use blocking::{Blocking, Executor};
+pub use cluster::Cluster;
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
     HistoryQuery, HistoryScope, PatchCommand, RemovedTurns, RewindOutcome, TurnName,

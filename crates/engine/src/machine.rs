@@ -1,6 +1,7 @@
 //! What the engine asks of the machine: the time, and randomness. Only this file looks
 //! at a clock.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};
 
 use memoird_core::mark::MarkSecret;
@@ -18,13 +19,17 @@ pub trait Machine: std::fmt::Debug + Send + Sync + 'static {
 
     /// At least 80 random bits.
     fn random(&self) -> u128;
+
+    /// Sees to it that the steady clock is at this moment or further.
+    fn advance_to(&self, _: Steady) {}
 }
 
 /// The machine that the process runs on.
 #[derive(Debug)]
 pub struct SystemMachine {
     started: tokio::time::Instant,
-    steady_at_start: Steady,
+    /// It only grows.
+    steady_at_start: AtomicU64,
     boot_id: String,
     boot_ms_at_start: u64,
 }
@@ -49,12 +54,22 @@ impl SystemMachine {
             };
             Steady(last.steady.0.saturating_add(away_ms))
         });
-        let started = tokio::time::Instant::now();
+        Self::start(steady_at_start, boot_id, boot_ms)
+    }
+
+    /// Begins at this moment, where that of other daemons is known.
+    pub fn at(steady: Steady) -> Self {
+        let (boot_id, boot_ms) = boot().unwrap_or_default();
+        Self::start(steady, boot_id, boot_ms)
+    }
+
+    #[allow(clippy::disallowed_methods)]
+    fn start(steady: Steady, boot_id: String, boot_ms_at_start: u64) -> Self {
         Self {
-            started,
-            steady_at_start,
+            started: tokio::time::Instant::now(),
+            steady_at_start: AtomicU64::new(steady.0),
             boot_id,
-            boot_ms_at_start: boot_ms,
+            boot_ms_at_start,
         }
     }
 
@@ -65,11 +80,16 @@ impl SystemMachine {
 
 impl Machine for SystemMachine {
     fn now(&self) -> Now {
-        let steady = Steady(self.steady_at_start.0.saturating_add(self.up_ms()));
+        let at_start = self.steady_at_start.load(Ordering::Relaxed);
         Now {
             wall: wall(),
-            steady,
+            steady: Steady(at_start.saturating_add(self.up_ms())),
         }
+    }
+
+    fn advance_to(&self, steady: Steady) {
+        let at_start = steady.0.saturating_sub(self.up_ms());
+        self.steady_at_start.fetch_max(at_start, Ordering::Relaxed);
     }
 
     fn anchor(&self) -> ClockAnchor {

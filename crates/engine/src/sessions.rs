@@ -7,6 +7,7 @@
 
 mod census;
 mod commit;
+mod currency;
 mod end;
 mod evict;
 mod expiry;
@@ -17,6 +18,7 @@ mod listing;
 mod load;
 mod quota;
 mod recover;
+mod sharing;
 mod single_flight;
 mod slot;
 mod start;
@@ -35,6 +37,7 @@ use memoird_core::mark::{Mark, MarkSecret};
 use memoird_core::session::Session;
 use memoird_core::time::{Now, Steady};
 
+use crate::cluster::Cluster;
 use crate::error::EngineError;
 use crate::events::{EventKind, EventSignal};
 use crate::ids::Ids;
@@ -46,11 +49,13 @@ use crate::worker::Supervisor;
 
 use census::{Census, ReservedPlace};
 use commit::{SubmittedChange, Tally};
+use currency::CurrencyWorker;
 use end::EndedKeys;
 use expiry::Sweeper;
 use keyed_ids::{KeyedIds, KeyedIdsReader};
 use load::{ReloadQueue, ReloadWorker};
 use quota::QuotaCounter;
+use sharing::JournalKeeper;
 use slot::{Slot, SlotInner};
 use table::Table;
 use unload::Unloader;
@@ -79,6 +84,8 @@ struct Shared {
     machine: Arc<dyn Machine>,
     ids: Ids,
     journal: Arc<Journal<SubmittedChange>>,
+    /// Where other daemons have the same journal.
+    cluster: Option<sharing::Shared>,
     table: Table,
     single_flight: SingleFlight<SessionKey>,
     census: Arc<Census>,
@@ -105,6 +112,8 @@ pub(crate) struct SessionParts {
     pub(crate) idempotency_ms: u64,
     /// What the marks of sessions are made from.
     pub(crate) mark_secret: Option<MarkSecret>,
+    /// Where other daemons have the same journal.
+    pub(crate) cluster: Option<Cluster>,
 }
 
 /// Which session: a tenant's, by the bot's own id of it.
@@ -161,6 +170,7 @@ impl Sessions {
             tenants: parts.tenants,
             machine: parts.machine,
             ids: Ids::default(),
+            cluster: parts.cluster.map(sharing::Shared::new),
             journal: Arc::new(parts.journal),
             table: Table::default(),
             single_flight: SingleFlight::default(),
@@ -194,11 +204,19 @@ impl Sessions {
                 Arc::clone(&shared.machine),
                 Arc::clone(stats),
             ));
-            supervisor.run(KeyedIdsReader::new(self.clone()));
             supervisor.run(Unloader::new(self.clone()));
             supervisor.run(QuotaCounter::new(self.clone()));
         }
         supervisor.run(ReloadWorker::new(self.clone()));
+        if shared.cluster.is_some() {
+            supervisor.run(CurrencyWorker::new(self.clone()));
+            supervisor.run(JournalKeeper::new(self.clone()));
+            return;
+        }
+        // Other daemons would give ids keys that this one does not know.
+        if shared.journal.is_on() {
+            supervisor.run(KeyedIdsReader::new(self.clone()));
+        }
         supervisor.run(Sweeper::new(self.clone()));
     }
 
@@ -239,9 +257,12 @@ impl Sessions {
         &self.shared.tenants
     }
 
-    /// How many sessions of a tenant live.
+    /// How many sessions of a tenant live; in a cluster, how many did some seconds ago.
     pub(crate) fn count(&self, tenant: &TenantId) -> usize {
-        self.shared.census.count(tenant)
+        match &self.shared.cluster {
+            Some(cluster) => cluster.count(tenant),
+            None => self.shared.census.count(tenant),
+        }
     }
 
     /// True where sessions are kept in a journal.
@@ -332,6 +353,7 @@ impl Sessions {
         }
         let change = SubmittedChange {
             slot: Arc::clone(slot),
+            epoch: inner.epoch,
             tally,
             owes_hooks: set.changes.iter().any(Change::owes),
             successor,

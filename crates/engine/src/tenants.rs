@@ -382,6 +382,12 @@ impl Policy {
         of_class.copied().unwrap_or(self.ttl_ms)
     }
 
+    /// The shortest time that a session may live untouched; [`NEVER_MS`] where all live for ever.
+    pub(crate) fn shortest_ttl_ms(&self) -> u64 {
+        let classes = self.ttl_classes.values().copied();
+        classes.fold(self.ttl_ms, u64::min)
+    }
+
     /// Whether a session may get the class that a change names. One that it has already may have
     /// left the configuration.
     pub(crate) fn check_class(&self, patch: &OptionsPatch, head: &Head) -> Result<(), CoreError> {

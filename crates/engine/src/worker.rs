@@ -8,6 +8,8 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info_span, warn};
 
+use crate::cluster::Cluster;
+
 /// Something that goes on in the background.
 pub trait Worker: Send + 'static {
     /// Its name in logs and metrics.
@@ -25,6 +27,46 @@ pub trait Worker: Send + 'static {
     /// The last unit of work, when the daemon stops.
     fn finish(&mut self) -> impl Future<Output = ()> + Send {
         async {}
+    }
+}
+
+/// A worker whose work is done by one daemon of a cluster: it rests while another one leads.
+pub(crate) struct OfLeader<W> {
+    worker: W,
+    cluster: Option<Cluster>,
+}
+
+impl<W> OfLeader<W> {
+    /// Without a cluster it never rests.
+    pub(crate) fn new(worker: W, cluster: Option<Cluster>) -> Self {
+        Self { worker, cluster }
+    }
+}
+
+impl<W: Worker> Worker for OfLeader<W> {
+    fn name(&self) -> &'static str {
+        self.worker.name()
+    }
+
+    async fn wait(&mut self) {
+        match &mut self.cluster {
+            None => self.worker.wait().await,
+            Some(cluster) => {
+                cluster.lead().await;
+                self.worker.wait().await;
+            }
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        match &self.cluster {
+            Some(cluster) if !cluster.leads() => Ok(()),
+            _ => self.worker.step().await,
+        }
+    }
+
+    async fn finish(&mut self) {
+        self.worker.finish().await;
     }
 }
 

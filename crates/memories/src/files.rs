@@ -30,9 +30,10 @@ pub use embedding::CLIENTS;
 pub use index::Touch;
 pub(crate) use index::is_scattered;
 pub use reader::MemoryReader;
+pub use remember::Prepared;
 pub use requests::{
     Due, Embedding, ExtractionCursor, ForgetProgress, Hit, Imported, Lease, ManifestRows,
-    RecallEvent, RecallLists, RememberCommand,
+    RecallEvent, RecallLists, RememberCommand, Scores,
 };
 pub use tenant::{TenantFile, WriteJob};
 pub use writer::MemoryWriter;

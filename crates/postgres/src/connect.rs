@@ -26,6 +26,19 @@ const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
 /// A parameter of a statement with its type.
 pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
 
+/// Who may have the database beside this process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Sharing {
+    /// Nobody looks who else has it, and nothing says that this process has it: for tests and
+    /// measurements.
+    #[default]
+    Unseen,
+    /// Nobody. A lease sees to that: see [`crate::PgStore::lost`].
+    Nobody,
+    /// Other daemons that share it as well, of which one [leads](crate::PgStore::leads).
+    Members,
+}
+
 /// Where the database is, and how it is reached.
 #[derive(Clone)]
 pub struct PgOptions {
@@ -33,11 +46,12 @@ pub struct PgOptions {
     pub(crate) tls: Tls,
     /// What others are told who wants to have the database as well: this daemon's name.
     pub name: String,
+    /// Which memoird this is, for those who look at the members.
+    pub version: String,
     /// Says which daemon has the database, as long as this one waits for it.
     pub waits_for: watch::Sender<Option<String>>,
-    /// True: nobody else has the database meanwhile. A lease sees to that, see
-    /// [`crate::PgStore::lost`].
-    pub is_exclusive: bool,
+    /// Who else may have the database meanwhile.
+    pub sharing: Sharing,
     /// False: commits whose outcome is unknown are not fenced off. For a test that shows what the
     /// fence is for; true otherwise.
     pub has_fence: bool,
@@ -50,7 +64,7 @@ impl std::fmt::Debug for PgOptions {
         // The configuration shows no password.
         f.debug_struct("PgOptions")
             .field("config", &self.config)
-            .field("is_exclusive", &self.is_exclusive)
+            .field("sharing", &self.sharing)
             .finish_non_exhaustive()
     }
 }
@@ -86,8 +100,9 @@ impl PgOptions {
             config,
             tls: Tls::new(ca_pem)?,
             name: String::new(),
+            version: String::new(),
             waits_for: watch::Sender::default(),
-            is_exclusive: false,
+            sharing: Sharing::default(),
             has_fence: true,
             commit_time_max: Duration::from_secs(10),
         })

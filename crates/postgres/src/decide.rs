@@ -200,12 +200,21 @@ impl Decided {
     }
 }
 
-/// Decides all sets of a batch.
-pub(crate) fn decide(sets: &[ChangeSet], known: Known) -> Decided {
+/// Decides all sets of a batch. `has_others`: somebody else may write to the same generations.
+pub(crate) fn decide(sets: &[ChangeSet], known: Known, has_others: bool) -> Decided {
     let mut batch = Batch::new(known);
     let mut decided = Decided::default();
+    let mut refused = HashSet::new();
     for set in sets {
-        let outcome = batch.decide(set);
+        let mut all = set.changes.iter().map(|change| change.generation);
+        // What was built on a refused set is not to meet a revision of somebody else.
+        let outcome = match all.find(|name| refused.contains(name)) {
+            Some(generation) => Err(Refused { generation }),
+            None => batch.decide(set),
+        };
+        if outcome.is_err() && has_others {
+            refused.extend(set.changes.iter().map(|change| change.generation));
+        }
         let mut names = BTreeSet::new();
         if outcome.is_ok() {
             for change in &set.changes {

@@ -9,6 +9,7 @@ mod connect;
 mod decide;
 mod erase;
 mod error;
+mod members;
 mod outbox;
 mod owner;
 mod prune;
@@ -17,6 +18,7 @@ mod schema;
 mod tls;
 mod values;
 
+use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use hashlink::LruCache;
@@ -30,9 +32,9 @@ use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, PruneBefore,
-    PruneBounds, Refused, Store, StoreError, TurnChange, TurnCounts, Unclean, Unpruned,
-    WrittenTurn, WrittenTurns,
+    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, LiveQuery,
+    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, TurnCounts, Unclean,
+    Unpruned, WrittenTurn, WrittenTurns,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -40,8 +42,9 @@ use tokio_postgres::Client;
 
 use commit::Lane;
 use connect::Database;
-pub use connect::PgOptions;
+pub use connect::{PgOptions, Sharing};
 use decide::{Before, Decided, Known, Needs, Part, Version, decide};
+pub use members::Member;
 use owner::Ownership;
 use values::Ulid;
 
@@ -56,19 +59,22 @@ pub struct PgStore {
     lane: Mutex<Lane>,
     /// What this process loaded or wrote: what its next changes are built on.
     versions: Mutex<LruCache<Generation, Version>>,
+    /// What a commit under way makes of them: revision and stamp.
+    writing: Mutex<HashMap<Generation, (u64, i64)>>,
     counters: TurnCounters,
+    node: Ulid,
     ownership: Option<Ownership>,
 }
 
 impl PgStore {
     /// Opens the journal of a database, or makes an empty one. Connections run on `runtime`.
-    /// Blocks, where [`PgOptions::is_exclusive`] also as long as another daemon has the database,
-    /// and must not be called on a thread of that runtime.
+    /// Blocks, also as long as another daemon has the database with which it is not shared, and must
+    /// not be called on a thread of that runtime.
     ///
     /// # Errors
     /// When the database cannot be reached, or its schema is too new. Then nothing was changed.
     pub fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
-        let is_exclusive = options.is_exclusive;
+        let sharing = options.sharing;
         let database = {
             // The pool has timers.
             let _entered = runtime.enter();
@@ -78,9 +84,11 @@ impl PgStore {
         let (lane, ownership) = database.wait(async {
             let client = database.connect().await?;
             schema::prepare(&client).await?;
-            let ownership = match is_exclusive {
-                true => Some(Ownership::take(&database, client, node).await?),
-                false => None,
+            let ownership = match sharing {
+                Sharing::Unseen => None,
+                Sharing::Nobody | Sharing::Members => {
+                    Some(Ownership::take(&database, client, node).await?)
+                }
             };
             let client = database.connect().await?;
             let lane = Lane::begin(client, node).await?;
@@ -90,13 +98,15 @@ impl PgStore {
             database,
             lane: Mutex::new(lane),
             versions: Mutex::new(LruCache::new(VERSIONS_MAX)),
+            writing: Mutex::default(),
             counters: TurnCounters::default(),
+            node,
             ownership,
         })
     }
 
-    /// Ends once another daemon has taken the database over: then what this process knows of
-    /// sessions may be old. Never where [`PgOptions::is_exclusive`] is false.
+    /// Ends once another daemon has taken the database over with which it is not shared: then what
+    /// this process knows of sessions may be old. Never with [`Sharing::Unseen`].
     pub async fn lost(&self) {
         match &self.ownership {
             Some(ownership) => ownership.lost().await,
@@ -104,13 +114,51 @@ impl PgStore {
         }
     }
 
-    /// True as long as the database has not answered for 3 seconds. Never where
-    /// [`PgOptions::is_exclusive`] is false.
+    /// True as long as the database has not answered for 3 seconds. Never with
+    /// [`Sharing::Unseen`].
     pub fn away(&self) -> watch::Receiver<bool> {
         match &self.ownership {
             Some(ownership) => ownership.away(),
             None => watch::channel(false).1,
         }
+    }
+
+    /// True as long as this process is the one that does what is to be done once: always where it
+    /// has the database alone. Of members two may think so for some seconds, while the database is
+    /// away; what they do is such that this does no harm.
+    pub fn leads(&self) -> watch::Receiver<bool> {
+        match &self.ownership {
+            Some(ownership) => ownership.leads(),
+            None => watch::channel(true).1,
+        }
+    }
+
+    /// Where the time line of the daemons that share the database is; `None` where no other one
+    /// has been seen for some seconds.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn steady_of_members(&self) -> Result<Option<Steady>, StoreError> {
+        let node = self.node;
+        self.database
+            .call(async |client: &Client| members::steady(client, node).await)
+    }
+
+    /// The daemons that share the database, as they were last seen.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub fn members(&self) -> Result<Vec<Member>, StoreError> {
+        self.database.call(members::all)
+    }
+
+    /// A secret that all daemons over the database have: this one, if there is none yet.
+    ///
+    /// # Errors
+    /// When the database cannot be written.
+    pub fn secret(&self, name: &str, offered: &[u8]) -> Result<Vec<u8>, StoreError> {
+        self.database
+            .call(async |client: &Client| members::secret(client, name, offered).await)
     }
 
     /// Gives the database back, so that another daemon need not wait until the lease is over.
@@ -157,6 +205,7 @@ impl PgStore {
             if place > 0 && part.rows.is_empty() {
                 continue;
             }
+            self.note_writing(part);
             let written = self.database.wait(lane.write(&self.database, clock, part));
             let missed = match written {
                 Ok(missed) => missed,
@@ -170,6 +219,7 @@ impl PgStore {
                     return Err(error);
                 }
             };
+            let mut writing = relock(&self.writing);
             let mut versions = self.versions();
             let rows = part.rows.iter().zip(&part.stamps).enumerate();
             for (at, ((generation, row), stamp)) in rows {
@@ -188,11 +238,20 @@ impl PgStore {
                     versions.insert(*generation, version);
                 }
             }
+            // Together with the versions: whoever compares meets the one or the other.
+            writing.clear();
         }
         Ok(())
     }
 
+    fn note_writing(&self, part: &Part) {
+        let mut writing = relock(&self.writing);
+        let rows = part.rows.iter().zip(&part.stamps);
+        writing.extend(rows.map(|((name, row), stamp)| (*name, (row.revision, *stamp))));
+    }
+
     fn forget_versions(&self, part: &Part) {
+        relock(&self.writing).clear();
         let mut versions = self.versions();
         for (generation, row) in &part.rows {
             if matches!(row.before, Before::Version { .. }) {
@@ -217,7 +276,8 @@ impl Store for PgStore {
             Needs::of(sets, |name| kept.contains_key(name))
         };
         let known = self.known(needs)?;
-        let mut decided = decide(sets, known);
+        let has_others = self.database.options().sharing != Sharing::Unseen;
+        let mut decided = decide(sets, known, has_others);
         self.write(clock, &mut decided)?;
         let refused = decided.refused.into_iter();
         Ok(refused.map(|refused| refused.map_or(Ok(()), Err)).collect())
@@ -240,6 +300,38 @@ impl Store for PgStore {
             // The visitor may ask the store.
             rows.into_iter().for_each(|row| visit(row.key, row.head));
         }
+    }
+
+    fn live_counts(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        self.database.call(read::live_counts)
+    }
+
+    fn live_page(&self, query: &LiveQuery) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        self.database
+            .call(async |client: &Client| read::live_page(client, query).await)
+    }
+
+    fn meet(&self, steady: Steady) -> Result<Steady, StoreError> {
+        let node = self.node;
+        self.database
+            .call(async |client: &Client| members::meet(client, node, steady).await)
+    }
+
+    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
+        let newest = self
+            .database
+            .call(async |client: &Client| read::newest(client, generations).await)?;
+        let writing = relock(&self.writing);
+        let mut versions = self.versions();
+        let mut is_current = |name: &Generation| {
+            let Some(newest) = newest.get(name) else {
+                return false;
+            };
+            let known = versions.get(name);
+            known.is_some_and(|known| (known.revision, known.stamp) == *newest)
+                || writing.get(name) == Some(newest)
+        };
+        Ok(generations.iter().map(&mut is_current).collect())
     }
 
     fn load(

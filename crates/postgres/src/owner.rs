@@ -1,5 +1,6 @@
-//! Which daemon has the database, as long as daemons do not share one. No session's safety depends
-//! on it: it keeps a daemon from answering out of a memory that is older than the database.
+//! Which daemon has the database: alone, or as the one of its members that leads. No session's
+//! safety depends on it: it keeps a daemon that shares with nobody from answering out of a memory that
+//! is older than the database, and work that is to be done once from being done by all.
 
 use std::time::Duration;
 
@@ -10,7 +11,8 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Arg, Database, change, first};
+use crate::connect::{Arg, Database, Sharing, change, first};
+use crate::members;
 use crate::schema;
 use crate::values::{Ulid, get};
 
@@ -28,12 +30,13 @@ pub(crate) struct Ownership {
     node: Ulid,
     is_lost: watch::Receiver<bool>,
     is_away: watch::Receiver<bool>,
+    leads: watch::Receiver<bool>,
     renewing: JoinHandle<()>,
 }
 
 impl Ownership {
-    /// Takes the lease. Waits as long as somebody else has it, and says who
-    /// ([`PgOptions::waits_for`](crate::PgOptions::waits_for)).
+    /// Takes the lease, or becomes a member. Waits as long as somebody else has the database, and says
+    /// who ([`PgOptions::waits_for`](crate::PgOptions::waits_for)).
     ///
     /// # Errors
     /// When the database fails before anybody was waited for, or has become too new meanwhile.
@@ -44,7 +47,13 @@ impl Ownership {
     ) -> Result<Self, StoreError> {
         let waits_for = &database.options().waits_for;
         loop {
-            match owner_after_offer(database, &client, node).await {
+            let offered = match database.options().sharing {
+                Sharing::Members => owner_before_members(database, &client, node).await,
+                Sharing::Nobody | Sharing::Unseen => {
+                    owner_after_offer(database, &client, node).await
+                }
+            };
+            match offered {
                 Ok(None) => break,
                 Ok(Some(owner)) => tell(waits_for, Some(owner)),
                 Err(error) if waits_for.borrow().is_none() => return Err(error),
@@ -64,16 +73,20 @@ impl Ownership {
         }
         let (lost, is_lost) = watch::channel(false);
         let (away, is_away) = watch::channel(false);
+        // Of members the next renewal says which of them it is.
+        let (lead, leads) = watch::channel(database.options().sharing == Sharing::Nobody);
         let renewing = Renewing {
             database: database.clone(),
             client: Some(client),
             node,
             away,
+            lead,
         };
         Ok(Self {
             node,
             is_lost,
             is_away,
+            leads,
             renewing: database.runtime().spawn(renewing.run(lost)),
         })
     }
@@ -89,12 +102,16 @@ impl Ownership {
         self.is_away.clone()
     }
 
+    /// True as long as this daemon is to do what is to be done once.
+    pub(crate) fn leads(&self) -> watch::Receiver<bool> {
+        self.leads.clone()
+    }
+
     /// Gives the lease back, if it can be done at once.
     pub(crate) async fn release(&self, database: &Database) {
         self.renewing.abort();
         if let Ok(client) = database.connect().await {
-            let sql = "DELETE FROM memoird.owner WHERE node = $1 RETURNING 1";
-            let _ = change(&client, sql, &[(&self.node, Type::UUID)]).await;
+            let _ = members::leave(&client, self.node).await;
         }
     }
 }
@@ -110,16 +127,44 @@ async fn owner_after_offer(
         "INSERT INTO memoird.owner AS o (id, node, name, expires_at)
          VALUES (1, $1, $2, now() + {LEASE})
          ON CONFLICT (id) DO UPDATE SET node = excluded.node, name = excluded.name,
-             expires_at = excluded.expires_at
+             is_shared = excluded.is_shared, expires_at = excluded.expires_at
          WHERE o.expires_at < now()
          RETURNING 1"
     );
+    // As long as daemons share it, one of them is about to lead.
+    let member = "SELECT name FROM memoird.members WHERE seen > now() - interval '5 seconds'
+                  ORDER BY leads DESC LIMIT 1";
+    if let Some(member) = first(client, member, &[]).await? {
+        return Ok(Some(get(&member, 0)?));
+    }
     let args: [Arg<'_>; 2] = [(&node, Type::UUID), (&name, Type::TEXT)];
     if change(client, &take, &args).await? > 0 {
         return Ok(None);
     }
     let owner = first(client, "SELECT name FROM memoird.owner", &[]).await?;
     // Who had it may just have given it back.
+    let owner = owner.map(|row| get(&row, 0)).transpose()?;
+    Ok(Some(
+        owner.unwrap_or_else(|| "one that just ended".to_owned()),
+    ))
+}
+
+/// Becomes a member, unless a daemon has the database that shares it with nobody; then gives its
+/// name.
+async fn owner_before_members(
+    database: &Database,
+    client: &Client,
+    node: Ulid,
+) -> Result<Option<String>, StoreError> {
+    let (name, version) = (&database.options().name, &database.options().version);
+    if !members::show(client, node, name, version, LEASE)
+        .await?
+        .is_taken
+    {
+        return Ok(None);
+    }
+    members::leave(client, node).await?;
+    let owner = first(client, "SELECT name FROM memoird.owner", &[]).await?;
     let owner = owner.map(|row| get(&row, 0)).transpose()?;
     Ok(Some(
         owner.unwrap_or_else(|| "one that just ended".to_owned()),
@@ -145,6 +190,15 @@ struct Renewing {
     client: Option<Client>,
     node: Ulid,
     away: watch::Sender<bool>,
+    lead: watch::Sender<bool>,
+}
+
+/// What became of a lease that was to be renewed.
+enum Renewed {
+    /// The daemon still has the database, or its part in it; it leads, or another one does.
+    Held { leads: bool },
+    /// Somebody else has the database.
+    Lost,
 }
 
 impl Renewing {
@@ -152,20 +206,43 @@ impl Renewing {
         loop {
             let answer = timeout(AWAY_AFTER, self.answer()).await;
             self.tell(answer.is_err());
-            if answer == Ok(false) {
-                tracing::error!("another memoird has taken the database over");
-                let _ = lost.send(true);
-                return;
+            match answer {
+                Ok(Renewed::Held { leads }) => self.tell_leads(leads),
+                Ok(Renewed::Lost) => {
+                    tracing::error!("another memoird has taken the database over");
+                    let _ = lost.send(true);
+                    return;
+                }
+                // The lease is over.
+                Err(_) => self.tell_leads(false),
             }
         }
     }
 
-    /// Tries until the database has answered: whether the lease was renewed.
-    async fn answer(&mut self) -> bool {
+    /// Only members change.
+    fn tell_leads(&self, leads: bool) {
+        if self.database.options().sharing != Sharing::Members {
+            return;
+        }
+        let changes = |known: &mut bool| std::mem::replace(known, leads) != leads;
+        match (self.lead.send_if_modified(changes), leads) {
+            (false, _) => {}
+            (true, true) => tracing::info!("this memoird leads"),
+            (true, false) => tracing::info!("another memoird leads, or none"),
+        }
+    }
+
+    /// Tries until the database has answered.
+    async fn answer(&mut self) -> Renewed {
+        let mut pause = RENEW_PAUSE;
+        if self.database.options().sharing == Sharing::Members && !*self.lead.borrow() {
+            // Where nobody leads, this one may as well do so soon.
+            pause /= 2;
+        }
         loop {
-            sleep(RENEW_PAUSE).await;
+            sleep(pause).await;
             match self.renew().await {
-                Ok(is_renewed) => return is_renewed,
+                Ok(renewed) => return renewed,
                 // Whether it is lost is known once the database is there again.
                 Err(error) => tracing::debug!(%error, "the lease could not be renewed"),
             }
@@ -181,16 +258,37 @@ impl Renewing {
         }
     }
 
-    async fn renew(&mut self) -> Result<bool, StoreError> {
+    async fn renew(&mut self) -> Result<Renewed, StoreError> {
         let client = match self.client.take().filter(|client| !client.is_closed()) {
             Some(client) => client,
             None => self.database.connect().await?,
         };
-        let sql = format!(
-            "UPDATE memoird.owner SET expires_at = now() + {LEASE} WHERE node = $1 RETURNING 1"
-        );
-        let renewed = change(&client, &sql, &[(&self.node, Type::UUID)]).await?;
+        let renewed = match self.database.options().sharing {
+            Sharing::Members => {
+                let (name, version) = {
+                    let options = self.database.options();
+                    (&options.name, &options.version)
+                };
+                let standing = members::show(&client, self.node, name, version, LEASE).await?;
+                match standing.is_taken {
+                    true => Renewed::Lost,
+                    false => Renewed::Held {
+                        leads: standing.leads,
+                    },
+                }
+            }
+            Sharing::Nobody | Sharing::Unseen => {
+                let sql = format!(
+                    "UPDATE memoird.owner SET expires_at = now() + {LEASE} WHERE node = $1
+                     RETURNING 1"
+                );
+                match change(&client, &sql, &[(&self.node, Type::UUID)]).await? {
+                    0 => Renewed::Lost,
+                    _ => Renewed::Held { leads: true },
+                }
+            }
+        };
         self.client = Some(client);
-        Ok(renewed > 0)
+        Ok(renewed)
     }
 }

@@ -9,7 +9,7 @@ use memoird_core::history::REWOUND_BEFORE_MAX;
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
 use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::seq_ranges::SeqRanges;
-use memoird_core::session::{SavedSession, SavedTurn};
+use memoird_core::session::{Head, SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_proto::v1;
@@ -17,8 +17,8 @@ use memoird_store::checksum::{
     StoredTurn, TurnCounters, TurnPlace, Verdict, examine, unknown_turn,
 };
 use memoird_store::{
-    ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, StoreError,
-    TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
+    ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, LiveOrder,
+    LiveQuery, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
 };
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -71,6 +71,76 @@ pub(crate) async fn live_rows(
     let args: [Arg<'_>; 2] = [(&after, Type::UUID), (&limit(HEADS), Type::INT8)];
     let rows = query(client, &sql, &args).await?;
     rows.iter().map(GenerationRow::read).collect()
+}
+
+/// Live sessions of a tenant in an order. Those of the tenant that the query takes are sorted.
+pub(crate) async fn live_page(
+    client: &Client,
+    live: &LiveQuery,
+) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    let (order, behind) = match live.order {
+        LiveOrder::Newest => (
+            "last_access DESC, session DESC",
+            "(last_access, session) < ($6, $7)",
+        ),
+        LiveOrder::Oldest => ("last_access, session", "(last_access, session) > ($6, $7)"),
+        LiveOrder::Id => ("session", "session > $7"),
+    };
+    // Of an empty prefix both bounds take every id; above a prefix stand those that begin with a
+    // greater byte, and no byte of UTF-8 is 255.
+    let sql = format!(
+        "SELECT {} FROM memoird.generations
+         WHERE ended_at IS NULL AND tenant = $1 AND session >= $2 AND session < $3
+             AND ($4::bytea IS NULL OR subject = $4)
+             AND last_access >= $5 AND ($7::bytea IS NULL OR {behind})
+             AND last_access <= $8
+         ORDER BY {order} LIMIT $9",
+        GenerationRow::COLUMNS
+    );
+    let tenant = live.tenant.as_str().as_bytes();
+    let prefix = live.id_prefix.as_bytes();
+    let above = [prefix, &[u8::MAX]].concat();
+    let subject = live.subject.as_ref().map(|it| it.as_str().as_bytes());
+    let moment = |at: Steady| i64::try_from(at.0).unwrap_or(i64::MAX);
+    let after = live.after.as_ref();
+    let after_at = moment(after.map_or(Steady(0), |(at, _)| *at));
+    let after_id = after.map(|(_, id)| id.as_str().as_bytes());
+    let args: [Arg<'_>; 9] = [
+        (&tenant, Type::BYTEA),
+        (&prefix, Type::BYTEA),
+        (&above, Type::BYTEA),
+        (&subject, Type::BYTEA),
+        (&moment(live.from), Type::INT8),
+        (&after_at, Type::INT8),
+        (&after_id, Type::BYTEA),
+        (&moment(live.until), Type::INT8),
+        (&limit(live.max), Type::INT8),
+    ];
+    let rows = query(client, &sql, &args).await?;
+    let rows = rows.iter().map(GenerationRow::read);
+    rows.map(|row| row.map(|row| (row.key, row.head))).collect()
+}
+
+/// How many sessions of each tenant live.
+pub(crate) async fn live_counts(client: &Client) -> Result<Vec<(TenantId, u64)>, StoreError> {
+    let sql = "SELECT tenant, count(*) FROM memoird.generations WHERE ended_at IS NULL
+               GROUP BY tenant";
+    let rows = query(client, sql, &[]).await?;
+    let tenant = |row: &Row| Ok((id(row, 0, TenantId::parse)?, count(row, 1)?));
+    rows.iter().map(tenant).collect()
+}
+
+/// Revision and stamp of those of these generations that live.
+pub(crate) async fn newest(
+    client: &Client,
+    generations: &[Generation],
+) -> Result<HashMap<Generation, (u64, i64)>, StoreError> {
+    let names: Vec<Ulid> = generations.iter().map(|name| (*name).into()).collect();
+    let sql = "SELECT generation, revision, stamp FROM memoird.generations
+               WHERE generation = ANY($1) AND ended_at IS NULL";
+    let rows = query(client, sql, &[(&names, Type::UUID_ARRAY)]).await?;
+    let version = |row: &Row| Ok((generation(row, 0)?, (count(row, 1)?, get(row, 2)?)));
+    rows.iter().map(version).collect()
 }
 
 /// What has to be known before a batch is decided.

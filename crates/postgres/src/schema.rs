@@ -16,13 +16,19 @@ struct Step {
 }
 
 /// What has been released is never changed, only followed.
-const STEPS: [Step; KNOWN as usize] = [Step {
-    sql: V1,
-    min_reader: 1,
-}];
+const STEPS: [Step; KNOWN as usize] = [
+    Step {
+        sql: V1,
+        min_reader: 1,
+    },
+    Step {
+        sql: V2,
+        min_reader: 1,
+    },
+];
 
 /// The newest version.
-const KNOWN: i32 = 1;
+const KNOWN: i32 = 2;
 
 /// The oldest server that has what the statements need: multiranges, and functions over them.
 const SERVER_MIN: i32 = 150_000;
@@ -206,6 +212,26 @@ CREATE TABLE memoird.erasure_given (
 ",
     include_str!("commit.sql")
 );
+
+/// Daemons that serve together. `steady` is where a member's time line was when it was last
+/// seen. A secret is made by whoever needs it first.
+const V2: &str = "
+ALTER TABLE memoird.owner ADD COLUMN is_shared boolean NOT NULL DEFAULT false;
+
+CREATE TABLE memoird.members (
+    node    uuid    NOT NULL PRIMARY KEY,
+    name    text    NOT NULL,
+    version text    NOT NULL,
+    leads   boolean NOT NULL,
+    steady  bigint,
+    seen    timestamptz NOT NULL
+) WITH (fillfactor = 10);
+
+CREATE TABLE memoird.secrets (
+    name  text  NOT NULL PRIMARY KEY,
+    value bytea NOT NULL
+);
+";
 
 const MAKE: &str = "
 BEGIN;

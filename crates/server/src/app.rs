@@ -200,9 +200,13 @@ impl App {
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
         let mut engine = config.engine.clone();
         let machine = Arc::new(machine);
-        if journal.is_some() {
-            engine.mark_secret = Some(mark_secret::of_dir(&config.data_dir, &*machine));
-        }
+        engine.cluster = keeper.cluster();
+        let is_in_cluster = engine.cluster.is_some();
+        engine.mark_secret = match (&journal, keeper.mark_secret(&*machine).await?) {
+            (None, _) => None,
+            (Some(_), Some(shared)) => Some(shared),
+            (Some(_), None) => Some(mark_secret::of_dir(&config.data_dir, &*machine)),
+        };
         let engine = Engine::open(engine, journal.clone(), machine, Blocking::Threads).await;
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
@@ -211,7 +215,10 @@ impl App {
             engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
         }
         let memories = Memories::open(engine.clone(), Some(files), config.memories.clone());
-        let search = Search::open(engine.clone(), &config.data_dir, config.search.clone(), key);
+        let mut search = config.search.clone();
+        // Each daemon would follow what all of them write.
+        search.enabled &= !is_in_cluster;
+        let search = Search::open(engine.clone(), &config.data_dir, search, key);
         let mut erasers: Vec<Arc<dyn Eraser>> =
             vec![Arc::new(search.clone()), Arc::new(memories.clone())];
         erasers.extend(keeper.eraser());
@@ -251,7 +258,14 @@ impl App {
         let memory = Arc::clone(engine.tenants.memory());
         let admission = Admission::new(server.max_calls_in_flight, memory, schedule);
         let rates = api.rates.clone();
-        let auth_layer = AuthLayer::new(keyring, admission, rates, calls.clone(), limits);
+        let auth_layer = AuthLayer::new(
+            keyring,
+            admission,
+            rates,
+            calls.clone(),
+            limits,
+            is_in_cluster,
+        );
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,

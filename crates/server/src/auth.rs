@@ -28,6 +28,7 @@ use tracing::warn;
 
 use crate::admission::body::{CountedAnswer, CountedRequest, HeldAnswer};
 use crate::admission::{Admission, CallPlace};
+use crate::cluster;
 use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
 use crate::metrics::{CallMetrics, CallTimer};
 use crate::rates::{Rates, RequestMeter};
@@ -331,6 +332,8 @@ struct Shared {
     metrics: CallMetrics,
     denied: DeniedCounts,
     wrong_keys: WrongKeys,
+    /// True: other daemons share the journal, and not all calls are served.
+    is_in_cluster: bool,
     request_timeout: Duration,
     /// Of requests without a key.
     probe_timeout: Duration,
@@ -385,6 +388,7 @@ impl AuthLayer {
         rates: Rates,
         metrics: CallMetrics,
         limits: &ConnectionsConfig,
+        is_in_cluster: bool,
     ) -> Self {
         let shared = Shared {
             keyring,
@@ -393,6 +397,7 @@ impl AuthLayer {
             metrics,
             denied: DeniedCounts::default(),
             wrong_keys: WrongKeys::default(),
+            is_in_cluster,
             request_timeout: limits.request_timeout,
             probe_timeout: limits.request_timeout.min(limits.handshake_timeout),
         };
@@ -442,6 +447,9 @@ impl Shared {
         self.recognise(connection, &caller.tenant, &keyring);
         if is_admin_call && caller.role != Role::Admin {
             return Err(status::role_required().into());
+        }
+        if self.is_in_cluster {
+            cluster::check_served(path)?;
         }
         let meter = match is_admin_call {
             true => self.rates.enter_operator(path),

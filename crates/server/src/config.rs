@@ -373,6 +373,15 @@ fn check(file: File) -> Result<Config, String> {
                      of journal.postgres, and is not encrypted by it";
         warnings.push(plain.to_owned());
     }
+    if journal.is_shared() {
+        problems.within("long_term", |problems| {
+            problems.unless(
+                memories.extractor.is_none(),
+                "extraction",
+                "is not served with journal.postgres.cluster: memories are files of each daemon",
+            );
+        });
+    }
     problems.within("search", |problems| file.search.check(problems));
     problems.or(Config {
         memories,
@@ -497,6 +506,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
         },
         tenants: tenants::tenants(&file.tenants, problems),
         mark_secret: None,
+        cluster: None,
     }
 }
 

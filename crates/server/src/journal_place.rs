@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use memoird_engine::{Durability, Engine, Eraser, SystemMachine};
+use memoird_core::mark::MarkSecret;
+use memoird_engine::{Cluster, Durability, Engine, Eraser, Machine, SystemMachine};
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -26,6 +27,15 @@ impl JournalPlace {
     /// True where the journal is no file, so that no copy of files has it.
     pub(crate) fn is_elsewhere(&self) -> bool {
         !matches!(self, Self::DataDir)
+    }
+
+    /// True where other daemons may have the same journal at the same time.
+    pub(crate) fn is_shared(&self) -> bool {
+        match self {
+            Self::DataDir => false,
+            #[cfg(feature = "postgres")]
+            Self::Postgres(options) => options.sharing == memoird_postgres::Sharing::Members,
+        }
     }
 }
 
@@ -108,6 +118,28 @@ impl Keeper {
         watch::channel(false).1
     }
 
+    /// The daemons that share the journal, where some do.
+    pub(crate) fn cluster(&self) -> Option<Cluster> {
+        #[cfg(feature = "postgres")]
+        if let Some(kept) = &self.postgres {
+            return kept.cluster();
+        }
+        None
+    }
+
+    /// What the marks in windows are made from, where daemons share it with the journal.
+    pub(crate) async fn mark_secret(
+        &self,
+        machine: &dyn Machine,
+    ) -> Result<Option<MarkSecret>, CliError> {
+        #[cfg(feature = "postgres")]
+        if let Some(kept) = &self.postgres {
+            return kept.mark_secret(machine).await;
+        }
+        let _ = machine;
+        Ok(None)
+    }
+
     /// What an erasure has to be told of the journal.
     pub(crate) fn eraser(&self) -> Option<Arc<dyn Eraser>> {
         #[cfg(feature = "postgres")]
@@ -131,14 +163,16 @@ mod postgres {
     use std::path::Path;
     use std::sync::Arc;
 
+    use memoird_core::mark::MarkSecret;
     use memoird_engine::{
-        Engine, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, SystemMachine, WorkError,
-        Worker,
+        Cluster, Engine, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, Machine,
+        SystemMachine, WorkError, Worker, new_mark_secret,
     };
-    use memoird_postgres::{PgOptions, PgStore};
+    use memoird_postgres::{PgOptions, PgStore, Sharing};
     use memoird_store::{DirLock, Store};
     use tokio::runtime::Handle;
     use tokio::sync::watch;
+    use tokio::task::spawn_blocking;
     use tokio_util::sync::CancellationToken;
     use tracing::{info, warn};
 
@@ -151,6 +185,8 @@ mod postgres {
 
     pub(super) struct Kept {
         store: Arc<PgStore>,
+        /// True: other daemons have it, too.
+        is_shared: bool,
         /// Memories and the index of what was said are still files.
         _lock: DirLock,
     }
@@ -168,24 +204,34 @@ mod postgres {
             warn!(%journal, "this journal is not used: journal.postgres names another one");
         }
         let mut options = options.clone();
-        options.is_exclusive = true;
+        let is_shared = options.sharing == Sharing::Members;
         options.name = name_of_this();
+        env!("CARGO_PKG_VERSION").clone_into(&mut options.version);
         options.waits_for = waits_for.clone();
         let runtime = Handle::current();
-        let opened = tokio::task::spawn_blocking(move || {
+        let opened = spawn_blocking(move || {
             let store = PgStore::open(options, &runtime)?;
             let clock = store.clock()?;
-            Ok((Arc::new(store), clock))
+            // The clocks of those that are there say more than the last commit of one of them.
+            let machine = match store.steady_of_members()? {
+                Some(steady) if is_shared => SystemMachine::at(steady),
+                _ => SystemMachine::resume(clock.as_ref()),
+            };
+            Ok((Arc::new(store), machine))
         });
         let opened = opened.await.map_err(|error| {
             CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
         })?;
-        let (store, clock) = opened.map_err(|error: memoird_store::StoreError| error)?;
+        let (store, machine) = opened.map_err(|error: memoird_store::StoreError| error)?;
         Ok(OpenJournal {
             store: Some(Arc::clone(&store) as Arc<dyn Store>),
-            machine: SystemMachine::resume(clock.as_ref()),
+            machine,
             keeper: Keeper {
-                postgres: Some(Kept { store, _lock: lock }),
+                postgres: Some(Kept {
+                    store,
+                    is_shared,
+                    _lock: lock,
+                }),
                 ..Keeper::default()
             },
         })
@@ -204,13 +250,38 @@ mod postgres {
             engine.run_worker(Lease { store, lost });
         }
 
+        pub(super) fn cluster(&self) -> Option<Cluster> {
+            self.is_shared.then(|| Cluster::new(self.store.leads()))
+        }
+
+        pub(super) async fn mark_secret(
+            &self,
+            machine: &dyn Machine,
+        ) -> Result<Option<MarkSecret>, CliError> {
+            if !self.is_shared {
+                return Ok(None);
+            }
+            let store = Arc::clone(&self.store);
+            let offered = new_mark_secret(machine);
+            let kept = spawn_blocking(move || store.secret("marks", offered.bytes())).await;
+            let kept = kept.map_err(|error| {
+                CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
+            })??;
+            let bytes = kept.try_into().map_err(|_| {
+                let problem = "the secret `marks` of the journal's database is damaged: delete its \
+                               row of memoird.secrets, and windows are marked anew";
+                CliError::failed(Exit::Unavailable, problem)
+            })?;
+            Ok(Some(MarkSecret::new(bytes)))
+        }
+
         pub(super) fn away(&self) -> watch::Receiver<bool> {
             self.store.away()
         }
 
         pub(super) async fn release(self) {
             let store = self.store;
-            let released = tokio::task::spawn_blocking(move || store.release());
+            let released = spawn_blocking(move || store.release());
             if tokio::time::timeout(RELEASE_TIME_MAX, released)
                 .await
                 .is_err()

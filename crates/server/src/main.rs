@@ -6,6 +6,7 @@ mod app;
 mod auth;
 mod blocks;
 mod cli;
+mod cluster;
 mod config;
 mod connections;
 mod data_files;

@@ -376,6 +376,10 @@ impl Collector for Sources {
         family(encoder, MetricType::Counter, "log_lines_lost", help, causes)?;
         let usage = process::usage();
         counter(encoder, "cpu_seconds", "CPU", usage.cpu_seconds)?;
+        if let Some(cluster) = self.api.engine.cluster() {
+            let help = "1 where this daemon does what one of its cluster does";
+            gauge(encoder, "cluster_leads", help, cluster.leads().into())?;
+        }
         gauge(encoder, "rss_bytes", "Resident memory", usage.rss_bytes)
     }
 }

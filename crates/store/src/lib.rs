@@ -9,6 +9,7 @@ pub mod data_key;
 pub mod encoding;
 mod erasure;
 mod error;
+mod live;
 mod lock;
 mod memory;
 pub mod options;
@@ -38,6 +39,7 @@ pub use checksum::{DAMAGED_TEXT, TurnCounts};
 pub use data_key::{DataKey, DataKeyError};
 pub use erasure::{EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage};
 pub use error::StoreError;
+pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore};
@@ -316,6 +318,40 @@ pub trait Store: Send + Sync + 'static {
     /// # Errors
     /// When the store cannot be read.
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError>;
+
+    /// How many sessions of each tenant live, in no order.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn live_counts(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
+        live::counts(self)
+    }
+
+    /// Live sessions in an order.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn live_page(&self, query: &LiveQuery) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+        live::page(self, query)
+    }
+
+    /// Says where the time line of this process is; gives where it has to be for those that share
+    /// the store to have one.
+    ///
+    /// # Errors
+    /// When the store cannot be written or read.
+    fn meet(&self, steady: Steady) -> Result<Steady, StoreError> {
+        Ok(steady)
+    }
+
+    /// For each of these generations: whether it lives in the version that this process last
+    /// loaded or wrote. Always true of a store that only one process has.
+    ///
+    /// # Errors
+    /// When the store cannot be read.
+    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
+        Ok(vec![true; generations.len()])
+    }
 
     /// The live generation of a session, whole; `None` when it has none.
     /// `keys_since` is the age up to which idempotency keys still count.

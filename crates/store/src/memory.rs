@@ -5,7 +5,7 @@ mod erase;
 mod outbox;
 mod tables;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::{ChangeSet, LiveSet};
@@ -29,7 +29,10 @@ use crate::{
 /// refuses.
 #[derive(Debug, Default)]
 pub struct MemoryStore {
-    tables: Mutex<Tables>,
+    tables: Arc<Mutex<Tables>>,
+    /// The versions of generations that were loaded or written through this handle; only where
+    /// there are others.
+    known: Option<Mutex<BTreeMap<Generation, u64>>>,
 }
 
 /// Erasures that can still be asked for.
@@ -41,6 +44,29 @@ const KEPT_ROW_BYTES: usize = 1 << 10;
 const KEPT_TURN_BYTES: usize = 64;
 
 impl MemoryStore {
+    /// The journal as one of several processes that share it has it.
+    #[must_use]
+    pub fn shared(&self) -> Self {
+        Self {
+            tables: Arc::clone(&self.tables),
+            known: Some(Mutex::default()),
+        }
+    }
+
+    /// Notes that these are known in the version that they have.
+    fn note_versions(&self, tables: &Tables, generations: impl Iterator<Item = Generation>) {
+        let Some(known) = &self.known else {
+            return;
+        };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        for generation in generations {
+            match tables.versions.get(&generation) {
+                Some(version) => known.insert(generation, *version),
+                None => known.remove(&generation),
+            };
+        }
+    }
+
     /// Keeps a generation that ended elsewhere, as long as these hooks are owed it. False,
     /// and nothing is kept, when all that is owed would be more than `bytes_max` bytes.
     /// Deletes what no delivery needs any more.
@@ -116,7 +142,15 @@ impl Store for MemoryStore {
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
         let mut tables = self.tables();
         tables.clock = Some(clock.clone());
+        let mut refused = BTreeSet::new();
         let answers = sets.iter().map(|set| {
+            let names = || set.changes.iter().map(|change| change.generation);
+            // What was built on a refused set is not to meet a revision of somebody else.
+            if self.known.is_some()
+                && let Some(generation) = names().find(|name| refused.contains(name))
+            {
+                return Err(Refused { generation });
+            }
             // Only what may have to be undone is worth a copy.
             let before = (set.changes.len() > 1).then(|| tables.clone());
             let outcome = set
@@ -125,6 +159,12 @@ impl Store for MemoryStore {
                 .try_for_each(|change| tables.apply(change));
             if let (Err(_), Some(before)) = (outcome, before) {
                 *tables = before;
+            }
+            if outcome.is_ok() {
+                names().for_each(|generation| tables.count_version(generation));
+                self.note_versions(&tables, names());
+            } else {
+                refused.extend(names());
             }
             outcome
         });
@@ -149,6 +189,20 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
+        let tables = self.tables();
+        let Some(known) = &self.known else {
+            return Ok(vec![true; generations.len()]);
+        };
+        let known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_current = |name: &Generation| {
+            let row = tables.generations.get(name);
+            row.is_some_and(|row| row.ended.is_none())
+                && known.get(name) == tables.versions.get(name)
+        };
+        Ok(generations.iter().map(is_current).collect())
+    }
+
     fn load(
         &self,
         key: &SessionKey,
@@ -158,6 +212,7 @@ impl Store for MemoryStore {
         let Some(generation) = tables.live.get(key) else {
             return Ok(None);
         };
+        self.note_versions(&tables, std::iter::once(*generation));
         let row = &tables.generations[generation];
         let is_kept = |seq: u64| {
             let has_left = row.kept.holes.contains(&seq) || row.rewound.contains(seq);

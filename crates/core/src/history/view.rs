@@ -74,6 +74,23 @@ impl<'a> View<'a> {
         (!newest.is_some_and(is_answer)).then_some(request)
     }
 
+    /// The turn that is said now, with all it must travel with. Ascending. A result that
+    /// came too late for its call has left at once: then it is the turn before.
+    pub(crate) fn current_unit(&self) -> Vec<u64> {
+        let mut unit = Vec::new();
+        let newest = self.tail_from(0).next_back().into_iter();
+        let newest = newest.chain(self.apart.iter().copied());
+        let mut rest = Vec::from_iter(newest.map(|record| record.seq).max());
+        while let Some(seq) = rest.pop() {
+            if let Some(record) = self.record(seq).filter(|_| !unit.contains(&seq)) {
+                unit.push(seq);
+                rest.extend(record.mates());
+            }
+        }
+        unit.sort_unstable();
+        unit
+    }
+
     /// The turns of the tail from `seq` on, ascending.
     pub(crate) fn tail_from(
         &self,

@@ -9,8 +9,9 @@ use crate::time::{Now, Steady};
 use crate::window::{Ask, NextCut, ScaleId, Window, Windows};
 
 impl Session {
-    /// The turns, with their content, that a window of this budget may need and that have no
-    /// count on this scale yet. They must be counted before the window is built.
+    /// The turns, with their content, that a window may need and that have no count on this scale
+    /// yet: of a policy that looks at so many tokens ([`crate::window::Policy::looks_at`]). They
+    /// must be counted before the window is built.
     pub fn uncounted(&mut self, scale: ScaleId, budget: u64) -> Vec<(u64, Arc<[u8]>)> {
         let last_seq = self.head.last_seq;
         let windows = self.windows.get_or_insert_default();

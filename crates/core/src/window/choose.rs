@@ -48,6 +48,9 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
         ..from.clone()
     };
     let mut maker = Maker::new(composer, from, ask);
+    if ask.policy == Policy::Salience {
+        salience::leave_torn(&mut maker);
+    }
     let mut target = target(ask);
     if maker.tokens() > target.tokens {
         maker.reduce();
@@ -150,7 +153,7 @@ pub(super) struct Maker<'a> {
 impl<'a> Maker<'a> {
     /// Begins with what was decided before.
     fn new(composer: &'a Composer<'a>, from: Cut, ask: &'a Ask<'a>) -> Self {
-        let current = composer.current_unit();
+        let current = composer.view.current_unit();
         let request = match composer.view.request_under_way() {
             Some(request) => Some(request),
             // Answered: it stays until the next one, unless a summary stands for it.

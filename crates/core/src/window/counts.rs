@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use crate::history::{TurnRecord, View};
+use crate::turn::Role;
 
 /// What counts turns: turns counted on one scale need not be counted on it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -19,12 +20,29 @@ pub(super) struct Counts {
     tail: VecDeque<u32>,
     /// Their sum.
     tail_tokens: u64,
-    /// Of turns that stand apart.
+    /// Of turns that stand apart, and of those of the tail before `older_from`.
     apart: BTreeMap<u64, u32>,
+    /// From here on the tail's turns are counted without gaps, or about to be.
+    older_from: u64,
+    /// Turns before `base` that windows show wherever they stand.
+    held: Held,
     /// Where the history's tail begins: earlier turns stand apart.
     front: u64,
+    /// The first user turn, which stands apart also where the tail begins before it.
+    anchor: Option<u64>,
     /// How often a count was added or changed that is not of a turn after all others.
     pub(super) recounts: u64,
+}
+
+/// Turns of the tail that windows show wherever they stand.
+#[derive(Clone, Debug, Default)]
+struct Held {
+    /// Pinned turns and system turns that are not counted, ascending.
+    seqs: Vec<u64>,
+    /// [`View::reshaped`] when they were looked for.
+    reshaped: Option<u64>,
+    /// The last user turn; 0 where it is not known.
+    request: u64,
 }
 
 impl Counts {
@@ -36,29 +54,32 @@ impl Counts {
             tail: VecDeque::new(),
             tail_tokens: 0,
             apart: BTreeMap::new(),
+            older_from: view.last_seq + 1,
+            held: Held::default(),
             front: view.front_seq(),
+            anchor: view.anchor().map(|anchor| anchor.seq),
             recounts: 0,
         }
     }
 
     /// A turn's tokens, where they were counted.
     pub(super) fn get(&self, seq: u64) -> Option<u32> {
-        let found = match seq.checked_sub(self.base) {
-            Some(index) => self.tail.get(usize::try_from(index).ok()?).copied(),
-            None => self.apart.get(&seq).copied(),
-        };
-        found.filter(|&tokens| tokens > 0)
+        let index = seq.checked_sub(self.base);
+        let index = index.and_then(|index| usize::try_from(index).ok());
+        let in_tail = index.and_then(|index| self.tail.get(index)).copied();
+        let in_tail = in_tail.filter(|&tokens| tokens > 0);
+        in_tail.or_else(|| self.apart.get(&seq).copied())
     }
 
     /// Notes a turn's tokens, at least 1.
     pub(super) fn put(&mut self, seq: u64, tokens: u64) {
         let tokens = u32::try_from(tokens.max(1)).unwrap_or(u32::MAX);
-        if seq < self.front {
+        let is_next = seq >= self.base + self.tail.len() as u64;
+        if seq < self.front.max(self.older_from) || Some(seq) == self.anchor {
             let before = self.apart.insert(seq, tokens);
-            self.recounts += u64::from(before != Some(tokens));
+            self.recounts += u64::from(!is_next && before != Some(tokens));
             return;
         }
-        let is_next = seq >= self.base + self.tail.len() as u64;
         while seq < self.base {
             self.tail.push_front(0);
             self.base -= 1;
@@ -75,6 +96,7 @@ impl Counts {
     /// Forgets turns that the history does not show any more.
     pub(super) fn forget(&mut self, view: &View<'_>) {
         let front = view.front_seq();
+        self.anchor = view.anchor().map(|anchor| anchor.seq);
         if front == self.front {
             return;
         }
@@ -89,8 +111,7 @@ impl Counts {
             self.base += 1;
         }
         self.base = self.base.max(front);
-        self.apart
-            .retain(|&seq, _| seq < front && view.record(seq).is_some());
+        self.apart.retain(|&seq, _| view.record(seq).is_some());
     }
 
     /// Forgets the turns after `after_seq`, of `last_seq` that there were.
@@ -104,23 +125,67 @@ impl Counts {
             self.base = last_seq + 1;
         }
         self.apart.retain(|&seq, _| seq <= after_seq);
+        self.held = Held::default();
         self.recounts += 1;
     }
 
     /// The turns that have no count yet and that a window of so many tokens may look at,
-    /// ascending: not the older ones of a long history, which it has no room for anyway.
-    pub(super) fn missing<'a>(&self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
+    /// ascending: of the older ones of a long history, which it has no room for, only those that
+    /// it shows all the same.
+    pub(super) fn missing<'a>(&mut self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
         let newer = view.tail_from(self.base + self.tail.len() as u64);
-        let mut room = budget.saturating_mul(2).saturating_sub(self.tail_tokens);
-        let older = view.tail_before(self.base).rev().take_while(|record| {
-            let has_room = room > 0;
-            room = room.saturating_sub(record.tokens.into());
-            has_room
-        });
-        let mut older: Vec<&TurnRecord> = older.collect();
-        older.reverse();
         let apart = view.apart.iter().copied();
         let apart = apart.filter(|record| self.get(record.seq).is_none());
-        apart.chain(older).chain(newer).collect()
+        let mut missing: Vec<&TurnRecord> = apart.collect();
+        if view.front_seq() < self.base {
+            let mut newest = newer.clone().rev();
+            if let Some(request) = newest.find(|record| record.begins_exchange()) {
+                self.held.request = request.seq;
+            }
+            let older = self.older(view, budget).into_iter();
+            missing.extend(older.filter(|record| self.get(record.seq).is_none()));
+        }
+        missing.extend(newer);
+        missing
+    }
+
+    /// Those of the tail before `base`, ascending: as many as such a window looks at, which is at
+    /// least the exchange under way, and those that it shows wherever they stand.
+    fn older<'a>(&mut self, view: &View<'a>, budget: u64) -> Vec<&'a TurnRecord> {
+        self.held.look_for(view, self.base);
+        let mut seqs = std::mem::take(&mut self.held.seqs);
+        seqs.retain(|&seq| self.get(seq).is_none());
+        self.held.seqs = seqs;
+        let request = self.held.request;
+        let mut room = budget.saturating_mul(2).saturating_sub(self.tail_tokens);
+        let older = view.tail_before(self.base).rev().take_while(|record| {
+            let is_looked_at = room > 0 || record.seq >= request;
+            room = room.saturating_sub(record.tokens.into());
+            is_looked_at
+        });
+        let mut older: Vec<&TurnRecord> = older.collect();
+        self.older_from = older.last().map_or(self.base, |oldest| oldest.seq);
+        let held = self.held.seqs.iter().copied().chain(view.current_unit());
+        let held = held.filter(|&seq| seq < self.older_from);
+        older.extend(held.filter_map(|seq| view.record(seq)));
+        older.sort_unstable_by_key(|record| record.seq);
+        older.dedup_by_key(|record| record.seq);
+        older
+    }
+}
+
+impl Held {
+    /// Looks for them among the turns before `end`, where they may be others than before.
+    fn look_for(&mut self, view: &View<'_>, end: u64) {
+        if self.request == 0 {
+            self.request = view.request().map_or(0, |request| request.seq);
+        }
+        if self.reshaped != Some(view.reshaped()) {
+            let is_held =
+                |record: &&TurnRecord| record.role == Role::System || view.is_kept(record);
+            let held = view.tail_before(end).filter(is_held);
+            self.seqs = held.map(|record| record.seq).collect();
+            self.reshaped = Some(view.reshaped());
+        }
     }
 }

@@ -167,23 +167,6 @@ impl<'a> Composer<'a> {
         !cut.leaves_out(record.seq) || self.view.is_kept(record) || cut.keeps(record.seq)
     }
 
-    /// The turn that is said now, with all it must travel with. Ascending. A result that
-    /// came too late for its call has left at once: then it is the turn before.
-    pub(super) fn current_unit(&self) -> Vec<u64> {
-        let mut unit = Vec::new();
-        let newest = self.view.tail_from(0).next_back().into_iter();
-        let newest = newest.chain(self.view.apart.iter().copied());
-        let mut rest = Vec::from_iter(newest.map(|record| record.seq).max());
-        while let Some(seq) = rest.pop() {
-            if let Some(record) = self.view.record(seq).filter(|_| !unit.contains(&seq)) {
-                unit.push(seq);
-                rest.extend(record.mates());
-            }
-        }
-        unit.sort_unstable();
-        unit
-    }
-
     /// The last turn that the summary stands for; 0 without one.
     pub(super) fn through_seq(&self) -> u64 {
         self.block.map_or(0, Block::through_seq)

@@ -176,21 +176,22 @@ impl Windows {
     ) -> Vec<&'a TurnRecord> {
         let view = history.view(last_seq);
         let index = self.counts.iter().position(|counts| counts.scale == scale);
-        let mut counts = match index {
-            Some(index) => self.counts.remove(index),
+        match index {
+            Some(index) => self.counts[index..].rotate_left(1),
             None => {
                 self.forget_kept(scale);
-                Counts::new(scale, &view)
+                self.counts.push(Counts::new(scale, &view));
             }
-        };
-        if self.counts.len() >= SCALES_MAX {
+        }
+        if self.counts.len() > SCALES_MAX {
             let oldest = self.counts.remove(0);
             self.forget_kept(oldest.scale);
         }
+        let Some(counts) = self.counts.last_mut() else {
+            return Vec::new();
+        };
         counts.forget(&view);
-        let missing = counts.missing(&view, budget);
-        self.counts.push(counts);
-        missing
+        counts.missing(&view, budget)
     }
 
     /// What was kept with counts on this scale does not hold with others.

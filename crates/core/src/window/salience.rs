@@ -14,6 +14,8 @@
 //! This is the recency and importance of Park et al., "Generative Agents" (2023), section
 //! 4.1, without its relevance, which would need a model.
 
+use std::collections::BTreeSet;
+
 use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
@@ -32,6 +34,31 @@ struct Unit {
     seqs: Vec<u64>,
     importance: f32,
     tokens: u64,
+}
+
+/// Lets all turns leave that must travel with one that is left out, as a result that came late for
+/// a call that has left, wherever they stand.
+pub(super) fn leave_torn(maker: &mut Maker<'_>) {
+    let (composer, made) = (maker.composer, &maker.made);
+    let view = composer.view;
+    let stays = |record: &TurnRecord| view.is_kept(record) || maker.unit.contains(&record.seq);
+    let in_tail = |seq: u64| seq >= made.seq && !made.leaves_out(seq);
+    let is_shown =
+        |seq: u64| (view.record(seq)).is_some_and(|record| stays(record) || in_tail(seq));
+    let may_leave = |record: &&TurnRecord| in_tail(record.seq) && !stays(record);
+    let tail = view.tail_from(made.seq).filter(may_leave);
+    let torn = tail.filter(|record| record.mates().any(|mate| !is_shown(mate)));
+    let mut torn: Vec<&TurnRecord> = torn.collect();
+    let mut out = BTreeSet::new();
+    while let Some(record) = torn.pop() {
+        if out.insert(record.seq) {
+            let mates = record.mates().filter_map(|mate| view.record(mate));
+            torn.extend(mates.filter(may_leave));
+        }
+    }
+    if !out.is_empty() {
+        leave_out(composer, &mut maker.made, &Vec::from_iter(out));
+    }
 }
 
 /// Lets the least important units leave until the window is small enough. The current unit
@@ -113,12 +140,9 @@ fn units(maker: &Maker<'_>) -> (Vec<Unit>, Vec<Unit>) {
     let held = |seq: u64| {
         seq >= exchange_seq || view.record(seq).is_some_and(|record| view.is_kept(record))
     };
-    // A result that came late for a call that is left out leaves as well, wherever it stands.
-    let is_out = |mate: u64| made.leaves_out(mate) && !held(mate) && !current.contains(&mate);
     let may_leave = |record: &&TurnRecord| {
         let stays = view.is_kept(record) || current.contains(&record.seq);
-        let is_middle = record.seq < exchange_seq || record.mates().any(is_out);
-        is_middle && !stays && !made.leaves_out(record.seq)
+        record.seq < exchange_seq && !stays && !made.leaves_out(record.seq)
     };
     let middle: Vec<&TurnRecord> = view.tail_from(made.seq).filter(may_leave).collect();
     let count = middle.len().max(1) as f32;

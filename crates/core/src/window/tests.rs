@@ -204,9 +204,9 @@ impl Chat {
         } = *terms;
         let scale = ScaleId(model);
         let weigh = terms.weigh();
-        let uncounted = self
-            .windows
-            .uncounted(&self.history, self.last_seq, scale, budget);
+        let uncounted =
+            self.windows
+                .uncounted(&self.history, self.last_seq, scale, policy.looks_at(budget));
         let counted: Vec<(u64, u64)> = uncounted
             .into_iter()
             .map(|record| (record.seq, weigh(&open(&record.content).expect("a turn"))))

@@ -8,7 +8,10 @@ use unicode_normalization::char::is_combining_mark;
 /// True of what a word is made of: letters, digits, and the marks that stand with them. In many
 /// scripts a vowel is a mark, and a word without it is another word.
 pub(super) fn is_of_word(c: char) -> bool {
-    c.is_alphanumeric() || is_combining_mark(c) || is_joiner(c)
+    match c.is_ascii() {
+        true => c.is_ascii_alphanumeric(),
+        false => c.is_alphanumeric() || is_combining_mark(c) || is_joiner(c),
+    }
 }
 
 /// Says how the letters beside it are drawn, and nothing else.

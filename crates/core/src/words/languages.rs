@@ -119,7 +119,7 @@ impl Languages {
     }
 
     /// True where the rules of English are all that apply.
-    fn is_english(self) -> bool {
+    pub(super) fn is_english(self) -> bool {
         self == Self::default()
     }
 

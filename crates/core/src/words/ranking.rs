@@ -64,6 +64,15 @@ pub struct Scorer<'a> {
     beginnings: Beginnings,
 }
 
+/// What a content is to a query.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Judgement {
+    /// How well it answers it: [`Scorer::score`].
+    pub score: f64,
+    /// How many words it has.
+    pub words: usize,
+}
+
 /// With which two letters a word may begin that has one of the forms: most words of a text need
 /// no stemming.
 #[derive(Clone, Copy, Debug)]
@@ -186,13 +195,28 @@ impl<'a> Scorer<'a> {
     /// 0 when nothing of the query is there; never negative, and finite. It takes time by the
     /// length of the content.
     pub fn score(&self, content: &str) -> f64 {
+        self.judge(content).score
+    }
+
+    /// The same, and how many words the content has.
+    pub fn judge(&self, content: &str) -> Judgement {
         let (hits, words) = self.hits(content);
+        Judgement {
+            score: self.score_of(&hits, words),
+            words,
+        }
+    }
+
+    fn score_of(&self, hits: &[(usize, usize)], words: usize) -> f64 {
+        if hits.is_empty() {
+            return 0.0;
+        }
         let mut seen = Found::default();
-        for (_, term) in &hits {
+        for (_, term) in hits {
             seen.insert(*term);
         }
-        let whole = WHOLE_SHARE * self.whole(&hits, words);
-        self.coverage(seen) + self.best_passage(&hits, words) + whole
+        let whole = WHOLE_SHARE * self.whole(hits, words);
+        self.coverage(seen) + self.best_passage(hits, words) + whole
     }
 
     /// Where terms stand, in words from the beginning; and how many words there are.
@@ -200,7 +224,7 @@ impl<'a> Scorer<'a> {
         let mut hits = Vec::new();
         let mut words = 0;
         for token in tokens(content) {
-            if self.beginnings.include(token.word) {
+            if self.beginnings.include(token.word) && self.may_have_form(token.word) {
                 let mut found = None;
                 token.forms(self.languages, |form| {
                     let has_form = |term: &Term| term.forms.iter().any(|own| own == form);
@@ -211,6 +235,21 @@ impl<'a> Scorer<'a> {
             words += 1;
         }
         (hits, words)
+    }
+
+    /// False where the word has none of the forms: the English stemmer changes no more than the
+    /// last two letters of what it leaves of a word ("possibility" is "possibl").
+    fn may_have_form(&self, word: &str) -> bool {
+        if !self.languages.is_english() || !word.is_ascii() {
+            return true;
+        }
+        let word = word.as_bytes();
+        let mut forms = self.terms.iter().flat_map(|term| &term.forms);
+        forms.any(|form| {
+            let kept = form.len().saturating_sub(2);
+            let begin = word.get(..kept);
+            begin.is_some_and(|begin| begin.eq_ignore_ascii_case(&form.as_bytes()[..kept]))
+        })
     }
 
     /// BM25 of the whole text, which the longer it is says the less of any one word.

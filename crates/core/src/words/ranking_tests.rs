@@ -19,6 +19,15 @@ const ENDINGS: [&str; 30] = [
     "iste", "ler", "ma", "me", "yor", "sin",
 ];
 
+/// What the English stemmer takes off or changes.
+const ENGLISH_ENDINGS: [&str; 58] = [
+    "", "'s", "s", "sses", "ied", "ies", "us", "ss", "eed", "eedly", "ed", "edly", "ing", "ingly",
+    "at", "bl", "iz", "y", "tional", "enci", "anci", "abli", "entli", "izer", "ization", "ational",
+    "ation", "ator", "alism", "aliti", "alli", "fulness", "ousli", "ousness", "iveness", "iviti",
+    "biliti", "bli", "logi", "fulli", "lessli", "li", "alize", "icate", "iciti", "ical", "ful",
+    "ness", "ative", "ability", "ement", "ment", "ent", "ion", "e", "ll", "ly", "ying",
+];
+
 /// Scores every content as if the index stemmed as we do.
 fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
     let query = Query::new(query, Languages::default());
@@ -245,6 +254,18 @@ proptest! {
         let hits: Vec<_> =
             found.iter().enumerate().filter_map(|(n, term)| Some((n, (*term)?))).collect();
         prop_assert_eq!(scorer.hits(&content), (hits, found.len()), "{} in {}", said, content);
+    }
+
+    #[test]
+    fn the_english_stemmer_keeps_all_but_the_last_two_letters_of_a_stem(
+        stem in "[a-z]{1,6}",
+        endings in proptest::collection::vec(0..ENGLISH_ENDINGS.len(), 1..4),
+    ) {
+        let endings: String = endings.iter().map(|ending| ENGLISH_ENDINGS[*ending]).collect();
+        let word = stem + &endings;
+        let stemmed = crate::words::stem(&word).into_owned();
+        let kept = &stemmed[..stemmed.len().saturating_sub(2)];
+        prop_assert!(word.starts_with(kept), "{} is {}", word, stemmed);
     }
 
     #[test]

@@ -62,29 +62,73 @@ enum Spacing {
 /// The words of a text, in the order in which they begin. Those of Chinese, Japanese and Korean
 /// overlap.
 pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
-    runs(text).flat_map(Pieces::of)
+    Tokens {
+        runs: Runs { text, rest: 0 },
+        pieces: Vec::new().into_iter(),
+    }
 }
 
 /// The runs of letters, digits and marks of a text, in order.
 pub(super) fn runs(text: &str) -> impl Iterator<Item = Token<'_>> {
-    let mut rest = 0;
-    let words = std::iter::from_fn(move || {
-        let start = skip(text, rest, |c| !c.is_alphanumeric());
-        rest = skip(text, start, is_of_word);
-        (start < rest).then(|| Token {
-            word: &text[start..rest],
-            start,
-            is_part: false,
-        })
-    });
-    // Some marks count as letters; where nothing else stands, no word does.
-    words.filter(|token| token.word.is_ascii() || !token.folded().is_empty())
+    Runs { text, rest: 0 }
+}
+
+/// The runs of a text from a place on.
+struct Runs<'a> {
+    text: &'a str,
+    rest: usize,
+}
+
+impl<'a> Iterator for Runs<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        loop {
+            let start = skip(self.text, self.rest, |c| !c.is_alphanumeric());
+            self.rest = skip(self.text, start, is_of_word);
+            if start >= self.rest {
+                return None;
+            }
+            let token = Token {
+                word: &self.text[start..self.rest],
+                start,
+                is_part: false,
+            };
+            // Some marks count as letters; where nothing else stands, no word does.
+            if token.word.is_ascii() || !token.folded().is_empty() {
+                return Some(token);
+            }
+        }
+    }
+}
+
+/// The words of a text from a place on.
+struct Tokens<'a> {
+    runs: Runs<'a>,
+    /// Those that are left of a run of several words.
+    pieces: std::vec::IntoIter<Token<'a>>,
+}
+
+impl<'a> Iterator for Tokens<'a> {
+    type Item = Token<'a>;
+
+    fn next(&mut self) -> Option<Token<'a>> {
+        loop {
+            if let Some(piece) = self.pieces.next() {
+                return Some(piece);
+            }
+            match Pieces::of(self.runs.next()?) {
+                Pieces::One(word) => return Some(word),
+                Pieces::Many(words) => self.pieces = words.into_iter(),
+            }
+        }
+    }
 }
 
 /// The words of a run.
 enum Pieces<'a> {
-    One(std::option::IntoIter<Token<'a>>),
-    Many(std::vec::IntoIter<Token<'a>>),
+    One(Token<'a>),
+    Many(Vec<Token<'a>>),
 }
 
 impl<'a> Pieces<'a> {
@@ -95,7 +139,7 @@ impl<'a> Pieces<'a> {
                 .chars()
                 .all(|c| spacing(c).is_none_or(|s| s == Spacing::Spaces));
         if is_one {
-            return Self::One(Some(run).into_iter());
+            return Self::One(run);
         }
         let mut pieces = Vec::new();
         let mut start = 0;
@@ -109,18 +153,7 @@ impl<'a> Pieces<'a> {
         }
         cut(run, start, run.word.len(), current, &mut pieces);
         pieces.retain(|piece| !piece.folded().is_empty());
-        Self::Many(pieces.into_iter())
-    }
-}
-
-impl<'a> Iterator for Pieces<'a> {
-    type Item = Token<'a>;
-
-    fn next(&mut self) -> Option<Token<'a>> {
-        match self {
-            Self::One(piece) => piece.next(),
-            Self::Many(pieces) => pieces.next(),
-        }
+        Self::Many(pieces)
     }
 }
 

@@ -288,9 +288,8 @@ impl Commands {
             .sessions
             .update(session, UpdateOptions::optional(), |update| {
                 request = None;
-                let uncounted = update
-                    .session
-                    .uncounted(plan.model.scale_id, plan.input_budget);
+                let looked_at = plan.policy.looks_at(plan.input_budget);
+                let uncounted = update.session.uncounted(plan.model.scale_id, looked_at);
                 if !uncounted.is_empty() {
                     let uncounted = Look::Uncounted(Uncounted {
                         turns: uncounted,

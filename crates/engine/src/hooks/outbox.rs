@@ -76,6 +76,11 @@ impl Outbox {
         self.changed.notify_one();
     }
 
+    /// Another daemon may have left something to be delivered.
+    pub(crate) fn look_again(&self) {
+        self.notify();
+    }
+
     /// Waits for [`Self::notify`].
     pub(super) async fn changed(&self) {
         self.changed.notified().await;

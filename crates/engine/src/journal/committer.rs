@@ -38,6 +38,9 @@ const LAST_RETRIES_MAX: u32 = 5;
 
 /// Handles a change set that is written or refused, before its caller is answered.
 pub(crate) trait CommitHandler<C>: Send + 'static {
+    /// False for a set that was built on one which was not written. Without other writers the store
+    /// refuses it by its revision; with them, one of theirs may have that revision by now.
+    fn is_well_founded(&self, context: &C) -> bool;
     /// The set with this ticket is written.
     fn committed(&self, ticket: u64, context: C, at: Timestamp);
     /// The set is not written: nothing of it happened.
@@ -119,8 +122,13 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             return BatchOutcome::Nothing;
         }
         let bytes = bytes + part.as_ref().map_or(0, parts::bytes_of);
-        let sets = batch.iter_mut();
-        let sets = sets.map(|submission| std::mem::take(&mut submission.set));
+        let is_well_founded: Vec<bool> = batch
+            .iter()
+            .map(|submission| self.handler.is_well_founded(&submission.context))
+            .collect();
+        let sets = batch.iter_mut().zip(&is_well_founded);
+        let sets = sets.filter(|(_, is_well_founded)| **is_well_founded);
+        let sets = sets.map(|(submission, _)| std::mem::take(&mut submission.set));
         let sets: Arc<Vec<ChangeSet>> = Arc::new(sets.collect());
         let watch = Stopwatch::start();
         let clock = self.machine.anchor();
@@ -134,10 +142,16 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 self.count_sets(count);
                 self.settle_when_due(backend, bytes);
                 self.advance(backend, turns_ahead);
-                let outcomes = answers.into_iter().map(|answer| answer.map_err(Into::into));
+                let mut answers = answers.into_iter();
+                let outcomes = is_well_founded.iter().map(|is_well_founded| {
+                    let answer = is_well_founded.then(|| answers.next()).flatten();
+                    let answer = answer.map(|answer| answer.map_err(Into::into));
+                    answer.unwrap_or(Err(EngineError::SessionReloaded))
+                });
                 self.finish_batch(backend, batch, outcomes);
             }
             Err(failure) if self.journal.retries_commits() => {
+                // All were well founded: where they are acknowledged at once, nobody else writes.
                 for (submission, set) in batch.iter_mut().zip(Arc::unwrap_or_clone(sets)) {
                     submission.set = set;
                 }

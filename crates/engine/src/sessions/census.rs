@@ -1,8 +1,8 @@
 //! How many sessions live, and which was idle longest. Counted before a session starts, so that
 //! no race overshoots a cap.
 //!
-//! This is the one place that says what lives where. Here it answers for this process alone,
-//! whose table has every session that lives.
+//! It counts what is in this process's table. Without a cluster that is every session that lives;
+//! in a cluster the caps are kept by what the journal says (`sharing`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -109,15 +109,6 @@ impl Census {
         }
     }
 
-    /// True when every session that lives is in this process's table.
-    #[allow(
-        clippy::unused_self,
-        reason = "not so where several daemons share a store"
-    )]
-    pub(super) fn is_complete(&self) -> bool {
-        true
-    }
-
     /// The sessions of a tenant by their last use.
     pub(super) fn idle_list(&self, tenant: &TenantId) -> Arc<IdleList> {
         if let Some(known) = self.idle.get(tenant) {
@@ -131,7 +122,8 @@ impl Census {
         self.max_sessions.store(max_sessions, Ordering::Relaxed);
     }
 
-    fn max_sessions(&self) -> usize {
+    /// The cap of the process; 0: none.
+    pub(super) fn max_sessions(&self) -> usize {
         self.max_sessions.load(Ordering::Relaxed)
     }
 
@@ -194,6 +186,11 @@ impl Census {
         let is_over = max > 0 && counts.total > max;
         let most = counts.by_count.last().filter(|_| is_over);
         most.map(|(_, id)| id.clone())
+    }
+
+    /// Sessions of all tenants.
+    pub(super) fn total(&self) -> usize {
+        self.lock().total
     }
 
     /// Sessions of a tenant.

@@ -17,6 +17,8 @@ use crate::journal::CommitHandler;
 #[derive(Debug)]
 pub(crate) struct SubmittedChange {
     pub(super) slot: Arc<Slot>,
+    /// That of the slot when it was submitted.
+    pub(super) epoch: u32,
     pub(super) tally: Tally,
     /// True when hooks are owed a delivery once it is written.
     pub(super) owes_hooks: bool,
@@ -134,6 +136,10 @@ impl Tally {
 }
 
 impl CommitHandler<SubmittedChange> for Sessions {
+    fn is_well_founded(&self, change: &SubmittedChange) -> bool {
+        self.shared.cluster.is_none() || change.slot.lock().epoch == change.epoch
+    }
+
     fn committed(&self, ticket: u64, mut change: SubmittedChange, at: Timestamp) {
         change.tally.publish(&change.slot, at);
         if change.owes_hooks {

@@ -49,12 +49,9 @@ impl Worker for Sweeper {
         if self.is_overdue {
             return;
         }
-        let shared = &self.sessions.shared;
         // Another policy may ask for a shorter pause.
-        let changed = shared.census.policies_changed.notified();
-        let tenants = shared.tenants.all();
-        let shortest_ms = tenants.iter().map(|tenant| tenant.policy().sweep_ms).min();
-        let pause = Duration::from_millis(shortest_ms.unwrap_or(SWEEP_MS_DEFAULT));
+        let changed = self.sessions.shared.census.policies_changed.notified();
+        let pause = Duration::from_millis(self.sessions.sweep_pause_ms());
         let _ = tokio::time::timeout(pause, changed).await;
     }
 
@@ -74,11 +71,15 @@ impl Worker for Sweeper {
 
 impl Sessions {
     /// Ends every session past its TTL, of one tenant or of all. The cost grows with what
-    /// there is to end, not with the number of sessions.
+    /// there is to end, not with the number of sessions; in a cluster also with what the journal has
+    /// to sort.
     ///
     /// # Errors
     /// When the journal cannot be written.
     pub async fn sweep(&self, only: Option<&TenantId>) -> Result<Vec<EndedSession>, EngineError> {
+        if self.shared.cluster.is_some() {
+            return self.sweep_journal(only).await;
+        }
         let mut ended = Vec::new();
         for tenant in self.shared.tenants.all() {
             if only.is_some_and(|only| *only != tenant.id) {
@@ -87,6 +88,13 @@ impl Sessions {
             while self.sweep_batch(&tenant, &mut ended).await? == BATCH_SESSIONS {}
         }
         Ok(ended)
+    }
+
+    /// How often to sweep, as the tenant with the shortest interval needs.
+    pub(super) fn sweep_pause_ms(&self) -> u64 {
+        let tenants = self.shared.tenants.all();
+        let shortest_ms = tenants.iter().map(|tenant| tenant.policy().sweep_ms).min();
+        shortest_ms.unwrap_or(SWEEP_MS_DEFAULT)
     }
 
     async fn sweep_batch(

@@ -7,13 +7,16 @@ use std::sync::Arc;
 use memoird_core::ids::{SessionId, Subject};
 use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
+use memoird_store::LiveQuery;
 
 use super::idle_list::IdleList;
 use super::index::{IdRange, Term};
+use super::sharing::order_of;
 use super::slot::{Slot, SlotState};
 use super::use_list::{Direction, PageStart};
 use super::view::SessionView;
 use super::{SessionRef, Sessions};
+use crate::error::EngineError;
 use crate::tenants::Tenant;
 
 /// Sessions of a subject, a label or a prefix that are looked at all together to find the order
@@ -78,7 +81,7 @@ pub struct SessionPage {
 /// What is asked for, at one moment.
 struct Search<'a> {
     query: &'a SessionQuery,
-    tenant: &'a Tenant,
+    tenant: &'a Arc<Tenant>,
     now: Now,
     /// Touched at this moment or later.
     from: Steady,
@@ -94,7 +97,7 @@ struct Found {
 
 impl<'a> Search<'a> {
     /// `None` where no session can be found.
-    fn new(query: &'a SessionQuery, tenant: &'a Tenant, now: Now) -> Option<Self> {
+    fn new(query: &'a SessionQuery, tenant: &'a Arc<Tenant>, now: Now) -> Option<Self> {
         let after = query.used_after.and_then(|at| now.steady_of(at));
         let until = match query.used_before {
             None => u64::MAX,
@@ -313,16 +316,77 @@ impl<'a> Search<'a> {
 
 impl Sessions {
     /// Lists live sessions from behind `after`. What is shown is durable.
+    ///
+    /// # Errors
+    /// In a cluster, a journal that cannot be read.
     pub(crate) async fn page(
         &self,
         tenant: &Arc<Tenant>,
         query: &SessionQuery,
         after: Option<&SessionPlace>,
         count: usize,
-    ) -> SessionPage {
+    ) -> Result<SessionPage, EngineError> {
         let Some(search) = Search::new(query, tenant, self.now()) else {
-            return SessionPage::default();
+            return Ok(SessionPage::default());
         };
+        match self.shared.cluster {
+            Some(_) => self.page_of_journal(&search, after, count).await,
+            None => Ok(self.page_of_memory(&search, after, count).await),
+        }
+    }
+
+    /// A page of the sessions of all daemons. The journal does not know labels and TTLs: what it
+    /// finds is looked through here.
+    async fn page_of_journal(
+        &self,
+        search: &Search<'_>,
+        after: Option<&SessionPlace>,
+        count: usize,
+    ) -> Result<SessionPage, EngineError> {
+        let order = order_of(search.query.order);
+        let mut after = after.map(|place| (place.at, place.session.clone()));
+        let (mut sessions, mut looked_at) = (Vec::new(), 0);
+        loop {
+            let query = LiveQuery {
+                tenant: search.tenant.id.clone(),
+                id_prefix: Arc::clone(&search.query.id_prefix),
+                subject: search.query.subject.clone(),
+                from: search.from,
+                until: search.until,
+                order,
+                after: after.clone(),
+                max: BATCH_SESSIONS.min(count - sessions.len() + 1),
+            };
+            let max = query.max;
+            let batch = self.live_page(query).await?;
+            let is_last = batch.len() < max;
+            for (key, mut head) in batch {
+                if sessions.len() == count || looked_at == LOOKED_AT_MAX {
+                    let next = after.map(|(at, session)| SessionPlace { session, at });
+                    return Ok(SessionPage { sessions, next });
+                }
+                looked_at += 1;
+                after = Some((head.last_access, key.session.clone()));
+                // That of a session with windows is written a little ahead.
+                head.last_access = head.last_access.min(search.now.steady);
+                if search.takes(&key.session, &head) {
+                    sessions.push(SessionView::of(&key, &head, search.tenant, search.now));
+                }
+            }
+            if is_last {
+                let next = None;
+                return Ok(SessionPage { sessions, next });
+            }
+        }
+    }
+
+    async fn page_of_memory(
+        &self,
+        search: &Search<'_>,
+        after: Option<&SessionPlace>,
+        count: usize,
+    ) -> SessionPage {
+        let (query, tenant) = (search.query, search.tenant);
         let idle = self.shared.census.idle_list(&tenant.id);
         let found = match query.order {
             SessionOrder::Newest => search.by_use(&idle, Direction::Newest, after, count),

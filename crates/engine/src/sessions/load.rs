@@ -25,9 +25,14 @@ impl Sessions {
     ) -> Result<Option<Arc<Slot>>, EngineError> {
         match self.shared.table.get(&session.key) {
             Some(slot) => Ok(Some(slot)),
-            None if self.shared.census.is_complete() => Ok(None),
+            None if self.has_all() => Ok(None),
             None => self.load_missing(session).await,
         }
+    }
+
+    /// True when every session that lives is in the table.
+    fn has_all(&self) -> bool {
+        self.shared.cluster.is_none()
     }
 
     /// Loads a session that the table does not have.
@@ -77,6 +82,10 @@ impl Sessions {
             Some(mut session) => {
                 let saved = session.head().last_access.min(self.now().steady);
                 session.used_at(inner.head().map_or(saved, |known| known.last_access));
+                if self.shared.cluster.is_some() {
+                    // What was seen of it before may not have been the newest then.
+                    inner.epoch += 1;
+                }
                 inner.set_state(&slot.tenant, SlotState::Loaded(session));
                 inner.reindex(slot);
             }
@@ -160,10 +169,15 @@ impl Sessions {
     }
 
     /// True when another session was started on top of an end that was not written. The
-    /// journal refuses that one, and it becomes what this one was: never both.
+    /// journal refuses that one, and it becomes what this one was: never both. In a cluster true as
+    /// well of a slot that was forgotten.
     fn is_replaced(&self, slot: &Arc<Slot>) -> bool {
         let mut inner = slot.lock();
-        let is_replaced = !inner.is_listed && self.shared.table.has_other(slot);
+        let is_replaced = match self.shared.cluster {
+            // It may have been forgotten, too.
+            Some(_) => !self.shared.table.has(slot),
+            None => !inner.is_listed && self.shared.table.has_other(slot),
+        };
         if is_replaced {
             inner.set_state(&slot.tenant, SlotState::Ended);
         }

@@ -19,12 +19,12 @@ use crate::tenants::Tenant;
 const PROGRESS_SECONDS: f64 = 1.0;
 
 impl Sessions {
-    /// Brings back the head of every live session.
+    /// Brings back the head of every live session; in a cluster none.
     ///
     /// # Errors
     /// When the store cannot be read.
     pub(crate) async fn recover(&self) -> Result<(), EngineError> {
-        if !self.shared.journal.is_on() {
+        if !self.shared.journal.is_on() || self.shared.cluster.is_some() {
             return Ok(());
         }
         let watch = Stopwatch::start();
@@ -77,8 +77,10 @@ impl Sessions {
         inner.is_listed = true;
         census.take_anyway(&slot.tenant.id);
         self.shared.table.insert(&slot);
-        if let Some(head) = inner.head() {
-            slot.idle.push(&slot, head);
+        match inner.head() {
+            Some(head) if self.shared.cluster.is_some() => slot.idle.insert(&slot, head),
+            Some(head) => slot.idle.push(&slot, head),
+            None => {}
         }
         inner.reindex(&slot);
         drop(inner);

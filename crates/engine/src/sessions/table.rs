@@ -23,6 +23,12 @@ impl Table {
         self.slots.insert(slot.key.clone(), Arc::clone(slot));
     }
 
+    /// True when it has this very slot.
+    pub(super) fn has(&self, slot: &Arc<Slot>) -> bool {
+        let known = self.get(&slot.key);
+        known.is_some_and(|known| Arc::ptr_eq(&known, slot))
+    }
+
     /// True when another slot has the key of this one.
     pub(super) fn has_other(&self, slot: &Arc<Slot>) -> bool {
         let known = self.get(&slot.key);

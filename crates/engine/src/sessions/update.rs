@@ -10,6 +10,7 @@ use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
 use memoird_core::time::Now;
 
+use super::currency::Sight;
 use super::end::EndRequest;
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
 use super::view::SessionView;
@@ -177,12 +178,8 @@ pub(super) struct Decided<T> {
 pub(super) enum WaitFor {
     /// What was submitted.
     Written(Submitted),
-    /// What was seen: all changes up to this ticket, unless the session was discarded since.
-    Seen {
-        slot: Arc<Slot>,
-        ticket: u64,
-        epoch: u32,
-    },
+    /// What was seen, unless the session was discarded since.
+    Seen { slot: Arc<Slot>, sight: Sight },
     /// Nothing.
     Nothing,
 }
@@ -206,7 +203,14 @@ impl Sessions {
             let attempt = match &slot {
                 Some(slot) => {
                     let permit = self.permit(session, options).await?;
-                    self.decide_in(slot, options, permit, &mut decide)?
+                    let epoch = slot.lock().epoch;
+                    match self.decide_in(slot, options, permit, &mut decide) {
+                        Ok(attempt) => attempt,
+                        Err(refusal) if self.is_refusal_final(slot, epoch).await? => {
+                            return Err(refusal);
+                        }
+                        Err(_) => continue,
+                    }
                 }
                 None => Attempt::HasEnded,
             };
@@ -313,12 +317,17 @@ impl Sessions {
         when_absent: WhenAbsent,
     ) -> Result<(), EngineError> {
         match obstacle {
-            Attempt::HasEnded if self.has_durably_ended(slot).await => Err(session.not_found()),
+            Attempt::HasEnded if self.has_durably_ended(slot).await => {
+                self.check_gone(session, slot)
+            }
             Attempt::HasEnded | Attempt::NeedsLoad => self.load(slot).await,
             Attempt::NeedsKeys => self.load_keys(session, slot).await,
             Attempt::IsExpired => match self.end_if_expired(slot).await {
-                // It is dead whether its end can be written now or not.
-                Err(_) if when_absent == WhenAbsent::Fail => Err(session.not_found()),
+                Err(error) if when_absent == WhenAbsent::Fail => {
+                    self.check_expired(session, error)?;
+                    self.load(slot).await
+                }
+                Err(EngineError::SessionReloaded) => self.load(slot).await,
                 ended => ended.map(drop),
             },
             Attempt::Decided(_) => Ok(()),
@@ -330,14 +339,7 @@ impl Sessions {
     async fn is_durable(&self, wait: WaitFor) -> Result<bool, EngineError> {
         match wait {
             WaitFor::Nothing => Ok(true),
-            WaitFor::Seen {
-                slot,
-                ticket,
-                epoch,
-            } => {
-                self.shared.journal.wait_durable(ticket).await;
-                Ok(slot.lock().epoch == epoch)
-            }
+            WaitFor::Seen { slot, sight } => self.is_current(&slot, sight).await,
             WaitFor::Written(submitted) => match submitted.written().await {
                 Ok(()) => Ok(true),
                 Err(EngineError::SessionReloaded) => Ok(false),
@@ -428,12 +430,11 @@ impl Sessions {
             .effect
             .zip(permit)
             .map(|(effect, permit)| self.apply(slot, &mut inner, effect, permit));
-        let wait = match submitted {
-            Some(submitted) if !options.is_optional => WaitFor::Written(submitted),
-            _ if decision.is_answer => WaitFor::Seen {
+        let wait = match (submitted, Sight::of(&inner)) {
+            (Some(submitted), _) if !options.is_optional => WaitFor::Written(submitted),
+            (_, Some(sight)) if decision.is_answer => WaitFor::Seen {
                 slot: Arc::clone(slot),
-                ticket: inner.ticket,
-                epoch: inner.epoch,
+                sight,
             },
             _ => WaitFor::Nothing,
         };

@@ -1,6 +1,8 @@
 //! The view door: it reads a session and does not touch it. An answer is durable: a view that saw
 //! something not yet written waits until it is.
 
+use std::sync::Arc;
+
 use memoird_core::breaker::BreakerState;
 use memoird_core::idempotency::Fingerprint;
 use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
@@ -9,7 +11,8 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store, StoreError};
 
-use super::slot::SlotInner;
+use super::currency::Sight;
+use super::slot::{Slot, SlotInner};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
 use crate::tenants::{NEVER_MS, Tenant};
@@ -112,28 +115,59 @@ impl Sessions {
             let slot = slot.ok_or_else(|| session.not_found())?;
             match self.end_if_expired(&slot).await {
                 Ok(false) => {}
-                // It is dead whether its end can be written now or not.
-                Ok(true) | Err(_) => return Err(session.not_found()),
+                Ok(true) => return Err(session.not_found()),
+                Err(error) => {
+                    self.check_expired(session, error)?;
+                    self.load(&slot).await?;
+                    continue;
+                }
             }
-            let (seen, ticket, epoch, has_ended) = {
+            let (seen, sight, has_ended) = {
                 let inner = slot.lock();
                 let seen = see(&inner, self.now());
-                (seen, inner.ticket, inner.epoch, inner.has_ended())
+                (seen, Sight::of(&inner), inner.has_ended())
             };
-            match seen {
-                Some(seen) => {
-                    self.shared.journal.wait_durable(ticket).await;
-                    if slot.lock().epoch == epoch {
+            match seen.zip(sight) {
+                Some((seen, sight)) => {
+                    if self.is_current(&slot, sight).await? {
                         return Ok(seen);
                     }
                 }
                 None if has_ended && self.has_durably_ended(&slot).await => {
-                    return Err(session.not_found());
+                    self.check_gone(session, &slot)?;
                 }
                 None => self.load(&slot).await?,
             }
         }
         Err(EngineError::RetriesExhausted)
+    }
+
+    /// Fails for an expired session whose end could not be written: it is dead all the same. In a
+    /// cluster another daemon may have used it meanwhile, and it has to be read again.
+    pub(super) fn check_expired(
+        &self,
+        session: &SessionRef,
+        error: EngineError,
+    ) -> Result<(), EngineError> {
+        match (&self.shared.cluster, error) {
+            (None, _) => Err(session.not_found()),
+            (Some(_), EngineError::SessionReloaded) => Ok(()),
+            (Some(_), error) => Err(error),
+        }
+    }
+
+    /// Fails for a session whose slot says that it has ended; in a cluster another daemon may have
+    /// started it again, and the journal has to be asked.
+    pub(super) fn check_gone(
+        &self,
+        session: &SessionRef,
+        slot: &Arc<Slot>,
+    ) -> Result<(), EngineError> {
+        if self.shared.cluster.is_none() {
+            return Err(session.not_found());
+        }
+        self.shared.table.remove(slot);
+        Ok(())
     }
 
     /// Waits until a change after this ticket is written or refused; gives the last such ticket.

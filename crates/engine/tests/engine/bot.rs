@@ -241,7 +241,8 @@ impl Bot {
                 .engine
                 .commands
                 .sessions(&self.tenant, query, next.as_ref(), page_size)
-                .await;
+                .await
+                .unwrap();
             assert!(page.sessions.len() <= page_size);
             views.extend(page.sessions);
             next = page.next;

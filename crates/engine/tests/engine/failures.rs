@@ -320,7 +320,8 @@ async fn a_list_that_is_read_while_sessions_are_reloaded_is_complete() {
     let page = engine
         .commands
         .sessions(&bot.tenant, &SessionQuery::default(), None, 10)
-        .await;
+        .await
+        .unwrap();
     let mut ids: Vec<_> = page
         .sessions
         .iter()

@@ -49,7 +49,11 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
             settle().await;
             bot.say(id, "hello").await.unwrap();
         }
-        let page = engine.commands.sessions(&bot.tenant, &all(), None, 2).await;
+        let page = engine
+            .commands
+            .sessions(&bot.tenant, &all(), None, 2)
+            .await
+            .unwrap();
         let place = page.next.unwrap();
         assert_eq!(place.session.as_str(), "d");
         settle().await;
@@ -60,7 +64,8 @@ async fn a_list_goes_on_where_it_was_although_its_last_session_was_used_or_ended
         let rest = engine
             .commands
             .sessions(&bot.tenant, &all(), Some(&place), 10)
-            .await;
+            .await
+            .unwrap();
         let ids: Vec<_> = rest
             .sessions
             .iter()
@@ -78,14 +83,19 @@ async fn a_list_misses_nobody_of_the_millisecond_whose_last_session_was_used() {
     for id in ["a", "b", "c", "d"] {
         bot.say(id, "hello").await.unwrap();
     }
-    let page = engine.commands.sessions(&bot.tenant, &all(), None, 2).await;
+    let page = engine
+        .commands
+        .sessions(&bot.tenant, &all(), None, 2)
+        .await
+        .unwrap();
     let place = page.next.unwrap();
     settle().await;
     bot.say(place.session.as_str(), "again").await.unwrap();
     let rest = engine
         .commands
         .sessions(&bot.tenant, &all(), Some(&place), 10)
-        .await;
+        .await
+        .unwrap();
     let ids: Vec<_> = rest
         .sessions
         .iter()
@@ -109,6 +119,7 @@ async fn a_list_behind_the_end_of_time_is_empty() {
             .commands
             .sessions(&bot.tenant, &all(), Some(&behind), 10)
             .await
+            .unwrap()
             .sessions
             .is_empty()
     );
@@ -117,6 +128,7 @@ async fn a_list_behind_the_end_of_time_is_empty() {
             .commands
             .sessions(&bot.tenant, &all(), None, 0)
             .await
+            .unwrap()
             .next
             .is_none()
     );
@@ -313,10 +325,18 @@ async fn a_page_looks_at_a_bounded_number_of_sessions_and_says_where_it_goes_on(
         };
         assert_eq!(bot.list_of(&query, 10).await, ["00000"]);
     }
-    let first = engine.commands.sessions(&bot.tenant, &both, None, 10).await;
+    let first = engine
+        .commands
+        .sessions(&bot.tenant, &both, None, 10)
+        .await
+        .unwrap();
     assert!(first.sessions.is_empty() && first.next.is_some());
     let rest = first.next.as_ref();
-    let rest = engine.commands.sessions(&bot.tenant, &both, rest, 10).await;
+    let rest = engine
+        .commands
+        .sessions(&bot.tenant, &both, rest, 10)
+        .await
+        .unwrap();
     assert_eq!((rest.sessions.len(), rest.next), (1, None));
 }
 
@@ -339,7 +359,11 @@ async fn a_page_begins_where_the_ids_of_a_label_begin_as_they_shall() {
         order: SessionOrder::Id,
         ..labelled(&[("app", "x")])
     };
-    let page = engine.commands.sessions(&bot.tenant, &query, None, 2).await;
+    let page = engine
+        .commands
+        .sessions(&bot.tenant, &query, None, 2)
+        .await
+        .unwrap();
     let ids: Vec<_> = page.sessions.iter().map(|it| it.session.as_str()).collect();
     assert_eq!(ids, ["b08500", "b08501"]);
 }

@@ -11,6 +11,7 @@ mod bot;
 mod cancel;
 mod caps;
 mod clock;
+mod cluster;
 mod commits;
 mod compaction;
 mod durability;

@@ -2,8 +2,9 @@
 //! was given.
 
 use std::collections::VecDeque;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet, SummaryChange};
@@ -27,6 +28,12 @@ use crate::record::Record;
 #[derive(Debug, Default)]
 pub(crate) struct FaultyStore {
     inner: MemoryStore,
+    faults: Arc<Faults>,
+}
+
+/// What is to go wrong, and what happened.
+#[derive(Debug, Default)]
+pub(crate) struct Faults {
     record: Mutex<Record>,
     /// What becomes of the next commits.
     fates: Mutex<VecDeque<Fate>>,
@@ -53,6 +60,8 @@ pub(crate) struct FaultyStore {
     writes_ahead: AtomicBool,
     /// How many turns were written ahead, in each commit that did.
     turns_ahead: Mutex<Vec<usize>>,
+    /// Times that somebody asked for versions of sessions.
+    version_looks: AtomicU64,
 }
 
 /// What becomes of a commit.
@@ -122,7 +131,25 @@ fn take_one(count: &AtomicU64) -> bool {
         .is_ok()
 }
 
+impl Deref for FaultyStore {
+    type Target = Faults;
+
+    fn deref(&self) -> &Faults {
+        &self.faults
+    }
+}
+
 impl FaultyStore {
+    /// The same journal as one of several daemons has it.
+    pub(crate) fn shared(&self) -> Self {
+        Self {
+            inner: self.inner.shared(),
+            faults: Arc::clone(&self.faults),
+        }
+    }
+}
+
+impl Faults {
     /// How often the disk's pages were cleaned.
     pub(crate) fn cleanings(&self) -> u64 {
         self.cleanings.load(Ordering::Relaxed)
@@ -220,6 +247,11 @@ impl FaultyStore {
     /// How often the log was moved.
     pub(crate) fn log_moves(&self) -> u64 {
         self.log_moves.load(Ordering::Relaxed)
+    }
+
+    /// How often somebody asked for versions of sessions.
+    pub(crate) fn version_looks(&self) -> u64 {
+        self.version_looks.load(Ordering::Relaxed)
     }
 
     /// For which tenants the journal was read, in the order in which the reads began.
@@ -342,6 +374,11 @@ impl Store for FaultyStore {
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
         self.inner.clock()
+    }
+
+    fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
+        self.version_looks.fetch_add(1, Ordering::Relaxed);
+        self.inner.are_current(generations)
     }
 
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {

@@ -34,14 +34,40 @@ pub(super) struct Pending {
     applied: usize,
     /// The manifests that the current job makes old.
     pub(super) touch: Touch,
+    /// True when nothing refuses the current job any more.
+    is_decided: bool,
 }
 
 #[derive(Debug)]
 enum Change {
-    /// This text is found there from now on.
-    Add(String),
+    /// This text is found there from now on; with its words, where they were looked for before.
+    Add(String, Option<IndexWords>),
     /// This text is not found there any more.
     Remove(String),
+}
+
+/// What the index has of a text.
+#[derive(Clone, Debug)]
+pub(super) struct IndexWords {
+    words: String,
+    language: Languages,
+}
+
+impl IndexWords {
+    pub(super) fn of(text: &str) -> Self {
+        let mut words = String::with_capacity(text.len() + 16);
+        let language = add_index_words(text, &mut words);
+        Self { words, language }
+    }
+}
+
+/// What the index has of a memory, and what it is to have.
+#[derive(Debug, Default)]
+struct RowChange<'a> {
+    was: Option<&'a str>,
+    is: Option<&'a str>,
+    /// The words of the latter.
+    words: Option<&'a IndexWords>,
 }
 
 /// The subjects whose manifests are old after a job.
@@ -76,12 +102,22 @@ pub(super) struct Mark {
 }
 
 impl Pending {
-    pub(super) fn add(&mut self, no: i64, text: &str) {
-        self.changes.push((no, Change::Add(text.to_owned())));
+    pub(super) fn add(&mut self, no: i64, text: &str, words: Option<IndexWords>) {
+        self.changes.push((no, Change::Add(text.to_owned(), words)));
     }
 
     pub(super) fn remove(&mut self, no: i64, text: &str) {
         self.changes.push((no, Change::Remove(text.to_owned())));
+    }
+
+    /// Says that nothing refuses the current job any more; true when that was said before.
+    pub(super) fn decide(&mut self) -> bool {
+        std::mem::replace(&mut self.is_decided, true)
+    }
+
+    /// Ends a job; true when it was [decided](Self::decide).
+    pub(super) fn end_job(&mut self) -> bool {
+        std::mem::take(&mut self.is_decided)
     }
 
     pub(super) fn mark(&self) -> Mark {
@@ -103,29 +139,33 @@ impl Pending {
         if self.applied == self.changes.len() {
             return Ok(());
         }
-        let mut rows: BTreeMap<i64, (Option<&str>, Option<&str>)> = BTreeMap::new();
+        let mut rows: BTreeMap<i64, RowChange<'_>> = BTreeMap::new();
         for (no, change) in &self.changes[self.applied..] {
-            let (was, is) = rows.entry(*no).or_default();
+            let row = rows.entry(*no).or_default();
             match change {
-                Change::Add(text) => *is = Some(text),
+                Change::Add(text, words) => {
+                    row.is = Some(text);
+                    row.words = words.as_ref();
+                }
                 // An addition that is not written yet is only dropped.
-                Change::Remove(_) if is.is_some() => *is = None,
-                Change::Remove(text) => *was = Some(text),
+                Change::Remove(_) if row.is.is_some() => row.is = None,
+                Change::Remove(text) => row.was = Some(text),
             }
         }
         let moving_at = moving_at(connection)?;
-        for (no, (was, is)) in rows.into_iter().filter(|(_, (was, is))| was != is) {
+        for (no, row) in rows.into_iter().filter(|(_, row)| row.was != row.is) {
             let is_old = moving_at.is_some_and(|at| no > at);
-            if let Some(text) = was {
+            if let Some(text) = row.was {
                 match is_old {
                     true => connection.run(REMOVE_OLD, params![no, text])?,
                     false => remove(connection, no, text)?,
                 }
             }
-            match is {
-                Some(text) if is_old => connection.run(ADD_OLD, params![no, text])?,
-                Some(text) => add(connection, no, text)?,
-                None => {}
+            match (row.is, row.words) {
+                (Some(text), _) if is_old => connection.run(ADD_OLD, params![no, text])?,
+                (Some(_), Some(words)) => add_words(connection, no, words)?,
+                (Some(text), None) => add(connection, no, text)?,
+                (None, _) => {}
             }
         }
         self.applied = self.changes.len();
@@ -135,28 +175,25 @@ impl Pending {
 
 /// Adds the words of a memory that the index does not have, and notes their language.
 pub(super) fn add(connection: &Connection, no: i64, text: &str) -> Answer<()> {
-    let (words, language) = index_words(text);
+    add_words(connection, no, &IndexWords::of(text))
+}
+
+fn add_words(connection: &Connection, no: i64, added: &IndexWords) -> Answer<()> {
     let sql = "INSERT INTO terms (rowid, forms) VALUES (?, ?)";
-    connection.run(sql, params![no, words])?;
-    if language == Languages::default() {
+    connection.run(sql, params![no, added.words])?;
+    if added.language == Languages::default() {
         return Ok(());
     }
     let sql = "UPDATE partitions SET languages = languages | ?1
                WHERE no = ?2 AND languages & ?1 = 0";
-    connection.run(sql, params![language.bits(), partition_of(no)])
+    connection.run(sql, params![added.language.bits(), partition_of(no)])
 }
 
 /// Removes the words of a memory.
 pub(super) fn remove(connection: &Connection, no: i64, text: &str) -> Answer<()> {
-    let (words, _) = index_words(text);
+    let removed = IndexWords::of(text);
     let sql = "INSERT INTO terms (terms, rowid, forms) VALUES ('delete', ?, ?)";
-    connection.run(sql, params![no, words])
-}
-
-fn index_words(text: &str) -> (String, Languages) {
-    let mut words = String::with_capacity(text.len() + 16);
-    let language = add_index_words(text, &mut words);
-    (words, language)
+    connection.run(sql, params![no, removed.words])
 }
 
 /// Up to which memory the words were moved; `None`: all are.

@@ -125,9 +125,10 @@ const FILE: SqliteFile = SqliteFile {
     schema_known: KNOWN,
     // Ten thousand memories of a subject with their vectors' bits fit.
     cache_kib: 8 << 10,
-    // 8 MiB.
-    checkpoint_pages: 2_048,
-    log_bytes_kept: 8 << 20,
+    // 32 MiB, all of which are kept: facts of many subjects change the same pages again and again,
+    // which are moved once, and a log that is written over is synced faster than one that grows.
+    checkpoint_pages: 8_192,
+    log_bytes_kept: 32 << 20,
     statements_kept: 128,
 };
 

@@ -5,15 +5,19 @@ use std::collections::{HashMap, HashSet};
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
-use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Query, Scorer, Statistics, Term};
+use memoird_core::words::ranking::{
+    CANDIDATES_MAX, Found, Judgement, Query, Scorer, Statistics, Term,
+};
 use rusqlite::{Statement, ToSql, params};
 
 use super::reader::MemoryReader;
-use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, range};
+use super::row::{
+    MemoryRow, RowsByNo, TEAM, find_partition, kind_bits, limit, partition_of, range,
+};
 use super::sql::Answer;
 use super::time::moment;
 use super::vectors::{self, Filter, Glance, Wanted};
-use super::{Embedding, RecallLists, index};
+use super::{Embedding, RecallLists, Scores, index};
 use crate::requests::RecallRequest;
 use crate::rules::documents::DocumentFilter;
 use crate::rules::fusion::Ranked;
@@ -84,10 +88,8 @@ impl MemoryReader<'_> {
         self.add_neighbours(&filter, &mut lists, &mut numbers)?;
         // Whatever found them, all are judged both ways.
         let scorer = Scorer::new(&query, &statistics);
-        let scores = |list: &[Ranked<MemoryId>]| -> HashMap<MemoryId, f64> {
-            list.iter().map(|one| (one.id, one.score)).collect()
-        };
-        let (words, mut cosines) = (scores(&lists.lexical), scores(&lists.vector));
+        let near = lists.vector.iter();
+        let mut cosines: HashMap<MemoryId, f64> = near.map(|one| (one.id, one.score)).collect();
         if let Some((model, vector)) = model {
             let others = numbers.iter().filter(|(id, _)| !cosines.contains_key(*id));
             let others: HashMap<i64, MemoryId> = others.map(|(id, no)| (*no, *id)).collect();
@@ -99,9 +101,15 @@ impl MemoryReader<'_> {
             cosines.extend(found);
         }
         for (id, memory) in &lists.memories {
-            let words = words.get(id).copied();
-            let words = words.unwrap_or_else(|| scorer.score(&memory.content));
-            lists.scores.insert(*id, (words, cosines.get(id).copied()));
+            let scores = lists.scores.entry(*id).or_insert_with(|| {
+                let judgement = scorer.judge(&memory.content);
+                Scores {
+                    words: judgement.score,
+                    cosine: None,
+                    length: judgement.words,
+                }
+            });
+            scores.cosine = cosines.get(id).copied();
         }
         Ok(lists)
     }
@@ -246,15 +254,22 @@ impl MemoryReader<'_> {
         ranked.sort_unstable_by(|(one, no), (other, other_no)| {
             other.total_cmp(one).then(other_no.cmp(no))
         });
-        let mut scored: Vec<(f64, MemoryId, i64)> = Vec::new();
+        let mut scored: Vec<(Judgement, MemoryId, i64)> = Vec::new();
+        let sql = "SELECT kind, observed, expires, id, content FROM memories WHERE no = ?";
+        let mut own = self.connection.prepare_cached(sql)?;
+        // What a forgotten subject shared has no owner any more. Whose partition was found is not
+        // forgotten.
         let sql = "SELECT kind, observed, expires, id, content FROM memories
                    WHERE no = ? AND owner IN (SELECT no FROM partitions)";
-        let mut statement = self.connection.prepare_cached(sql)?;
+        let mut shared = self.connection.prepare_cached(sql)?;
         for (_, no) in ranked {
             if scored.len() >= CANDIDATES_MAX.max(request.limit) {
                 break;
             }
-            let mut rows = statement.query([no])?;
+            let mut rows = match partition_of(no) {
+                TEAM => shared.query([no])?,
+                _ => own.query([no])?,
+            };
             let Some(row) = rows.next()? else { continue };
             let glance = Glance {
                 kind: row.get(0)?,
@@ -263,18 +278,29 @@ impl MemoryReader<'_> {
             };
             if filter.passes(no, glance) {
                 let content = row.get_ref(4)?.as_str().map_err(rusqlite::Error::from)?;
-                let score = scorer.score(content);
+                let judgement = scorer.judge(content);
                 // An index that is not moved yet takes "us" for "use".
-                if score > 0.0 {
-                    scored.push((score, MemoryId::from_bytes(row.get(3)?), no));
+                if judgement.score > 0.0 {
+                    scored.push((judgement, MemoryId::from_bytes(row.get(3)?), no));
                 }
             }
         }
         scored.sort_by(|(one, id, _), (other, other_id, _)| {
-            other.total_cmp(one).then(other_id.cmp(id))
+            let by_score = other.score.total_cmp(&one.score);
+            by_score.then(other_id.cmp(id))
         });
         scored.truncate(request.limit);
-        let found = scored.into_iter().map(|(score, _, no)| (no, score));
+        lists.scores.extend(scored.iter().map(|(judgement, id, _)| {
+            let scores = Scores {
+                words: judgement.score,
+                cosine: None,
+                length: judgement.words,
+            };
+            (*id, scores)
+        }));
+        let found = scored
+            .into_iter()
+            .map(|(judgement, _, no)| (no, judgement.score));
         lists.lexical = self.fetch(found, &mut lists.memories, numbers)?;
         Ok((query, statistics))
     }
@@ -287,8 +313,9 @@ impl MemoryReader<'_> {
         numbers: &mut HashMap<MemoryId, i64>,
     ) -> Answer<Vec<Ranked<MemoryId>>> {
         let mut list = Vec::new();
+        let mut rows = RowsByNo::prepare(self.connection)?;
         for (no, score) in found {
-            if let Some(MemoryRow { memory, .. }) = MemoryRow::by_no(self.connection, no)? {
+            if let Some(MemoryRow { memory, .. }) = rows.find(no)? {
                 list.push(Ranked {
                     id: memory.id,
                     score,

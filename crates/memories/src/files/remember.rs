@@ -9,6 +9,7 @@ use memoird_core::words::{normalised, numbers_and_negations, telling_signs};
 use rusqlite::params;
 
 use super::embedding::Near;
+use super::index::IndexWords;
 use super::recall::glance;
 use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
 use super::sql::{Answer, Sql};
@@ -38,6 +39,33 @@ enum Alike {
     Meaning,
 }
 
+/// What of a fact's text is looked up and indexed. It is made before the fact's turn to be written
+/// comes: the writes of a tenant wait for each other.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(super) says: i64,
+    pub(super) words: IndexWords,
+}
+
+impl Prepared {
+    /// That of this text.
+    pub fn of(content: &str) -> Self {
+        Self {
+            says: content_hash(content),
+            words: IndexWords::of(content),
+        }
+    }
+}
+
+/// How a fact is written.
+#[derive(Clone, Copy)]
+struct Writing<'a> {
+    prepared: &'a Prepared,
+    /// True where the job writes nothing else: then nothing is written before it is decided.
+    is_alone: bool,
+    limits: &'a MemoryLimits,
+}
+
 impl MemoryWriter<'_> {
     /// Makes a memory of a fact, or lets one that says it already take it in. Only a current
     /// memory of the same subject, kind, visibility and polarity can say it already.
@@ -50,10 +78,42 @@ impl MemoryWriter<'_> {
         command: &RememberCommand,
         limits: &MemoryLimits,
     ) -> Answer<RememberOutcome> {
+        let writing = Writing {
+            prepared: &Prepared::of(&command.fact.content),
+            is_alone: false,
+            limits,
+        };
+        self.remember_so(command, writing)
+    }
+
+    /// The same in a job that writes nothing else, with what was made of the fact's text before.
+    ///
+    /// # Errors
+    /// As [`MemoryWriter::remember`].
+    pub fn remember_alone(
+        &self,
+        command: &RememberCommand,
+        prepared: &Prepared,
+        limits: &MemoryLimits,
+    ) -> Answer<RememberOutcome> {
+        let writing = Writing {
+            prepared,
+            is_alone: true,
+            limits,
+        };
+        self.remember_so(command, writing)
+    }
+
+    fn remember_so(
+        &self,
+        command: &RememberCommand,
+        writing: Writing<'_>,
+    ) -> Answer<RememberOutcome> {
+        let limits = writing.limits;
         if let Some(earlier) = self.repeated(command, limits)? {
             return Ok(earlier);
         }
-        let (memory, outcome) = self.take_fact(command, limits)?;
+        let (memory, outcome) = self.take_fact(command, writing)?;
         self.keep_key(command, memory.id, outcome, limits)?;
         self.mark_turns(command)?;
         Ok(RememberOutcome {
@@ -67,7 +127,7 @@ impl MemoryWriter<'_> {
     fn take_fact(
         &self,
         command: &RememberCommand,
-        limits: &MemoryLimits,
+        writing: Writing<'_>,
     ) -> Answer<(Memory, Outcome)> {
         let fact = &command.fact;
         // All refusals come before the first write.
@@ -97,27 +157,32 @@ impl MemoryWriter<'_> {
         };
         let alike = match is_apart {
             true => None,
-            false => self.said_already(command, vector, replaced_id)?,
+            false => self.said_already(command, writing.prepared.says, vector, replaced_id)?,
         };
+        if let (Some((was, how)), NearDuplicate::Refuse) = (&alike, fact.near_duplicate)
+            && *how != Alike::Exact
+        {
+            return Err(MemoryError::Duplicate { id: was.memory.id });
+        }
+        if writing.is_alone {
+            self.decide()?;
+        }
         let (row, outcome) = match alike {
             None if let Some(was) = named => {
-                let row = self.restate(&was, command, vector, limits)?;
+                let row = self.restate(&was, command, vector, writing)?;
                 (row, Outcome::Replaced)
             }
             Some((was, Alike::Exact)) => (self.reinforce(&was, command)?, Outcome::Reinforced),
-            Some((was, _)) if fact.near_duplicate == NearDuplicate::Refuse => {
-                return Err(MemoryError::Duplicate { id: was.memory.id });
-            }
             Some((was, Alike::Words)) => (self.reinforce(&was, command)?, Outcome::Merged),
             Some((was, Alike::Meaning)) => {
                 let mut memory = memory_of(command);
                 take_over(&mut memory, &was.memory);
-                let row = self.add_with_vector(memory, apart, vector, limits)?;
+                let row = self.add_with_vector(memory, apart, vector, writing)?;
                 self.supersede(&was, command.id, command.at)?;
                 (row, Outcome::Merged)
             }
             None => {
-                let row = self.add_with_vector(memory_of(command), apart, vector, limits)?;
+                let row = self.add_with_vector(memory_of(command), apart, vector, writing)?;
                 (row, Outcome::Created)
             }
         };
@@ -133,7 +198,7 @@ impl MemoryWriter<'_> {
         was: &MemoryRow,
         command: &RememberCommand,
         vector: Option<(Model, &Embedding)>,
-        limits: &MemoryLimits,
+        writing: Writing<'_>,
     ) -> Answer<MemoryRow> {
         let old = &was.memory;
         if old.content != command.fact.content {
@@ -142,7 +207,7 @@ impl MemoryWriter<'_> {
                 superseded_by: Some(old.id),
                 ..old.clone()
             };
-            self.add(history, true, limits)?;
+            self.add(history, true, writing.limits)?;
         }
         let mut row = was.clone();
         row.apart = true;
@@ -288,6 +353,7 @@ impl MemoryWriter<'_> {
     fn said_already(
         &self,
         command: &RememberCommand,
+        says: i64,
         vector: Option<(Model, &Embedding)>,
         replaced: Option<MemoryId>,
     ) -> Answer<Option<(MemoryRow, Alike)>> {
@@ -297,11 +363,7 @@ impl MemoryWriter<'_> {
         };
         // The plus keeps SQLite from walking all of the owner's in the order of their ids.
         let rest = "WHERE owner = ? AND says = ? AND superseded_by IS NULL ORDER BY +id DESC";
-        let says_the_same = MemoryRow::all(
-            self.connection,
-            rest,
-            params![owner, content_hash(&fact.content)],
-        )?;
+        let says_the_same = MemoryRow::all(self.connection, rest, params![owner, says])?;
         let mut alike = None;
         for row in says_the_same {
             if !is_of_one_kind(&row.memory, fact, command.at) || row.memory.external_key.is_some() {
@@ -366,9 +428,10 @@ impl MemoryWriter<'_> {
         memory: Memory,
         apart: bool,
         vector: Option<(Model, &Embedding)>,
-        limits: &MemoryLimits,
+        writing: Writing<'_>,
     ) -> Answer<MemoryRow> {
-        let row = self.add(memory, apart, limits)?;
+        let prepared = Some(writing.prepared);
+        let row = self.add_prepared(memory, apart, prepared, writing.limits)?;
         if let Some((model, vector)) = vector {
             vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
             self.dequeue(row.no)?;

@@ -20,11 +20,21 @@ pub struct RecallLists {
     pub vector: Vec<Ranked<MemoryId>>,
     /// The memories of both lists, and those that were said right before and after the best.
     pub memories: HashMap<MemoryId, Memory>,
-    /// How all of them are judged both ways: by words (0: none of them is there), and by cosine
-    /// (`None` without a vector of the query's model, of the query or of the memory).
-    pub scores: HashMap<MemoryId, (f64, Option<f64>)>,
+    /// How all of them are judged.
+    pub scores: HashMap<MemoryId, Scores>,
     /// Two of them that were said one right after the other, the first one first.
     pub said_after: Vec<(MemoryId, MemoryId)>,
+}
+
+/// How a memory is judged, whatever found it.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Scores {
+    /// By words; 0: none of the query's is there.
+    pub words: f64,
+    /// By meaning; `None` without a vector of the query's model, of the query or of the memory.
+    pub cosine: Option<f64>,
+    /// How many words it has.
+    pub length: usize,
 }
 
 /// The memories of a manifest.

@@ -1,15 +1,20 @@
 //! A memory as a row.
 
+use std::sync::LazyLock;
+
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
 use memoird_core::words::normalised;
 use rusqlite::types::Type;
-use rusqlite::{Connection, Row, params};
+use rusqlite::{CachedStatement, Connection, OptionalExtension, Row, params};
 use sha2::{Digest, Sha256};
 
 use super::sql::{Answer, Sql};
 use super::time::{moment, timestamp};
+use crate::MemoryError;
 use crate::rules::documents::behind;
-use crate::rules::{Memory, MemoryKind, Origin, Outcome, Pin, Polarity, Source, Visibility};
+use crate::rules::{
+    Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
+};
 
 /// The version of the rows that are written.
 const FORMAT: i64 = 1;
@@ -91,15 +96,47 @@ pub(super) fn make_partition(connection: &Connection, subject: &Subject) -> Answ
 
 /// A number in this partition that no memory had.
 pub(super) fn next_no(connection: &Connection, partition: i64) -> Answer<i64> {
-    let sql = "UPDATE partitions SET next = next + 1 WHERE no = ? RETURNING next - 1";
-    let local: i64 = connection.number(sql, [partition])?;
+    // Two statements, as RETURNING costs more than both: it keeps its rows in a table of their own.
+    let local = connection.number("SELECT next FROM partitions WHERE no = ?", [partition])?;
+    connection.run(
+        "UPDATE partitions SET next = next + 1 WHERE no = ?",
+        [partition],
+    )?;
     Ok((partition << LOCAL_BITS) | local)
 }
 
 /// Counts a memory that is about to be inserted; gives its `born`.
-pub(super) fn count_birth(connection: &Connection) -> Answer<i64> {
-    let sql = "UPDATE state SET memories = memories + 1, born = born + 1 RETURNING born";
-    connection.number(sql, [])
+///
+/// # Errors
+/// [`MemoryError::Full`].
+pub(super) fn count_birth(connection: &Connection, limits: &MemoryLimits) -> Answer<i64> {
+    let read = |row: &Row<'_>| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?));
+    let found = connection.one("SELECT memories, born FROM state", [], read)?;
+    let (memories, born) = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    if memories >= whole(limits.memories) {
+        return Err(MemoryError::Full {
+            limit: limits.memories,
+        });
+    }
+    connection.run(
+        "UPDATE state SET memories = memories + 1, born = born + 1",
+        [],
+    )?;
+    Ok(born + 1)
+}
+
+/// Reads memories one after the other by their numbers, by one statement.
+pub(super) struct RowsByNo<'a>(CachedStatement<'a>);
+
+impl<'a> RowsByNo<'a> {
+    pub(super) fn prepare(connection: &'a Connection) -> Answer<Self> {
+        static SQL: LazyLock<String> = LazyLock::new(|| format!("{SELECT} WHERE memories.no = ?"));
+        Ok(Self(connection.prepare_cached(&SQL)?))
+    }
+
+    pub(super) fn find(&mut self, no: i64) -> Answer<Option<MemoryRow>> {
+        Ok(self.0.query_row([no], read).optional()?)
+    }
 }
 
 impl MemoryRow {
@@ -134,22 +171,24 @@ impl MemoryRow {
     }
 
     pub(super) fn by_no(connection: &Connection, no: i64) -> Answer<Option<Self>> {
-        Self::find(connection, "WHERE memories.no = ?", [no])
+        RowsByNo::prepare(connection)?.find(no)
     }
 
-    /// Writes it where none of this number is.
-    pub(super) fn insert(&self, connection: &Connection) -> Answer<()> {
-        let sql = format!("INSERT INTO memories ({COLUMNS}) VALUES ({VALUES})");
-        self.write(connection, &sql, None)
+    /// Writes it where none of this number is; `says` is the [`content_hash`] of its text.
+    pub(super) fn insert(&self, connection: &Connection, says: i64) -> Answer<()> {
+        static SQL: LazyLock<String> =
+            LazyLock::new(|| format!("INSERT INTO memories ({COLUMNS}) VALUES ({VALUES})"));
+        self.write(connection, &SQL, says, None)
     }
 
     /// Writes it in place of the one that was number `was`.
     pub(super) fn replace(&self, connection: &Connection, was: i64) -> Answer<()> {
         let sql = format!("UPDATE memories SET ({COLUMNS}) = ({VALUES}) WHERE no = ?");
-        self.write(connection, &sql, Some(was))
+        let says = content_hash(&self.memory.content);
+        self.write(connection, &sql, says, Some(was))
     }
 
-    fn write(&self, connection: &Connection, sql: &str, was: Option<i64>) -> Answer<()> {
+    fn write(&self, connection: &Connection, sql: &str, says: i64, was: Option<i64>) -> Answer<()> {
         let memory = &self.memory;
         let source = memory.source.as_ref();
         let mut statement = connection.prepare_cached(sql)?;
@@ -176,7 +215,7 @@ impl MemoryRow {
             self.pin_changed,
             self.apart,
             memory.origin as u8,
-            content_hash(&memory.content),
+            says,
             source.map(|source| source.session.as_str()),
             source
                 .and_then(|source| source.generation)

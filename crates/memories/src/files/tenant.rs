@@ -113,10 +113,20 @@ impl TenantFile {
         job: WriteJob,
     ) -> Result<Result<Touch, MemoryError>, MemoryError> {
         let mark = pending.borrow().mark();
+        let changes = transaction.total_changes();
         transaction.prepare_cached("SAVEPOINT job")?.execute([])?;
-        let outcome = match job(&MemoryWriter::new(transaction, pending, &self.path)) {
+        let done = job(&MemoryWriter::new(transaction, pending, &self.path));
+        let is_decided = pending.borrow_mut().end_job();
+        let outcome = match done {
             Ok(()) => Ok(std::mem::take(&mut pending.borrow_mut().touch)),
-            Err(refusal) if refusal.is_refusal() => {
+            Err(refusal) if is_decided && transaction.total_changes() == changes => {
+                pending.borrow_mut().reset(mark);
+                match refusal.is_refusal() {
+                    true => Err(refusal),
+                    false => return Err(refusal),
+                }
+            }
+            Err(refusal) if refusal.is_refusal() && !is_decided => {
                 pending.borrow_mut().reset(mark);
                 transaction.prepare_cached("ROLLBACK TO job")?.execute([])?;
                 Err(refusal)
@@ -125,7 +135,9 @@ impl TenantFile {
             // disk is full.
             Err(error) => return Err(error),
         };
-        transaction.prepare_cached("RELEASE job")?.execute([])?;
+        if !is_decided {
+            transaction.prepare_cached("RELEASE job")?.execute([])?;
+        }
         Ok(outcome)
     }
 

@@ -13,11 +13,10 @@ use sha2::{Digest, Sha256};
 use super::embedding::CLIENTS;
 use super::index::{Pending, Touch};
 use super::recall::glance;
-use super::row::{MemoryRow, count_birth, make_partition, next_no, whole};
+use super::row::{MemoryRow, content_hash, count_birth, make_partition, next_no};
 use super::sql::{Answer, Sql};
 use super::time::moment;
-use super::{MemoryReader, places, vectors};
-use crate::MemoryError;
+use super::{MemoryReader, Prepared, places, vectors};
 use crate::requests::ForgetOutcome;
 use crate::rules::{Memory, MemoryLimits};
 
@@ -65,30 +64,39 @@ impl<'a> MemoryWriter<'a> {
         apart: bool,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
-        let sql = "SELECT memories FROM state";
-        let count: i64 = self.number(sql, [])?;
-        if count >= whole(limits.memories) {
-            return Err(MemoryError::Full {
-                limit: limits.memories,
-            });
-        }
+        self.add_prepared(memory, apart, None, limits)
+    }
+
+    /// The same with what was made of its text before.
+    pub(super) fn add_prepared(
+        &self,
+        memory: Memory,
+        apart: bool,
+        prepared: Option<&Prepared>,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
+        let born = count_birth(self.connection, limits)?;
         let owner = make_partition(self.connection, &memory.subject)?;
         let mut row = MemoryRow {
             no: 0,
             owner,
-            born: 0,
+            born,
             revision: 1,
             pin_changed: None,
             apart,
             memory,
         };
         row.no = next_no(self.connection, row.partition())?;
-        row.born = count_birth(self.connection)?;
-        row.insert(self.connection)?;
+        let text = &row.memory.content;
+        let says = prepared.map_or_else(|| content_hash(text), |prepared| prepared.says);
+        row.insert(self.connection, says)?;
         self.pending.borrow_mut().touch.add(&row.memory);
         self.add_tags(&row)?;
         if row.memory.superseded_by.is_none() {
-            self.pending.borrow_mut().add(row.no, &row.memory.content);
+            let words = prepared.map(|prepared| prepared.words.clone());
+            self.pending
+                .borrow_mut()
+                .add(row.no, &row.memory.content, words);
             self.add_places(&row)?;
             self.enqueue(row.no, row.memory.updated_at)?;
         }
@@ -122,7 +130,7 @@ impl<'a> MemoryWriter<'a> {
             self.pending.borrow_mut().remove(was.no, &old.content);
         }
         if is_current && is_elsewhere {
-            self.pending.borrow_mut().add(row.no, &new.content);
+            self.pending.borrow_mut().add(row.no, &new.content, None);
         }
         if is_moved || was_current != is_current || old.source != new.source {
             places::remove(self.connection, was.no)?;
@@ -200,6 +208,15 @@ impl<'a> MemoryWriter<'a> {
             }
         }
         Ok(erased)
+    }
+
+    /// Says that nothing refuses this job any more: what it writes from here on is not undone
+    /// without all that is in the transaction. So SQLite need not keep what the pages were before.
+    pub(super) fn decide(&self) -> Answer<()> {
+        if !self.pending.borrow_mut().decide() {
+            self.connection.prepare_cached("RELEASE job")?.execute([])?;
+        }
+        Ok(())
     }
 
     /// Says that any subject's manifest may be old after this job.

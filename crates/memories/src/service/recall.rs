@@ -10,14 +10,13 @@ use memoird_core::breaker::BreakerPolicy;
 use memoird_core::idempotency::{Fingerprint, fingerprint};
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
-use memoird_core::words::tokens;
 use memoird_engine::{Stopwatch, Tenant};
 use tracing::warn;
 
 use super::Memories;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists};
+use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scores};
 use crate::locked;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::reranker::Reranker;
@@ -49,6 +48,7 @@ const RERANKER_BREAKER: BreakerPolicy = BreakerPolicy {
 struct Ranking {
     half_lives: HalfLives,
     memories: HashMap<MemoryId, Memory>,
+    scores: HashMap<MemoryId, Scores>,
     candidates: Candidates<MemoryId>,
     now: Timestamp,
 }
@@ -314,12 +314,12 @@ impl Memories {
         };
         let (lexical, near) = (ids(&lists.lexical), ids(&lists.vector));
         let candidate = |(id, memory): (&MemoryId, &Memory)| {
-            let (words, cosine) = lists.scores.get(id).copied().unwrap_or_default();
+            let scores = lists.scores.get(id).copied().unwrap_or_default();
             Candidate {
                 id: *id,
                 observed_at: memory.observed_at,
-                words,
-                cosine,
+                words: scores.words,
+                cosine: scores.cosine,
                 is_lexical: lexical.contains(id),
                 is_near: near.contains(id),
                 judged: None,
@@ -331,6 +331,7 @@ impl Memories {
                 list: lists.memories.iter().map(candidate).collect(),
                 said_after: lists.said_after,
             },
+            scores: lists.scores,
             memories: lists.memories,
             now,
         }
@@ -379,7 +380,7 @@ impl Ranking {
                 kind: memory.map_or(MemoryKind::User, |memory| memory.kind),
                 importance: memory.map_or(IMPORTANCE_DEFAULT, |memory| memory.importance),
                 age_ms: memory.map_or(0, |memory| age_ms(memory, self.now)),
-                words: tokens(content).count(),
+                words: self.scores.get(id).map_or(0, |scores| scores.length),
                 is_question: is_question(content),
             }
         };

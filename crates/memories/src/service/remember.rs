@@ -12,7 +12,7 @@ use super::Memories;
 use super::sources::SourceTurns;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{CLIENTS, Embedding, Imported, RememberCommand};
+use crate::files::{CLIENTS, Embedding, Imported, Prepared, RememberCommand};
 use crate::requests::{RememberOutcome, RememberRequest};
 use crate::rules::dates::with_dates;
 use crate::rules::secrets::{self, SecretPolicy};
@@ -51,8 +51,12 @@ impl Memories {
             ..self.command(fact, key)
         };
         let config = self.config();
+        let prepared = Prepared::of(&command.fact.content);
         let done = self
             .write(&tenant.id, move |writer| {
+                if command.vector.is_none() {
+                    return writer.remember_alone(&command, &prepared, &config.limits);
+                }
                 if is_given && config.embedder.is_none() {
                     writer.use_clients_vectors()?;
                 }

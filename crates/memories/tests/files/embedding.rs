@@ -113,7 +113,7 @@ fn the_nearest_are_found_among_those_that_one_may_see() {
         lists
             .lexical
             .iter()
-            .all(|hit| lists.scores[&hit.id].1.is_some())
+            .all(|hit| lists.scores[&hit.id].cosine.is_some())
     );
     let few = RecallRequest {
         limit: 2,

@@ -14,8 +14,9 @@ use std::time::Duration;
 
 use memoird_core::change::Change;
 use memoird_core::ids::{Generation, SessionKey};
-use memoird_postgres::{PgOptions, PgStore};
-use memoird_store::{Store, StoreError};
+use memoird_core::time::Steady;
+use memoird_postgres::{PgOptions, PgStore, Sharing};
+use memoird_store::{LiveOrder, LiveQuery, Store, StoreError};
 
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
@@ -451,7 +452,7 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
     let options = || {
         let mut options = database.options();
         options.name = "the first one".to_owned();
-        options.is_exclusive = true;
+        options.sharing = Sharing::Nobody;
         options
     };
     // Opens it where another one has it, which is given back once this one waits.
@@ -476,11 +477,144 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
         error.to_string().contains("Run the newer memoird"),
         "{error}"
     );
-    database.run("UPDATE memoird.schema_version SET version = 1, min_reader = 1");
+    database.run("UPDATE memoird.schema_version SET version = 2, min_reader = 1");
     let second = database.store_with(options());
     // Somebody who was paused for too long.
     database.run("UPDATE memoird.owner SET node = '00000000-0000-0000-0000-000000000000'");
     RUNTIME.block_on(second.lost());
+}
+
+#[test]
+fn a_version_is_current_for_who_wrote_or_loaded_it_until_somebody_else_writes() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let mut chat = begun(&one, "s", 1);
+    let names = [Generation::new(1, 1), Generation::new(77, 77)];
+    assert_eq!(one.are_current(&names).unwrap(), [true, false]);
+    assert_eq!(other.are_current(&names).unwrap(), [false, false]);
+    must_write(&one, [chat.append("u a", 2)]);
+    assert_eq!(one.are_current(&names).unwrap(), [true, false]);
+    let mut twin = chat.reloaded(&other);
+    assert_eq!(other.are_current(&names).unwrap(), [true, false]);
+    must_write(&other, [twin.append("u", 3)]);
+    assert_eq!(one.are_current(&names).unwrap(), [false, false]);
+    let chat = chat.reloaded(&one);
+    assert_eq!(one.are_current(&names).unwrap(), [true, false]);
+    must_write(&one, [chat.end(4)]);
+    assert_eq!(one.are_current(&names).unwrap(), [false, false]);
+}
+
+/// What is built on a change that was refused is not written on the change of another daemon that
+/// has the same number.
+#[test]
+fn what_was_built_on_a_refused_change_does_not_meet_the_revision_of_somebody_else() {
+    let Some(database) = database() else { return };
+    let mut options = database.options();
+    options.sharing = Sharing::Members;
+    let one = database.store_with(options);
+    let other = database.store();
+    let mut chat = begun(&one, "s", 1);
+    must_write(&one, [chat.append("u a", 2)]);
+    let mut stale = chat.clone();
+    let mut twin = chat.reloaded(&other);
+    must_write(&other, [twin.append("u", 3)]);
+    // A read of the newer version, as for another session of the same call, comes before.
+    one.load(&chat.key, Default::default()).unwrap();
+    let first = set([stale.append("u", 4)]);
+    let second = set([stale.append("a", 5)]);
+    let answers = write(&one, &[first, second]);
+    assert!(answers.iter().all(Result::is_err), "{answers:?}");
+    assert_eq!(seqs(&one, &chat.key, None), Some(vec![1, 2, 3]));
+}
+
+#[test]
+fn live_sessions_are_found_in_any_order() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    for (place, name) in ["b1", "a1", "a2", "c"].into_iter().enumerate() {
+        begun(&store, name, 1 + place as u64);
+    }
+    let tenant = key("t", "s").tenant;
+    let ids = |query: &LiveQuery| -> Vec<String> {
+        let page = store.live_page(query).unwrap();
+        let id = |(key, _): (SessionKey, _)| key.session.as_str().to_owned();
+        page.into_iter().map(id).collect()
+    };
+    let oldest = LiveQuery::oldest(&tenant, 10);
+    assert_eq!(ids(&oldest), ["b1", "a1", "a2", "c"]);
+    let newest = LiveQuery {
+        order: LiveOrder::Newest,
+        ..oldest.clone()
+    };
+    assert_eq!(ids(&newest), ["c", "a2", "a1", "b1"]);
+    let by_id = LiveQuery {
+        order: LiveOrder::Id,
+        id_prefix: "a".into(),
+        ..oldest.clone()
+    };
+    assert_eq!(ids(&by_id), ["a1", "a2"]);
+    // Whatever order: the pages behind each other are all of it, as for a store that looks at all.
+    for order in [LiveOrder::Newest, LiveOrder::Oldest, LiveOrder::Id] {
+        let whole = LiveQuery {
+            order,
+            ..oldest.clone()
+        };
+        let (mut after, mut found) = (None, Vec::new());
+        loop {
+            let query = LiveQuery {
+                after: after.take(),
+                max: 1,
+                ..whole.clone()
+            };
+            let page = store.live_page(&query).unwrap();
+            let Some((key, head)) = page.into_iter().next() else {
+                break;
+            };
+            after = Some((head.last_access, key.session.clone()));
+            found.push(key.session.as_str().to_owned());
+        }
+        assert_eq!(found, ids(&whole), "{order:?}");
+    }
+    let idle = LiveQuery {
+        until: Steady(2),
+        ..oldest
+    };
+    assert_eq!(ids(&idle).len(), 2);
+    assert_eq!(store.live_counts().unwrap(), [(tenant, 4)]);
+}
+
+#[test]
+fn of_members_one_leads_and_another_one_follows_it() {
+    let Some(database) = database() else { return };
+    let member = |name: &str| {
+        let mut options = database.options();
+        options.sharing = Sharing::Members;
+        options.name = name.to_owned();
+        database.store_with(options)
+    };
+    let first = member("a");
+    let leads = |store: &PgStore| {
+        let mut leads = store.leads();
+        RUNTIME.block_on(async move { leads.wait_for(|leads| *leads).await.map(|_| ()) })
+    };
+    leads(&first).unwrap();
+    let second = member("b");
+    assert!(!*second.leads().borrow());
+    let names: Vec<_> = first.members().unwrap();
+    let names: Vec<_> = names
+        .iter()
+        .map(|member| (&*member.name, member.leads))
+        .collect();
+    assert_eq!(names, [("a", true), ("b", false)]);
+    // One line of time: who is behind comes to the others.
+    assert_eq!(first.meet(Steady(1_000_000)).unwrap(), Steady(1_000_000));
+    assert!(second.meet(Steady(5)).unwrap() >= Steady(1_000_000));
+    assert!(second.steady_of_members().unwrap() >= Some(Steady(1_000_000)));
+    // A secret is that of the first who had one.
+    assert_eq!(first.secret("marks", b"one").unwrap(), b"one");
+    assert_eq!(second.secret("marks", b"two").unwrap(), b"one");
+    first.release();
+    leads(&second).unwrap();
 }
 
 #[test]

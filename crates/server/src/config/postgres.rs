@@ -29,6 +29,10 @@ pub(super) struct PostgresSpec {
     /// The authorities whose certificates it may show, in PEM; those of the system without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     ca: Option<PathBuf>,
+    /// True: all daemons over the database serve at once, those of sessions only. False: one serves,
+    /// and the others stand by.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    cluster: bool,
 }
 
 /// A URL, or where one is that has a password in it.
@@ -72,7 +76,7 @@ impl PostgresSpec {
         &self,
         environment: &dyn Environment,
     ) -> Result<memoird_postgres::PgOptions, Problem> {
-        use memoird_postgres::PgOptions;
+        use memoird_postgres::{PgOptions, Sharing};
         let at = |place: &'static str| move |problem: String| Problem::new(place, problem);
         let (url, is_secret) = match &self.url {
             UrlSpec::Plain(url) => (url.clone(), false),
@@ -91,7 +95,12 @@ impl PostgresSpec {
             return Err(Problem::new("url", problem));
         }
         let options = PgOptions::parse(&url, password.as_deref(), ca.as_deref());
-        options.map_err(at("ca"))
+        let mut options = options.map_err(at("ca"))?;
+        options.sharing = match self.cluster {
+            true => Sharing::Members,
+            false => Sharing::Nobody,
+        };
+        Ok(options)
     }
 }
 

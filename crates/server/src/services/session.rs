@@ -53,6 +53,9 @@ impl SessionService for Api {
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
         // A client that does not read its answers is refused before anything is appended.
         place.reserve_answer(HEAVY_BYTES as u64).await?;
+        if asked.memories.is_some() && self.engine.cluster().is_some() {
+            return Err(status::not_in_cluster("GetContext with memories"));
+        }
         let recall = asked
             .memories
             .map(|request| self.memories.for_window(&tenant, request));
@@ -139,7 +142,8 @@ impl SessionService for Api {
         let commands = &self.engine.commands;
         let page = commands
             .sessions(&tenant, &query, after.as_ref(), size)
-            .await;
+            .await
+            .map_err(|error| status::engine(&error))?;
         let mut reply = to::sessions(&page, query.order);
         if include_state {
             for (info, session) in reply.sessions.iter_mut().zip(&page.sessions) {

@@ -232,6 +232,15 @@ pub(crate) fn at(place: &str, refusal: &Status) -> Status {
     Status::with_error_details(refusal.code(), message, refusal.get_error_details())
 }
 
+/// Something that no daemon of a cluster does.
+pub(crate) fn not_in_cluster(what: &str) -> Status {
+    let problem = format!(
+        "{what} is not served where daemons share a journal (journal.postgres.cluster); \
+         docs/cluster.md says what is"
+    );
+    status(Unimplemented, "NOT_IN_CLUSTER", problem, None)
+}
+
 /// Something of the contract that this daemon does not do.
 fn unimplemented(what: &str) -> Status {
     let problem = format!("{what} is not served by this version");

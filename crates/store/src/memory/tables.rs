@@ -37,6 +37,9 @@ pub(super) struct Tables {
     /// True when all of that is still owed, as far as somebody looked.
     pub(super) is_all_owed: bool,
     pub(super) erasures: BTreeMap<ErasureId, Kept>,
+    /// A number for each version of each generation that lives, that no other version has.
+    pub(super) versions: BTreeMap<Generation, u64>,
+    pub(super) last_version: u64,
 }
 
 #[derive(Clone, Debug)]
@@ -270,6 +273,17 @@ impl Tables {
             }
         }
         Ok(())
+    }
+
+    /// Gives a generation that was changed a version that it never had.
+    pub(super) fn count_version(&mut self, generation: Generation) {
+        let row = self.generations.get(&generation);
+        if row.is_some_and(|row| row.ended.is_none()) {
+            self.last_version += 1;
+            self.versions.insert(generation, self.last_version);
+        } else {
+            self.versions.remove(&generation);
+        }
     }
 
     /// Forgets the generations that ended before this moment and that nobody is owed.

@@ -441,3 +441,57 @@ fn a_cut_that_was_made_for_what_is_rewound_is_made_anew() {
     let again = later.see(Policy::TokenBudget, 400).unwrap();
     assert_eq!(again.words(), seen.words(), "also after a restart");
 }
+
+#[test]
+fn what_a_small_window_did_not_look_at_is_counted_later_also_where_the_bot_spoke_first() {
+    let mut chat = Chat::new(Limits {
+        max_history_turns: 1_000,
+        ..Limits::default()
+    });
+    chat.say(text(Role::Assistant, "hi"));
+    chat.say(text(Role::User, "task"));
+    for _ in 0..100 {
+        chat.say(long(Role::Assistant, 100));
+        chat.say(text(Role::User, "go on"));
+    }
+    let mut terms = Terms {
+        model: 1,
+        budget: 150,
+        ..Terms::default()
+    };
+    let seen = chat.see_on(&terms).unwrap();
+    assert_eq!(seen.words(), "[elision] u2 [elision] u202");
+    terms.budget = 1_000_000;
+    let seen = chat.see_on(&terms).unwrap();
+    assert_eq!(seen.turns.len(), 202);
+    let told = seen.window.turns.iter().map(|turn| turn.tokens);
+    assert!(told.eq(seen.turns.iter().map(terms.weigh())));
+}
+
+#[test]
+fn what_a_small_window_shows_of_long_ago_is_counted() {
+    let mut chat = Chat::new(Limits {
+        max_history_turns: 1_000,
+        ..Limits::default()
+    });
+    chat.say(long(Role::System, 100));
+    chat.say(text(Role::User, "task"));
+    let mut pinned = long(Role::User, 100);
+    pinned.pinned = true;
+    chat.say(pinned);
+    for _ in 0..100 {
+        chat.say(text(Role::User, "hello"));
+        chat.say(text(Role::Assistant, "hi"));
+    }
+    chat.say(text(Role::User, "now work"));
+    for _ in 0..200 {
+        chat.say(text(Role::Assistant, "step"));
+    }
+    let seen = chat.see(Policy::TokenBudget, 400).unwrap();
+    let words = seen.words();
+    let begin = "s1 u2 u3 [elision] u204 [elision] a";
+    assert!(words.starts_with(begin), "{words}");
+    for (turn, told) in seen.turns.iter().zip(seen.window.turns.iter()) {
+        assert!(weigh(turn) <= told.tokens, "{turn:?}");
+    }
+}

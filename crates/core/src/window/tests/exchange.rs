@@ -154,3 +154,33 @@ fn a_request_that_is_answered_is_a_turn_like_any_other() {
         seen.words()
     );
 }
+
+#[test]
+fn a_result_that_comes_late_for_a_call_that_salience_left_out_leaves_alone() {
+    let mut chat = Chat::new(Limits::default());
+    chat.say(text(Role::User, "task"));
+    let mut asked = call(&["x"], "{}");
+    asked.salience = Some(0.0);
+    chat.say(asked);
+    for _ in 0..4 {
+        chat.say(long(Role::Assistant, 100));
+        chat.say(long(Role::User, 100));
+    }
+    let seen = chat.see(Policy::Salience, 800).unwrap();
+    let words = seen.words();
+    assert!(words.starts_with("u1 [elision]"), "{words}");
+    chat.say(text(Role::User, "and now?"));
+    chat.say(long(Role::Assistant, 250));
+    chat.say(result("x", "1"));
+    for _ in 0..4 {
+        chat.say(long(Role::Assistant, 250));
+    }
+    chat.say(call(&["y"], "{}"));
+    let seen = chat.see(Policy::Salience, 800).unwrap();
+    let words = "u1 [elision] u11 [excerpt] [elision] [excerpt] [excerpt] [excerpt] [excerpt] a18";
+    assert_eq!(
+        seen.words(),
+        words,
+        "nothing else of the exchange under way"
+    );
+}

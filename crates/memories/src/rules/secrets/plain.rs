@@ -49,6 +49,9 @@ impl Plain {
     /// The text without the line ends between two letters or digits, where one may have been put
     /// into a token; `None` where there are none.
     pub(super) fn joined(text: &str) -> Option<Self> {
+        if !text.contains(['\n', '\r']) {
+            return None;
+        }
         let mut plain = Self::default();
         let mut chars = text.char_indices().peekable();
         let is_word = |char: char| char.is_ascii_alphanumeric() || "_-".contains(char);

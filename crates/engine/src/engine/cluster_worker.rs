@@ -1,0 +1,43 @@
+//! What a daemon of a cluster does from time to time, because others do not tell it what they did.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use memoird_store::Store;
+
+use crate::erasure::Erasures;
+use crate::hooks::Outbox;
+use crate::machine::Machine;
+use crate::worker::{WorkError, Worker};
+
+/// How often others may have given this daemon something to do.
+const PAUSE: Duration = Duration::from_millis(500);
+
+/// The worker that keeps the time line, and asks the journal what other daemons left to be done.
+pub(crate) struct ClusterWorker {
+    pub(crate) outbox: Arc<Outbox>,
+    pub(crate) erasures: Erasures,
+    pub(crate) machine: Arc<dyn Machine>,
+}
+
+impl Worker for ClusterWorker {
+    fn name(&self) -> &'static str {
+        "cluster"
+    }
+
+    async fn wait(&mut self) {
+        tokio::time::sleep(PAUSE).await;
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        self.outbox.look_again();
+        self.erasures.look_again();
+        let own = self.machine.now().steady;
+        let met = self
+            .outbox
+            .with_store(move |store: &dyn Store| store.meet(own));
+        let met = met.await.map_err(|error| WorkError(error.to_string()))?;
+        self.machine.advance_to(met);
+        Ok(())
+    }
+}

@@ -1,0 +1,366 @@
+//! In a cluster: sessions that no daemon has in memory expire and are evicted by what the journal says,
+//! and memory is a cache, which forgets what was not used for a while.
+//!
+//! The daemon that leads sweeps and keeps the caps. Their counts are some seconds old, so a tenant may
+//! be above its cap for as long. What another daemon does at the same time is no danger: an end is
+//! written on the version that it was built on, or not at all.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::{SessionKey, TenantId};
+use memoird_core::session::Head;
+use memoird_core::time::Steady;
+use memoird_store::{LiveOrder, LiveQuery, Store};
+
+use super::currency::Questions;
+use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession, EndedSlot};
+use super::expiry::BATCH_SESSIONS;
+use super::slot::{Slot, SlotState};
+use super::{SessionOrder, SessionRef, Sessions};
+use crate::cluster::Cluster;
+use crate::error::EngineError;
+use crate::machine::Stopwatch;
+use crate::tenants::{NEVER_MS, Tenant};
+use crate::worker::{WorkError, Worker};
+
+/// The least time between two counts, of the daemon that leads and of another one.
+const COUNT_PAUSE: Duration = Duration::from_secs(1);
+const COUNT_PAUSE_OF_OTHERS: Duration = Duration::from_secs(5);
+/// A count takes at most this share of the time.
+const COUNT_SHARE: u32 = 20;
+/// A session that was not used for so long leaves memory.
+const CACHED_MS: u64 = 10 * 60 * 1_000;
+/// More sessions than so many leave it earlier.
+const CACHED_MAX: usize = 100_000;
+/// Sessions that leave memory in one step.
+const FORGOTTEN_MAX: usize = 8_192;
+
+/// What only a daemon has that shares its journal with others.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) cluster: Cluster,
+    pub(super) questions: Questions,
+    /// How many sessions of each tenant live, as they were last counted.
+    counts: Mutex<HashMap<TenantId, usize>>,
+}
+
+impl Shared {
+    pub(super) fn new(cluster: Cluster) -> Self {
+        Self {
+            cluster,
+            questions: Questions::default(),
+            counts: Mutex::default(),
+        }
+    }
+
+    pub(super) fn count(&self, tenant: &TenantId) -> usize {
+        let counts = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.get(tenant).copied().unwrap_or(0)
+    }
+}
+
+impl Sessions {
+    /// Counts the sessions of all daemons, by tenant.
+    async fn count_in_journal(&self) -> Result<BTreeMap<TenantId, usize>, EngineError> {
+        let journal = &self.shared.journal;
+        let counted = journal.with_store(None, <dyn Store>::live_counts).await?;
+        let count = |count: u64| usize::try_from(count).unwrap_or(usize::MAX);
+        let counted: BTreeMap<_, _> = counted
+            .into_iter()
+            .map(|(tenant, live)| (tenant, count(live)))
+            .collect();
+        if let Some(shared) = &self.shared.cluster {
+            let mut counts = shared.counts.lock().unwrap_or_else(PoisonError::into_inner);
+            *counts = counted.clone().into_iter().collect();
+        }
+        Ok(counted)
+    }
+
+    /// Ends every session past its TTL that the journal has, of one tenant or of all.
+    ///
+    /// # Errors
+    /// When the journal cannot be read or written.
+    pub(super) async fn sweep_journal(
+        &self,
+        only: Option<&TenantId>,
+    ) -> Result<Vec<EndedSession>, EngineError> {
+        let mut ended = Vec::new();
+        for id in self.count_in_journal().await?.keys() {
+            if only.is_none_or(|only| only == id) {
+                let tenant = self.shared.tenants.get_or_insert(id);
+                self.sweep_journal_of(&tenant, &mut ended).await?;
+            }
+        }
+        Ok(ended)
+    }
+
+    async fn sweep_journal_of(
+        &self,
+        tenant: &Arc<Tenant>,
+        ended: &mut Vec<EndedSession>,
+    ) -> Result<(), EngineError> {
+        let mut after = None;
+        loop {
+            let now = self.now().steady;
+            let shortest_ms = tenant.policy().shortest_ttl_ms();
+            if shortest_ms == NEVER_MS || now.0 < shortest_ms {
+                return Ok(());
+            }
+            let query = LiveQuery {
+                until: Steady(now.0 - shortest_ms),
+                after: after.take(),
+                ..LiveQuery::oldest(&tenant.id, BATCH_SESSIONS)
+            };
+            let page = self.live_page(query).await?;
+            let is_last = page.len() < BATCH_SESSIONS;
+            after = page
+                .last()
+                .map(|(key, head)| (head.last_access, key.session.clone()));
+            // Of several TTLs the others have longer to live.
+            let expired = page
+                .into_iter()
+                .filter(|(_, head)| head.is_expired(now, tenant.ttl_ms(head)));
+            let requested = expired.map(|(key, head)| {
+                let request = EndRequest::expired_since(head.last_access);
+                (key, head, request)
+            });
+            ended.extend(self.end_all_of(tenant, requested).await?);
+            if is_last {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Evicts what the caps do not allow, longest idle first.
+    async fn enforce_caps_in_journal(
+        &self,
+        mut counts: BTreeMap<TenantId, usize>,
+    ) -> Result<(), EngineError> {
+        while let Some((id, surplus)) = self.surplus(&counts) {
+            let tenant = self.shared.tenants.get_or_insert(&id);
+            let query = LiveQuery::oldest(&id, surplus.min(BATCH_SESSIONS));
+            let page = self.live_page(query).await?;
+            let requested = page.into_iter().map(|(key, head)| {
+                let request = EndRequest {
+                    condition: EndCondition::UnusedSince(head.last_access),
+                    ..EndRequest::now(EndReason::Evicted)
+                };
+                (key, head, request)
+            });
+            let evicted = self.end_all_of(&tenant, requested).await?.len();
+            if evicted == 0 {
+                // All of them were used meanwhile; the next count says whether it is still so.
+                break;
+            }
+            if let Some(count) = counts.get_mut(&id) {
+                *count = count.saturating_sub(evicted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Who has more sessions than a cap allows, and how many of them are to go at once.
+    fn surplus(&self, counts: &BTreeMap<TenantId, usize>) -> Option<(TenantId, usize)> {
+        let over = counts.iter().find_map(|(id, count)| {
+            let own_max = self.shared.tenants.get_or_insert(id).policy().max_sessions;
+            let is_over = own_max > 0 && *count > own_max;
+            is_over.then(|| (id.clone(), count - own_max))
+        });
+        if over.is_some() {
+            return over;
+        }
+        let max = self.shared.census.max_sessions();
+        let total: usize = counts.values().sum();
+        if max == 0 || total <= max {
+            return None;
+        }
+        let (id, most) = counts.iter().max_by_key(|(_, count)| **count)?;
+        let others = counts.iter().filter(|(other, _)| *other != id);
+        let second = others.map(|(_, count)| *count).max().unwrap_or(0);
+        // Until there are two that have the most.
+        Some((id.clone(), (total - max).min((most - second).max(1))))
+    }
+
+    /// Live sessions that the journal has.
+    pub(super) async fn live_page(
+        &self,
+        query: LiveQuery,
+    ) -> Result<Vec<(SessionKey, Head)>, EngineError> {
+        let journal = &self.shared.journal;
+        let tenant = query.tenant.clone();
+        let read = move |store: &dyn Store| store.live_page(&query);
+        journal.with_store(Some(&tenant), read).await
+    }
+
+    /// Ends sessions of a tenant that the journal has, each as far as its condition holds; those
+    /// that have really ended.
+    async fn end_all_of(
+        &self,
+        tenant: &Arc<Tenant>,
+        requested: impl Iterator<Item = (SessionKey, Head, EndRequest<'static>)>,
+    ) -> Result<Vec<EndedSession>, EngineError> {
+        let mut submitted = Vec::new();
+        for (key, head, request) in requested {
+            let session = SessionRef::new(tenant, &key.session);
+            let slot = self.cached(&session, head).await;
+            let permit = self.shared.journal.permit(0).await?;
+            match self.end_slot(&slot, request, permit) {
+                EndAttempt::Ended(ended) => submitted.push(ended),
+                // It is read again, and looked at with the next sweep.
+                EndAttempt::NeedsLoad | EndAttempt::NotEnded => {}
+            }
+        }
+        let mut ended = Vec::with_capacity(submitted.len());
+        for end in submitted {
+            let EndedSlot {
+                ended: session,
+                submitted,
+                ..
+            } = end;
+            match submitted.written().await {
+                Ok(()) => ended.push(session),
+                // Another daemon has used or ended it.
+                Err(EngineError::SessionReloaded) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(ended)
+    }
+
+    /// The slot of a session that the journal has with this head.
+    async fn cached(&self, session: &SessionRef, head: Head) -> Arc<Slot> {
+        let _flight = self.shared.single_flight.enter(&session.key).await;
+        match self.shared.table.get(&session.key) {
+            Some(slot) => slot,
+            None => self.insert_known(session, SlotState::OnDisk(Box::new(head))),
+        }
+    }
+
+    /// Forgets sessions that were not used for a while, and those above the number that memory
+    /// keeps. What is under way with one stays.
+    fn forget_unused(&self) {
+        let now = self.now().steady;
+        let mut left = FORGOTTEN_MAX;
+        for tenant in self.shared.tenants.all() {
+            let idle = self.shared.census.idle_list(&tenant.id);
+            while left > 0
+                && let Some(oldest) = idle.oldest()
+            {
+                let is_unused = now.since(oldest.last_access) >= CACHED_MS;
+                let is_surplus = self.shared.census.total() > CACHED_MAX;
+                if !(is_unused || is_surplus) || !self.forget(&oldest.slot) {
+                    break;
+                }
+                left -= 1;
+            }
+        }
+    }
+
+    /// Forgets a session, unless changes of it wait for the journal. Who has the slot in hand finds
+    /// it stale, and out of the table.
+    fn forget(&self, slot: &Arc<Slot>) -> bool {
+        let mut inner = slot.lock();
+        if !self.shared.journal.is_processed(inner.ticket) {
+            return false;
+        }
+        if std::mem::take(&mut inner.is_listed) {
+            self.shared.census.give_back(&slot.tenant.id);
+        }
+        slot.idle.remove(slot);
+        inner.reindex(slot);
+        inner.discard(&slot.tenant);
+        self.shared.table.remove(slot);
+        true
+    }
+}
+
+/// The worker that counts, forgets and, where this daemon leads, sweeps and keeps the caps.
+pub(super) struct JournalKeeper {
+    sessions: Sessions,
+    /// How long the last count took.
+    count_time: Duration,
+    /// When to sweep next; `None`: at once when this daemon leads.
+    sweep_at: Option<Steady>,
+}
+
+impl JournalKeeper {
+    pub(super) fn new(sessions: Sessions) -> Self {
+        Self {
+            sessions,
+            count_time: Duration::ZERO,
+            sweep_at: None,
+        }
+    }
+
+    fn leads(&self) -> bool {
+        let shared = self.sessions.shared.cluster.as_ref();
+        shared.is_some_and(|shared| shared.cluster.leads())
+    }
+
+    async fn keep(&mut self) -> Result<(), EngineError> {
+        self.sessions.forget_unused();
+        let watch = Stopwatch::start();
+        let counts = self.sessions.count_in_journal().await?;
+        self.count_time = watch.elapsed();
+        if !self.leads() {
+            self.sweep_at = None;
+            return Ok(());
+        }
+        self.sessions.enforce_caps_in_journal(counts).await?;
+        let now = self.sessions.now().steady;
+        if self.sweep_at.is_none_or(|at| at <= now) {
+            self.sessions.sweep_journal(None).await?;
+            let pause_ms = self.sessions.sweep_pause_ms();
+            self.sweep_at = Some(Steady(now.0.saturating_add(pause_ms)));
+        }
+        Ok(())
+    }
+}
+
+impl Worker for JournalKeeper {
+    fn name(&self) -> &'static str {
+        "journal_keeper"
+    }
+
+    async fn wait(&mut self) {
+        let least = match self.leads() {
+            true => COUNT_PAUSE,
+            false => COUNT_PAUSE_OF_OTHERS,
+        };
+        let pause = least.max(self.count_time * COUNT_SHARE);
+        let Some(shared) = &self.sessions.shared.cluster else {
+            return std::future::pending().await;
+        };
+        // Who begins to lead does not wait.
+        let mut cluster = shared.cluster.clone();
+        let led = cluster.leads();
+        let begins = async {
+            match led {
+                true => std::future::pending().await,
+                false => cluster.lead().await,
+            }
+        };
+        tokio::select! {
+            () = tokio::time::sleep(pause) => {}
+            () = begins => {}
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        self.keep()
+            .await
+            .map_err(|error| WorkError(error.to_string()))
+    }
+}
+
+/// The order of a list as the journal knows it.
+pub(super) fn order_of(order: SessionOrder) -> LiveOrder {
+    match order {
+        SessionOrder::Newest => LiveOrder::Newest,
+        SessionOrder::Oldest => LiveOrder::Oldest,
+        SessionOrder::Id => LiveOrder::Id,
+    }
+}

@@ -1,0 +1,455 @@
+//! Several daemons over one journal: whatever a bot asks of any of them is as if there were one.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memoird_core::change::EndReason;
+use memoird_core::ids::Generation;
+use memoird_core::session::AppendCommand;
+use memoird_engine::{Cluster, Engine, EngineConfig, EngineError, EraseTarget, SessionQuery};
+use memoird_store::{ErasureStage, Store};
+use tokio::sync::watch;
+use tokio::task::{JoinSet, yield_now};
+use tokio::time::sleep;
+
+use crate::bot::{Bot, named, saying};
+use crate::hooks::script::ScriptedHook;
+use crate::hooks::{deliveries, hooked, with_hooks};
+use crate::kit::{
+    ACME, Dice, TTL, TestMachine, World, capped, config, session_id, settle, soon, unswept,
+};
+use crate::seeds::seeds;
+use crate::store::FaultyStore;
+
+/// Longer than it takes until what is to be done once is done.
+const SOON: Duration = Duration::from_secs(8);
+
+/// Daemons over one journal.
+struct Daemons {
+    store: Arc<FaultyStore>,
+    engines: Vec<Engine>,
+    bots: Vec<Bot>,
+    leads: Vec<watch::Sender<bool>>,
+}
+
+impl Daemons {
+    /// So many, of which the first leads.
+    async fn open(config: EngineConfig, count: usize) -> Self {
+        let world = World::new(config);
+        let mut daemons = Self {
+            store: Arc::clone(&world.store),
+            engines: Vec::new(),
+            bots: Vec::new(),
+            leads: Vec::new(),
+        };
+        for place in 0..count {
+            let (lead, leads) = watch::channel(place == 0);
+            let config = EngineConfig {
+                cluster: Some(Cluster::new(leads)),
+                ..world.config.clone()
+            };
+            let machine = Arc::new(TestMachine::new(7 + place as u64));
+            let store: Arc<dyn Store> = Arc::new(world.store.shared());
+            let engine = Engine::open(config, Some(store), machine, world.blocking).await;
+            let engine = engine.unwrap();
+            daemons.bots.push(Bot::of(&engine, ACME));
+            daemons.engines.push(engine);
+            daemons.leads.push(lead);
+        }
+        daemons
+    }
+
+    /// From now on this one leads, and no other.
+    fn let_lead(&self, leader: usize) {
+        for (place, lead) in self.leads.iter().enumerate() {
+            lead.send_replace(place == leader);
+        }
+    }
+}
+
+fn expecting(seq: u64, text: &str) -> AppendCommand {
+    AppendCommand {
+        expected_seq: Some(seq),
+        ..saying(&[text])
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_one_daemon_wrote_all_others_know() {
+    let daemons = Daemons::open(unswept(), 3).await;
+    let [a, b, c] = &daemons.bots[..] else {
+        panic!("three were asked for")
+    };
+    a.say("s", "1").await.unwrap();
+    assert_eq!(b.live("s").await.unwrap(), ["1"]);
+    b.say("s", "2").await.unwrap();
+    assert_eq!(a.live("s").await.unwrap(), ["1", "2"]);
+    assert_eq!(a.view("s").await.unwrap().head.last_seq, 2);
+    b.say("s", "3").await.unwrap();
+    assert_eq!(a.say("s", "4").await.unwrap().record.last_seq, 4);
+    assert_eq!(c.live("s").await.unwrap(), ["1", "2", "3", "4"]);
+    assert_eq!(b.live("s").await.unwrap(), ["1", "2", "3", "4"]);
+    // State as well.
+    a.patch("s", r#"{"n":1}"#, None).await.unwrap();
+    let patched = b.patch("s", r#"{"m":2}"#, Some(1)).await.unwrap();
+    assert_eq!(&*patched.json, r#"{"n":1,"m":2}"#);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_that_is_repeated_at_another_daemon_is_done_once() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    // Both know the session before the first of them is called.
+    a.say("s", "0").await.unwrap();
+    b.live("s").await.unwrap();
+    let first = a.append("s", named("m1", &["1"])).await.unwrap();
+    let again = b.append("s", named("m1", &["1"])).await.unwrap();
+    assert!(!first.duplicate && again.duplicate);
+    assert_eq!(first.record.last_seq, again.record.last_seq);
+    // Also where the session ended in between.
+    b.end("s").await.unwrap();
+    assert!(a.append("s", named("m1", &["1"])).await.unwrap().duplicate);
+    let other = b.append("s", named("m1", &["2"])).await;
+    assert!(other.is_err(), "{other:?}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_refusal_is_of_what_the_session_is_by_now() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    a.say("s", "1").await.unwrap();
+    b.say("s", "2").await.unwrap();
+    // As far as the first daemon knows, the newest turn is another one.
+    a.append("s", expecting(2, "3")).await.unwrap();
+    b.say("s", "4").await.unwrap();
+    let stale = a.append("s", expecting(3, "5")).await;
+    assert!(stale.is_err(), "{stale:?}");
+    assert_eq!(b.live("s").await.unwrap(), ["1", "2", "3", "4"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_end_at_one_daemon_is_one_at_all() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    let first = a.say("s", "1").await.unwrap().record.generation;
+    b.end("s").await.unwrap();
+    let gone = a.view("s").await;
+    assert!(
+        matches!(gone, Err(EngineError::SessionNotFound { .. })),
+        "{gone:?}"
+    );
+    let second = a.say("s", "2").await.unwrap().record.generation;
+    assert_ne!(first, second);
+    assert_eq!(b.live("s").await.unwrap(), ["2"]);
+    // An end of a life that another daemon has ended and started again.
+    a.end("s").await.unwrap();
+    b.say("s", "3").await.unwrap();
+    assert_eq!(a.live("s").await.unwrap(), ["3"]);
+    a.reset("s").await.unwrap();
+    assert!(b.live("s").await.unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_many_that_start_a_session_at_once_all_are_heard() {
+    let daemons = Daemons::open(unswept(), 3).await;
+    let mut calls = JoinSet::new();
+    for place in 0..30 {
+        let bot = daemons.bots[place % 3].clone();
+        calls.spawn(async move {
+            bot.say("s", &place.to_string())
+                .await
+                .unwrap()
+                .record
+                .last_seq
+        });
+    }
+    let mut seqs = soon(calls.join_all()).await;
+    seqs.sort_unstable();
+    assert_eq!(seqs, (1..=30).collect::<Vec<u64>>());
+    let live = daemons.bots[0].live("s").await.unwrap();
+    assert_eq!(live.len(), 30);
+    assert_eq!(live, daemons.bots[1].live("s").await.unwrap());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_use_at_one_daemon_keeps_a_session_alive_at_all() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    a.say("s", "1").await.unwrap();
+    b.live("s").await.unwrap();
+    for round in 2..6 {
+        sleep(TTL * 2 / 3).await;
+        b.say("s", &round.to_string()).await.unwrap();
+    }
+    // The first daemon has not seen a use for longer than the session may live.
+    assert_eq!(a.live("s").await.unwrap().len(), 5);
+    sleep(TTL).await;
+    assert!(a.view("s").await.is_err());
+    assert!(b.view("s").await.is_err());
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_leads_ends_what_expired_and_calls_the_hooks_once() {
+    let hook = ScriptedHook::new([]);
+    let daemons = Daemons::open(with_hooks(config(), [hooked("a", &hook)]), 3).await;
+    for (place, bot) in daemons.bots.iter().enumerate() {
+        bot.say(&format!("s{place}"), "hello").await.unwrap();
+    }
+    sleep(TTL).await;
+    sleep(TTL / 4 + SOON).await;
+    assert_eq!(hook.count(), 3);
+    assert!(hook.seen().iter().all(|it| it.reason == EndReason::Expired));
+    // Another one takes over.
+    daemons.bots[0].say("t", "hello").await.unwrap();
+    daemons.bots[0].end("t").await.unwrap();
+    daemons.let_lead(2);
+    daemons.bots[1].say("u", "hello").await.unwrap();
+    sleep(TTL + TTL / 4 + SOON).await;
+    assert_eq!(hook.count(), 5);
+    assert_eq!(deliveries(&daemons.engines[1]).await.len(), 5);
+}
+
+#[tokio::test(start_paused = true)]
+async fn caps_hold_for_all_daemons_together() {
+    let hook = ScriptedHook::new([]);
+    let config = EngineConfig {
+        tenants: vec![capped(ACME, 10)],
+        ..with_hooks(unswept(), [hooked("a", &hook)])
+    };
+    let daemons = Daemons::open(config, 3).await;
+    for place in 0..30 {
+        let bot = &daemons.bots[place % 3];
+        bot.say(&format!("s{place:02}"), "hello").await.unwrap();
+        sleep(Duration::from_millis(10)).await;
+    }
+    sleep(SOON).await;
+    // The ten that were used last are left.
+    let expected: Vec<String> = (20..30).rev().map(|place| format!("s{place:02}")).collect();
+    for (bot, engine) in daemons.bots.iter().zip(&daemons.engines) {
+        assert_eq!(bot.list().await, expected);
+        assert_eq!(engine.stats().tenants[0].sessions_live, 10);
+    }
+    assert_eq!(hook.count(), 20);
+    assert!(hook.seen().iter().all(|it| it.reason == EndReason::Evicted));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_has_the_sessions_of_all_daemons() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    for place in 0..8 {
+        let id = format!("{}{place}", ["a", "b"][place / 4]);
+        daemons.bots[place % 2].say(&id, "hello").await.unwrap();
+        sleep(Duration::from_millis(5)).await;
+    }
+    daemons.bots[0].label("b5", "kind", "x").await.unwrap();
+    let newest = daemons.bots[1].list().await;
+    assert_eq!(newest, ["b5", "b7", "b6", "b4", "a3", "a2", "a1", "a0"]);
+    let query = SessionQuery {
+        id_prefix: "a".into(),
+        ..SessionQuery::default()
+    };
+    assert_eq!(daemons.bots[1].list_of(&query, 3).await.len(), 4);
+    let query = SessionQuery {
+        labels: [("kind".into(), "x".into())].into(),
+        ..SessionQuery::default()
+    };
+    assert_eq!(daemons.bots[1].list_of(&query, 3).await, ["b5"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_that_any_daemon_is_asked_for_is_done_by_the_one_that_leads() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    for engine in &daemons.engines {
+        engine.start_erasing(Vec::new());
+    }
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    a.say("s", "secret").await.unwrap();
+    b.live("s").await.unwrap();
+    let target = EraseTarget::Session {
+        session: session_id("s"),
+        generation: None,
+    };
+    let erased = soon(daemons.engines[1].erasures.erase(&b.tenant, target)).await;
+    assert_eq!(erased.unwrap().stage, ErasureStage::Done);
+    for bot in &daemons.bots {
+        assert!(bot.view("s").await.is_err());
+        assert!(bot.journal("s", None).await.is_err());
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_not_used_for_a_while_leaves_memory_and_no_journal() {
+    let mut config = unswept();
+    config.sessions.session_ttl = Duration::from_secs(24 * 60 * 60);
+    let daemons = Daemons::open(config, 2).await;
+    let bot = &daemons.bots[1];
+    for place in 0..50 {
+        bot.say(&place.to_string(), "hello").await.unwrap();
+    }
+    let in_memory = || daemons.engines[1].stats().memory.session_bytes;
+    let of_all = in_memory();
+    sleep(Duration::from_secs(9 * 60)).await;
+    bot.say("7", "again").await.unwrap();
+    sleep(Duration::from_secs(2 * 60)).await;
+    assert!(in_memory() * 20 < of_all, "{} of {of_all}", in_memory());
+    assert_eq!(bot.list().await.len(), 50);
+    assert_eq!(bot.live("3").await.unwrap(), ["hello"]);
+    assert_eq!(bot.say("7", "more").await.unwrap().record.last_seq, 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn reads_that_come_at_once_share_a_look() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let bot = &daemons.bots[0];
+    for place in 0..20 {
+        bot.say(&place.to_string(), "hello").await.unwrap();
+    }
+    settle().await;
+    let before = daemons.store.version_looks();
+    let mut calls = JoinSet::new();
+    for place in 0..200 {
+        let bot = bot.clone();
+        calls.spawn(async move { bot.view(&(place % 20).to_string()).await.unwrap() });
+    }
+    soon(calls.join_all()).await;
+    let looks = daemons.store.version_looks() - before;
+    assert!((1..=20).contains(&looks), "{looks}");
+}
+
+/// What a bot was told about its session.
+#[derive(Clone, Debug, Default)]
+struct Told {
+    /// Texts that were acknowledged, with the generation and the seq that they got.
+    said: Vec<(String, Generation, u64)>,
+}
+
+/// Bots at diced daemons, which repeat what they are not sure of at another one.
+#[test]
+fn whatever_daemon_is_called_what_was_acknowledged_is_there_once_and_in_order() {
+    for seed in seeds(30) {
+        println!("seed {seed}");
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .start_paused(true)
+            .build()
+            .unwrap();
+        runtime.block_on(walk(seed));
+    }
+}
+
+async fn walk(seed: u64) {
+    const SESSIONS: usize = 3;
+    let hook = ScriptedHook::new([]);
+    let daemons = Daemons::open(with_hooks(config(), [hooked("a", &hook)]), 3).await;
+    let told: Arc<Mutex<BTreeMap<String, Told>>> = Arc::default();
+    let ends = Arc::new(Mutex::new(0_usize));
+    let mut walkers = JoinSet::new();
+    for walker in 0..6 {
+        let bots = daemons.bots.clone();
+        let (told, ends) = (Arc::clone(&told), Arc::clone(&ends));
+        let mut dice = Dice(seed.wrapping_mul(1_000) + walker);
+        walkers.spawn(async move {
+            for step in 0..40 {
+                let session = format!("s{}", dice.below(SESSIONS as u64));
+                let bot = dice.one_of(&bots).clone();
+                match dice.below(12) {
+                    0 => {
+                        if bot.end(&session).await.is_ok() {
+                            *ends.lock().unwrap() += 1;
+                        }
+                    }
+                    1 => sleep(Duration::from_millis(dice.below(3_000))).await,
+                    2 | 3 => read(&bot, &session, &told).await,
+                    4 => drop(bot.patch(&session, r#"{"n":1}"#, None).await),
+                    _ => {
+                        let text = format!("{walker}/{step}");
+                        let command = named(&text, &[&text]);
+                        if dice.once_in(3) {
+                            // The first answer does not come.
+                            let lost = bot.append(&session, command.clone());
+                            let wait = Duration::from_millis(dice.below(2));
+                            drop(tokio::time::timeout(wait, lost).await);
+                        }
+                        let bot = dice.one_of(&bots).clone();
+                        let outcome = bot.append(&session, command).await.unwrap();
+                        let generation = outcome.record.generation;
+                        let place = (text, generation, outcome.record.last_seq);
+                        let mut told = told.lock().unwrap();
+                        told.entry(session).or_default().said.push(place);
+                    }
+                }
+                for _ in 0..dice.below(3) {
+                    yield_now().await;
+                }
+            }
+        });
+    }
+    soon(walkers.join_all()).await;
+    let told = told.lock().unwrap().clone();
+    for bot in &daemons.bots {
+        for (session, told) in &told {
+            check(bot, session, told, seed).await;
+        }
+    }
+    for session in 0..SESSIONS {
+        if daemons.bots[0].end(&format!("s{session}")).await.is_ok() {
+            *ends.lock().unwrap() += 1;
+        }
+    }
+    sleep(SOON).await;
+    let delivered = hook.count();
+    let owed = deliveries(&daemons.engines[0]).await.len();
+    assert_eq!(
+        delivered, owed,
+        "seed {seed}: each end's hook is called once"
+    );
+    // A life in which nothing was said owes nothing.
+    assert!(owed <= *ends.lock().unwrap(), "seed {seed}");
+}
+
+/// Everything that had been acknowledged to this generation before a read began is in it.
+async fn read(bot: &Bot, session: &str, told: &Mutex<BTreeMap<String, Told>>) {
+    let before = told.lock().unwrap().get(session).cloned();
+    let Ok(view) = bot.view(session).await else {
+        return;
+    };
+    let generation = view.head.generation;
+    for (text, of, seq) in before.unwrap_or_default().said {
+        if of == generation {
+            assert!(seq <= view.head.last_seq, "{text} at {seq}: {view:?}");
+        }
+    }
+}
+
+/// Each generation's journal has what was acknowledged, once and at its place.
+async fn check(bot: &Bot, session: &str, told: &Told, seed: u64) {
+    let mut by_generation: BTreeMap<Generation, BTreeMap<u64, &str>> = BTreeMap::new();
+    for (text, generation, seq) in &told.said {
+        let lives = by_generation.entry(*generation).or_default();
+        let other = lives.insert(*seq, text);
+        assert_eq!(
+            other, None,
+            "seed {seed}: {text} at {seq} of {session}, too: {told:?}"
+        );
+    }
+    for (generation, said) in by_generation {
+        let kept = bot.journal(session, Some(generation)).await.unwrap();
+        for (seq, text) in said {
+            let at = usize::try_from(seq).unwrap() - 1;
+            assert_eq!(kept[at], text, "seed {seed}: {session} at {seq}");
+            let times = kept.iter().filter(|kept| *kept == text).count();
+            assert_eq!(times, 1, "seed {seed}: {text} in {session}");
+        }
+    }
+}

@@ -1,0 +1,110 @@
+//! Sessions that live, as a store knows them: for daemons that share one, where no process has
+//! them all in memory.
+
+use std::sync::Arc;
+
+use memoird_core::ids::{SessionId, SessionKey, Subject, TenantId};
+use memoird_core::session::Head;
+use memoird_core::time::Steady;
+
+use crate::{Store, StoreError};
+
+/// Which live sessions to read, and in which order.
+#[derive(Clone, Debug)]
+pub struct LiveQuery {
+    /// Only of this tenant.
+    pub tenant: TenantId,
+    /// Only those whose ids begin so.
+    pub id_prefix: Arc<str>,
+    /// Only those of this subject.
+    pub subject: Option<Subject>,
+    /// Only those that were used at this moment or later.
+    pub from: Steady,
+    /// Only those that were used at this moment or before.
+    pub until: Steady,
+    /// In which order.
+    pub order: LiveOrder,
+    /// Only those behind this one.
+    pub after: Option<(Steady, SessionId)>,
+    /// At most so many.
+    pub max: usize,
+}
+
+/// The order of live sessions. Those that were used in the same millisecond are ordered by id.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LiveOrder {
+    /// Most recently used first.
+    Newest,
+    /// Longest idle first.
+    Oldest,
+    /// By id, whatever `after` says about a moment.
+    Id,
+}
+
+impl LiveQuery {
+    /// All sessions of a tenant, longest idle first.
+    pub fn oldest(tenant: &TenantId, max: usize) -> Self {
+        Self {
+            tenant: tenant.clone(),
+            id_prefix: Arc::from(""),
+            subject: None,
+            from: Steady(0),
+            until: Steady(u64::MAX),
+            order: LiveOrder::Oldest,
+            after: None,
+            max,
+        }
+    }
+
+    fn takes(&self, key: &SessionKey, head: &Head) -> bool {
+        key.tenant == self.tenant
+            && key.session.as_str().starts_with(&*self.id_prefix)
+            && (self.subject.is_none() || self.subject == head.subject)
+            && (self.from..=self.until).contains(&head.last_access)
+            && self.is_behind(head.last_access, &key.session)
+    }
+
+    fn is_behind(&self, at: Steady, id: &SessionId) -> bool {
+        let Some((after_at, after_id)) = &self.after else {
+            return true;
+        };
+        match self.order {
+            LiveOrder::Newest => (at, id) < (*after_at, after_id),
+            LiveOrder::Oldest => (at, id) > (*after_at, after_id),
+            LiveOrder::Id => id > after_id,
+        }
+    }
+}
+
+/// Reads them by looking at every live session.
+pub(crate) fn page(
+    store: &(impl Store + ?Sized),
+    query: &LiveQuery,
+) -> Result<Vec<(SessionKey, Head)>, StoreError> {
+    let mut found = Vec::new();
+    store.live_heads(&mut |key, head| {
+        if query.takes(&key, &head) {
+            found.push((key, head));
+        }
+    })?;
+    found.sort_by(|(key, head), (other_key, other)| {
+        let by_use = || {
+            let place = (head.last_access, &key.session);
+            place.cmp(&(other.last_access, &other_key.session))
+        };
+        match query.order {
+            LiveOrder::Newest => by_use().reverse(),
+            LiveOrder::Oldest => by_use(),
+            LiveOrder::Id => key.session.cmp(&other_key.session),
+        }
+    });
+    found.truncate(query.max);
+    Ok(found)
+}
+
+/// Counts them by looking at every live session.
+pub(crate) fn counts(store: &(impl Store + ?Sized)) -> Result<Vec<(TenantId, u64)>, StoreError> {
+    let mut counts = std::collections::BTreeMap::<TenantId, u64>::new();
+    store.live_heads(&mut |key, _| *counts.entry(key.tenant).or_default() += 1)?;
+    Ok(counts.into_iter().collect())
+}
