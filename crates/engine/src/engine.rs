@@ -67,8 +67,8 @@ pub struct Engine {
 impl Engine {
     /// Starts the engine with every session that lives in `journal`, and starts the background
     /// work, which ends what expired meanwhile or is above the caps: however much that is,
-    /// nobody waits for it. In a cluster sessions are loaded when they are asked for. Without a journal, or with durability `off`, no session outlives
-    /// the process.
+    /// nobody waits for it. In a cluster sessions are loaded when they are asked for. Without a
+    /// journal, or with durability `off`, no session outlives the process.
     ///
     /// # Errors
     /// When the store cannot be read.

@@ -6,11 +6,12 @@
 //! of its changes wait for the journal, or what has to be repeated when one of them is lost.
 
 mod census;
+mod cluster;
 mod commit;
-mod currency;
 mod end;
 mod evict;
 mod expiry;
+mod freshness;
 mod idle_list;
 mod index;
 mod keyed_ids;
@@ -18,7 +19,6 @@ mod listing;
 mod load;
 mod quota;
 mod recover;
-mod sharing;
 mod single_flight;
 mod slot;
 mod start;
@@ -48,14 +48,14 @@ use crate::tenants::{Tenant, Tenants};
 use crate::worker::Supervisor;
 
 use census::{Census, ReservedPlace};
+use cluster::JournalKeeper;
 use commit::{SubmittedChange, Tally};
-use currency::CurrencyWorker;
 use end::EndedKeys;
 use expiry::Sweeper;
+use freshness::FreshnessWorker;
 use keyed_ids::{KeyedIds, KeyedIdsReader};
 use load::{ReloadQueue, ReloadWorker};
 use quota::QuotaCounter;
-use sharing::JournalKeeper;
 use slot::{Slot, SlotInner};
 use table::Table;
 use unload::Unloader;
@@ -85,7 +85,7 @@ struct Shared {
     ids: Ids,
     journal: Arc<Journal<SubmittedChange>>,
     /// Where other daemons have the same journal.
-    cluster: Option<sharing::Shared>,
+    cluster: Option<cluster::ClusterState>,
     table: Table,
     single_flight: SingleFlight<SessionKey>,
     census: Arc<Census>,
@@ -170,7 +170,7 @@ impl Sessions {
             tenants: parts.tenants,
             machine: parts.machine,
             ids: Ids::default(),
-            cluster: parts.cluster.map(sharing::Shared::new),
+            cluster: parts.cluster.map(cluster::ClusterState::new),
             journal: Arc::new(parts.journal),
             table: Table::default(),
             single_flight: SingleFlight::default(),
@@ -209,7 +209,7 @@ impl Sessions {
         }
         supervisor.run(ReloadWorker::new(self.clone()));
         if shared.cluster.is_some() {
-            supervisor.run(CurrencyWorker::new(self.clone()));
+            supervisor.run(FreshnessWorker::new(self.clone()));
             supervisor.run(JournalKeeper::new(self.clone()));
             return;
         }

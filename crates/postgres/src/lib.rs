@@ -311,10 +311,10 @@ impl Store for PgStore {
             .call(async |client: &Client| read::live_page(client, query).await)
     }
 
-    fn meet(&self, steady: Steady) -> Result<Steady, StoreError> {
+    fn sync_clock(&self, steady: Steady) -> Result<Steady, StoreError> {
         let node = self.node;
         self.database
-            .call(async |client: &Client| members::meet(client, node, steady).await)
+            .call(async |client: &Client| members::sync_clock(client, node, steady).await)
     }
 
     fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {

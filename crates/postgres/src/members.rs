@@ -30,7 +30,7 @@ pub struct Member {
 }
 
 /// Says where the time line of a member is; gives the one that is the furthest.
-pub(crate) async fn meet(
+pub(crate) async fn sync_clock(
     client: &Client,
     node: Ulid,
     steady: Steady,
@@ -85,7 +85,7 @@ pub(crate) struct Standing {
 
 /// Says that a member is there, and takes or keeps the lease of the one that leads, where nobody
 /// else has it. `lease`: how long it is.
-pub(crate) async fn show(
+pub(crate) async fn heartbeat(
     client: &Client,
     node: Ulid,
     name: &str,
@@ -102,14 +102,14 @@ pub(crate) async fn show(
              RETURNING 1),
          gone AS (DELETE FROM memoird.members
              WHERE node <> $1 AND seen < now() - {FORGOTTEN_AFTER}),
-         shown AS (
+         beat AS (
              INSERT INTO memoird.members AS m (node, name, version, leads, seen)
              VALUES ($1, $2, $3, EXISTS (SELECT FROM lead), now())
              ON CONFLICT (node) DO UPDATE SET leads = excluded.leads,
                  steady = m.steady + (extract(epoch FROM now() - m.seen) * 1000)::int8, seen = now()
              RETURNING leads)
-         SELECT shown.leads, EXISTS (SELECT FROM memoird.owner
-             WHERE NOT is_shared AND node <> $1 AND expires_at > now()) FROM shown"
+         SELECT beat.leads, EXISTS (SELECT FROM memoird.owner
+             WHERE NOT is_shared AND node <> $1 AND expires_at > now()) FROM beat"
     );
     let args: [Arg<'_>; 3] = [
         (&node, Type::UUID),

@@ -157,7 +157,7 @@ async fn owner_before_members(
     node: Ulid,
 ) -> Result<Option<String>, StoreError> {
     let (name, version) = (&database.options().name, &database.options().version);
-    if !members::show(client, node, name, version, LEASE)
+    if !members::heartbeat(client, node, name, version, LEASE)
         .await?
         .is_taken
     {
@@ -269,7 +269,7 @@ impl Renewing {
                     let options = self.database.options();
                     (&options.name, &options.version)
                 };
-                let standing = members::show(&client, self.node, name, version, LEASE).await?;
+                let standing = members::heartbeat(&client, self.node, name, version, LEASE).await?;
                 match standing.is_taken {
                     true => Renewed::Lost,
                     false => Renewed::Held {

@@ -340,7 +340,7 @@ pub trait Store: Send + Sync + 'static {
     ///
     /// # Errors
     /// When the store cannot be written or read.
-    fn meet(&self, steady: Steady) -> Result<Steady, StoreError> {
+    fn sync_clock(&self, steady: Steady) -> Result<Steady, StoreError> {
         Ok(steady)
     }
 

@@ -30,14 +30,14 @@ impl Worker for ClusterWorker {
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        self.outbox.look_again();
+        self.outbox.notify();
         self.erasures.look_again();
         let own = self.machine.now().steady;
-        let met = self
+        let synced = self
             .outbox
-            .with_store(move |store: &dyn Store| store.meet(own));
-        let met = met.await.map_err(|error| WorkError(error.to_string()))?;
-        self.machine.advance_to(met);
+            .with_store(move |store: &dyn Store| store.sync_clock(own));
+        let synced = synced.await.map_err(|error| WorkError(error.to_string()))?;
+        self.machine.advance_to(synced);
         Ok(())
     }
 }

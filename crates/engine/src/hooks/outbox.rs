@@ -72,13 +72,8 @@ impl Outbox {
     }
 
     /// Wakes the dispatcher.
-    pub(super) fn notify(&self) {
+    pub(crate) fn notify(&self) {
         self.changed.notify_one();
-    }
-
-    /// Another daemon may have left something to be delivered.
-    pub(crate) fn look_again(&self) {
-        self.notify();
     }
 
     /// Waits for [`Self::notify`].

@@ -2,7 +2,7 @@
 //! no race overshoots a cap.
 //!
 //! It counts what is in this process's table. Without a cluster that is every session that lives;
-//! in a cluster the caps are kept by what the journal says (`sharing`).
+//! in a cluster the caps are kept by what the journal says (`cluster`).
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

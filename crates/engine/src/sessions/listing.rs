@@ -9,9 +9,9 @@ use memoird_core::session::Head;
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::LiveQuery;
 
+use super::cluster::order_of;
 use super::idle_list::IdleList;
 use super::index::{IdRange, Term};
-use super::sharing::order_of;
 use super::slot::{Slot, SlotState};
 use super::use_list::{Direction, PageStart};
 use super::view::SessionView;

@@ -10,8 +10,8 @@ use memoird_core::ids::SessionKey;
 use memoird_core::session::Session;
 use memoird_core::time::Now;
 
-use super::currency::Sight;
 use super::end::EndRequest;
+use super::freshness::SeenVersion;
 use super::slot::{Slot, SlotInner, SlotState, is_breaker_open};
 use super::view::SessionView;
 use super::{ATTEMPTS_MAX, SessionRef, SessionVersion, Sessions, Submission};
@@ -179,7 +179,10 @@ pub(super) enum WaitFor {
     /// What was submitted.
     Written(Submitted),
     /// What was seen, unless the session was discarded since.
-    Seen { slot: Arc<Slot>, sight: Sight },
+    Seen {
+        slot: Arc<Slot>,
+        version: SeenVersion,
+    },
     /// Nothing.
     Nothing,
 }
@@ -339,7 +342,7 @@ impl Sessions {
     async fn is_durable(&self, wait: WaitFor) -> Result<bool, EngineError> {
         match wait {
             WaitFor::Nothing => Ok(true),
-            WaitFor::Seen { slot, sight } => self.is_current(&slot, sight).await,
+            WaitFor::Seen { slot, version } => self.is_current(&slot, version).await,
             WaitFor::Written(submitted) => match submitted.written().await {
                 Ok(()) => Ok(true),
                 Err(EngineError::SessionReloaded) => Ok(false),
@@ -430,11 +433,11 @@ impl Sessions {
             .effect
             .zip(permit)
             .map(|(effect, permit)| self.apply(slot, &mut inner, effect, permit));
-        let wait = match (submitted, Sight::of(&inner)) {
+        let wait = match (submitted, SeenVersion::of(&inner)) {
             (Some(submitted), _) if !options.is_optional => WaitFor::Written(submitted),
-            (_, Some(sight)) if decision.is_answer => WaitFor::Seen {
+            (_, Some(version)) if decision.is_answer => WaitFor::Seen {
                 slot: Arc::clone(slot),
-                sight,
+                version,
             },
             _ => WaitFor::Nothing,
         };

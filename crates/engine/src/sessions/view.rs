@@ -11,7 +11,7 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady, Timestamp};
 use memoird_store::{JournalPage, JournalRange, Store, StoreError};
 
-use super::currency::Sight;
+use super::freshness::SeenVersion;
 use super::slot::{Slot, SlotInner};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions};
 use crate::error::EngineError;
@@ -122,14 +122,14 @@ impl Sessions {
                     continue;
                 }
             }
-            let (seen, sight, has_ended) = {
+            let (seen, version, has_ended) = {
                 let inner = slot.lock();
                 let seen = see(&inner, self.now());
-                (seen, Sight::of(&inner), inner.has_ended())
+                (seen, SeenVersion::of(&inner), inner.has_ended())
             };
-            match seen.zip(sight) {
-                Some((seen, sight)) => {
-                    if self.is_current(&slot, sight).await? {
+            match seen.zip(version) {
+                Some((seen, version)) => {
+                    if self.is_current(&slot, version).await? {
                         return Ok(seen);
                     }
                 }

@@ -17,7 +17,8 @@ use crate::bot::{Bot, named, saying};
 use crate::hooks::script::ScriptedHook;
 use crate::hooks::{deliveries, hooked, with_hooks};
 use crate::kit::{
-    ACME, Dice, TTL, TestMachine, World, capped, config, session_id, settle, soon, unswept,
+    ACME, Dice, TTL, TestMachine, World, capped, config, paused_runtime, session_id, settle, soon,
+    unswept,
 };
 use crate::seeds::seeds;
 use crate::store::FaultyStore;
@@ -339,11 +340,7 @@ struct Told {
 fn whatever_daemon_is_called_what_was_acknowledged_is_there_once_and_in_order() {
     for seed in seeds(30) {
         println!("seed {seed}");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = paused_runtime();
         runtime.block_on(walk(seed));
     }
 }

@@ -240,6 +240,15 @@ impl Dice {
     }
 }
 
+/// A runtime of its own, whose clock stands still until nobody has anything to do.
+pub(crate) fn paused_runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .build()
+        .unwrap()
+}
+
 /// Polls a call once: it goes as far as it can without waiting. Gives the answer, if it
 /// came so far.
 pub(crate) async fn begun<F: Future + ?Sized>(call: &mut Pin<Box<F>>) -> Option<F::Output> {

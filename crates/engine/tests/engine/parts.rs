@@ -33,14 +33,20 @@ fn hold_all_but_one(world: &World) {
     world.store.let_one_commit_go();
 }
 
+/// Two sessions with a turn each, and commits that wait after the next one.
+async fn held() -> (World, Bot) {
+    let world = world(config());
+    let bot = Bot::acme(&world.open().await);
+    for session in ["large", "small"] {
+        bot.say(session, "first").await.unwrap();
+    }
+    hold_all_but_one(&world);
+    (world, bot)
+}
+
 #[tokio::test(start_paused = true)]
 async fn others_pass_a_large_append_which_stays_whole_and_in_order() {
-    let world = world(config());
-    let engine = world.open().await;
-    let bot = Bot::acme(&engine);
-    bot.say("large", "first").await.unwrap();
-    bot.say("small", "first").await.unwrap();
-    hold_all_but_one(&world);
+    let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
     let mut behind = Box::pin(bot.say("large", "behind"));
     let mut small = Box::pin(bot.say("small", "passes"));
@@ -65,16 +71,11 @@ async fn others_pass_a_large_append_which_stays_whole_and_in_order() {
 
 #[tokio::test(start_paused = true)]
 async fn what_was_seen_of_a_large_append_waits_for_it() {
-    let world = world(config());
-    let engine = world.open().await;
-    let bot = Bot::acme(&engine);
-    bot.say("large", "first").await.unwrap();
-    bot.say("small", "first").await.unwrap();
-    hold_all_but_one(&world);
+    let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 5])));
     assert!(begun(&mut large).await.is_none());
     let mut list = Box::pin(bot.list());
-    let mut settled = Box::pin(engine.transcripts.settled(&bot.tenant));
+    let mut settled = Box::pin(bot.engine.transcripts.settled(&bot.tenant));
     let mut view = Box::pin(bot.view("large"));
     assert!(begun(&mut list).await.is_none());
     assert!(begun(&mut settled).await.is_none());
@@ -131,12 +132,7 @@ async fn a_session_does_not_start_before_the_end_is_written_that_made_room_for_i
 
 #[tokio::test(start_paused = true)]
 async fn a_part_that_cannot_be_written_fails_its_append_and_what_is_built_on_it() {
-    let world = world(config());
-    let engine = world.open().await;
-    let bot = Bot::acme(&engine);
-    bot.say("large", "first").await.unwrap();
-    bot.say("small", "first").await.unwrap();
-    hold_all_but_one(&world);
+    let (world, bot) = held().await;
     let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
     let mut behind = Box::pin(bot.say("large", "behind"));
     assert!(begun(&mut large).await.is_none());

@@ -15,7 +15,7 @@ use memoird_store::encoding;
 use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
 use crate::compaction::talk::Talk;
-use crate::kit::{Dice, TestMachine, World, begun, session_id, unswept};
+use crate::kit::{Dice, TestMachine, World, begun, paused_runtime, session_id, unswept};
 use crate::seeds::seeds;
 use crate::store::FaultyStore;
 use crate::windows::texts;
@@ -385,11 +385,7 @@ fn whatever_fails_each_rewind_is_done_once() {
         let store = Arc::<FaultyStore>::default();
         let (mut now, mut model) = (Steady(0), Model::default());
         for life in 0..4 {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .start_paused(true)
-                .build()
-                .unwrap();
+            let runtime = paused_runtime();
             let machine = Arc::new(TestMachine::resume(now, seed + life));
             let world = World {
                 store: Arc::clone(&store),

@@ -607,8 +607,11 @@ fn of_members_one_leads_and_another_one_follows_it() {
         .collect();
     assert_eq!(names, [("a", true), ("b", false)]);
     // One line of time: who is behind comes to the others.
-    assert_eq!(first.meet(Steady(1_000_000)).unwrap(), Steady(1_000_000));
-    assert!(second.meet(Steady(5)).unwrap() >= Steady(1_000_000));
+    assert_eq!(
+        first.sync_clock(Steady(1_000_000)).unwrap(),
+        Steady(1_000_000)
+    );
+    assert!(second.sync_clock(Steady(5)).unwrap() >= Steady(1_000_000));
     assert!(second.steady_of_members().unwrap() >= Some(Steady(1_000_000)));
     // A secret is that of the first who had one.
     assert_eq!(first.secret("marks", b"one").unwrap(), b"one");

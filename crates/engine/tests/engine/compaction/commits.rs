@@ -13,7 +13,7 @@ use super::script::{Does, Script};
 use super::talk::{Talk, said};
 use super::{compacting, opened};
 use crate::bot::Bot;
-use crate::kit::{TestMachine, World, begun, settle};
+use crate::kit::{TestMachine, World, begun, paused_runtime, settle};
 use crate::windows::texts;
 
 #[tokio::test(start_paused = true)]
@@ -170,11 +170,7 @@ async fn until(holds: impl Fn() -> bool) {
 
 /// A runtime with a paused clock.
 fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_current_thread()
-        .enable_time()
-        .start_paused(true)
-        .build()
-        .unwrap()
+    paused_runtime()
 }
 
 /// Dies while the summarizer waits, or so many steps after its answer; says whether the

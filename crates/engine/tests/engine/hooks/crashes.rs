@@ -12,7 +12,7 @@ use tokio::time::sleep;
 use super::script::{Act, ScriptedHook};
 use super::{hooked, only, said, states, with_hooks};
 use crate::bot::{Bot, saying};
-use crate::kit::{TTL, TestMachine, World, settle, unswept};
+use crate::kit::{TTL, TestMachine, World, paused_runtime, settle, unswept};
 use crate::store::FaultyStore;
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -34,11 +34,7 @@ impl Daemon {
     }
 
     fn live<T>(&mut self, life: impl AsyncFnOnce(&Engine) -> T) -> T {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = paused_runtime();
         let (outcome, now) = runtime.block_on(async {
             let machine = Arc::new(TestMachine::resume(self.now, self.now.0 + 1));
             let world = World {

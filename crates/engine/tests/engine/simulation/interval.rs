@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::{READS, read_delay};
 use crate::bot::{Bot, named};
-use crate::kit::{Dice, TestMachine, World, capped, unswept};
+use crate::kit::{Dice, TestMachine, World, capped, paused_runtime, unswept};
 use crate::seeds::seeds;
 use crate::store::FaultyStore;
 
@@ -32,11 +32,7 @@ fn with_interval_only_a_kill_loses_anything_and_no_more_than_was_promised() {
         let store = Arc::<FaultyStore>::default();
         let (mut now, mut written) = (Steady(0), BTreeMap::new());
         for life in 1..=LIVES {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .start_paused(true)
-                .build()
-                .unwrap();
+            let runtime = paused_runtime();
             let is_killed = life < LIVES && dice.once_in(2);
             let config = config(&mut dice);
             let (acknowledged, until) = runtime.block_on(async {

@@ -25,7 +25,7 @@ use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 
 use crate::bot::Bot;
-use crate::kit::{Dice, TestMachine, World, tenant, tenant_id, unswept};
+use crate::kit::{Dice, TestMachine, World, paused_runtime, tenant, tenant_id, unswept};
 use crate::record::{Counts, Rules};
 use crate::seeds::seeds;
 use crate::store::{Fate, FaultyStore};
@@ -169,11 +169,7 @@ impl Simulation {
 
     fn run(&mut self) {
         for life in 1..=LIVES {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_time()
-                .start_paused(true)
-                .build()
-                .unwrap();
+            let runtime = paused_runtime();
             runtime.block_on(self.live(life == LIVES));
             self.model.lock().unwrap().note_kill();
             // Nobody may finish anything any more.

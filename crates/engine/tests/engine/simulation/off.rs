@@ -8,7 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bot::Bot;
-use crate::kit::{Dice, NEVER, World, settle, tenant, unswept};
+use crate::kit::{Dice, NEVER, World, paused_runtime, settle, tenant, unswept};
 use crate::seeds::seeds;
 
 const TENANTS: [&str; 3] = ["one", "two", "three"];
@@ -20,11 +20,7 @@ const UNDER_WAY_BYTES: u64 = 8 * 6_000;
 fn without_a_journal_nothing_that_was_acknowledged_leaves_memory() {
     for seed in seeds(20) {
         println!("seed {seed}");
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_time()
-            .start_paused(true)
-            .build()
-            .unwrap();
+        let runtime = paused_runtime();
         let refused = runtime.block_on(live(Dice(seed)));
         assert!(refused > 0, "seed {seed} never came to the limit");
     }

@@ -8,6 +8,7 @@ use memoird_core::time::{Steady, Timestamp};
 use memoird_store::verify::check_journal;
 use memoird_store::{PruneBefore, PruneBounds};
 
+use super::crash::with_log_cut_off;
 use super::*;
 use crate::ahead::{ahead_of, many, write_ahead};
 
@@ -75,19 +76,12 @@ fn a_log_that_was_cut_off_anywhere_has_the_set_whole_or_not_at_all() {
     let (store, chat, append) = half_ahead(dir.path());
     write_ahead(&store, &append, 6, 3);
     must_write(&store, [append]);
-    let (file, log) = bytes(dir.path());
-    let mut found = Vec::new();
-    for cut in (0..=40).map(|part| (log.len() * part / 40 + part % 2).min(log.len())) {
-        let crashed = tempfile::tempdir().unwrap();
-        fs::write(crashed.path().join("journal.db"), &file).unwrap();
-        fs::write(crashed.path().join("journal.db-wal"), &log[..cut]).unwrap();
-        let recovered = open(crashed.path());
-        let turns = seqs(&recovered, &chat.key, None).unwrap_or_default().len();
+    let found = with_log_cut_off(dir.path(), |crashed, recovered| {
+        let turns = seqs(recovered, &chat.key, None).unwrap_or_default().len();
         assert!([0, 2, TURNS + 2].contains(&turns), "{turns} turns");
-        assert_eq!(contents(crashed.path()), if turns > 2 { 9 } else { 0 });
-        found.push(turns);
-        must_work(&recovered);
-    }
+        assert_eq!(contents(crashed), if turns > 2 { 9 } else { 0 });
+        turns
+    });
     assert!(found.is_sorted() && found.contains(&2), "{found:?}");
     assert_eq!(found[40], TURNS + 2);
 }

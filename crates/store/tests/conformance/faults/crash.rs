@@ -80,6 +80,26 @@ fn a_copy_taken_during_commits_holds_all_that_was_acknowledged_before() {
     });
 }
 
+/// What is found where the log was cut off: at 41 places, spread over it and never on the border of
+/// one of its frames. The journal goes on each time.
+pub(super) fn with_log_cut_off<T>(
+    dir: &Path,
+    mut find: impl FnMut(&Path, &SqliteStore) -> T,
+) -> Vec<T> {
+    let (file, log) = bytes(dir);
+    let cut_off = |part: usize| {
+        let cut = (log.len() * part / 40 + part % 2).min(log.len());
+        let crashed = tempfile::tempdir().unwrap();
+        fs::write(crashed.path().join("journal.db"), &file).unwrap();
+        fs::write(crashed.path().join("journal.db-wal"), &log[..cut]).unwrap();
+        let recovered = open(crashed.path());
+        let found = find(crashed.path(), &recovered);
+        must_work(&recovered);
+        found
+    };
+    (0..=40).map(cut_off).collect()
+}
+
 #[test]
 fn a_log_that_was_cut_off_anywhere_holds_whole_sets() {
     let dir = tempfile::tempdir().unwrap();
@@ -87,17 +107,7 @@ fn a_log_that_was_cut_off_anywhere_holds_whole_sets() {
     for number in 1..=12 {
         assert_eq!(write(&store, &[one_set(number)]), [Ok(())]);
     }
-    let (file, log) = bytes(dir.path());
-    let mut found = Vec::new();
-    // 41 cuts, spread over the log and never on the border of one of its frames.
-    for cut in (0..=40).map(|part| (log.len() * part / 40 + part % 2).min(log.len())) {
-        let crashed = tempfile::tempdir().unwrap();
-        fs::write(crashed.path().join("journal.db"), &file).unwrap();
-        fs::write(crashed.path().join("journal.db-wal"), &log[..cut]).unwrap();
-        let recovered = open(crashed.path());
-        found.push(sets_in(&recovered));
-        must_work(&recovered);
-    }
+    let found = with_log_cut_off(dir.path(), |_, recovered| sets_in(recovered));
     assert!(found.is_sorted(), "{found:?}");
     assert_eq!((found[0], found[40]), (0, 12));
 }

@@ -15,9 +15,9 @@ use memoird_core::session::Head;
 use memoird_core::time::Steady;
 use memoird_store::{LiveOrder, LiveQuery, Store};
 
-use super::currency::Questions;
 use super::end::{EndAttempt, EndCondition, EndRequest, EndedSession, EndedSlot};
 use super::expiry::BATCH_SESSIONS;
+use super::freshness::VersionChecks;
 use super::slot::{Slot, SlotState};
 use super::{SessionOrder, SessionRef, Sessions};
 use crate::cluster::Cluster;
@@ -40,18 +40,18 @@ const FORGOTTEN_MAX: usize = 8_192;
 
 /// What only a daemon has that shares its journal with others.
 #[derive(Debug)]
-pub(super) struct Shared {
+pub(super) struct ClusterState {
     pub(super) cluster: Cluster,
-    pub(super) questions: Questions,
+    pub(super) version_checks: VersionChecks,
     /// How many sessions of each tenant live, as they were last counted.
     counts: Mutex<HashMap<TenantId, usize>>,
 }
 
-impl Shared {
+impl ClusterState {
     pub(super) fn new(cluster: Cluster) -> Self {
         Self {
             cluster,
-            questions: Questions::default(),
+            version_checks: VersionChecks::default(),
             counts: Mutex::default(),
         }
     }

@@ -16,18 +16,18 @@ use super::slot::{Slot, SlotInner};
 use crate::error::EngineError;
 use crate::worker::{WorkError, Worker};
 
-/// Questions that one look answers.
+/// Versions that one look compares.
 const BATCH: usize = 1_024;
 
-/// What a call saw of a session.
+/// Which version of a session a call saw.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Sight {
+pub(super) struct SeenVersion {
     generation: Generation,
     ticket: u64,
     epoch: u32,
 }
 
-impl Sight {
+impl SeenVersion {
     /// Of a session whose lock is held; `None` where memory has nothing of it.
     pub(super) fn of(inner: &SlotInner) -> Option<Self> {
         Some(Self {
@@ -38,27 +38,27 @@ impl Sight {
     }
 }
 
-/// Questions that wait for a look.
+/// Versions that wait to be compared with the journal's.
 #[derive(Debug, Default)]
-pub(super) struct Questions {
+pub(super) struct VersionChecks {
     queue: Mutex<Queue>,
     arrived: Notify,
 }
 
 #[derive(Debug, Default)]
 struct Queue {
-    waiting: Vec<Question>,
+    waiting: Vec<VersionCheck>,
     /// True once the engine has stopped.
     is_closed: bool,
 }
 
 #[derive(Debug)]
-struct Question {
+struct VersionCheck {
     generation: Generation,
     reply: oneshot::Sender<Result<bool, EngineError>>,
 }
 
-impl Questions {
+impl VersionChecks {
     async fn ask(&self, generation: Generation) -> Result<bool, EngineError> {
         let (reply, answer) = oneshot::channel();
         {
@@ -66,13 +66,13 @@ impl Questions {
             if queue.is_closed {
                 return Err(EngineError::Stopping);
             }
-            queue.waiting.push(Question { generation, reply });
+            queue.waiting.push(VersionCheck { generation, reply });
         }
         self.arrived.notify_one();
         answer.await.unwrap_or(Err(EngineError::Stopping))
     }
 
-    fn take(&self) -> Vec<Question> {
+    fn take(&self) -> Vec<VersionCheck> {
         let mut queue = self.lock();
         let count = queue.waiting.len().min(BATCH);
         queue.waiting.drain(..count).collect()
@@ -93,19 +93,19 @@ impl Sessions {
     pub(super) async fn is_current(
         &self,
         slot: &Arc<Slot>,
-        seen: Sight,
+        seen: SeenVersion,
     ) -> Result<bool, EngineError> {
         self.shared.journal.wait_durable(seen.ticket).await;
         let is_durable = slot.lock().epoch == seen.epoch;
         let Some(cluster) = self.shared.cluster.as_ref().filter(|_| is_durable) else {
             return Ok(is_durable);
         };
-        let is_newest = cluster.questions.ask(seen.generation).await?;
+        let is_newest = cluster.version_checks.ask(seen.generation).await?;
         let mut inner = slot.lock();
         if inner.epoch != seen.epoch {
             return Ok(false);
         }
-        let is_there = Sight::of(&inner).is_some_and(|now| now.generation == seen.generation);
+        let is_there = SeenVersion::of(&inner).is_some_and(|now| now.generation == seen.generation);
         if !is_newest && is_there {
             inner.discard(&slot.tenant);
         }
@@ -124,69 +124,72 @@ impl Sessions {
         if self.shared.cluster.is_none() {
             return Ok(true);
         }
-        let seen = Sight::of(&slot.lock());
+        let seen = SeenVersion::of(&slot.lock());
         match seen {
-            Some(seen) => self.is_current(slot, Sight { epoch, ..seen }).await,
+            Some(seen) => self.is_current(slot, SeenVersion { epoch, ..seen }).await,
             None => Ok(false),
         }
     }
 }
 
 /// The worker that looks.
-pub(super) struct CurrencyWorker {
+pub(super) struct FreshnessWorker {
     sessions: Sessions,
 }
 
-impl CurrencyWorker {
+impl FreshnessWorker {
     pub(super) fn new(sessions: Sessions) -> Self {
         Self { sessions }
     }
 
-    fn questions(&self) -> Option<&Questions> {
+    fn version_checks(&self) -> Option<&VersionChecks> {
         let cluster = self.sessions.shared.cluster.as_ref();
-        cluster.map(|cluster| &cluster.questions)
+        cluster.map(|cluster| &cluster.version_checks)
     }
 }
 
-impl Worker for CurrencyWorker {
+impl Worker for FreshnessWorker {
     fn name(&self) -> &'static str {
-        "currency"
+        "freshness"
     }
 
     async fn wait(&mut self) {
-        let Some(questions) = self.questions() else {
+        let Some(checks) = self.version_checks() else {
             return std::future::pending().await;
         };
-        while questions.lock().waiting.is_empty() {
-            questions.arrived.notified().await;
+        while checks.lock().waiting.is_empty() {
+            checks.arrived.notified().await;
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let asked = self.questions().map(Questions::take).unwrap_or_default();
+        let asked = self
+            .version_checks()
+            .map(VersionChecks::take)
+            .unwrap_or_default();
         let mut names: Vec<Generation> = asked.iter().map(|asked| asked.generation).collect();
         names.sort_unstable();
         names.dedup();
         let wanted = names.clone();
         let look = move |store: &dyn Store| store.are_current(&wanted);
         let looked = self.sessions.shared.journal.with_store(None, look).await;
-        for question in asked {
-            let place = names.binary_search(&question.generation);
+        for check in asked {
+            let place = names.binary_search(&check.generation);
             let answer = match (&looked, place) {
                 (Ok(are_current), Ok(place)) => Ok(are_current.get(place) == Some(&true)),
                 (Ok(_), Err(_)) => Ok(false),
                 (Err(error), _) => Err(error.clone()),
             };
             // Who does not wait any more does not need it.
-            let _ = question.reply.send(answer);
+            let _ = check.reply.send(answer);
         }
         // Who asked was told, and tries again.
         Ok(())
     }
 
     async fn finish(&mut self) {
-        if let Some(questions) = self.questions() {
-            let mut queue = questions.lock();
+        if let Some(checks) = self.version_checks() {
+            let mut queue = checks.lock();
             queue.is_closed = true;
             queue.waiting.clear();
         }
