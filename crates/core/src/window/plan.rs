@@ -242,6 +242,13 @@ fn decide<'a>(
     let composed = now.compose_behind(&cut, kept);
     let is_small = ask.fixed + composed.tokens <= ask.watermark();
     if is_small && holds(now.view, &cut, &composed, ask) && (is_newest || !cut.leaves_out_any()) {
+        // There was no room for it beside what was said then. What is said now may be smaller.
+        if is_request_out(&now, &cut, &composed)
+            && let Ok(other) = cut_from(now, &block::fresh(&now), ask)
+            && !is_request_out(&now, &other.cut, &other.composed)
+        {
+            return Ok(other);
+        }
         look_ahead(&now, &newest, &mut cut, &composed, ask);
         return Ok(Decided {
             is_other: (cut.made_at, cut.summary) != (last.cut.made_at, last.cut.summary),
@@ -353,6 +360,20 @@ fn holds(view: &View<'_>, cut: &Cut, composed: &Composed<'_>, ask: &Ask<'_>) -> 
         && composed.is_whole
         && !view.has_lost_since(cut.seq, &cut.holes)
         && cut.kept.iter().all(|&seq| view.record(seq).is_some())
+}
+
+/// True where the window does not show the request that is being answered.
+fn is_request_out(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> bool {
+    let Some(request) = composer.view.request() else {
+        return false;
+    };
+    let is_in_tail = request.seq >= cut.seq && !cut.leaves_out(request.seq);
+    let is_in =
+        |omission: &Omission| (omission.first_seq..=omission.last_seq).contains(&request.seq);
+    !is_in_tail
+        && omissions(composer, cut, composed)
+            .iter()
+            .any(|omission| omission.is_left_out() && is_in(omission))
 }
 
 /// True where the tail is the exchange under way, which stays whatever its length.
