@@ -1,7 +1,6 @@
 //! What is written ahead of a set on disk: all of the set is there after a crash or nothing, and
 //! what is left over goes.
 
-
 use memoird_core::change::{Change, ChangeKind, UpdatedTurn};
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::verify::check_journal;
