@@ -5,7 +5,7 @@ use std::sync::Arc;
 use memoird_core::change::{ChangeKind, ChangeSet, EndReason};
 use memoird_core::ids::Generation;
 use memoird_core::time::Timestamp;
-use tracing::warn;
+use tracing::{debug, warn};
 
 use super::Sessions;
 use super::census::ReservedPlace;
@@ -163,7 +163,13 @@ impl CommitHandler<SubmittedChange> for Sessions {
         }
         let slot = change.slot;
         slot.lock().discard(&slot.tenant);
-        warn!(tenant = %slot.tenant.id, "a session is reloaded: its change was not written");
+        match self.shared.cluster {
+            // Another daemon was faster, which is nothing to be told of.
+            Some(_) => debug!(tenant = %slot.tenant.id, "a session is read again"),
+            None => {
+                warn!(tenant = %slot.tenant.id, "a session is reloaded: its change was not written");
+            }
+        }
         self.shared.reload_queue.push(slot);
     }
 
