@@ -181,7 +181,7 @@ async fn a_watch_outlives_the_daemon_but_not_its_reader() {
     daemon.stop().await;
     watch.said("connecting again").await;
     daemon.restart().await;
-    watch.said("connected again, after event").await;
+    watch.said("connected again, where it was").await;
     say(&mut daemon.sessions(), "chat", "again").await;
     assert!(watch.line().await.contains("appended        chat  turn 2"));
     watch.said("started anew").await;

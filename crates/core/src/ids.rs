@@ -5,6 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
 use crate::error::CoreError;
 
 /// The longest id that any client may choose, in bytes of UTF-8.
@@ -33,6 +36,26 @@ macro_rules! name {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 fmt::Debug::fmt(&self.0, f)
+            }
+        }
+
+        serialized_as_text!($name, $name::parse);
+    };
+}
+
+/// An id is a text where it is serialized, and checked where that is read.
+macro_rules! serialized_as_text {
+    ($name:ident, $parse:expr) => {
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text = String::deserialize(deserializer)?;
+                $parse(&text).map_err(D::Error::custom)
             }
         }
     };
@@ -222,6 +245,8 @@ macro_rules! ulid {
                 ulid_number(text).map(Self).ok_or_else(invalid)
             }
         }
+
+        serialized_as_text!($name, $name::from_str);
     };
 }
 

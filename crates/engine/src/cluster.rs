@@ -8,13 +8,19 @@ use tokio::sync::watch;
 /// The cluster, as this daemon sees it.
 #[derive(Clone, Debug)]
 pub struct Cluster {
+    node: u128,
     leads: watch::Receiver<bool>,
 }
 
 impl Cluster {
-    /// Of which this daemon leads while that is true.
-    pub fn new(leads: watch::Receiver<bool>) -> Self {
-        Self { leads }
+    /// Of which this daemon has a number that no other one has or had, and leads while `leads` is true.
+    pub fn new(node: u128, leads: watch::Receiver<bool>) -> Self {
+        Self { node, leads }
+    }
+
+    /// The number of this daemon.
+    pub fn node(&self) -> u128 {
+        self.node
     }
 
     /// True while this daemon does what is to be done once.

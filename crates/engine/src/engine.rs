@@ -1,13 +1,14 @@
 //! The engine: opens the components, and closes them in order.
 
 mod cluster_worker;
+mod event_exchange;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
-use memoird_store::Store;
+use memoird_store::{Store, Watched};
 use tokio_util::sync::CancellationToken;
 use tracing::{info, warn};
 
@@ -31,6 +32,7 @@ use crate::transcripts::Transcripts;
 use crate::watch::Events;
 use crate::worker::{OfLeader, Supervisor, Worker, WorkerStatus};
 use cluster_worker::ClusterWorker;
+use event_exchange::EventExchanger;
 
 /// All sessions of the process, component by component. Cheap to clone; every clone is the
 /// same engine.
@@ -91,6 +93,13 @@ impl Engine {
                 outbox: engine.hooks.outbox(),
                 erasures: engine.erasures.clone(),
                 machine: Arc::clone(&engine.machine),
+            });
+            supervisor.run(EventExchanger {
+                outbox: engine.hooks.outbox(),
+                events: engine.events.clone(),
+                machine: Arc::clone(&engine.machine),
+                watched: Watched::default(),
+                is_behind: false,
             });
         }
         Ok(engine)
@@ -153,7 +162,16 @@ impl Engine {
             blocking,
         );
         Self {
-            events: Events::new(Arc::clone(&tenants), event_signal),
+            events: Events::new(
+                Arc::clone(&tenants),
+                event_signal,
+                Arc::clone(&machine),
+                // Without others it is the number of this start.
+                config
+                    .cluster
+                    .as_ref()
+                    .map_or_else(|| machine.random(), Cluster::node),
+            ),
             tenants,
             transcripts: Transcripts::new(sessions.clone()),
             sessions,

@@ -1,14 +1,19 @@
 //! What happened to sessions: a bounded log of events for each tenant, and the signal that
 //! wakes those who watch.
 
-use std::collections::VecDeque;
+use std::borrow::Cow;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hashlink::LinkedHashMap;
 use memoird_core::change::EndReason;
 use memoird_core::compaction::probe::Probe;
-use memoird_core::ids::{Generation, HookName, SessionId};
-use memoird_core::time::Timestamp;
+use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
+use memoird_core::time::{Steady, Timestamp};
+use memoird_store::Watched;
+use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
@@ -32,7 +37,7 @@ pub struct Event {
 }
 
 /// What happened.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
 pub enum EventKind {
     /// A generation started.
     Created,
@@ -68,7 +73,7 @@ pub enum EventKind {
         /// Counts the summaries of the generation, from 1.
         number: u32,
         /// Why: a trigger's name.
-        trigger: &'static str,
+        trigger: Cow<'static, str>,
         /// Who made it.
         by: Box<str>,
         /// The first turn that it newly stands for.
@@ -85,13 +90,13 @@ pub enum EventKind {
     /// No summary could be made; nothing changed.
     CompactionFailed {
         /// Why it was wanted: a trigger's name.
-        trigger: &'static str,
+        trigger: Cow<'static, str>,
         /// Why there is none: a name.
-        reason: &'static str,
+        reason: Cow<'static, str>,
         /// For an operator.
         problem: String,
         /// What the session's breaker lets through from now on.
-        breaker: &'static str,
+        breaker: Cow<'static, str>,
     },
     /// The last summary was taken back.
     CompactionUndone {
@@ -116,7 +121,7 @@ pub enum EventKind {
     /// A model found no facts; its turns are shown to it again.
     ExtractionFailed {
         /// Why: a name.
-        reason: &'static str,
+        reason: Cow<'static, str>,
         /// For an operator.
         problem: String,
         /// True where they are not shown to it again.
@@ -142,7 +147,7 @@ pub enum EventKind {
     },
 }
 
-/// The last events of one tenant.
+/// The last events of one tenant, of this daemon and of those that it was told of.
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     inner: Mutex<Inner>,
@@ -152,15 +157,42 @@ pub(crate) struct EventLog {
 struct Inner {
     /// The id of the newest event; 0 before the first.
     last_id: u64,
-    events: VecDeque<Event>,
+    /// The number of the newest one of this daemon; 0 before the first.
+    own_number: u64,
+    /// The number of the newest one that other daemons were told of.
+    posted_number: u64,
+    /// The numbers of the newest ones of other daemons.
+    numbers: LinkedHashMap<u128, u64>,
+    events: VecDeque<LoggedEvent>,
 }
 
-/// Wakes the watchers when something was published.
+/// An event, and which daemon's it is.
+#[derive(Clone, Debug)]
+pub(crate) struct LoggedEvent {
+    pub(crate) event: Event,
+    /// `None`: this one's.
+    pub(crate) node: Option<u128>,
+    /// Counts the tenant's events of that daemon one by one, from 1.
+    pub(crate) number: u64,
+    /// When it happened, on the line of time that daemons have in common. Of this daemon's
+    /// it does not matter.
+    pub(crate) happened: Steady,
+}
+
+/// Daemons whose numbers are kept: more than share a journal, and enough for those of them that
+/// were started anew while somebody watches.
+pub(crate) const NODES_KEPT: usize = 64;
+
+/// Who watches, and what wakes them.
 #[derive(Debug, Default)]
 pub(crate) struct EventSignal {
     published: Notify,
     /// Without watchers an append has nothing to do here.
     watchers: AtomicUsize,
+    /// Of each tenant; `None`: of all.
+    watched: Mutex<BTreeMap<Option<TenantId>, usize>>,
+    /// Somebody watches what nobody did before.
+    began: Notify,
 }
 
 impl EventSignal {
@@ -170,16 +202,47 @@ impl EventSignal {
         }
     }
 
-    pub(crate) fn add_watcher(&self) {
+    /// Somebody watches a tenant, or all.
+    pub(crate) fn add_watcher(&self, tenant: Option<TenantId>) {
         self.watchers.fetch_add(1, Ordering::SeqCst);
+        let mut watched = self.lock();
+        let count = watched.entry(tenant).or_default();
+        *count += 1;
+        if *count == 1 {
+            self.began.notify_one();
+        }
     }
 
-    pub(crate) fn remove_watcher(&self) {
+    pub(crate) fn remove_watcher(&self, tenant: Option<TenantId>) {
         self.watchers.fetch_sub(1, Ordering::SeqCst);
+        if let Entry::Occupied(mut count) = self.lock().entry(tenant) {
+            *count.get_mut() -= 1;
+            if *count.get() == 0 {
+                count.remove();
+            }
+        }
     }
 
     pub(crate) fn notified(&self) -> Notified<'_> {
         self.published.notified()
+    }
+
+    /// Ends once somebody watches what nobody did before.
+    pub(crate) fn began(&self) -> Notified<'_> {
+        self.began.notified()
+    }
+
+    /// What is watched here.
+    pub(crate) fn watched(&self) -> Watched {
+        let watched = self.lock();
+        Watched {
+            all: watched.contains_key(&None),
+            tenants: watched.keys().flatten().cloned().collect(),
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Option<TenantId>, usize>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -187,7 +250,7 @@ impl EventSignal {
 const READ_MAX: usize = 64;
 
 impl EventLog {
-    /// Adds an event; the oldest one leaves where the log is full.
+    /// Adds an event of this daemon; the oldest one leaves where the log is full.
     pub(crate) fn push(
         &self,
         at: Timestamp,
@@ -196,28 +259,76 @@ impl EventLog {
         kind: EventKind,
     ) {
         let mut inner = self.lock();
-        inner.last_id += 1;
-        let event = Event {
-            id: inner.last_id,
+        inner.own_number += 1;
+        let number = inner.own_number;
+        inner.add(None, number, Steady(0), |id| Event {
+            id,
             at,
             session: session.clone(),
             generation,
             kind,
-        };
-        if inner.events.len() >= EVENTS_KEPT {
-            inner.events.pop_front();
+        });
+    }
+
+    /// Adds an event of another daemon, unless it is there already.
+    pub(crate) fn push_of_other(&self, node: u128, told: ToldEvent, happened: Steady) {
+        let mut inner = self.lock();
+        if inner.numbers.get(&node) >= Some(&told.number) {
+            return;
         }
-        inner.events.push_back(event);
+        inner.numbers.insert(node, told.number);
+        if inner.numbers.len() > NODES_KEPT {
+            inner.numbers.pop_front();
+        }
+        inner.add(Some(node), told.number, happened, |id| Event {
+            id,
+            at: Timestamp::from_ms(told.at_ms),
+            session: told.session,
+            generation: told.generation,
+            kind: told.kind,
+        });
+    }
+
+    /// The oldest events of this daemon that no other one was told of, at most `max`, of those that
+    /// are not older than `since`.
+    pub(crate) fn to_post(&self, since: Timestamp, max: usize) -> Vec<ToldEvent> {
+        let inner = self.lock();
+        if inner.own_number == inner.posted_number {
+            return Vec::new();
+        }
+        let newest_first = inner.events.iter().rev();
+        let own = newest_first.filter(|entry| entry.node.is_none());
+        let new: Vec<_> = own
+            .take_while(|entry| entry.number > inner.posted_number && entry.event.at >= since)
+            .collect();
+        new.into_iter().rev().take(max).map(ToldEvent::of).collect()
+    }
+
+    /// Notes that other daemons were told of the events up to this number.
+    pub(crate) fn note_posted(&self, number: u64) {
+        self.lock().posted_number = number;
     }
 
     pub(crate) fn last_id(&self) -> u64 {
         self.lock().last_id
     }
 
-    /// How many events after this one have left the log, and the next ones.
-    pub(crate) fn after(&self, id: u64) -> (u64, Vec<Event>) {
+    /// The id of the newest event that has left the log; 0 where none has.
+    pub(crate) fn left_id(&self) -> u64 {
+        self.lock().left_id()
+    }
+
+    /// The number of the newest event of this daemon, and those of others.
+    pub(crate) fn numbers(&self) -> (u64, Vec<(u128, u64)>) {
         let inner = self.lock();
-        let gone = inner.last_id - inner.events.len() as u64;
+        let of_others = inner.numbers.iter().map(|(node, number)| (*node, *number));
+        (inner.own_number, of_others.collect())
+    }
+
+    /// How many events after this one have left the log, and the next ones.
+    pub(crate) fn after(&self, id: u64) -> (u64, Vec<LoggedEvent>) {
+        let inner = self.lock();
+        let gone = inner.left_id();
         let skipped = usize::try_from(id.saturating_sub(gone)).unwrap_or(usize::MAX);
         let next = inner
             .events
@@ -231,6 +342,58 @@ impl EventLog {
 
     fn lock(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Inner {
+    fn add(
+        &mut self,
+        node: Option<u128>,
+        number: u64,
+        happened: Steady,
+        event: impl FnOnce(u64) -> Event,
+    ) {
+        self.last_id += 1;
+        if self.events.len() >= EVENTS_KEPT {
+            self.events.pop_front();
+        }
+        self.events.push_back(LoggedEvent {
+            event: event(self.last_id),
+            node,
+            number,
+            happened,
+        });
+    }
+
+    fn left_id(&self) -> u64 {
+        self.last_id - self.events.len() as u64
+    }
+}
+
+/// An event as daemons tell each other of it.
+#[derive(Debug, Deserialize, Serialize)]
+pub(crate) struct ToldEvent {
+    pub(crate) number: u64,
+    at_ms: i64,
+    session: SessionId,
+    generation: Generation,
+    kind: EventKind,
+}
+
+impl ToldEvent {
+    /// How long ago it happened, in milliseconds.
+    pub(crate) fn age_ms(&self, now: Timestamp) -> u64 {
+        u64::try_from(now.as_ms().saturating_sub(self.at_ms)).unwrap_or(0)
+    }
+
+    fn of(entry: &LoggedEvent) -> Self {
+        Self {
+            number: entry.number,
+            at_ms: entry.event.at.as_ms(),
+            session: entry.event.session.clone(),
+            generation: entry.event.generation,
+            kind: entry.event.kind.clone(),
+        }
     }
 }
 
@@ -251,15 +414,15 @@ mod tests {
     #[test]
     fn a_log_says_how_many_events_have_left() {
         let log = EventLog::default();
-        assert_eq!(log.after(0), (0, Vec::new()));
+        assert!(log.after(0).1.is_empty());
         (0..EVENTS_KEPT + 10).for_each(|_| push(&log));
         let (missed, next) = log.after(3);
-        assert_eq!((missed, next.len(), next[0].id), (7, READ_MAX, 11));
+        assert_eq!((missed, next.len(), next[0].event.id), (7, READ_MAX, 11));
         let (missed, next) = log.after(10);
-        assert_eq!((missed, next[0].id), (0, 11));
+        assert_eq!((missed, next[0].event.id), (0, 11));
         let last = (EVENTS_KEPT + 10) as u64;
         let (missed, next) = log.after(last - 1);
-        assert_eq!((missed, next.len(), next[0].id), (0, 1, last));
-        assert_eq!(log.after(last), (0, Vec::new()));
+        assert_eq!((missed, next.len(), next[0].event.id), (0, 1, last));
+        assert!(log.after(last).1.is_empty());
     }
 }

@@ -77,7 +77,7 @@ pub use tenants::{
 };
 pub use token_counter::{CountFuture, CountRequest, TokenCounter};
 pub use transcripts::Transcripts;
-pub use watch::{Events, WatchItem, WatchScope, Watcher};
+pub use watch::{CursorInvalid, EventCursor, Events, WatchFrom, WatchItem, WatchScope, Watcher};
 pub use window_memories::{
     MemoryBlock, Recalled, RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom,
 };

@@ -1,13 +1,17 @@
 //! Watching events. Watchers read the tenants' event logs at their own pace. Nothing waits for
 //! them, and one that is too slow learns how many events it missed.
 
-use std::collections::{BTreeMap, VecDeque};
+mod cursor;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use memoird_core::ids::{Generation, SessionId, TenantId};
-use memoird_core::time::Timestamp;
+use memoird_core::time::{Steady, Timestamp};
 
-use crate::events::{Event, EventKind, EventSignal};
+pub use self::cursor::{CursorInvalid, EventCursor};
+use crate::events::{Event, EventKind, EventSignal, LoggedEvent};
+use crate::machine::Machine;
 use crate::tenants::{Tenant, Tenants};
 
 /// Whose events are watched.
@@ -43,6 +47,20 @@ pub enum WatchItem {
 pub struct Events {
     tenants: Arc<Tenants>,
     signal: Arc<EventSignal>,
+    machine: Arc<dyn Machine>,
+    /// The number of this daemon among those that tell each other what happened.
+    node: u128,
+}
+
+/// From where on to watch.
+#[derive(Clone, Debug)]
+pub enum WatchFrom {
+    /// What happens from now on.
+    Now,
+    /// What came after the event of this id, which this daemon gave it.
+    After(u64),
+    /// What came after this place.
+    Cursor(EventCursor),
 }
 
 /// Reads events as they come.
@@ -50,14 +68,61 @@ pub struct Events {
 pub struct Watcher {
     events: Events,
     scope: WatchScope,
-    /// The last event of each tenant that was read.
-    positions: BTreeMap<TenantId, (Arc<Tenant>, u64)>,
-    ready: VecDeque<WatchItem>,
+    /// Where it is in the events of each tenant.
+    positions: BTreeMap<TenantId, Position>,
+    ready: VecDeque<(TenantId, Read)>,
+}
+
+/// What was read of a tenant.
+#[derive(Debug)]
+enum Read {
+    Event(LoggedEvent),
+    /// So many events left the log before.
+    Missed(u64),
+}
+
+#[derive(Debug)]
+struct Position {
+    tenant: Arc<Tenant>,
+    /// The last event of the log that was read.
+    id: u64,
+    cursor: EventCursor,
+    /// What of those daemons is not in the cursor came before it.
+    before: Before,
+    /// Daemons of which events were missed, so many that it is not known how many of which.
+    unsure: BTreeSet<u128>,
+}
+
+/// What came before a watcher's first event.
+#[derive(Clone, Copy, Debug)]
+enum Before {
+    Nothing,
+    /// What other daemons saw before this moment.
+    Moment(Steady),
+    /// What was seen so early, by the clock of who saw it.
+    Time(Timestamp),
+}
+
+/// What an event is to a watcher.
+enum Judged {
+    Next,
+    Known,
+    Missed(u64),
 }
 
 impl Events {
-    pub(crate) fn new(tenants: Arc<Tenants>, signal: Arc<EventSignal>) -> Self {
-        Self { tenants, signal }
+    pub(crate) fn new(
+        tenants: Arc<Tenants>,
+        signal: Arc<EventSignal>,
+        machine: Arc<dyn Machine>,
+        node: u128,
+    ) -> Self {
+        Self {
+            tenants,
+            signal,
+            machine,
+            node,
+        }
     }
 
     /// Publishes an event of a session.
@@ -73,31 +138,90 @@ impl Events {
         self.signal.notify();
     }
 
-    /// Watches what happens from now on, or, of one tenant, after the event of this id.
-    pub fn watch(&self, scope: WatchScope, after: Option<u64>) -> Watcher {
-        let (tenants, after) = match &scope {
-            WatchScope::Tenant(tenant) => (vec![Arc::clone(tenant)], after),
-            WatchScope::All => (self.tenants.all(), None),
+    /// Watches events. Those of all tenants are watched from now on, whatever `from` says.
+    pub fn watch(&self, scope: WatchScope, from: &WatchFrom) -> Watcher {
+        let tenants = match &scope {
+            WatchScope::Tenant(tenant) => vec![Arc::clone(tenant)],
+            WatchScope::All => self.tenants.all(),
         };
-        self.signal.add_watcher();
+        let from = match &scope {
+            WatchScope::Tenant(_) => from,
+            WatchScope::All => &WatchFrom::Now,
+        };
         let positions = tenants.into_iter().map(|tenant| {
-            let last = tenant.events.last_id();
-            // An id from before the daemon's start means nothing: then all of them are new.
-            let position = after.map_or(last, |after| if after > last { 0 } else { after });
-            (tenant.id.clone(), (tenant, position))
+            let position = self.position(Arc::clone(&tenant), from);
+            (tenant.id.clone(), position)
         });
-        Watcher {
+        let watcher = Watcher {
             events: self.clone(),
-            scope,
             positions: positions.collect(),
+            scope,
             ready: VecDeque::new(),
+        };
+        self.signal.add_watcher(watcher.scope.tenant());
+        watcher
+    }
+
+    /// Who watches, here.
+    pub(crate) fn signal(&self) -> &EventSignal {
+        &self.signal
+    }
+
+    /// The tenants whose events these are.
+    pub(crate) fn tenants(&self) -> &Tenants {
+        &self.tenants
+    }
+
+    fn position(&self, tenant: Arc<Tenant>, from: &WatchFrom) -> Position {
+        let log = &tenant.events;
+        let last = log.last_id();
+        let now = self.machine.now();
+        let (id, before) = match from {
+            WatchFrom::Now => (last, Before::Moment(now.steady)),
+            // An id from before the daemon's start means nothing: then all of them are new.
+            WatchFrom::After(id) if *id > last => (0, Before::Nothing),
+            WatchFrom::After(id) => (*id, Before::Nothing),
+            WatchFrom::Cursor(cursor) => {
+                let early = cursor.at.as_ms().saturating_sub(CLOCKS_APART_MS);
+                (log.left_id(), Before::Time(Timestamp::from_ms(early)))
+            }
+        };
+        let cursor = match from {
+            WatchFrom::Cursor(cursor) => cursor.clone(),
+            WatchFrom::After(_) => EventCursor::at(now.wall),
+            WatchFrom::Now => {
+                let mut cursor = EventCursor::at(now.wall);
+                let (own, of_others) = log.numbers();
+                let known = of_others.into_iter().chain([(self.node, own)]);
+                known.for_each(|(node, number)| cursor.set(node, number));
+                cursor
+            }
+        };
+        Position {
+            tenant,
+            id,
+            cursor,
+            before,
+            unsure: BTreeSet::new(),
+        }
+    }
+}
+
+/// What the clocks of daemons may be apart, where nothing else tells what came first.
+const CLOCKS_APART_MS: i64 = 2_000;
+
+impl WatchScope {
+    fn tenant(&self) -> Option<TenantId> {
+        match self {
+            Self::Tenant(tenant) => Some(tenant.id.clone()),
+            Self::All => None,
         }
     }
 }
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.events.signal.remove_watcher();
+        self.events.signal.remove_watcher(self.scope.tenant());
     }
 }
 
@@ -113,36 +237,105 @@ impl Watcher {
             if self.ready.is_empty() {
                 self.read();
             }
-            if let Some(item) = self.ready.pop_front() {
+            if let Some(item) = self.pop() {
                 return item;
             }
-            published.await;
+            if !self.is_behind() {
+                published.await;
+            }
         }
+    }
+
+    /// The place behind what was read last, for whoever goes on from there, also at another daemon.
+    /// `None` for the events of all tenants.
+    pub fn cursor(&self) -> Option<&EventCursor> {
+        let WatchScope::Tenant(tenant) = &self.scope else {
+            return None;
+        };
+        self.positions.get(&tenant.id).map(|it| &it.cursor)
+    }
+
+    fn pop(&mut self) -> Option<WatchItem> {
+        while let Some((name, read)) = self.ready.pop_front() {
+            let Some(position) = self.positions.get_mut(&name) else {
+                continue;
+            };
+            let tenant = Arc::clone(&position.tenant);
+            let logged = match read {
+                Read::Event(logged) => logged,
+                Read::Missed(count) => {
+                    position.unsure = position.cursor.nodes().collect();
+                    return Some(WatchItem::Missed { tenant, count });
+                }
+            };
+            match position.judge(&logged, self.events.node) {
+                Judged::Known => {}
+                Judged::Next => {
+                    let event = logged.event;
+                    return Some(WatchItem::Event { tenant, event });
+                }
+                Judged::Missed(count) => {
+                    self.ready.push_front((name, Read::Event(logged)));
+                    return Some(WatchItem::Missed { tenant, count });
+                }
+            }
+        }
+        None
+    }
+
+    fn is_behind(&self) -> bool {
+        let mut positions = self.positions.values();
+        positions.any(|position| position.tenant.events.last_id() > position.id)
     }
 
     fn read(&mut self) {
         if matches!(self.scope, WatchScope::All) {
             for tenant in self.events.tenants.all() {
-                self.positions
-                    .entry(tenant.id.clone())
-                    .or_insert((tenant, 0));
+                self.positions.entry(tenant.id.clone()).or_insert_with(|| {
+                    let events = &self.events;
+                    events.position(tenant, &WatchFrom::After(0))
+                });
             }
         }
-        for (tenant, position) in self.positions.values_mut() {
-            let (missed, events) = tenant.events.after(*position);
+        for (name, position) in &mut self.positions {
+            let (missed, events) = position.tenant.events.after(position.id);
             if missed > 0 {
-                self.ready.push_back(WatchItem::Missed {
-                    tenant: Arc::clone(tenant),
-                    count: missed,
-                });
+                self.ready.push_back((name.clone(), Read::Missed(missed)));
             }
-            for event in events {
-                *position = event.id;
-                self.ready.push_back(WatchItem::Event {
-                    tenant: Arc::clone(tenant),
-                    event,
-                });
+            for logged in events {
+                position.id = logged.event.id;
+                self.ready.push_back((name.clone(), Read::Event(logged)));
             }
         }
+    }
+}
+
+impl Position {
+    /// What an event is, beside those that were told before.
+    fn judge(&mut self, logged: &LoggedEvent, own: u128) -> Judged {
+        let (node, number) = (logged.node.unwrap_or(own), logged.number);
+        match self.cursor.get(node) {
+            Some(last) if number <= last => return Judged::Known,
+            Some(last) if number > last + 1 && !self.unsure.remove(&node) => {
+                self.cursor.set(node, number - 1);
+                return Judged::Missed(number - last - 1);
+            }
+            _ => {}
+        }
+        let is_first = self.cursor.get(node).is_none();
+        let is_before = is_first
+            && match self.before {
+                Before::Nothing => false,
+                Before::Moment(started) => logged.node.is_some() && logged.happened < started,
+                Before::Time(early) => logged.event.at < early,
+            };
+        self.unsure.remove(&node);
+        if is_before {
+            // The next one of that daemon may be before it, too.
+            return Judged::Known;
+        }
+        self.cursor.set(node, number);
+        self.cursor.at = logged.event.at;
+        Judged::Next
     }
 }

@@ -9,6 +9,7 @@ mod connect;
 mod decide;
 mod erase;
 mod error;
+mod events;
 mod members;
 mod outbox;
 mod owner;
@@ -32,9 +33,9 @@ use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, LiveQuery,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, TurnCounts, Unclean,
-    Unpruned, WrittenTurn, WrittenTurns,
+    ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents, GenerationOwner,
+    JournalPage, JournalRange, LiveQuery, PruneBefore, PruneBounds, Refused, Store, StoreError,
+    TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn, WrittenTurns,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -44,6 +45,7 @@ use commit::Lane;
 use connect::Database;
 pub use connect::{PgOptions, Sharing};
 use decide::{Before, Decided, Known, Needs, Part, Version, decide};
+use events::Progress;
 pub use members::Member;
 use owner::Ownership;
 use values::Ulid;
@@ -64,6 +66,8 @@ pub struct PgStore {
     counters: TurnCounters,
     node: Ulid,
     ownership: Option<Ownership>,
+    /// How far this process is in what the daemons tell each other.
+    events: Mutex<Progress>,
 }
 
 impl PgStore {
@@ -102,6 +106,7 @@ impl PgStore {
             counters: TurnCounters::default(),
             node,
             ownership,
+            events: Mutex::default(),
         })
     }
 
@@ -159,6 +164,11 @@ impl PgStore {
     pub fn secret(&self, name: &str, offered: &[u8]) -> Result<Vec<u8>, StoreError> {
         self.database
             .call(async |client: &Client| members::secret(client, name, offered).await)
+    }
+
+    /// The number of this process among those that share the database.
+    pub fn node(&self) -> u128 {
+        u128::from_be_bytes(self.node.0)
     }
 
     /// Gives the database back, so that another daemon need not wait until the lease is over.
@@ -315,6 +325,24 @@ impl Store for PgStore {
         let node = self.node;
         self.database
             .call(async |client: &Client| members::sync_clock(client, node, steady).await)
+    }
+
+    fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {
+        let mut progress = relock(&self.events);
+        let node = self.node;
+        let exchanged = self.database.call(async |client: &Client| {
+            events::exchange(client, node, progress.clone(), &exchange).await
+        });
+        match exchanged {
+            Ok((reached, answer)) => {
+                *progress = reached;
+                Ok(answer)
+            }
+            Err(error) => {
+                progress.skip(&exchange);
+                Err(error)
+            }
+        }
     }
 
     fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {

@@ -7,10 +7,11 @@ use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Arg, change, first, query};
+use crate::events::KEPT_FOR;
 use crate::values::{Ulid, get};
 
 /// A member that was not seen for so long is gone. Its time line went on meanwhile.
-const GONE_AFTER: &str = "interval '5 seconds'";
+pub(crate) const GONE_AFTER: &str = "interval '5 seconds'";
 /// Its row goes after so long.
 const FORGOTTEN_AFTER: &str = "interval '1 minute'";
 
@@ -101,7 +102,9 @@ pub(crate) async fn heartbeat(
              WHERE o.node = $1 OR o.expires_at < now()
              RETURNING 1),
          gone AS (DELETE FROM memoird.members
-             WHERE node <> $1 AND seen < now() - {FORGOTTEN_AFTER}),
+             WHERE node <> $1 AND seen < now() - {FORGOTTEN_AFTER} RETURNING node),
+         old AS (DELETE FROM memoird.events WHERE at < now() - {KEPT_FOR}
+             OR node IN (SELECT node FROM gone)),
          beat AS (
              INSERT INTO memoird.members AS m (node, name, version, leads, seen)
              VALUES ($1, $2, $3, EXISTS (SELECT FROM lead), now())

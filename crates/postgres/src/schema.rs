@@ -25,10 +25,14 @@ const STEPS: [Step; KNOWN as usize] = [
         sql: V2,
         min_reader: 1,
     },
+    Step {
+        sql: V3,
+        min_reader: 1,
+    },
 ];
 
 /// The newest version.
-const KNOWN: i32 = 2;
+const KNOWN: i32 = 3;
 
 /// The oldest server that has what the statements need: multiranges, and functions over them.
 const SERVER_MIN: i32 = 150_000;
@@ -231,6 +235,26 @@ CREATE TABLE memoird.secrets (
     name  text  NOT NULL PRIMARY KEY,
     value bytea NOT NULL
 );
+";
+
+/// What members tell each other: a digest of what their configurations have to agree on, what is
+/// watched at each of them, and what happened that is watched elsewhere. `number` counts what a
+/// member told. Events are news and no record: a crash of the database may lose them.
+const V3: &str = "
+ALTER TABLE memoird.members
+    ADD COLUMN config      bytea   NOT NULL DEFAULT '',
+    ADD COLUMN watches_all boolean NOT NULL DEFAULT false,
+    ADD COLUMN watches     bytea[] NOT NULL DEFAULT '{}';
+
+CREATE UNLOGGED TABLE memoird.events (
+    node   uuid   NOT NULL,
+    number bigint NOT NULL,
+    at     timestamptz NOT NULL,
+    tenant bytea  NOT NULL,
+    body   bytea  NOT NULL,
+    PRIMARY KEY (node, number)
+);
+CREATE INDEX events_at ON memoird.events (at);
 ";
 
 const MAKE: &str = "

@@ -16,7 +16,7 @@ use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, accepts, to_sql_checke
 use crate::error::failed;
 
 /// A ULID in a column of type `uuid`: 16 bytes, most significant first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Ulid(pub(crate) [u8; 16]);
 
 impl From<Generation> for Ulid {

@@ -8,7 +8,7 @@ use crate::wire::status;
 /// Services whose data is in files of each daemon.
 const SERVICES: [&str; 2] = ["MemoryService", "DocumentService"];
 /// Calls of the others.
-const METHODS: [&str; 2] = ["WatchEvents", "RunDream"];
+const METHODS: [&str; 1] = ["RunDream"];
 
 /// Refuses a call that is not served in a cluster, by its path.
 pub(crate) fn check_served(path: &str) -> Result<(), Status> {
@@ -48,7 +48,13 @@ mod tests {
 
     #[test]
     fn sessions_are_served_and_memories_are_not() {
-        for method in ["Append", "GetContext", "EraseSubject", "ListSessions"] {
+        for method in [
+            "Append",
+            "GetContext",
+            "EraseSubject",
+            "ListSessions",
+            "WatchEvents",
+        ] {
             let path = format!("/memoird.v1.SessionService/{method}");
             assert!(check_served(&path).is_ok(), "{path}");
         }
@@ -57,7 +63,6 @@ mod tests {
             "/memoird.v1.MemoryService/Recall",
             "/memoird.v1.MemoryService/SearchTranscripts",
             "/memoird.v1.DocumentService/GetDocument",
-            "/memoird.v1.SessionService/WatchEvents",
             "/memoird.v1.AdminService/RunDream",
         ] {
             let refused = check_served(path).unwrap_err();

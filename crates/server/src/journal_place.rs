@@ -251,7 +251,9 @@ mod postgres {
         }
 
         pub(super) fn cluster(&self) -> Option<Cluster> {
-            self.is_shared.then(|| Cluster::new(self.store.leads()))
+            let store = &self.store;
+            self.is_shared
+                .then(|| Cluster::new(store.node(), store.leads()))
         }
 
         pub(super) async fn mark_secret(

@@ -9,6 +9,7 @@ pub mod data_key;
 pub mod encoding;
 mod erasure;
 mod error;
+mod exchange;
 mod live;
 mod lock;
 mod memory;
@@ -39,6 +40,7 @@ pub use checksum::{DAMAGED_TEXT, TurnCounts};
 pub use data_key::{DataKey, DataKeyError};
 pub use erasure::{EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage};
 pub use error::StoreError;
+pub use exchange::{EventExchange, ExchangedEvents, PostedEvent, Watched};
 pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
@@ -342,6 +344,16 @@ pub trait Store: Send + Sync + 'static {
     /// When the store cannot be written or read.
     fn sync_clock(&self, steady: Steady) -> Result<Steady, StoreError> {
         Ok(steady)
+    }
+
+    /// Tells the processes that share the store what is watched and what happened in this one, and
+    /// gives what they told. Of a store that only one process has it does nothing.
+    ///
+    /// # Errors
+    /// When the store cannot be written or read. What was posted may have been told then.
+    fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {
+        let _ = exchange;
+        Ok(ExchangedEvents::default())
     }
 
     /// For each of these generations: whether it lives in the version that this process last

@@ -20,9 +20,10 @@ use tables::{Row, Tables};
 
 use crate::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, ErasureStage, GenerationOwner, JournalPage, JournalRange,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, Unclean, Unpruned,
-    WrittenTurn, WrittenTurns, encoding, summaries, windows,
+    ErasedRows, Erasure, ErasureScope, ErasureStage, EventExchange, ExchangedEvents,
+    GenerationOwner, JournalPage, JournalRange, PruneBefore, PruneBounds, Refused, Store,
+    StoreError, TurnChange, Unclean, Unpruned, WrittenTurn, WrittenTurns, encoding, summaries,
+    windows,
 };
 
 /// A journal in memory; it keeps what [`crate::SqliteStore`] keeps, and refuses what it
@@ -30,9 +31,19 @@ use crate::{
 #[derive(Debug, Default)]
 pub struct MemoryStore {
     tables: Arc<Mutex<Tables>>,
-    /// The versions of generations that were loaded or written through this handle; only where
-    /// there are others.
-    known: Option<Mutex<BTreeMap<Generation, u64>>>,
+    /// What this handle knows; only where there are others.
+    known: Option<Mutex<Known>>,
+}
+
+/// What one of several processes that share the journal knows of it.
+#[derive(Debug, Default)]
+struct Known {
+    /// Which of them it is.
+    process: u128,
+    /// The versions of generations that it loaded or wrote.
+    versions: BTreeMap<Generation, u64>,
+    /// How many of the events that were posted it has looked at.
+    events: usize,
 }
 
 /// Erasures that can still be asked for.
@@ -44,12 +55,15 @@ const KEPT_ROW_BYTES: usize = 1 << 10;
 const KEPT_TURN_BYTES: usize = 64;
 
 impl MemoryStore {
-    /// The journal as one of several processes that share it has it.
+    /// The journal as this one of several processes that share it has it.
     #[must_use]
-    pub fn shared(&self) -> Self {
+    pub fn shared(&self, process: u128) -> Self {
         Self {
             tables: Arc::clone(&self.tables),
-            known: Some(Mutex::default()),
+            known: Some(Mutex::new(Known {
+                process,
+                ..Known::default()
+            })),
         }
     }
 
@@ -61,8 +75,8 @@ impl MemoryStore {
         let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         for generation in generations {
             match tables.versions.get(&generation) {
-                Some(version) => known.insert(generation, *version),
-                None => known.remove(&generation),
+                Some(version) => known.versions.insert(generation, *version),
+                None => known.versions.remove(&generation),
             };
         }
     }
@@ -189,6 +203,31 @@ impl Store for MemoryStore {
         Ok(())
     }
 
+    fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {
+        let mut tables = self.tables();
+        let Some(known) = &self.known else {
+            return Ok(ExchangedEvents::default());
+        };
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = known.process;
+        let posted = exchange.posted.into_iter().map(|event| (own, event));
+        tables.posted.extend(posted);
+        let mut answer = ExchangedEvents::default();
+        if !exchange.watched.is_empty() {
+            let looked_at = std::mem::replace(&mut known.events, tables.posted.len());
+            let new = tables.posted[looked_at..].iter();
+            let of_others = new.filter(|(process, _)| *process != own);
+            answer.received.extend(of_others.cloned());
+        }
+        tables.watched.insert(own, exchange.watched);
+        for (process, watched) in &tables.watched {
+            if *process != own {
+                answer.watched.join(watched.clone());
+            }
+        }
+        Ok(answer)
+    }
+
     fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {
         let tables = self.tables();
         let Some(known) = &self.known else {
@@ -198,7 +237,7 @@ impl Store for MemoryStore {
         let is_current = |name: &Generation| {
             let row = tables.generations.get(name);
             row.is_some_and(|row| row.ended.is_none())
-                && known.get(name) == tables.versions.get(name)
+                && known.versions.get(name) == tables.versions.get(name)
         };
         Ok(generations.iter().map(is_current).collect())
     }

@@ -3,12 +3,14 @@
 
 use std::collections::{HashMap, HashSet};
 
+use serde::{Deserialize, Serialize};
+
 use super::identifiers::Kind;
 use super::ledger::{Entry, Ledger, labelled_numbers};
 use super::transcript::TranscriptTurn;
 
 /// The result of a probe.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 pub struct Probe {
     /// Different identifiers of the span, numbers with a label, and calls that changed something.
     pub identifiers: u32,

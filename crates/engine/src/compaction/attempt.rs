@@ -239,7 +239,7 @@ impl Compaction {
         );
         let kind = EventKind::Compacted {
             number: summary.number,
-            trigger,
+            trigger: trigger.into(),
             by: summary.by.clone(),
             first_seq: summary.first_seq,
             through_seq: summary.through_seq,
@@ -305,10 +305,10 @@ impl Compaction {
             stats.breakers_opened.fetch_add(1, Ordering::Relaxed);
         }
         let kind = EventKind::CompactionFailed {
-            trigger: request.trigger.name(),
-            reason: failure.reason,
+            trigger: request.trigger.name().into(),
+            reason: failure.reason.into(),
             problem: failure.problem.clone(),
-            breaker: breaker.name(),
+            breaker: breaker.name().into(),
         };
         self.sessions().publish(session, generation, kind);
     }

@@ -7,11 +7,14 @@ use std::time::Duration;
 use memoird_core::change::EndReason;
 use memoird_core::ids::Generation;
 use memoird_core::session::AppendCommand;
-use memoird_engine::{Cluster, Engine, EngineConfig, EngineError, EraseTarget, SessionQuery};
+use memoird_engine::{
+    Cluster, EVENTS_KEPT, Engine, EngineConfig, EngineError, EraseTarget, EventKind, SessionQuery,
+    WatchFrom, WatchItem, WatchScope, Watcher,
+};
 use memoird_store::{ErasureStage, Store};
 use tokio::sync::watch;
 use tokio::task::{JoinSet, yield_now};
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use crate::bot::{Bot, named, saying};
 use crate::hooks::script::ScriptedHook;
@@ -47,11 +50,11 @@ impl Daemons {
         for place in 0..count {
             let (lead, leads) = watch::channel(place == 0);
             let config = EngineConfig {
-                cluster: Some(Cluster::new(leads)),
+                cluster: Some(Cluster::new(place as u128 + 1, leads)),
                 ..world.config.clone()
             };
             let machine = Arc::new(TestMachine::new(7 + place as u64));
-            let store: Arc<dyn Store> = Arc::new(world.store.shared());
+            let store: Arc<dyn Store> = Arc::new(world.store.shared(place as u128 + 1));
             let engine = Engine::open(config, Some(store), machine, world.blocking).await;
             let engine = engine.unwrap();
             daemons.bots.push(Bot::of(&engine, ACME));
@@ -449,4 +452,101 @@ async fn check(bot: &Bot, session: &str, told: &Told, seed: u64) {
             assert_eq!(times, 1, "seed {seed}: {text} in {session}");
         }
     }
+}
+
+/// What a watcher is told within a while.
+async fn told(watcher: &mut Watcher) -> Vec<String> {
+    let mut all = Vec::new();
+    while let Ok(seen) = timeout(SOON, watcher.next()).await {
+        all.push(match seen {
+            WatchItem::Missed { count, .. } => format!("missed {count}"),
+            WatchItem::Event { event, .. } => match event.kind {
+                EventKind::Created => format!("{} created", event.session),
+                EventKind::Appended { last_seq, .. } => format!("{} {last_seq}", event.session),
+                EventKind::Ended(reason) => format!("{} {reason:?}", event.session),
+                other => format!("{} {other:?}", event.session),
+            },
+        });
+    }
+    all
+}
+
+fn watching(engine: &Engine, bot: &Bot, from: &WatchFrom) -> Watcher {
+    let scope = WatchScope::Tenant(bot.tenant.clone());
+    engine.events.watch(scope, from)
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_watches_one_daemon_is_told_what_happens_at_all_of_them() {
+    let daemons = Daemons::open(unswept(), 3).await;
+    let [a, b, c] = &daemons.bots[..] else {
+        panic!("three were asked for")
+    };
+    // Long before anybody watches.
+    b.say("s", "1").await.unwrap();
+    sleep(TTL / 2).await;
+    let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
+    let mut all = daemons.engines[2]
+        .events
+        .watch(WatchScope::All, &WatchFrom::Now);
+    // Others do not know yet that somebody watches.
+    b.say("s", "2").await.unwrap();
+    assert_eq!(told(&mut watcher).await, ["s 2"]);
+    a.say("s", "3").await.unwrap();
+    assert_eq!(told(&mut watcher).await, ["s 3"]);
+    c.end("s").await.unwrap();
+    assert_eq!(told(&mut watcher).await, ["s Ended"]);
+    // Of all tenants, what happened just before may be told as well.
+    let seen = told(&mut all).await;
+    assert!(
+        seen.ends_with(&["s 2", "s 3", "s Ended"].map(str::to_owned)),
+        "{seen:?}"
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_holds_at_any_daemon() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
+    a.say("s", "1").await.unwrap();
+    assert_eq!(told(&mut watcher).await, ["s created", "s 1"]);
+    b.say("s", "2").await.unwrap();
+    b.say("s", "3").await.unwrap();
+    assert_eq!(told(&mut watcher).await, ["s 2", "s 3"]);
+    let cursor = watcher.cursor().unwrap().to_string();
+    drop(watcher);
+    // While nobody watches, both go on.
+    sleep(TTL / 2).await;
+    a.say("s", "4").await.unwrap();
+    b.say("s", "5").await.unwrap();
+    let from = WatchFrom::Cursor(cursor.parse().unwrap());
+    for (engine, bot) in daemons.engines.iter().zip(&daemons.bots) {
+        let mut watcher = watching(engine, bot, &from);
+        let mut seen = told(&mut watcher).await;
+        seen.sort();
+        assert_eq!(seen, ["s 4", "s 5"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_knows_how_many_events_have_left() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
+    b.say("s", "1").await.unwrap();
+    assert_eq!(told(&mut watcher).await, ["s created", "s 1"]);
+    let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
+    drop(watcher);
+    sleep(TTL / 2).await;
+    for turn in 2..=(EVENTS_KEPT + 12) {
+        b.say("s", &turn.to_string()).await.unwrap();
+    }
+    let seen = told(&mut watching(&daemons.engines[0], a, &from)).await;
+    assert_eq!((&*seen[0], &*seen[1]), ("missed 11", "s 13"));
+    assert_eq!(seen.len(), 1 + EVENTS_KEPT);
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use memoird_core::change::EndReason;
 use memoird_engine::{
-    EVENTS_KEPT, Engine, EngineConfig, Event, EventKind, WatchItem, WatchScope, Watcher,
+    EVENTS_KEPT, Engine, EngineConfig, Event, EventKind, WatchFrom, WatchItem, WatchScope, Watcher,
 };
 use tokio::task::JoinSet;
 use tokio::time::sleep;
@@ -79,9 +79,10 @@ fn words(events: &[Event]) -> Vec<String> {
 }
 
 fn mine(engine: &Engine, bot: &Bot, after: Option<u64>) -> Watcher {
+    let from = after.map_or(WatchFrom::Now, WatchFrom::After);
     engine
         .events
-        .watch(WatchScope::Tenant(bot.tenant.clone()), after)
+        .watch(WatchScope::Tenant(bot.tenant.clone()), &from)
 }
 
 #[tokio::test(start_paused = true)]
@@ -212,7 +213,7 @@ async fn nobody_is_told_of_another_tenants_sessions() {
     .await;
     let bots = ["a", "b", "quiet"].map(|id| Bot::of(&engine, id));
     let mut watchers = bots.each_ref().map(|bot| mine(&engine, bot, Some(0)));
-    let mut all = engine.events.watch(WatchScope::All, None);
+    let mut all = engine.events.watch(WatchScope::All, &WatchFrom::Now);
     for text in ["one", "two", "three"] {
         for bot in &bots[..2] {
             bot.say("s", text).await.unwrap();
@@ -245,7 +246,7 @@ async fn nobody_is_told_of_another_tenants_sessions() {
 async fn an_operator_who_watches_all_sees_a_tenant_that_comes_later() {
     let engine = World::new(unswept()).open().await;
     Bot::acme(&engine).say("before", "hello").await.unwrap();
-    let mut all = engine.events.watch(WatchScope::All, None);
+    let mut all = engine.events.watch(WatchScope::All, &WatchFrom::Now);
     let mut config = unswept();
     config.tenants.push(capped("new", 0));
     engine.reconfigure(config).await;

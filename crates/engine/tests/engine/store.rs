@@ -16,9 +16,9 @@ use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange, MemoryStore,
-    PruneBefore, PruneBounds, Refused, Store, StoreError, TurnChange, TurnsAhead, Unclean,
-    Unpruned, WrittenTurn, WrittenTurns,
+    ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents, GenerationOwner,
+    JournalPage, JournalRange, MemoryStore, PruneBefore, PruneBounds, Refused, Store, StoreError,
+    TurnChange, TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns,
 };
 use tokio::sync::watch;
 
@@ -141,9 +141,9 @@ impl Deref for FaultyStore {
 
 impl FaultyStore {
     /// The same journal as one of several daemons has it.
-    pub(crate) fn shared(&self) -> Self {
+    pub(crate) fn shared(&self, process: u128) -> Self {
         Self {
-            inner: self.inner.shared(),
+            inner: self.inner.shared(process),
             faults: Arc::clone(&self.faults),
         }
     }
@@ -374,6 +374,10 @@ impl Store for FaultyStore {
 
     fn clock(&self) -> Result<Option<ClockAnchor>, StoreError> {
         self.inner.clock()
+    }
+
+    fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {
+        self.inner.exchange_events(exchange)
     }
 
     fn are_current(&self, generations: &[Generation]) -> Result<Vec<bool>, StoreError> {

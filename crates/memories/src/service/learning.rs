@@ -344,7 +344,7 @@ impl Memories {
                 "a model found no facts"
             );
             let kind = EventKind::ExtractionFailed {
-                reason,
+                reason: reason.into(),
                 problem,
                 gave_up,
             };

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
-use memoird_engine::{EventKind, FaultKind, ModelFault, TextEnd, WatchItem, WatchScope};
+use memoird_engine::{EventKind, FaultKind, ModelFault, TextEnd, WatchFrom, WatchItem, WatchScope};
 use memoird_memories::rules::{Origin, Outcome};
 use memoird_memories::{
     After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, MemoryError,
@@ -142,7 +142,7 @@ async fn what_is_said_is_looked_at_once_when_the_session_is_idle() {
     let (house, bot) = opened(&world).await;
     let mut events = house
         .events
-        .watch(WatchScope::Tenant(bot.tenant.clone()), None);
+        .watch(WatchScope::Tenant(bot.tenant.clone()), &WatchFrom::Now);
     tell_all(&bot, &["I like tea", "and chess"]).await;
     sleep(IDLE / 2).await;
     tell_all(&bot, &["and go"]).await;

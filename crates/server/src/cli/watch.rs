@@ -25,6 +25,9 @@ pub(crate) struct WatchArgs {
     /// Begin with what came after this event, as far back as the daemon remembers
     #[arg(long, value_name = "ID", conflicts_with = "all")]
     after: Option<u64>,
+    /// The same, after the `cursor` of an event, which --json prints: any daemon of a cluster knows it
+    #[arg(long, value_name = "CURSOR", conflicts_with_all = ["all", "after"])]
+    after_cursor: Option<String>,
     /// The events of every tenant (role admin)
     #[arg(long)]
     all: bool,
@@ -35,12 +38,16 @@ struct Watch<'a> {
     target: &'a Target,
     all: bool,
     json: bool,
-    /// The newest event that was printed.
-    last_id: u64,
+    /// The newest event that was printed, or the one to begin after.
+    after: u64,
+    /// Where to begin, or the place behind what was printed.
+    cursor: String,
     /// True when a daemon has answered before: only then waiting for one makes sense.
     was_connected: bool,
     /// True from a connection's end to the next event or connection.
     is_away: bool,
+    /// True from the second connection on, until its first event.
+    is_back: bool,
 }
 
 /// Prints events until it is interrupted, stdout has no reader, or the daemon refuses for good.
@@ -50,9 +57,11 @@ pub(crate) async fn run(client: &ClientArgs, args: WatchArgs) -> Result<(), CliE
         target: &target,
         all: args.all,
         json: client.json,
-        last_id: args.after.unwrap_or(0),
+        after: args.after.unwrap_or(0),
+        cursor: args.after_cursor.unwrap_or_default(),
         was_connected: false,
         is_away: false,
+        is_back: false,
     };
     tokio::select! {
         result = watch.follow() => result,
@@ -85,19 +94,21 @@ impl Watch<'_> {
     }
 
     async fn connect(&mut self) -> Result<Streaming<WatchEventsResponse>, Status> {
-        // Ids are counted per tenant, so a stream of all tenants cannot go on from one.
-        let after_event_id = if self.all { 0 } else { self.last_id };
+        let has_cursor = !self.cursor.is_empty();
         let request = WatchEventsRequest {
-            after_event_id,
+            after_event_id: if has_cursor { 0 } else { self.after },
             all_tenants: self.all,
+            after_cursor: self.cursor.clone(),
         };
         let reply = self.target.sessions().watch_events(request).await?;
         self.was_connected = true;
         if self.is_away {
             self.is_away = false;
-            let place = match after_event_id {
-                0 => "from now on".to_owned(),
-                id => format!("after event {id}"),
+            self.is_back = true;
+            // A place is one tenant's, so a stream of all of them cannot go on from one.
+            let place = match self.cursor.is_empty() && self.after == 0 {
+                true => "from now on",
+                false => "where it was",
             };
             output::note(&format!("connected again, {place}"));
         }
@@ -119,14 +130,17 @@ impl Watch<'_> {
     }
 
     fn print(&mut self, told: &WatchEventsResponse) -> Result<(), CliError> {
-        let is_followed = !self.all && self.last_id > 0;
-        if let Some(event) = &told.event {
-            if is_followed && event.event_id != self.last_id + 1 {
-                output::note("the daemon was started anew: its events count from another number");
+        self.cursor.clone_from(&told.cursor);
+        if let Some(event) = &told.event
+            && !self.all
+        {
+            if std::mem::take(&mut self.is_back) && event.event_id != self.after + 1 {
+                output::note(
+                    "the daemon was started anew, or is another one: its events count from another number",
+                );
             }
-            self.last_id = event.event_id;
-        } else if is_followed {
-            self.last_id += told.missed;
+            // For a daemon that knows no cursors.
+            self.after = event.event_id;
         }
         let columns = Columns {
             whole: true,

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
-use memoird_engine::{Engine, WatchScope, Watcher};
+use memoird_engine::{Engine, EventCursor, WatchFrom, WatchScope, Watcher};
 use memoird_proto::v1;
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -68,12 +68,12 @@ impl Epoch {
         self.0.saturating_add(number)
     }
 
-    /// After which of our events to go on; `None`: from now on. What is no id of ours is
-    /// before or after all of them: then all of them are new.
-    fn place(self, after_event_id: u64) -> Option<u64> {
+    /// After which of our events to go on. What is no id of ours is before or after all of them:
+    /// then all of them are new.
+    fn place(self, after_event_id: u64) -> WatchFrom {
         match after_event_id {
-            0 => None,
-            id => Some(id.checked_sub(self.0).unwrap_or(u64::MAX)),
+            0 => WatchFrom::Now,
+            id => WatchFrom::After(id.checked_sub(self.0).unwrap_or(u64::MAX)),
         }
     }
 }
@@ -120,9 +120,9 @@ impl Watching {
             true => WatchScope::All,
             false => WatchScope::Tenant(Arc::clone(&caller.tenant)),
         };
+        let from = self.from(request)?;
         let counted = self.add_watcher(&caller.tenant.id)?;
-        let after = self.epoch.place(request.after_event_id);
-        let watcher = self.engine.events.watch(scope, after);
+        let watcher = self.engine.events.watch(scope, &from);
         // One place more, kept for the error that ends the stream.
         let (sender, events) = mpsc::channel(BUFFERED_MAX + 1);
         let last_word = sender.clone().try_reserve_owned();
@@ -143,6 +143,18 @@ impl Watching {
             item
         });
         Ok(Box::pin(events))
+    }
+
+    fn from(&self, request: &v1::WatchEventsRequest) -> Result<WatchFrom, Status> {
+        if request.after_cursor.is_empty() {
+            return Ok(self.epoch.place(request.after_event_id));
+        }
+        let has_another = request.after_event_id != 0 || request.all_tenants;
+        match request.after_cursor.parse::<EventCursor>() {
+            Ok(cursor) if !has_another => Ok(WatchFrom::Cursor(cursor)),
+            Ok(_) => Err(status::cursor_with_others()),
+            Err(_) => Err(status::cursor_invalid()),
+        }
     }
 
     fn add_watcher(&self, tenant: &TenantId) -> Result<Counted, Status> {
@@ -182,7 +194,8 @@ async fn send_all(
 ) -> Option<Status> {
     loop {
         let next = async {
-            let event = to::event(watcher.next().await, view);
+            let seen = watcher.next().await;
+            let event = to::event(seen, watcher.cursor(), view);
             sender.send_timeout(Ok(event), PATIENCE).await
         };
         let sent = tokio::select! {
@@ -213,9 +226,10 @@ mod tests {
     fn a_place_in_the_events_of_another_start_is_none_in_ours() {
         let before = Epoch::begin(Timestamp::from_ms(1_800_000_000_000));
         let ours = Epoch::begin(Timestamp::from_ms(1_800_000_000_200));
-        assert_eq!(ours.place(0), None);
-        assert_eq!(ours.place(ours.id(7)), Some(7));
-        assert_eq!(ours.place(before.id(7)), Some(u64::MAX));
+        assert!(matches!(ours.place(0), WatchFrom::Now));
+        assert!(matches!(ours.place(ours.id(7)), WatchFrom::After(7)));
+        let place = ours.place(before.id(7));
+        assert!(matches!(place, WatchFrom::After(u64::MAX)));
         assert!(ours.id(1_000_000) < 1 << 53);
     }
 }

@@ -232,6 +232,19 @@ pub(crate) fn at(place: &str, refusal: &Status) -> Status {
     Status::with_error_details(refusal.code(), message, refusal.get_error_details())
 }
 
+/// A place in the events that no daemon gave.
+pub(crate) fn cursor_invalid() -> Status {
+    let problem = "after_cursor is no `cursor` of an event: leave it empty to watch from now on";
+    invalid("CURSOR_INVALID", problem)
+}
+
+/// A place in the events of one tenant, beside another place or all tenants.
+pub(crate) fn cursor_with_others() -> Status {
+    let problem = "after_cursor is a place in the events of one tenant: send it without \
+                   after_event_id and all_tenants";
+    invalid("CURSOR_INVALID", problem)
+}
+
 /// Something that no daemon of a cluster does.
 pub(crate) fn not_in_cluster(what: &str) -> Status {
     let problem = format!(

@@ -11,9 +11,9 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventKind, RewindOutcome,
-    SessionOrder, SessionPage, SessionView, StatsSnapshot, TenantSnapshot, TurnUpdateOutcome,
-    WatchItem,
+    AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventCursor, EventKind,
+    RewindOutcome, SessionOrder, SessionPage, SessionView, StatsSnapshot, TenantSnapshot,
+    TurnUpdateOutcome, WatchItem,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -280,12 +280,18 @@ pub(crate) fn delivery(view: &DeliveryView) -> v1::HookDelivery {
 }
 
 /// What a watcher is told.
-pub(crate) fn event(seen: WatchItem, view: EventView) -> v1::WatchEventsResponse {
+pub(crate) fn event(
+    seen: WatchItem,
+    cursor: Option<&EventCursor>,
+    view: EventView,
+) -> v1::WatchEventsResponse {
+    let cursor = cursor.map(EventCursor::to_string).unwrap_or_default();
     match seen {
         WatchItem::Missed { tenant, count } => v1::WatchEventsResponse {
             event: None,
             missed: count,
             missed_tenant: tenant.id.to_string(),
+            cursor,
         },
         WatchItem::Event { tenant, event } => {
             let (kind, reason, detail) = event_kind(&event, view.role);
@@ -301,6 +307,7 @@ pub(crate) fn event(seen: WatchItem, view: EventView) -> v1::WatchEventsResponse
             };
             v1::WatchEventsResponse {
                 event: Some(event),
+                cursor,
                 ..Default::default()
             }
         }

@@ -17,7 +17,10 @@ use memoird_core::window::SavedCut;
 
 use super::erase::Kept;
 use super::outbox;
-use crate::{ClockAnchor, KEYS_MAX, Refused, TurnChange, WrittenTurn, summaries, windows};
+use crate::{
+    ClockAnchor, KEYS_MAX, PostedEvent, Refused, TurnChange, Watched, WrittenTurn, summaries,
+    windows,
+};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tables {
@@ -40,6 +43,10 @@ pub(super) struct Tables {
     /// A number for each version of each generation that lives, that no other version has.
     pub(super) versions: BTreeMap<Generation, u64>,
     pub(super) last_version: u64,
+    /// What each of the processes that share it watches.
+    pub(super) watched: BTreeMap<u128, Watched>,
+    /// What they posted, with the process.
+    pub(super) posted: Vec<(u128, PostedEvent)>,
 }
 
 #[derive(Clone, Debug)]

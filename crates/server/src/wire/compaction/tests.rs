@@ -164,7 +164,7 @@ fn a_call_keeps_up_to_a_thousand_exchanges() {
 fn a_failure_says_why_to_people_and_to_programs() {
     let problem = "the provider answers 503".to_owned();
     let failure = EngineError::CompactionFailed {
-        reason: "unavailable",
+        reason: "unavailable".into(),
         problem,
     };
     let status = status::engine(&failure);
@@ -199,7 +199,7 @@ fn detail_of(kind: EventKind) -> Option<Value> {
 fn events_tell_all_that_is_known() {
     let compacted = EventKind::Compacted {
         number: 2,
-        trigger: "preemptive",
+        trigger: "preemptive".into(),
         by: "extractive".into(),
         first_seq: 8,
         through_seq: 21,
@@ -217,10 +217,10 @@ fn events_tell_all_that_is_known() {
     });
     assert_eq!(detail_of(compacted), Some(expected));
     let failed = EventKind::CompactionFailed {
-        trigger: "command",
-        reason: "empty",
+        trigger: "command".into(),
+        reason: "empty".into(),
         problem: "it says nothing".to_owned(),
-        breaker: "open",
+        breaker: "open".into(),
     };
     let expected = json!({
         "trigger": "command", "reason": "empty", "error": "it says nothing", "breaker": "open",
@@ -266,7 +266,7 @@ fn what_somebody_else_said_of_a_failure_is_told_to_operators_only() {
         );
     }
     let failed = || EngineError::CompactionFailed {
-        reason: "provider_failed",
+        reason: "provider_failed".into(),
         problem: "their words".to_owned(),
     };
     let told = |role| failure(failed(), role).to_string();
@@ -275,10 +275,10 @@ fn what_somebody_else_said_of_a_failure_is_told_to_operators_only() {
     );
     assert!(told(Role::Admin).contains("their words"));
     let failed = EventKind::CompactionFailed {
-        trigger: "command",
-        reason: "provider_failed",
+        trigger: "command".into(),
+        reason: "provider_failed".into(),
         problem: "their words".to_owned(),
-        breaker: "open",
+        breaker: "open".into(),
     };
     let expected = json!({ "trigger": "command", "reason": "provider_failed", "breaker": "open" });
     assert_eq!(detail_of(failed), Some(expected));

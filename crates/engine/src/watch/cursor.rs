@@ -1,0 +1,105 @@
+//! A place in the events of a tenant, which holds at any daemon that shares the journal.
+
+use std::fmt;
+use std::str::FromStr;
+
+use hashlink::LinkedHashMap;
+use memoird_core::time::Timestamp;
+
+use crate::events::NODES_KEPT;
+
+/// How far the events of each daemon were read. Its text means something to daemons only.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EventCursor {
+    /// When the newest of them happened.
+    pub(super) at: Timestamp,
+    /// By daemon, the one that told something longest ago first.
+    numbers: LinkedHashMap<u128, u64>,
+}
+
+/// A text is no cursor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CursorInvalid;
+
+/// What a cursor begins with: the version of its form.
+const VERSION: &str = "1";
+
+impl EventCursor {
+    /// Before the first event that is told after this time.
+    pub(super) fn at(at: Timestamp) -> Self {
+        Self {
+            at,
+            numbers: LinkedHashMap::new(),
+        }
+    }
+
+    pub(super) fn get(&self, node: u128) -> Option<u64> {
+        self.numbers.get(&node).copied()
+    }
+
+    pub(super) fn set(&mut self, node: u128, number: u64) {
+        self.numbers.insert(node, number);
+        if self.numbers.len() > NODES_KEPT {
+            self.numbers.pop_front();
+        }
+    }
+
+    pub(super) fn nodes(&self) -> impl Iterator<Item = u128> {
+        self.numbers.keys().copied()
+    }
+}
+
+impl fmt::Display for EventCursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{VERSION}-{:x}", self.at.as_ms().max(0))?;
+        let mut numbers = self.numbers.iter();
+        numbers.try_for_each(|(node, number)| write!(f, "-{node:x}.{number:x}"))
+    }
+}
+
+impl FromStr for EventCursor {
+    type Err = CursorInvalid;
+
+    fn from_str(text: &str) -> Result<Self, CursorInvalid> {
+        let mut parts = text.split('-');
+        if parts.next() != Some(VERSION) {
+            return Err(CursorInvalid);
+        }
+        let at = parts.next().and_then(|at| i64::from_str_radix(at, 16).ok());
+        let mut cursor = Self::at(Timestamp::from_ms(at.ok_or(CursorInvalid)?));
+        for part in parts {
+            let (node, number) = part.split_once('.').ok_or(CursorInvalid)?;
+            let node = u128::from_str_radix(node, 16).map_err(|_| CursorInvalid)?;
+            let number = u64::from_str_radix(number, 16).map_err(|_| CursorInvalid)?;
+            cursor.set(node, number);
+        }
+        Ok(cursor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_is_what_its_text_says() {
+        let mut cursor = EventCursor::at(Timestamp::from_ms(1_800_000_000_000));
+        cursor.set(u128::MAX, 7);
+        cursor.set(3, u64::MAX);
+        let text = cursor.to_string();
+        assert_eq!(text.parse(), Ok(cursor));
+        for wrong in [
+            "", "1", "1-", "2-0", "1-0-3", "1-0-.1", "1-0-x.1", "1-0-1.1-", "1-0-1.-1",
+        ] {
+            assert_eq!(wrong.parse::<EventCursor>(), Err(CursorInvalid), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_cursor_knows_so_many_daemons() {
+        let mut cursor = EventCursor::at(Timestamp::from_ms(0));
+        (0..=NODES_KEPT as u128).for_each(|node| cursor.set(node, 1));
+        assert_eq!((cursor.get(0), cursor.get(1)), (None, Some(1)));
+        assert!(cursor.to_string().len() < 8_192);
+    }
+}

@@ -1,0 +1,172 @@
+//! What the daemons that share the database tell each other of what is watched.
+
+use std::collections::HashMap;
+
+use memoird_core::ids::TenantId;
+use memoird_store::{EventExchange, ExchangedEvents, PostedEvent, StoreError, Watched};
+use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
+
+use crate::connect::{Arg, change, first, query};
+use crate::members::GONE_AFTER;
+use crate::values::{Ulid, get, id, limit, whole};
+
+/// What was told longer ago is of use to nobody: who watches asks several times in a second, and who
+/// was cut off comes again in minutes.
+pub(crate) const KEPT_FOR: &str = "interval '10 minutes'";
+/// Events of one daemon that are kept.
+const KEPT_MAX: i64 = 1 << 16;
+/// Events that are read at once of one daemon.
+const READ_MAX: usize = 1_024;
+
+/// How far this process is in what is told.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Progress {
+    /// The number of what it told last.
+    posted: i64,
+    /// The numbers of what it read last of the others.
+    received: HashMap<Ulid, i64>,
+}
+
+impl Progress {
+    /// Numbers that may have been used are not used again: so what others read of this process is
+    /// always behind what they read of it before.
+    pub(crate) fn skip(&mut self, exchange: &EventExchange) {
+        self.posted += whole(exchange.posted.len() as u64);
+    }
+}
+
+/// Tells and asks; gives how far this process is then.
+pub(crate) async fn exchange(
+    client: &Client,
+    node: Ulid,
+    mut progress: Progress,
+    exchange: &EventExchange,
+) -> Result<(Progress, ExchangedEvents), StoreError> {
+    let mut answer = ExchangedEvents {
+        watched: tell_watched(client, node, &exchange.watched).await?,
+        ..ExchangedEvents::default()
+    };
+    if !exchange.posted.is_empty() {
+        post(client, node, progress.posted, &exchange.posted).await?;
+        progress.skip(exchange);
+    }
+    if !exchange.watched.is_empty() {
+        receive(client, node, &mut progress, &mut answer).await?;
+    }
+    Ok((progress, answer))
+}
+
+/// Says what is watched here; gives what is watched elsewhere.
+async fn tell_watched(
+    client: &Client,
+    node: Ulid,
+    watched: &Watched,
+) -> Result<Watched, StoreError> {
+    let sql = format!(
+        "WITH told AS (UPDATE memoird.members SET watches_all = $2, watches = $3
+             WHERE node = $1 AND (watches_all, watches) IS DISTINCT FROM ($2, $3))
+         SELECT coalesce(bool_or(m.watches_all), false), coalesce(array_agg(DISTINCT t)
+             FILTER (WHERE t IS NOT NULL), '{{}}')
+         FROM memoird.members m LEFT JOIN LATERAL unnest(m.watches) t ON true
+         WHERE m.node <> $1 AND m.seen > now() - {GONE_AFTER}"
+    );
+    let tenants: Vec<&[u8]> = watched
+        .tenants
+        .iter()
+        .map(|tenant| tenant.as_str().as_bytes())
+        .collect();
+    let args: [Arg<'_>; 3] = [
+        (&node, Type::UUID),
+        (&watched.all, Type::BOOL),
+        (&tenants, Type::BYTEA_ARRAY),
+    ];
+    let Some(row) = first(client, &sql, &args).await? else {
+        return Ok(Watched::default());
+    };
+    let tenants: Vec<&[u8]> = get(&row, 1)?;
+    let tenants = tenants
+        .into_iter()
+        .filter_map(|name| TenantId::parse(str::from_utf8(name).ok()?).ok());
+    Ok(Watched {
+        all: get(&row, 0)?,
+        tenants: tenants.collect(),
+    })
+}
+
+async fn post(
+    client: &Client,
+    node: Ulid,
+    before: i64,
+    posted: &[PostedEvent],
+) -> Result<(), StoreError> {
+    let sql = "WITH old AS (DELETE FROM memoird.events WHERE node = $1 AND number <= $2 - $3)
+               INSERT INTO memoird.events (node, number, at, tenant, body)
+               SELECT $1, $2 + t.number, now() - t.age_ms * interval '1 millisecond', t.tenant, t.body
+               FROM unnest($4::int8[], $5::bytea[], $6::bytea[])
+                   WITH ORDINALITY AS t (age_ms, tenant, body, number)
+               RETURNING 1";
+    let ages = posted.iter().map(|event| event.age_ms.cast_signed());
+    let tenants = posted.iter().map(|event| event.tenant.as_str().as_bytes());
+    let bodies = posted.iter().map(|event| event.body.as_slice());
+    let args: [Arg<'_>; 6] = [
+        (&node, Type::UUID),
+        (&before, Type::INT8),
+        (&KEPT_MAX, Type::INT8),
+        (&ages.collect::<Vec<_>>(), Type::INT8_ARRAY),
+        (&tenants.collect::<Vec<_>>(), Type::BYTEA_ARRAY),
+        (&bodies.collect::<Vec<_>>(), Type::BYTEA_ARRAY),
+    ];
+    change(client, sql, &args).await?;
+    Ok(())
+}
+
+/// Reads what the others told since this process asked last.
+async fn receive(
+    client: &Client,
+    node: Ulid,
+    progress: &mut Progress,
+    answer: &mut ExchangedEvents,
+) -> Result<(), StoreError> {
+    let (known, numbers): (Vec<Ulid>, Vec<i64>) = progress.received.iter().unzip();
+    let sql = "SELECT m.node, e.number, e.tenant,
+                   greatest(0, extract(epoch FROM clock_timestamp() - e.at) * 1000)::int8, e.body
+               FROM memoird.members m
+               LEFT JOIN unnest($2::uuid[], $3::int8[]) AS k (node, number) USING (node)
+               CROSS JOIN LATERAL (SELECT * FROM memoird.events e
+                   WHERE e.node = m.node AND e.number > coalesce(k.number, 0)
+                   ORDER BY e.number LIMIT $4) e
+               WHERE m.node <> $1 ORDER BY m.node, e.number";
+    let args: [Arg<'_>; 4] = [
+        (&node, Type::UUID),
+        (&known, Type::UUID_ARRAY),
+        (&numbers, Type::INT8_ARRAY),
+        (&limit(READ_MAX), Type::INT8),
+    ];
+    let rows = query(client, sql, &args).await?;
+    let mut counts = HashMap::<Ulid, usize>::new();
+    for row in &rows {
+        let of: Ulid = get(row, 0)?;
+        answer
+            .received
+            .push((u128::from_be_bytes(of.0), read(row)?));
+        progress.received.insert(of, get(row, 1)?);
+        *counts.entry(of).or_default() += 1;
+    }
+    answer.is_more = counts.values().any(|count| *count >= READ_MAX);
+    // Who is gone, and was forgotten, is a number for ever.
+    if progress.received.len() > 256 {
+        progress.received.retain(|of, _| counts.contains_key(of));
+    }
+    Ok(())
+}
+
+fn read(row: &Row) -> Result<PostedEvent, StoreError> {
+    let age_ms: i64 = get(row, 3)?;
+    let body: &[u8] = get(row, 4)?;
+    Ok(PostedEvent {
+        tenant: id(row, 2, TenantId::parse)?,
+        age_ms: age_ms.max(0).unsigned_abs(),
+        body: body.to_vec(),
+    })
+}
