@@ -8,16 +8,17 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_proto::v1::{
-    EndSessionRequest, GetContextRequest, GetSessionRequest, GetStatsRequest, ListSessionsRequest,
-    RecallRequest, WatchEventsRequest,
+    EndSessionRequest, GetClusterRequest, GetContextRequest, GetSessionRequest, GetStatsRequest,
+    ListSessionsRequest, RecallRequest, WatchEventsRequest, WatchEventsResponse,
 };
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
-use tonic::Code;
+use tonic::{Code, Streaming};
 
+use crate::deploy::{metrics_of, metrics_shown};
 use crate::harness::{
-    Daemon, KEEPS, Seed, Sessions, Setup, append, end, eventually, field, http_get, journal, keyed,
-    live, say, seeds_factor, text_of, told, user,
+    Daemon, KEEPS, Seed, Sessions, Setup, append, ask_as, end, eventually, field, http_get,
+    journal, keyed, live, say, seeds_factor, text_of, told, user,
 };
 use crate::postgres::over;
 use crate::postgres::server::Server;
@@ -116,6 +117,116 @@ async fn what_one_daemon_acknowledged_all_of_them_know() {
     .await;
 }
 
+/// The next message of a stream of events.
+async fn told_by(events: &mut Streaming<WatchEventsResponse>) -> WatchEventsResponse {
+    let told = timeout(Duration::from_secs(60), events.message()).await;
+    told.expect("in time").expect("no error").expect("more")
+}
+
+#[tokio::test]
+async fn who_watches_is_told_what_happens_at_all_daemons_and_goes_on_at_any() {
+    let Some((daemons, _)) = daemons(2, "").await else {
+        return;
+    };
+    let [mut a, mut b] = [0, 1].map(|place: usize| daemons[place].sessions());
+    say(&mut b, "before", "nobody watches").await;
+    let watched = a.watch_events(WatchEventsRequest::default()).await;
+    let mut events = watched.expect("a stream").into_inner();
+    let mut cursor = String::new();
+    say(&mut b, "chat", "one").await;
+    for expected in ["created", "appended"] {
+        // What happened just before may be told as well.
+        let told = loop {
+            let told = told_by(&mut events).await;
+            if told
+                .event
+                .as_ref()
+                .is_some_and(|it| it.session_id == "chat")
+            {
+                break told;
+            }
+        };
+        let event = told.event.expect("an event");
+        assert_eq!((&*event.kind, &*event.session_id), (expected, "chat"));
+        cursor = told.cursor;
+    }
+    drop(events);
+    say(&mut a, "chat", "two").await;
+    say(&mut b, "chat", "three").await;
+    // The other one goes on from there.
+    let request = WatchEventsRequest {
+        after_cursor: cursor,
+        ..WatchEventsRequest::default()
+    };
+    let watched = b.watch_events(request).await;
+    let mut events = watched.expect("a stream").into_inner();
+    let mut seqs = BTreeSet::new();
+    while seqs.len() < 2 {
+        let event = told_by(&mut events).await.event.expect("an event");
+        assert_eq!((&*event.kind, &*event.session_id), ("appended", "chat"));
+        seqs.insert(event.detail_json);
+    }
+    assert!(
+        seqs.iter()
+            .zip(["2", "3"])
+            .all(|(detail, seq)| detail.contains(seq))
+    );
+    let wrong = WatchEventsRequest {
+        after_cursor: "7".into(),
+        ..WatchEventsRequest::default()
+    };
+    let refused = b.watch_events(wrong).await.expect_err("refused");
+    assert_eq!(refused.code(), Code::InvalidArgument);
+}
+
+#[tokio::test]
+async fn an_operator_sees_who_is_there_who_leads_and_who_says_something_else() {
+    let Some((mut all, words)) = daemons(2, "").await else {
+        return;
+    };
+    let other = sharing(&words, "short_term: { session_ttl: 1h }");
+    all.push(Daemon::with(other).await);
+    let place = leader(&all.iter().collect::<Vec<_>>()).await;
+    let mut admin = all[0].admin();
+    let seen = eventually("all are seen", async || {
+        let seen = admin.get_cluster(GetClusterRequest {}).await;
+        let seen = seen.expect("an answer").into_inner();
+        let lead = seen.members.iter().filter(|member| member.leads).count();
+        (seen.members.len() == 3 && lead == 1).then_some(seen)
+    })
+    .await;
+    assert!(seen.is_shared && seen.schema_version >= 3);
+    assert_eq!(seen.members.iter().filter(|it| it.is_self).count(), 1);
+    assert!(seen.members.iter().all(|member| member.is_here));
+    let differing = seen.members.iter().flat_map(|it| &it.differing_settings);
+    assert_eq!(differing.collect::<Vec<_>>(), ["short_term.session_ttl"]);
+    eventually("readiness says so", async || {
+        let (status, page) = http_get(all[0].admin_addr(), "/readyz").await;
+        (status == 200 && page.contains("short_term.session_ttl")).then_some(())
+    })
+    .await;
+    let text = ask_as(&all[0], &["cluster"], "").await.stdout;
+    assert!(
+        text.contains("leads") && text.contains("1 differs"),
+        "{text}"
+    );
+    let (_, page) = http_get(all[0].admin_addr(), "/metrics").await;
+    let known = metrics_of(&page);
+    let mut shown = metrics_shown();
+    shown.retain(|name| name.starts_with("memoird_cluster_"));
+    assert!(shown.len() >= 5 && shown.is_subset(&known), "{shown:?}");
+    // Who is killed is told to be gone.
+    let gone = (place + 1) % 3;
+    all[gone].kill9().await;
+    let mut admin = all[place].admin();
+    eventually("who was killed is gone", async || {
+        let seen = admin.get_cluster(GetClusterRequest {}).await;
+        let members = seen.expect("an answer").into_inner().members;
+        members.iter().any(|member| !member.is_here).then_some(())
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn what_daemons_together_do_not_serve_is_told() {
     let Some((daemons, _)) = daemons(1, "").await else {
@@ -131,10 +242,6 @@ async fn what_daemons_together_do_not_serve_is_told() {
     let refused = refused.expect_err("refused");
     assert_eq!(refused.code(), Code::Unimplemented);
     assert!(refused.message().contains("docs/cluster.md"), "{refused}");
-    let mut client = daemon.sessions();
-    let watch = client.watch_events(WatchEventsRequest::default()).await;
-    let refused = watch.expect_err("refused");
-    assert_eq!(refused.code(), Code::Unimplemented);
     say(&mut daemon.sessions(), "chat", "hello").await;
     let window = GetContextRequest {
         session_id: "chat".into(),

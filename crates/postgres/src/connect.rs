@@ -48,6 +48,9 @@ pub struct PgOptions {
     pub name: String,
     /// Which memoird this is, for those who look at the members.
     pub version: String,
+    /// What the members of a cluster tell each other of their configurations: only those who write
+    /// it know how. It may change.
+    pub settings: watch::Sender<Vec<u8>>,
     /// Says which daemon has the database, as long as this one waits for it.
     pub waits_for: watch::Sender<Option<String>>,
     /// Who else may have the database meanwhile.
@@ -101,6 +104,7 @@ impl PgOptions {
             tls: Tls::new(ca_pem)?,
             name: String::new(),
             version: String::new(),
+            settings: watch::Sender::default(),
             waits_for: watch::Sender::default(),
             sharing: Sharing::default(),
             has_fence: true,

@@ -46,7 +46,7 @@ use connect::Database;
 pub use connect::{PgOptions, Sharing};
 use decide::{Before, Decided, Known, Needs, Part, Version, decide};
 use events::Progress;
-pub use members::Member;
+pub use members::{Member, Membership};
 use owner::Ownership;
 use values::Ulid;
 
@@ -149,12 +149,14 @@ impl PgStore {
             .call(async |client: &Client| members::steady(client, node).await)
     }
 
-    /// The daemons that share the database, as they were last seen.
+    /// The daemons that share the database, as they were last seen, and what is left for them to do
+    /// at `now`.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn members(&self) -> Result<Vec<Member>, StoreError> {
-        self.database.call(members::all)
+    pub fn membership(&self, now: Steady) -> Result<Membership, StoreError> {
+        self.database
+            .call(async |client: &Client| members::all(client, now).await)
     }
 
     /// A secret that all daemons over the database have: this one, if there is none yet.

@@ -3,21 +3,38 @@
 
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::StoreError;
-use tokio_postgres::Client;
 use tokio_postgres::types::Type;
+use tokio_postgres::{Client, Row};
 
-use crate::connect::{Arg, change, first, query};
+use crate::connect::{Arg, PgOptions, change, first, query};
 use crate::events::KEPT_FOR;
-use crate::values::{Ulid, get};
+use crate::values::{Ulid, count, damaged, get, whole};
 
 /// A member that was not seen for so long is gone. Its time line went on meanwhile.
 pub(crate) const GONE_AFTER: &str = "interval '5 seconds'";
 /// Its row goes after so long.
 const FORGOTTEN_AFTER: &str = "interval '1 minute'";
 
+/// The daemons that share the database, and what is left for them to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Membership {
+    /// The daemons, by name.
+    pub members: Vec<Member>,
+    /// Until when the one that leads does so unless it renews its lease; `None` without one.
+    pub lease_until: Option<Timestamp>,
+    /// Deliveries of hooks that are due.
+    pub deliveries_due: u64,
+    /// Since when the first of them is, on the line of time that the daemons have in common.
+    pub due_since: Option<Steady>,
+    /// The version of the schema.
+    pub schema_version: u32,
+}
+
 /// A daemon that shares the database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Member {
+    /// Its number, which no other one has.
+    pub node: u128,
     /// Its name, for people.
     pub name: String,
     /// Which memoird it is.
@@ -28,6 +45,14 @@ pub struct Member {
     pub seen_at: Timestamp,
     /// False where that was some seconds ago.
     pub is_here: bool,
+    /// What it said of its configuration ([`PgOptions::settings`](crate::PgOptions::settings)).
+    pub settings: Vec<u8>,
+    /// Its commits so far.
+    pub commits: u64,
+    /// How often it had to find out what became of one.
+    pub commits_in_doubt: u64,
+    /// When it wrote last, by the clock of the database.
+    pub committed_at: Option<Timestamp>,
 }
 
 /// Says where the time line of a member is; gives the one that is the furthest.
@@ -56,24 +81,50 @@ pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>
     Ok(furthest.map(|at| Steady(at.max(0).unsigned_abs())))
 }
 
-/// Those that were seen in the last minute, by their names.
-pub(crate) async fn all(client: &Client) -> Result<Vec<Member>, StoreError> {
+/// Those that were seen in the last minute, and what is due at `now`.
+pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, StoreError> {
     let sql = format!(
-        "SELECT name, version, leads, (extract(epoch FROM seen) * 1000)::int8,
-             seen > now() - {GONE_AFTER}
-         FROM memoird.members WHERE seen > now() - {FORGOTTEN_AFTER} ORDER BY name, node"
+        "SELECT m.node, m.name, m.version, m.leads, (extract(epoch FROM m.seen) * 1000)::int8,
+             m.seen > now() - {GONE_AFTER}, m.config, coalesce(l.number, 0), coalesce(l.epoch, 1),
+             CASE WHEN l.number > 0 THEN (extract(epoch FROM l.seen) * 1000)::int8 END
+         FROM memoird.members m LEFT JOIN memoird.lanes l ON l.node = m.node AND l.lane = 0
+         WHERE m.seen > now() - {FORGOTTEN_AFTER} ORDER BY m.name, m.node"
     );
     let rows = query(client, &sql, &[]).await?;
-    let member = |row: &tokio_postgres::Row| {
-        Ok(Member {
-            name: get(row, 0)?,
-            version: get(row, 1)?,
-            leads: get(row, 2)?,
-            seen_at: Timestamp::from_ms(get(row, 3)?),
-            is_here: get(row, 4)?,
-        })
-    };
-    rows.iter().map(member).collect()
+    let members = rows.iter().map(member).collect::<Result<_, _>>()?;
+    let sql = "SELECT (SELECT (extract(epoch FROM expires_at) * 1000)::int8 FROM memoird.owner),
+                   count(*), min(due), (SELECT version FROM memoird.schema_version)
+               FROM memoird.outbox WHERE state = 'pending' AND due <= $1";
+    let now = whole(now.0);
+    let row = first(client, sql, &[(&now, Type::INT8)]).await?;
+    let row = row.ok_or_else(|| damaged("schema version"))?;
+    let lease_until: Option<i64> = get(&row, 0)?;
+    let due_since: Option<i64> = get(&row, 2)?;
+    Ok(Membership {
+        members,
+        lease_until: lease_until.map(Timestamp::from_ms),
+        deliveries_due: count(&row, 1)?,
+        due_since: due_since.map(|since| Steady(since.max(0).unsigned_abs())),
+        schema_version: get::<i32>(&row, 3)?.unsigned_abs(),
+    })
+}
+
+fn member(row: &Row) -> Result<Member, StoreError> {
+    let node: Ulid = get(row, 0)?;
+    let committed_at: Option<i64> = get(row, 9)?;
+    Ok(Member {
+        node: u128::from_be_bytes(node.0),
+        name: get(row, 1)?,
+        version: get(row, 2)?,
+        leads: get(row, 3)?,
+        seen_at: Timestamp::from_ms(get(row, 4)?),
+        is_here: get(row, 5)?,
+        settings: get(row, 6)?,
+        commits: count(row, 7)?,
+        // An epoch begins with each question.
+        commits_in_doubt: count(row, 8)?.saturating_sub(1),
+        committed_at: committed_at.map(Timestamp::from_ms),
+    })
 }
 
 /// What a member is told when it says that it is there.
@@ -89,8 +140,7 @@ pub(crate) struct Standing {
 pub(crate) async fn heartbeat(
     client: &Client,
     node: Ulid,
-    name: &str,
-    version: &str,
+    options: &PgOptions,
     lease: &str,
 ) -> Result<Standing, StoreError> {
     let sql = format!(
@@ -106,18 +156,21 @@ pub(crate) async fn heartbeat(
          old AS (DELETE FROM memoird.events WHERE at < now() - {KEPT_FOR}
              OR node IN (SELECT node FROM gone)),
          beat AS (
-             INSERT INTO memoird.members AS m (node, name, version, leads, seen)
-             VALUES ($1, $2, $3, EXISTS (SELECT FROM lead), now())
+             INSERT INTO memoird.members AS m (node, name, version, config, leads, seen)
+             VALUES ($1, $2, $3, $4, EXISTS (SELECT FROM lead), now())
              ON CONFLICT (node) DO UPDATE SET leads = excluded.leads,
+                 config = CASE WHEN m.config = excluded.config THEN m.config ELSE excluded.config END,
                  steady = m.steady + (extract(epoch FROM now() - m.seen) * 1000)::int8, seen = now()
              RETURNING leads)
          SELECT beat.leads, EXISTS (SELECT FROM memoird.owner
              WHERE NOT is_shared AND node <> $1 AND expires_at > now()) FROM beat"
     );
-    let args: [Arg<'_>; 3] = [
+    let settings = options.settings.borrow().clone();
+    let args: [Arg<'_>; 4] = [
         (&node, Type::UUID),
-        (&name, Type::TEXT),
-        (&version, Type::TEXT),
+        (&options.name, Type::TEXT),
+        (&options.version, Type::TEXT),
+        (&settings, Type::BYTEA),
     ];
     let row = first(client, &sql, &args).await?;
     let row = row.ok_or_else(|| StoreError::Database {

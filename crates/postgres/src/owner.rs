@@ -156,8 +156,7 @@ async fn owner_before_members(
     client: &Client,
     node: Ulid,
 ) -> Result<Option<String>, StoreError> {
-    let (name, version) = (&database.options().name, &database.options().version);
-    if !members::heartbeat(client, node, name, version, LEASE)
+    if !members::heartbeat(client, node, database.options(), LEASE)
         .await?
         .is_taken
     {
@@ -265,11 +264,8 @@ impl Renewing {
         };
         let renewed = match self.database.options().sharing {
             Sharing::Members => {
-                let (name, version) = {
-                    let options = self.database.options();
-                    (&options.name, &options.version)
-                };
-                let standing = members::heartbeat(&client, self.node, name, version, LEASE).await?;
+                let options = self.database.options();
+                let standing = members::heartbeat(&client, self.node, options, LEASE).await?;
                 match standing.is_taken {
                     true => Renewed::Lost,
                     false => Renewed::Held {

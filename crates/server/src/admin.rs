@@ -26,6 +26,7 @@ use tracing::warn;
 
 use crate::connections::serve::{Io, Protocol, http1};
 use crate::connections::{Connection, ConnectionsConfig, now};
+use crate::journal_place::Members;
 
 /// Between two pages of metrics, however many ask.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
@@ -52,6 +53,7 @@ struct Shared {
 #[derive(Debug)]
 struct Opened {
     journal_away: watch::Receiver<bool>,
+    members: Members,
     engine: Engine,
     registry: Registry,
     metrics: SharedPage,
@@ -74,15 +76,18 @@ impl Admin {
         }))
     }
 
-    /// The sessions are back. `journal_away`: whether the journal does not answer at the moment.
+    /// The sessions are back. `journal_away`: whether the journal does not answer at the moment;
+    /// `members`: the daemons that share it.
     pub(crate) fn open(
         &self,
         engine: Engine,
         registry: Registry,
         journal_away: watch::Receiver<bool>,
+        members: Members,
     ) {
         let opened = Opened {
             journal_away,
+            members,
             engine,
             registry,
             metrics: SharedPage::default(),
@@ -162,7 +167,7 @@ impl hyper::service::Service<Request<Incoming>> for PageService {
 
 async fn readyz(State(Admin(shared)): State<Admin>) -> (StatusCode, Cow<'static, str>) {
     match shared.problem() {
-        None => (StatusCode::OK, "ready\n".into()),
+        None => (StatusCode::OK, shared.ready_page().into()),
         Some(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem),
     }
 }
@@ -180,6 +185,17 @@ async fn metrics(State(Admin(shared)): State<Admin>) -> impl IntoResponse {
 }
 
 impl Shared {
+    /// What stands in the page while calls are taken. Daemons that do not agree take them all the
+    /// same: a changed file comes to one after the other.
+    fn ready_page(&self) -> String {
+        let opened = self.opened.get();
+        let disagreements = opened.map(|opened| opened.members.seen().disagreements());
+        let lines = disagreements.into_iter().flatten();
+        lines.fold("ready\n".to_owned(), |page, line| {
+            format!("{page}warning: {line}\n")
+        })
+    }
+
     /// Why no calls are taken.
     fn problem(&self) -> Option<Cow<'static, str>> {
         let opened = self.opened.get();

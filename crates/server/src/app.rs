@@ -224,6 +224,8 @@ impl App {
         erasers.extend(keeper.eraser());
         engine.start_erasing(erasers);
         keeper.watch(&engine);
+        let members = keeper.members();
+        members.follow(&engine);
         let keyring =
             Keyring::new(&config.keys, &config.keyless, &engine, None).ok_or_else(|| {
                 unavailable("a key belongs to a tenant that is not configured".to_owned())
@@ -243,11 +245,13 @@ impl App {
                 keyring: Arc::clone(&keyring),
                 log,
                 config: ArcSwap::from_pointee(config),
+                told_settings: keeper.settings(),
                 counts: ReloadCounts::default(),
                 turn: Mutex::default(),
                 seen: StdMutex::new(seen),
                 tasks: TaskTracker::new(),
             }),
+            members: members.clone(),
             watching: Watching::new(engine.clone(), stop.clone()),
             maintenance: Maintenance::new(data_files, is_elsewhere),
             heavy: HeavyWork::default(),
@@ -273,7 +277,7 @@ impl App {
             auth_layer: auth_layer.clone(),
             connections: connections.clone(),
         });
-        admin.open(engine, registry, keeper.away());
+        admin.open(engine, registry, keeper.away(), members);
         Ok(Self {
             server,
             api,

@@ -8,6 +8,7 @@ mod cert;
 mod checkpoints;
 mod choice;
 mod clock;
+mod cluster;
 mod compaction;
 mod connect;
 mod connector;
@@ -136,6 +137,8 @@ enum Command {
     Hooks(HooksCommand),
     /// Show counts and sums since the daemon started (role admin)
     Stats(StatsArgs),
+    /// Show the daemons that share the journal, who leads, and what waits (role admin)
+    Cluster,
     /// Let the daemon read its configuration file again (role admin)
     Reload,
     /// Print live sessions with their turns and state as JSON lines, to be imported elsewhere
@@ -231,6 +234,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Checkpoints(command) => checkpoints::run(client.json, command),
         Command::Hooks(command) => block_on(hooks::run(&client, command)),
         Command::Stats(args) => block_on(daemon::stats(&client, args)),
+        Command::Cluster => block_on(cluster::run(&client)),
         Command::Reload => block_on(daemon::reload(&client)),
         Command::Export(args) => block_on(export::run(&client, args)),
         Command::Import(args) => block_on(import::run(&client, args)),

@@ -42,7 +42,7 @@ use data_key::DataKeySpec;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
-pub(crate) use settings::Settings;
+pub(crate) use settings::{Settings, differing};
 
 /// The default configuration with its comments, as operators read it. A test proves that it
 /// says what the components' defaults are.

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 
 use memoird_core::mark::MarkSecret;
-use memoird_engine::{Cluster, Durability, Engine, Eraser, Machine, SystemMachine};
+use memoird_engine::{Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine};
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
 use crate::cli::exit::CliError;
+use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
 
 /// Where the journal is.
@@ -54,6 +55,8 @@ pub(crate) struct OpenJournal {
 pub(crate) struct Keeper {
     /// Cancelled when somebody else has the journal.
     lost: CancellationToken,
+    /// What other daemons are told of the configuration of this one.
+    settings: watch::Sender<Vec<u8>>,
     #[cfg(feature = "postgres")]
     postgres: Option<postgres::Kept>,
 }
@@ -74,7 +77,8 @@ pub(crate) async fn open(
     }
     #[cfg(feature = "postgres")]
     if let JournalPlace::Postgres(options) = &config.journal {
-        return postgres::open(&config.data_dir, options, waits_for).await;
+        let settings = config.settings.digests();
+        return postgres::open(&config.data_dir, options, settings, waits_for).await;
     }
     #[cfg(not(feature = "postgres"))]
     let _ = waits_for;
@@ -127,6 +131,20 @@ impl Keeper {
         None
     }
 
+    /// For what other daemons are told of the configuration of this one, when it changes.
+    pub(crate) fn settings(&self) -> watch::Sender<Vec<u8>> {
+        self.settings.clone()
+    }
+
+    /// Looks at the daemons that share the journal.
+    pub(crate) fn members(&self) -> Members {
+        Members {
+            #[cfg(feature = "postgres")]
+            store: self.postgres.as_ref().and_then(postgres::Kept::shared),
+            seen: watch::Sender::default(),
+        }
+    }
+
     /// What the marks in windows are made from, where daemons share it with the journal.
     pub(crate) async fn mark_secret(
         &self,
@@ -158,28 +176,94 @@ impl Keeper {
     }
 }
 
+/// The daemons that share the journal, to be looked at.
+#[derive(Clone, Debug)]
+pub(crate) struct Members {
+    /// `None` where this daemon has its journal alone.
+    #[cfg(feature = "postgres")]
+    store: Option<Arc<memoird_postgres::PgStore>>,
+    /// As they were last seen.
+    seen: watch::Sender<ClusterView>,
+}
+
+impl Members {
+    /// Keeps what [`Self::seen`] says up to date.
+    pub(crate) fn follow(&self, engine: &Engine) {
+        #[cfg(feature = "postgres")]
+        if self.store.is_some() {
+            engine.run_worker(postgres::Look {
+                members: self.clone(),
+                machine: Arc::clone(&engine.machine),
+            });
+        }
+        #[cfg(not(feature = "postgres"))]
+        let _ = engine;
+    }
+
+    /// As they were seen some seconds ago; of a daemon that has its journal alone there is nothing.
+    pub(crate) fn seen(&self) -> watch::Ref<'_, ClusterView> {
+        self.seen.borrow()
+    }
+
+    /// As they are now.
+    ///
+    /// # Errors
+    /// When the database cannot be read.
+    pub(crate) async fn look(&self, machine: &dyn Machine) -> Result<ClusterView, EngineError> {
+        #[cfg(feature = "postgres")]
+        if let Some(store) = &self.store {
+            return postgres::look(store, machine.now().steady).await;
+        }
+        let member = MemberView {
+            name: name_of_this(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            is_self: true,
+            leads: true,
+            is_here: true,
+            seen_at: machine.now().wall,
+            ..MemberView::default()
+        };
+        Ok(ClusterView {
+            members: vec![member],
+            ..ClusterView::default()
+        })
+    }
+}
+
+/// What other daemons call this one.
+fn name_of_this() -> String {
+    let system = rustix::system::uname();
+    let machine = system.nodename().to_string_lossy();
+    format!("process {} of {machine}", std::process::id())
+}
+
 #[cfg(feature = "postgres")]
 mod postgres {
     use std::path::Path;
     use std::sync::Arc;
 
     use memoird_core::mark::MarkSecret;
+    use memoird_core::time::Steady;
     use memoird_engine::{
-        Cluster, Engine, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, Machine,
+        Cluster, Engine, EngineError, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, Machine,
         SystemMachine, WorkError, Worker, new_mark_secret,
     };
-    use memoird_postgres::{PgOptions, PgStore, Sharing};
-    use memoird_store::{DirLock, Store};
+    use memoird_postgres::{Member, PgOptions, PgStore, Sharing};
+    use memoird_store::{DirLock, Store, StoreError};
     use tokio::runtime::Handle;
     use tokio::sync::watch;
     use tokio::task::spawn_blocking;
     use tokio_util::sync::CancellationToken;
     use tracing::{info, warn};
 
-    use super::{Keeper, OpenJournal};
+    use super::{Keeper, Members, OpenJournal, name_of_this};
     use crate::cli::exit::{CliError, Exit};
+    use crate::cluster::{ClusterView, MemberView};
+    use crate::config::differing;
     use crate::data_files::JOURNAL;
 
+    /// Between two looks at the members.
+    const LOOK_PAUSE: std::time::Duration = std::time::Duration::from_secs(2);
     /// How long giving the database back may take.
     const RELEASE_TIME_MAX: std::time::Duration = std::time::Duration::from_secs(1);
 
@@ -194,6 +278,7 @@ mod postgres {
     pub(super) async fn open(
         dir: &Path,
         options: &PgOptions,
+        settings: Vec<u8>,
         waits_for: &watch::Sender<Option<String>>,
     ) -> Result<OpenJournal, CliError> {
         info!(database = options.shown(), "opening the journal");
@@ -208,6 +293,8 @@ mod postgres {
         options.name = name_of_this();
         env!("CARGO_PKG_VERSION").clone_into(&mut options.version);
         options.waits_for = waits_for.clone();
+        options.settings.send_replace(settings);
+        let settings = options.settings.clone();
         let runtime = Handle::current();
         let opened = spawn_blocking(move || {
             let store = PgStore::open(options, &runtime)?;
@@ -222,7 +309,7 @@ mod postgres {
         let opened = opened.await.map_err(|error| {
             CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
         })?;
-        let (store, machine) = opened.map_err(|error: memoird_store::StoreError| error)?;
+        let (store, machine) = opened.map_err(|error: StoreError| error)?;
         Ok(OpenJournal {
             store: Some(Arc::clone(&store) as Arc<dyn Store>),
             machine,
@@ -232,22 +319,21 @@ mod postgres {
                     is_shared,
                     _lock: lock,
                 }),
+                settings,
                 ..Keeper::default()
             },
         })
-    }
-
-    /// What another daemon is told that wants the database.
-    fn name_of_this() -> String {
-        let system = rustix::system::uname();
-        let machine = system.nodename().to_string_lossy();
-        format!("process {} of {machine}", std::process::id())
     }
 
     impl Kept {
         pub(super) fn watch(&self, engine: &Engine, lost: CancellationToken) {
             let store = Arc::clone(&self.store);
             engine.run_worker(Lease { store, lost });
+        }
+
+        /// The store, where other daemons have it, too.
+        pub(super) fn shared(&self) -> Option<Arc<PgStore>> {
+            self.is_shared.then(|| Arc::clone(&self.store))
         }
 
         pub(super) fn cluster(&self) -> Option<Cluster> {
@@ -290,6 +376,78 @@ mod postgres {
             {
                 warn!("the database was not given back; its lease runs out in a few seconds");
             }
+        }
+    }
+
+    /// The daemons that share the journal, and what is due at `now`.
+    pub(super) async fn look(
+        store: &Arc<PgStore>,
+        now: Steady,
+    ) -> Result<ClusterView, EngineError> {
+        let (store, own) = (Arc::clone(store), store.node());
+        let membership = spawn_blocking(move || store.membership(now)).await;
+        let membership = membership.unwrap_or_else(|error| {
+            Err(StoreError::Unavailable {
+                detail: error.to_string(),
+            })
+        });
+        let membership = membership.map_err(|error| EngineError::from(&error))?;
+        let mut members = membership.members;
+        let settings = members.iter_mut().find(|member| member.node == own);
+        let settings = settings.map(|member| std::mem::take(&mut member.settings));
+        let settings = settings.unwrap_or_default();
+        let view = |member: Member| MemberView {
+            differing: differing(&settings, &member.settings),
+            is_self: member.node == own,
+            name: member.name,
+            version: member.version,
+            leads: member.leads && member.is_here,
+            is_here: member.is_here,
+            seen_at: member.seen_at,
+            commits: member.commits,
+            commits_in_doubt: member.commits_in_doubt,
+            committed_at: member.committed_at,
+        };
+        let late_ms = membership
+            .due_since
+            .map(|since| now.0.saturating_sub(since.0));
+        Ok(ClusterView {
+            is_shared: true,
+            members: members.into_iter().map(view).collect(),
+            lease_until: membership.lease_until,
+            deliveries_due: membership.deliveries_due,
+            deliveries_late_ms: late_ms.unwrap_or(0),
+            schema_version: membership.schema_version,
+        })
+    }
+
+    /// Looks at the members from time to time, and says what they do not agree on.
+    pub(super) struct Look {
+        pub(super) members: Members,
+        pub(super) machine: Arc<dyn Machine>,
+    }
+
+    impl Worker for Look {
+        fn name(&self) -> &'static str {
+            "members"
+        }
+
+        async fn wait(&mut self) {
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+
+        async fn step(&mut self) -> Result<(), WorkError> {
+            let view = self.members.look(&*self.machine).await;
+            let view = view.map_err(|error| WorkError(error.to_string()))?;
+            let disagreements = view.disagreements();
+            let before = self.members.seen.send_replace(view).disagreements();
+            for other in disagreements.iter().filter(|it| !before.contains(it)) {
+                warn!("{other}: daemons that share a journal have to agree on them");
+            }
+            if disagreements.is_empty() && !before.is_empty() {
+                info!("all daemons that share the journal agree on what they have to");
+            }
+            Ok(())
         }
     }
 

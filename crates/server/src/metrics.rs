@@ -379,6 +379,18 @@ impl Collector for Sources {
         if let Some(cluster) = self.api.engine.cluster() {
             let help = "1 where this daemon does what one of its cluster does";
             gauge(encoder, "cluster_leads", help, cluster.leads().into())?;
+            let seen = self.api.members.seen();
+            let help = "Daemons that share the journal, this one included";
+            gauge(encoder, "cluster_members", help, seen.here().count() as u64)?;
+            let help = "Daemons of them that lead; 0: sweeps and hooks wait";
+            let leaders = seen.here().filter(|member| member.leads).count() as u64;
+            gauge(encoder, "cluster_leaders", help, leaders)?;
+            let help = "Daemons that have other values of settings that all have to agree on";
+            let others = seen.disagreements().len() as u64;
+            gauge(encoder, "cluster_members_disagreeing", help, others)?;
+            let help = "How long the first delivery of a hook that is due has been so";
+            let late = seen.deliveries_late_ms / 1_000;
+            gauge(encoder, "cluster_deliveries_late_seconds", help, late)?;
         }
         gauge(encoder, "rss_bytes", "Resident memory", usage.rss_bytes)
     }

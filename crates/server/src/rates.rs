@@ -311,9 +311,11 @@ fn size_of(path: &str) -> Option<RequestSize> {
         | "GetErasure" | "WatchEvents" | "GetMemory" | "ListMemories" | "ListSubjects"
         | "Forget" | "GetManifest" | "LeaseExtraction" | "LearnSession" | "ListConflicts"
         | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts" | "GetStats"
-        | "ListTenants" | "SweepNow" | "RunDream" | "ListHookDeliveries" | "RetryHookDelivery"
-        | "DropHookDelivery" | "ReloadConfig" | "Verify" | "GetDocument" | "DeleteDocument"
-        | "DeleteDocuments" | "ListDocuments" | "ListNamespaces" => RequestSize::Small,
+        | "GetCluster" | "ListTenants" | "SweepNow" | "RunDream" | "ListHookDeliveries"
+        | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig" | "Verify" | "GetDocument"
+        | "DeleteDocument" | "DeleteDocuments" | "ListDocuments" | "ListNamespaces" => {
+            RequestSize::Small
+        }
         "Backup" => RequestSize::Backup,
         _ => return None,
     })

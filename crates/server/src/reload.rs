@@ -11,7 +11,7 @@ use memoird_engine::Engine;
 use memoird_memories::Memories;
 use sha2::{Digest, Sha256};
 use thiserror::Error;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, watch};
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
@@ -68,6 +68,8 @@ pub(crate) struct Reloader {
     pub(crate) log: LogControl,
     /// The configuration that applies.
     pub(crate) config: ArcSwap<Config>,
+    /// What other daemons over the journal are told of it.
+    pub(crate) told_settings: watch::Sender<Vec<u8>>,
     pub(crate) counts: ReloadCounts,
     /// Held during a reload, so that there is one at a time.
     pub(crate) turn: Mutex<()>,
@@ -171,6 +173,7 @@ impl Reloader {
         let refused = difference.at_start.into_iter().map(stays).collect();
         let settings = std::mem::take(&mut config.settings);
         config.settings = settings.applied_to(&running.settings);
+        self.told_settings.send_replace(config.settings.digests());
         self.config.store(Arc::new(config));
         self.engine.enforce_limits().await;
         Ok(Reloaded { applied, refused })

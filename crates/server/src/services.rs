@@ -20,6 +20,7 @@ use tonic::{Request, Response, Status};
 use crate::admission::CallPlace;
 use crate::auth::Caller;
 use crate::heavy::HeavyWork;
+use crate::journal_place::Members;
 use crate::rates::Rates;
 use crate::reload::Reloader;
 use crate::wire::status;
@@ -37,6 +38,7 @@ pub(crate) struct Api {
     pub(crate) memories: Memories,
     pub(crate) search: Search,
     pub(crate) reloader: Arc<Reloader>,
+    pub(crate) members: Members,
     pub(crate) watching: Watching,
     pub(crate) maintenance: Maintenance,
     pub(crate) heavy: HeavyWork,

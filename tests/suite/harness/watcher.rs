@@ -28,6 +28,7 @@ impl Events {
         let request = WatchEventsRequest {
             after_event_id,
             all_tenants,
+            ..WatchEventsRequest::default()
         };
         Ok(Self(client.watch_events(request).await?.into_inner()))
     }

@@ -116,7 +116,7 @@ impl EventExchanger {
             }
             // A newer daemon has kinds that this one does not know; its number is then missing.
             Err(error) => {
-                warn!(tenant = %event.tenant, %error, "an event of another daemon is not known here")
+                warn!(tenant = %event.tenant, %error, "an event of another daemon is not known here");
             }
         }
     }

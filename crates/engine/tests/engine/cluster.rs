@@ -379,7 +379,7 @@ async fn walk(seed: u64) {
                             // The first answer does not come.
                             let lost = bot.append(&session, command.clone());
                             let wait = Duration::from_millis(dice.below(2));
-                            drop(tokio::time::timeout(wait, lost).await);
+                            drop(timeout(wait, lost).await);
                         }
                         let bot = dice.one_of(&bots).clone();
                         let outcome = bot.append(&session, command).await.unwrap();

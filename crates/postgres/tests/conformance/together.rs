@@ -590,6 +590,9 @@ fn of_members_one_leads_and_another_one_follows_it() {
         let mut options = database.options();
         options.sharing = Sharing::Members;
         options.name = name.to_owned();
+        options
+            .settings
+            .send_replace(format!("of {name}").into_bytes());
         database.store_with(options)
     };
     let first = member("a");
@@ -600,12 +603,22 @@ fn of_members_one_leads_and_another_one_follows_it() {
     leads(&first).unwrap();
     let second = member("b");
     assert!(!*second.leads().borrow());
-    let names: Vec<_> = first.members().unwrap();
-    let names: Vec<_> = names
+    let membership = first.membership(Steady(0)).unwrap();
+    let members: Vec<_> = membership
+        .members
         .iter()
-        .map(|member| (&*member.name, member.leads))
+        .map(|member| {
+            (
+                &*member.name,
+                member.leads,
+                member.is_here,
+                &*member.settings,
+            )
+        })
         .collect();
-    assert_eq!(names, [("a", true), ("b", false)]);
+    let expected: [(_, _, _, &[u8]); 2] = [("a", true, true, b"of a"), ("b", false, true, b"of b")];
+    assert_eq!(members, expected);
+    assert!(membership.lease_until.is_some());
     // One line of time: who is behind comes to the others.
     assert_eq!(
         first.sync_clock(Steady(1_000_000)).unwrap(),

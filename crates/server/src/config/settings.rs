@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 use serde_json::Value;
+use sha2::{Digest, Sha256};
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
 /// whole list is one setting, named after what it lists; and so are embedder, reranker, summarizer,
@@ -57,6 +58,33 @@ const AT_START: [&str; 31] = [
     "server.unix.peers",
 ];
 
+/// What daemons that share a journal have to agree on begins with one of these: which of them a call
+/// meets, and which of them leads, is chance.
+const COMMON: [&str; 7] = [
+    "compaction.",
+    "context.",
+    "hooks",
+    "journal.retention",
+    "limits.",
+    "short_term.",
+    "tenants",
+];
+/// But for these.
+const OWN: [&str; 1] = ["limits.memory"];
+
+/// The paths of what differs between two sets of [digests](Settings::digests). What is not one, as
+/// of a daemon that knows of none, differs in nothing.
+pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
+    let read = |digests| serde_json::from_slice::<BTreeMap<String, u32>>(digests).ok();
+    let (Some(one), Some(other)) = (read(one), read(other)) else {
+        return Vec::new();
+    };
+    let gone = one.keys().filter(|path| !other.contains_key(*path));
+    let paths = other.keys().chain(gone);
+    let differing = paths.filter(|path| one.get(*path) != other.get(*path));
+    differing.cloned().collect()
+}
+
 /// The difference between two files.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Difference {
@@ -94,6 +122,23 @@ impl Settings {
             }
         }
         difference
+    }
+
+    /// A digest of each setting that daemons over one journal have to agree on, by its path, as JSON.
+    pub(crate) fn digests(&self) -> Vec<u8> {
+        let is_common = |path: &str| {
+            COMMON.iter().any(|prefix| path.starts_with(prefix)) && !OWN.contains(&path)
+        };
+        let common = self.0.iter().filter(|(path, _)| is_common(path));
+        let digests = common.map(|(path, value)| {
+            let digest = Sha256::digest(value);
+            // Equal by chance once in four thousand million times.
+            let digest = digest[..4]
+                .iter()
+                .fold(0, |all, byte| all << 8 | u32::from(*byte));
+            (path.as_str(), digest)
+        });
+        serde_json::to_vec(&digests.collect::<BTreeMap<_, _>>()).unwrap_or_default()
     }
 
     /// These settings, but for those that stay as they are in `running`.

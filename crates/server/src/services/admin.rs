@@ -47,6 +47,15 @@ impl AdminService for Api {
         })
     }
 
+    async fn get_cluster(
+        &self,
+        request: Request<v1::GetClusterRequest>,
+    ) -> Answer<v1::GetClusterResponse> {
+        operator(request)?;
+        let looked = self.members.look(&*self.engine.machine).await;
+        answer(looked, to::cluster)
+    }
+
     async fn list_tenants(
         &self,
         request: Request<v1::ListTenantsRequest>,

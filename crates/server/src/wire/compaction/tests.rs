@@ -164,7 +164,7 @@ fn a_call_keeps_up_to_a_thousand_exchanges() {
 fn a_failure_says_why_to_people_and_to_programs() {
     let problem = "the provider answers 503".to_owned();
     let failure = EngineError::CompactionFailed {
-        reason: "unavailable".into(),
+        reason: "unavailable",
         problem,
     };
     let status = status::engine(&failure);
@@ -266,7 +266,7 @@ fn what_somebody_else_said_of_a_failure_is_told_to_operators_only() {
         );
     }
     let failed = || EngineError::CompactionFailed {
-        reason: "provider_failed".into(),
+        reason: "provider_failed",
         problem: "their words".to_owned(),
     };
     let told = |role| failure(failed(), role).to_string();

@@ -1,0 +1,141 @@
+//! `memoird cluster`: the daemons over one journal.
+
+use memoird_proto::v1::{ClusterMember, GetClusterRequest, GetClusterResponse};
+
+use super::exit::CliError;
+use super::{ClientArgs, clock, output};
+
+/// Asks and prints.
+pub(crate) async fn run(client: &ClientArgs) -> Result<(), CliError> {
+    let target = client.connect.target()?;
+    let cluster = target.done(target.admin().get_cluster(GetClusterRequest {}).await)?;
+    output::show(client.json, &cluster, text)
+}
+
+fn text(cluster: &GetClusterResponse) -> String {
+    if !cluster.is_shared {
+        let name = cluster.members.first().map_or("-", |it| &it.name);
+        return format!("{} has its journal alone", output::printable(name));
+    }
+    let mut paragraphs = vec![members(&cluster.members), summary(cluster)];
+    let differs = |member: &&ClusterMember| !member.differing_settings.is_empty();
+    for other in cluster.members.iter().filter(differs) {
+        paragraphs.push(format!(
+            "{} has other values than the daemon that answers of: {}",
+            output::printable(&other.name),
+            output::printable(&other.differing_settings.join(", "))
+        ));
+    }
+    paragraphs.join("\n\n")
+}
+
+fn members(members: &[ClusterMember]) -> String {
+    let header = [
+        "MEMBER",
+        "VERSION",
+        "ROLE",
+        "SEEN",
+        "COMMITS",
+        "IN DOUBT",
+        "LAST COMMIT",
+        "SETTINGS",
+    ];
+    let row = |member: &ClusterMember| {
+        let role = match (member.is_here, member.leads) {
+            (false, _) => "gone",
+            (true, true) => "leads",
+            (true, false) => "serves",
+        };
+        let answers = if member.is_self { ", answers" } else { "" };
+        let ago = |moment: Option<&_>| match moment {
+            Some(_) => format!("{} ago", clock::age(moment)),
+            None => "-".to_owned(),
+        };
+        let settings = match member.differing_settings.len() {
+            0 => "the same".to_owned(),
+            count => output::counted(count as u64, "differs", "differ"),
+        };
+        [
+            output::printable(&member.name),
+            output::printable(&member.version),
+            format!("{role}{answers}"),
+            ago(member.last_seen.as_ref()),
+            output::count(member.commits),
+            output::count(member.commits_in_doubt),
+            ago(member.last_commit.as_ref()),
+            settings,
+        ]
+    };
+    let width = output::terminal_width();
+    output::table(Some(header), members.iter().map(row), &[4, 5], width)
+}
+
+fn summary(cluster: &GetClusterResponse) -> String {
+    let late = cluster.deliveries_late.as_ref();
+    let late_ms = late.map_or(0, |late| {
+        late.seconds * 1_000 + i64::from(late.nanos) / 1_000_000
+    });
+    let due = match cluster.deliveries_due {
+        0 => "none due".to_owned(),
+        due => format!(
+            "{} due, the first for {:.1} s",
+            output::count(due),
+            late_ms as f64 / 1_000.0
+        ),
+    };
+    let leads = cluster.members.iter().find(|member| member.leads);
+    let lease = match leads {
+        Some(leads) => output::printable(&leads.name),
+        None => "nobody leads: sweeps and hooks wait".to_owned(),
+    };
+    output::rows([
+        ("lease", lease),
+        ("deliveries", due),
+        ("schema", format!("version {}", cluster.schema_version)),
+    ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_daemon_alone_is_a_sentence() {
+        let alone = GetClusterResponse {
+            members: vec![ClusterMember {
+                name: "process 7 of here".to_owned(),
+                ..Default::default()
+            }],
+            ..Default::default()
+        };
+        assert_eq!(text(&alone), "process 7 of here has its journal alone");
+    }
+
+    #[test]
+    fn who_is_gone_and_what_differs_is_said() {
+        let member = |name: &str, is_here, leads| ClusterMember {
+            name: name.to_owned(),
+            is_here,
+            leads,
+            ..Default::default()
+        };
+        let mut other = member("b", true, false);
+        other.differing_settings = vec!["hooks".to_owned(), "short_term.session_ttl".to_owned()];
+        let cluster = GetClusterResponse {
+            is_shared: true,
+            members: vec![member("a", true, true), other, member("c", false, false)],
+            deliveries_due: 3,
+            ..Default::default()
+        };
+        let text = text(&cluster);
+        for said in [
+            "leads",
+            "gone",
+            "2 differ",
+            "3 due",
+            "b has other values than the daemon that answers of: hooks, short_term.session_ttl",
+        ] {
+            assert!(text.contains(said), "{said}: {text}");
+        }
+    }
+}
