@@ -13,10 +13,12 @@ use std::thread;
 use std::time::Duration;
 
 use memoird_core::change::Change;
-use memoird_core::ids::{Generation, SessionKey};
+use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Steady;
 use memoird_postgres::{PgOptions, PgStore, Sharing};
-use memoird_store::{LiveOrder, LiveQuery, Store, StoreError};
+use memoird_store::{
+    EventExchange, ExchangedEvents, LiveOrder, LiveQuery, PostedEvent, Store, StoreError, Watched,
+};
 
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
@@ -631,6 +633,70 @@ fn of_members_one_leads_and_another_one_follows_it() {
     assert_eq!(second.secret("marks", b"two").unwrap(), b"one");
     first.release();
     leads(&second).unwrap();
+}
+
+#[test]
+fn members_tell_each_other_what_is_watched_and_what_happened() {
+    let Some(database) = database() else { return };
+    let member = || {
+        let mut options = database.options();
+        options.sharing = Sharing::Members;
+        database.store_with(options)
+    };
+    let (first, second) = (member(), member());
+    let tenant = TenantId::parse("acme").unwrap();
+    let watching = |tenants: &[&TenantId]| Watched {
+        all: false,
+        tenants: tenants.iter().copied().cloned().collect(),
+    };
+    let event = |body: &str| PostedEvent {
+        tenant: tenant.clone(),
+        age_ms: 60_000,
+        body: body.as_bytes().to_vec(),
+    };
+    let told = |store: &PgStore, watched: Watched, posted: &[&str]| {
+        let posted = posted.iter().copied().map(event).collect();
+        let exchange = EventExchange { watched, posted };
+        store.exchange_events(exchange).unwrap()
+    };
+    let bodies = |answer: &ExchangedEvents| -> Vec<String> {
+        let text = |event: &PostedEvent| String::from_utf8(event.body.clone()).unwrap();
+        answer
+            .received
+            .iter()
+            .map(|(_, event)| text(event))
+            .collect()
+    };
+    // Nobody watches.
+    assert!(told(&first, Watched::default(), &[]).watched.is_empty());
+    // One does: the other one is told so, and then tells.
+    assert!(told(&first, watching(&[&tenant]), &[]).received.is_empty());
+    let asked = told(&second, Watched::default(), &[]);
+    assert_eq!(asked.watched, watching(&[&tenant]));
+    told(&second, Watched::default(), &["one", "two"]);
+    let answer = told(&first, watching(&[&tenant]), &["its own"]);
+    assert_eq!(bodies(&answer), ["one", "two"]);
+    let (node, received) = &answer.received[0];
+    assert_eq!((*node, &received.tenant), (second.node(), &tenant));
+    assert!((60_000..90_000).contains(&received.age_ms), "{received:?}");
+    // Nothing comes twice; who does not watch is told nothing, and is told all of it later.
+    assert!(told(&first, watching(&[&tenant]), &[]).received.is_empty());
+    assert!(told(&second, Watched::default(), &[]).received.is_empty());
+    let later = told(&second, watching(&[&tenant]), &[]);
+    assert_eq!(bodies(&later), ["its own"]);
+    // More than is read at once.
+    let many: Vec<String> = (0..1_500).map(|number| number.to_string()).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    told(&first, Watched::default(), &many);
+    let some = told(&second, watching(&[]), &[]);
+    assert!(some.received.is_empty(), "nothing is watched");
+    let some = told(&second, watching(&[&tenant]), &[]);
+    let rest = told(&second, watching(&[&tenant]), &[]);
+    assert!(some.is_more && !rest.is_more);
+    assert_eq!([bodies(&some), bodies(&rest)].concat(), many);
+    // What a member watched is over once it is gone.
+    second.release();
+    assert!(told(&first, Watched::default(), &[]).watched.is_empty());
 }
 
 #[test]
