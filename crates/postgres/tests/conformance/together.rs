@@ -473,13 +473,13 @@ fn a_lease_keeps_a_second_daemon_out_until_it_is_given_back() {
     let first = database.store_with(options());
     let second = standby(first, &|| ()).unwrap();
     // What is newer by then is refused.
-    let newer = "UPDATE memoird.schema_version SET version = 99, min_reader = 99";
+    let newer = "UPDATE memoird.schema_version SET version = version + 90, min_reader = 99";
     let error = standby(second, &|| database.run(newer)).unwrap_err();
     assert!(
         error.to_string().contains("Run the newer memoird"),
         "{error}"
     );
-    database.run("UPDATE memoird.schema_version SET version = 2, min_reader = 1");
+    database.run("UPDATE memoird.schema_version SET version = version - 90, min_reader = 1");
     let second = database.store_with(options());
     // Somebody who was paused for too long.
     database.run("UPDATE memoird.owner SET node = '00000000-0000-0000-0000-000000000000'");
