@@ -30,6 +30,13 @@ crash kills="200" dir="target/crash":
     mkdir -p {{dir}}
     MEMOIRD_KILLS={{kills}} MEMOIRD_CRASH_DIR={{absolute_path(dir)}} cargo test -p memoird-tests --test suite -- --nocapture crash::
 
+# Daemons over one PostgreSQL while everything goes wrong, for so many minutes in all: run again, it
+# goes on with the next seed. A line for each round, with its seed, is in the directory
+chaos minutes="20" dir="target/chaos":
+    mkdir -p {{dir}}
+    MEMOIRD_CHAOS_MINUTES={{minutes}} MEMOIRD_CHAOS_DIR={{absolute_path(dir)}} \
+        cargo test -p memoird-tests -p memoird --features {{features}} --test suite -- --nocapture chaos::whatever
+
 # Each fuzz target for so many seconds in all: run again, it goes on where it was. The results,
 # a line for each round with its seed, are in target/fuzz
 fuzz seconds="120":
