@@ -41,11 +41,6 @@ impl Database {
         PgStore::open(options, RUNTIME.handle()).unwrap()
     }
 
-    /// Its name.
-    pub(crate) fn name(&self) -> &str {
-        self.words.split("dbname=").nth(1).unwrap()
-    }
-
     /// Runs statements past any store.
     pub(crate) fn run(&self, sql: &str) {
         RUNTIME.block_on(async {
