@@ -1,6 +1,6 @@
 //! A PostgreSQL for tests: that of `MEMOIRD_TEST_POSTGRES` (`host=… user=…`, without a database), or
 //! one that is started for them and ends with them. Where there is neither they are skipped, and
-//! say so. The tests of the daemon include this file as well.
+//! say so. The tests of the daemon and its measurements include this file as well.
 
 #![allow(dead_code, reason = "not all that include this file need all of it")]
 #![allow(
@@ -92,16 +92,20 @@ impl Server {
         String::from_utf8(ran.stdout).unwrap().trim().to_owned()
     }
 
+    /// The directory of a server that was started here: its data, its log and its socket.
+    pub(crate) fn dir(&self) -> &Path {
+        let dir = self.words.strip_prefix("host=");
+        Path::new(dir.and_then(|rest| rest.split(' ').next()).unwrap())
+    }
+
     /// Ends all that the server does as a crash does, and starts it again.
     pub(crate) fn crash(&self) {
-        let dir = self.words.strip_prefix("host=");
-        let dir = dir.and_then(|rest| rest.split(' ').next()).unwrap();
-        let programs = self.programs.as_deref();
+        let (dir, programs) = (self.dir(), self.programs.as_deref());
         let restarted = as_user(program(programs, "pg_ctl"), other_user())
             .args(["restart", "-m", "immediate", "-w", "-D"])
-            .arg(format!("{dir}/data"))
+            .arg(dir.join("data"))
             .arg("-l")
-            .arg(format!("{dir}/log"))
+            .arg(dir.join("log"))
             .current_dir(dir)
             .stdout(Stdio::null())
             .status();
