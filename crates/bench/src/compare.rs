@@ -232,7 +232,9 @@ impl Comparison<'_> {
         for server in &servers {
             targets.push(server.target()?);
         }
-        let (connections, in_flight) = (traffic.connections, traffic.in_flight);
+        // Several daemons are each as busy as one.
+        let in_flight = traffic.in_flight * u16::try_from(targets.len())?;
+        let connections = traffic.connections;
         let driver = Driver::of(targets, by, connections, in_flight, &prefix(self.seed));
         spinner.set_message(format!("filling {}", plan.name));
         self.fill(&driver, plan).await?;

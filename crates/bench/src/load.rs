@@ -75,7 +75,8 @@ pub(super) struct LoadArgs {
     /// Compare a journal in PostgreSQL with one in SQLite
     #[arg(long, conflicts_with_all = ["store", "daemons", "compare_durability", "baseline", "against"])]
     compare_store: bool,
-    /// Daemons over one PostgreSQL, compared with one where they are several
+    /// Daemons over one PostgreSQL, each with --in-flight calls; compared with one where they are
+    /// several
     #[arg(long, value_name = "N", requires = "store")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
     daemons: Option<u16>,
@@ -260,7 +261,7 @@ impl LoadArgs {
             name += ", to SQLite, sync";
         }
         if let Some(daemons) = self.daemons {
-            name += &format!(", {daemons} daemons");
+            name += &format!(" at each of {daemons} daemons");
         }
         if self.route == Route::Random {
             name += ", any of them";
