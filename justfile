@@ -30,6 +30,13 @@ crash kills="200" dir="target/crash":
     mkdir -p {{dir}}
     MEMOIRD_KILLS={{kills}} MEMOIRD_CRASH_DIR={{absolute_path(dir)}} cargo test -p memoird-tests --test suite -- --nocapture crash::
 
+# Daemons over one PostgreSQL while everything goes wrong, for so many minutes in all: run again, it
+# goes on with the next seed. A line for each round, with its seed, is in the directory
+chaos minutes="20" dir="target/chaos":
+    mkdir -p {{dir}}
+    MEMOIRD_CHAOS_MINUTES={{minutes}} MEMOIRD_CHAOS_DIR={{absolute_path(dir)}} \
+        cargo test -p memoird-tests -p memoird --features {{features}} --test suite -- --nocapture chaos::whatever
+
 # Each fuzz target for so many seconds in all: run again, it goes on where it was. The results,
 # a line for each round with its seed, are in target/fuzz
 fuzz seconds="120":
@@ -49,7 +56,8 @@ soak minutes="20":
 
 # Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
 bench:
-    MEMOIRD_COMMIT=$(git rev-parse --short HEAD) cargo build --release -p memoird -p memoird-bench
+    MEMOIRD_COMMIT=$(git rev-parse --short HEAD) \
+        cargo build --release -p memoird -p memoird-bench --features memoird/postgres
     target/release/memoird-bench --runs 7 --durability off --baseline
     target/release/memoird-bench --runs 7 --compare-durability
     target/release/memoird-bench --runs 7 --compare-durability --in-flight 256
@@ -60,6 +68,12 @@ bench:
     target/release/memoird-bench search --runs 7
     target/release/memoird-bench hooks
     target/release/memoird-bench neighbours
+    target/release/memoird-bench --runs 7 --compare-store
+    target/release/memoird-bench --runs 7 --compare-store --in-flight 256
+    target/release/memoird-bench --runs 7 --store postgres --in-flight 1024
+    target/release/memoird-bench --runs 7 --store postgres --daemons 4
+    target/release/memoird-bench --runs 7 --store postgres --daemons 4 --route random
+    target/release/memoird-bench rest
 
 # Licences, advisories and sources of what we depend on (cargo install cargo-deny)
 deny:

@@ -1,32 +1,26 @@
 //! Daemons that share a journal in PostgreSQL: all of them serve, whatever one of them acknowledged all
-//! others know, and what is to be done once is done by one, however they are killed, paused and cut
-//! off.
+//! others know, and what is to be done once is done by one. What goes wrong meanwhile is in `chaos.rs`.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use memoird_proto::v1::{
-    EndSessionRequest, GetClusterRequest, GetContextRequest, GetSessionRequest, GetStatsRequest,
-    ListSessionsRequest, RecallRequest, WatchEventsRequest, WatchEventsResponse,
+    GetClusterRequest, GetContextRequest, GetStatsRequest, ListSessionsRequest, RecallRequest,
+    WatchEventsRequest, WatchEventsResponse,
 };
-use tokio::task::JoinSet;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tonic::{Code, Streaming};
 
 use crate::deploy::{metrics_of, metrics_shown};
 use crate::harness::{
-    Daemon, KEEPS, Seed, Sessions, Setup, append, ask_as, end, eventually, field, http_get,
-    journal, keyed, live, say, seeds_factor, text_of, told, user,
+    Daemon, KEEPS, Setup, append, ask_as, end, eventually, field, http_get, keyed, live, say,
+    text_of, told, user,
 };
 use crate::postgres::over;
 use crate::postgres::server::Server;
 
-const SEED: u64 = 20_261_125;
-const WRITERS: usize = 8;
-
-fn sharing(words: &str, more: &str) -> Setup {
+/// One of several daemons over this database.
+pub(crate) fn sharing(words: &str, more: &str) -> Setup {
     let hook = format!("hooks: [ {{ name: keeps, {KEEPS} }} ]");
     let section = format!("journal: {{ postgres: {{ url: '{words}', cluster: true }} }}");
     let mut setup = Setup::default().section(section).section(hook);
@@ -308,267 +302,4 @@ async fn a_daemon_that_shares_with_nobody_waits_for_those_that_do() {
     alone.stop().await;
     member.serves().await;
     assert_eq!(live(&mut member.sessions(), "chat").await.len(), 1);
-}
-
-/// Where the daemons are, at this moment.
-type Clients = Arc<Mutex<Vec<Option<Sessions>>>>;
-
-/// One who writes numbered turns into a session, at diced daemons, each under a key of its own.
-struct Writer {
-    name: usize,
-    session: String,
-    /// True: the session is this writer's alone, and ends from time to time.
-    ends: bool,
-    random: Seed,
-    /// By generation: seq and number of what was acknowledged.
-    acked: BTreeMap<String, Vec<(u64, u64)>>,
-    next: u64,
-    ended: u64,
-}
-
-impl Writer {
-    fn new(name: usize) -> Self {
-        let (session, ends) = match name % 3 {
-            0 => ("shared".to_owned(), false),
-            1 => (format!("own {name}"), false),
-            _ => (format!("ending {name}"), true),
-        };
-        Self {
-            name,
-            session,
-            ends,
-            random: Seed::new(SEED + name as u64),
-            acked: BTreeMap::new(),
-            next: 0,
-            ended: 0,
-        }
-    }
-
-    fn text(&self, number: u64) -> String {
-        format!("writer {} turn {number}", self.name)
-    }
-
-    /// Any daemon that is not known to be dead.
-    fn any(&mut self, clients: &Clients) -> Option<Sessions> {
-        let clients = clients.lock().expect("nobody panics");
-        let place = self.random.below(clients.len());
-        clients[place].clone()
-    }
-
-    async fn write(
-        mut self,
-        clients: Clients,
-        done: Arc<AtomicU64>,
-        stop: Arc<AtomicBool>,
-    ) -> Self {
-        while !stop.load(Ordering::Relaxed) {
-            self.say(&clients).await;
-            done.fetch_add(1, Ordering::Relaxed);
-            if self.next.is_multiple_of(7) {
-                self.look(&clients).await;
-            }
-            if self.ends && self.next.is_multiple_of(11) {
-                self.end(&clients).await;
-            }
-        }
-        self
-    }
-
-    /// Says the next turn, as often as it takes until a daemon has answered.
-    async fn say(&mut self, clients: &Clients) {
-        let text = self.text(self.next);
-        let request = keyed(&self.session, &text, [user(&text)]);
-        loop {
-            let Some(mut client) = self.any(clients) else {
-                tokio::task::yield_now().await;
-                continue;
-            };
-            let call = timeout(Duration::from_secs(3), client.append(request.clone()));
-            match call.await {
-                Ok(Ok(answer)) => {
-                    let answer = answer.into_inner();
-                    let generation = answer.session.expect("a session").generation;
-                    let acked = self.acked.entry(generation).or_default();
-                    acked.push((answer.last_seq, self.next));
-                    self.next += 1;
-                    return;
-                }
-                Ok(Err(refused)) => match refused.code() {
-                    Code::Unavailable
-                    | Code::Cancelled
-                    | Code::Unknown
-                    | Code::DeadlineExceeded
-                    | Code::ResourceExhausted
-                    | Code::Aborted => sleep(Duration::from_millis(20)).await,
-                    _ => panic!("writer {}: {refused:?}", self.name),
-                },
-                // Its daemon may stand still.
-                Err(_) => {}
-            }
-        }
-    }
-
-    /// What was acknowledged is seen at any daemon that answers.
-    async fn look(&mut self, clients: &Clients) {
-        let Some(mut client) = self.any(clients) else {
-            return;
-        };
-        let look = client.get_session(GetSessionRequest {
-            session_id: self.session.clone(),
-            ..GetSessionRequest::default()
-        });
-        let Ok(Ok(seen)) = timeout(Duration::from_secs(3), look).await else {
-            return;
-        };
-        let seen = seen.into_inner().session.expect("a session");
-        let acked = self
-            .acked
-            .get(&seen.generation)
-            .and_then(|acked| acked.last());
-        if let Some((seq, number)) = acked {
-            assert!(
-                *seq <= seen.last_seq,
-                "{} has seen {} of {}, where {number} is {seq}",
-                self.name,
-                seen.last_seq,
-                self.session
-            );
-        }
-    }
-
-    /// Ends the session; whoever had no answer finds it ended.
-    async fn end(&mut self, clients: &Clients) {
-        loop {
-            let Some(mut client) = self.any(clients) else {
-                tokio::task::yield_now().await;
-                continue;
-            };
-            let request = EndSessionRequest {
-                session_id: self.session.clone(),
-            };
-            match timeout(Duration::from_secs(3), client.end_session(request)).await {
-                Ok(Ok(_)) => break,
-                Ok(Err(refused)) if refused.code() == Code::NotFound => break,
-                _ => sleep(Duration::from_millis(20)).await,
-            }
-        }
-        self.ended += 1;
-    }
-
-    /// Everything that was acknowledged is in its generation, at its place, once.
-    async fn check(&self, client: &mut Sessions) {
-        let mut there = BTreeMap::<String, usize>::new();
-        for (generation, acked) in &self.acked {
-            let turns = journal(client, &self.session, generation).await;
-            let seqs = turns.iter().map(|turn| turn.seq);
-            assert!(seqs.eq(1..=turns.len() as u64), "{generation}: no gaps");
-            for turn in &turns {
-                *there.entry(text_of(turn).to_owned()).or_default() += 1;
-            }
-            for (seq, number) in acked {
-                let turn = &turns[usize::try_from(seq - 1).expect("a place")];
-                assert_eq!(text_of(turn), self.text(*number), "{generation} at {seq}");
-            }
-        }
-        for number in 0..self.next {
-            let text = self.text(number);
-            assert_eq!(there.get(&text), Some(&1), "{text} in {}", self.session);
-        }
-    }
-}
-
-/// One thing that goes wrong.
-async fn go_wrong(daemons: &mut [Daemon], clients: &Clients, random: &mut Seed, database: &str) {
-    let place = random.below(daemons.len());
-    let daemon = &mut daemons[place];
-    match random.below(4) {
-        0 => {
-            clients.lock().expect("nobody panics")[place] = None;
-            daemon.kill9().await;
-            daemon.restart().await;
-            clients.lock().expect("nobody panics")[place] = Some(daemon.sessions());
-        }
-        1 => {
-            daemon.signal("-STOP");
-            sleep(Duration::from_millis(100 + random.below(3_000) as u64)).await;
-            daemon.signal("-CONT");
-        }
-        2 => {
-            let sql = format!(
-                "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
-                 WHERE datname = '{database}' AND application_name = 'memoird' AND random() < 0.6"
-            );
-            let server = Server::shared().expect("it is there");
-            tokio::task::block_in_place(|| server.run("postgres", &sql));
-        }
-        _ => {
-            clients.lock().expect("nobody panics")[place] = None;
-            daemon.stop().await;
-            daemon.restart().await;
-            clients.lock().expect("nobody panics")[place] = Some(daemon.sessions());
-        }
-    }
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[allow(
-    clippy::print_stdout,
-    reason = "who lets it run for long wants to see how far it is"
-)]
-async fn whatever_goes_wrong_what_was_acknowledged_is_there_once_and_in_order() {
-    let more = "short_term: { max_history_turns: 100000, session_ttl: 1h }";
-    let Some((mut daemons, words)) = daemons(3, more).await else {
-        return;
-    };
-    let database = words.rsplit("dbname=").next().expect("a name");
-    let mut random = Seed::new(SEED);
-    println!("seed {SEED}");
-    let clients: Clients = Arc::new(Mutex::new(
-        daemons
-            .iter()
-            .map(|daemon| Some(daemon.sessions()))
-            .collect(),
-    ));
-    let (done, stop) = (Arc::<AtomicU64>::default(), Arc::<AtomicBool>::default());
-    let mut writing = JoinSet::new();
-    for name in 0..WRITERS {
-        let writer = Writer::new(name);
-        writing.spawn(writer.write(Arc::clone(&clients), Arc::clone(&done), Arc::clone(&stop)));
-    }
-    for round in 0..12 * seeds_factor() {
-        let before = done.load(Ordering::Relaxed);
-        eventually("turns are acknowledged", async || {
-            (done.load(Ordering::Relaxed) > before + 30).then_some(())
-        })
-        .await;
-        go_wrong(&mut daemons, &clients, &mut random, database).await;
-        if round % 10 == 0 {
-            println!("round {round}, {} turns", done.load(Ordering::Relaxed));
-        }
-    }
-    stop.store(true, Ordering::Relaxed);
-    let writers = writing.join_all().await;
-    println!("{} turns", done.load(Ordering::Relaxed));
-    let (mut ended, mut expected) = (0, BTreeSet::new());
-    for writer in &writers {
-        for daemon in &daemons {
-            writer.check(&mut daemon.sessions()).await;
-        }
-        ended += writer.ended;
-        if writer.ends {
-            let mut lives: Vec<&String> = writer.acked.keys().collect();
-            // The newest may go on.
-            lives.pop();
-            expected.extend(lives.into_iter().cloned());
-        }
-    }
-    assert!(ended > 0);
-    eventually("every end is told", async || {
-        let told = daemons.iter().flat_map(told);
-        let told: BTreeSet<String> = told
-            .map(|content| field(&content, "generation").to_owned())
-            .collect();
-        told.is_superset(&expected).then_some(())
-    })
-    .await;
 }

@@ -5,6 +5,8 @@ mod harness;
 
 mod admin;
 mod backup;
+#[cfg(feature = "postgres")]
+mod chaos;
 mod cli_hooks;
 mod client_fields;
 mod clock;

@@ -4,15 +4,18 @@
 #[path = "../../crates/postgres/tests/conformance/start.rs"]
 pub(crate) mod server;
 
-use std::path::PathBuf;
+#[path = "../../crates/postgres/tests/conformance/proxy.rs"]
+pub(crate) mod proxy;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use memoird_proto::v1::{
     BackupRequest, EraseSessionRequest, GetSessionRequest, PatchStateRequest,
     SearchTranscriptsRequest,
 };
-use tokio::io::copy_bidirectional;
-use tokio::net::{TcpListener, UnixStream};
+use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::Code;
@@ -21,6 +24,7 @@ use crate::harness::{
     Authority, Daemon, KEEPS, Setup, append, end, eventually, field, http_get, journal, keyed,
     live, refused, say, text_of, told, tool_results, tool_uses, user,
 };
+use proxy::{Weather, behind_proxy};
 use server::{Server, Special};
 
 /// A daemon over this database.
@@ -320,57 +324,20 @@ async fn calls_go_on_when_their_connections_are_cut() {
     assert_eq!(said, expected);
 }
 
-/// What carries connections to a server's socket, as long as it is there.
-struct Carrier {
-    carrying: JoinSet<()>,
-    port: u16,
-}
-
-impl Carrier {
-    async fn begin(socket: PathBuf, port: u16) -> Self {
-        let listener = TcpListener::bind(("127.0.0.1", port))
-            .await
-            .expect("a port");
-        let port = listener.local_addr().expect("an address").port();
-        let mut carrying = JoinSet::new();
-        carrying.spawn(async move {
-            let mut connections = JoinSet::new();
-            loop {
-                let (mut near, _) = listener.accept().await.expect("a connection");
-                let socket = socket.clone();
-                connections.spawn(async move {
-                    let mut far = UnixStream::connect(socket).await.expect("the server");
-                    let _ = copy_bidirectional(&mut near, &mut far).await;
-                });
-            }
-        });
-        Self { carrying, port }
-    }
-}
-
 #[tokio::test]
 async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
     let Some(server) = Server::shared() else {
         return;
     };
-    let words = server.database();
-    let Some(dir) = words
-        .strip_prefix("host=")
-        .and_then(|rest| rest.split(' ').next())
-    else {
-        panic!("{words}");
-    };
-    let socket = PathBuf::from(dir).join(".s.PGSQL.5432");
-    let name = words.rsplit("dbname=").next().expect("a name");
-    let mut carrier = Carrier::begin(socket.clone(), 0).await;
-    let port = carrier.port;
-    let words = format!("host=127.0.0.1 port={port} user=postgres dbname={name}");
+    let weather = Arc::<Weather>::default();
+    let words = behind_proxy(&server.database(), &weather).expect("a server of the tests' own");
     let daemon = Daemon::with(over(&words, "")).await;
     let page = || http_get(daemon.admin_addr(), "/readyz");
     for round in 0..2 {
         say(&mut daemon.sessions(), "chat", &round.to_string()).await;
         assert_eq!(page().await.0, 200);
-        carrier.carrying.shutdown().await;
+        weather.is_away.store(true, Ordering::Relaxed);
+        weather.cut();
         let told = eventually("it is not ready", async || {
             Some(page().await).filter(|page| page.0 == 503)
         });
@@ -385,7 +352,7 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
             .await;
         assert_eq!(refusal.expect_err("refused").code(), Code::Unavailable);
         assert_eq!(live(&mut daemon.sessions(), "chat").await.len(), round + 1);
-        carrier = Carrier::begin(socket.clone(), port).await;
+        weather.clear();
         let back = async || (page().await.0 == 200).then_some(());
         eventually("it is ready", back).await;
     }

@@ -10,9 +10,10 @@ use indicatif::ProgressBar;
 
 use super::connect::Target;
 use super::daemon::{Server, Settings};
-use super::driver::{Driver, Pick, Work};
+use super::driver::{Driver, Pick, Route, Work};
 use super::measure::{Length, Measured, Side, stats};
 use super::mix::Mix;
+use super::postgres::Postgres;
 use super::traffic::{Bodies, Rng};
 use super::{CommonArgs, TrafficArgs, Usage, spinner};
 
@@ -82,6 +83,14 @@ pub(crate) struct SidePlan {
 pub(crate) enum ServerPlan {
     /// The daemon that `--daemon` names.
     Memoird(Settings),
+    /// So many of them over a PostgreSQL of their own; where it is more than one, or false, they share
+    /// it.
+    OverPostgres {
+        settings: Settings,
+        daemons: u16,
+        is_alone: bool,
+        route: Route,
+    },
     /// Another daemon binary.
     Against(PathBuf, Settings),
     /// The bare server, by turns of a history.
@@ -191,29 +200,50 @@ impl Comparison<'_> {
         let traffic = self.traffic;
         let dir = traffic.dir();
         spinner.set_message(format!("starting {}", plan.name));
-        let server = match &plan.server {
+        let (mut servers, mut database, mut by) = (Vec::new(), None, Route::default());
+        let mut targets = Vec::new();
+        match &plan.server {
             ServerPlan::Memoird(settings) => {
-                Some(Server::memoird(&self.common.daemon()?, *settings, &dir).await?)
+                servers.push(Server::memoird(&self.common.daemon()?, *settings, &dir).await?);
+            }
+            ServerPlan::OverPostgres {
+                settings,
+                daemons,
+                is_alone,
+                route,
+            } => {
+                let postgres = Postgres::start()?;
+                let journal = postgres.journal(!is_alone);
+                for _ in 0..*daemons {
+                    let binary = self.common.daemon()?;
+                    let one = Server::memoird_over(&binary, *settings, &journal, &dir);
+                    servers.push(one.await?);
+                }
+                (database, by) = (Some(postgres), *route);
             }
             ServerPlan::Against(binary, settings) => {
-                Some(Server::memoird(binary, *settings, &dir).await?)
+                servers.push(Server::memoird(binary, *settings, &dir).await?);
             }
-            ServerPlan::Bare(turns) => Some(Server::bare(*turns, traffic.bytes, &dir).await?),
-            ServerPlan::Remote(_) => None,
-        };
-        let target = match (&server, &plan.server) {
-            (None, ServerPlan::Remote(addr)) => self.common.connect.target(addr)?,
-            (None, _) => unreachable!("all others are our own"),
-            (Some(server), _) => server.target()?,
-        };
-        let driver = driver(target, traffic, &prefix(self.seed));
+            ServerPlan::Bare(turns) => {
+                servers.push(Server::bare(*turns, traffic.bytes, &dir).await?);
+            }
+            ServerPlan::Remote(addr) => targets.push(self.common.connect.target(addr)?),
+        }
+        for server in &servers {
+            targets.push(server.target()?);
+        }
+        // Several daemons are each as busy as one.
+        let in_flight = traffic.in_flight * u16::try_from(targets.len())?;
+        let connections = traffic.connections;
+        let driver = Driver::of(targets, by, connections, in_flight, &prefix(self.seed));
         spinner.set_message(format!("filling {}", plan.name));
         self.fill(&driver, plan).await?;
         Ok(Side {
             first_window_us: first_windows(&driver, plan).await?,
             driver,
             work: plan.work.clone(),
-            _server: server,
+            _servers: servers,
+            database,
         })
     }
 

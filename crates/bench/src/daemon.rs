@@ -84,10 +84,20 @@ impl Default for Settings {
 impl Server {
     /// A private daemon.
     pub(crate) async fn memoird(binary: &Path, settings: Settings, parent: &Path) -> Result<Self> {
+        Self::memoird_over(binary, settings, "", parent).await
+    }
+
+    /// The same with more in the section of its journal, such as where its database is.
+    pub(crate) async fn memoird_over(
+        binary: &Path,
+        settings: Settings,
+        journal: &str,
+        parent: &Path,
+    ) -> Result<Self> {
         let dir = temp_dir(parent)?;
         let config = dir.path().join("memoird.yaml");
         let is_open = knows_open_mode(binary)?;
-        fs::write(&config, settings.yaml(dir.path(), is_open))?;
+        fs::write(&config, settings.yaml(dir.path(), is_open, journal))?;
         for tenant in settings.tenants {
             fs::write(key_file(dir.path(), tenant), key(tenant))?;
         }
@@ -112,7 +122,7 @@ impl Server {
     /// Gives it another configuration, and makes it read that.
     pub(crate) async fn reconfigure(&self, settings: Settings) -> Result<()> {
         let dir = self.dir.path();
-        let yaml = settings.yaml(dir, knows_open_mode(&self.binary)?);
+        let yaml = settings.yaml(dir, knows_open_mode(&self.binary)?, "");
         fs::write(dir.join("memoird.yaml"), yaml)?;
         let mut admin = self.target()?.admin();
         admin.reload_config(ReloadConfigRequest {}).await?;
@@ -283,7 +293,7 @@ fn quoted(path: &Path) -> String {
 
 impl Settings {
     /// `knows_open_mode`: the daemon wants to be told that it serves without keys.
-    fn yaml(&self, dir: &Path, knows_open_mode: bool) -> String {
+    fn yaml(&self, dir: &Path, knows_open_mode: bool, journal: &str) -> String {
         let checkpoints = quoted(&dir.join("checkpoints"));
         let hooks = match self.checkpoints {
             true => format!("[ {{ name: checkpoint, git: {{ dir: {checkpoints} }} }} ]"),
@@ -311,7 +321,7 @@ impl Settings {
             "version: 1\n\
              data_dir: {}\n\
              server: {{ listen: \"127.0.0.1:0\", admin_listen: \"127.0.0.1:0\"{open} }}\n\
-             journal: {{ durability: \"{}\", retention: {}s }}\n\
+             journal: {{ durability: \"{}\", retention: {}s{journal} }}\n\
              short_term: {{ max_sessions: {}, max_history_turns: {}, max_history_bytes: {}, \
              session_ttl: {}s }}\n\
              compaction: {{ enabled: {} }}\n\
@@ -342,7 +352,7 @@ mod tests {
             max_sessions: 7,
             ..Settings::default()
         };
-        let yaml = settings.yaml(Path::new("/tmp/a \"b\""), true);
+        let yaml = settings.yaml(Path::new("/tmp/a \"b\""), true, "");
         assert!(
             yaml.contains("data_dir: \"/tmp/a \\\"b\\\"/data\"\n"),
             "{yaml}"
@@ -360,7 +370,7 @@ mod tests {
             compaction: true,
             ..settings
         }
-        .yaml("/tmp".as_ref(), false);
+        .yaml("/tmp".as_ref(), false, "");
         let model = "default: { context_window: 8192, max_reply_tokens: 1024, ";
         assert!(
             small.contains(model) && small.contains("{ enabled: true }"),

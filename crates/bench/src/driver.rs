@@ -5,8 +5,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Result;
+use clap::ValueEnum;
 use hdrhistogram::Histogram;
 use http::uri::PathAndQuery;
+use memoird_proto::v1::GetStatsResponse;
 use tokio::task::JoinSet;
 use tonic::Status;
 use tonic::client::Grpc;
@@ -14,6 +16,7 @@ use tonic::transport::Channel;
 
 use super::clock;
 use super::connect::Target;
+use super::measure::stats;
 use super::mix::{CallKind, Mix};
 use super::traffic::{Bodies, Call, RawCodec, Rng};
 
@@ -22,10 +25,12 @@ pub(super) const CODES: usize = 17;
 /// A server that refuses at once is not asked again at once.
 const PAUSE_AFTER_ERROR: Duration = Duration::from_millis(1);
 
-/// A daemon with connections to it.
+/// Daemons with connections to them: one, or some that share a database.
 pub(super) struct Driver {
-    target: Target,
-    channels: Vec<Channel>,
+    targets: Vec<Target>,
+    route: Route,
+    /// Connections, each to all daemons in turn.
+    channels: Vec<Vec<Channel>>,
     in_flight: usize,
     prefix: Arc<str>,
 }
@@ -41,6 +46,16 @@ pub(super) struct Work {
     pub(super) bodies: Bodies,
     /// Seeds the choices.
     pub(super) seed: u64,
+}
+
+/// Which of several daemons a call goes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(super) enum Route {
+    /// That of its session, as a balancer does that looks at the session
+    #[default]
+    Session,
+    /// Any, as a balancer does that looks at nothing
+    Random,
 }
 
 /// Which session the next call is for.
@@ -88,7 +103,9 @@ pub(super) struct Tally {
 
 /// One task's share of a run.
 struct Lane {
-    grpc: Grpc<Channel>,
+    /// One for each daemon.
+    grpcs: Vec<Grpc<Channel>>,
+    route: Route,
     codec: RawCodec,
     target: Target,
     work: Work,
@@ -124,24 +141,55 @@ impl Gauge {
 impl Driver {
     /// Connects when it first runs.
     pub(super) fn new(target: Target, connections: u16, in_flight: u16, prefix: &str) -> Self {
-        let channels = (0..connections).map(|_| target.another_channel());
+        Self::of(
+            vec![target],
+            Route::default(),
+            connections,
+            in_flight,
+            prefix,
+        )
+    }
+
+    /// The same to several daemons, with so many connections to each.
+    pub(super) fn of(
+        targets: Vec<Target>,
+        route: Route,
+        connections: u16,
+        in_flight: u16,
+        prefix: &str,
+    ) -> Self {
+        let to_all = |_| targets.iter().map(Target::another_channel).collect();
         Self {
-            channels: channels.collect(),
-            target,
+            channels: (0..connections).map(to_all).collect(),
+            targets,
+            route,
             in_flight: in_flight.into(),
             prefix: prefix.into(),
         }
     }
 
-    /// The daemon.
+    /// The daemon, or the first of them.
     pub(super) fn target(&self) -> &Target {
-        &self.target
+        &self.targets[0]
+    }
+
+    /// What all of them count: their CPU and memory are added up, the rest is that of the first.
+    pub(super) async fn stats(&self) -> Result<GetStatsResponse> {
+        let mut sum = stats(self.target()).await?;
+        for target in &self.targets[1..] {
+            let one = stats(target).await?;
+            sum.cpu_seconds += one.cpu_seconds;
+            sum.rss_bytes += one.rss_bytes;
+            sum.commits += one.commits;
+            sum.commit_sets += one.commit_sets;
+        }
+        Ok(sum)
     }
 
     /// Starts the tasks; they end by the gauge, or when there is nothing left to do.
     pub(super) fn start(&self, work: &Work, gauge: &Arc<Gauge>) -> Tallies {
         let mut tasks = JoinSet::new();
-        for (index, channel) in self
+        for (index, channels) in self
             .channels
             .iter()
             .cycle()
@@ -149,11 +197,12 @@ impl Driver {
             .enumerate()
         {
             let lane = Lane {
-                grpc: Grpc::new(channel.clone()),
+                grpcs: channels.iter().cloned().map(Grpc::new).collect(),
+                route: self.route,
                 codec: RawCodec {
                     prefix: Arc::clone(&self.prefix),
                 },
-                target: self.target.clone(),
+                target: self.target().clone(),
                 work: work.clone(),
                 rng: Rng::new(work.seed ^ (index as u64) << 32),
                 gauge: Arc::clone(gauge),
@@ -224,13 +273,17 @@ impl Lane {
             session,
             body,
         });
-        self.grpc
-            .ready()
+        let count = self.grpcs.len() as u64;
+        let place = match self.route {
+            Route::Session => session % count,
+            Route::Random => self.rng.below(count),
+        };
+        let grpc = &mut self.grpcs[usize::try_from(place).unwrap_or_default()];
+        grpc.ready()
             .await
             .map_err(|error| Status::from_error(Box::new(error)))?;
         let path = PathAndQuery::from_static(kind.path());
-        Ok(self
-            .grpc
+        Ok(grpc
             .unary(request, path, self.codec.clone())
             .await?
             .into_inner())

@@ -97,7 +97,8 @@ pub(super) async fn run(common: &CommonArgs, args: HooksArgs) -> Result<()> {
             bodies: Bodies::new(1, bytes, &mut Rng::new(seed)),
             seed,
         },
-        _server: None,
+        _servers: Vec::new(),
+        database: None,
     };
     spinner.set_message("measuring the quiet");
     let span = Length::Time(Duration::from_secs(args.seconds));

@@ -1,12 +1,12 @@
 //! `memoird-bench` itself: the same load on one server, or on two in turn.
 
 use anyhow::Result;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use serde_json::{Value, json};
 
 use super::compare::{Comparison, Fill, RunArgs, ServerPlan, SidePlan};
 use super::daemon::Settings;
-use super::driver::{Pick, Work};
+use super::driver::{Pick, Route, Work};
 use super::mix::{MIX_HELP, Mix};
 use super::output::count;
 use super::report::{Figure, Headline, Report};
@@ -21,6 +21,15 @@ const GOAL_OF_SYNC: f64 = 0.5;
 const GOAL_OF_SYNC_MANY: f64 = 0.6;
 /// The goal for p99.9 with durability sync, as a multiple of p99.
 const GOAL_OF_TAIL: f64 = 3.0;
+/// The goals of a journal in PostgreSQL: its calls/s to those of SQLite, with few and with many calls in
+/// flight; PostgreSQL's CPU in microseconds, likewise; bytes of its log; the daemons' CPU to that of
+/// one; and statements where calls go to any daemon.
+const GOAL_OF_POSTGRES: f64 = 0.3;
+const GOAL_OF_POSTGRES_MANY: f64 = 0.35;
+const GOAL_OF_POSTGRES_CPU: [f64; 2] = [35.0, 25.0];
+const GOAL_OF_WAL: f64 = 900.0;
+const GOAL_OF_DAEMONS: f64 = 1.15;
+const GOAL_OF_STATEMENTS: f64 = 2.2;
 /// As many calls in flight are many.
 const MANY_IN_FLIGHT: u16 = 256;
 /// Calls of a run: appends, and whatever costs more.
@@ -60,6 +69,20 @@ pub(super) struct LoadArgs {
     /// Compare durability sync with durability off
     #[arg(long, conflicts_with_all = ["baseline", "durability", "against"])]
     compare_durability: bool,
+    /// Where our own daemon keeps its journal
+    #[arg(long, value_enum, default_value_t = Store::Sqlite, conflicts_with = "baseline")]
+    store: Store,
+    /// Compare a journal in PostgreSQL with one in SQLite
+    #[arg(long, conflicts_with_all = ["store", "daemons", "compare_durability", "baseline", "against"])]
+    compare_store: bool,
+    /// Daemons over one PostgreSQL, each with --in-flight calls; compared with one where they are
+    /// several
+    #[arg(long, value_name = "N", requires = "store")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..=64))]
+    daemons: Option<u16>,
+    /// Which of them a call goes to
+    #[arg(long, value_enum, default_value_t = Route::Session, requires = "daemons")]
+    route: Route,
     /// When our own daemon calls an append done
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
@@ -72,11 +95,29 @@ pub(super) struct LoadArgs {
     history_turns: u32,
 }
 
+/// Where a daemon of our own keeps its journal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Store {
+    /// In files of its directory
+    Sqlite,
+    /// In a PostgreSQL that is started for it
+    Postgres,
+}
+
 /// Measures and prints.
 pub(super) async fn run(common: &CommonArgs, args: LoadArgs) -> Result<()> {
     if common.connect.addr.is_some() && args.compare_durability {
         let problem = "--compare-durability starts daemons of its own: leave --addr out";
         return Err(Usage(problem).into());
+    }
+    let is_of_postgres = args.compare_store || args.store == Store::Postgres;
+    if is_of_postgres && (common.connect.addr.is_some() || args.durability != Durability::Sync) {
+        let problem = "over PostgreSQL there are daemons of its own, with durability sync: leave \
+                       --addr and --durability out";
+        return Err(Usage(problem).into());
+    }
+    if args.daemons.is_some() && args.store == Store::Sqlite {
+        return Err(Usage("--daemons share a PostgreSQL: add --store postgres").into());
     }
     if args.baseline && args.mix.is_of_memories() {
         return Err(Usage("the bare server of --baseline knows no memories").into());
@@ -116,6 +157,27 @@ impl LoadArgs {
             Some(addr) => {
                 let server = ServerPlan::Remote(addr.clone());
                 sides.push(side("memoird".into(), server, self.fill()));
+            }
+            None if self.compare_store => {
+                let over = self.over_postgres(1);
+                sides.push(side("over PostgreSQL".into(), over, self.fill()));
+                let server = ServerPlan::Memoird(self.settings(Durability::Sync));
+                sides.push(side("over SQLite, sync".into(), server, self.fill()));
+            }
+            None if self.store == Store::Postgres => {
+                let daemons = self.daemons.unwrap_or(1);
+                let mut counts = vec![daemons];
+                if daemons > 1 && self.route == Route::Session {
+                    counts.push(1);
+                }
+                for daemons in counts {
+                    let over = self.over_postgres(daemons);
+                    sides.push(side(
+                        format!("{daemons} over PostgreSQL"),
+                        over,
+                        self.fill(),
+                    ));
+                }
             }
             None => {
                 let modes: &[Durability] = match self.compare_durability {
@@ -180,7 +242,55 @@ impl LoadArgs {
         }
     }
 
+    /// Daemons that share it, unless there is one and nobody has said how many there are.
+    fn over_postgres(&self, daemons: u16) -> ServerPlan {
+        ServerPlan::OverPostgres {
+            settings: self.settings(Durability::Sync),
+            daemons,
+            is_alone: self.daemons.is_none(),
+            route: self.route,
+        }
+    }
+
+    /// What is asked of daemons over PostgreSQL.
+    fn headlines_of_postgres(&self) -> Vec<Headline> {
+        let (mix, in_flight) = (self.mix_name(), self.traffic.in_flight);
+        let is_many = in_flight >= MANY_IN_FLIGHT;
+        let mut name = format!("{mix} over PostgreSQL, {in_flight} in flight");
+        if self.compare_store {
+            name += ", to SQLite, sync";
+        }
+        if let Some(daemons) = self.daemons {
+            name += &format!(" at each of {daemons} daemons");
+        }
+        if self.route == Route::Random {
+            name += ", any of them";
+        }
+        let row = |figure: Figure, goal: Option<f64>| Headline::new(name.clone(), figure, goal);
+        let mut headlines = Vec::new();
+        match (self.daemons, self.route) {
+            _ if self.compare_store => {
+                let goals = [GOAL_OF_POSTGRES, GOAL_OF_POSTGRES_MANY];
+                headlines.push(row(Figure::Rate, Some(goals[usize::from(is_many)])));
+            }
+            (Some(2..), Route::Session) => headlines.push(row(Figure::Cpu, Some(GOAL_OF_DAEMONS))),
+            _ => headlines.push(row(Figure::CallsPerSecond, None)),
+        }
+        let is_random = self.route == Route::Random;
+        let statements = is_random.then_some(GOAL_OF_STATEMENTS);
+        let of_few = (!is_random).then_some(GOAL_OF_POSTGRES_CPU[usize::from(is_many)]);
+        headlines.extend([
+            row(Figure::PostgresCpu, of_few),
+            row(Figure::Wal, Some(GOAL_OF_WAL)),
+            row(Figure::Statements, statements),
+        ]);
+        headlines
+    }
+
     fn headlines(&self) -> Vec<Headline> {
+        if self.compare_store || self.store == Store::Postgres {
+            return self.headlines_of_postgres();
+        }
         let mut headlines = vec![self.headline()];
         if self.compare_durability {
             let name = format!(

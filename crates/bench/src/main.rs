@@ -21,8 +21,10 @@ mod memory;
 mod mix;
 mod neighbours;
 mod output;
+mod postgres;
 mod recover;
 mod report;
+mod rest;
 mod search;
 mod soak;
 mod traffic;
@@ -47,6 +49,7 @@ use load::LoadArgs;
 use memory::MemoryArgs;
 use neighbours::NeighboursArgs;
 use recover::RecoverArgs;
+use rest::RestArgs;
 use search::SearchArgs;
 use soak::SoakArgs;
 
@@ -101,6 +104,8 @@ enum Scenario {
     Neighbours(NeighboursArgs),
     /// Compare appends with the index of what was said and without
     Search(SearchArgs),
+    /// Fill a PostgreSQL with sessions that nobody speaks in, and look what that costs
+    Rest(RestArgs),
     /// Use all of a daemon for a long time, on a disk that fills and empties
     Soak(SoakArgs),
     /// The flood that `neighbours` starts
@@ -232,6 +237,7 @@ async fn run(cli: Cli) -> Result<()> {
         Scenario::Recover(args) => recover::run(&common, args).await,
         Scenario::Neighbours(args) => neighbours::run(&common, args).await,
         Scenario::Search(args) => search::run(&common, args).await,
+        Scenario::Rest(args) => rest::run(&common, args).await,
         Scenario::Soak(args) => soak::run(&common, args).await,
         Scenario::Flood(args) => flood::run(&common, args).await,
         Scenario::BareServer(args) => baseline::run(args).await,

@@ -12,6 +12,7 @@ use super::clock;
 use super::connect::Target;
 use super::daemon::Server;
 use super::driver::{Driver, Gauge, Tally, Work, collect};
+use super::postgres::{Postgres, Used};
 
 /// How long a run is.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -30,8 +31,10 @@ pub(crate) struct Side {
     pub(crate) work: Work,
     /// CPU of the first window of a session that was only filled, in microseconds.
     pub(crate) first_window_us: Option<f64>,
-    /// Its process, where it is our own.
-    pub(crate) _server: Option<Server>,
+    /// Its process, where it is our own; or those that share the database.
+    pub(crate) _servers: Vec<Server>,
+    /// Where the journal is, if that is in a database.
+    pub(crate) database: Option<Postgres>,
 }
 
 /// What one run showed.
@@ -46,6 +49,10 @@ pub(crate) struct Run {
     pub(crate) tally: Tally,
     /// What the server counted, after the run.
     pub(crate) stats: GetStatsResponse,
+    /// Sets of a commit, on the average.
+    pub(crate) batch: f64,
+    /// What the database used in it, where there is one.
+    pub(crate) database: Option<Used>,
 }
 
 /// All runs of one server.
@@ -62,15 +69,17 @@ pub(crate) struct Measured {
 impl Side {
     /// Warms up, then measures.
     pub(crate) async fn run(&self, warmup: Duration, length: Length) -> Result<Run> {
-        let target = self.driver.target();
         if !warmup.is_zero() {
             self.drive(Length::Time(warmup)).await;
         }
-        let before = stats(target).await?;
+        let used = || self.database.as_ref().map(Postgres::used).transpose();
+        let (before, used_before) = (self.driver.stats().await?, used()?);
         let started = clock::monotonic();
         let (calls, tally) = self.drive(length).await;
         let seconds = clock::since(started).as_secs_f64();
-        let stats = stats(target).await?;
+        let (stats, used) = (self.driver.stats().await?, used()?);
+        let commits = stats.commits - before.commits;
+        let sets = stats.commit_sets - before.commit_sets;
         match tally.first_error {
             Some(status) if calls == 0 => Err(status.into()),
             _ => Ok(Run {
@@ -79,6 +88,10 @@ impl Side {
                 cpu_seconds: stats.cpu_seconds - before.cpu_seconds,
                 tally,
                 stats,
+                batch: sets as f64 / commits as f64,
+                database: used
+                    .zip(used_before)
+                    .map(|(used, before)| used.since(before)),
             }),
         }
     }
@@ -111,6 +124,12 @@ impl Run {
         self.cpu_seconds * 1e6 / self.calls as f64
     }
 
+    /// Something that the database used, of each call.
+    pub(crate) fn of_database(&self, what: impl Fn(Used) -> f64) -> f64 {
+        self.database
+            .map_or(f64::NAN, |used| what(used) / self.calls as f64)
+    }
+
     /// The latency that 99 of 100 calls do not exceed, in microseconds.
     pub(crate) fn p99_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.99) as f64
@@ -137,6 +156,11 @@ impl Measured {
     pub(crate) fn cpu_us(&self) -> f64 {
         let cpu_seconds: f64 = self.runs.iter().map(|run| run.cpu_seconds).sum();
         cpu_seconds * 1e6 / self.calls() as f64
+    }
+
+    /// Sets of a commit, on the average.
+    pub(crate) fn batch(&self) -> f64 {
+        self.runs.iter().map(|run| run.batch).sum::<f64>() / self.runs.len() as f64
     }
 
     /// What came back in all runs.

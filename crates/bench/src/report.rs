@@ -45,6 +45,12 @@ pub(super) enum Figure {
     Tail,
     /// Calls per second of one server.
     CallsPerSecond,
+    /// CPU of the first server's PostgreSQL per call, in microseconds: at most the goal.
+    PostgresCpu,
+    /// Bytes of its log per call: at most the goal.
+    Wal,
+    /// Statements that it was sent per call: at most the goal.
+    Statements,
 }
 
 /// A row of docs/benchmarks.md.
@@ -111,10 +117,13 @@ impl Figure {
             Self::Rate | Self::CallsPerSecond => run.rate(),
             Self::P99 => run.p99_us(),
             Self::Tail => run.p999_us() / run.p99_us(),
+            Self::PostgresCpu => run.of_database(|used| used.cpu_seconds * 1e6),
+            Self::Wal => run.of_database(|used| used.wal_bytes),
+            Self::Statements => run.of_database(|used| used.statements),
         };
         match measured {
             [] => Spread::of([]),
-            [this, .., that] if !matches!(self, Self::CallsPerSecond | Self::Tail) => {
+            [this, .., that] if matches!(self, Self::Cpu | Self::Rate | Self::P99) => {
                 let pairs = this.runs.iter().zip(&that.runs);
                 Spread::of(pairs.map(|(this, that)| of(this) / of(that)))
             }
@@ -128,6 +137,9 @@ impl Figure {
             Self::Rate | Self::CallsPerSecond => "calls/s",
             Self::P99 => "p99",
             Self::Tail => "p99.9 to p99",
+            Self::PostgresCpu => "PostgreSQL's CPU per call",
+            Self::Wal => "WAL per call",
+            Self::Statements => "statements per call",
         }
     }
 
@@ -138,26 +150,32 @@ impl Figure {
             Self::Rate | Self::CallsPerSecond => "calls_per_second",
             Self::P99 => "p99",
             Self::Tail => "p999_to_p99",
+            Self::PostgresCpu => "postgres_cpu_us_per_call",
+            Self::Wal => "wal_bytes_per_call",
+            Self::Statements => "statements_per_call",
         }
     }
 
     fn is_met(self, goal: f64, found: f64) -> bool {
         match self {
-            Self::Cpu | Self::P99 | Self::Tail => found <= goal,
             Self::Rate | Self::CallsPerSecond => found >= goal,
+            _ => found <= goal,
         }
     }
 
     fn bound(self) -> &'static str {
         match self {
-            Self::Cpu | Self::P99 | Self::Tail => "≤",
             Self::Rate | Self::CallsPerSecond => "≥",
+            _ => "≤",
         }
     }
 
     fn shown(self, value: f64) -> String {
         match self {
             Self::CallsPerSecond => whole(value),
+            Self::PostgresCpu => format!("{} µs", figure(value, 1)),
+            Self::Wal => format!("{} B", whole(value)),
+            Self::Statements => figure(value, 2),
             _ => format!("{} ×", figure(value, 2)),
         }
     }
@@ -331,6 +349,7 @@ fn servers(measured: &[Measured]) -> Table {
         "REPLY BYTES",
         "MEMORY",
         "ERRORS",
+        "SETS/COMMIT",
     ];
     let mut table = output::table(&header);
     for server in measured {
@@ -347,6 +366,7 @@ fn servers(measured: &[Measured]) -> Table {
             count(tally.reply_bytes / all.len().max(1)),
             mib(server.stats().rss_bytes),
             count(tally.errors.iter().sum()),
+            figure(server.batch(), 1),
         ]);
         let kinds: Vec<CallKind> = kinds(tally).collect();
         for kind in kinds.iter().filter(|_| kinds.len() > 1) {
@@ -428,6 +448,7 @@ fn server_json(server: &Measured) -> Value {
         "latency": latency(&all),
         "reply_bytes": tally.reply_bytes / all.len().max(1),
         "rss_bytes": server.stats().rss_bytes,
+        "sets_per_commit": server.batch(),
         "errors": errors,
         "runs": server.runs.iter().map(run).collect::<Vec<_>>(),
     });
@@ -484,6 +505,8 @@ mod tests {
             cpu_seconds,
             tally: Tally::default(),
             stats: Default::default(),
+            batch: 1.0,
+            database: None,
         };
         Measured {
             first_window_us: None,
@@ -535,6 +558,7 @@ mod tests {
         tally.first_error = Some(tonic::Status::resource_exhausted("busy"));
         let row = [
             "one", "2,000", "1,000", "5.00", "9.90", "9.99", "10.0", "120", "0.0", "MiB", "1,234",
+            "1.0",
         ];
         assert_eq!(words(&[one]), row);
     }

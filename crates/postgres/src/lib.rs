@@ -48,6 +48,7 @@ use decide::{Before, Decided, Known, Needs, Part, Version, decide};
 use events::Progress;
 pub use members::{Member, Membership};
 use owner::Ownership;
+use read::Loaded;
 use values::Ulid;
 
 /// Versions of generations that are kept in memory, of those that were used last: about 25 MB.
@@ -369,10 +370,14 @@ impl Store for PgStore {
         key: &SessionKey,
         keys_since: Steady,
     ) -> Result<Option<SavedSession>, StoreError> {
-        let loaded = self.database.look(async |client: &Client| {
-            read::load(client, key, keys_since, &self.counters).await
-        })?;
-        let Some((saved, stamp)) = loaded else {
+        let load =
+            async |client: &Client| read::load(client, key, keys_since, &self.counters).await;
+        let loaded = match self.database.call(load)? {
+            // Now all of it is of one moment.
+            Loaded::Changed => self.database.look(load)?,
+            loaded => loaded,
+        };
+        let Loaded::Session(saved, stamp) = loaded else {
             return Ok(None);
         };
         let head = &saved.head;
@@ -389,7 +394,7 @@ impl Store for PgStore {
             versions.insert(head.generation, version);
         }
         drop(versions);
-        Ok(Some(saved))
+        Ok(Some(*saved))
     }
 
     fn keys(&self, key: &SessionKey, since: Steady) -> Result<Keys, StoreError> {

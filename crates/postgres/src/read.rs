@@ -20,7 +20,7 @@ use memoird_store::{
     ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, LiveOrder,
     LiveQuery, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
 };
-use tokio_postgres::types::Type;
+use tokio_postgres::types::{FromSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, first, query};
@@ -220,23 +220,71 @@ pub(crate) async fn known(client: &Client, needs: &Needs) -> Result<Known, Store
     Ok(known)
 }
 
-/// A session as it is stored, and the stamp of its version.
+/// What was found of a session that is loaded.
+pub(crate) enum Loaded {
+    /// It does not live.
+    Nothing,
+    /// It is stored so; and the stamp of its version.
+    Session(Box<SavedSession>, i64),
+    /// It was changed between two statements: nobody knows what was read.
+    Changed,
+}
+
+/// The keys of a session, newest first, as arrays: what is read with the session, or alone.
+const KEYS: &str = "
+    (SELECT array_agg(k_key) k1, array_agg(k_content) k2, array_agg(k_generation) k3,
+         array_agg(k_first) k4, array_agg(k_last) k5, array_agg(k_dropped) k6, array_agg(k_at) k7,
+         array_agg(k_rewound) k8
+     FROM (SELECT k.key k_key, k.content k_content, k.generation k_generation,
+               k.first_seq k_first, k.last_seq k_last, k.dropped k_dropped, k.at k_at,
+               CASE WHEN k.first_seq <= k.last_seq THEN coalesce((
+                   SELECT run.runs && int8range(k.first_seq, k.last_seq, '[]')
+                   FROM memoird.rewound AS run WHERE run.generation = k.generation), false)
+               ELSE false END k_rewound
+           FROM memoird.idempotency AS k
+           WHERE k.tenant = $1 AND k.session = $2 AND k.at >= $3
+           ORDER BY k.at DESC, k.generation DESC, k.last_seq DESC, k.key DESC LIMIT $4) AS k
+    ) AS keys";
+
+/// What stands beside the row `g` of a generation: its state, and all runs that were rewound.
+const BESIDE: &str = "
+    (SELECT s.json FROM memoird.states AS s WHERE s.generation = g.generation),
+    (SELECT array_agg(lower(run)) FROM memoird.rewound AS r, unnest(r.runs) AS run
+     WHERE r.generation = g.generation),
+    (SELECT array_agg(upper(run) - 1) FROM memoird.rewound AS r, unnest(r.runs) AS run
+     WHERE r.generation = g.generation)";
+
+/// What [`BESIDE`] gives, from a column on.
+fn beside(row: &Row, from: usize, version: u64) -> Result<(Option<State>, SeqRanges), StoreError> {
+    let json = get::<Option<&[u8]>>(row, from)?.map(std::str::from_utf8);
+    let json = json.transpose().map_err(|_| damaged("state"))?;
+    let state = json.map(|json| State {
+        json: json.into(),
+        version,
+    });
+    let last = array::<i64>(row, from + 2)?;
+    let runs = array::<i64>(row, from + 1)?.into_iter().zip(last);
+    let runs = runs.map(|(first, last)| (first.unsigned_abs(), last.unsigned_abs()));
+    Ok((state, SeqRanges::restore(runs)))
+}
+
+/// A session by two statements, which see two moments unless they are in one transaction.
 pub(crate) async fn load(
     client: &Client,
     key: &SessionKey,
     keys_since: Steady,
     counters: &TurnCounters,
-) -> Result<Option<(SavedSession, i64)>, StoreError> {
+) -> Result<Loaded, StoreError> {
     let sql = format!(
-        "SELECT {} FROM memoird.generations
-         WHERE tenant = $1 AND session = $2 AND ended_at IS NULL",
+        "SELECT {}, k1, k2, k3, k4, k5, k6, k7, k8,
+             {BESIDE}, (SELECT w.cuts FROM memoird.windows AS w WHERE w.generation = g.generation)
+         FROM memoird.generations AS g, LATERAL {KEYS}
+         WHERE g.tenant = $1 AND g.session = $2 AND g.ended_at IS NULL",
         GenerationRow::COLUMNS
     );
-    let tenant = key.tenant.as_str().as_bytes();
-    let session = key.session.as_str().as_bytes();
-    let args: [Arg<'_>; 2] = [(&tenant, Type::BYTEA), (&session, Type::BYTEA)];
-    let Some(row) = first(client, &sql, &args).await? else {
-        return Ok(None);
+    let args = KeyArgs::of(key, keys_since);
+    let Some(row) = first(client, &sql, &args.all()).await? else {
+        return Ok(Loaded::Nothing);
     };
     let GenerationRow {
         head,
@@ -244,30 +292,33 @@ pub(crate) async fn load(
         stamp,
         ..
     } = GenerationRow::read(&row)?;
-    let name = Ulid::from(head.generation);
     let reader = TurnReader {
         generation: head.generation,
         counters,
     };
-    // Sent at once, one behind the other.
-    let of = [(&name as _, Type::UUID)];
-    let cuts_sql = "SELECT cuts FROM memoird.windows WHERE generation = $1";
-    let (state, cuts, rewound, keys) = tokio::try_join!(
-        state(client, head.generation, head.state_version),
-        first(client, cuts_sql, &of),
-        newest_rewound(client, head.generation, kept.floor),
-        keys(client, key, keys_since),
-    )?;
-    let turns = kept_turns(client, reader, &mut kept).await?;
+    let rest = GenerationRow::COUNT;
+    let keys = keys_of(&row, rest)?;
+    let (state, mut rewound) = beside(&row, rest + 8, head.state_version)?;
+    rewound.bound_before(kept.floor, REWOUND_BEFORE_MAX);
     // Without them the next window is decided anew.
-    let cuts = cuts.as_ref().map(|row| get::<&[u8]>(row, 0)).transpose()?;
+    let cuts = get::<Option<&[u8]>>(&row, rest + 11)?;
     let cuts = cuts.and_then(windows::decode).unwrap_or_default();
+    let rows = kept_rows(client, reader, &kept).await?;
+    let mut stamp_then = rows.first().map(|row| get(row, 4)).transpose()?.flatten();
     let (mut summary, mut earlier) = (None, Vec::new());
     if head.compaction.is_some() || !cuts.is_empty() {
         summary = newest_summary(client, head.generation).await?;
         let numbers = windows::earlier_summaries(&cuts, summary.as_deref());
         earlier = numbered_summaries(client, head.generation, numbers).await?;
     }
+    if rows.is_empty() || summary.is_some() {
+        let newest = newest(client, &[head.generation]).await?;
+        stamp_then = newest.get(&head.generation).map(|(_, stamp)| *stamp);
+    }
+    if stamp_then != Some(stamp) {
+        return Ok(Loaded::Changed);
+    }
+    let turns = kept_turns(&rows, reader, &mut kept)?;
     let saved = SavedSession {
         earlier,
         summary,
@@ -279,40 +330,7 @@ pub(crate) async fn load(
         head,
         kept,
     };
-    Ok(Some((saved, stamp)))
-}
-
-async fn state(
-    client: &Client,
-    generation: Generation,
-    version: u64,
-) -> Result<Option<State>, StoreError> {
-    let sql = "SELECT json FROM memoird.states WHERE generation = $1";
-    let row = first(client, sql, &[(&Ulid::from(generation), Type::UUID)]).await?;
-    let Some(row) = row else { return Ok(None) };
-    let json = std::str::from_utf8(get(&row, 0)?).map_err(|_| damaged("state"))?;
-    let json = json.into();
-    Ok(Some(State { json, version }))
-}
-
-/// The runs that a session has to know: all from the floor of its history on, and the newest
-/// before.
-async fn newest_rewound(
-    client: &Client,
-    generation: Generation,
-    floor: u64,
-) -> Result<SeqRanges, StoreError> {
-    let mut ranges = rewound(client, generation).await?;
-    ranges.bound_before(floor, REWOUND_BEFORE_MAX);
-    Ok(ranges)
-}
-
-/// All that were rewound.
-async fn rewound(client: &Client, generation: Generation) -> Result<SeqRanges, StoreError> {
-    let sql = "SELECT lower(run), upper(run) - 1 FROM memoird.rewound, unnest(runs) AS run
-               WHERE generation = $1 ORDER BY 1";
-    let of: [Arg<'_>; 1] = [(&Ulid::from(generation), Type::UUID)];
-    ranges(&query(client, sql, &of).await?)
+    Ok(Loaded::Session(Box::new(saved), stamp))
 }
 
 /// Those that the rewind of an idempotency key took.
@@ -337,47 +355,80 @@ fn ranges(rows: &[Row]) -> Result<SeqRanges, StoreError> {
     ))
 }
 
+/// What [`KEYS`] is asked for.
+struct KeyArgs<'a> {
+    tenant: &'a [u8],
+    session: &'a [u8],
+    since: i64,
+    most: i64,
+}
+
+impl<'a> KeyArgs<'a> {
+    fn of(key: &'a SessionKey, since: Steady) -> Self {
+        Self {
+            tenant: key.tenant.as_str().as_bytes(),
+            session: key.session.as_str().as_bytes(),
+            since: whole(since.0),
+            most: limit(KEYS_MAX),
+        }
+    }
+
+    fn all(&self) -> [Arg<'_>; 4] {
+        [
+            (&self.tenant, Type::BYTEA),
+            (&self.session, Type::BYTEA),
+            (&self.since, Type::INT8),
+            (&self.most, Type::INT8),
+        ]
+    }
+}
+
 pub(crate) async fn keys(
     client: &Client,
     key: &SessionKey,
     since: Steady,
 ) -> Result<Keys, StoreError> {
-    let sql = "SELECT k.key, k.content, k.generation, k.first_seq, k.last_seq, k.dropped, k.at,
-                   CASE WHEN k.first_seq <= k.last_seq THEN coalesce((
-                       SELECT run.runs && int8range(k.first_seq, k.last_seq, '[]')
-                       FROM memoird.rewound AS run WHERE run.generation = k.generation), false)
-                   ELSE false END
-               FROM memoird.idempotency AS k
-               WHERE k.tenant = $1 AND k.session = $2 AND k.at >= $3
-               ORDER BY k.at DESC, k.generation DESC, k.last_seq DESC, k.key DESC LIMIT $4";
-    let tenant = key.tenant.as_str().as_bytes();
-    let session = key.session.as_str().as_bytes();
-    let args: [Arg<'_>; 4] = [
-        (&tenant, Type::BYTEA),
-        (&session, Type::BYTEA),
-        (&whole(since.0), Type::INT8),
-        (&limit(KEYS_MAX), Type::INT8),
-    ];
-    let rows = query(client, sql, &args).await?;
-    let records = rows.iter().rev().map(|row| {
+    let sql = format!("SELECT k1, k2, k3, k4, k5, k6, k7, k8 FROM {KEYS}");
+    let args = KeyArgs::of(key, since);
+    let row = first(client, &sql, &args.all()).await?;
+    row.map_or_else(|| Ok(Keys::default()), |row| keys_of(&row, 0))
+}
+
+/// The keys that stand in a row from a column on.
+fn keys_of(row: &Row, from: usize) -> Result<Keys, StoreError> {
+    let (names, contents) = (array::<&[u8]>(row, from)?, array::<&[u8]>(row, from + 1)?);
+    let generations = array::<Ulid>(row, from + 2)?;
+    let numbers = |column: usize| -> Result<Vec<u64>, StoreError> {
+        let numbers = array::<i64>(row, from + column)?.into_iter();
+        Ok(numbers.map(i64::unsigned_abs).collect())
+    };
+    let (first, last) = (numbers(3)?, numbers(4)?);
+    let (dropped, at) = (numbers(5)?, numbers(6)?);
+    let rewound = array::<bool>(row, from + 7)?;
+    // Arrays of one statement have one length. The oldest comes first.
+    let records = (0..names.len()).rev().map(|place| {
         let record = KeyRecord {
-            content: fingerprint(row, 1)?,
-            generation: generation(row, 2)?,
-            first_seq: count(row, 3)?,
-            last_seq: count(row, 4)?,
-            dropped_turns: count(row, 5)?,
-            at: Steady(count(row, 6)?),
-            rewound: get(row, 7)?,
+            content: fingerprint(contents[place])?,
+            generation: generations[place].into(),
+            first_seq: first[place],
+            last_seq: last[place],
+            dropped_turns: dropped[place],
+            at: Steady(at[place]),
+            rewound: rewound[place],
         };
-        Ok((fingerprint(row, 0)?, record))
+        Ok((fingerprint(names[place])?, record))
     });
     Ok(Keys::restore(
         records.collect::<Result<Vec<_>, StoreError>>()?,
     ))
 }
 
-fn fingerprint(row: &Row, column: usize) -> Result<[u8; 16], StoreError> {
-    let bytes: &[u8] = get(row, column)?;
+/// An array of a column; none is empty.
+fn array<'a, T: FromSql<'a>>(row: &'a Row, column: usize) -> Result<Vec<T>, StoreError> {
+    Ok(get::<Option<Vec<T>>>(row, column)?.unwrap_or_default())
+}
+
+fn fingerprint(bytes: &[u8]) -> Result<[u8; 16], StoreError> {
     bytes.try_into().map_err(|_| damaged("idempotency key"))
 }
 
@@ -523,33 +574,45 @@ async fn find_generation(
         .transpose()
 }
 
-/// The turns that a live set keeps. Of one that cannot be read and has no header nobody knows
-/// which calls it made: from then on an unknown result is taken for a late one.
-async fn kept_turns(
+/// The rows of the turns that a live set keeps, and in each the stamp of the session at that moment.
+async fn kept_rows(
     client: &Client,
     reader: TurnReader<'_>,
-    kept: &mut LiveSet,
-) -> Result<Vec<SavedTurn>, StoreError> {
+    kept: &LiveSet,
+) -> Result<Vec<Row>, StoreError> {
     let sql = format!(
-        "SELECT {TURN} FROM memoird.turns AS t WHERE t.generation = $1
+        "SELECT {TURN}, (SELECT g.stamp FROM memoird.generations AS g
+                         WHERE g.generation = $1 AND g.ended_at IS NULL)
+         FROM memoird.turns AS t WHERE t.generation = $1
              AND (t.seq = ANY($3) OR t.seq >= $2 AND t.seq <> ALL($4) AND NOT {IS_REWOUND})
          ORDER BY t.seq"
     );
-    let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
-    let apart: Vec<i64> = apart
-        .filter(|seq| **seq < kept.floor)
-        .map(|seq| whole(*seq))
-        .collect();
     let holes: Vec<i64> = kept.holes.iter().map(|seq| whole(*seq)).collect();
     let args: [Arg<'_>; 4] = [
         (&Ulid::from(reader.generation), Type::UUID),
         (&whole(kept.floor), Type::INT8),
-        (&apart, Type::INT8_ARRAY),
+        (&kept_apart(kept), Type::INT8_ARRAY),
         (&holes, Type::INT8_ARRAY),
     ];
-    let rows = query(client, &sql, &args).await?;
+    query(client, &sql, &args).await
+}
+
+/// The turns that a history keeps before its floor.
+fn kept_apart(kept: &LiveSet) -> Vec<i64> {
+    let apart = kept.pinned.iter().chain(&kept.anchor).chain(&kept.preamble);
+    let apart = apart.filter(|seq| **seq < kept.floor);
+    apart.map(|seq| whole(*seq)).collect()
+}
+
+/// The turns that a live set keeps. Of one that cannot be read and has no header nobody knows
+/// which calls it made: from then on an unknown result is taken for a late one.
+fn kept_turns(
+    rows: &[Row],
+    reader: TurnReader<'_>,
+    kept: &mut LiveSet,
+) -> Result<Vec<SavedTurn>, StoreError> {
     let (mut turns, mut has_unknown) = (Vec::with_capacity(rows.len()), false);
-    for row in &rows {
+    for row in rows {
         let (seq, content) = reader.read_known(row)?;
         let known = content.and_then(|content| encoding::read_back(seq, content));
         let turn = known.or_else(|| {
@@ -562,7 +625,7 @@ async fn kept_turns(
         });
         turns.push(turn.ok_or_else(|| reader.damaged(seq))?);
     }
-    for seq in apart {
+    for seq in kept_apart(kept) {
         let seq = seq.unsigned_abs();
         let is_there = turns.binary_search_by_key(&seq, |(record, _)| record.seq);
         is_there.map_err(|_| reader.damaged(seq))?;
@@ -782,7 +845,8 @@ pub(crate) async fn ended(
     counters: &TurnCounters,
 ) -> Result<Vec<EndedRecord>, StoreError> {
     let sql = format!(
-        "SELECT {} FROM memoird.generations WHERE generation = $1 AND ended_at IS NOT NULL",
+        "SELECT {}, {BESIDE} FROM memoird.generations AS g
+         WHERE generation = $1 AND ended_at IS NOT NULL",
         GenerationRow::COLUMNS
     );
     let (mut records, mut bytes) = (Vec::new(), 0);
@@ -812,9 +876,9 @@ pub(crate) async fn ended(
             .iter()
             .map(|(_, content)| content.len())
             .sum::<usize>();
-        let state = state(client, *generation, head.state_version).await?;
+        let (state, rewound) = beside(&row, GenerationRow::COUNT, head.state_version)?;
         let summary = newest_summary(client, *generation).await?;
-        let rewound_turns = rewound(client, *generation).await?.count();
+        let rewound_turns = rewound.count();
         records.push(EndedRecord {
             key,
             head,

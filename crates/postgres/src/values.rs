@@ -123,6 +123,8 @@ impl GenerationRow {
     pub(crate) const COLUMNS: &str = "generation, tenant, session, subject, created_ms, \
         last_access, revision, last_seq, turns, bytes, tokens, partial, state_version, kept, \
         compaction, ended_ms, ended_at, reason, stamp, newest_seq, options";
+    /// How many columns these are.
+    pub(crate) const COUNT: usize = 21;
 
     pub(crate) fn read(row: &Row) -> Result<Self, StoreError> {
         let kept = encoding::decode_live_set(get(row, 13)?);

@@ -89,6 +89,21 @@ impl Daemon {
         self.serves().await;
     }
 
+    /// Starts it again after its end, as often as it takes until it serves: as a supervisor does, where
+    /// what it needs may be away.
+    pub(crate) async fn supervise(&mut self) {
+        let path = self.path("data/endpoints.json");
+        let _ = std::fs::remove_file(&path);
+        eventually("the daemon serves", async || {
+            if self.child.try_wait().expect("a child").is_some() {
+                self.child = launch(self.home.path(), &self.setup);
+            }
+            path.exists().then_some(())
+        })
+        .await;
+        self.serves().await;
+    }
+
     /// The same with other settings.
     pub(crate) async fn restart_with(&mut self, setup: Setup) {
         self.setup = setup;

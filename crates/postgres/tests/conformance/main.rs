@@ -27,6 +27,7 @@ mod kit;
 mod options;
 #[path = "../../../store/tests/conformance/outbox.rs"]
 mod outbox;
+mod proxy;
 #[path = "../../../store/tests/conformance/prune.rs"]
 mod prune;
 #[path = "../../../store/tests/conformance/rewind.rs"]

@@ -1,13 +1,12 @@
 //! Databases for the tests, and stores over them.
 
-use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 
 use memoird_postgres::{PgOptions, PgStore};
 use tokio::runtime::Runtime;
 use tokio_postgres::{Client, NoTls};
 
-use crate::start::{Server, say};
+use crate::start::Server;
 
 /// Runs the connections of all tests.
 pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
@@ -40,21 +39,6 @@ impl Database {
 
     pub(crate) fn store_with(&self, options: PgOptions) -> PgStore {
         PgStore::open(options, RUNTIME.handle()).unwrap()
-    }
-
-    /// Its name.
-    pub(crate) fn name(&self) -> &str {
-        self.words.split("dbname=").nth(1).unwrap()
-    }
-
-    /// The socket of the server; `None`, and a word, where it has none.
-    pub(crate) fn socket(&self) -> Option<PathBuf> {
-        let dir = self.words.strip_prefix("host=/")?.split(' ').next()?;
-        let socket = Path::new("/").join(dir).join(".s.PGSQL.5432");
-        if !socket.exists() {
-            say("skipped: the server has no Unix socket");
-        }
-        socket.exists().then_some(socket)
     }
 
     /// Runs statements past any store.

@@ -1,7 +1,8 @@
 //! A PostgreSQL for tests: that of `MEMOIRD_TEST_POSTGRES` (`host=… user=…`, without a database), or
 //! one that is started for them and ends with them. Where there is neither they are skipped, and
-//! say so. The tests of the daemon include this file as well.
+//! say so. The tests of the daemon and its measurements include this file as well.
 
+#![allow(dead_code, reason = "not all that include this file need all of it")]
 #![allow(
     clippy::unwrap_used,
     reason = "a test that cannot go on may panic in its helpers, too"
@@ -91,6 +92,26 @@ impl Server {
         String::from_utf8(ran.stdout).unwrap().trim().to_owned()
     }
 
+    /// The directory of a server that was started here: its data, its log and its socket.
+    pub(crate) fn dir(&self) -> &Path {
+        let dir = self.words.strip_prefix("host=");
+        Path::new(dir.and_then(|rest| rest.split(' ').next()).unwrap())
+    }
+
+    /// Ends all that the server does as a crash does, and starts it again.
+    pub(crate) fn crash(&self) {
+        let (dir, programs) = (self.dir(), self.programs.as_deref());
+        let restarted = as_user(program(programs, "pg_ctl"), other_user())
+            .args(["restart", "-m", "immediate", "-w", "-D"])
+            .arg(dir.join("data"))
+            .arg("-l")
+            .arg(dir.join("log"))
+            .current_dir(dir)
+            .stdout(Stdio::null())
+            .status();
+        assert!(restarted.unwrap().success(), "the server does not restart");
+    }
+
     fn find() -> Option<Self> {
         if let Some(words) = variable("MEMOIRD_TEST_POSTGRES") {
             return Some(Self {
@@ -144,8 +165,8 @@ impl Server {
         // The shell ends the server when its input ends: also where this process is killed.
         let script = format!(
             "'{0}/postgres' -D '{1}/data' -k '{1}' -c listen_addresses= -c fsync=off \
-                 -c max_connections=200 -c port={3} {2} >'{1}/log' 2>&1 & server=$!
-             read -r _; kill -INT $server; wait $server; rm -rf '{1}'",
+                 -c max_connections=200 -c port={3} {2} >'{1}/log' 2>&1 &
+             read -r _; '{0}/pg_ctl' -D '{1}/data' -m fast stop >'{1}/log'; rm -rf '{1}'",
             programs.display(),
             dir.display(),
             special.options,

@@ -3,12 +3,8 @@
 //! late one is fenced off.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{Read, Write};
-use std::net::{Shutdown, TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
-use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
@@ -23,8 +19,10 @@ use memoird_store::{
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
 use crate::outbox::owing_end;
+use crate::proxy::{Weather, behind_proxy};
 use crate::seeds::seeds;
 use crate::server::{Database, RUNTIME, database};
+use crate::start::say;
 use crate::update;
 use crate::walk::walk_beside_memory;
 
@@ -200,95 +198,16 @@ fn what_two_clocks_say_goes_on_from_the_later_one() {
     assert_eq!(database.store().clock().unwrap(), Some(clock(50)));
 }
 
-/// What happens to the bytes of a connection.
-#[derive(Default)]
-struct Weather {
-    /// Cuts the connection when a commit is sent, before it is passed on.
-    before: AtomicBool,
-    /// Cuts the connection when the answer of a commit comes, which is not passed on.
-    after: AtomicBool,
-    /// Holds so many commits back, as a network does, while the client gives up.
-    late: AtomicU32,
-    /// Commits that came to the server late.
-    arrived: AtomicU32,
-    /// Connections that were cut.
-    cuts: AtomicU32,
-}
-
-/// A proxy between stores and the server; where it listens.
-fn proxy(socket: PathBuf, weather: &Arc<Weather>) -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let port = listener.local_addr().unwrap().port();
-    let weather = Arc::clone(weather);
-    thread::spawn(move || {
-        for client in listener.incoming().map_while(Result::ok) {
-            let Ok(server) = UnixStream::connect(&socket) else {
-                continue;
-            };
-            let weather = Arc::clone(&weather);
-            let is_answer_cut = Arc::<AtomicBool>::default();
-            let (up, down) = (client.try_clone().unwrap(), client);
-            let (to, from) = (server.try_clone().unwrap(), server);
-            let cut = Arc::clone(&is_answer_cut);
-            thread::spawn(move || pass_up(up, to, &weather, &cut));
-            thread::spawn(move || pass_down(from, down, &is_answer_cut));
-        }
-    });
-    port
-}
-
-fn pass_up(mut up: TcpStream, mut to: UnixStream, weather: &Weather, cut: &AtomicBool) {
-    let mut buffer = vec![0; 1 << 16];
-    while let Ok(bytes @ 1..) = up.read(&mut buffer) {
-        let is_commit = buffer[..bytes]
-            .windows(12)
-            .any(|word| word == b"commit_batch");
-        let take = |flag: &AtomicBool| is_commit && flag.swap(false, Ordering::Relaxed);
-        if take(&weather.before) {
-            weather.cuts.fetch_add(1, Ordering::Relaxed);
-            let _ = (up.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
-            return;
-        }
-        let late = weather.late.load(Ordering::Relaxed);
-        if is_commit && late > 0 {
-            weather.late.store(late - 1, Ordering::Relaxed);
-            weather.cuts.fetch_add(1, Ordering::Relaxed);
-            // The client sees its connection end; the bytes are under way for a while.
-            let _ = up.shutdown(Shutdown::Both);
-            thread::sleep(Duration::from_millis(400));
-            let _ = to.write_all(&buffer[..bytes]);
-            // The server answers when it has done with them; its answer ends the other thread.
-            weather.arrived.fetch_add(1, Ordering::Relaxed);
-            return;
-        }
-        if take(&weather.after) {
-            weather.cuts.fetch_add(1, Ordering::Relaxed);
-            cut.store(true, Ordering::Relaxed);
-        }
-        if to.write_all(&buffer[..bytes]).is_err() {
-            break;
-        }
-    }
-    let _ = to.shutdown(Shutdown::Both);
-}
-
-fn pass_down(mut from: UnixStream, mut down: TcpStream, cut: &AtomicBool) {
-    let mut buffer = vec![0; 1 << 16];
-    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
-        if cut.load(Ordering::Relaxed) || down.write_all(&buffer[..bytes]).is_err() {
-            break;
-        }
-    }
-    let _ = (down.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
-}
-
 /// A store behind a proxy.
-fn behind_proxy(database: &Database, weather: &Arc<Weather>, has_fence: bool) -> Option<PgStore> {
-    let port = proxy(database.socket()?, weather);
-    let words = format!(
-        "host=127.0.0.1 port={port} user=postgres dbname={}",
-        database.name()
-    );
+fn store_behind_proxy(
+    database: &Database,
+    weather: &Arc<Weather>,
+    has_fence: bool,
+) -> Option<PgStore> {
+    let Some(words) = behind_proxy(&database.words, weather) else {
+        say("skipped: the server has no Unix socket");
+        return None;
+    };
     let mut options = PgOptions::parse(&words, None, None).unwrap();
     options.has_fence = has_fence;
     Some(database.store_with(options))
@@ -298,7 +217,7 @@ fn behind_proxy(database: &Database, weather: &Arc<Weather>, has_fence: bool) ->
 fn a_commit_that_did_not_arrive_is_sent_again_and_one_whose_answer_did_not_is_not() {
     let Some(database) = database() else { return };
     let weather = Arc::<Weather>::default();
-    let Some(store) = behind_proxy(&database, &weather, true) else {
+    let Some(store) = store_behind_proxy(&database, &weather, true) else {
         return;
     };
     let mut chat = begun(&store, "s", 1);
@@ -336,7 +255,7 @@ fn ghosts(has_fence: bool) -> Option<i64> {
     for round in 1..=3 {
         let database = database()?;
         let weather = Arc::<Weather>::default();
-        let store = behind_proxy(&database, &weather, has_fence)?;
+        let store = store_behind_proxy(&database, &weather, has_fence)?;
         let (mut chat, begin) = Chat::begin(&key("t", "s"), generation(round), 3);
         // As often as the store tries.
         weather.late.store(3, Ordering::Relaxed);

@@ -1,0 +1,111 @@
+//! A PostgreSQL of a measurement's own, and what it uses. It is on the same disk as the daemons' files,
+//! reached by a Unix socket, flushes what it commits, and writes no checkpoint during a measurement,
+//! so that its log is that of a server whose pages are warm.
+
+#[path = "../../postgres/tests/conformance/start.rs"]
+mod start;
+
+use anyhow::{Context, Result};
+
+use self::start::{Server, Special};
+
+const OPTIONS: &str = "-c fsync=on -c max_wal_size=16GB -c checkpoint_timeout=1h \
+                       -c shared_buffers=512MB -c shared_preload_libraries=pg_stat_statements";
+
+/// A server with a database for daemons.
+pub(crate) struct Postgres {
+    server: Server,
+    words: String,
+}
+
+/// What a server used up to a moment, or in a span.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct Used {
+    /// CPU of all of its processes.
+    pub(crate) cpu_seconds: f64,
+    /// Bytes of its log.
+    pub(crate) wal_bytes: f64,
+    /// Statements that it was sent, those that begin and end transactions among them.
+    pub(crate) statements: f64,
+}
+
+impl Postgres {
+    /// Starts one. It ends with this value.
+    pub(crate) fn start() -> Result<Self> {
+        let special = Special {
+            options: OPTIONS.to_owned(),
+            ..Special::default()
+        };
+        let server = Server::start(&special)
+            .context("no PostgreSQL is installed (Debian: the package postgresql)")?;
+        server.run("postgres", "CREATE EXTENSION pg_stat_statements");
+        let words = server.database();
+        Ok(Self { server, words })
+    }
+
+    /// What the section `journal` of a daemon over it has more.
+    pub(crate) fn journal(&self, cluster: bool) -> String {
+        format!(
+            ", postgres: {{ url: '{}', cluster: {cluster} }}",
+            self.words
+        )
+    }
+
+    /// Runs statements in its database; what they say.
+    pub(crate) fn run(&self, sql: &str) -> String {
+        let database = self.words.rsplit("dbname=").next().unwrap_or_default();
+        self.server.run(database, sql)
+    }
+
+    /// What it used since it was started.
+    pub(crate) fn used(&self) -> Result<Used> {
+        let sql = "SELECT (pg_current_wal_insert_lsn() - '0/0')::float8
+                       || ' ' || (SELECT sum(calls) FROM pg_stat_statements)";
+        let text = self.server.run("postgres", sql);
+        let (wal, statements) = text.split_once(' ').context("two numbers")?;
+        Ok(Used {
+            cpu_seconds: self.cpu_seconds()?,
+            wal_bytes: wal.parse()?,
+            statements: statements.parse()?,
+        })
+    }
+
+    /// Its processes' CPU, also of those that have ended.
+    #[cfg(target_os = "linux")]
+    fn cpu_seconds(&self) -> Result<f64> {
+        let file = self.server.dir().join("data/postmaster.pid");
+        let text = std::fs::read_to_string(file)?;
+        let pid: i32 = text.lines().next().unwrap_or_default().parse()?;
+        let mut ticks = 0;
+        for process in procfs::process::all_processes()? {
+            // Others come and go meanwhile.
+            let Ok(stat) = process.and_then(|process| process.stat()) else {
+                continue;
+            };
+            if stat.pid == pid {
+                let of_ended = u64::try_from(stat.cutime + stat.cstime)?;
+                ticks += stat.utime + stat.stime + of_ended;
+            } else if stat.ppid == pid {
+                ticks += stat.utime + stat.stime;
+            }
+        }
+        Ok(ticks as f64 / procfs::ticks_per_second() as f64)
+    }
+
+    #[cfg(not(target_os = "linux"))]
+    #[allow(clippy::unused_self, reason = "only Linux tells")]
+    fn cpu_seconds(&self) -> Result<f64> {
+        Ok(f64::NAN)
+    }
+}
+
+impl Used {
+    /// What it used since a moment.
+    pub(crate) fn since(self, before: Self) -> Self {
+        Self {
+            cpu_seconds: self.cpu_seconds - before.cpu_seconds,
+            wal_bytes: self.wal_bytes - before.wal_bytes,
+            statements: self.statements - before.statements,
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! A network between memoird and PostgreSQL that tests make bad. The tests of the daemon include this
+//! file as well.
+
+#![allow(dead_code, reason = "not all that include this file need all of it")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+/// How long a commit that comes late is under way.
+const LATE: Duration = Duration::from_millis(400);
+
+/// What happens to the bytes of connections.
+#[derive(Default)]
+pub(crate) struct Weather {
+    /// Cuts the connection when a commit is sent, before it is passed on.
+    pub(crate) before: AtomicBool,
+    /// Cuts the connection when the answer of a commit comes, which is not passed on.
+    pub(crate) after: AtomicBool,
+    /// Holds so many commits back, as a network does, while the client gives up.
+    pub(crate) late: AtomicU32,
+    /// Nothing comes through, in either direction, and nobody is told.
+    pub(crate) stalls: AtomicBool,
+    /// Connections are refused.
+    pub(crate) is_away: AtomicBool,
+    /// Commits that came to the server late.
+    pub(crate) arrived: AtomicU32,
+    /// Connections that were cut at a commit.
+    pub(crate) cuts: AtomicU32,
+    open: Mutex<Vec<TcpStream>>,
+}
+
+impl Weather {
+    /// Cuts all connections.
+    pub(crate) fn cut(&self) {
+        for stream in self.open.lock().unwrap().drain(..) {
+            // It may have ended already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+    }
+
+    /// From now on all comes through.
+    pub(crate) fn clear(&self) {
+        for flag in [&self.before, &self.after, &self.stalls, &self.is_away] {
+            flag.store(false, Ordering::Relaxed);
+        }
+        self.late.store(0, Ordering::Relaxed);
+    }
+
+    fn wait(&self) {
+        while self.stalls.load(Ordering::Relaxed) {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+/// Puts a proxy before the socket of a server: how the database of these words is reached through it;
+/// `None` where the server has no Unix socket.
+pub(crate) fn behind_proxy(words: &str, weather: &Arc<Weather>) -> Option<String> {
+    let (dir, rest) = words.strip_prefix("host=")?.split_once(' ')?;
+    let socket = Path::new(dir).join(".s.PGSQL.5432");
+    if !socket.exists() {
+        return None;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let weather = Arc::clone(weather);
+    thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            if weather.is_away.load(Ordering::Relaxed) {
+                continue;
+            }
+            let Ok(server) = UnixStream::connect(&socket) else {
+                continue;
+            };
+            let is_answer_cut = Arc::<AtomicBool>::default();
+            let (up, down) = (client.try_clone().unwrap(), client);
+            let (to, from) = (server.try_clone().unwrap(), server);
+            weather.open.lock().unwrap().push(up.try_clone().unwrap());
+            let cut = Arc::clone(&is_answer_cut);
+            let of_up = Arc::clone(&weather);
+            thread::spawn(move || pass_up(up, to, &of_up, &cut));
+            let of_down = Arc::clone(&weather);
+            thread::spawn(move || pass_down(from, down, &of_down, &is_answer_cut));
+        }
+    });
+    Some(format!("host=127.0.0.1 port={port} {rest}"))
+}
+
+fn pass_up(mut up: TcpStream, mut to: UnixStream, weather: &Weather, cut: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(bytes @ 1..) = up.read(&mut buffer) {
+        weather.wait();
+        let is_commit = buffer[..bytes]
+            .windows(12)
+            .any(|word| word == b"commit_batch");
+        let take = |flag: &AtomicBool| is_commit && flag.swap(false, Ordering::Relaxed);
+        if take(&weather.before) {
+            weather.cuts.fetch_add(1, Ordering::Relaxed);
+            let _ = (up.shutdown(Shutdown::Both), to.shutdown(Shutdown::Both));
+            return;
+        }
+        let late = weather.late.load(Ordering::Relaxed);
+        if is_commit && late > 0 {
+            weather.late.store(late - 1, Ordering::Relaxed);
+            weather.cuts.fetch_add(1, Ordering::Relaxed);
+            // The client sees its connection end; the bytes are under way for a while.
+            let _ = up.shutdown(Shutdown::Both);
+            thread::sleep(LATE);
+            let _ = to.write_all(&buffer[..bytes]);
+            // The server answers when it has done with them; its answer ends the other thread.
+            weather.arrived.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        if take(&weather.after) {
+            weather.cuts.fetch_add(1, Ordering::Relaxed);
+            cut.store(true, Ordering::Relaxed);
+        }
+        if to.write_all(&buffer[..bytes]).is_err() {
+            break;
+        }
+    }
+    let _ = to.shutdown(Shutdown::Both);
+}
+
+fn pass_down(mut from: UnixStream, mut down: TcpStream, weather: &Weather, cut: &AtomicBool) {
+    let mut buffer = vec![0; 1 << 16];
+    while let Ok(bytes @ 1..) = from.read(&mut buffer) {
+        weather.wait();
+        if cut.load(Ordering::Relaxed) || down.write_all(&buffer[..bytes]).is_err() {
+            break;
+        }
+    }
+    let _ = (down.shutdown(Shutdown::Both), from.shutdown(Shutdown::Both));
+}

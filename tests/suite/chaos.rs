@@ -1,0 +1,720 @@
+//! Daemons that share a journal in PostgreSQL, and everything goes wrong: they are killed, paused and
+//! replaced, their clocks step, the network cuts and holds back what they send, backends are
+//! terminated and the server crashes. What was acknowledged is there, once and in order; every end is
+//! told; and all of them say the same in the end. `just chaos` does it for longer.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use memoird_proto::v1::{
+    EndSessionRequest, GetContextRequest, GetSessionRequest, ListSessionsRequest,
+    ResetSessionRequest, SessionInfo,
+};
+use tokio::task::{JoinSet, LocalSet, spawn_blocking};
+use tokio::time::{sleep, timeout};
+use tonic::{Code, Status};
+
+use crate::cluster::sharing;
+use crate::harness::{
+    Clock, Daemon, Seed, Sessions, append, eventually, field, http_get, journal, keyed, live,
+    seeds_factor, text_of, told, user, wall_ms,
+};
+use crate::postgres::proxy::{Weather, behind_proxy};
+use crate::postgres::server::{Server, Special};
+
+const SEED: u64 = 20_261_125;
+const WRITERS: usize = 15;
+/// How long things go wrong in a round.
+const TROUBLE: Duration = Duration::from_secs(50);
+/// A call that takes longer is made again, elsewhere.
+const CALL_TIME_MAX: Duration = Duration::from_secs(3);
+/// Once nothing goes wrong any more, everybody is answered within this.
+const CALM_TIME_MAX: Duration = Duration::from_secs(90);
+
+/// What all who take part in a round share.
+struct Chaos {
+    server: Server,
+    /// Where the daemons are, at this moment.
+    clients: Mutex<Vec<Option<Sessions>>>,
+    /// What went wrong, and how often.
+    troubles: Mutex<BTreeMap<&'static str, u64>>,
+    is_calm: AtomicBool,
+    is_over: AtomicBool,
+    turns: AtomicU64,
+}
+
+/// A daemon, and what is between it and the database.
+struct Member {
+    place: usize,
+    daemon: Daemon,
+    weather: Arc<Weather>,
+    clock: Option<Clock>,
+    random: Seed,
+}
+
+/// One who writes numbered turns into a session, at diced daemons, each under a key of its own.
+struct Writer {
+    name: usize,
+    session: String,
+    kind: Kind,
+    random: Seed,
+    /// By generation: seq and number of what was acknowledged.
+    acked: BTreeMap<String, Vec<(u64, u64)>>,
+    next: u64,
+}
+
+/// What a writer does with its session.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// Others write into it as well.
+    Shared,
+    Own,
+    /// It ends from time to time.
+    Ending,
+    /// It begins anew from time to time: an end and a start at once.
+    Reset,
+    /// It is left alone from time to time, until it ends by itself.
+    Expiring,
+}
+
+fn some_ms(random: &mut Seed, from: usize, to: usize) -> Duration {
+    Duration::from_millis((from + random.below(to - from)) as u64)
+}
+
+impl Chaos {
+    /// Any daemon that is not known to be dead.
+    fn any(&self, random: &mut Seed) -> Option<Sessions> {
+        let clients = self.clients.lock().expect("nobody panics");
+        clients[random.below(clients.len())].clone()
+    }
+
+    fn is_calm(&self) -> bool {
+        self.is_calm.load(Ordering::Relaxed)
+    }
+
+    fn note(&self, trouble: &'static str) {
+        let mut troubles = self.troubles.lock().expect("nobody panics");
+        *troubles.entry(trouble).or_default() += 1;
+    }
+
+    fn told(&self) -> String {
+        let troubles = self.troubles.lock().expect("nobody panics");
+        let mut text = String::new();
+        for (trouble, times) in &*troubles {
+            let _ = write!(text, "{times} {trouble}, ");
+        }
+        text + &format!("{} turns", self.turns.load(Ordering::Relaxed))
+    }
+
+    /// What goes wrong with the database.
+    async fn trouble_database(self: Arc<Self>, mut random: Seed) {
+        while !self.is_calm() {
+            sleep(some_ms(&mut random, 500, 5_000)).await;
+            if random.below(6) == 0 {
+                self.note("crashes of the server");
+                let chaos = Arc::clone(&self);
+                let crash = spawn_blocking(move || chaos.server.crash());
+                crash.await.expect("it starts again");
+            } else {
+                self.note("rounds of terminated backends");
+                let sql = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                           WHERE application_name = 'memoird' AND random() < 0.6";
+                self.server.run("postgres", sql);
+            }
+        }
+    }
+}
+
+impl Member {
+    /// Begins one; the clock is another one's to step where libfaketime is installed.
+    async fn begin(place: usize, words: &str, random: Seed, env: &[(&str, &str)]) -> Self {
+        let weather = Arc::<Weather>::default();
+        let words = behind_proxy(words, &weather).expect("a server of its own");
+        let more = "short_term: { max_history_turns: 100, session_ttl: 1h, ttl_classes: { short: 2s }, \
+                    sweep_interval: 500ms }";
+        let mut setup = sharing(&words, more);
+        for (name, value) in env {
+            setup = setup.env(name, value);
+        }
+        let clock = Clock::new("chaos");
+        if let Some(clock) = &clock {
+            setup = clock.worn_by(setup);
+        }
+        Self {
+            place,
+            daemon: Daemon::with(setup).await,
+            weather,
+            clock,
+            random,
+        }
+    }
+
+    /// One thing after the other goes wrong.
+    async fn suffer(mut self, chaos: Arc<Chaos>) -> Self {
+        while !chaos.is_calm() {
+            sleep(some_ms(&mut self.random, 200, 3_000)).await;
+            let trouble = self.suffer_once(&chaos).await;
+            chaos.note(trouble);
+        }
+        self.weather.clear();
+        self
+    }
+
+    async fn suffer_once(&mut self, chaos: &Chaos) -> &'static str {
+        let set = |client: Option<Sessions>| {
+            chaos.clients.lock().expect("nobody panics")[self.place] = client;
+        };
+        match self.random.below(10) {
+            0 | 1 => {
+                set(None);
+                self.daemon.kill9().await;
+                self.daemon.supervise().await;
+                set(Some(self.daemon.sessions()));
+                "kills"
+            }
+            2 => {
+                set(None);
+                self.daemon.stop().await;
+                self.daemon.supervise().await;
+                set(Some(self.daemon.sessions()));
+                "restarts"
+            }
+            3 | 4 => {
+                // Nobody is told: calls wait for it.
+                let most = [1_000, 3_000, 10_000][self.random.below(3)];
+                self.daemon.signal("-STOP");
+                sleep(some_ms(&mut self.random, 100, most)).await;
+                self.daemon.signal("-CONT");
+                "pauses"
+            }
+            5 => {
+                self.weather.stalls.store(true, Ordering::Relaxed);
+                let most = [1_000, 4_000, 13_000][self.random.below(3)];
+                sleep(some_ms(&mut self.random, 100, most)).await;
+                self.weather.stalls.store(false, Ordering::Relaxed);
+                "stalls of the network"
+            }
+            6 => {
+                self.weather.is_away.store(true, Ordering::Relaxed);
+                self.weather.cut();
+                sleep(some_ms(&mut self.random, 1, 4_000)).await;
+                self.weather.is_away.store(false, Ordering::Relaxed);
+                "times cut off"
+            }
+            7 => {
+                self.weather.before.store(true, Ordering::Relaxed);
+                self.weather.after.store(true, Ordering::Relaxed);
+                "cuts before and after a commit"
+            }
+            8 => {
+                let commits = [1, 2, 3, 4][self.random.below(4)];
+                self.weather.late.store(commits, Ordering::Relaxed);
+                "series of late commits"
+            }
+            _ => {
+                let offsets = ["+0", "+5", "-5", "+3600", "-3600", "+86400", "-86400"];
+                let offset = offsets[self.random.below(offsets.len())];
+                if let Some(clock) = &self.clock {
+                    clock.set(offset);
+                }
+                "steps of a clock"
+            }
+        }
+    }
+}
+
+impl Writer {
+    fn new(name: usize, seed: u64) -> Self {
+        let (session, kind) = match name % 5 {
+            0 => ("shared".to_owned(), Kind::Shared),
+            1 => (format!("own {name}"), Kind::Own),
+            2 => (format!("ending {name}"), Kind::Ending),
+            3 => (format!("reset {name}"), Kind::Reset),
+            _ => (format!("expiring {name}"), Kind::Expiring),
+        };
+        Self {
+            name,
+            session,
+            kind,
+            random: Seed::new(seed * 100 + name as u64),
+            acked: BTreeMap::new(),
+            next: 0,
+        }
+    }
+
+    fn text(&self, number: u64) -> String {
+        format!("writer {} turn {number}", self.name)
+    }
+
+    async fn write(mut self, chaos: Arc<Chaos>) -> Self {
+        while !chaos.is_over.load(Ordering::Relaxed) {
+            self.say(&chaos).await;
+            chaos.turns.fetch_add(1, Ordering::Relaxed);
+            if self.next.is_multiple_of(7) {
+                self.look(&chaos).await;
+            }
+            if self.next.is_multiple_of(11) {
+                self.end(&chaos).await;
+            }
+        }
+        self
+    }
+
+    /// Makes a call at one daemon after the other until one has answered.
+    async fn until_answered<T>(
+        &mut self,
+        chaos: &Chaos,
+        call: impl AsyncFn(&mut Sessions) -> Result<T, Status>,
+    ) -> T {
+        loop {
+            let Some(mut client) = chaos.any(&mut self.random) else {
+                sleep(Duration::from_millis(5)).await;
+                continue;
+            };
+            match timeout(CALL_TIME_MAX, call(&mut client)).await {
+                Ok(Ok(answer)) => return answer,
+                Ok(Err(refused)) => match refused.code() {
+                    Code::Unavailable
+                    | Code::Cancelled
+                    | Code::Unknown
+                    | Code::DeadlineExceeded
+                    | Code::ResourceExhausted
+                    | Code::Aborted => sleep(Duration::from_millis(20)).await,
+                    _ => panic!("writer {}: {refused:?}", self.name),
+                },
+                // Its daemon may stand still.
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Says the next turn.
+    async fn say(&mut self, chaos: &Chaos) {
+        let text = self.text(self.next);
+        let mut request = keyed(&self.session, &text, [user(&text)]);
+        if self.kind == Kind::Expiring {
+            request.ttl_class = "short".into();
+        }
+        let append = async |client: &mut Sessions| client.append(request.clone()).await;
+        let answer = self.until_answered(chaos, append).await.into_inner();
+        // Of a life that has expired by now the answer does not tell.
+        if self.kind != Kind::Expiring {
+            let generation = answer.session.expect("a session").generation;
+            let acked = self.acked.entry(generation).or_default();
+            acked.push((answer.last_seq, self.next));
+        }
+        self.next += 1;
+    }
+
+    /// What was acknowledged is seen at any daemon that answers.
+    async fn look(&mut self, chaos: &Chaos) {
+        if self.kind == Kind::Expiring {
+            return;
+        }
+        let request = GetSessionRequest {
+            session_id: self.session.clone(),
+            ..GetSessionRequest::default()
+        };
+        let look = async |client: &mut Sessions| client.get_session(request.clone()).await;
+        let seen = self.until_answered(chaos, look).await.into_inner();
+        let seen = seen.session.expect("a session");
+        let acked = self.acked.get(&seen.generation);
+        let (seq, number) = acked
+            .and_then(|acked| acked.last())
+            .expect("the generation of what was said last");
+        assert!(
+            *seq <= seen.last_seq,
+            "{} has seen {} of {}, where {number} is {seq}",
+            self.name,
+            seen.last_seq,
+            self.session
+        );
+    }
+
+    /// Ends the session, where it is one that ends. Whoever had no answer finds it ended, or ends
+    /// what began meanwhile.
+    async fn end(&mut self, chaos: &Chaos) {
+        let session_id = self.session.clone();
+        match self.kind {
+            Kind::Shared | Kind::Own => {}
+            Kind::Expiring => sleep(some_ms(&mut self.random, 500, 4_000)).await,
+            Kind::Ending => {
+                let request = EndSessionRequest { session_id };
+                let end =
+                    async |client: &mut Sessions| match client.end_session(request.clone()).await {
+                        Err(refused) if refused.code() == Code::NotFound => Ok(()),
+                        answer => answer.map(drop),
+                    };
+                self.until_answered(chaos, end).await;
+            }
+            Kind::Reset => {
+                let request = ResetSessionRequest {
+                    session_id,
+                    run_hooks: true,
+                };
+                let reset =
+                    async |client: &mut Sessions| client.reset_session(request.clone()).await;
+                self.until_answered(chaos, reset).await;
+            }
+        }
+    }
+
+    /// Everything that was acknowledged is in its generation, at its place, once; and what was told
+    /// of those that ended is that.
+    async fn check(&self, client: &mut Sessions, told: &Told) {
+        let mut there = BTreeMap::<String, usize>::new();
+        if self.kind == Kind::Expiring {
+            let lives = told.values().filter(|life| life.session == self.session);
+            for text in lives.flat_map(|life| &life.texts) {
+                *there.entry(text.clone()).or_default() += 1;
+            }
+        }
+        for (generation, acked) in &self.acked {
+            let turns = journal(client, &self.session, generation).await;
+            let seqs = turns.iter().map(|turn| turn.seq);
+            assert!(seqs.eq(1..=turns.len() as u64), "{generation}: no gaps");
+            let texts: Vec<String> = turns.iter().map(|turn| text_of(turn).to_owned()).collect();
+            if let Some(life) = told.get(generation) {
+                assert_eq!(life.texts, texts, "{generation}");
+            }
+            for text in texts {
+                *there.entry(text).or_default() += 1;
+            }
+            for (seq, number) in acked {
+                let turn = turns.get(usize::try_from(seq - 1).expect("a place"));
+                let text = turn.map(text_of);
+                let expected = self.text(*number);
+                assert_eq!(text, Some(&*expected), "{generation} at {seq}");
+            }
+        }
+        for number in 0..self.next {
+            let text = self.text(number);
+            assert_eq!(there.get(&text), Some(&1), "{text} in {}", self.session);
+        }
+        if matches!(self.kind, Kind::Shared | Kind::Own) {
+            assert_eq!(self.acked.len(), 1, "nobody has ended {}", self.session);
+        }
+    }
+}
+
+/// What hooks were told, by generation.
+type Told = BTreeMap<String, Life>;
+
+/// What was said in a life, as a hook was told.
+#[derive(Debug, PartialEq, Eq)]
+struct Life {
+    session: String,
+    texts: Vec<String>,
+}
+
+/// What all hooks were told; what one was told twice is the same.
+fn all_told(members: &[Member]) -> Told {
+    let mut all = Told::new();
+    for content in members.iter().flat_map(|member| told(&member.daemon)) {
+        let turns = content["turns"].as_array().expect("turns").iter();
+        let texts = turns.map(|turn| {
+            turn["parts"][0]["text"]
+                .as_str()
+                .expect("a text")
+                .to_owned()
+        });
+        let life = Life {
+            session: field(&content, "session_id").to_owned(),
+            texts: texts.collect(),
+        };
+        let generation = field(&content, "generation").to_owned();
+        let told = all.entry(generation).or_insert_with(|| Life {
+            session: life.session.clone(),
+            texts: life.texts.clone(),
+        });
+        assert_eq!(*told, life);
+    }
+    all
+}
+
+/// A session that lives.
+async fn info(client: &mut Sessions, session: &str) -> Option<SessionInfo> {
+    let request = GetSessionRequest {
+        session_id: session.to_owned(),
+        ..GetSessionRequest::default()
+    };
+    match client.get_session(request).await {
+        Ok(answer) => answer.into_inner().session,
+        Err(refused) if refused.code() == Code::NotFound => None,
+        Err(refused) => panic!("{refused:?}"),
+    }
+}
+
+/// What a daemon says of a session, but for when it was used.
+async fn seen(client: &mut Sessions, session: &str) -> String {
+    let Some(info) = info(client, session).await else {
+        return "it does not live".to_owned();
+    };
+    let window = client.get_context(GetContextRequest {
+        session_id: session.to_owned(),
+        ..GetContextRequest::default()
+    });
+    let window = window.await.expect("a window").into_inner();
+    let turns = live(client, session).await;
+    format!(
+        "{} {} {} {} {turns:?} {:?}",
+        info.generation, info.last_seq, info.history_turns, info.history_bytes, window.turns
+    )
+}
+
+/// Everything is as it must be, once nothing goes wrong any more.
+async fn check(chaos: &Chaos, database: &str, members: &[Member], writers: &[Writer]) {
+    for member in members {
+        eventually("it is ready", async || {
+            let page = http_get(member.daemon.admin_addr(), "/readyz").await;
+            (page.0 == 200).then_some(())
+        })
+        .await;
+    }
+    let number = |sql: &str| -> u64 {
+        let text = chaos.server.run(database, sql);
+        text.parse().expect("a number")
+    };
+    let clients = || members.iter().map(|member| member.daemon.sessions());
+    // What was left alone ends, and every end is told.
+    for writer in writers
+        .iter()
+        .filter(|writer| writer.kind == Kind::Expiring)
+    {
+        for mut client in clients() {
+            eventually("it has expired", async || {
+                let info = info(&mut client, &writer.session).await;
+                info.is_none().then_some(())
+            })
+            .await;
+        }
+    }
+    eventually("nothing is owed any more", async || {
+        let open = "SELECT count(*) FROM memoird.outbox WHERE state <> 'done'";
+        (number(open) == 0).then_some(())
+    })
+    .await;
+    let told = all_told(members);
+    let ended = number("SELECT count(*) FROM memoird.generations WHERE ended_at IS NOT NULL");
+    assert_eq!(told.len() as u64, ended, "every end is told");
+    for writer in writers {
+        for mut client in clients() {
+            writer.check(&mut client, &told).await;
+        }
+    }
+    let sessions: BTreeSet<&str> = writers.iter().map(|writer| &*writer.session).collect();
+    for session in sessions {
+        let mut first = None;
+        for mut client in clients() {
+            let seen = seen(&mut client, session).await;
+            assert_eq!(*first.get_or_insert_with(|| seen.clone()), seen);
+        }
+    }
+    let mut lists = BTreeSet::new();
+    for mut client in clients() {
+        let list = client.list_sessions(ListSessionsRequest::default()).await;
+        let list = list.expect("a list").into_inner().sessions;
+        let mut ids: Vec<String> = list.into_iter().map(|info| info.session_id).collect();
+        ids.sort();
+        lists.insert(ids);
+    }
+    assert_eq!(lists.len(), 1, "{lists:?}");
+    // Nothing else is there: neither a turn nor a gap, and heads are true.
+    let said: u64 = writers.iter().map(|writer| writer.next).sum();
+    assert_eq!(number("SELECT count(*) FROM memoird.turns"), said);
+    let wrong = "SELECT count(*) FROM memoird.generations g, LATERAL
+                     (SELECT count(*) turns, max(seq) last FROM memoird.turns t
+                      WHERE t.generation = g.generation) there
+                 WHERE g.last_seq <> there.turns OR there.turns <> coalesce(there.last, 0)";
+    assert_eq!(number(wrong), 0, "heads that differ from their turns");
+}
+
+/// A round; what happened in it.
+async fn round(
+    seed: u64,
+    trouble: Duration,
+    env: &'static [(&'static str, &'static str)],
+) -> String {
+    let server = Server::start(&Special::default()).expect("it was there before");
+    let words = server.database();
+    let database = words.rsplit("dbname=").next().expect("a name").to_owned();
+    let mut random = Seed::new(seed);
+    let count = 3 + random.below(4);
+    let mut members = Vec::new();
+    for place in 0..count {
+        let random = Seed::new(seed * 10 + place as u64);
+        members.push(Member::begin(place, &words, random, env).await);
+    }
+    let clients = members.iter().map(|member| Some(member.daemon.sessions()));
+    let chaos = Arc::new(Chaos {
+        server,
+        clients: Mutex::new(clients.collect()),
+        troubles: Mutex::default(),
+        is_calm: AtomicBool::new(false),
+        is_over: AtomicBool::new(false),
+        turns: AtomicU64::new(0),
+    });
+    let mut writing = JoinSet::new();
+    for name in 0..WRITERS {
+        writing.spawn_local(Writer::new(name, seed).write(Arc::clone(&chaos)));
+    }
+    let mut suffering = JoinSet::new();
+    for member in members {
+        suffering.spawn_local(member.suffer(Arc::clone(&chaos)));
+    }
+    let mut troubling = JoinSet::new();
+    let of_database = Arc::clone(&chaos);
+    troubling.spawn_local(of_database.trouble_database(random));
+    sleep(trouble).await;
+    chaos.is_calm.store(true, Ordering::Relaxed);
+    troubling.join_all().await;
+    let members = suffering.join_all().await;
+    chaos.is_over.store(true, Ordering::Relaxed);
+    let writers = timeout(CALM_TIME_MAX, writing.join_all()).await;
+    let writers = writers.expect("everybody is answered once it is calm");
+    check(&chaos, &database, &members, &writers).await;
+    format!("{count} daemons, {}", chaos.told())
+}
+
+#[allow(
+    clippy::disallowed_methods,
+    reason = "variables of the environment say how long this test goes on"
+)]
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+/// The rounds that were made, a line for each.
+struct Rounds {
+    file: Option<PathBuf>,
+    /// Stops after so many milliseconds of rounds; `None`: after as many rounds as seeds are tried.
+    ms_max: Option<i64>,
+    made: u64,
+    ms: i64,
+}
+
+impl Rounds {
+    /// Goes on where those of `MEMOIRD_CHAOS_DIR` ended, for `MEMOIRD_CHAOS_MINUTES` in all.
+    fn open() -> Self {
+        let file = variable("MEMOIRD_CHAOS_DIR").map(|dir| PathBuf::from(dir).join("chaos.tsv"));
+        let minutes = variable("MEMOIRD_CHAOS_MINUTES");
+        let minutes = minutes.map(|text| text.parse::<i64>().expect("MEMOIRD_CHAOS_MINUTES"));
+        let known = file.as_ref().map(std::fs::read_to_string);
+        let known = known.and_then(Result::ok).unwrap_or_default();
+        let ms = |line: &str| line.split('\t').nth(1)?.parse::<i64>().ok();
+        Self {
+            file,
+            ms_max: minutes.map(|minutes| minutes * 60_000),
+            made: known.lines().count() as u64,
+            ms: known.lines().filter_map(ms).sum(),
+        }
+    }
+
+    fn goes_on(&self) -> bool {
+        match self.ms_max {
+            Some(ms_max) => self.ms < ms_max,
+            None => self.made < seeds_factor(),
+        }
+    }
+
+    #[allow(
+        clippy::print_stdout,
+        reason = "who lets it run for long wants to see how far it is"
+    )]
+    fn keep(&mut self, seed: u64, ms: i64, outcome: &str, what: &str) {
+        let line = format!("{seed}\t{ms}\t{outcome}\t{what}");
+        println!("{line}");
+        if let Some(file) = &self.file {
+            let file = std::fs::File::options()
+                .create(true)
+                .append(true)
+                .open(file);
+            writeln!(file.expect("a file for results"), "{line}").expect("room for a line");
+        }
+        self.made += 1;
+        self.ms += ms;
+    }
+}
+
+#[tokio::test]
+async fn whatever_goes_wrong_what_was_acknowledged_is_there_once_and_in_order() {
+    if Server::shared().is_none() {
+        return;
+    }
+    let env: &[_] = match variable("MEMOIRD_TEST_NO_FENCE") {
+        Some(_) => &[("MEMOIRD_TEST_NO_FENCE", "1")],
+        None => &[],
+    };
+    LocalSet::new().run_until(rounds(env)).await;
+}
+
+async fn rounds(env: &'static [(&'static str, &'static str)]) {
+    let mut rounds = Rounds::open();
+    while rounds.goes_on() {
+        let (seed, started) = (SEED + rounds.made, wall_ms());
+        let mut running = JoinSet::new();
+        running.spawn_local(round(seed, TROUBLE, env));
+        let outcome = running.join_next().await.expect("a round");
+        let ms = wall_ms() - started;
+        match outcome {
+            Ok(what) => rounds.keep(seed, ms, "held", &what),
+            Err(failed) => {
+                rounds.keep(seed, ms, "failed", &failed.to_string());
+                std::panic::resume_unwind(failed.into_panic());
+            }
+        }
+    }
+}
+
+/// True where a turn is there that was acknowledged after a commit before it was given up, and came
+/// late.
+async fn stays_behind_a_late_commit(env: &[(&str, &str)]) -> Option<bool> {
+    let server = Server::shared()?;
+    let words = server.database();
+    let member = Member::begin(0, &words, Seed::new(SEED), env).await;
+    let mut client = member.daemon.sessions();
+    // As often as a commit is tried.
+    member.weather.late.store(3, Ordering::Relaxed);
+    let given_up = client.append(append("given up", [user("hello")])).await;
+    assert_eq!(given_up.expect_err("given up").code(), Code::Unavailable);
+    eventually("they have come late", async || {
+        (member.weather.arrived.load(Ordering::Relaxed) == 3).then_some(())
+    })
+    .await;
+    let database = words.rsplit("dbname=").next().expect("a name");
+    let idle = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+                AND state = 'active' AND pid <> pg_backend_pid()";
+    let mut looks = 0;
+    eventually("the server has done with them", async || {
+        let active = server.run(database, idle);
+        looks = if active == "0" { looks + 1 } else { 0 };
+        (looks > 5).then_some(())
+    })
+    .await;
+    let said = client.append(append("acknowledged", [user("hello")])).await;
+    said.expect("acknowledged");
+    let count = "SELECT count(*) FROM memoird.generations WHERE session = 'acknowledged'";
+    let count = server.run(database, count);
+    Some(count == "1")
+}
+
+#[tokio::test]
+async fn what_is_acknowledged_after_a_late_commit_is_there() {
+    if let Some(stays) = stays_behind_a_late_commit(&[]).await {
+        assert!(stays);
+    }
+}
+
+/// The control: it shows that the tests above would notice.
+#[tokio::test]
+async fn without_the_fence_what_is_acknowledged_after_a_late_commit_is_lost() {
+    let env = [("MEMOIRD_TEST_NO_FENCE", "1")];
+    if let Some(stays) = stays_behind_a_late_commit(&env).await {
+        assert!(!stays, "the fence is on, or nothing came late");
+    }
+}
