@@ -174,8 +174,8 @@ impl SessionService for Api {
         let session = from::session_id(&request.session_id)?;
         let command = from::patch(request)?;
         let commands = &self.engine.commands;
-        let state = commands.patch_state(&tenant, &session, &command).await;
-        answer(state, |state| to::state(&state))
+        let outcome = commands.patch_state(&tenant, &session, &command).await;
+        answer(outcome, |outcome| to::patched(&outcome))
     }
 
     async fn reset_session(

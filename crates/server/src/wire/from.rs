@@ -149,12 +149,18 @@ pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Stat
         && !options.is_empty()
         && !request.replace
         && request.expected_version.is_none();
+    let state = (!stays).then_some(StatePatch {
+        json: request.merge_patch_json,
+        replaces: request.replace,
+        expected_version: request.expected_version,
+    });
+    let content = || {
+        let patched = content_fingerprint(None, &[], state.as_ref(), &options);
+        fingerprint([&b"patch"[..], &[u8::from(request.replace)], &patched])
+    };
     Ok(PatchCommand {
-        state: (!stays).then_some(StatePatch {
-            json: request.merge_patch_json,
-            replaces: request.replace,
-            expected_version: request.expected_version,
-        }),
+        idempotency: idempotency(&request.idempotency_key, content)?,
+        state,
         options,
         create: request.create,
     })
