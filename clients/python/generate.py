@@ -42,7 +42,7 @@ REPEATABLE = {
     "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
     "ListSubjects",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",
-    "ReindexMemories", "RewindSession", "SearchTranscripts", "GetDocument", "PutDocument",
+    "PatchState", "ReindexMemories", "RewindSession", "SearchTranscripts", "GetDocument", "PutDocument",
     "DeleteDocument", "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",
 }
 # Calls that mean something by an empty first text: all there are, or another field instead.

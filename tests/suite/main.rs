@@ -42,6 +42,7 @@ mod options;
 mod postgres;
 mod rates;
 mod redact;
+mod refused_fields;
 mod reload;
 mod reload_keys;
 mod reload_traffic;

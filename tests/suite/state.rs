@@ -8,6 +8,16 @@ use tonic::{Code, Response, Status};
 
 use crate::harness::{Daemon, Sessions, append, journal, keyed, live, refused, say, text_of, user};
 
+/// A patch with a name.
+fn named(key: &str, json: &str) -> PatchStateRequest {
+    PatchStateRequest {
+        session_id: "chat".into(),
+        merge_patch_json: json.into(),
+        idempotency_key: key.into(),
+        ..PatchStateRequest::default()
+    }
+}
+
 async fn patch(
     client: &mut Sessions,
     json: &str,
@@ -309,4 +319,69 @@ async fn a_patch_beside_turns_is_made_with_them_or_not_at_all() {
     };
     let session = client.get_session(request).await.expect("it lives");
     assert_eq!(session.into_inner().state_json, r#"{"step":1}"#);
+}
+
+#[tokio::test]
+async fn a_patch_that_is_sent_twice_is_done_once() {
+    let mut daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let expecting = |version| PatchStateRequest {
+        expected_version: Some(version),
+        create: true,
+        ..named("first", r#"{"a":1}"#)
+    };
+    let first = client.patch_state(expecting(0)).await;
+    assert!(!first.expect("patched").into_inner().duplicate);
+    let labels = PatchStateRequest {
+        labels: [("mood".to_owned(), "good".to_owned())].into(),
+        ..named("labels", "")
+    };
+    let labelled = client.patch_state(labels.clone()).await;
+    let labelled = labelled.expect("labelled").into_inner();
+    assert_eq!((labelled.version, labelled.duplicate), (1, false));
+    patch(&mut client, r#"{"a":2}"#, Some(1))
+        .await
+        .expect("patched");
+    for how in ["at once", "after a restart"] {
+        for request in [expecting(0), labels.clone()] {
+            let again = client.patch_state(request).await;
+            let again = again.unwrap_or_else(|status| panic!("{how}: {status:?}"));
+            let again = again.into_inner();
+            assert!(again.duplicate, "{how}");
+            assert_eq!((&*again.state_json, again.version), (r#"{"a":2}"#, 2));
+        }
+        daemon.kill9().await;
+        daemon.restart().await;
+        client = daemon.sessions();
+    }
+    for other in [
+        named("first", r#"{"a":3}"#),
+        named("labels", "{}"),
+        PatchStateRequest {
+            replace: true,
+            ..named("first", r#"{"a":1}"#)
+        },
+    ] {
+        let reason = "IDEMPOTENCY_KEY_REUSED";
+        refused(
+            client.patch_state(other).await,
+            Code::InvalidArgument,
+            reason,
+        );
+    }
+    let said = client.append(keyed("chat", "first", [user("hi")])).await;
+    refused(said, Code::InvalidArgument, "IDEMPOTENCY_KEY_REUSED");
+    let end = EndSessionRequest {
+        session_id: "chat".into(),
+    };
+    client.end_session(end).await.expect("ended");
+    // It starts no other life.
+    let late = client.patch_state(expecting(0)).await;
+    let late = late.expect("answered").into_inner();
+    assert_eq!(
+        (&*late.state_json, late.version, late.duplicate),
+        ("{}", 0, true)
+    );
+    let gone = patch(&mut client, "{}", None).await;
+    refused(gone, Code::NotFound, "SESSION_NOT_FOUND");
 }

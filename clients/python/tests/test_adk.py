@@ -580,3 +580,24 @@ def test_long_texts_are_cut(run, memories, app):
     run(memories.add_session_to_memory(talk(app, said("tea " + "ü" * 9_000, "l"))))
     [text] = search(run, memories, app, "tea" + " x" * 5_000)
     assert text.startswith("tea ü") and len(text.encode()) <= 8_192
+
+
+HALF = "\ud83d"
+
+
+def test_half_a_character_as_models_sometimes_leave_it(run, service, client, app):
+    of = {"app_name": app, "user_id": f"ann{HALF}"}
+    for call in (service.get_session, service.create_session):
+        with pytest.raises(errors.InvalidArgument):
+            run(call(**of, session_id=HALF))
+    session = run(service.create_session(app_name=app, user_id="ann"))
+    with pytest.raises(errors.InvalidArgument) as refused:
+        run(service.append_event(session, event(text=f"a word and {HALF}")))
+    assert refused.value.field == "turns[0].parts[0].text"
+    with pytest.raises(errors.InvalidArgument):
+        run(service.append_event(session, event(text="a word", id=HALF)))
+    memories = MemoirdMemoryService(client.for_event_loops())
+    session.events.append(event(text=f"The parcel is red {HALF}", id=HALF))
+    run(memories.add_session_to_memory(session))
+    found = run(memories.search_memory(app_name=app, user_id="ann", query="parcel"))
+    assert "parcel" in found.memories[0].content.parts[0].text

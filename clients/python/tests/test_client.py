@@ -4,6 +4,8 @@ import asyncio
 import dataclasses
 import datetime
 import importlib.util
+import json
+import os
 import pathlib
 import subprocess
 import sys
@@ -163,6 +165,68 @@ def test_what_a_field_does_not_take_is_refused_with_its_name(client, field, call
         assert str(refused.value).startswith(field)
 
 
+OPENAI = memoird.MessageFormat.OPENAI
+ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
+NONE = memoird.Budget(context_window=1)
+NO_KEY = memoird.DocumentOperation(get=memoird.GetDocumentRequest(["a"], ""))
+SAID = [memoird.user("hello")]
+LATE = datetime.datetime(1969, 1, 1, tzinfo=datetime.timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("field", "call"),
+    [
+        ("session_id", lambda it: it.get_session("")),
+        ("turns", lambda it: it.append("s", [])),
+        ("turns[1]", lambda it: it.append("s", [*SAID, memoird.Turn()])),
+        ("messages_json", lambda it: it.append("s", SAID, messages_json="[]")),
+        ("messages_json[0].role", lambda it: it.append("s", messages_json=[{}], format=OPENAI)),
+        ("format", lambda it: it.append("s", messages_json=[{}])),
+        ("expected_generation", lambda it: it.append("s", SAID, expected_generation="x")),
+        ("state_patch_json", lambda it: it.append("s", SAID, state_patch_json="[]")),
+        ("expected_state_version", lambda it: it.append("s", SAID, expected_state_version=1)),
+        ("ttl_class", lambda it: it.append("s", SAID, ttl_class="?")),
+        ("labels", lambda it: it.append("s", SAID, labels={"": "x"})),
+        ("append.turns", lambda it: it.get_context("s", memoird.AppendRequest())),
+        ("model", lambda it: it.get_context("s", memoird.AppendRequest(turns=SAID), "nobody's")),
+        ("tools_json", lambda it: it.get_context("s", tools_json="{}")),
+        ("budget", lambda it: it.get_context("s", memoird.AppendRequest(turns=SAID), budget=NONE)),
+        ("memories.mode", lambda it: it.get_context("s", memories=memoird.RecallRequest(mode=99))),
+        ("limit", lambda it: it.get_history("s", limit=1, last=1)),
+        ("generation", lambda it: it.get_history("s", "x")),
+        ("page_token", lambda it: it.list_sessions(page_token="x")),
+        ("updated_after", lambda it: it.list_sessions(updated_after=LATE)),
+        ("merge_patch_json", lambda it: it.patch_state("s", "[]", create=True)),
+        ("after_seq", lambda it: it.rewind_session("there", 99)),
+        ("turn", lambda it: it.update_turn("there", 1)),
+        ("target_session_id", lambda it: it.copy_session("there")),
+        ("keep_exchanges", lambda it: it.compact_session("there", 1 << 31)),
+        ("job_id", lambda it: it.get_erasure("x")),
+        ("content", lambda it: it.remember("ann", memoird.MemoryKind.USER, "")),
+        ("kind", lambda it: it.remember("ann", memoird.MemoryKind.UNSPECIFIED, "tea")),
+        ("query", lambda it: it.recall("", ["ann"])),
+        ("subjects[1]", lambda it: it.recall("tea", ["ann", ""])),
+        ("target", lambda it: it.forget()),
+        ("memory.id", lambda it: it.update_memory(memoird.Memory(id="x"), ["content"])),
+        ("update_mask", lambda it: it.update_memory(memoird.Memory(id=ULID), ["nothing"])),
+        ("namespace", lambda it: it.get_document([], "k")),
+        ("key", lambda it: it.get_document(["a"], "")),
+        ("value", lambda it: it.put_document(["a"], "k")),
+        ("filter_json", lambda it: it.list_documents(["a"], filter_json="[]")),
+        ("namespace_prefix", lambda it: it.delete_documents([])),
+        ("operations", lambda it: it.batch_documents([])),
+        ("operations[0].get.key", lambda it: it.batch_documents([NO_KEY])),
+        ("query", lambda it: it.search_transcripts("")),
+    ],
+)
+def test_what_the_daemon_refuses_in_a_field_names_it(client, field, call):
+    client.append("there", SAID, idempotency_key="there")
+    with pytest.raises(errors.InvalidArgument) as refused:
+        call(client)
+    assert refused.value.reason, "the daemon said it"
+    assert refused.value.field == field, refused.value
+
+
 def deep(levels):
     it = []
     for _ in range(levels):
@@ -288,8 +352,17 @@ def test_a_rewind_has_a_key_and_is_done_once(client):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempotent):
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("RewindSession", lambda it: it.rewind_session("chat", 1)),
+        ("PatchState", lambda it: it.patch_state("chat", {"a": 1})),
+        ("PatchState", lambda it: it.patch_state("chat", {"a": 1}, expected_version=0)),
+    ],
+)
+def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(name, call, idempotent):
     seen = []
+    asked, answered = (getattr(session_pb2, f"{name}{what}") for what in ("Request", "Response"))
 
     class Lost(grpc.GenericRpcHandler):
         def service(self, details):
@@ -297,12 +370,10 @@ def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempoten
                 seen.append(request.idempotency_key)
                 if len(seen) == 1:
                     context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
-                return session_pb2.RewindSessionResponse(duplicate=True)
+                return answered(duplicate=True)
 
             return grpc.unary_unary_rpc_method_handler(
-                answer,
-                session_pb2.RewindSessionRequest.FromString,
-                session_pb2.RewindSessionResponse.SerializeToString,
+                answer, asked.FromString, answered.SerializeToString
             )
 
     server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Lost()])
@@ -310,13 +381,22 @@ def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempoten
     server.start()
     with memoird.Client(f"http://127.0.0.1:{port}", idempotent=idempotent) as other:
         if idempotent:
-            assert other.rewind_session("chat", 1).duplicate
+            assert call(other).duplicate
             assert len(seen) == 2 and seen[0] and seen[0] == seen[1]
         else:
             with pytest.raises(errors.Unavailable):
-                other.rewind_session("chat", 1)
+                call(other)
             assert seen == [""]
     server.stop(None)
+
+
+def test_a_patch_has_a_key_and_is_done_once(client):
+    patch = {"create": True, "expected_version": 0, "idempotency_key": "p1"}
+    first = client.patch_state("patched", {"a": 1}, **patch)
+    again = client.patch_state("patched", {"a": 1}, **patch)
+    assert (first.duplicate, again.duplicate, again.version) == (False, True, 1)
+    with pytest.raises(errors.IdempotencyKeyReused):
+        client.patch_state("patched", {"a": 2}, **patch)
 
 
 def test_a_turn_is_overwritten_and_a_session_forked(client):
@@ -421,6 +501,24 @@ def test_nobody_listens():
     with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
         with pytest.raises(errors.Unavailable):
             nobody.get_session("chat")
+
+
+def test_a_socket_in_the_file_system(client, tmp_path):
+    # It is the daemon's that says so: what it makes of a call's authority is not a fake server's.
+    socket = tmp_path / "memoird.sock"
+    settings = pathlib.Path(tmp_path / "memoird.yaml")
+    data = json.dumps(str(tmp_path / "data"))
+    listens = f"listen: 'unix:{socket}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
+    settings.write_text(f"version: 1\nserver: {{ {listens} }}\ndata_dir: {data}\n")
+    daemon = subprocess.Popen([os.environ["MEMOIRD_BIN"], "serve", "--config", str(settings)])
+    try:
+        for addr in (f"unix:{socket}", f"unix://{socket}"):
+            with memoird.Client(addr, key="") as calls:
+                assert calls.append("chat", SAID, timeout=30).last_seq
+                assert asyncio.run(calls.for_event_loops().get_session("chat")).session.last_seq
+    finally:
+        daemon.terminate()
+        daemon.wait()
 
 
 @pytest.mark.parametrize("addr", ["ftp://x", "http://", "unix:"])

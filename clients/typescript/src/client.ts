@@ -21,11 +21,17 @@ import {
   PutDocumentRequestSchema,
 } from "./gen/memoird/v1/document_pb.js";
 import { MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
-import type { AppendRequest, CopySessionRequest, RewindSessionRequest } from "./gen/memoird/v1/session_pb.js";
+import type {
+  AppendRequest,
+  CopySessionRequest,
+  PatchStateRequest,
+  RewindSessionRequest,
+} from "./gen/memoird/v1/session_pb.js";
 import {
   AppendRequestSchema,
   CopySessionRequestSchema,
   GetContextRequestSchema,
+  PatchStateRequestSchema,
   RewindSessionRequestSchema,
   SessionService,
 } from "./gen/memoird/v1/session_pb.js";
@@ -41,6 +47,7 @@ const MESSAGE_BYTES_MAX = 256 << 20;
 // Calls that may be made again when it is not known whether they were done.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
+  SessionService.method.patchState,
   SessionService.method.rewindSession,
   SessionService.method.updateTurn,
   SessionService.method.copySession,
@@ -93,7 +100,7 @@ export interface Options {
   tls?: Tls | undefined;
   /** For all tries of a call together; 30,000 where unset. A call may have its own, `timeoutMs`; streams have only that. */
   timeoutMs?: number | undefined;
-  /** Whether each append has a key of its own, and is repeated where its answer was lost; so where unset. */
+  /** Whether each append, patch, rewind and copy has a key of its own, and is repeated where its answer was lost; so where unset. */
   idempotent?: boolean | undefined;
   /** Interceptors of Connect: each sees every try of a call. */
   interceptors?: Interceptor[] | undefined;
@@ -272,7 +279,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
 }
 
 /**
- * The request with a key for what adds or takes back turns, so that it can be repeated. The caller's own object stays
+ * The request with a key for what is not safe to repeat without. The caller's own object stays
  * as it is.
  */
 function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: boolean): MessageShape<I> {
@@ -290,10 +297,13 @@ function prepared<I extends DescMessage>(request: MessageShape<I>, idempotent: b
   return request;
 }
 
-function isKeyed(request: Message): request is AppendRequest | CopySessionRequest | RewindSessionRequest {
+function isKeyed(
+  request: Message,
+): request is AppendRequest | CopySessionRequest | PatchStateRequest | RewindSessionRequest {
   return (
     isMessage(request, AppendRequestSchema) ||
     isMessage(request, CopySessionRequestSchema) ||
+    isMessage(request, PatchStateRequestSchema) ||
     isMessage(request, RewindSessionRequestSchema)
   );
 }

@@ -25,6 +25,8 @@ export class MemoirdError extends Error implements Refusal {
   readonly facts: Readonly<Record<string, string>>;
   readonly retryAfter: number | undefined;
   override readonly cause: ConnectError;
+  /** The path of the field that it is about, such as `append.turns[1]`; empty where it is about none. */
+  readonly field: string;
 
   constructor(message: string, refusal: Refusal) {
     super(message);
@@ -32,12 +34,13 @@ export class MemoirdError extends Error implements Refusal {
     this.code = refusal.code;
     this.reason = refusal.reason;
     this.facts = refusal.facts;
+    this.field = refusal.facts.field ?? "";
     this.retryAfter = refusal.retryAfter;
     this.cause = refusal.cause;
   }
 }
 
-/** A field, or a setting of `connect`, is not as it has to be; the message names it, and mostly `facts.field`. */
+/** A field, or a setting of `connect`, is not as it has to be: `field`. */
 export class InvalidArgument extends MemoirdError {}
 /** What may not be left out of a window does not fit its budget. */
 export class CurrentTurnTooLarge extends InvalidArgument {}

@@ -251,6 +251,28 @@ describe("refusals", () => {
     });
   });
 
+  test("what the daemon refuses in a field names it", async () => {
+    const calls: [string, () => Promise<unknown>][] = [
+      ["session_id", () => client.getSession({ sessionId: "" })],
+      ["append.turns", () => client.getContext({ sessionId: "s", append: {} })],
+      ["turns[1]", () => client.append({ sessionId: "s", turns: [memoird.user("hi"), {}] })],
+      ["merge_patch_json", () => client.patchState({ sessionId: "s", mergePatchJson: "[]", create: true })],
+      ["memory.id", () => client.updateMemory({ memory: { id: "x" }, updateMask: { paths: ["content"] } })],
+      ["operations[0].get.key", () => {
+        const get = { namespace: ["a"], key: "" };
+        return client.batchDocuments({ operations: [{ operation: { case: "get", value: get } }] });
+      }],
+    ];
+    for (const [field, call] of calls) {
+      await assert.rejects(call(), (error) => {
+        assert.ok(error instanceof errors.InvalidArgument);
+        assert.notEqual(error.reason, "");
+        assert.equal(error.field, field);
+        return true;
+      });
+    }
+  });
+
   test("a request that is used twice is two appends", async () => {
     const request = create(AppendRequestSchema, { sessionId: "twice", turns: [memoird.user("hi")] });
     await client.append(request);
@@ -486,12 +508,19 @@ describe("what is tried again", () => {
     });
   });
 
-  test("a rewind that was not reached", async () => {
-    await scripted([refuse(14), answer()], async ({ addr, seen }) => {
-      await using other = memoird.connect({ addr });
-      await other.rewindSession({ sessionId: "chat", afterSeq: 1n });
-      assert.equal(seen.length, 2);
-    });
+  test("a rewind and a patch that were not reached", async () => {
+    const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
+      (other) => other.rewindSession({ sessionId: "chat", afterSeq: 1n }),
+      (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}" }),
+      (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}", expectedVersion: 0n }),
+    ];
+    for (const call of calls) {
+      await scripted([refuse(14), answer()], async ({ addr, seen }) => {
+        await using other = memoird.connect({ addr });
+        await call(other);
+        assert.equal(seen.length, 2);
+      });
+    }
   });
 
   test("an append whose answer was lost, and it is done once", async () => {
@@ -528,7 +557,6 @@ describe("what is tried again", () => {
 
   test("nothing that may have been done and is not known again", async () => {
     const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
-      (other) => other.patchState({ sessionId: "chat", mergePatchJson: "{}" }),
       (other) => other.endSession({ sessionId: "chat" }),
       (other) => other.remember({ subject: "ann", content: "tea" }),
     ];

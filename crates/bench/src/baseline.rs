@@ -273,6 +273,10 @@ impl AdminService for Bare {
         }))
     }
 
+    async fn get_cluster(&self, _: Request<GetClusterRequest>) -> Answer<GetClusterResponse> {
+        unknown()
+    }
+
     async fn list_tenants(&self, _: Request<ListTenantsRequest>) -> Answer<ListTenantsResponse> {
         unknown()
     }

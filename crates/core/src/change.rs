@@ -95,14 +95,7 @@ pub enum ChangeKind {
     /// A turn says something else from now on.
     UpdateTurn(Box<UpdatedTurn>),
     /// The session's JSON changes.
-    PatchState {
-        /// The whole new JSON.
-        state_json: Arc<str>,
-        /// Its version.
-        version: u64,
-        /// When.
-        last_access: Steady,
-    },
+    PatchState(Box<Patched>),
     /// What its bot decided about it changes; the last access stays.
     SetOptions(Arc<SessionOptions>),
     /// The session was used, and nothing else changed.
@@ -175,6 +168,21 @@ pub struct Rewound {
     pub idempotency: Option<(Fingerprint, KeyRecord)>,
     /// The cuts of its windows, where they changed.
     pub cuts: Option<Arc<[SavedCut]>>,
+}
+
+/// The JSON of a session after a patch.
+#[derive(Clone, Debug)]
+pub struct Patched {
+    /// Whose it is; idempotency keys outlive a generation.
+    pub key: SessionKey,
+    /// The whole new JSON.
+    pub state_json: Arc<str>,
+    /// Its version.
+    pub version: u64,
+    /// When.
+    pub last_access: Steady,
+    /// The name of this patch, and what to answer when it comes again.
+    pub idempotency: Option<(Fingerprint, KeyRecord)>,
 }
 
 /// A turn that says something else: what it said before is to leave the store.
@@ -280,6 +288,7 @@ impl Change {
         match &self.kind {
             ChangeKind::Append(appended) => appended.idempotency.is_some(),
             ChangeKind::Rewind(rewound) => rewound.idempotency.is_some(),
+            ChangeKind::PatchState(patched) => patched.idempotency.is_some(),
             _ => false,
         }
     }
@@ -291,7 +300,7 @@ impl Change {
                 let turns = appended.turns.iter();
                 turns.map(|(_, content)| content.len()).sum()
             }
-            ChangeKind::PatchState { state_json, .. } => state_json.len(),
+            ChangeKind::PatchState(patched) => patched.state_json.len(),
             ChangeKind::SetOptions(options) => options.bytes(),
             ChangeKind::Compact {
                 summary: SummaryChange::Made(summary),

@@ -9,11 +9,11 @@ mod windows;
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use crate::change::{Appended, Change, ChangeKind, EndReason, LiveSet, Totals};
+use crate::change::{Appended, Change, ChangeKind, EndReason, LiveSet, Patched, Totals};
 use crate::compaction::{CompactionStatus, Summary};
 use crate::error::CoreError;
 use crate::history::{Arrival, History, TurnRecord};
-use crate::idempotency::{IdempotencyKey, KeyRecord, Keys};
+use crate::idempotency::{Fingerprint, IdempotencyKey, KeyRecord, Keys};
 use crate::ids::{Generation, HookName, SessionKey, Subject};
 use crate::limits::Limits;
 use crate::mark::Mark;
@@ -296,7 +296,10 @@ impl Session {
     }
 
     /// What was done under this idempotency key before.
-    fn known_record(
+    ///
+    /// # Errors
+    /// [`CoreError::IdempotencyKeyReused`], [`CoreError::IdempotencyKeyRewound`].
+    pub fn known_record(
         &self,
         named: Option<IdempotencyKey>,
         limits: &Limits,
@@ -387,7 +390,7 @@ impl Session {
             cuts: self.take_changed_cuts(),
         }));
         let mut changes = vec![self.head.change(appended)];
-        changes.extend(state.map(|state| self.set_state(&state, now)));
+        changes.extend(state.map(|state| self.set_state(key, &state, None, now)));
         changes.extend(options.map(|options| self.set_options(options)));
         Ok(AppendDecision { record, changes })
     }
@@ -417,31 +420,63 @@ impl Session {
         self.head.change(ChangeKind::SetOptions(options))
     }
 
-    /// Changes its JSON.
+    /// Changes its JSON; without a patch it stays, and the change notes the key only.
     ///
     /// # Errors
     /// See [`State::patched`].
     pub fn patch_state(
         &mut self,
-        patch: &StatePatch,
+        key: &SessionKey,
+        patch: Option<&StatePatch>,
+        idempotency: Option<IdempotencyKey>,
         limits: &Limits,
         now: Now,
     ) -> Result<(State, Change), CoreError> {
-        let state = self.state().patched(patch, limits)?;
-        let change = self.set_state(&state, now);
+        let state = match patch {
+            Some(patch) => self.state().patched(patch, limits)?,
+            None => self.state(),
+        };
+        let named = idempotency.map(|named| (named.key, self.record_of(named, now)));
+        if let Some((name, record)) = named {
+            let keys = self.keys.get_or_insert_default();
+            keys.remember(name, record, limits);
+        }
+        let change = self.set_state(key, &state, named, now);
         Ok((state, change))
     }
 
-    fn set_state(&mut self, state: &State, now: Now) -> Change {
+    /// What is kept of a command that adds no turns.
+    fn record_of(&self, named: IdempotencyKey, now: Now) -> KeyRecord {
+        let last_seq = self.head.last_seq;
+        KeyRecord {
+            content: named.content,
+            generation: self.head.generation,
+            first_seq: last_seq + 1,
+            last_seq,
+            dropped_turns: 0,
+            at: now.steady,
+            rewound: false,
+        }
+    }
+
+    fn set_state(
+        &mut self,
+        key: &SessionKey,
+        state: &State,
+        idempotency: Option<(Fingerprint, KeyRecord)>,
+        now: Now,
+    ) -> Change {
         self.head.last_access = now.steady;
         self.head.state_version = state.version;
         self.state = Some(Box::new(state.clone()));
-        let patch = ChangeKind::PatchState {
+        let patched = ChangeKind::PatchState(Box::new(Patched {
+            key: key.clone(),
             state_json: Arc::clone(&state.json),
             version: state.version,
             last_access: self.written_access(now.steady),
-        };
-        self.head.change(patch)
+            idempotency,
+        }));
+        self.head.change(patched)
     }
 
     /// Notes that it was used, for a store.

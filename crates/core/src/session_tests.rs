@@ -64,11 +64,17 @@ fn seqs_follow_each_other_and_every_change_builds_on_the_last() {
         assert_eq!(&*appended.turns[0].1, format!("a{first}").as_bytes());
     }
     let (state, change) = session
-        .patch_state(&r#"{"a":1}"#.into(), &Limits::default(), now(9))
+        .patch_state(
+            &key(),
+            Some(&r#"{"a":1}"#.into()),
+            None,
+            &Limits::default(),
+            now(9),
+        )
         .unwrap();
     assert_eq!((&*state.json, state.version), (r#"{"a":1}"#, 1));
     assert_eq!(change.expected_revision, 3);
-    assert!(matches!(change.kind, ChangeKind::PatchState { .. }));
+    assert!(matches!(change.kind, ChangeKind::PatchState(_)));
     let head = session.head();
     assert_eq!(
         (head.last_seq, head.revision, head.last_access),

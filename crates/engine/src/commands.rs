@@ -29,7 +29,7 @@ pub use context::{ContextOutcome, ContextRequest};
 pub use copy::{CopyCommand, CopyOutcome};
 pub use history::{HistoryPage, HistoryQuery, HistoryScope};
 pub use rewind::{RemovedTurns, RewindOutcome};
-pub use state::PatchCommand;
+pub use state::{PatchCommand, PatchOutcome};
 pub use update::{TurnName, TurnUpdateCommand, TurnUpdateOutcome};
 
 /// The commands on sessions. Cheap to clone.

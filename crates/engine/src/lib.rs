@@ -41,7 +41,7 @@ pub use blocking::{Blocking, Executor};
 pub use cluster::Cluster;
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
-    HistoryQuery, HistoryScope, PatchCommand, RemovedTurns, RewindOutcome, TurnName,
+    HistoryQuery, HistoryScope, PatchCommand, PatchOutcome, RemovedTurns, RewindOutcome, TurnName,
     TurnUpdateCommand, TurnUpdateOutcome,
 };
 pub use compaction::{

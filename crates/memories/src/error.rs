@@ -131,9 +131,11 @@ pub enum MemoryError {
         /// The most bytes.
         limit: usize,
     },
-    /// One of several operations was refused, and so none was done.
-    #[error("operations[{index}]: {error}")]
-    InOperation {
+    /// One of several was refused, and so none was done.
+    #[error("{list}[{index}]: {error}")]
+    InList {
+        /// The list that it is in.
+        list: &'static str,
         /// Which one, from 0.
         index: usize,
         /// Why.
@@ -231,10 +233,11 @@ impl MemoryError {
         }
     }
 
-    /// The same refusal, of one of several operations.
-    pub(crate) fn in_operation(self, index: usize) -> Self {
+    /// The same refusal, of one in a list.
+    pub(crate) fn in_list(self, list: &'static str, index: usize) -> Self {
         match self.is_refusal() {
-            true => Self::InOperation {
+            true => Self::InList {
+                list,
                 index,
                 error: Box::new(self),
             },

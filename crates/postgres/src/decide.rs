@@ -371,14 +371,11 @@ impl Batch {
                     |turn: &&mut NewTurn| turn.generation == generation && turn.seq == updated.seq;
                 row.update(updated, self.turns.iter_mut().find(is_it));
             }
-            ChangeKind::PatchState {
-                state_json,
-                version,
-                last_access,
-            } => {
-                row.state = Some(Arc::clone(state_json));
-                row.state_version = Some(*version);
-                row.last_access = Some(*last_access);
+            ChangeKind::PatchState(patched) => {
+                row.state = Some(Arc::clone(&patched.state_json));
+                row.state_version = Some(patched.version);
+                row.last_access = Some(patched.last_access);
+                self.take_key(generation, &patched.key, patched.idempotency);
             }
             ChangeKind::SetOptions(options) => row.options = Some(Arc::clone(options)),
             ChangeKind::Touch { last_access, cuts } => {

@@ -42,7 +42,7 @@ pub(crate) use owed::{
     KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
 };
 pub(crate) use raw::{SlowCall, SlowReader, raw_call};
-pub(crate) use refusal::{refused, refused_code};
+pub(crate) use refusal::{has_field, refused, refused_code, refused_field};
 pub(crate) use secured::{Authority, sessions_at_socket, sessions_by_tls, tls_stream};
 pub(crate) use seed::Seed;
 pub(crate) use seeds::{seeds, seeds_factor};

@@ -3,6 +3,8 @@
 
 use std::fmt::Debug;
 
+use memoird_proto::prost_reflect::{Kind, MessageDescriptor};
+use memoird_proto::{DESCRIPTOR_POOL, PACKAGE};
 use tonic::{Code, Response, Status};
 use tonic_types::StatusExt;
 
@@ -47,7 +49,64 @@ pub(crate) fn refused<T: Debug>(
         "{status:?}"
     );
     assert!(!status.message().is_empty(), "{reason} says nothing");
+    if code == Code::InvalidArgument {
+        let request = request_of::<T>();
+        let field = refused_field(&status);
+        let has = |request| has_field(request, &field);
+        assert!(
+            request.as_ref().is_none_or(has),
+            "{request:?} has no {field}: {status:?}"
+        );
+    }
     status.message().to_owned()
+}
+
+/// The field that an INVALID_ARGUMENT is about, as every one of them says it.
+#[track_caller]
+pub(crate) fn refused_field(status: &Status) -> String {
+    let info = status.get_details_error_info();
+    let field = info.and_then(|mut info| info.metadata.remove("field"));
+    field
+        .filter(|field| !field.is_empty())
+        .unwrap_or_else(|| panic!("without its field: {status:?}"))
+}
+
+/// The request of a call that answers so; `None` where it is not known.
+fn request_of<T>() -> Option<MessageDescriptor> {
+    let name = std::any::type_name::<T>();
+    let name = name.trim_end_matches('>').rsplit("::").next()?;
+    let name = name.strip_suffix("Response")?;
+    DESCRIPTOR_POOL.get_message_by_name(&format!("{PACKAGE}.{name}Request"))
+}
+
+/// True when a message has a field of this path, such as `append.turns[1]`; what stands behind
+/// the name of a text is a place in it.
+pub(crate) fn has_field(message: &MessageDescriptor, path: &str) -> bool {
+    let end = path.find(['.', '[']).unwrap_or(path.len());
+    let (name, mut rest) = path.split_at(end);
+    if message.oneofs().any(|oneof| oneof.name() == name) {
+        return rest.is_empty();
+    }
+    let Some(field) = message.get_field_by_name(name) else {
+        return false;
+    };
+    if field.kind().as_enum().is_none() && name.ends_with("_json") {
+        return true;
+    }
+    if let Some(indexed) = rest.strip_prefix('[') {
+        let Some((index, behind)) = indexed.split_once(']') else {
+            return false;
+        };
+        if !field.is_list() || index.parse::<usize>().is_err() {
+            return false;
+        }
+        rest = behind;
+    }
+    match (rest.strip_prefix('.'), field.kind()) {
+        (None, _) => rest.is_empty(),
+        (Some(inner), Kind::Message(message)) => has_field(&message, inner),
+        _ => false,
+    }
 }
 
 /// Expects that the daemon itself refused, in the way of all its refusals; gives the
@@ -66,5 +125,8 @@ pub(crate) fn refused_code(status: &Status) -> String {
         passes,
         "{status:?}"
     );
+    if status.code() == Code::InvalidArgument {
+        refused_field(status);
+    }
     info.reason
 }

@@ -259,7 +259,7 @@ LIST_SESSIONS: Call[ListSessionsRequest, ListSessionsResponse] = Call(
 )
 PATCH_STATE: Call[PatchStateRequest, PatchStateResponse] = Call(
     "/memoird.v1.SessionService/PatchState",
-    False,
+    True,
     w.write_patch_state_request,
     session_pb2.PatchStateRequest,
     w.read_patch_state_response,
@@ -1006,6 +1006,7 @@ class SyncCalls:
         labels: Mapping[str, str] = MappingProxyType({}),
         ttl_class: str = "",
         keep_all: bool | None = None,
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1020,6 +1021,7 @@ class SyncCalls:
             labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
+            idempotency_key=idempotency_key,
         )
         return self._call(PATCH_STATE, request, timeout)
 
@@ -1893,6 +1895,7 @@ class AsyncCalls:
         labels: Mapping[str, str] = MappingProxyType({}),
         ttl_class: str = "",
         keep_all: bool | None = None,
+        idempotency_key: str = "",
         timeout: float | None = None,
     ) -> PatchStateResponse:
         """Changes the free-form JSON of a live session by an RFC 7396 merge patch. Touches the
@@ -1907,6 +1910,7 @@ class AsyncCalls:
             labels=labels,
             ttl_class=ttl_class,
             keep_all=keep_all,
+            idempotency_key=idempotency_key,
         )
         return await self._call(PATCH_STATE, request, timeout)
 

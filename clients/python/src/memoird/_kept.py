@@ -36,7 +36,7 @@ def kept(
     return Turn(
         role,
         filled,
-        client_id=id if id and len(id.encode()) <= ID_BYTES_MAX else "",
+        client_id=id if id and len(id.encode(errors="surrogatepass")) <= ID_BYTES_MAX else "",
         client_json=_json(held, framework),
         # Results may then be of calls that nobody knows.
         format=MessageFormat.OPENAI_RESPONSES if results else MessageFormat.UNSPECIFIED,
@@ -82,7 +82,7 @@ def base64_uri(media_type: str, data: str) -> str:
 
 def is_id(value: object) -> bool:
     """True for what may be the id of a call, or a tool's name."""
-    return isinstance(value, str) and 0 < len(value.encode()) <= ID_BYTES_MAX
+    return isinstance(value, str) and 0 < len(value.encode(errors="surrogatepass")) <= ID_BYTES_MAX
 
 
 def _texts(part: Part) -> list[tuple[str, str]]:

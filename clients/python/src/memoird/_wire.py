@@ -1923,6 +1923,7 @@ def read_patch_state_request(m):
     it.labels = dict(m.labels)
     it.ttl_class = m.ttl_class
     it.keep_all = m.keep_all if m.HasField('keep_all') else None
+    it.idempotency_key = m.idempotency_key
     return it
 
 
@@ -1936,6 +1937,7 @@ def write_patch_state_request(it):
         labels=dict(it.labels),
         ttl_class=it.ttl_class,
         keep_all=it.keep_all,
+        idempotency_key=it.idempotency_key,
     )
 
 
@@ -1943,6 +1945,7 @@ def read_patch_state_response(m):
     it = new(t.PatchStateResponse)
     it.state_json = m.state_json
     it.version = m.version
+    it.duplicate = m.duplicate
     return it
 
 
@@ -1950,6 +1953,7 @@ def write_patch_state_response(it):
     return session_pb2.PatchStateResponse(
         state_json=write_json(it.state_json),
         version=it.version,
+        duplicate=it.duplicate,
     )
 
 

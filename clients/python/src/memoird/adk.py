@@ -463,7 +463,7 @@ class MemoirdMemoryService(BaseMemoryService):
                 _cut(text, CONTENT_BYTES),
                 tags=[_cut(AUTHOR + author, TAG_BYTES)] if author else [],
                 observed_at=said,
-                idempotency_key=hashlib.sha256(own.encode()).hexdigest(),
+                idempotency_key=hashlib.sha256(own.encode(errors="surrogatepass")).hexdigest(),
                 near_duplicate=NearDuplicate.KEEP,
             )
         except errors.IdempotencyKeyReused:
@@ -476,12 +476,17 @@ class MemoirdMemoryService(BaseMemoryService):
 
 def _name(*parts: str | None) -> str:
     """A session's id, or the beginning of some: parts that are not given are left open."""
-    given = [quote(part, safe="") for part in parts if part is not None]
+    given = [_quoted(part) for part in parts if part is not None]
     return "/".join(["adk", *given, *([""] if len(given) < 3 else [])])
 
 
+def _quoted(part: str) -> str:
+    # Half a character is an id as well.
+    return quote(part, safe="", errors="surrogatepass")
+
+
 def _subject(app_name: str, user_id: str) -> str:
-    return f"{quote(app_name, safe='')}/{quote(user_id, safe='')}"
+    return f"{_quoted(app_name)}/{_quoted(user_id)}"
 
 
 def _app(app_name: str) -> tuple[str, ...]:
@@ -648,4 +653,4 @@ def _entry(memory: Memory) -> MemoryEntry:
 
 def _cut(text: str, most: int) -> str:
     """The beginning of a text, in bytes."""
-    return text.encode()[:most].decode(errors="ignore")
+    return text.encode(errors="replace")[:most].decode(errors="ignore")

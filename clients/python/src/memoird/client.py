@@ -33,7 +33,13 @@ from .errors import (
     Unavailable,
     error_of,
 )
-from .types import AppendRequest, BatchDocumentsRequest, CopySessionRequest, RewindSessionRequest
+from .types import (
+    AppendRequest,
+    BatchDocumentsRequest,
+    CopySessionRequest,
+    PatchStateRequest,
+    RewindSessionRequest,
+)
 
 ADDR, KEY, CA = "http://127.0.0.1:7717", "MEMOIRD_KEY", "MEMOIRD_CA"
 TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
@@ -94,6 +100,9 @@ class _Endpoint:
                 cert_key=os.environ.get("MEMOIRD_CERT_KEY"),
             )
         self.credentials = tls.credentials() if tls else None
+        # By itself gRPC names the socket's path, which servers do not take for a host.
+        local = [("grpc.default_authority", "localhost")] if scheme == "unix" else []
+        self.options = [*_OPTIONS, *local]
         key = os.environ.get(KEY) if key is None else key
         if key and not (isinstance(key, str) and key.isascii() and key.isprintable()):
             # Of a key nothing is said.
@@ -112,7 +121,7 @@ class _Endpoint:
         return (*self.metadata, ("memoird-session", quoted))
 
     def prepared(self, request: Any) -> Any:
-        """Gives an append or a rewind a key of its own, so that it can be repeated."""
+        """Gives what is not safe to repeat a key of its own, so that it is."""
         keyed = _keyed(request)
         if not self.idempotent or keyed is None or keyed.idempotency_key:
             return request
@@ -146,9 +155,13 @@ def _written(call: Call[Any, Any], request: Any) -> Any:
         raise InvalidArgument(f"{call.name}: {problem}", code=invalid) from problem
 
 
-def _keyed(request: Any) -> AppendRequest | CopySessionRequest | RewindSessionRequest | None:
+def _keyed(
+    request: Any,
+) -> AppendRequest | CopySessionRequest | PatchStateRequest | RewindSessionRequest | None:
     """What in a request may have an idempotency key and is not safe to repeat without."""
-    if isinstance(request, (AppendRequest, CopySessionRequest, RewindSessionRequest)):
+    if isinstance(
+        request, (AppendRequest, CopySessionRequest, PatchStateRequest, RewindSessionRequest)
+    ):
         return request
     append = getattr(request, "append", None)
     return append if isinstance(append, AppendRequest) else None
@@ -163,7 +176,7 @@ class _Tries:
         unsafe = keyed is not None and not keyed.idempotency_key
         unsafe |= call.name == "Remember" and not request.idempotency_key
         # Done once, it is refused the second time.
-        unsafe |= _is_conditional(request)
+        unsafe |= keyed is None and _is_conditional(request)
         self._repeatable = call.repeatable and not unsafe
         self._ends = ends
         self._pause = FIRST_PAUSE
@@ -200,7 +213,7 @@ class Client(SyncCalls):
     `addr` is `http://HOST:PORT`, `https://HOST:PORT` or `unix:PATH`; without one it is
     `MEMOIRD_ADDR` or the daemon of this machine. `key` is the tenant's; without one it is
     `MEMOIRD_KEY`. `timeout` is in seconds, for all tries of a call together. With `idempotent`
-    each append, rewind and copy has a key of its own, and is repeated where its answer was lost.
+    each append, patch, rewind and copy has a key of its own, and is repeated where its answer was lost.
     """
 
     def __init__(
@@ -218,9 +231,9 @@ class Client(SyncCalls):
         self._endpoint = endpoint
         target, credentials = endpoint.target, endpoint.credentials
         if credentials is None:
-            self._channel = grpc.insecure_channel(target, _OPTIONS)
+            self._channel = grpc.insecure_channel(target, endpoint.options)
         else:
-            self._channel = grpc.secure_channel(target, credentials, _OPTIONS)
+            self._channel = grpc.secure_channel(target, credentials, endpoint.options)
         self._methods: dict[str, Any] = {}
 
     @property
@@ -366,10 +379,11 @@ class AsyncClient(AsyncCalls):
             for ended in [it for it in list(self._loops) if it.is_closed()]:
                 self._loops.pop(ended, None)
             target, credentials = self._endpoint.target, self._endpoint.credentials
+            options = self._endpoint.options
             if credentials is None:
-                channel = grpc.aio.insecure_channel(target, _OPTIONS)
+                channel = grpc.aio.insecure_channel(target, options)
             else:
-                channel = grpc.aio.secure_channel(target, credentials, _OPTIONS)
+                channel = grpc.aio.secure_channel(target, credentials, options)
             methods = self._loops[loop] = {"": channel}
         return methods
 

@@ -18,6 +18,8 @@ class MemoirdError(Exception):
     """Why, as a stable word such as `STALE_SEQ`; empty where no daemon said it."""
     facts: Mapping[str, str]
     """What the daemon says of it: which field, which limit, what there is instead."""
+    field: str
+    """The path of the field that it is about, such as `append.turns[1]`; empty where it is about none."""
     retry_after: float | None
     """Seconds after which the same call may be taken; None: it will not."""
 
@@ -33,18 +35,19 @@ class MemoirdError(Exception):
         super().__init__(message)
         self.code, self.reason = code, reason
         self.facts, self.retry_after = dict(facts or {}), retry_after
+        self.field = self.facts.get("field", "")
 
 
 class InvalidArgument(MemoirdError):
-    """A field is not as the contract has it; the message names it, and mostly `facts["field"]`."""
+    """A field is not as the contract has it: `field`."""
 
 
 class WrongArguments(InvalidArgument, TypeError):
-    """A call or a dataclass has no such argument, or wants one more: `facts["field"]`."""
+    """A call or a dataclass has no such argument, or wants one more: `field`."""
 
 
 class InvalidSetting(InvalidArgument, ValueError):
-    """What a client is made with is not as it has to be: `facts["field"]`."""
+    """What a client is made with is not as it has to be: `field`."""
 
 
 class CurrentTurnTooLarge(InvalidArgument):

@@ -2111,6 +2111,9 @@ class PatchStateRequest:
     """How long the session lives untouched, as in an append."""
     keep_all: bool | None = None
     """Whether it keeps all of its history, as in an append."""
+    idempotency_key: str = ""
+    """A name for this very patch, as of an append: said again it is answered and not done again.
+    """
 
     @property
     def merge_patch(self) -> Any:
@@ -2126,6 +2129,10 @@ class PatchStateResponse:
     """The whole state."""
     version: int = 0
     """Its version: one more than before."""
+    duplicate: bool = False
+    """True when this `idempotency_key` was done before: nothing was changed, and the state is as
+    it is now; `{}` of version 0 where the session has ended since.
+    """
 
     @property
     def state(self) -> Any:

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{AppendCommand, Seal, Session, check_expectations};
 use crate::change::{Change, ChangeKind, Rewound, SummaryChange};
 use crate::error::CoreError;
-use crate::idempotency::{Fingerprint, KeyRecord};
+use crate::idempotency::{Fingerprint, IdempotencyKey, KeyRecord};
 use crate::ids::SessionKey;
 use crate::limits::Limits;
 use crate::seq_ranges::SeqRanges;
@@ -123,15 +123,11 @@ impl Session {
             keys.rewind(self.head.generation, after_seq);
         }
         let named = append.idempotency.filter(|_| append.turns.is_empty());
-        let record = KeyRecord {
-            content: named.map_or([0; 16], |named| named.content),
-            generation: self.head.generation,
-            first_seq: last_seq + 1,
-            last_seq,
-            dropped_turns: 0,
-            at: now.steady,
-            rewound: false,
+        let nameless = IdempotencyKey {
+            key: [0; 16],
+            content: [0; 16],
         };
+        let record = self.record_of(named.unwrap_or(nameless), now);
         if let Some(named) = named {
             let keys = self.keys.get_or_insert_default();
             keys.remember(named.key, record, limits);

@@ -155,6 +155,7 @@ impl Bot {
             .commands
             .patch_state(&self.tenant, &session, &command)
             .await
+            .map(|outcome| outcome.state)
     }
 
     /// Gives a session this label; an empty value takes it away.
@@ -174,7 +175,8 @@ impl Bot {
         };
         let session = session_id(session);
         let commands = &self.engine.commands;
-        commands.patch_state(&self.tenant, &session, &command).await
+        let patched = commands.patch_state(&self.tenant, &session, &command).await;
+        patched.map(|outcome| outcome.state)
     }
 
     /// What the live history says.

@@ -122,13 +122,9 @@ impl Record {
                 self.live.insert(key.clone(), generation);
             }
             ChangeKind::Append(appended) => self.note_append(generation, appended),
-            ChangeKind::PatchState {
-                version,
-                last_access,
-                ..
-            } => {
+            ChangeKind::PatchState(patched) => {
                 let life = self.life(generation);
-                (life.state_version, life.last_access) = (*version, *last_access);
+                (life.state_version, life.last_access) = (patched.version, patched.last_access);
             }
             ChangeKind::Rewind(rewound) => {
                 self.life(generation).last_access = rewound.last_access;

@@ -244,7 +244,7 @@ impl MemoryWriter<'_> {
     /// Does operations in their order.
     ///
     /// # Errors
-    /// [`MemoryError::InOperation`] of the one that is refused; [`MemoryError::DocumentsTooLarge`].
+    /// [`MemoryError::InList`] of the one that is refused; [`MemoryError::DocumentsTooLarge`].
     pub fn document_batch(
         &self,
         operations: &[DocumentOperation],
@@ -267,7 +267,7 @@ impl MemoryWriter<'_> {
                     deleted.map(DocumentOutcome::Deleted)
                 }
             };
-            outcomes.push(outcome.map_err(|error| error.in_operation(index))?);
+            outcomes.push(outcome.map_err(|error| error.in_list("operations", index))?);
         }
         Ok(outcomes)
     }

@@ -128,7 +128,7 @@ impl Memories {
     /// Does operations in their order, all of them or none; answers when the disk has them.
     ///
     /// # Errors
-    /// [`MemoryError::InOperation`], [`MemoryError::DocumentsTooLarge`], a disk that cannot be
+    /// [`MemoryError::InList`], [`MemoryError::DocumentsTooLarge`], a disk that cannot be
     /// written.
     pub async fn document_batch(
         &self,

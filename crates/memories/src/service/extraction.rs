@@ -391,9 +391,10 @@ impl Memories {
     ) -> Result<(Vec<RememberCommand>, Vec<usize>), MemoryError> {
         let said_at = self.times_of(tenant, lease).await?;
         let (mut commands, mut redacted) = (Vec::new(), Vec::new());
-        for fact in facts {
-            let (fact, said) = found_fact(fact, lease, &said_at)?;
-            let (fact, found) = self.admit(fact, said)?;
+        for (index, fact) in facts.into_iter().enumerate() {
+            let refused = |error: MemoryError| error.in_list("memories", index);
+            let (fact, said) = found_fact(fact, lease, &said_at).map_err(refused)?;
+            let (fact, found) = self.admit(fact, said).map_err(refused)?;
             commands.push(self.command(fact, None));
             redacted.push(found);
         }
@@ -589,7 +590,7 @@ fn found_fact(
     let leased = lease.after_seq + 1..=lease.to_seq;
     if let Some(seq) = found.seqs.iter().find(|seq| !leased.contains(seq)) {
         let problem = format!("{seq} is not among the leased turns {leased:?}");
-        return Err(MemoryError::invalid("memories.seqs", problem));
+        return Err(MemoryError::invalid("seqs", problem));
     }
     let seqs: Vec<u64> = if found.seqs.is_empty() {
         leased.collect()

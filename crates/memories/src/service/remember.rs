@@ -189,17 +189,18 @@ impl Memories {
             let problem = format!("{} are more than {limit}", memories.len());
             return Err(MemoryError::invalid("memories", problem));
         }
-        for memory in &mut memories {
+        for (index, memory) in memories.iter_mut().enumerate() {
+            let refused = |error: MemoryError| error.in_list("memories", index);
             memory.recalls = memory.recalls.min(MemoryLimits::COUNTED);
             memory.reinforced = memory.reinforced.min(MemoryLimits::COUNTED);
             // An imported memory is stored as it is, so a secret in it can only be refused.
             if config.secrets != SecretPolicy::Allow {
                 let texts = std::iter::once(&memory.content).chain(&memory.metadata);
                 for text in texts.chain(&memory.tags) {
-                    secrets::admit(text, SecretPolicy::Block)?;
+                    secrets::admit(text, SecretPolicy::Block).map_err(refused)?;
                 }
             }
-            shape_of(memory).checked(limits)?;
+            shape_of(memory).checked(limits).map_err(refused)?;
         }
         let imported = self
             .write(&tenant.id, move |writer| {

@@ -527,7 +527,7 @@ fn operations_are_done_together_or_not_at_all() {
         let all = [DocumentOperation::Put(put("a", "other", "1")), stale];
         writer.document_batch(&all, &limits(), at(0))
     });
-    let MemoryError::InOperation { index, error } = refused else {
+    let MemoryError::InList { index, error, .. } = refused else {
         panic!("{refused}");
     };
     assert_eq!(index, 1);

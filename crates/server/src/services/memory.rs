@@ -8,9 +8,8 @@ use tonic::{Request, Response, async_trait};
 use super::{Answer, Api, answer, split, split_for_page};
 use crate::wire::from::{generation, optional, page_size, session_id};
 use crate::wire::memory::{from, to};
-use crate::wire::search;
-use crate::wire::status;
 use crate::wire::to::count;
+use crate::wire::{fields, search, status};
 
 #[async_trait]
 impl MemoryService for Api {
@@ -38,18 +37,18 @@ impl MemoryService for Api {
         let (tenant, request) = split(request)?;
         let memory = match (&*request.external_key, &*request.id) {
             ("", id) => {
-                let id = from::memory_id(id)?;
-                let subject = optional(&request.subject, Subject::parse)?;
+                let id = from::memory_id("id", id)?;
+                let subject = optional("subject", &request.subject, Subject::parse)?;
                 self.memories.memory(&tenant, id, subject).await
             }
             (_, "") => {
-                let subject = from::subject(&request.subject)?;
+                let subject = from::subject("subject", &request.subject)?;
                 let key = request.external_key;
                 self.memories.memory_of_key(&tenant, subject, key).await
             }
             _ => {
                 let problem = "external_key: send it, or id, not both";
-                return Err(status::invalid("MEMORY_INVALID", problem));
+                return Err(status::invalid("MEMORY_INVALID", "external_key", problem));
             }
         };
         answer(memory, |memory| v1::GetMemoryResponse {
@@ -82,7 +81,7 @@ impl MemoryService for Api {
         request: Request<v1::ListConflictsRequest>,
     ) -> Answer<v1::ListConflictsResponse> {
         let (tenant, request) = split_for_page(request).await?;
-        let subject = from::subject(&request.subject)?;
+        let subject = from::subject("subject", &request.subject)?;
         let count_max = from::conflicts_max(request.limit);
         let found = self.memories.conflicts(&tenant, subject, count_max).await;
         answer(found, |found| to::conflicts(&found))
@@ -94,14 +93,15 @@ impl MemoryService for Api {
     ) -> Answer<v1::UpdateMemoryResponse> {
         let (tenant, request) = split(request)?;
         let fields = request.memory.unwrap_or_default();
-        let id = from::memory_id(&fields.id)?;
-        let subject = optional(&fields.subject, Subject::parse)?;
+        let id = from::memory_id("memory.id", &fields.id)?;
+        let subject = optional("memory.subject", &fields.subject, Subject::parse)?;
         let patch = from::patch(&fields, request.update_mask)?;
         let changed = self.memories.update(&tenant, id, subject, patch).await;
-        answer(changed, |(memory, redacted)| v1::UpdateMemoryResponse {
+        let changed = answer(changed, |(memory, redacted)| v1::UpdateMemoryResponse {
             memory: Some(to::memory(&memory)),
             redacted: count(redacted),
-        })
+        });
+        changed.map_err(|refusal| fields::within(&refusal, "memory"))
     }
 
     async fn forget(&self, request: Request<v1::ForgetRequest>) -> Answer<v1::ForgetResponse> {
@@ -116,7 +116,7 @@ impl MemoryService for Api {
         request: Request<v1::GetManifestRequest>,
     ) -> Answer<v1::GetManifestResponse> {
         let (tenant, request) = split_for_page(request).await?;
-        let subject = from::subject(&request.subject)?;
+        let subject = from::subject("subject", &request.subject)?;
         let [lines, bytes] = [request.max_lines, request.max_bytes].map(|max| max as usize);
         let manifest = self.memories.manifest(&tenant, subject, lines, bytes).await;
         answer(manifest, |manifest| to::manifest(&manifest))
@@ -128,8 +128,8 @@ impl MemoryService for Api {
     ) -> Answer<spliced::LeaseExtractionResponse> {
         let (tenant, request) = split_for_page(request).await?;
         let session = session_id(&request.session_id)?;
-        let generation = generation(&request.generation)?;
-        let subject = optional(&request.subject, Subject::parse)?;
+        let generation = generation("generation", &request.generation)?;
+        let subject = optional("subject", &request.subject, Subject::parse)?;
         let memories = &self.memories;
         let lease = memories.lease_extraction(&tenant, &session, generation, subject);
         answer(lease.await, to::leased)
@@ -152,8 +152,8 @@ impl MemoryService for Api {
     ) -> Answer<v1::LearnSessionResponse> {
         let (tenant, request) = split(request)?;
         let session = session_id(&request.session_id)?;
-        let generation = generation(&request.generation)?;
-        let subject = optional(&request.subject, Subject::parse)?;
+        let generation = generation("generation", &request.generation)?;
+        let subject = optional("subject", &request.subject, Subject::parse)?;
         let memories = &self.memories;
         let learnt = memories.learn(&tenant, &session, generation, subject, request.dry_run);
         answer(learnt.await, |learnt| to::learnt(&learnt))

@@ -10,7 +10,8 @@ use super::watch::EventStream;
 use super::{Answer, Api, answer, caller, place, split, split_for_page};
 use crate::heavy::HEAVY_BYTES;
 use crate::wire::context::Writer;
-use crate::wire::{compaction, context, erasure, from, history, status, to};
+use crate::wire::from::AppendFields;
+use crate::wire::{compaction, context, erasure, fields, from, history, status, to};
 
 /// Bytes that a window has on its way: its turns, the same as messages, and both encoded.
 fn window_bytes(window: &ContextOutcome) -> u64 {
@@ -28,7 +29,9 @@ impl SessionService for Api {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let (bytes, policy) = (from::append_bytes(&request), tenant.policy());
-        let read = move || from::append(request, &policy.limits);
+        let names = AppendFields::of(&request.messages_json);
+        let read =
+            move || from::append(request, &policy.limits).map_err(|refusal| names.named(&refusal));
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         caller.key.check()?;
         let outcome = self
@@ -36,7 +39,8 @@ impl SessionService for Api {
             .commands
             .append(&tenant, &session, command)
             .await;
-        answer(outcome, |outcome| to::appended(session_id, &outcome))
+        let answer = answer(outcome, |outcome| to::appended(session_id, &outcome));
+        answer.map_err(|refusal| names.named(&refusal))
     }
 
     async fn get_context(
@@ -49,6 +53,8 @@ impl SessionService for Api {
         let session = from::session_id(&request.session_id)?;
         let policy = tenant.policy();
         let bytes = context::asked_bytes(&request);
+        let names = request.append.as_ref();
+        let names = names.map(|append| AppendFields::of(&append.messages_json));
         let read = move || context::asked(request, &policy.limits);
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
         // A client that does not read its answers is refused before anything is appended.
@@ -59,7 +65,8 @@ impl SessionService for Api {
         let recall = asked
             .memories
             .map(|request| self.memories.for_window(&tenant, request));
-        let recall = recall.transpose().map_err(|error| status::memory(&error))?;
+        let recall = recall.transpose();
+        let recall = recall.map_err(|error| fields::within(&status::memory(&error), "memories"))?;
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
         }
@@ -69,7 +76,7 @@ impl SessionService for Api {
             .commands
             .context(&tenant, &session, asked.request)
             .await;
-        let window = window.map_err(|error| status::engine(&error))?;
+        let window = window.map_err(|error| context::refused(names, &status::engine(&error)))?;
         place.reserve_answer(window_bytes(&window)).await?;
         let writer = Writer {
             tenant: &tenant.id,
@@ -167,8 +174,8 @@ impl SessionService for Api {
         let session = from::session_id(&request.session_id)?;
         let command = from::patch(request)?;
         let commands = &self.engine.commands;
-        let state = commands.patch_state(&tenant, &session, &command).await;
-        answer(state, |state| to::state(&state))
+        let outcome = commands.patch_state(&tenant, &session, &command).await;
+        answer(outcome, |outcome| to::patched(&outcome))
     }
 
     async fn reset_session(
@@ -256,14 +263,16 @@ impl SessionService for Api {
         let session_id = std::mem::take(&mut request.session_id);
         let session = from::session_id(&session_id)?;
         let (bytes, policy) = (from::rewind_bytes(&request), tenant.policy());
-        let read = move || from::rewind(request, &policy.limits);
+        let names = AppendFields::of(&request.messages_json);
+        let read =
+            move || from::rewind(request, &policy.limits).map_err(|refusal| names.named(&refusal));
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         // A client that does not read its answers is refused before anything is taken back.
         place.reserve_answer(from::HISTORY_BYTES_MAX as u64).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
         let outcome = commands.rewind(&tenant, &session, command).await;
-        let outcome = outcome.map_err(|error| status::engine(&error))?;
+        let outcome = outcome.map_err(|error| names.named(&status::engine(&error)))?;
         let bytes = outcome.removed.newest.iter().map(|turn| turn.len()).sum();
         let write = move || to::rewound(session_id, &outcome);
         let written = self.heavy.run(&tenant.id, bytes, write).await?;
@@ -293,12 +302,12 @@ impl SessionService for Api {
         let tenant = caller.tenant;
         let session = from::session_id(&request.session_id)?;
         let bytes = request.turn.as_ref().map_or(0, Message::encoded_len);
-        let read = move || from::turn_update(request);
+        let read = move || from::turn_update(request).map_err(|refusal| from::in_turn(&refusal));
         let command = self.heavy.run(&tenant.id, bytes, read).await?;
         caller.key.check()?;
         let commands = &self.engine.commands;
         let outcome = commands.update_turn(&tenant, &session, command).await;
-        let outcome = outcome.map_err(|error| status::engine(&error))?;
+        let outcome = outcome.map_err(|error| from::in_turn(&status::engine(&error)))?;
         Ok(Response::new(to::turn_updated(&outcome)?))
     }
 

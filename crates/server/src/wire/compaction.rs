@@ -19,7 +19,11 @@ pub(crate) fn keep_exchanges(asked: Option<u32>) -> Result<Option<u32>, Status> 
     match asked {
         Some(keep) if keep > KEEP_EXCHANGES_MAX => {
             let problem = format!("keep_exchanges is {keep}; it takes 0 to {KEEP_EXCHANGES_MAX}");
-            Err(status::invalid("KEEP_EXCHANGES_INVALID", problem))
+            Err(status::invalid(
+                "KEEP_EXCHANGES_INVALID",
+                "keep_exchanges",
+                problem,
+            ))
         }
         asked => Ok(asked),
     }

@@ -18,8 +18,9 @@ use memoird_store::encoding;
 use serde::de::IgnoredAny;
 use tonic::Status;
 
+use super::from::AppendFields;
 use super::to::count;
-use super::{compaction, from, history, memory, status, to};
+use super::{compaction, fields, from, history, memory, status, to};
 use crate::heavy::HeavyWork;
 
 /// A request for a window.
@@ -85,8 +86,13 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
     let memories = request.memories;
     let memories = memories.map(|memories| recall(memories, &request.session_id));
     let memories = memories.transpose()?;
+    let names = append
+        .as_ref()
+        .map(|append| AppendFields::of(&append.messages_json));
     let append = append.map(|append| from::append(append, limits));
-    let append = append.transpose()?;
+    let append = append
+        .transpose()
+        .map_err(|refusal| within_append(names, &refusal))?;
     let wanted = Wanted {
         format,
         system: request.system.clone(),
@@ -169,14 +175,32 @@ impl EncodedTurns for Spliced {
     }
 }
 
+/// A refusal of what this append brings, about a field of the whole request.
+pub(crate) fn within_append(append: Option<AppendFields>, refusal: &Status) -> Status {
+    match append {
+        Some(append) => fields::within(&append.named(refusal), "append"),
+        None => refusal.clone(),
+    }
+}
+
+/// A refusal of the engine, about a field of the whole request.
+pub(crate) fn refused(append: Option<AppendFields>, refusal: &Status) -> Status {
+    let is_of_window = |field: &str| ["model", "budget"].contains(&field);
+    match fields::named_in(refusal).is_some_and(|field| is_of_window(&field)) {
+        true => refusal.clone(),
+        false => within_append(append, refusal),
+    }
+}
+
 fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Result<(), Status> {
     if peek {
         let problem = "peek only looks; leave append out, or peek";
-        return Err(status::invalid("PEEK_WITH_APPEND", problem));
+        return Err(status::invalid("PEEK_WITH_APPEND", "peek", problem));
     }
     if !append.session_id.is_empty() && append.session_id != session_id {
         let problem = "append.session_id is another one than session_id; leave it empty";
-        return Err(status::invalid("SESSION_ID_MISMATCH", problem));
+        let field = "append.session_id";
+        return Err(status::invalid("SESSION_ID_MISMATCH", field, problem));
     }
     Ok(())
 }
@@ -193,7 +217,7 @@ fn check_tools(tools_json: &str) -> Result<(), Status> {
             "tools_json is no JSON array, line {line} column {column}; send the tools as the \
              provider takes them, or nothing"
         );
-        status::invalid("TOOLS_INVALID", problem)
+        status::invalid("TOOLS_INVALID", "tools_json", problem)
     })
 }
 
@@ -205,7 +229,11 @@ fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
     Ok(Some(match policy {
         Proto::SlidingWindow(v1::SlidingWindow { turns: 0 }) => {
             let problem = "policy.sliding_window takes at least 1 of turns";
-            return Err(status::invalid("POLICY_INVALID", problem));
+            return Err(status::invalid(
+                "POLICY_INVALID",
+                "policy.sliding_window.turns",
+                problem,
+            ));
         }
         Proto::SlidingWindow(v1::SlidingWindow { turns }) => Policy::SlidingWindow { turns },
         Proto::HeadTail(v1::HeadTail { turns }) => Policy::HeadTail { turns },
@@ -294,7 +322,8 @@ fn messages_of(turns: &[usize], ends: &[usize]) -> Vec<u32> {
 fn recall(request: v1::RecallRequest, session_id: &str) -> Result<RecallRequest, Status> {
     if !request.session_id.is_empty() && request.session_id != session_id {
         let problem = "memories.session_id is another one than session_id; leave it empty";
-        return Err(status::invalid("SESSION_ID_MISMATCH", problem));
+        let field = "memories.session_id";
+        return Err(status::invalid("SESSION_ID_MISMATCH", field, problem));
     }
     let session_id = session_id.to_owned();
     memory::from::recall(v1::RecallRequest {

@@ -16,7 +16,7 @@ use memoird_proto::v1::put_document_request::Value;
 use memoird_store::encoding::timestamp_to_proto;
 use tonic::Status;
 
-use super::{from, status};
+use super::{fields, from, status};
 
 /// The document that is to be read.
 pub(crate) fn get(request: v1::GetDocumentRequest) -> Result<DocumentGet, Status> {
@@ -46,7 +46,7 @@ pub(crate) fn put(
         Some(Value::Bytes(bytes)) => DocumentValue::Bytes(bytes.into()),
         None => {
             let problem = "value: is missing; send json or bytes";
-            return Err(status::invalid("DOCUMENT_INVALID", problem));
+            return Err(status::invalid("DOCUMENT_INVALID", "value", problem));
         }
     };
     Ok(DocumentPut {
@@ -71,7 +71,8 @@ pub(crate) fn range_to_delete(
 ) -> Result<DocumentRange, Status> {
     if request.namespace_prefix.is_empty() {
         let problem = "namespace_prefix: has no part, and would name all documents; name one part";
-        return Err(status::invalid("DOCUMENT_INVALID", problem));
+        let field = "namespace_prefix";
+        return Err(status::invalid("DOCUMENT_INVALID", field, problem));
     }
     range(DocumentRange {
         namespace: prefix(&request.namespace_prefix)?,
@@ -156,15 +157,21 @@ pub(crate) fn operations(
     let (count, limit) = (request.operations.len(), MemoryLimits::BATCH);
     if !(1..=limit).contains(&count) {
         let problem = format!("operations: {count} are sent; a batch takes 1 to {limit}");
-        return Err(status::invalid("DOCUMENT_INVALID", problem));
+        return Err(status::invalid("DOCUMENT_INVALID", "operations", problem));
     }
     let read = |operation: Option<Operation>| match operation {
-        Some(Operation::Get(request)) => get(request).map(DocumentOperation::Get),
-        Some(Operation::Put(request)) => put(request, limits).map(DocumentOperation::Put),
-        Some(Operation::Delete(request)) => delete(request).map(DocumentOperation::Delete),
+        Some(Operation::Get(request)) => get(request)
+            .map(DocumentOperation::Get)
+            .map_err(|refusal| fields::within(&refusal, "get")),
+        Some(Operation::Put(request)) => put(request, limits)
+            .map(DocumentOperation::Put)
+            .map_err(|refusal| fields::within(&refusal, "put")),
+        Some(Operation::Delete(request)) => delete(request)
+            .map(DocumentOperation::Delete)
+            .map_err(|refusal| fields::within(&refusal, "delete")),
         None => {
             let problem = "operation: is missing; send get, put or delete";
-            Err(status::invalid("DOCUMENT_INVALID", problem))
+            Err(status::invalid("DOCUMENT_INVALID", "operation", problem))
         }
     };
     let operations = request.operations.into_iter().enumerate();
@@ -271,7 +278,7 @@ fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> 
         ttl.filter(|ttl| (Duration::from_millis(1)..=MemoryLimits::DOCUMENT_TTL).contains(ttl));
     ttl.map(Some).ok_or_else(|| {
         let problem = "ttl: takes a millisecond to ten years; leave it out for one without an end";
-        status::invalid("DOCUMENT_INVALID", problem)
+        status::invalid("DOCUMENT_INVALID", "ttl", problem)
     })
 }
 

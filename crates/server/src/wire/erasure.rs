@@ -11,7 +11,7 @@ use super::{from, status};
 pub(crate) fn session(request: &v1::EraseSessionRequest) -> Result<EraseTarget, Status> {
     Ok(EraseTarget::Session {
         session: from::session_id(&request.session_id)?,
-        generation: from::generation(&request.generation)?,
+        generation: from::generation("generation", &request.generation)?,
     })
 }
 

@@ -27,7 +27,7 @@ use memoird_store::{DeliveryFilter, encoding};
 use prost::Message;
 use tonic::Status;
 
-use super::status;
+use super::{fields, status};
 
 /// A page of history has at most this many turns, and ends after this many bytes.
 const HISTORY_TURNS_MAX: usize = 1_000;
@@ -43,18 +43,28 @@ pub(crate) fn session_id(text: &str) -> Result<SessionId, Status> {
 
 /// The id of a tenant; empty text means all tenants.
 pub(crate) fn tenant_filter(text: &str) -> Result<Option<TenantId>, Status> {
-    optional(text, TenantId::parse)
+    optional("tenant", text, TenantId::parse)
 }
 
-/// A value that may be left out, which is sent as empty text.
+/// The value of a field that may be left out, which is sent as empty text.
 pub(crate) fn optional<T>(
+    field: &str,
     text: &str,
     parse: impl FnOnce(&str) -> Result<T, CoreError>,
 ) -> Result<Option<T>, Status> {
     match text {
         "" => Ok(None),
-        text => parse(text).map(Some).map_err(refused),
+        text => required(field, text, parse).map(Some),
     }
+}
+
+/// The value of a field.
+pub(crate) fn required<T>(
+    field: &str,
+    text: &str,
+    parse: impl FnOnce(&str) -> Result<T, CoreError>,
+) -> Result<T, Status> {
+    parse(text).map_err(|error| fields::about(&refused(error), field))
 }
 
 /// Bytes of an append's turns, which say how long it takes to read them.
@@ -63,10 +73,36 @@ pub(crate) fn append_bytes(request: &v1::AppendRequest) -> usize {
     request.messages_json.len() + turns.sum::<usize>()
 }
 
+/// How an append calls the fields that its refusals are about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AppendFields {
+    has_messages: bool,
+}
+
+impl AppendFields {
+    /// Those of this append.
+    pub(crate) fn of(messages_json: &str) -> Self {
+        Self {
+            has_messages: !messages_json.is_empty(),
+        }
+    }
+
+    /// A refusal of what an append brings, about a field of it.
+    pub(crate) fn named(self, refusal: &Status) -> Status {
+        fields::renamed(refusal, |field| match field {
+            "merge_patch_json" => "state_patch_json".to_owned(),
+            "expected_version" => "expected_state_version".to_owned(),
+            // A message may be several turns.
+            turns if self.has_messages && turns.starts_with("turns") => "messages_json".to_owned(),
+            field => field.to_owned(),
+        })
+    }
+}
+
 /// An append. Its turns are checked and encoded here, once.
 pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<AppendCommand, Status> {
-    let expected_generation = generation(&request.expected_generation)?;
-    let subject = optional(&request.subject, Subject::parse)?;
+    let expected_generation = generation("expected_generation", &request.expected_generation)?;
+    let subject = optional("subject", &request.subject, Subject::parse)?;
     if let Some(usage) = &request.usage {
         check_length("usage.model", &usage.model)?;
     }
@@ -74,7 +110,7 @@ pub(crate) fn append(request: v1::AppendRequest, limits: &Limits) -> Result<Appe
     let turns = match (request.turns.is_empty(), request.messages_json.is_empty()) {
         (false, false) => {
             let problem = "send turns or messages_json, not both";
-            return Err(status::invalid("TURNS_AMBIGUOUS", problem));
+            return Err(status::invalid("TURNS_AMBIGUOUS", "messages_json", problem));
         }
         (true, false) => {
             let format = format(request.format)?;
@@ -113,12 +149,18 @@ pub(crate) fn patch(request: v1::PatchStateRequest) -> Result<PatchCommand, Stat
         && !options.is_empty()
         && !request.replace
         && request.expected_version.is_none();
+    let state = (!stays).then_some(StatePatch {
+        json: request.merge_patch_json,
+        replaces: request.replace,
+        expected_version: request.expected_version,
+    });
+    let content = || {
+        let patched = content_fingerprint(None, &[], state.as_ref(), &options);
+        fingerprint([&b"patch"[..], &[u8::from(request.replace)], &patched])
+    };
     Ok(PatchCommand {
-        state: (!stays).then_some(StatePatch {
-            json: request.merge_patch_json,
-            replaces: request.replace,
-            expected_version: request.expected_version,
-        }),
+        idempotency: idempotency(&request.idempotency_key, content)?,
+        state,
         options,
         create: request.create,
     })
@@ -166,7 +208,7 @@ pub(crate) fn rewind(
     let mut command = match turns.is_empty() && messages_json.is_empty() {
         true => AppendCommand {
             expected_seq,
-            expected_generation: generation(&expected_generation)?,
+            expected_generation: generation("expected_generation", &expected_generation)?,
             ..AppendCommand::default()
         },
         false => {
@@ -207,7 +249,7 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Stat
         fingerprint([&b"copy"[..], session, generation, &through])
     };
     Ok(CopyCommand {
-        generation: generation(&request.generation)?,
+        generation: generation("generation", &request.generation)?,
         through_seq: request.through_seq,
         target,
         replaces: request.expected_absent == Some(false),
@@ -219,7 +261,7 @@ pub(crate) fn copy(request: &v1::CopySessionRequest) -> Result<CopyCommand, Stat
 pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCommand, Status> {
     let Some(turn) = request.turn else {
         let problem = "turn is missing; say what it says from now on";
-        return Err(status::invalid("TURN_INVALID", problem));
+        return Err(status::invalid("TURN_INVALID", "turn", problem));
     };
     let turn = encoding::from_proto(turn).map_err(|malformed| {
         let problem = malformed.to_string();
@@ -230,13 +272,21 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
         (0, id) => TurnName::ClientId(id),
         _ => {
             let problem = "seq and client_id both name a turn; give one of them";
-            return Err(status::invalid("TURN_INVALID", problem));
+            return Err(status::invalid("TURN_INVALID", "client_id", problem));
         }
     };
     Ok(TurnUpdateCommand {
         turn_name,
         turn,
-        expected_generation: generation(&request.expected_generation)?,
+        expected_generation: generation("expected_generation", &request.expected_generation)?,
+    })
+}
+
+/// A refusal of the one turn of an update.
+pub(crate) fn in_turn(refusal: &Status) -> Status {
+    fields::renamed(refusal, |field| match field {
+        "turns[0]" => "turn".to_owned(),
+        field => field.to_owned(),
     })
 }
 
@@ -244,7 +294,11 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
 fn state_patch(json: String, expected_version: Option<u64>) -> Result<Option<StatePatch>, Status> {
     if json.is_empty() && expected_version.is_some() {
         let problem = "expected_state_version is of a state_patch_json, and there is none";
-        return Err(status::invalid("STATE_INVALID", problem));
+        return Err(status::invalid(
+            "STATE_INVALID",
+            "expected_state_version",
+            problem,
+        ));
     }
     Ok((!json.is_empty()).then_some(StatePatch {
         json,
@@ -289,7 +343,7 @@ pub(super) fn unknown<T>(
     let values = values.iter().flat_map(EnumDescriptor::values).skip(1);
     let names: Vec<_> = values.map(|value| value.name().to_owned()).collect();
     let problem = format!("{field} is {number}; it takes {}", names.join(" or "));
-    Err(status::invalid(reason, problem))
+    Err(status::invalid(reason, field, problem))
 }
 
 /// The format of a provider's messages.
@@ -310,11 +364,11 @@ pub(crate) fn history(request: &v1::GetHistoryRequest) -> Result<HistoryQuery, S
     };
     if request.last > 0 && request.limit > 0 {
         let problem = "say how many turns by `last` or by `limit`, not by both";
-        return Err(status::invalid("LIMIT_INVALID", problem));
+        return Err(status::invalid("LIMIT_INVALID", "limit", problem));
     }
     Ok(HistoryQuery {
         scope,
-        generation: generation(&request.generation)?,
+        generation: generation("generation", &request.generation)?,
         range: JournalRange {
             after_seq: request.after_seq,
             before_seq: match request.before_seq {
@@ -366,11 +420,11 @@ pub(crate) fn session_query(request: v1::ListSessionsRequest) -> Result<SessionQ
             "labels has {} entries; a session has {LABELS_MAX} at most",
             labels.len()
         );
-        return Err(status::invalid("LABELS_TOO_MANY", problem));
+        return Err(status::invalid("LABELS_TOO_MANY", "labels", problem));
     }
     Ok(SessionQuery {
         id_prefix: request.id_prefix.into(),
-        subject: optional(&request.subject, Subject::parse)?,
+        subject: optional("subject", &request.subject, Subject::parse)?,
         labels,
         used_after: moment("updated_after", request.updated_after)?,
         used_before: moment("updated_before", request.updated_before)?,
@@ -383,7 +437,7 @@ fn moment(field: &str, time: Option<prost_types::Timestamp>) -> Result<Option<Ti
     let nanos = u32::try_from(time.nanos).ok();
     let read = nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos));
     let problem = || format!("{field} is outside the years 1970 to 9999");
-    let invalid = || status::invalid("TIME_INVALID", problem());
+    let invalid = || status::invalid("TIME_INVALID", field, problem());
     read.map(Some).ok_or_else(invalid)
 }
 
@@ -427,7 +481,7 @@ pub(crate) fn read_page_token<T>(
         return Ok(None);
     }
     let problem = "page_token is none that next_page_token gave; start again without it";
-    let invalid = || status::invalid("PAGE_TOKEN_INVALID", problem);
+    let invalid = || status::invalid("PAGE_TOKEN_INVALID", "page_token", problem);
     read(token).map(Some).ok_or_else(invalid)
 }
 
@@ -436,7 +490,7 @@ pub(crate) fn delivery_filter(
     request: &v1::ListHookDeliveriesRequest,
     tenant: Option<TenantId>,
 ) -> Result<DeliveryFilter, Status> {
-    let hook = optional(&request.hook, HookName::parse)?;
+    let hook = optional("hook", &request.hook, HookName::parse)?;
     let state = match v1::DeliveryState::try_from(request.state) {
         Ok(v1::DeliveryState::Unspecified) => None,
         Ok(v1::DeliveryState::Pending) => Some(DeliveryState::Pending),
@@ -498,8 +552,8 @@ fn check_count(actual: usize, limits: &Limits) -> Result<(), CoreError> {
 }
 
 /// The id of a generation, which may be left out.
-pub(crate) fn generation(text: &str) -> Result<Option<Generation>, Status> {
-    optional(text, str::parse)
+pub(crate) fn generation(field: &str, text: &str) -> Result<Option<Generation>, Status> {
+    optional(field, text, str::parse)
 }
 
 /// The fingerprint of an append: the same for every repetition, even if the client encoded

@@ -23,8 +23,8 @@ pub(crate) fn request(request: v1::SearchTranscriptsRequest) -> Result<SearchReq
     let roles = request.roles.iter().map(|number| role(*number));
     Ok(SearchRequest {
         query: request.query,
-        session: optional(&request.session_id, SessionId::parse)?,
-        subject: optional(&request.subject, Subject::parse)?,
+        session: optional("session_id", &request.session_id, SessionId::parse)?,
+        subject: optional("subject", &request.subject, Subject::parse)?,
         after: memory::from::time("after", request.after)?,
         before: memory::from::time("before", request.before)?,
         roles: roles.collect::<Result<_, _>>()?,

@@ -18,6 +18,7 @@ use tonic::{Code, Status};
 use tonic_types::{ErrorDetails, StatusExt};
 use tracing::{error, warn};
 
+use super::fields::{self, FIELD};
 use crate::auth::Denied;
 use crate::reload::ReloadError;
 use crate::services::MaintenanceError;
@@ -124,7 +125,6 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
             ("tokens", tokens.to_string()),
             ("budget", budget.to_string()),
         ],
-        CoreError::IdInvalid { field, .. } => vec![("field", (*field).to_owned())],
         CoreError::RewindSplitsUnit {
             first_seq,
             last_seq,
@@ -137,8 +137,10 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
         CoreError::StaleStateVersion { actual, .. } => vec![("version", actual.to_string())],
         _ => Vec::new(),
     };
+    let field = fields::of(refusal).map(|field| (FIELD, field));
     let facts = facts
         .into_iter()
+        .chain(field)
         .map(|(name, fact)| (name.to_owned(), fact));
     with_facts(code, reason, refusal.to_string(), facts.collect(), None)
 }
@@ -149,7 +151,10 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
     let (code, reason, retry) = match failure {
         MemoryError::Core(refusal) => return core(refusal),
         MemoryError::Engine(failure) => return engine(failure),
-        MemoryError::Invalid { .. } => (InvalidArgument, "MEMORY_INVALID", None),
+        MemoryError::Invalid { field, .. } => {
+            facts.insert(FIELD.to_owned(), (*field).to_owned());
+            (InvalidArgument, "MEMORY_INVALID", None)
+        }
         MemoryError::NotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
         MemoryError::Duplicate { id } => {
             facts.insert("id".to_owned(), id.to_string());
@@ -159,7 +164,10 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             facts.insert("superseded_by".to_owned(), by.to_string());
             (FailedPrecondition, "MEMORY_SUPERSEDED", None)
         }
-        MemoryError::SecretFound { .. } => (InvalidArgument, "SECRET_FOUND", None),
+        MemoryError::SecretFound { .. } => {
+            facts.insert(FIELD.to_owned(), "content".to_owned());
+            (InvalidArgument, "SECRET_FOUND", None)
+        }
         MemoryError::Full { .. } => (ResourceExhausted, "MEMORIES_FULL", None),
         MemoryError::SourceNotFound { .. } => (NotFound, "SOURCE_NOT_FOUND", None),
         MemoryError::LeaseHeld { seconds_left } => {
@@ -167,10 +175,13 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             (Aborted, "LEASE_HELD", retry)
         }
         MemoryError::LeaseLost => (Aborted, "LEASE_LOST", None),
-        MemoryError::SubjectsTooMany { .. } => (InvalidArgument, "SUBJECTS_TOO_MANY", None),
+        MemoryError::SubjectsTooMany { .. } => {
+            facts.insert(FIELD.to_owned(), "subject_prefix".to_owned());
+            (InvalidArgument, "SUBJECTS_TOO_MANY", None)
+        }
         MemoryError::KeyNotFound { .. } => (NotFound, "MEMORY_NOT_FOUND", None),
         MemoryError::DocumentInvalid { field, .. } => {
-            facts.insert("field".to_owned(), (*field).to_owned());
+            facts.insert(FIELD.to_owned(), (*field).to_owned());
             (InvalidArgument, "DOCUMENT_INVALID", None)
         }
         MemoryError::DocumentNotFound { .. } => (NotFound, "DOCUMENT_NOT_FOUND", None),
@@ -179,9 +190,12 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             (Aborted, "STALE_VERSION", None)
         }
         MemoryError::DocumentsFull { .. } => (ResourceExhausted, "DOCUMENTS_FULL", None),
-        MemoryError::DocumentsTooLarge { .. } => (InvalidArgument, "DOCUMENTS_TOO_LARGE", None),
-        MemoryError::InOperation { index, error } => {
-            return at(&format!("operations[{index}]"), &memory(error));
+        MemoryError::DocumentsTooLarge { .. } => {
+            facts.insert(FIELD.to_owned(), "operations".to_owned());
+            (InvalidArgument, "DOCUMENTS_TOO_LARGE", None)
+        }
+        MemoryError::InList { list, index, error } => {
+            return at(&format!("{list}[{index}]"), &memory(error));
         }
         MemoryError::Off => (FailedPrecondition, "MEMORIES_OFF", None),
         MemoryError::Busy => (ResourceExhausted, "MEMORIES_BUSY", SOON),
@@ -211,7 +225,7 @@ pub(crate) fn search(failure: &SearchError) -> Status {
     let (code, reason, retry) = match failure {
         SearchError::Engine(failure) => return engine(failure),
         SearchError::Off => (FailedPrecondition, "SEARCH_OFF", None),
-        SearchError::QueryEmpty => (InvalidArgument, "QUERY_EMPTY", None),
+        SearchError::QueryEmpty => return invalid("QUERY_EMPTY", "query", failure.to_string()),
         SearchError::NotReady => (Unavailable, "SEARCH_NOT_READY", LATER),
         SearchError::Failed { cause } => {
             error!(%cause, "a search failed at the index");
@@ -221,13 +235,19 @@ pub(crate) fn search(failure: &SearchError) -> Status {
     status(code, reason, failure.to_string(), retry)
 }
 
-/// A request that does not make sense.
-pub(crate) fn invalid(reason: &'static str, problem: impl Into<String>) -> Status {
-    status(InvalidArgument, reason, problem, None)
+/// A request that does not make sense, for what is in this field.
+pub(crate) fn invalid(
+    reason: &'static str,
+    field: impl Into<String>,
+    problem: impl Into<String>,
+) -> Status {
+    let facts = HashMap::from([(FIELD.to_owned(), field.into())]);
+    with_facts(InvalidArgument, reason, problem.into(), facts, None)
 }
 
-/// The same refusal with the place in a list before its message.
+/// The same refusal with the place of a message before its own words and its field.
 pub(crate) fn at(place: &str, refusal: &Status) -> Status {
+    let refusal = fields::within(refusal, place);
     let message = format!("{place}: {}", refusal.message());
     Status::with_error_details(refusal.code(), message, refusal.get_error_details())
 }
@@ -235,14 +255,14 @@ pub(crate) fn at(place: &str, refusal: &Status) -> Status {
 /// A place in the events that no daemon gave.
 pub(crate) fn cursor_invalid() -> Status {
     let problem = "after_cursor is no `cursor` of an event: leave it empty to watch from now on";
-    invalid("CURSOR_INVALID", problem)
+    invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
 /// A place in the events of one tenant, beside another place or all tenants.
 pub(crate) fn cursor_with_others() -> Status {
     let problem = "after_cursor is a place in the events of one tenant: send it without \
                    after_event_id and all_tenants";
-    invalid("CURSOR_INVALID", problem)
+    invalid("CURSOR_INVALID", "after_cursor", problem)
 }
 
 /// Something that no daemon of a cluster does.
@@ -416,7 +436,7 @@ pub(crate) fn transport(refusal: &Status) -> Status {
     match refusal.code() {
         OutOfRange => status(ResourceExhausted, "REQUEST_TOO_LARGE", said, None),
         // Our own mistakes come with their details: this one is in the bytes.
-        Internal => status(InvalidArgument, "REQUEST_MALFORMED", said, None),
+        Internal => invalid("REQUEST_MALFORMED", fields::malformed(&said), said),
         Unimplemented if said.is_empty() => unimplemented("this method"),
         Unimplemented => status(Unimplemented, "UNIMPLEMENTED", said, None),
         code => status(code, "TRANSPORT", said, None),

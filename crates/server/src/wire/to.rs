@@ -8,12 +8,11 @@ use memoird_core::compaction::probe::Probe;
 use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::{HookName, TenantId};
 use memoird_core::outbox::DeliveryState;
-use memoird_core::state::State;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
     AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventCursor, EventKind,
-    RewindOutcome, SessionOrder, SessionPage, SessionView, StatsSnapshot, TenantSnapshot,
-    TurnUpdateOutcome, WatchItem,
+    PatchOutcome, RewindOutcome, SessionOrder, SessionPage, SessionView, StatsSnapshot,
+    TenantSnapshot, TurnUpdateOutcome, WatchItem,
 };
 use memoird_proto::v1;
 use memoird_store::DeliveryCount;
@@ -178,11 +177,12 @@ pub(crate) fn sessions(page: &SessionPage, order: SessionOrder) -> v1::ListSessi
     }
 }
 
-/// A state after its patch.
-pub(crate) fn state(state: &State) -> v1::PatchStateResponse {
+/// What a patch did.
+pub(crate) fn patched(outcome: &PatchOutcome) -> v1::PatchStateResponse {
     v1::PatchStateResponse {
-        state_json: state.json.to_string(),
-        version: state.version,
+        state_json: outcome.state.json.to_string(),
+        version: outcome.state.version,
+        duplicate: outcome.duplicate,
     }
 }
 

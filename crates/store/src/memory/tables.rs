@@ -194,12 +194,7 @@ impl Tables {
                     .map(|(seq, _)| (change.generation, *seq));
                 self.written.extend(numbers.zip(places));
                 self.last_number += appended.turns.len() as u64;
-                if let Some((name, record)) = appended.idempotency {
-                    self.keys
-                        .entry(appended.key.clone())
-                        .or_default()
-                        .insert(name, record);
-                }
+                self.take_key(&appended.key, appended.idempotency);
             }
             ChangeKind::Rewind(rewound) => {
                 let row = self.expected(change)?;
@@ -212,12 +207,7 @@ impl Tables {
                 row.head.totals = rewound.totals;
                 row.head.partial = rewound.partial;
                 row.head.last_access = rewound.last_access;
-                if let Some((name, record)) = rewound.idempotency {
-                    self.keys
-                        .entry(rewound.key.clone())
-                        .or_default()
-                        .insert(name, record);
-                }
+                self.take_key(&rewound.key, rewound.idempotency);
             }
             ChangeKind::UpdateTurn(updated) => {
                 let row = self.expected(change)?;
@@ -238,18 +228,15 @@ impl Tables {
                     number,
                 }));
             }
-            ChangeKind::PatchState {
-                state_json,
-                version,
-                last_access,
-            } => {
+            ChangeKind::PatchState(patched) => {
                 let row = self.expected(change)?;
                 row.state = Some(State {
-                    json: Arc::clone(state_json),
-                    version: *version,
+                    json: Arc::clone(&patched.state_json),
+                    version: patched.version,
                 });
-                row.head.state_version = *version;
-                row.head.last_access = *last_access;
+                row.head.state_version = patched.version;
+                row.head.last_access = patched.last_access;
+                self.take_key(&patched.key, patched.idempotency);
             }
             ChangeKind::SetOptions(options) => {
                 self.expected(change)?.head.options = Some(Arc::clone(options));
@@ -329,6 +316,13 @@ impl Tables {
     }
 
     /// The record of a key, with whether a turn of it was rewound.
+    fn take_key(&mut self, session: &SessionKey, idempotency: Option<(Fingerprint, KeyRecord)>) {
+        if let Some((name, record)) = idempotency {
+            let keys = self.keys.entry(session.clone()).or_default();
+            keys.insert(name, record);
+        }
+    }
+
     fn with_rewound(&self, record: KeyRecord) -> KeyRecord {
         let row = self.generations.get(&record.generation);
         let rewound = row.map(|row| &row.rewound);

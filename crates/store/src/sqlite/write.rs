@@ -323,13 +323,9 @@ impl Decider<'_> {
                 row.head.totals = updated.totals;
                 row.kept.clone_from(&updated.kept);
             }
-            ChangeKind::PatchState {
-                version,
-                last_access,
-                ..
-            } => {
-                row.head.state_version = *version;
-                row.head.last_access = *last_access;
+            ChangeKind::PatchState(patched) => {
+                row.head.state_version = patched.version;
+                row.head.last_access = patched.last_access;
             }
             ChangeKind::SetOptions(options) => row.head.options = Some(Arc::clone(options)),
             ChangeKind::Touch { last_access, .. } => row.head.last_access = *last_access,
@@ -439,13 +435,18 @@ impl Content<'_> {
                 replace_turn(transaction, generation, updated)
             }
             ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
-            ChangeKind::PatchState { state_json, .. } => {
+            ChangeKind::PatchState(patched) => {
                 transaction
                     .prepare_cached(
                         "INSERT OR REPLACE INTO states (generation, json) VALUES (?, ?)",
                     )?
-                    .execute(params![generation.to_bytes(), &**state_json])?;
-                Ok(())
+                    .execute(params![generation.to_bytes(), &*patched.state_json])?;
+                write_key(
+                    transaction,
+                    &patched.key,
+                    patched.idempotency.as_ref(),
+                    taken,
+                )
             }
             ChangeKind::SetOptions(decided) => {
                 transaction

@@ -67,11 +67,20 @@ impl Chat {
         decision.changes.into_iter().next().expect("an append")
     }
 
+    pub(crate) fn patch_named(
+        &mut self,
+        patch: &str,
+        named: Option<IdempotencyKey>,
+        at: u64,
+    ) -> Change {
+        let patched =
+            self.session
+                .patch_state(&self.key, Some(&patch.into()), named, &self.limits, now(at));
+        patched.unwrap().1
+    }
+
     pub(crate) fn patch(&mut self, patch: &str, at: u64) -> Change {
-        self.session
-            .patch_state(&patch.into(), &self.limits, now(at))
-            .unwrap()
-            .1
+        self.patch_named(patch, None, at)
     }
 
     /// What this label changes; it must be another one than before.

@@ -13,6 +13,7 @@ use crate::kit::*;
 for_every_store!(
     keys_live_across_generations,
     keys_are_those_of_one_session,
+    the_key_of_a_patch_is_kept_as_that_of_an_append,
     keys_before_the_given_moment_are_left_out,
     a_key_that_is_used_anew_stands_for_the_new_append,
     the_newest_1024_keys_are_read_back,
@@ -100,6 +101,22 @@ fn keys_before_the_given_moment_are_left_out(store: &dyn Store) {
             keys
         );
     }
+}
+
+fn the_key_of_a_patch_is_kept_as_that_of_an_append(store: &dyn Store) {
+    let mut chat = begun(store, "s", 1);
+    must_write(store, [chat.append_command(&named("u a", 1, 1), 10)]);
+    let patch = chat.patch_named(r#"{"a":1}"#, Some(idempotency_key(2, 1)), 20);
+    must_write(store, [patch]);
+    let keys = all(store, &chat);
+    let record = find(&keys, 2).expect("it is known");
+    assert_eq!(
+        (record.generation, record.first_seq, record.last_seq),
+        (chat.generation(), 3, 2)
+    );
+    assert_eq!(Some(&keys), chat.session.keys());
+    must_write(store, [chat.end(30)]);
+    assert_eq!(find(&all(store, &chat), 2), Some(record));
 }
 
 fn a_key_that_is_used_anew_stands_for_the_new_append(store: &dyn Store) {

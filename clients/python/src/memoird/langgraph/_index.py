@@ -217,7 +217,7 @@ class MemoryIndex:
 
 def _tag(namespace: Sequence[str]) -> str:
     """A label of memories for a namespace and all below it."""
-    tag = "in:" + "/".join(quote(label, safe="") for label in namespace)
+    tag = "in:" + "/".join(quote(label, safe="", errors="surrogatepass") for label in namespace)
     if len(tag) <= TAG_BYTES:
         return tag
     return "in:" + hashlib.sha256(tag.encode()).hexdigest()
@@ -256,4 +256,4 @@ def cosine(query: Sequence[float], body: bytes) -> float:
 
 def cut(text: str, most: int) -> str:
     """The beginning of a text, in bytes."""
-    return text.encode()[:most].decode(errors="ignore")
+    return text.encode(errors="replace")[:most].decode(errors="ignore")

@@ -19,8 +19,8 @@ use prost_types::FieldMask;
 use serde_json::Value;
 use tonic::Status;
 
-use crate::wire::from::{self, optional, refused, unknown};
-use crate::wire::status;
+use crate::wire::from::{self, optional, required, unknown};
+use crate::wire::{fields, status};
 
 /// Hits of one recall, at most.
 const HITS_MAX: usize = 100;
@@ -32,6 +32,9 @@ const CONFLICTS_DEFAULT: usize = 20;
 /// Texts by their names.
 type Texts = BTreeMap<String, String>;
 
+/// The field with the names of those that an update is about.
+const UPDATE_MASK: &str = "update_mask";
+
 /// The fields that `update_mask` may name.
 const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, observed_at, \
                          expires_at, pinned, metadata_json, metadata";
@@ -40,8 +43,8 @@ const UPDATABLE: &str = "content, kind, visibility, polarity, tags, importance, 
 pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, Status> {
     let key = idempotency(&request)?;
     Ok(RememberRequest {
-        subject: optional(&request.subject, Subject::parse)?,
-        kind: kind(request.kind)?,
+        subject: optional("subject", &request.subject, Subject::parse)?,
+        kind: kind("kind", request.kind)?,
         visibility: visibility(request.visibility)?.unwrap_or_default(),
         polarity: polarity(request.polarity)?,
         content: request.content,
@@ -50,7 +53,7 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
         source: request.source.map(source).transpose()?,
         observed_at: time("observed_at", request.observed_at)?,
         expires_at: time("expires_at", request.expires_at)?,
-        supersedes: optional(&request.supersedes_id, str::parse)?,
+        supersedes: optional("supersedes_id", &request.supersedes_id, str::parse)?,
         pinned: request.pinned,
         near_duplicate: match request.keep_apart {
             true => NearDuplicate::Apart,
@@ -65,12 +68,13 @@ pub(crate) fn remember(request: v1::RememberRequest) -> Result<RememberRequest, 
 
 /// A search for memories.
 pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status> {
-    let session = optional(&request.session_id, SessionId::parse)?;
-    let subjects = request.subjects.iter().map(|id| subject(id));
+    let session = optional("session_id", &request.session_id, SessionId::parse)?;
+    let subjects = request.subjects.iter().enumerate();
+    let subjects = subjects.map(|(at, id)| subject(&format!("subjects[{at}]"), id));
     Ok(RecallRequest {
         query: request.query,
         subjects: subjects.collect::<Result<_, _>>()?,
-        kinds: kinds(&request.kinds)?,
+        kinds: kinds("kinds", &request.kinds)?,
         tags: request.tags,
         after: time("after", request.after)?,
         before: time("before", request.before)?,
@@ -99,10 +103,10 @@ pub(crate) fn list(request: v1::ListMemoriesRequest) -> Result<ListRequest, Stat
     let after = from::page_token(&request.page_token)?;
     let kind = match v1::MemoryKind::try_from(request.kind) {
         Ok(v1::MemoryKind::Unspecified) => None,
-        _ => Some(kind(request.kind)?),
+        _ => Some(kind("kind", request.kind)?),
     };
     Ok(ListRequest {
-        subject: optional(&request.subject, Subject::parse)?,
+        subject: optional("subject", &request.subject, Subject::parse)?,
         kind,
         tag: (!request.tag.is_empty()).then_some(request.tag),
         include_history: request.include_history,
@@ -131,7 +135,7 @@ fn subject_prefix(field: &'static str, prefix: String) -> Result<String, Status>
 /// What the metadata of memories have to be, in both forms.
 fn metadata_filter(json: &str, texts: Texts) -> Result<Option<DocumentFilter>, Status> {
     let invalid = |field: &str, problem: String| {
-        status::invalid("MEMORY_INVALID", format!("{field}: {problem}"))
+        status::invalid("MEMORY_INVALID", field, format!("{field}: {problem}"))
     };
     let by_json = match json.is_empty() {
         true => None,
@@ -158,7 +162,7 @@ fn metadata(json: String, texts: &Texts) -> Result<Option<String>, Status> {
         (true, false) => Ok(Some(object(texts))),
         (false, false) => {
             let problem = "metadata_json: metadata is there too; send one of both";
-            Err(status::invalid("MEMORY_INVALID", problem))
+            Err(status::invalid("MEMORY_INVALID", "metadata_json", problem))
         }
     }
 }
@@ -180,37 +184,45 @@ pub(crate) fn patch(memory: &v1::Memory, mask: Option<FieldMask>) -> Result<Patc
     let paths = mask.unwrap_or_default().paths;
     if paths.is_empty() {
         let problem = format!("update_mask names no field; it takes {UPDATABLE}");
-        return Err(status::invalid("UPDATE_MASK_INVALID", problem));
+        return Err(status::invalid("UPDATE_MASK_INVALID", UPDATE_MASK, problem));
     }
     if ["metadata_json", "metadata"].map(|name| paths.iter().any(|path| path == name)) == [true; 2]
     {
         let problem = "metadata_json: update_mask names metadata too; name one of both";
-        return Err(status::invalid("MEMORY_INVALID", problem));
+        return Err(status::invalid("MEMORY_INVALID", UPDATE_MASK, problem));
     }
     let mut patch = Patch::default();
     for path in &paths {
-        put(&mut patch, path, memory)?;
+        put(&mut patch, path, memory).map_err(|refusal| in_memory(&refusal))?;
     }
     Ok(patch)
+}
+
+/// A refusal of what an update brings, about a field of its memory.
+fn in_memory(refusal: &Status) -> Status {
+    fields::renamed(refusal, |field| match field {
+        UPDATE_MASK => field.to_owned(),
+        field => format!("memory.{field}"),
+    })
 }
 
 /// The memories to be forgotten.
 pub(crate) fn forget(target: Option<v1::forget_request::Target>) -> Result<ForgetRequest, Status> {
     use v1::forget_request::Target;
     match target {
-        Some(Target::Id(id)) => Ok(ForgetRequest::One(memory_id(&id)?)),
-        Some(Target::Subject(id)) => Ok(ForgetRequest::Subject(subject(&id)?)),
+        Some(Target::Id(id)) => Ok(ForgetRequest::One(memory_id("id", &id)?)),
+        Some(Target::Subject(id)) => Ok(ForgetRequest::Subject(subject("subject", &id)?)),
         Some(Target::Filter(filter)) => Ok(ForgetRequest::Filter(self::filter(filter)?)),
         None => {
             let problem = "say what: set one of id, subject, filter";
-            Err(status::invalid("FORGET_TARGET_MISSING", problem))
+            Err(status::invalid("FORGET_TARGET_MISSING", "target", problem))
         }
     }
 }
 
 /// The id of a lease.
 pub(crate) fn lease(text: &str) -> Result<LeaseId, Status> {
-    text.parse().map_err(refused)
+    required("lease", text, str::parse)
 }
 
 /// The facts that were found in the turns of a lease.
@@ -265,8 +277,8 @@ fn extracted_fact(fact: v1::ExtractedMemory) -> Result<ExtractedFact, Status> {
 /// The turns that a memory comes from.
 fn source(source: v1::MemorySource) -> Result<Source, Status> {
     Ok(Source {
-        session: from::session_id(&source.session_id)?,
-        generation: from::generation(&source.generation)?,
+        session: required("source.session_id", &source.session_id, SessionId::parse)?,
+        generation: from::generation("source.generation", &source.generation)?,
         seqs: source.seqs,
     })
 }
@@ -274,11 +286,11 @@ fn source(source: v1::MemorySource) -> Result<Source, Status> {
 fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
     if filter == v1::MemoryFilter::default() {
         let problem = "filter is empty, and would fit everything; set at least one field of it";
-        return Err(status::invalid("FILTER_EMPTY", problem));
+        return Err(status::invalid("FILTER_EMPTY", "filter", problem));
     }
     Ok(MemoryFilter {
-        subject: optional(&filter.subject, Subject::parse)?,
-        kinds: kinds(&filter.kinds)?,
+        subject: optional("filter.subject", &filter.subject, Subject::parse)?,
+        kinds: kinds("filter.kinds", &filter.kinds)?,
         tags: filter.tags,
         after: time("filter.after", filter.after)?,
         before: time("filter.before", filter.before)?,
@@ -289,7 +301,7 @@ fn filter(filter: v1::MemoryFilter) -> Result<MemoryFilter, Status> {
 fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status> {
     match path {
         "content" => patch.content = Some(memory.content.clone()),
-        "kind" => patch.kind = Some(kind(memory.kind)?),
+        "kind" => patch.kind = Some(kind("kind", memory.kind)?),
         "visibility" => patch.visibility = visibility(memory.visibility)?,
         "polarity" => patch.polarity = Some(polarity(memory.polarity)?),
         "tags" => patch.tags = Some(memory.tags.clone()),
@@ -298,7 +310,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
             let observed = time("observed_at", memory.observed_at)?;
             let missing = || {
                 let problem = "observed_at is in update_mask and has no value";
-                status::invalid("TIMESTAMP_INVALID", problem)
+                status::invalid("TIMESTAMP_INVALID", "observed_at", problem)
             };
             patch.observed_at = Some(observed.ok_or_else(missing)?);
         }
@@ -312,7 +324,7 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
         other => {
             let other: String = other.chars().take(64).collect();
             let problem = format!("update_mask names {other:?}; it takes {UPDATABLE}");
-            return Err(status::invalid("UPDATE_MASK_INVALID", problem));
+            return Err(status::invalid("UPDATE_MASK_INVALID", UPDATE_MASK, problem));
         }
     }
     Ok(())
@@ -320,14 +332,14 @@ fn put(patch: &mut Patch, path: &str, memory: &v1::Memory) -> Result<(), Status>
 
 /// A memory to be stored as it is. Times that are left out are the time in its id.
 fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
-    let id = memory_id(&memory.id)?;
+    let id = memory_id("id", &memory.id)?;
     let created_at = time("created_at", memory.created_at)?.unwrap_or_else(|| made_at(id));
-    let superseded_by = optional(&memory.superseded_by, str::parse)?;
+    let superseded_by = optional("superseded_by", &memory.superseded_by, str::parse)?;
     let source = memory.source.map(source).transpose()?;
     Ok(Memory {
         id,
-        subject: Subject::parse(&memory.subject).map_err(refused)?,
-        kind: kind(memory.kind)?,
+        subject: subject("subject", &memory.subject)?,
+        kind: kind("kind", memory.kind)?,
         visibility: visibility(memory.visibility)?.unwrap_or_default(),
         polarity: polarity(memory.polarity)?,
         content: memory.content,
@@ -358,18 +370,18 @@ fn imported_memory(memory: v1::Memory) -> Result<Memory, Status> {
 }
 
 /// The id of a memory.
-pub(crate) fn memory_id(text: &str) -> Result<MemoryId, Status> {
-    text.parse().map_err(refused)
+pub(crate) fn memory_id(field: &str, text: &str) -> Result<MemoryId, Status> {
+    required(field, text, str::parse)
 }
 
 /// One of the four kinds; there is no default.
-fn kind(kind: i32) -> Result<MemoryKind, Status> {
+fn kind(field: &str, kind: i32) -> Result<MemoryKind, Status> {
     match v1::MemoryKind::try_from(kind) {
         Ok(v1::MemoryKind::User) => Ok(MemoryKind::User),
         Ok(v1::MemoryKind::Feedback) => Ok(MemoryKind::Feedback),
         Ok(v1::MemoryKind::Project) => Ok(MemoryKind::Project),
         Ok(v1::MemoryKind::Reference) => Ok(MemoryKind::Reference),
-        _ => unknown("MEMORY_KIND_INVALID", "kind", kind, "MemoryKind"),
+        _ => unknown("MEMORY_KIND_INVALID", field, kind, "MemoryKind"),
     }
 }
 
@@ -403,7 +415,7 @@ pub(crate) fn time(
     let moment = nanos.and_then(|nanos| Timestamp::new(time.seconds, nanos));
     moment.map(Some).ok_or_else(|| {
         let problem = format!("{field} is outside the years 1970 to 9999");
-        status::invalid("TIMESTAMP_INVALID", problem)
+        status::invalid("TIMESTAMP_INVALID", field, problem)
     })
 }
 
@@ -414,7 +426,7 @@ fn origin(origin: i32) -> Result<Origin, Status> {
         Ok(v1::MemoryOrigin::Import) => Ok(Origin::Import),
         Err(_) => {
             let problem = format!("origin is {origin}; leave it as a list gave it");
-            Err(status::invalid("ORIGIN_INVALID", problem))
+            Err(status::invalid("ORIGIN_INVALID", "origin", problem))
         }
     }
 }
@@ -449,8 +461,8 @@ fn mode(number: i32) -> Result<RecallMode, Status> {
     }
 }
 
-fn kinds(numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
-    let kinds = numbers.iter().map(|number| kind(*number));
+fn kinds(field: &str, numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
+    let kinds = numbers.iter().map(|number| kind(field, *number));
     let mut kinds = kinds.collect::<Result<Vec<_>, _>>()?;
     kinds.sort_unstable();
     kinds.dedup();
@@ -458,6 +470,6 @@ fn kinds(numbers: &[i32]) -> Result<Vec<MemoryKind>, Status> {
 }
 
 /// The id of a subject.
-pub(crate) fn subject(text: &str) -> Result<Subject, Status> {
-    Subject::parse(text).map_err(refused)
+pub(crate) fn subject(field: &str, text: &str) -> Result<Subject, Status> {
+    required(field, text, Subject::parse)
 }

@@ -331,7 +331,7 @@ fn an_update_changes_what_its_mask_names_and_nothing_else() {
     refused(update(&[], &named), "UPDATE_MASK_INVALID");
     refused(update(&["kind"], &named), "MEMORY_KIND_INVALID");
     refused(update(&["observed_at"], &named), "TIMESTAMP_INVALID");
-    refused(from::memory_id(""), "MEMORY_ID_INVALID");
+    refused(from::memory_id("id", ""), "MEMORY_ID_INVALID");
 }
 
 #[test]
@@ -382,7 +382,7 @@ fn leases_and_what_is_found_in_them_are_checked() {
     let bad = v1::ExtractedMemory { kind: 0, ..found };
     let said = refused(from::extracted(vec![bad]), "MEMORY_KIND_INVALID");
     assert!(said.starts_with("memories[0]: "), "{said}");
-    refused(from::subject(""), "ID_INVALID");
+    refused(from::subject("subject", ""), "ID_INVALID");
 }
 
 #[test]

@@ -1,0 +1,101 @@
+//! Which field a refusal is about: its path in the request, such as `turns[1]`. Each
+//! INVALID_ARGUMENT has it as the fact `field`.
+
+use memoird_core::CoreError;
+use tonic::Status;
+use tonic_types::StatusExt;
+
+/// The name of the fact.
+pub(super) const FIELD: &str = "field";
+/// What a request is called that cannot be read as a whole.
+const WHOLE: &str = "request";
+
+/// The field that the core's refusal is about, as the calls name it where most of them agree.
+pub(super) fn of(refusal: &CoreError) -> Option<String> {
+    let field = match refusal {
+        CoreError::IdInvalid { field, .. } => field,
+        CoreError::HookNameInvalid { .. } => "hook",
+        CoreError::DeliveryIdInvalid { .. } | CoreError::MemoryIdInvalid { .. } => "id",
+        CoreError::GenerationInvalid { .. } => "generation",
+        CoreError::TurnInvalid { index, .. }
+        | CoreError::TurnTooLarge { index, .. }
+        | CoreError::ToolUseUnknown { index, .. }
+        | CoreError::PinnedTooMany { index, .. } => return Some(format!("turns[{index}]")),
+        CoreError::TurnCountInvalid { .. } | CoreError::HistoryFull { .. } => "turns",
+        CoreError::MessagesInvalid { path, .. } => return Some(format!("messages_json{path}")),
+        CoreError::StaleSeq { .. } => "expected_seq",
+        CoreError::StaleGeneration { .. } => "expected_generation",
+        CoreError::StaleStateVersion { .. } => "expected_version",
+        CoreError::StateInvalid { .. } | CoreError::StateTooLarge { .. } => "merge_patch_json",
+        CoreError::RewindSplitsUnit { .. } | CoreError::RewindBeyondEnd { .. } => "after_seq",
+        CoreError::TurnUpdateInvalid { .. } => "turn",
+        CoreError::LabelInvalid { .. } | CoreError::LabelsTooMany { .. } => "labels",
+        CoreError::TtlClassInvalid { .. } | CoreError::TtlClassUnknown { .. } => "ttl_class",
+        CoreError::IdempotencyKeyRewound | CoreError::IdempotencyKeyReused => "idempotency_key",
+        CoreError::BudgetNotPositive { .. } => "budget",
+        CoreError::UnknownModel { .. } => "model",
+        CoreError::ErasureIdInvalid { .. } => "job_id",
+        CoreError::LeaseInvalid { .. } => "lease",
+        // Several add up to it.
+        CoreError::CurrentTurnTooLarge { .. } => return None,
+    };
+    Some(field.to_owned())
+}
+
+/// The field that a refusal is about.
+pub(crate) fn named_in(refusal: &Status) -> Option<String> {
+    refusal.get_details_error_info()?.metadata.remove(FIELD)
+}
+
+/// The same refusal about a field of another name; one that is about no field stays.
+pub(crate) fn renamed(refusal: &Status, rename: impl FnOnce(&str) -> String) -> Status {
+    let mut details = refusal.get_error_details();
+    if let Some(mut info) = details.error_info().cloned()
+        && let Some(field) = info.metadata.get_mut(FIELD)
+    {
+        *field = rename(field);
+        details.set_error_info(info.reason, info.domain, info.metadata);
+    }
+    Status::with_error_details(refusal.code(), refusal.message(), details)
+}
+
+/// The same refusal about this field.
+pub(crate) fn about(refusal: &Status, field: &str) -> Status {
+    renamed(refusal, |_| field.to_owned())
+}
+
+/// The same refusal about a field of the message in this field.
+pub(crate) fn within(refusal: &Status, message: &str) -> Status {
+    renamed(refusal, |field| format!("{message}.{field}"))
+}
+
+/// Where in a request gRPC gave up: `turns.role` of the text `...: Turn.role: AppendRequest.turns: why`.
+pub(super) fn malformed(said: &str) -> String {
+    let names = said.split(": ").filter_map(|piece| {
+        let (message, field) = piece.split_once('.')?;
+        let is_name = |text: &str| {
+            let mut bytes = text.bytes();
+            !text.is_empty() && bytes.all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
+        };
+        (is_name(message) && is_name(field)).then_some(field)
+    });
+    let names: Vec<&str> = names.collect();
+    match names.is_empty() {
+        true => WHOLE.to_owned(),
+        // The innermost comes first.
+        false => names.into_iter().rev().collect::<Vec<_>>().join("."),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::malformed;
+
+    #[test]
+    fn bytes_that_cannot_be_read_are_named_where_that_is_known() {
+        let said =
+            "failed to decode Protobuf message: Turn.role: AppendRequest.turns: invalid varint";
+        assert_eq!(malformed(said), "turns.role");
+        assert_eq!(malformed("unexpected end of file. Try again"), "request");
+    }
+}
