@@ -49,9 +49,11 @@ pub enum MemoryError {
     },
     /// The text holds a secret, and the policy is not to keep any.
     #[error(
-        "content holds what looks like {what}; leave it out (long_term.secrets does not allow it)"
+        "{field} holds what looks like {what}; leave it out (long_term.secrets does not allow it)"
     )]
     SecretFound {
+        /// Which field.
+        field: &'static str,
         /// What it looks like; never the secret.
         what: &'static str,
     },

@@ -112,19 +112,23 @@ pub fn redacted(text: &str, findings: &[Finding]) -> String {
     redacted
 }
 
-/// The text as this policy lets it be kept, and how many secrets were taken out of it.
+/// The text of a field as this policy lets it be kept, and how many secrets were taken out of it.
 ///
 /// # Errors
 /// [`MemoryError::SecretFound`] under [`SecretPolicy::Block`]; it says what was found first,
 /// never the secret.
-pub fn admit(text: &str, policy: SecretPolicy) -> Result<(String, usize), MemoryError> {
+pub fn admit(
+    field: &'static str,
+    text: &str,
+    policy: SecretPolicy,
+) -> Result<(String, usize), MemoryError> {
     if policy == SecretPolicy::Allow {
         return Ok((text.to_owned(), 0));
     }
     let findings = find(text);
     match findings.first() {
         Some(&Finding { what, .. }) if policy == SecretPolicy::Block => {
-            Err(MemoryError::SecretFound { what })
+            Err(MemoryError::SecretFound { field, what })
         }
         _ => Ok((redacted(text, &findings), findings.len())),
     }

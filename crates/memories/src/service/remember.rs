@@ -195,9 +195,11 @@ impl Memories {
             memory.reinforced = memory.reinforced.min(MemoryLimits::COUNTED);
             // An imported memory is stored as it is, so a secret in it can only be refused.
             if config.secrets != SecretPolicy::Allow {
-                let texts = std::iter::once(&memory.content).chain(&memory.metadata);
-                for text in texts.chain(&memory.tags) {
-                    secrets::admit(text, SecretPolicy::Block).map_err(refused)?;
+                let content = std::iter::once(("content", &memory.content));
+                let metadata = memory.metadata.iter().map(|json| ("metadata_json", json));
+                let tags = memory.tags.iter().map(|tag| ("tags", tag));
+                for (field, text) in content.chain(metadata).chain(tags) {
+                    secrets::admit(field, text, SecretPolicy::Block).map_err(refused)?;
                 }
             }
             shape_of(memory).checked(limits).map_err(refused)?;
@@ -219,8 +221,10 @@ fn admit_texts(
     policy: SecretPolicy,
 ) -> Result<usize, MemoryError> {
     let mut redacted = 0;
-    for text in content.into_iter().chain(tags) {
-        let (admitted, found) = secrets::admit(text, policy)?;
+    let content = content.map(|text| ("content", text));
+    let tags = tags.iter_mut().map(|tag| ("tags", tag));
+    for (field, text) in content.into_iter().chain(tags) {
+        let (admitted, found) = secrets::admit(field, text, policy)?;
         *text = admitted;
         redacted += found;
     }
@@ -246,7 +250,11 @@ fn admit_metadata(json: Option<&mut String>, policy: SecretPolicy) -> Result<usi
 
 fn admit_value(value: &mut Value, policy: SecretPolicy) -> Result<usize, MemoryError> {
     match value {
-        Value::String(text) => admit_texts(Some(text), &mut [], policy),
+        Value::String(text) => {
+            let (admitted, found) = secrets::admit("metadata_json", text, policy)?;
+            *text = admitted;
+            Ok(found)
+        }
         Value::Array(items) => {
             let mut items = items.iter_mut();
             items.try_fold(0, |sum, item| Ok(sum + admit_value(item, policy)?))

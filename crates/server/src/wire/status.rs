@@ -164,8 +164,8 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             facts.insert("superseded_by".to_owned(), by.to_string());
             (FailedPrecondition, "MEMORY_SUPERSEDED", None)
         }
-        MemoryError::SecretFound { .. } => {
-            facts.insert(FIELD.to_owned(), "content".to_owned());
+        MemoryError::SecretFound { field, .. } => {
+            facts.insert(FIELD.to_owned(), (*field).to_owned());
             (InvalidArgument, "SECRET_FOUND", None)
         }
         MemoryError::Full { .. } => (ResourceExhausted, "MEMORIES_FULL", None),

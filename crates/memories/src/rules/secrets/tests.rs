@@ -432,23 +432,30 @@ fn what_is_no_secret_passes() {
 fn a_policy_blocks_redacts_or_allows() {
     let token = format!("ghp_{}", key(36));
     let text = format!("é {token} and password=hunter22");
-    let error = admit(&text, SecretPolicy::Block).unwrap_err();
+    let error = admit("content", &text, SecretPolicy::Block).unwrap_err();
     assert_eq!(
         error,
         MemoryError::SecretFound {
+            field: "content",
             what: "GitHub token"
         }
     );
     assert!(!error.to_string().contains(&token[4..12]));
-    let (kept, count) = admit(&text, SecretPolicy::Redact).unwrap();
+    let (kept, count) = admit("content", &text, SecretPolicy::Redact).unwrap();
     assert_eq!(
         kept,
         "é [redacted: GitHub token] and password=[redacted: password]"
     );
     assert_eq!(count, 2);
-    assert_eq!(admit(&text, SecretPolicy::Allow).unwrap(), (text, 0));
+    assert_eq!(
+        admit("content", &text, SecretPolicy::Allow).unwrap(),
+        (text, 0)
+    );
     let plain = "nothing here".to_owned();
-    assert_eq!(admit(&plain, SecretPolicy::Block).unwrap(), (plain, 0));
+    assert_eq!(
+        admit("content", &plain, SecretPolicy::Block).unwrap(),
+        (plain, 0)
+    );
 }
 
 #[test]
