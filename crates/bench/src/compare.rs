@@ -233,7 +233,9 @@ impl Comparison<'_> {
             targets.push(server.target()?);
         }
         // Several daemons are each as busy as one.
-        let in_flight = traffic.in_flight * u16::try_from(targets.len())?;
+        let in_flight = traffic
+            .in_flight
+            .saturating_mul(u16::try_from(targets.len())?);
         let connections = traffic.connections;
         let driver = Driver::of(targets, by, connections, in_flight, &prefix(self.seed));
         spinner.set_message(format!("filling {}", plan.name));

@@ -86,7 +86,7 @@ pub(super) async fn run(common: &CommonArgs, args: RestArgs) -> Result<()> {
     let serving = clock::since(started);
     let after = idle(&server.target()?, &postgres, span).await?;
     let called = clock::monotonic();
-    say(&server.target()?, "rest-1").await?;
+    say(&server.target()?, "second").await?;
     let called_ms = clock::since(called).as_secs_f64() * 1e3;
     spinner.finish_and_clear();
     let percent = |cpu: f64| format!("{} % of a core", figure(cpu, 1));
@@ -100,7 +100,10 @@ pub(super) async fn run(common: &CommonArgs, args: RestArgs) -> Result<()> {
             "PostgreSQL's CPU",
             of_both(|idle| format!("{} %", figure(idle.postgres_cpu, 1))),
         ),
-        ("a turn in one of them", format!("{called_ms:.1} ms")),
+        (
+            "the first turn of another one",
+            format!("{called_ms:.1} ms"),
+        ),
     ];
     let values = json!({
         "seconds_until_serving": serving.as_secs_f64(),
