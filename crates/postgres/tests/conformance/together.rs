@@ -425,6 +425,26 @@ fn a_version_is_current_for_who_wrote_or_loaded_it_until_somebody_else_writes() 
     assert_eq!(one.are_current(&names).unwrap(), [false, false]);
 }
 
+#[test]
+fn a_version_that_a_failover_lost_is_forgotten_once_it_is_missed() {
+    let Some(database) = database() else { return };
+    let one = database.store();
+    let names = [Generation::new(1, 1)];
+    let mut chat = begun(&one, "s", 1);
+    must_write(&one, [chat.append("u a", 2)]);
+    database.run("CREATE TABLE memoird.before AS TABLE memoird.generations");
+    let before = chat.clone();
+    must_write(&one, [chat.append("u", 3)]);
+    database.run("DELETE FROM memoird.turns WHERE seq > 2");
+    database.run("DELETE FROM memoird.generations");
+    database.run("INSERT INTO memoird.generations TABLE memoird.before");
+    assert_eq!(one.are_current(&names).unwrap(), [false]);
+    let mut chat = before.reloaded(&one);
+    assert_eq!(one.are_current(&names).unwrap(), [true]);
+    must_write(&one, [chat.append("a", 4)]);
+    assert_eq!(seqs(&one, &chat.key, None), Some(vec![1, 2, 3]));
+}
+
 /// What is built on a change that was refused is not written on the change of another daemon that
 /// has the same number.
 #[test]

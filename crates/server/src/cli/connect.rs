@@ -80,9 +80,12 @@ pub(crate) enum Address {
     Unix(PathBuf),
 }
 
-/// Adds the key to every call, if there is one.
+/// Adds the key to every call, if there is one, and by what a balancer may choose a daemon.
 #[derive(Clone, Default)]
-pub(crate) struct Auth(Option<MetadataValue<Ascii>>);
+pub(crate) struct Auth {
+    key: Option<MetadataValue<Ascii>>,
+    place: Option<MetadataValue<Ascii>>,
+}
 
 /// A daemon that commands talk to.
 #[derive(Clone)]
@@ -103,6 +106,14 @@ pub(crate) type Documents = DocumentServiceClient<InterceptedService<Channel, Au
 
 /// A client for operators.
 pub(crate) type Admin = AdminServiceClient<InterceptedService<Channel, Auth>>;
+
+/// By what calls of memories find their daemon: by the subject, and by the session where none is named.
+pub(crate) fn whose<'a>(subject: &'a str, session_id: &'a str) -> &'a str {
+    match subject {
+        "" => session_id,
+        subject => subject,
+    }
+}
 
 impl ConnectArgs {
     /// The key that was given: that of the file before that of the environment.
@@ -136,16 +147,35 @@ impl Auth {
         let mut value: MetadataValue<Ascii> =
             format!("Bearer {key}").parse().map_err(|_| problem())?;
         value.set_sensitive(true);
-        Ok(Self(Some(value)))
+        Ok(Self {
+            key: Some(value),
+            place: None,
+        })
+    }
+
+    /// The same for calls of a session, or of a subject's memories.
+    fn of(&self, place: &str) -> Self {
+        let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~".contains(byte);
+        let quoted = place.bytes().map(|byte| match is_plain(&byte) {
+            true => char::from(byte).to_string(),
+            false => format!("%{byte:02X}"),
+        });
+        let quoted: String = quoted.collect();
+        Self {
+            key: self.key.clone(),
+            place: quoted.parse().ok().filter(|_| !place.is_empty()),
+        }
     }
 }
 
 impl Interceptor for Auth {
     fn call(&mut self, mut request: Request<()>) -> Result<Request<()>, Status> {
-        if let Some(value) = &self.0 {
-            request
-                .metadata_mut()
-                .insert("authorization", value.clone());
+        let metadata = request.metadata_mut();
+        if let Some(key) = &self.key {
+            metadata.insert("authorization", key.clone());
+        }
+        if let Some(place) = &self.place {
+            metadata.insert("memoird-session", place.clone());
         }
         Ok(request)
     }
@@ -170,6 +200,16 @@ impl Target {
     /// A client of the sessions.
     pub(crate) fn sessions(&self) -> Sessions {
         SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+    }
+
+    /// A client for calls of a session.
+    pub(crate) fn sessions_of(&self, session_id: &str) -> Sessions {
+        SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.of(session_id))
+    }
+
+    /// A client for calls of a subject's memories.
+    pub(crate) fn memories_of(&self, subject: &str) -> Memories {
+        MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.of(subject))
     }
 
     /// A client of the memories.
@@ -330,7 +370,7 @@ mod tests {
     #[test]
     fn a_key_never_shows() {
         let auth = Auth::bearer("s3cret").expect("a fine key");
-        let shown = format!("{:?}", auth.0);
+        let shown = format!("{:?}", auth.key);
         assert!(!shown.contains("s3cret"), "{shown}");
         assert!(Auth::bearer("two\nlines").is_err());
     }

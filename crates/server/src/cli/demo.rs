@@ -358,7 +358,11 @@ impl Bot {
             format: MessageFormat::Openai.into(),
             ..AppendRequest::default()
         };
-        let reply = self.target.sessions().append(request).await;
+        let reply = self
+            .target
+            .sessions_of(&request.session_id)
+            .append(request)
+            .await;
         self.target.done(reply)
     }
 
@@ -368,7 +372,11 @@ impl Bot {
             session_id: session.to_owned(),
             ..GetHistoryRequest::default()
         };
-        let reply = self.target.sessions().get_history(request).await;
+        let reply = self
+            .target
+            .sessions_of(&request.session_id)
+            .get_history(request)
+            .await;
         Ok(self.target.done(reply)?.turns)
     }
 
@@ -394,7 +402,11 @@ impl Bot {
         let request = EndSessionRequest {
             session_id: session.to_owned(),
         };
-        let reply = self.target.sessions().end_session(request).await;
+        let reply = self
+            .target
+            .sessions_of(&request.session_id)
+            .end_session(request)
+            .await;
         Ok(self.target.done(reply)?.session.unwrap_or_default())
     }
 }

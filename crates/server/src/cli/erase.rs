@@ -55,7 +55,12 @@ pub(crate) async fn session(target: &Target, args: EraseArgs, json: bool) -> Res
         session_id: args.id,
         generation: args.generation.unwrap_or_default(),
     };
-    let begun = target.done(target.sessions().erase_session(request).await)?;
+    let begun = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .erase_session(request)
+            .await,
+    )?;
     wait(target, begun.job_id, json).await
 }
 
@@ -73,7 +78,12 @@ pub(crate) async fn subject(
     let request = EraseSubjectRequest {
         subject: args.subject,
     };
-    let begun = target.done(target.sessions().erase_subject(request).await)?;
+    let begun = target.done(
+        target
+            .sessions_of(&request.subject)
+            .erase_subject(request)
+            .await,
+    )?;
     wait(target, begun.job_id, json).await
 }
 

@@ -145,7 +145,12 @@ pub(super) async fn session(
         session_id,
         include_state: true,
     };
-    target.done(target.sessions().get_session(request).await)
+    target.done(
+        target
+            .sessions_of(&request.session_id)
+            .get_session(request)
+            .await,
+    )
 }
 
 /// A page of turns from the journal, or of those that a daemon without one keeps; and where the
@@ -159,7 +164,12 @@ pub(super) async fn history(
             scope: scope.into(),
             ..request.clone()
         };
-        target.done(target.sessions().get_history(request).await)
+        target.done(
+            target
+                .sessions_of(&request.session_id)
+                .get_history(request)
+                .await,
+        )
     };
     let reply = match ask(HistoryScope::Journal).await {
         Err(error) if error.is_because("JOURNAL_OFF") => ask(HistoryScope::Live).await,

@@ -243,7 +243,11 @@ impl Importer<'_> {
             replace: true,
             ..PatchStateRequest::default()
         };
-        let patched = self.target.sessions().patch_state(request).await;
+        let patched = self
+            .target
+            .sessions_of(&request.session_id)
+            .patch_state(request)
+            .await;
         self.target.done(patched).map(drop)
     }
 }
@@ -260,7 +264,12 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
         expected_seq: Some(current.turns),
         ..AppendRequest::default()
     };
-    target.done(target.sessions().append(request).await)?;
+    target.done(
+        target
+            .sessions_of(&request.session_id)
+            .append(request)
+            .await,
+    )?;
     let turns = current.batch.len() as u64;
     current.turns += turns;
     Ok(turns)

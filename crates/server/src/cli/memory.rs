@@ -165,9 +165,14 @@ fn recall_request(args: RecallArgs) -> RecallRequest {
     }
 }
 
+/// Whose memories are looked for first.
+fn whose(request: &RecallRequest) -> &str {
+    request.subjects.first().map_or("", |subject| subject)
+}
+
 async fn recall(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
     let request = recall_request(args);
-    let found = target.done(target.memories().recall(request).await)?;
+    let found = target.done(target.memories_of(whose(&request)).recall(request).await)?;
     if !json {
         for note in &found.notes {
             output::note(&format!("note: {note}"));
@@ -218,7 +223,12 @@ async fn manifest(target: &Target, args: ManifestArgs, json: bool) -> Result<(),
         max_lines: args.max_lines,
         max_bytes: args.max_bytes,
     };
-    let manifest = target.done(target.memories().get_manifest(request).await)?;
+    let manifest = target.done(
+        target
+            .memories_of(&request.subject)
+            .get_manifest(request)
+            .await,
+    )?;
     output::show(json, &manifest, |manifest| {
         let lines = manifest.text.lines().map(output::printable);
         lines.collect::<Vec<_>>().join("\n")
@@ -357,7 +367,12 @@ fn listing(
             page_token,
             ..request.clone()
         };
-        let reply = target.done(target.memories().list_memories(request).await)?;
+        let reply = target.done(
+            target
+                .memories_of(&request.subject)
+                .list_memories(request)
+                .await,
+        )?;
         Ok((reply.memories, reply.next_page_token))
     }
 }
@@ -593,7 +608,7 @@ async fn add(target: &Target, args: AddArgs, json: bool) -> Result<(), CliError>
         keep_apart: args.keep_apart,
         metadata,
     };
-    let done = target.done(target.memories().remember(request).await)?;
+    let done = target.done(target.memories_of(&request.subject).remember(request).await)?;
     let outcome = short_name("RememberOutcome", done.outcome);
     if json {
         let mut shown = json::of(&done);
@@ -704,11 +719,17 @@ async fn call_forget(
     what: What,
     dry_run: bool,
 ) -> Result<ForgetResponse, CliError> {
+    let subject = match &what {
+        What::Id(_) => "",
+        What::Subject(subject) => subject,
+        What::Filter(filter) => &filter.subject,
+    };
+    let mut client = target.memories_of(subject);
     let request = ForgetRequest {
         target: Some(what),
         dry_run,
     };
-    target.done(target.memories().forget(request).await)
+    target.done(client.forget(request).await)
 }
 
 /// Asks on the terminal. Blocks until there is a line.

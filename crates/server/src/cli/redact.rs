@@ -32,13 +32,17 @@ pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result
         before_seq: args.seq.saturating_add(1),
         ..GetHistoryRequest::default()
     };
-    let mut page = match target.sessions().get_history(request.clone()).await {
+    let mut page = match target
+        .sessions_of(&request.session_id)
+        .get_history(request.clone())
+        .await
+    {
         Err(error) if error.code() == tonic::Code::FailedPrecondition => {
             let live = GetHistoryRequest {
                 scope: HistoryScope::Live.into(),
                 ..request
             };
-            target.done(target.sessions().get_history(live).await)?
+            target.done(target.sessions_of(&live.session_id).get_history(live).await)?
         }
         answer => target.done(answer)?,
     };
@@ -50,7 +54,12 @@ pub(super) async fn run(target: &Target, args: RedactArgs, json: bool) -> Result
         turn: Some(turn.unwrap_or_else(|| said(&args.text))),
         ..UpdateTurnRequest::default()
     };
-    let reply = target.done(target.sessions().update_turn(request).await)?;
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .update_turn(request)
+            .await,
+    )?;
     output::show(json, &reply, shown)
 }
 

@@ -178,7 +178,7 @@ struct Counts {
 impl Player {
     /// Plays a conversation to its end.
     async fn play(self: Arc<Self>, conversation: Conversation) -> Result<(), CliError> {
-        let mut client = self.target.sessions();
+        let mut client = self.target.sessions_of(&self.session_id(&conversation));
         let mut next = self.played_before(&mut client, &conversation).await?;
         let share = conversation.bytes / conversation.messages.len().max(1) as u64;
         self.progress.add(share * next as u64);
@@ -224,9 +224,13 @@ impl Player {
         Ok(0)
     }
 
+    fn session_id(&self, conversation: &Conversation) -> String {
+        format!("{}{}", self.session_prefix, conversation.id)
+    }
+
     fn request(&self, conversation: &Conversation, index: usize) -> AppendRequest {
         AppendRequest {
-            session_id: format!("{}{}", self.session_prefix, conversation.id),
+            session_id: self.session_id(conversation),
             messages_json: conversation.messages[index].clone(),
             format: self.format as i32,
             idempotency_key: format!("replay:{index}"),

@@ -7,6 +7,7 @@ use serde_json::json;
 
 use super::choice::moment;
 use super::choice::{Choices, one_of};
+use super::connect;
 use super::exit::CliError;
 use super::json::short_name;
 use super::pages::Pages;
@@ -73,7 +74,9 @@ pub(crate) async fn run(client: &ClientArgs, args: SearchArgs) -> Result<(), Cli
             page_token,
             ..request.clone()
         };
-        let reply = target.done(target.memories().search_transcripts(request).await)?;
+        let of = connect::whose(&request.subject, &request.session_id);
+        let mut client = target.memories_of(of);
+        let reply = target.done(client.search_transcripts(request).await)?;
         incomplete |= reply.incomplete;
         Ok((reply.hits, reply.next_page_token))
     });

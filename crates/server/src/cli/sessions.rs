@@ -214,7 +214,11 @@ async fn show(target: &Target, args: &ShowArgs, json: bool) -> Result<(), CliErr
         session_id: args.id.clone(),
         ..Default::default()
     };
-    let detail = match target.sessions().get_session(request).await {
+    let detail = match target
+        .sessions_of(&request.session_id)
+        .get_session(request)
+        .await
+    {
         Ok(reply) => Some(reply.into_inner()),
         // What has ended is still in the journal.
         Err(status) if journal && status.code() == Code::NotFound => None,
@@ -270,7 +274,7 @@ async fn history(
         HistoryScope::Live
     };
     let kept_max = args.turns.unwrap_or(usize::MAX);
-    let mut client = target.sessions();
+    let mut client = target.sessions_of(&args.id);
     let mut turns = VecDeque::new();
     let mut request = GetHistoryRequest {
         session_id: args.id.clone(),
@@ -297,7 +301,12 @@ async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), Cli
         after_seq: args.after,
         ..RewindSessionRequest::default()
     };
-    let reply = target.done(target.sessions().rewind_session(request).await)?;
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .rewind_session(request)
+            .await,
+    )?;
     output::show(json, &reply, rewound)
 }
 
@@ -316,12 +325,22 @@ async fn give_labels(target: &Target, args: LabelArgs, json: bool) -> Result<(),
         labels: args.labels.into_iter().collect(),
         ..PatchStateRequest::default()
     };
-    target.done(target.sessions().patch_state(request).await)?;
+    target.done(
+        target
+            .sessions_of(&request.session_id)
+            .patch_state(request)
+            .await,
+    )?;
     let request = GetSessionRequest {
         session_id: args.id,
         ..GetSessionRequest::default()
     };
-    let reply = target.done(target.sessions().get_session(request).await)?;
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .get_session(request)
+            .await,
+    )?;
     output::show(json, &reply, |reply| {
         let info = reply.session.clone().unwrap_or_default();
         let id = output::printable(&info.session_id);
@@ -346,7 +365,12 @@ async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliErro
         through_seq: args.through.unwrap_or_default(),
         ..CopySessionRequest::default()
     };
-    let reply = target.done(target.sessions().copy_session(request).await)?;
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .copy_session(request)
+            .await,
+    )?;
     output::show(json, &reply, |reply| {
         let turns = output::counted(reply.turns, "turn", "turns");
         format!("copied: {turns}")
@@ -355,7 +379,12 @@ async fn copy(target: &Target, args: CopyArgs, json: bool) -> Result<(), CliErro
 
 async fn end(target: &Target, session_id: String, json: bool) -> Result<(), CliError> {
     let request = EndSessionRequest { session_id };
-    let reply = target.done(target.sessions().end_session(request).await)?;
+    let reply = target.done(
+        target
+            .sessions_of(&request.session_id)
+            .end_session(request)
+            .await,
+    )?;
     output::show(json, &reply, |reply| {
         let info = reply.session.clone().unwrap_or_default();
         let id = output::printable(&info.session_id);

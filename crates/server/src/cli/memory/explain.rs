@@ -2,7 +2,7 @@
 
 use memoird_proto::v1::{RecallHit, RecallResponse};
 
-use super::{RecallArgs, content, recall_request};
+use super::{RecallArgs, content, recall_request, whose};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::output;
@@ -10,7 +10,7 @@ use crate::cli::output;
 pub(super) async fn run(target: &Target, args: RecallArgs, json: bool) -> Result<(), CliError> {
     let mut request = recall_request(args);
     request.explain = true;
-    let found = target.done(target.memories().recall(request).await)?;
+    let found = target.done(target.memories_of(whose(&request)).recall(request).await)?;
     if !json {
         for note in &found.notes {
             output::note(&format!("note: {note}"));

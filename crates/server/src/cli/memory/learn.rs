@@ -6,7 +6,7 @@ use clap::Args;
 use memoird_proto::v1::{LearnSessionRequest, LearnSessionResponse, LearnedFact};
 
 use crate::cli::choice::kind_name;
-use crate::cli::connect::Target;
+use crate::cli::connect::{self, Target};
 use crate::cli::exit::CliError;
 use crate::cli::json::short_name;
 use crate::cli::output;
@@ -34,7 +34,12 @@ pub(super) async fn run(target: &Target, args: LearnArgs, json: bool) -> Result<
         subject: args.subject.unwrap_or_default(),
         dry_run: args.dry_run,
     };
-    let reply = target.done(target.memories().learn_session(request).await)?;
+    let reply = target.done(
+        target
+            .memories_of(connect::whose(&request.subject, &request.session_id))
+            .learn_session(request)
+            .await,
+    )?;
     output::show(json, &reply, |reply| readable(reply, args.dry_run))
 }
 
