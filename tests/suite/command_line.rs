@@ -208,17 +208,17 @@ async fn wrong_usage_is_told() {
 async fn place_of_call(args: &[&str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address").to_string();
-    let noted = tokio::spawn(async move {
+    let noted = async {
         let (socket, _) = listener.accept().await.expect("a connection");
         let mut connection = h2::server::handshake(socket).await.expect("HTTP/2");
         let (request, _) = connection.accept().await.expect("a call").expect("a call");
         let place = request.headers().get("memoird-session");
         place.map_or("-".to_owned(), |it| it.to_str().expect("ASCII").to_owned())
-    });
+    };
     // It fails, because the connection ends there.
-    let ended = run(&[&["--addr", &addr], args].concat(), &[]).await;
-    assert!(noted.is_finished(), "{args:?} does not call: {ended:?}");
-    noted.await.expect("it was noted")
+    let args = [&["--addr", &addr], args].concat();
+    let (place, _) = tokio::join!(noted, run(&args, &[]));
+    place
 }
 
 #[tokio::test]
