@@ -235,9 +235,16 @@ impl EventSignal {
     /// What is watched here.
     pub(crate) fn watched(&self) -> Watched {
         let watched = self.lock();
-        Watched {
-            all: watched.contains_key(&None),
-            tenants: watched.keys().flatten().cloned().collect(),
+        let tenants = watched.keys().flatten();
+        match watched.contains_key(&None) || watched.len() > WATCHED_MAX {
+            true => Watched {
+                all: true,
+                ..Watched::default()
+            },
+            false => Watched {
+                all: false,
+                tenants: tenants.cloned().collect(),
+            },
         }
     }
 
@@ -245,6 +252,9 @@ impl EventSignal {
         self.watched.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+/// Where more tenants are watched than so many, other daemons are told that all are.
+const WATCHED_MAX: usize = 256;
 
 /// Events that are read at once.
 const READ_MAX: usize = 64;

@@ -486,7 +486,7 @@ mod postgres {
 
         fn erase(&self, _: EraseRequest) -> EraseFuture<'_> {
             let outside = "the database's pages until they are vacuumed and used again, its \
-                           write-ahead log and its backups";
+                           events of the last ten minutes, its write-ahead log and its backups";
             Box::pin(async move {
                 Ok(ErasedElsewhere {
                     outside: vec![outside.to_owned()],
