@@ -584,7 +584,8 @@ async fn kept_rows(
         "SELECT {TURN}, (SELECT g.stamp FROM memoird.generations AS g
                          WHERE g.generation = $1 AND g.ended_at IS NULL)
          FROM memoird.turns AS t WHERE t.generation = $1
-             AND (t.seq = ANY($3) OR t.seq >= $2 AND t.seq <> ALL($4) AND NOT {IS_REWOUND})
+             AND (t.seq = ANY($3) OR t.seq >= $2 AND t.seq <> ALL($4) AND NOT coalesce(t.seq <@
+                 (SELECT run.runs FROM memoird.rewound AS run WHERE run.generation = $1), false))
          ORDER BY t.seq"
     );
     let holes: Vec<i64> = kept.holes.iter().map(|seq| whole(*seq)).collect();
