@@ -288,7 +288,8 @@ def test_a_rewind_has_a_key_and_is_done_once(client):
 
 
 @pytest.mark.parametrize("idempotent", [True, False])
-def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempotent):
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN])
+def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(code, idempotent):
     seen = []
 
     class Lost(grpc.GenericRpcHandler):
@@ -296,7 +297,7 @@ def test_a_rewind_whose_answer_was_lost_is_repeated_where_it_has_a_key(idempoten
             def answer(request, context):
                 seen.append(request.idempotency_key)
                 if len(seen) == 1:
-                    context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+                    context.abort(code, "lost")
                 return session_pb2.RewindSessionResponse(duplicate=True)
 
             return grpc.unary_unary_rpc_method_handler(
