@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
+use tokio::task::JoinSet;
 
 use crate::harness::{Daemon, Setup, append, ask_as, fails, live, run, say, tool_uses, user};
 
@@ -208,7 +209,8 @@ async fn wrong_usage_is_told() {
 async fn place_of_call(args: &[&str]) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let addr = listener.local_addr().expect("an address").to_string();
-    let noted = tokio::spawn(async move {
+    let mut noted = JoinSet::new();
+    noted.spawn(async move {
         let (socket, _) = listener.accept().await.expect("a connection");
         let mut connection = h2::server::handshake(socket).await.expect("HTTP/2");
         let (request, _) = connection.accept().await.expect("a call").expect("a call");
@@ -217,8 +219,9 @@ async fn place_of_call(args: &[&str]) -> String {
     });
     // It fails, because the connection ends there.
     let ended = run(&[&["--addr", &addr], args].concat(), &[]).await;
-    assert!(noted.is_finished(), "{args:?} does not call: {ended:?}");
-    noted.await.expect("it was noted")
+    let noted = noted.try_join_next();
+    let noted = noted.unwrap_or_else(|| panic!("{args:?} does not call: {ended:?}"));
+    noted.expect("it was noted")
 }
 
 #[tokio::test]
