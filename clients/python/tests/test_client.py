@@ -360,7 +360,10 @@ def test_a_rewind_has_a_key_and_is_done_once(client):
         ("PatchState", lambda it: it.patch_state("chat", {"a": 1}, expected_version=0)),
     ],
 )
-def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(name, call, idempotent):
+@pytest.mark.parametrize("code", [grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.UNKNOWN])
+def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(
+    name, call, code, idempotent
+):
     seen = []
     asked, answered = (getattr(session_pb2, f"{name}{what}") for what in ("Request", "Response"))
 
@@ -369,7 +372,7 @@ def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(name, call,
             def answer(request, context):
                 seen.append(request.idempotency_key)
                 if len(seen) == 1:
-                    context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+                    context.abort(code, "lost")
                 return answered(duplicate=True)
 
             return grpc.unary_unary_rpc_method_handler(

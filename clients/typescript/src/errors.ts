@@ -166,6 +166,11 @@ function isLost(error: ConnectError): boolean {
   if (error.code === Code.Canceled || error.code === Code.Aborted) {
     return true;
   }
+  // A balancer ends the answer of a daemon that died, as if it were whole.
+  const isCut = error.code === Code.Unknown || error.code === Code.Internal;
+  if (isCut && error.rawMessage.startsWith("protocol error: missing ")) {
+    return true;
+  }
   let cause = error.cause;
   while (cause instanceof Error && !("syscall" in cause)) {
     cause = cause.cause;

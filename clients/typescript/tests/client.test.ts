@@ -451,6 +451,12 @@ function halve(stream: ServerHttp2Stream): void {
   stream.write(Buffer.from([0, 0, 0]), () => reset(stream));
 }
 
+/** Ends an answer without its status, as a balancer does whose daemon died meanwhile. */
+function cut(stream: ServerHttp2Stream): void {
+  stream.respond({ ":status": 200, "content-type": "application/grpc" });
+  stream.end();
+}
+
 function answer(message = new Uint8Array()): (stream: ServerHttp2Stream) => void {
   const head = Buffer.alloc(5);
   head.writeUInt32BE(message.length, 1);
@@ -519,6 +525,14 @@ describe("what is tried again", () => {
       await other.listSessions({});
       const places = seen.map((headers) => headers["memoird-session"]);
       assert.deepEqual(places, ["a%20chat%2F%C3%A9%21", "ann", "ann%2F1", "bob", "ann", undefined]);
+    });
+  });
+
+  test("an append whose answer was cut short", async () => {
+    await scripted([cut, answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await other.append({ sessionId: "chat", turns });
+      assert.equal(seen.length, 2);
     });
   });
 

@@ -163,6 +163,8 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
     grpc.StatusCode.ABORTED: Conflict,
     grpc.StatusCode.RESOURCE_EXHAUSTED: ResourceExhausted,
     grpc.StatusCode.UNAVAILABLE: Unavailable,
+    # The daemon has none: a balancer ends the answer of a daemon that died, as if it were whole.
+    grpc.StatusCode.UNKNOWN: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
