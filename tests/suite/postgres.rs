@@ -19,10 +19,13 @@ use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use tonic::Code;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::harness::{
-    Authority, Daemon, KEEPS, Setup, append, end, eventually, field, http_get, journal, keyed,
-    live, refused, say, text_of, told, tool_results, tool_uses, user,
+    Authority, Daemon, KEEPS, Setup, append, channel, end, eventually, field, http_get, journal,
+    keyed, live, refused, say, text_of, told, tool_results, tool_uses, user,
 };
 use proxy::{Weather, behind_proxy};
 use server::{Server, Special};
@@ -324,6 +327,8 @@ async fn calls_go_on_when_their_connections_are_cut() {
     assert_eq!(said, expected);
 }
 
+const SESSIONS: &str = "memoird.v1.SessionService";
+
 #[tokio::test]
 async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
     let Some(server) = Server::shared() else {
@@ -333,6 +338,12 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
     let words = behind_proxy(&server.database(), &weather).expect("a server of the tests' own");
     let daemon = Daemon::with(over(&words, "")).await;
     let page = || http_get(daemon.admin_addr(), "/readyz");
+    let health = async |service: &str| {
+        let mut client = HealthClient::new(channel(daemon.grpc_addr()));
+        let service = service.to_owned();
+        let answer = client.check(HealthCheckRequest { service }).await;
+        answer.expect("an answer").into_inner().status()
+    };
     for round in 0..2 {
         say(&mut daemon.sessions(), "chat", &round.to_string()).await;
         assert_eq!(page().await.0, 200);
@@ -346,6 +357,12 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
             told.contains("journal.postgres.url does not answer"),
             "{told}"
         );
+        eventually("its services are not served", async || {
+            (health(SESSIONS).await == ServingStatus::NotServing).then_some(())
+        })
+        .await;
+        // It is alive: nobody has to restart it.
+        assert_eq!(health("").await, ServingStatus::Serving);
         let refusal = daemon
             .sessions()
             .append(append("other", [user("lost")]))
@@ -355,6 +372,10 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
         weather.clear();
         let back = async || (page().await.0 == 200).then_some(());
         eventually("it is ready", back).await;
+        eventually("its services are served", async || {
+            (health(SESSIONS).await == ServingStatus::Serving).then_some(())
+        })
+        .await;
     }
     let turns = live(&mut daemon.sessions(), "chat").await;
     let said: Vec<&str> = turns.iter().map(text_of).collect();

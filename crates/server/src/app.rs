@@ -10,18 +10,16 @@ use memoird_engine::{Blocking, Engine, Eraser};
 use memoird_memories::Memories;
 use memoird_memories::files::{FilesOptions, MemoryFiles};
 use memoird_proto::DESCRIPTORS;
-use memoird_proto::spliced::admin_service_server::{self, AdminServiceServer};
-use memoird_proto::spliced::document_service_server::{self, DocumentServiceServer};
-use memoird_proto::spliced::memory_service_server::{self, MemoryServiceServer};
-use memoird_proto::spliced::session_service_server::{self, SessionServiceServer};
+use memoird_proto::spliced::admin_service_server::AdminServiceServer;
+use memoird_proto::spliced::document_service_server::DocumentServiceServer;
+use memoird_proto::spliced::memory_service_server::MemoryServiceServer;
+use memoird_proto::spliced::session_service_server::SessionServiceServer;
 use memoird_search::Search;
 use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tonic::service::Routes;
-use tonic_health::ServingStatus;
-use tonic_health::server::HealthReporter;
 use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Pages};
@@ -34,6 +32,7 @@ use crate::connections::serve::{Io, Port, Protocol, http2};
 use crate::connections::socket::{ListenAddress, Listener};
 use crate::connections::{Connection, Connections};
 use crate::data_files::DataFiles;
+use crate::health::{Health, JournalFollower};
 use crate::heavy::HeavyWork;
 use crate::journal_place::{self, Keeper, OpenJournal};
 use crate::learnt_charges::LearntCharges;
@@ -51,15 +50,6 @@ const PAGES_TIME_MAX: Duration = Duration::from_secs(1);
 /// Calls are over when only watchers were left in this many looks in a row.
 const WATCHERS_LOOKS: u32 = 10;
 const WATCHERS_PAUSE: Duration = Duration::from_millis(100);
-
-/// What probes may ask for: the daemon, and each service.
-const PROBED: [&str; 5] = [
-    "",
-    session_service_server::SERVICE_NAME,
-    memory_service_server::SERVICE_NAME,
-    document_service_server::SERVICE_NAME,
-    admin_service_server::SERVICE_NAME,
-];
 
 /// A caller of `Backup` sends the hashes of the files it has: of 256 GiB so many bytes.
 const ADMIN_REQUEST_BYTES_MAX: usize = 16 << 20;
@@ -119,7 +109,7 @@ pub(crate) struct Running {
     api: Api,
     auth_layer: AuthLayer,
     admin: Admin,
-    health: HealthReporter,
+    health: Health,
     /// Cancelled when no new calls are taken.
     stop: CancellationToken,
     /// Cancelled when calls are no longer waited for.
@@ -338,7 +328,7 @@ impl App {
             api: self.api,
             auth_layer: self.auth_layer,
             admin: self.admin,
-            health,
+            health: Health::new(health),
             stop,
             abort,
             calls,
@@ -352,22 +342,10 @@ impl App {
 impl Running {
     /// Tells probes that calls are taken.
     pub(crate) async fn announce(&self) {
-        self.set_health(ServingStatus::Serving).await;
-    }
-
-    async fn set_health(&self, status: ServingStatus) {
-        for service in PROBED {
-            self.health.set_service_status(service, status).await;
-        }
-    }
-
-    /// Tells probes that no calls are taken, and ends the streams of those that wait for changes:
-    /// there are none after this.
-    async fn end_health(&mut self) {
-        self.set_health(ServingStatus::NotServing).await;
-        for service in PROBED {
-            self.health.clear_service_status(service).await;
-        }
+        self.health.begin().await;
+        let away = self.keeper.away();
+        let follower = JournalFollower::new(self.health.clone(), away);
+        self.api.engine.run_worker(follower);
     }
 
     /// Reads the configuration again.
@@ -394,7 +372,7 @@ impl Running {
     /// stopped, changes flushed.
     pub(crate) async fn drain(mut self) {
         self.admin.set_ready(false);
-        self.end_health().await;
+        self.health.end().await;
         // It does not matter if the file is gone already.
         let _ = std::fs::remove_file(&self.endpoints);
         self.stop.cancel();

@@ -10,6 +10,7 @@ mod cluster;
 mod config;
 mod connections;
 mod data_files;
+mod health;
 mod heavy;
 mod journal_place;
 mod learnt_charges;

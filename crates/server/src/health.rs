@@ -1,0 +1,104 @@
+//! What gRPC's health checks are told: whether calls are taken, and whether the journal answers.
+
+use std::sync::Arc;
+
+use memoird_engine::{WorkError, Worker};
+use memoird_proto::spliced::{
+    admin_service_server, document_service_server, memory_service_server, session_service_server,
+};
+use tokio::sync::{Mutex, watch};
+use tonic_health::ServingStatus;
+use tonic_health::server::HealthReporter;
+
+/// The name that asks for the daemon itself.
+const DAEMON: &str = "";
+/// The services that are asked for.
+const SERVICES: [&str; 4] = [
+    session_service_server::SERVICE_NAME,
+    memory_service_server::SERVICE_NAME,
+    document_service_server::SERVICE_NAME,
+    admin_service_server::SERVICE_NAME,
+];
+
+/// What is told. Nothing is any more once the daemon stops.
+#[derive(Clone)]
+pub(crate) struct Health {
+    reporter: Arc<Mutex<Option<HealthReporter>>>,
+}
+
+impl Health {
+    pub(crate) fn new(reporter: HealthReporter) -> Self {
+        Self {
+            reporter: Arc::new(Mutex::new(Some(reporter))),
+        }
+    }
+
+    /// Calls are taken.
+    pub(crate) async fn begin(&self) {
+        self.set(DAEMON, true).await;
+        self.set_services(true).await;
+    }
+
+    /// No calls are taken; ends the streams of those that wait for changes: there are none
+    /// after this.
+    pub(crate) async fn end(&self) {
+        self.set(DAEMON, false).await;
+        self.set_services(false).await;
+        if let Some(mut reporter) = self.reporter.lock().await.take() {
+            reporter.clear_service_status(DAEMON).await;
+            for service in SERVICES {
+                reporter.clear_service_status(service).await;
+            }
+        }
+    }
+
+    async fn set_services(&self, are_served: bool) {
+        for service in SERVICES {
+            self.set(service, are_served).await;
+        }
+    }
+
+    async fn set(&self, name: &str, is_served: bool) {
+        let status = match is_served {
+            true => ServingStatus::Serving,
+            false => ServingStatus::NotServing,
+        };
+        if let Some(reporter) = &*self.reporter.lock().await {
+            reporter.set_service_status(name, status).await;
+        }
+    }
+}
+
+/// Tells that no service is served as long as the journal does not answer. The daemon is alive
+/// meanwhile: nobody has to restart it.
+pub(crate) struct JournalFollower {
+    health: Health,
+    is_away: watch::Receiver<bool>,
+}
+
+impl JournalFollower {
+    pub(crate) fn new(health: Health, mut is_away: watch::Receiver<bool>) -> Self {
+        // It may be so already.
+        is_away.mark_changed();
+        Self { health, is_away }
+    }
+}
+
+impl Worker for JournalFollower {
+    fn name(&self) -> &'static str {
+        "health"
+    }
+
+    async fn wait(&mut self) {
+        if self.is_away.changed().await.is_err() {
+            // A journal that is a file answers.
+            std::future::pending::<()>().await;
+        }
+    }
+
+    async fn step(&mut self) -> Result<(), WorkError> {
+        let is_away = *self.is_away.borrow_and_update();
+        self.health.set_services(!is_away).await;
+        Ok(())
+    }
+}
