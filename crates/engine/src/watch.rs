@@ -263,6 +263,8 @@ impl Watcher {
             let tenant = Arc::clone(&position.tenant);
             let logged = match read {
                 Read::Event(logged) => logged,
+                // The numbers of each daemon say what is missing, and how far the cursor was.
+                Read::Missed(_) if matches!(position.before, Before::Time(_)) => continue,
                 Read::Missed(count) => {
                     position.unsure = position.cursor.nodes().collect();
                     return Some(WatchItem::Missed { tenant, count });
@@ -314,28 +316,29 @@ impl Position {
     /// What an event is, beside those that were told before.
     fn judge(&mut self, logged: &LoggedEvent, own: u128) -> Judged {
         let (node, number) = (logged.node.unwrap_or(own), logged.number);
+        let is_first = self.cursor.get(node).is_none();
+        let is_before = match self.before {
+            Before::Nothing => false,
+            // Daemons tell what they saw since somebody watched last.
+            Before::Moment(started) => logged.node.is_some() && logged.happened < started,
+            Before::Time(early) => is_first && logged.event.at < early,
+        };
         match self.cursor.get(node) {
             Some(last) if number <= last => return Judged::Known,
+            _ if is_before => {
+                // With its number, so that the next one is not taken for one behind a gap.
+                self.cursor.set(node, number);
+                return Judged::Known;
+            }
             Some(last) if number > last + 1 && !self.unsure.remove(&node) => {
                 self.cursor.set(node, number - 1);
                 return Judged::Missed(number - last - 1);
             }
             _ => {}
         }
-        let is_first = self.cursor.get(node).is_none();
-        let is_before = is_first
-            && match self.before {
-                Before::Nothing => false,
-                Before::Moment(started) => logged.node.is_some() && logged.happened < started,
-                Before::Time(early) => logged.event.at < early,
-            };
         self.unsure.remove(&node);
-        if is_before {
-            // The next one of that daemon may be before it, too.
-            return Judged::Known;
-        }
         self.cursor.set(node, number);
-        self.cursor.at = logged.event.at;
+        self.cursor.at = self.cursor.at.max(logged.event.at);
         Judged::Next
     }
 }

@@ -84,7 +84,8 @@ pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>
 /// Those that were seen in the last minute, and what is due at `now`.
 pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, StoreError> {
     let sql = format!(
-        "SELECT m.node, m.name, m.version, m.leads, (extract(epoch FROM m.seen) * 1000)::int8,
+        "SELECT m.node, m.name, m.version, EXISTS (SELECT FROM memoird.owner o WHERE o.node = m.node
+                 AND o.is_shared AND o.expires_at > now()), (extract(epoch FROM m.seen) * 1000)::int8,
              m.seen > now() - {GONE_AFTER}, m.config, coalesce(l.number, 0), coalesce(l.epoch, 1),
              CASE WHEN l.number > 0 THEN (extract(epoch FROM l.seen) * 1000)::int8 END
          FROM memoird.members m LEFT JOIN memoird.lanes l ON l.node = m.node AND l.lane = 0

@@ -401,7 +401,7 @@ mod postgres {
             is_self: member.node == own,
             name: member.name,
             version: member.version,
-            leads: member.leads && member.is_here,
+            leads: member.leads,
             is_here: member.is_here,
             seen_at: member.seen_at,
             commits: member.commits,
@@ -437,8 +437,17 @@ mod postgres {
         }
 
         async fn step(&mut self) -> Result<(), WorkError> {
-            let view = self.members.look(&*self.machine).await;
-            let view = view.map_err(|error| WorkError(error.to_string()))?;
+            let view = match self.members.look(&*self.machine).await {
+                Ok(view) => view,
+                Err(error) => {
+                    // Who cannot look sees nobody.
+                    self.members.seen.send_replace(ClusterView {
+                        is_shared: true,
+                        ..ClusterView::default()
+                    });
+                    return Err(WorkError(error.to_string()));
+                }
+            };
             let disagreements = view.disagreements();
             let before = self.members.seen.send_replace(view).disagreements();
             for other in disagreements.iter().filter(|it| !before.contains(it)) {

@@ -550,3 +550,25 @@ async fn a_cursor_knows_how_many_events_have_left() {
     assert_eq!((&*seen[0], &*seen[1]), ("missed 11", "s 13"));
     assert_eq!(seen.len(), 1 + EVENTS_KEPT);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_watch_from_now_on_tells_nothing_of_what_nobody_watched() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
+    b.say("s", "1").await.unwrap();
+    assert_eq!(told(&mut watcher).await, ["s created", "s 1"]);
+    drop(watcher);
+    sleep(TTL / 4).await;
+    for turn in 2..=(EVENTS_KEPT + 12) {
+        b.say("s", &turn.to_string()).await.unwrap();
+    }
+    sleep(TTL / 4).await;
+    let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
+    assert_eq!(told(&mut watcher).await, <[String; 0]>::default());
+    b.say("s", "new").await.unwrap();
+    let last = EVENTS_KEPT + 13;
+    assert_eq!(told(&mut watcher).await, [format!("s {last}")]);
+}
