@@ -1230,6 +1230,7 @@ class SyncCalls:
         self,
         after_event_id: int = 0,
         all_tenants: bool = False,
+        after_cursor: str = "",
         *,
         timeout: float | None = None,
     ) -> Iterator[WatchEventsResponse]:
@@ -1240,6 +1241,7 @@ class SyncCalls:
         request = WatchEventsRequest(
             after_event_id=after_event_id,
             all_tenants=all_tenants,
+            after_cursor=after_cursor,
         )
         return self._stream(WATCH_EVENTS, request, timeout)
 
@@ -2119,6 +2121,7 @@ class AsyncCalls:
         self,
         after_event_id: int = 0,
         all_tenants: bool = False,
+        after_cursor: str = "",
         *,
         timeout: float | None = None,
     ) -> AsyncIterator[WatchEventsResponse]:
@@ -2129,5 +2132,6 @@ class AsyncCalls:
         request = WatchEventsRequest(
             after_event_id=after_event_id,
             all_tenants=all_tenants,
+            after_cursor=after_cursor,
         )
         return self._stream(WATCH_EVENTS, request, timeout)

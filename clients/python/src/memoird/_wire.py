@@ -2321,6 +2321,7 @@ def read_watch_events_request(m):
     it = new(t.WatchEventsRequest)
     it.after_event_id = m.after_event_id
     it.all_tenants = m.all_tenants
+    it.after_cursor = m.after_cursor
     return it
 
 
@@ -2328,6 +2329,7 @@ def write_watch_events_request(it):
     return session_pb2.WatchEventsRequest(
         after_event_id=it.after_event_id,
         all_tenants=it.all_tenants,
+        after_cursor=it.after_cursor,
     )
 
 
@@ -2336,6 +2338,7 @@ def read_watch_events_response(m):
     it.event = read_event(m.event) if m.HasField('event') else None
     it.missed = m.missed
     it.missed_tenant = m.missed_tenant
+    it.cursor = m.cursor
     return it
 
 
@@ -2344,6 +2347,7 @@ def write_watch_events_response(it):
         event=None if it.event is None else write_event(it.event),
         missed=it.missed,
         missed_tenant=it.missed_tenant,
+        cursor=it.cursor,
     )
 
 

@@ -2481,9 +2481,16 @@ class WatchEventsRequest:
     """Which events to watch."""
 
     after_event_id: int = 0
-    """Only events after this one; 0: from now on."""
+    """Only events after this one; 0: from now on. Of what other daemons that share the journal
+    saw, what happened a moment before may be told as well.
+    """
     all_tenants: bool = False
     """The events of every tenant, from now on. Needs a key with the role `admin`."""
+    after_cursor: str = ""
+    """Only events after this place: a `cursor` that a daemon gave with an event, this one or
+    another one that shares its journal. Empty: see `after_event_id`, with which it cannot be
+    used, nor with `all_tenants`. CURSOR_INVALID for any other text.
+    """
 
 
 @dataclass(slots=True)
@@ -2498,6 +2505,10 @@ class WatchEventsResponse:
     """
     missed_tenant: str = ""
     """Whose events were missed."""
+    cursor: str = ""
+    """The place behind this, for `after_cursor`. Empty where the events of all tenants are
+    watched.
+    """
 
 
 @dataclass(slots=True)
@@ -2506,7 +2517,10 @@ class Event:
 
     event_id: int = 0
     """Counts the tenant's events one by one, in each start of the daemon from a higher number.
-    After an id of an earlier start come all events of this one that the ring has.
+    After an id of an earlier start come all events of this one that the ring has. Of daemons
+    that share a journal each counts what it tells, so an id means nothing to another one:
+    `cursor` does. Events of one daemon come in their order; of a session that several serve,
+    `seq` says what came first.
     """
     time: datetime | None = None
     """When."""
