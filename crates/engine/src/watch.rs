@@ -87,7 +87,7 @@ struct Position {
     /// The last event of the log that was read.
     id: u64,
     cursor: EventCursor,
-    /// What of those daemons is not in the cursor came before it.
+    /// What came before its first event, and is not told.
     before: Before,
     /// Daemons of which events were missed, so many that it is not known how many of which.
     unsure: BTreeSet<u128>,
@@ -99,7 +99,7 @@ enum Before {
     Nothing,
     /// What other daemons saw before this moment.
     Moment(Steady),
-    /// What was seen so early, by the clock of who saw it.
+    /// Of daemons that are not in the cursor, what was seen before this time, by their clocks.
     Time(Timestamp),
 }
 
