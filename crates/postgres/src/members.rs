@@ -153,9 +153,9 @@ pub(crate) async fn heartbeat(
              WHERE o.node = $1 OR o.expires_at < now()
              RETURNING 1),
          gone AS (DELETE FROM memoird.members
-             WHERE node <> $1 AND seen < now() - {FORGOTTEN_AFTER} RETURNING node),
+             WHERE node <> $1 AND seen < now() - {FORGOTTEN_AFTER}),
          old AS (DELETE FROM memoird.events WHERE at < now() - {KEPT_FOR}
-             OR node IN (SELECT node FROM gone)),
+             AND EXISTS (SELECT FROM lead)),
          beat AS (
              INSERT INTO memoird.members AS m (node, name, version, config, leads, seen)
              VALUES ($1, $2, $3, $4, EXISTS (SELECT FROM lead), now())
