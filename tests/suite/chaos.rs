@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 use crate::cluster::sharing;
 use crate::harness::{
     Clock, Daemon, Seed, Sessions, append, eventually, field, http_get, journal, keyed, live,
-    seeds_factor, text_of, told, user, wall_ms,
+    seeds_factor, text_of, told_until_killed, user, wall_ms,
 };
 use crate::postgres::proxy::{Weather, behind_proxy};
 use crate::postgres::server::{Server, Special};
@@ -415,7 +415,10 @@ struct Life {
 /// What all hooks were told; what one was told twice is the same.
 fn all_told(members: &[Member]) -> Told {
     let mut all = Told::new();
-    for content in members.iter().flat_map(|member| told(&member.daemon)) {
+    for content in members
+        .iter()
+        .flat_map(|member| told_until_killed(&member.daemon))
+    {
         let turns = content["turns"].as_array().expect("turns").iter();
         let texts = turns.map(|turn| {
             turn["parts"][0]["text"]

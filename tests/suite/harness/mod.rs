@@ -40,6 +40,7 @@ pub(crate) use memories::{
 pub(crate) use namespaces::Namespace;
 pub(crate) use owed::{
     KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
+    told_until_killed,
 };
 pub(crate) use raw::{SlowCall, SlowReader, raw_call};
 pub(crate) use refusal::{has_field, refused, refused_code, refused_field};

@@ -17,16 +17,26 @@ pub(crate) const KEEPS: &str = "exec: { argv: [sh, -c, 'mkdir -p told && \
 
 /// All that was told to hooks of this kind.
 pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
+    let read = |text: String| {
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+    };
+    texts(daemon).into_iter().map(read).collect()
+}
+
+/// The same of a daemon that was killed: what it was telling then is cut off, and told again.
+pub(crate) fn told_until_killed(daemon: &Daemon) -> Vec<Value> {
+    let read = |text: String| serde_json::from_str(&text).ok();
+    texts(daemon).into_iter().filter_map(read).collect()
+}
+
+fn texts(daemon: &Daemon) -> Vec<String> {
     let Ok(files) = std::fs::read_dir(daemon.path("told")) else {
         return Vec::new();
     };
     let paths = files.map(|file| file.expect("a file").path());
     let whole = paths.filter(|path| path.extension().is_some_and(|ending| ending == "json"));
-    let read = |path: &Path| {
-        let text = std::fs::read_to_string(path).expect("UTF-8");
-        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
-    };
-    whole.map(|path| read(&path)).collect()
+    let read = |path| std::fs::read_to_string(path).expect("UTF-8");
+    whole.map(read).collect()
 }
 
 /// A field of text.
