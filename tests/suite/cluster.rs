@@ -2,19 +2,23 @@
 //! others know, and what is to be done once is done by one. What goes wrong meanwhile is in `chaos.rs`.
 
 use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_proto::v1::{
-    GetClusterRequest, GetContextRequest, GetStatsRequest, ListSessionsRequest, RecallRequest,
-    WatchEventsRequest, WatchEventsResponse,
+    ForgetRequest, GetClusterRequest, GetContextRequest, GetDocumentRequest, GetStatsRequest,
+    ListMemoriesRequest, ListSessionsRequest, PutDocumentRequest, RememberRequest, RunDreamRequest,
+    SearchTranscriptsRequest, WatchEventsRequest, WatchEventsResponse, put_document_request,
 };
+use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tonic::{Code, Streaming};
 
 use crate::deploy::{metrics_of, metrics_shown};
 use crate::harness::{
-    Daemon, KEEPS, Setup, append, ask_as, end, eventually, field, http_get, keyed, live, say,
-    text_of, told, user,
+    Daemon, KEEPS, Setup, append, ask_as, client, end, eventually, fact, field, http_get, kept,
+    keyed, live, manifest, memories_of, of, recalled, refused_code, remember, say, text_of, told,
+    user,
 };
 use crate::postgres::over;
 use crate::postgres::server::Server;
@@ -226,24 +230,162 @@ async fn what_daemons_together_do_not_serve_is_told() {
     let Some((daemons, _)) = daemons(1, "").await else {
         return;
     };
-    let daemon = &daemons[0];
-    let recall = RecallRequest {
+    let search = SearchTranscriptsRequest {
         query: "what".into(),
-        subjects: vec!["user:7".into()],
-        ..RecallRequest::default()
+        ..SearchTranscriptsRequest::default()
     };
-    let refused = daemon.memories().recall(recall.clone()).await;
+    let refused = daemons[0].memories().search_transcripts(search).await;
     let refused = refused.expect_err("refused");
     assert_eq!(refused.code(), Code::Unimplemented);
     assert!(refused.message().contains("docs/cluster.md"), "{refused}");
-    say(&mut daemon.sessions(), "chat", "hello").await;
+}
+
+#[tokio::test]
+async fn memories_are_those_of_all_daemons() {
+    let Some((mut daemons, _)) = daemons(2, "").await else {
+        return;
+    };
+    let [mut a, mut b] = [0, 1].map(|place: usize| daemons[place].memories());
+    kept(&mut a, fact("ann", "the boat is called Zuiderzee")).await;
+    assert_eq!(
+        recalled(&mut b, of("ann", "boat")).await,
+        ["the boat is called Zuiderzee"]
+    );
+    // What one of them knows by heart is not older than what another one wrote.
+    assert_eq!(manifest(&mut b, "ann").await.lines.len(), 1);
+    kept(&mut a, fact("ann", "the dog is called Rex")).await;
+    assert_eq!(manifest(&mut b, "ann").await.lines.len(), 2);
+    // The same call at two daemons is done once.
+    let request = RememberRequest {
+        idempotency_key: "k1".into(),
+        ..fact("ann", "the cat is called Tom")
+    };
+    let first = kept(&mut a, request.clone()).await;
+    let again = remember(&mut b, request).await;
+    assert_eq!(again.memory.expect("a memory").id, first.id);
+    // They stand in windows, whoever makes them.
+    say(
+        &mut daemons[0].sessions(),
+        "chat",
+        "what is my boat called?",
+    )
+    .await;
     let window = GetContextRequest {
         session_id: "chat".into(),
-        memories: Some(recall),
+        memories: Some(of("ann", "boat")),
         ..GetContextRequest::default()
     };
-    let refused = daemon.sessions().get_context(window).await;
-    assert_eq!(refused.expect_err("refused").code(), Code::Unimplemented);
+    let window = daemons[1].sessions().get_context(window).await;
+    let window = window.expect("a window").into_inner();
+    assert!(
+        format!("{:?}", window.turns).contains("Zuiderzee"),
+        "{window:?}"
+    );
+    // What one forgets no other has, and a daemon that dies takes nothing with it.
+    let forget = ForgetRequest {
+        memory_id: first.id,
+        ..ForgetRequest::default()
+    };
+    b.forget(forget).await.expect("forgotten");
+    assert!(recalled(&mut a, of("ann", "cat")).await.is_empty());
+    daemons[0].kill9().await;
+    assert_eq!(
+        recalled(&mut b, of("ann", "dog")).await,
+        ["the dog is called Rex"]
+    );
+    let mut admin = daemons[1].admin();
+    let dream = admin.run_dream(RunDreamRequest::default()).await;
+    dream.expect("a dream");
+}
+
+#[tokio::test]
+async fn documents_are_those_of_all_daemons() {
+    let Some((daemons, _)) = daemons(2, "").await else {
+        return;
+    };
+    let [mut a, mut b] = [0, 1].map(|place: usize| daemons[place].documents());
+    let put = PutDocumentRequest {
+        namespace: vec!["settings".into()],
+        key: "ann".into(),
+        value: Some(put_document_request::Value::Json("{\"n\": 1}".into())),
+        ..PutDocumentRequest::default()
+    };
+    a.put_document(put.clone()).await.expect("stored");
+    let get = GetDocumentRequest {
+        namespace: vec!["settings".into()],
+        key: "ann".into(),
+        ..GetDocumentRequest::default()
+    };
+    let found = b.get_document(get.clone()).await.expect("there");
+    assert_eq!(found.into_inner().document.expect("one").version, 1);
+    // Of two that change the same version one is refused.
+    let change = PutDocumentRequest {
+        expected_version: Some(1),
+        ..put
+    };
+    let (one, other) = tokio::join!(a.put_document(change.clone()), b.put_document(change));
+    let refused: Vec<_> = [one, other].into_iter().filter_map(Result::err).collect();
+    assert_eq!(refused.len(), 1);
+    assert_eq!(field(&refused[0], "reason"), "STALE_VERSION");
+    let found = a.get_document(get).await.expect("there");
+    assert_eq!(found.into_inner().document.expect("one").version, 2);
+}
+
+#[tokio::test]
+async fn facts_come_in_whole_and_once_from_daemons_that_are_killed() {
+    let Some((mut daemons, _)) = daemons(3, "").await else {
+        return;
+    };
+    // Bots repeat what was not acknowledged, at whatever daemon, with the same key.
+    let addresses: Vec<String> = daemons.iter().map(|it| it.grpc_addr().to_owned()).collect();
+    let addresses = Arc::new(Mutex::new(addresses));
+    let mut bots = JoinSet::new();
+    for bot in 0..4_usize {
+        let addresses = Arc::clone(&addresses);
+        bots.spawn(async move {
+            for number in 0..40 {
+                let request = RememberRequest {
+                    idempotency_key: format!("{bot}-{number}"),
+                    ..fact(
+                        &format!("bot-{bot}"),
+                        &format!("fact number {number} of bot {bot}"),
+                    )
+                };
+                for place in number.. {
+                    let address = {
+                        let addresses = addresses.lock().expect("no panic");
+                        addresses[place % addresses.len()].clone()
+                    };
+                    let mut client = client::memories(&address, None);
+                    if client.remember(request.clone()).await.is_ok() {
+                        break;
+                    }
+                    tokio::task::yield_now().await;
+                }
+            }
+        });
+    }
+    for place in [0, 1, 2, 0] {
+        eventually("something is remembered", async || {
+            let mut client = daemons[place].memories();
+            let all = ListMemoriesRequest::default();
+            client.list_memories(all).await.is_ok().then_some(())
+        })
+        .await;
+        daemons[place].kill9().await;
+        daemons[place].restart().await;
+        let address = daemons[place].grpc_addr().to_owned();
+        addresses.lock().expect("no panic")[place] = address;
+    }
+    while let Some(done) = bots.join_next().await {
+        done.expect("a bot");
+    }
+    let mut client = daemons[0].memories();
+    for bot in 0..4 {
+        let all = memories_of(&mut client, &format!("bot-{bot}")).await;
+        assert_eq!(all.len(), 40, "bot {bot}");
+        assert!(all.iter().all(|memory| memory.reinforced == 0), "bot {bot}");
+    }
 }
 
 #[tokio::test]

@@ -84,6 +84,7 @@ const LAYERS: [Layer; 15] = [
             "memoird-formats",
             "memoird-store",
             "memoird-engine",
+            "memoird-postgres",
         ],
         banned: &[
             "tonic",

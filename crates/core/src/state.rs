@@ -96,6 +96,9 @@ fn parse_object(text: &str) -> Result<Map<String, Value>, CoreError> {
     let invalid = |problem: String| CoreError::StateInvalid { problem };
     match serde_json::from_str(text) {
         Ok(Value::Object(object)) => Ok(object),
+        Err(_) if text.trim().is_empty() => Err(invalid(
+            "is empty; send an object of what changes, such as {\"step\": 2}".into(),
+        )),
         Ok(_) => Err(invalid(
             "not a JSON object; the state of a session is one".into(),
         )),

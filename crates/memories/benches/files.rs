@@ -11,10 +11,10 @@ use divan::counter::ItemsCount;
 use memoird_core::ids::{MemoryId, Subject, TenantId};
 use memoird_core::time::Timestamp;
 use memoird_memories::MemoryError;
-use memoird_memories::files::{
-    Embedding, FilesOptions, MemoryFiles, MemoryReader, RememberCommand, TenantFile, WriteJob,
-};
 use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, NearDuplicate};
+use memoird_memories::store::{
+    Embedding, FilesOptions, MemoryReader, MemoryStore, RememberCommand, TenantMemories, WriteJob,
+};
 use memoird_memories::{ForgetRequest, RecallRequest};
 use tempfile::TempDir;
 
@@ -81,7 +81,7 @@ impl Dice {
 /// another number of them.
 struct Tenant {
     _dir: TempDir,
-    memories: Arc<TenantFile>,
+    memories: TenantMemories,
 }
 
 impl Tenant {
@@ -129,9 +129,9 @@ impl Tenant {
     }
 }
 
-fn open() -> Result<(TempDir, Arc<TenantFile>), MemoryError> {
+fn open() -> Result<(TempDir, TenantMemories), MemoryError> {
     let dir = TempDir::new().expect("a directory");
-    let store = MemoryFiles::open(dir.path(), &FilesOptions::default())?;
+    let store = MemoryStore::open(dir.path(), &FilesOptions::default())?;
     let memories = store.tenant(&TenantId::parse("acme")?)?;
     Ok((dir, memories))
 }
@@ -151,7 +151,7 @@ fn order(number: u64, subject: &str, text: String) -> RememberCommand {
     }
 }
 
-fn write(memories: &TenantFile, orders: &[RememberCommand]) -> Result<(), MemoryError> {
+fn write(memories: &TenantMemories, orders: &[RememberCommand]) -> Result<(), MemoryError> {
     let jobs = orders.iter().cloned().map(|order| -> WriteJob {
         Box::new(move |writer| {
             writer
@@ -254,7 +254,7 @@ fn remember(bencher: Bencher<'_, '_>) {
 #[divan::bench(sample_count = 5, sample_size = 1)]
 fn forget_1_000(bencher: Bencher<'_, '_>) {
     let job = MemoryId::new(1, 1);
-    let forget = move |memories: &TenantFile| -> Result<bool, MemoryError> {
+    let forget = move |memories: &TenantMemories| -> Result<bool, MemoryError> {
         let filter = ForgetRequest::Subject(Subject::parse("subject-0")?);
         let at = Timestamp::from_ms(1);
         memories.write_one(move |writer| writer.forget_begin(job, &filter, at))?;

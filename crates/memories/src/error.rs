@@ -158,6 +158,15 @@ pub enum MemoryError {
         /// What happened, for the log.
         cause: Arc<FileError>,
     },
+    /// A database was asked to commit, and its answer was lost.
+    #[error(
+        "the database's answer was lost: whether this was written is not known. Send it again, with \
+         its idempotency_key where it had one"
+    )]
+    InDoubt {
+        /// What happened, for the log.
+        detail: String,
+    },
     /// A vector has another number of dimensions than those that are stored.
     #[error("a vector of {model} has {found} dimensions where {expected} were expected")]
     DimensionMismatch {
@@ -269,6 +278,7 @@ impl MemoryError {
                 | Self::Busy
                 | Self::DiskFull
                 | Self::Failed { .. }
+                | Self::InDoubt { .. }
                 | Self::NoEmbedder
                 | Self::EmbedderFailed { .. }
                 | Self::NoExtractor

@@ -10,11 +10,11 @@ mod counters;
 mod embedder;
 mod error;
 mod extractor;
-pub mod files;
 mod requests;
 mod reranker;
 pub mod rules;
 mod service;
+pub mod store;
 mod workers;
 
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,7 +1,6 @@
 //! The calls: memories are promoted, found, handed to models, forgotten.
 //!
-//! Each tenant's memories are in a file of their own. All its writes go through one queue
-//! ([`write_queue`]), in groups; reads go past it.
+//! All writes of a tenant go through one queue ([`write_queue`]), in groups; reads go past it.
 
 mod documents;
 mod erase;
@@ -33,11 +32,11 @@ use self::tenants::{TenantQueue, TenantState};
 use crate::config::MemoriesConfig;
 use crate::counters::MemorySnapshot;
 use crate::error::MemoryError;
-use crate::files::{MemoryFiles, MemoryReader, MemoryWriter};
 use crate::locked;
 use crate::requests::{Conflicts, ListRequest, MemoryPage, MemoryStats, SubjectPage};
 use crate::rules::manifest::{Caps, Manifest, manifest};
 use crate::rules::{Memory, MemoryLimits};
+use crate::store::{MemoryReader, MemoryStore, MemoryWriter};
 use crate::workers;
 
 pub(crate) use forget::Unfinished;
@@ -54,7 +53,7 @@ pub(crate) struct Shared {
     /// Sessions, clocks and workers.
     pub(crate) engine: Engine,
     /// `None`: no memories are kept, and every call is refused.
-    files: Option<Arc<MemoryFiles>>,
+    files: Option<Arc<MemoryStore>>,
     config: ArcSwap<MemoriesConfig>,
     tenants: DashMap<TenantId, Arc<TenantState>>,
     query_vectors: QueryVectors,
@@ -92,7 +91,15 @@ impl Drop for Abandoned<'_> {
 impl Memories {
     /// Serves the memories in `files`, and runs the workers in `engine` until that is closed.
     /// Without files every call is refused.
-    pub fn open(engine: Engine, files: Option<Arc<MemoryFiles>>, config: MemoriesConfig) -> Self {
+    pub fn open(
+        engine: Engine,
+        files: Option<Arc<MemoryStore>>,
+        mut config: MemoriesConfig,
+    ) -> Self {
+        if files.as_ref().is_some_and(|store| !store.has_vectors()) {
+            // Vectors that nobody can keep need not be made.
+            config.embedder = None;
+        }
         let shared = Shared {
             engine,
             files,
@@ -139,7 +146,19 @@ impl Memories {
         self.shared.files.is_some()
     }
 
-    fn files(&self) -> Result<&Arc<MemoryFiles>, MemoryError> {
+    /// True where other daemons write to the same memories.
+    pub(crate) fn are_shared(&self) -> bool {
+        let store = self.shared.files.as_ref();
+        store.is_some_and(|store| store.is_shared())
+    }
+
+    /// True where this daemon does what is to be done once.
+    pub(crate) fn leads(&self) -> bool {
+        let cluster = self.shared.engine.cluster();
+        cluster.is_none_or(memoird_engine::Cluster::leads)
+    }
+
+    fn files(&self) -> Result<&Arc<MemoryStore>, MemoryError> {
         self.shared.files.as_ref().ok_or(MemoryError::Off)
     }
 
@@ -184,6 +203,13 @@ impl Memories {
             self.shared.engine.tenants.get_or_insert(tenant);
         }
         Ok(tenants)
+    }
+
+    /// Makes indexes of the vectors of very large subjects, where they are missing.
+    pub(crate) async fn make_vector_indexes(&self) -> Result<(), MemoryError> {
+        let files = Arc::clone(self.files()?);
+        let make = move || files.make_vector_indexes();
+        self.shared.engine.blocking.run(make).await?
     }
 
     /// Writes to a tenant's memories; answers when the disk has it.
@@ -371,17 +397,23 @@ impl Memories {
         let key = (subject, caps.lines, caps.bytes);
         let state = self.state(&tenant.id);
         let now = self.now();
-        let version = match state.manifests.get(&key, now) {
-            Ok(known) => return Ok(known),
-            Err(version) => version,
+        // What other daemons write makes no manifest old here.
+        let version = match self.are_shared() {
+            true => None,
+            false => match state.manifests.get(&key, now) {
+                Ok(known) => return Ok(known),
+                Err(version) => Some(version),
+            },
         };
         let subject = key.0.clone();
         let read = move |reader: &MemoryReader<'_>| reader.manifest(&subject, now, caps.lines);
         let rows = self.read(&tenant.id, read).await?;
         let made = Arc::new(manifest(&rows.memories, rows.total, caps));
-        state
-            .manifests
-            .keep(version, key, Arc::clone(&made), rows.expires_at);
+        if let Some(version) = version {
+            state
+                .manifests
+                .keep(version, key, Arc::clone(&made), rows.expires_at);
+        }
         Ok(made)
     }
 }

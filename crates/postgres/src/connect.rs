@@ -5,7 +5,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
-use memoird_store::{READERS_MAX, StoreError};
+use memoird_store::StoreError;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
@@ -19,7 +19,7 @@ use crate::tls::Tls;
 /// How long a connection may take to be made.
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a read, or a write that is no commit, may take altogether.
-const CALL_TIME_MAX: Duration = Duration::from_secs(60);
+pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// A peer that does not acknowledge for so long is gone.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -144,13 +144,17 @@ impl std::fmt::Debug for Database {
 }
 
 impl Database {
-    pub(crate) fn new(options: PgOptions, runtime: Handle) -> Result<Self, StoreError> {
+    pub(crate) fn new(
+        options: PgOptions,
+        runtime: Handle,
+        connections_max: usize,
+    ) -> Result<Self, StoreError> {
         let config = ManagerConfig {
             recycling_method: RecyclingMethod::Fast,
         };
         let manager = Manager::from_config(options.config.clone(), options.tls.clone(), config);
         let pool = Pool::builder(manager)
-            .max_size(READERS_MAX)
+            .max_size(connections_max)
             .runtime(Runtime::Tokio1)
             .create_timeout(Some(CONNECT_TIME_MAX))
             .wait_timeout(Some(CALL_TIME_MAX))
@@ -213,19 +217,24 @@ impl Database {
         .map_err(|failed| failed.error)
     }
 
+    /// A connection of the pool.
+    pub(crate) async fn take(&self) -> Result<Object, StoreError> {
+        self.pool.get().await.map_err(|error| match error {
+            deadpool_postgres::PoolError::Backend(error) => not_connected(error),
+            error => StoreError::Unavailable {
+                detail: error.to_string(),
+            },
+        })
+    }
+
     /// One on which something went wrong is not used again: nobody knows what it is in the middle
     /// of.
     async fn try_call<T>(
         &self,
         action: &impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, Failed> {
-        let pooled = self.pool.get().await.map_err(|error| Failed {
-            error: match error {
-                deadpool_postgres::PoolError::Backend(error) => not_connected(error),
-                error => StoreError::Unavailable {
-                    detail: error.to_string(),
-                },
-            },
+        let pooled = self.take().await.map_err(|error| Failed {
+            error,
             has_ended: false,
         })?;
         let outcome = timeout(CALL_TIME_MAX, action(&pooled)).await;
@@ -297,7 +306,7 @@ impl Options {
     }
 }
 
-fn no_answer(time: Duration) -> StoreError {
+pub(crate) fn no_answer(time: Duration) -> StoreError {
     let detail = format!("no answer within {time:?}");
     StoreError::Unavailable { detail }
 }

@@ -17,6 +17,7 @@ mod prune;
 mod read;
 mod schema;
 mod tls;
+mod transactions;
 mod values;
 
 use std::collections::HashMap;
@@ -34,8 +35,8 @@ use memoird_store::checksum::TurnCounters;
 use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents, GenerationOwner,
-    JournalPage, JournalRange, LiveQuery, PruneBefore, PruneBounds, Refused, Store, StoreError,
-    TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn, WrittenTurns,
+    JournalPage, JournalRange, LiveQuery, PruneBefore, PruneBounds, READERS_MAX, Refused, Store,
+    StoreError, TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn, WrittenTurns,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -49,6 +50,8 @@ use events::Progress;
 pub use members::{Member, Membership};
 use owner::Ownership;
 use read::Loaded;
+pub use schema::{Step, Steps};
+pub use transactions::{Column, FoundRow, OpenTransaction, Transactions, Value};
 use values::Ulid;
 
 /// Versions of generations that are kept in memory, of those that were used last: about 25 MB.
@@ -83,12 +86,12 @@ impl PgStore {
         let database = {
             // The pool has timers.
             let _entered = runtime.enter();
-            Database::new(options, runtime.clone())?
+            Database::new(options, runtime.clone(), READERS_MAX)?
         };
         let node = Ulid(rand::random());
         let (lane, ownership) = database.wait(async {
             let client = database.connect().await?;
-            schema::prepare(&client).await?;
+            schema::prepare(&client, &schema::JOURNAL).await?;
             let ownership = match sharing {
                 Sharing::Unseen => None,
                 Sharing::Nobody | Sharing::Members => {

@@ -68,7 +68,7 @@ impl Ownership {
         }
         if waits_for.borrow().is_some() {
             // The other daemon may have been a newer one.
-            schema::prepare(&client).await?;
+            schema::prepare(&client, &schema::JOURNAL).await?;
             tell(waits_for, None);
         }
         let (lost, is_lost) = watch::channel(false);

@@ -9,30 +9,41 @@ use tokio_postgres::types::Type;
 use crate::error::failed;
 
 /// A step to the next version.
-struct Step {
-    sql: &'static str,
+#[derive(Clone, Copy, Debug)]
+pub struct Step {
+    /// What it changes.
+    pub sql: &'static str,
     /// The oldest memoird, by the version that it knows, that can use the database after it.
-    min_reader: i32,
+    pub min_reader: i32,
 }
 
-/// What has been released is never changed, only followed.
-const STEPS: [Step; KNOWN as usize] = [
-    Step {
-        sql: V1,
-        min_reader: 1,
-    },
-    Step {
-        sql: V2,
-        min_reader: 1,
-    },
-    Step {
-        sql: V3,
-        min_reader: 1,
-    },
-];
+/// How the tables of one schema become those that this memoird knows.
+#[derive(Clone, Copy, Debug)]
+pub struct Steps {
+    /// The schema's name.
+    pub schema: &'static str,
+    /// From the oldest version on. What has been released is never changed, only followed.
+    pub steps: &'static [Step],
+}
 
-/// The newest version.
-const KNOWN: i32 = 3;
+/// The journal's.
+pub(crate) const JOURNAL: Steps = Steps {
+    schema: "memoird",
+    steps: &[
+        Step {
+            sql: V1,
+            min_reader: 1,
+        },
+        Step {
+            sql: V2,
+            min_reader: 1,
+        },
+        Step {
+            sql: V3,
+            min_reader: 1,
+        },
+    ],
+};
 
 /// The oldest server that has what the statements need: multiranges, and functions over them.
 const SERVER_MIN: i32 = 150_000;
@@ -264,26 +275,32 @@ ALTER TABLE memoird.generations
 CREATE INDEX generations_used ON memoird.generations (tenant, used) WHERE ended_at IS NULL;
 ";
 
-const MAKE: &str = "
-BEGIN;
-CREATE SCHEMA IF NOT EXISTS memoird;
-CREATE TABLE IF NOT EXISTS memoird.schema_version (
-    id         int PRIMARY KEY CHECK (id = 1),
-    version    int NOT NULL,
-    min_reader int NOT NULL
-);
-INSERT INTO memoird.schema_version VALUES (1, 0, 0) ON CONFLICT DO NOTHING;
-COMMIT;
-";
+/// Makes a schema, and the table of its version.
+fn make_sql(schema: &str) -> String {
+    format!(
+        "BEGIN;
+         CREATE SCHEMA IF NOT EXISTS {schema};
+         CREATE TABLE IF NOT EXISTS {schema}.schema_version (
+             id         int PRIMARY KEY CHECK (id = 1),
+             version    int NOT NULL,
+             min_reader int NOT NULL
+         );
+         INSERT INTO {schema}.schema_version VALUES (1, 0, 0) ON CONFLICT DO NOTHING;
+         COMMIT;"
+    )
+}
 
 /// Looks at the server and takes the steps that are missing.
 ///
 /// # Errors
 /// When the server is too old, the schema too new, or the role may not make tables.
-pub(crate) async fn prepare(client: &Client) -> Result<(), StoreError> {
-    let sql = "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
-               to_regclass('memoird.schema_version') IS NOT NULL, current_setting('server_version')";
-    let row = one(client, sql).await?;
+pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreError> {
+    let schema = steps.schema;
+    let sql = format!(
+        "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
+         to_regclass('{schema}.schema_version') IS NOT NULL, current_setting('server_version')"
+    );
+    let row = one(client, &sql, schema).await?;
     let (server, fsync): (i32, &str) = (row.get(0), row.get(1));
     if server < SERVER_MIN {
         let detail = format!(
@@ -296,23 +313,24 @@ pub(crate) async fn prepare(client: &Client) -> Result<(), StoreError> {
         tracing::warn!("the database runs with fsync = off: a crash of its machine loses turns");
     }
     if !row.get::<_, bool>(2) {
-        make(client).await?;
+        make(client, schema).await?;
     }
-    while step(client).await? {}
+    while step(client, steps).await? {}
     Ok(())
 }
 
 /// Makes the table of the version, beside others who may do so in the same moment.
-async fn make(client: &Client) -> Result<(), StoreError> {
+async fn make(client: &Client, schema: &str) -> Result<(), StoreError> {
+    let make = make_sql(schema);
     for _ in 1..TRIES_MAX {
-        match client.batch_execute(MAKE).await {
+        match client.batch_execute(&make).await {
             Err(error) if is_race(&error) => {
                 client.batch_execute("ROLLBACK").await.map_err(failed)?;
             }
             outcome => return outcome.map_err(failed),
         }
     }
-    client.batch_execute(MAKE).await.map_err(failed)
+    client.batch_execute(&make).await.map_err(failed)
 }
 
 /// Somebody else makes the schema at the same moment.
@@ -326,16 +344,17 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
 }
 
 /// Takes the next step; false where there is none.
-async fn step(client: &Client) -> Result<bool, StoreError> {
+async fn step(client: &Client, steps: &Steps) -> Result<bool, StoreError> {
+    let schema = steps.schema;
     client.batch_execute("BEGIN").await.map_err(failed)?;
-    let sql = "SELECT version, min_reader FROM memoird.schema_version FOR UPDATE";
-    let row = one(client, sql).await?;
+    let sql = format!("SELECT version, min_reader FROM {schema}.schema_version FOR UPDATE");
+    let row = one(client, &sql, schema).await?;
     let (version, min_reader): (i32, i32) = (row.get(0), row.get(1));
     let next = usize::try_from(version).ok();
-    let next = next.and_then(|version| STEPS.get(version));
+    let next = next.and_then(|version| steps.steps.get(version));
     let end = match next {
         Some(step) => format!(
-            "{}; UPDATE memoird.schema_version SET version = {}, min_reader = {}; COMMIT",
+            "{}; UPDATE {schema}.schema_version SET version = {}, min_reader = {}; COMMIT",
             step.sql,
             version + 1,
             step.min_reader
@@ -343,9 +362,10 @@ async fn step(client: &Client) -> Result<bool, StoreError> {
         None => "COMMIT".to_owned(),
     };
     client.batch_execute(&end).await.map_err(failed)?;
-    if min_reader > KNOWN {
+    let known = i32::try_from(steps.steps.len()).unwrap_or(i32::MAX);
+    if min_reader > known {
         let detail = format!(
-            "its schema is version {version}, this memoird knows up to {KNOWN}; nothing was \
+            "schema {schema} is version {version}, this memoird knows up to {known}; nothing was \
              changed. Run the newer memoird"
         );
         return Err(StoreError::Database { detail });
@@ -353,10 +373,10 @@ async fn step(client: &Client) -> Result<bool, StoreError> {
     Ok(next.is_some())
 }
 
-async fn one(client: &Client, sql: &str) -> Result<tokio_postgres::Row, StoreError> {
+async fn one(client: &Client, sql: &str, schema: &str) -> Result<tokio_postgres::Row, StoreError> {
     let none: &[(&(dyn tokio_postgres::types::ToSql + Sync), Type)] = &[];
     let rows = client.query_typed(sql, none).await.map_err(failed)?;
     rows.into_iter().next().ok_or_else(|| StoreError::Database {
-        detail: "schema memoird has no version; restore it, or drop it to start empty".to_owned(),
+        detail: format!("schema {schema} has no version; restore it, or drop it to start empty"),
     })
 }

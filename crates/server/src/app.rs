@@ -8,7 +8,6 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use memoird_engine::{Blocking, Engine, Eraser};
 use memoird_memories::Memories;
-use memoird_memories::files::{FilesOptions, MemoryFiles};
 use memoird_proto::DESCRIPTORS;
 use memoird_proto::spliced::admin_service_server::AdminServiceServer;
 use memoird_proto::spliced::document_service_server::DocumentServiceServer;
@@ -181,11 +180,7 @@ impl App {
         } = journal_place::open(&config, key, waits_for).await?;
         let admin_addr = admin_addr?;
         data_files.remove_copies();
-        let options = FilesOptions {
-            key,
-            ..config.long_term.options.clone()
-        };
-        let files = Arc::new(MemoryFiles::open(&config.long_term.dir, &options)?);
+        let files = Arc::new(journal_place::open_memories(&config, key).await?);
         let is_elsewhere = config.journal.is_elsewhere();
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
         let mut engine = config.engine.clone();

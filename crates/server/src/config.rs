@@ -23,7 +23,7 @@ use memoird_engine::{
 use memoird_hooks::HookSpec;
 use memoird_hooks::git::GitConfig;
 use memoird_memories::MemoriesConfig;
-use memoird_memories::files::FilesOptions;
+use memoird_memories::store::FilesOptions;
 use memoird_search::SearchConfig;
 use memoird_store::DataKey;
 use serde::{Deserialize, Serialize};
@@ -42,7 +42,9 @@ use data_key::DataKeySpec;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
-pub(crate) use settings::{Settings, differing};
+pub(crate) use settings::Settings;
+#[cfg(feature = "postgres")]
+pub(crate) use settings::differing;
 
 /// The default configuration with its comments, as operators read it. A test proves that it
 /// says what the components' defaults are.
@@ -372,15 +374,6 @@ fn check(file: File) -> Result<Config, String> {
         let plain = "server.data_key encrypts the files of data_dir; the journal is in the database \
                      of journal.postgres, and is not encrypted by it";
         warnings.push(plain.to_owned());
-    }
-    if journal.is_shared() {
-        problems.within("long_term", |problems| {
-            problems.unless(
-                memories.extractor.is_none(),
-                "extraction",
-                "is not served with journal.postgres.cluster: memories are files of each daemon",
-            );
-        });
     }
     problems.within("search", |problems| file.search.check(problems));
     problems.or(Config {

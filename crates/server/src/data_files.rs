@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use memoird_memories::files::tenant_files;
+use memoird_memories::store::tenant_files;
 use memoird_search::index_file;
 use memoird_store::conversion::{check_finished, wipe};
 use memoird_store::data_key::check_key;

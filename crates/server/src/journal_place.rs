@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use memoird_core::mark::MarkSecret;
 use memoird_engine::{Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine};
+use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
@@ -95,6 +96,24 @@ pub(crate) async fn open(
         machine,
         keeper: Keeper::default(),
     })
+}
+
+/// Opens the memories: where daemons share the journal they share these, too.
+pub(crate) async fn open_memories(
+    config: &Config,
+    key: Option<DataKey>,
+) -> Result<MemoryStore, CliError> {
+    #[cfg(feature = "postgres")]
+    if let (JournalPlace::Postgres(options), true) = (&config.journal, config.journal.is_shared())
+        && config.engine.journal.durability != Durability::Off
+    {
+        return postgres::open_memories(config, options).await;
+    }
+    let options = FilesOptions {
+        key,
+        ..config.long_term.options.clone()
+    };
+    Ok(MemoryStore::open(&config.long_term.dir, &options)?)
 }
 
 impl Keeper {
@@ -248,6 +267,7 @@ mod postgres {
         Cluster, Engine, EngineError, EraseFuture, EraseRequest, ErasedElsewhere, Eraser, Machine,
         SystemMachine, WorkError, Worker, new_mark_secret,
     };
+    use memoird_memories::store::{MemoryStore, tenant_files};
     use memoird_postgres::{Member, PgOptions, PgStore, Sharing};
     use memoird_store::{DirLock, Store, StoreError};
     use tokio::runtime::Handle;
@@ -259,7 +279,7 @@ mod postgres {
     use super::{Keeper, Members, OpenJournal, name_of_this};
     use crate::cli::exit::{CliError, Exit};
     use crate::cluster::{ClusterView, MemberView};
-    use crate::config::differing;
+    use crate::config::{Config, differing};
     use crate::data_files::JOURNAL;
 
     /// Between two looks at the members.
@@ -271,8 +291,25 @@ mod postgres {
         store: Arc<PgStore>,
         /// True: other daemons have it, too.
         is_shared: bool,
-        /// Memories and the index of what was said are still files.
+        /// The index of what was said, and memories that are not shared, are still files.
         _lock: DirLock,
+    }
+
+    pub(super) async fn open_memories(
+        config: &Config,
+        options: &PgOptions,
+    ) -> Result<MemoryStore, CliError> {
+        let dir = &config.long_term.dir;
+        if tenant_files(dir).is_ok_and(|files| !files.is_empty()) {
+            let dir = dir.display();
+            warn!(%dir, "these memories are not used: daemons share those of the database");
+        }
+        let (options, runtime) = (options.clone(), Handle::current());
+        let opened = spawn_blocking(move || MemoryStore::in_postgres(options, &runtime)).await;
+        let opened = opened.map_err(|error| {
+            CliError::failed(Exit::Internal, format!("opening the memories: {error}"))
+        })?;
+        Ok(opened?)
     }
 
     pub(super) async fn open(

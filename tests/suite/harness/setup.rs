@@ -90,7 +90,8 @@ impl Setup {
     pub(crate) const ADMIN: &'static str = "operator-key-decade";
 
     /// With `MEMOIRD_SUITE_OVER_POSTGRES=1` every daemon that says nothing of its journal has it in a
-    /// database of its own: the suite is then asked of that, but for what is about files.
+    /// database of its own, and with `=cluster` its memories, too: the suite is then asked of that, but
+    /// for what is about files.
     #[cfg(feature = "postgres")]
     #[allow(
         clippy::disallowed_methods,
@@ -98,8 +99,8 @@ impl Setup {
     )]
     fn database(&self, home: &Path) -> String {
         let has_journal = |section: &String| section.starts_with("journal");
-        let is_asked = std::env::var_os("MEMOIRD_SUITE_OVER_POSTGRES").is_some();
-        if !is_asked || self.data_dir.is_some() || self.sections.iter().any(has_journal) {
+        let asked = std::env::var("MEMOIRD_SUITE_OVER_POSTGRES").ok();
+        if asked.is_none() || self.data_dir.is_some() || self.sections.iter().any(has_journal) {
             return String::new();
         }
         // A daemon that is started again finds its own.
@@ -111,7 +112,8 @@ impl Setup {
             std::fs::write(&note, &words).expect("a note");
             words
         });
-        format!("journal: {{ postgres: {{ url: '{words}' }} }}\n")
+        let cluster = asked.as_deref() == Some("cluster");
+        format!("journal: {{ postgres: {{ url: '{words}', cluster: {cluster} }} }}\n")
     }
 
     /// The file's text, for a daemon whose own directory is `home`.

@@ -5,11 +5,11 @@ use memoird_engine::Tenant;
 use super::Memories;
 use super::forget::Unfinished;
 use crate::error::MemoryError;
-use crate::files::{MemoryReader, MemoryWriter};
 use crate::rules::documents::{
     Document, DocumentDelete, DocumentGet, DocumentOperation, DocumentOutcome, DocumentPage,
     DocumentPut, DocumentQuery, DocumentRange, NamespacePage, NamespaceQuery,
 };
+use crate::store::{MemoryReader, MemoryWriter};
 
 /// Documents of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;

@@ -7,8 +7,8 @@ use memoird_store::EraseTarget;
 
 use super::Memories;
 use crate::error::MemoryError;
-use crate::files::MemoryReader;
 use crate::requests::{ForgetRequest, ForgetSources};
+use crate::store::MemoryReader;
 
 /// What an answer says where the tenant has documents.
 const DOCUMENTS: &str = "documents are not looked at, because nothing says whose they are: delete \

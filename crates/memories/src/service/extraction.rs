@@ -15,13 +15,13 @@ use super::Memories;
 use super::remember::fact_of;
 use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
-use crate::files::time::after;
-use crate::files::{Lease, MemoryReader, MemoryWriter, RememberCommand};
 use crate::locked;
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
 use crate::rules::manifest::Manifest;
 use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
 use crate::rules::{Fact, MemoryLimits, Origin, Source};
+use crate::store::time::after;
+use crate::store::{Lease, MemoryReader, MemoryWriter, RememberCommand};
 
 /// Pages that one call skips because their turns are older than the forgetting of the subject.
 const SKIPS_MAX: usize = 64;

@@ -9,8 +9,8 @@ use memoird_engine::Tenant;
 
 use super::Memories;
 use crate::error::MemoryError;
-use crate::files::MemoryReader;
 use crate::requests::{ForgetOutcome, ForgetRequest};
+use crate::store::MemoryReader;
 
 /// Rows of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;

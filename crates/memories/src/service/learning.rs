@@ -16,11 +16,11 @@ use super::Memories;
 use super::extraction::{HeldLease, Prepared, Take, Whose};
 use crate::error::MemoryError;
 use crate::extractor::{Extractor, ExtractorRequest};
-use crate::files::MemoryReader;
 use crate::locked;
 use crate::requests::{ExtractedFact, LearnOutcome, LearnedEntry, RememberOutcome};
 use crate::rules::Pin;
 use crate::rules::extraction::{Judged, Known, Shown, entries, judge, replaced};
+use crate::store::MemoryReader;
 
 /// Tokens that an answer may have.
 const ANSWER_TOKENS: u64 = 4_096;

@@ -6,9 +6,9 @@ use hashlink::LruCache;
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 
-use crate::files::Touch;
 use crate::locked;
 use crate::rules::manifest::Manifest;
+use crate::store::Touch;
 
 /// Manifests of a tenant that are kept, of at most 25,000 bytes each.
 const KEPT_MAX: usize = 256;

@@ -16,7 +16,6 @@ use tracing::warn;
 use super::Memories;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scores};
 use crate::locked;
 use crate::requests::{RecallHit, RecallMode, RecallOutcome, RecallRequest};
 use crate::reranker::Reranker;
@@ -25,6 +24,7 @@ use crate::rules::fusion::{
 };
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{IMPORTANCE_DEFAULT, Memory, MemoryKind, MemoryLimits};
+use crate::store::{Embedding, Hit, MemoryReader, RecallEvent, RecallLists, Scores};
 
 /// Places of each list that are fused.
 const DEPTH_MIN: usize = 50;

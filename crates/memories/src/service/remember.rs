@@ -12,11 +12,11 @@ use super::Memories;
 use super::sources::SourceTurns;
 use crate::embedder::Purpose;
 use crate::error::MemoryError;
-use crate::files::{CLIENTS, Embedding, Imported, Prepared, RememberCommand};
 use crate::requests::{RememberOutcome, RememberRequest};
 use crate::rules::dates::with_dates;
 use crate::rules::secrets::{self, SecretPolicy};
 use crate::rules::{Fact, IMPORTANCE_DEFAULT, Memory, MemoryLimits, NearDuplicate, Origin, Patch};
+use crate::store::{CLIENTS, Embedding, Imported, Prepared, RememberCommand};
 
 impl Memories {
     /// Promotes a fact; answers when it is on the disk.
@@ -89,6 +89,10 @@ impl Memories {
         let is_finite = values.iter().all(|value| value.is_finite());
         if !is_finite || values.iter().all(|value| *value == 0.0) {
             return Err(MemoryError::invalid("vector", "is zero or not finite"));
+        }
+        if !self.files()?.has_vectors() {
+            let problem = "cannot be kept: the database has no pgvector; leave it out";
+            return Err(MemoryError::invalid("vector", problem));
         }
         let config = self.config();
         let model = config.embedder.as_ref().map_or(CLIENTS, |it| it.model());

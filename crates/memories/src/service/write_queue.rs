@@ -11,8 +11,8 @@ use tokio::sync::{OwnedMutexGuard, oneshot};
 
 use super::tenants::TenantState;
 use crate::error::MemoryError;
-use crate::files::{MemoryFiles, MemoryWriter, Touch, WriteJob};
 use crate::locked;
+use crate::store::{MemoryStore, MemoryWriter, Touch, WriteJob};
 
 /// Jobs of a tenant that may wait.
 const JOBS_MAX: usize = 4_096;
@@ -64,7 +64,7 @@ impl TenantState {
     /// Does a job, and answers when the disk has it.
     pub(super) async fn write<T: Send + 'static>(
         self: &Arc<Self>,
-        files: &Arc<MemoryFiles>,
+        files: &Arc<MemoryStore>,
         blocking: Blocking,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
@@ -101,7 +101,7 @@ impl TenantState {
     /// Writes what waits, where something does.
     pub(super) async fn flush(
         self: &Arc<Self>,
-        files: &Arc<MemoryFiles>,
+        files: &Arc<MemoryStore>,
         blocking: Blocking,
     ) -> Result<(), MemoryError> {
         while !locked(&self.queue.jobs).is_empty() {
@@ -113,7 +113,7 @@ impl TenantState {
 
     async fn write_batch(
         self: &Arc<Self>,
-        files: &Arc<MemoryFiles>,
+        files: &Arc<MemoryStore>,
         blocking: Blocking,
         turn: OwnedMutexGuard<()>,
     ) -> Result<(), MemoryError> {
@@ -125,7 +125,7 @@ impl TenantState {
         Ok(blocking.run(work).await?)
     }
 
-    fn write_now(&self, files: &MemoryFiles) {
+    fn write_now(&self, files: &MemoryStore) {
         let batch: Vec<Queued> = {
             let mut jobs = locked(&self.queue.jobs);
             let count = jobs.len().min(BATCH_MAX);

@@ -6,12 +6,12 @@ use memoird_core::time::Timestamp;
 use tracing::info;
 
 use crate::error::MemoryError;
-use crate::files::MemoryReader;
-use crate::files::time::ms;
 use crate::requests::ForgetRequest;
 use crate::rules::Pin;
 use crate::rules::consolidation::{ConsolidationPlan, Evidence, plan};
 use crate::service::Memories;
+use crate::store::MemoryReader;
+use crate::store::time::ms;
 
 /// Memories of one read.
 const PAGE_MAX: usize = 1_000;

@@ -12,14 +12,17 @@ use tracing::{info, warn};
 
 use crate::embedder::{Embedder, Purpose};
 use crate::error::MemoryError;
-use crate::files::time::after;
-use crate::files::{Due, Embedding, MemoryReader};
 use crate::service::Memories;
+use crate::store::time::after;
+use crate::store::{Due, Embedding, MemoryReader, MemoryWriter};
 
 /// Memories that are looked at in one step for whether they have a vector.
 const BACKFILL_MAX: usize = 1_000;
 /// How long one call of an embedder may take.
 const EMBED_WAIT: Duration = Duration::from_secs(120);
+/// For how long texts are those of the daemon that takes them: as long as an embedder may take for
+/// a few calls.
+const CLAIM: Duration = Duration::from_secs(300);
 /// The longest pause before a text is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// The longest sleep when something is due later.
@@ -76,11 +79,24 @@ impl EmbeddingWorker {
         let now = memories.now();
         let (model, count) = (embedder.model().to_owned(), embedder.batch_max().max(1));
         let wanted = model.clone();
-        let read = move |reader: &MemoryReader<'_>| {
-            let due = reader.embeddings_due(&model, now, count)?;
-            Ok((due, reader.embeddings_next_due(now)?))
+        let (due, next) = match memories.are_shared() {
+            // Nobody else embeds them meanwhile.
+            true => {
+                let until = after(now, CLAIM);
+                let claim = move |writer: &MemoryWriter<'_>| {
+                    let due = writer.claim_embeddings(&model, now, count, until)?;
+                    Ok((due, writer.embeddings_next_due(now)?))
+                };
+                memories.write(tenant, claim).await?
+            }
+            false => {
+                let read = move |reader: &MemoryReader<'_>| {
+                    let due = reader.embeddings_due(&model, now, count)?;
+                    Ok((due, reader.embeddings_next_due(now)?))
+                };
+                memories.read(tenant, read).await?
+            }
         };
-        let (due, next) = memories.read(tenant, read).await?;
         if !due.is_empty() {
             memories.embed_batch(tenant, &embedder, due).await?;
             return Ok(Left::More);

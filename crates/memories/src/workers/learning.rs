@@ -1,8 +1,8 @@
 //! Lets the configured model look at what was said, without being asked: it follows the journal,
 //! notes in which sessions there is something new, and calls `Memories::learn` for those that are
-//! due. Which turns were looked at already is in each tenant's file; how far the journal was
-//! followed is in a file beside these, and never beyond a turn that was not looked at: so whatever
-//! dies, no turn is lost.
+//! due. Which turns were looked at already is kept with each tenant's memories, and how far the
+//! journal was followed beside these, never beyond a turn that was not looked at: so whatever dies,
+//! no turn is lost. Of several daemons the one that leads does it.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
@@ -40,6 +40,8 @@ const BLOCKED_MS: u64 = 1_000;
 const GIVE_WAY_MS: u64 = 100;
 /// How often the progress is written down.
 const SAVE_EVERY_MS: u64 = 1_000;
+/// How often it is looked whether other daemons wrote something.
+const LOOK_AT_OTHERS: Duration = Duration::from_secs(2);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
@@ -126,11 +128,12 @@ impl LearningWorker {
         self.memories.shared.engine.machine.now().steady.0
     }
 
-    /// What is configured; `None` where nobody extracts.
+    /// What is configured; `None` where nobody extracts, or another daemon does.
     fn config(&self) -> Option<ExtractionConfig> {
         let config = self.memories.config();
         let is_on = self.memories.is_on() && self.transcripts().have_journal();
-        (is_on && config.extractor.is_some()).then_some(config.extraction)
+        let is_asked = is_on && config.extractor.is_some() && self.memories.leads();
+        is_asked.then_some(config.extraction)
     }
 
     /// Forgets all that was noted: what was not looked at is found again.
@@ -389,8 +392,12 @@ impl Worker for LearningWorker {
 
     async fn wait(&mut self) {
         let memories = self.memories.clone();
+        // Nothing tells what other daemons write, or that they are gone.
+        let looks_again = memories.are_shared().then_some(LOOK_AT_OTHERS);
         if self.config().is_none() {
-            return memories.shared.extraction_changed.notified().await;
+            let changed = memories.shared.extraction_changed.notified();
+            let _ = tokio::time::timeout(looks_again.unwrap_or(Duration::MAX), changed).await;
+            return;
         }
         if self.has_more {
             return;
@@ -411,6 +418,9 @@ impl Worker for LearningWorker {
                 self.has_more = true;
             }
             () = tokio::time::sleep(until_due.unwrap_or(SLEEP_MAX)) => {}
+            () = tokio::time::sleep(looks_again.unwrap_or(SLEEP_MAX)) => {
+                self.has_more = looks_again.is_some();
+            }
             () = memories.shared.extraction_changed.notified() => {}
         }
     }

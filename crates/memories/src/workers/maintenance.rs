@@ -9,9 +9,9 @@ use memoird_engine::{WorkError, Worker};
 use tokio::time::{Instant, sleep, sleep_until};
 
 use crate::error::{FileError, MemoryError};
-use crate::files::time::before;
-use crate::files::{MemoryReader, MemoryWriter, is_scattered};
 use crate::service::Memories;
+use crate::store::time::before;
+use crate::store::{MemoryReader, MemoryWriter, is_scattered};
 
 /// How long events of recalls are collected before they are written in one commit.
 const COMPANY_WAIT: Duration = Duration::from_millis(200);
@@ -31,6 +31,8 @@ pub(super) struct MaintenanceWorker {
     round_due: Option<Instant>,
     /// Rounds that were begun.
     rounds: u64,
+    /// True where the last round was this daemon's to do.
+    leads: bool,
     /// Tenants whose events waited long enough, and are written one after the other.
     ripe: usize,
 }
@@ -42,16 +44,23 @@ impl MaintenanceWorker {
             round: Vec::new(),
             round_due: None,
             rounds: 0,
+            leads: false,
             ripe: 0,
         }
     }
 
-    /// Begins a round over all tenants that have memories.
+    /// Begins a round over all tenants that have memories. Of several daemons one does it.
     async fn begin_round(&mut self) -> Result<(), MemoryError> {
-        self.round = self.memories.tenants().await?;
+        let led = std::mem::replace(&mut self.leads, self.memories.leads());
+        if self.leads {
+            self.round = self.memories.tenants().await?;
+        }
         self.round_due = None;
         self.rounds += 1;
-        if self.rounds == 1 {
+        if self.leads {
+            self.memories.make_vector_indexes().await?;
+        }
+        if self.leads && !led {
             for tenant in &self.round {
                 // A crash may have left anything.
                 self.memories.state(tenant).leave_unfinished();

@@ -8,7 +8,7 @@ use memoird_core::time::Steady;
 use memoird_engine::{Blocking, ContextModel, Engine, EngineConfig, Machine, Tenant};
 use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
 use memoird_formats::tokens::Tokenizer;
-use memoird_memories::files::{FilesOptions, MemoryFiles};
+use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_memories::{Memories, MemoriesConfig};
 use memoird_store::Store;
 use tempfile::TempDir;
@@ -55,7 +55,7 @@ pub(crate) fn unswept() -> Config {
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) dir: Arc<TempDir>,
-    pub(crate) files: Arc<MemoryFiles>,
+    pub(crate) files: Arc<MemoryStore>,
 }
 
 impl Folder {
@@ -65,7 +65,7 @@ impl Folder {
 
     /// The same memories, opened by somebody who knows nothing of the files that are open.
     pub(crate) fn of(dir: Arc<TempDir>) -> Self {
-        let files = MemoryFiles::open(dir.path(), &FilesOptions::default()).unwrap();
+        let files = MemoryStore::open(dir.path(), &FilesOptions::default()).unwrap();
         Self {
             dir,
             files: Arc::new(files),

@@ -1,5 +1,6 @@
 //! A PostgreSQL for tests: that of `MEMOIRD_TEST_POSTGRES` (`host=… user=…`, without a database), or
-//! one that is started for them and ends with them. Where there is neither they are skipped, and
+//! one that is started for them, from the programs in `MEMOIRD_TEST_POSTGRES_BIN` or those of
+//! Debian, and ends with them. Where there is neither they are skipped, and
 //! say so. The tests of the daemon and its measurements include this file as well.
 
 #![allow(dead_code, reason = "not all that include this file need all of it")]
@@ -125,9 +126,7 @@ impl Server {
 
     /// Starts a server in a directory of its own, on a Unix socket; `None` where none is installed.
     pub(crate) fn start(special: &Special) -> Option<Self> {
-        let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
-        let programs = versions.map(|version| version.unwrap().path().join("bin"));
-        let programs = programs.filter(|bin| bin.join("postgres").exists()).max()?;
+        let programs = programs()?;
         let dir = tempfile::tempdir().unwrap().keep();
         let user = other_user();
         if let Some((uid, gid)) = user {
@@ -202,6 +201,21 @@ impl Server {
             _life: Some(child),
         })
     }
+}
+
+/// True where variables say which server the tests use.
+pub(crate) fn is_named() -> bool {
+    variable("MEMOIRD_TEST_POSTGRES_BIN").is_some()
+}
+
+/// Those that a variable names, else the newest that Debian has.
+fn programs() -> Option<PathBuf> {
+    if let Some(named) = variable("MEMOIRD_TEST_POSTGRES_BIN") {
+        return Some(named.into());
+    }
+    let versions = fs::read_dir("/usr/lib/postgresql").ok()?;
+    let programs = versions.map(|version| version.unwrap().path().join("bin"));
+    programs.filter(|bin| bin.join("postgres").exists()).max()
 }
 
 fn program(programs: Option<&Path>, name: &str) -> PathBuf {

@@ -60,20 +60,22 @@ const AT_START: [&str; 31] = [
 
 /// What daemons that share a journal have to agree on begins with one of these: which of them a call
 /// meets, and which of them leads, is chance.
-const COMMON: [&str; 7] = [
+const COMMON: [&str; 8] = [
     "compaction.",
     "context.",
     "hooks",
     "journal.retention",
     "limits.",
+    "long_term.",
     "short_term.",
     "tenants",
 ];
 /// But for these.
-const OWN: [&str; 1] = ["limits.memory"];
+const OWN: [&str; 3] = ["limits.memory", "long_term.dir", "long_term.open_files"];
 
 /// The paths of what differs between two sets of [digests](Settings::digests). What is not one, as
 /// of a daemon that knows of none, differs in nothing.
+#[cfg(any(feature = "postgres", test))]
 pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
     let read = |digests| serde_json::from_slice::<BTreeMap<String, u32>>(digests).ok();
     let (Some(one), Some(other)) = (read(one), read(other)) else {

@@ -59,9 +59,6 @@ impl SessionService for Api {
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
         // A client that does not read its answers is refused before anything is appended.
         place.reserve_answer(HEAVY_BYTES as u64).await?;
-        if asked.memories.is_some() && self.engine.cluster().is_some() {
-            return Err(status::not_in_cluster("GetContext with memories"));
-        }
         let recall = asked
             .memories
             .map(|request| self.memories.for_window(&tenant, request));

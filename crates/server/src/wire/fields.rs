@@ -47,16 +47,22 @@ pub(crate) fn named_in(refusal: &Status) -> Option<String> {
     refusal.get_details_error_info()?.metadata.remove(FIELD)
 }
 
-/// The same refusal about a field of another name; one that is about no field stays.
+/// The same refusal about a field of another name, also in its text where that begins with the
+/// name; one that is about no field stays.
 pub(crate) fn renamed(refusal: &Status, rename: impl FnOnce(&str) -> String) -> Status {
     let mut details = refusal.get_error_details();
+    let mut text = refusal.message().to_owned();
     if let Some(mut info) = details.error_info().cloned()
         && let Some(field) = info.metadata.get_mut(FIELD)
     {
-        *field = rename(field);
+        let was = std::mem::take(field);
+        *field = rename(&was);
+        if let Some(rest) = text.strip_prefix(&was).filter(|rest| rest.starts_with(':')) {
+            text = format!("{field}{rest}");
+        }
         details.set_error_info(info.reason, info.domain, info.metadata);
     }
-    Status::with_error_details(refusal.code(), refusal.message(), details)
+    Status::with_error_details(refusal.code(), text, details)
 }
 
 /// The same refusal about this field.

@@ -204,6 +204,10 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             error!(%cause, "a call failed at a tenant's memories");
             (Unavailable, "MEMORIES_FAILED", LATER)
         }
+        MemoryError::InDoubt { detail } => {
+            warn!(detail, "whether memories were written is not known");
+            (Unavailable, "MEMORIES_IN_DOUBT", SOON)
+        }
         MemoryError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
         MemoryError::EmbedderFailed { detail } => {
             warn!(detail, "a query could not be embedded");

@@ -1,0 +1,75 @@
+//! Memories of one subject that may contradict each other, read from its own.
+
+use memoird_core::ids::Subject;
+use memoird_core::time::Timestamp;
+use rusqlite::params;
+
+use super::reader::MemoryReader;
+use super::row::{MemoryRow, find_partition, limit};
+use super::sql::Answer;
+use super::time::moment;
+use super::vectors;
+use crate::requests::{Conflict, Conflicts};
+use crate::rules::conflicts::{Pair, conflicts};
+
+impl MemoryReader<'_> {
+    /// The pairs among a subject's newest memories that may contradict each other, the most alike
+    /// first.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn conflicts(
+        &self,
+        subject: &Subject,
+        looked_at_max: usize,
+        count_max: usize,
+        now: Timestamp,
+    ) -> Answer<Conflicts> {
+        let Some(owner) = find_partition(self.connection, subject)? else {
+            return Ok(Conflicts::default());
+        };
+        let rest = "WHERE owner = ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)
+                    ORDER BY id DESC LIMIT ?";
+        let parameters = params![owner, moment(now), limit(looked_at_max + 1)];
+        let mut rows = MemoryRow::all(self.connection, rest, parameters)?;
+        let is_truncated = rows.len() > looked_at_max;
+        rows.truncate(looked_at_max);
+        // Of a pair the older one comes first.
+        rows.sort_by_key(|row| (row.memory.observed_at, row.memory.id));
+        let mut meanings = Vec::with_capacity(rows.len());
+        let nos: Vec<i64> = rows.iter().map(|row| row.no).collect();
+        let mut vectors = vectors::vectors_of(self.connection, &nos)?;
+        for no in nos {
+            meanings.push(vectors.remove(&no));
+        }
+        let texts: Vec<&str> = rows.iter().map(|row| &*row.memory.content).collect();
+        let (found, has_more) = conflicts(&texts, count_max, |one, other| {
+            let ((model, one), (other_model, other)) =
+                meanings[one].as_ref().zip(meanings[other].as_ref())?;
+            (model == other_model).then(|| cosine(one, other))
+        });
+        let conflict = |pair: &Pair| Conflict {
+            older: rows[pair.places.0].memory.clone(),
+            newer: rows[pair.places.1].memory.clone(),
+            likeness: pair.likeness,
+            difference: pair.difference,
+        };
+        Ok(Conflicts {
+            list: found.iter().map(conflict).collect(),
+            is_truncated: is_truncated || has_more,
+        })
+    }
+}
+
+fn cosine(one: &[f32], other: &[f32]) -> f64 {
+    let dot = |one: &[f32], other: &[f32]| -> f64 {
+        let pairs = one.iter().zip(other);
+        pairs
+            .map(|(one, other)| f64::from(*one) * f64::from(*other))
+            .sum()
+    };
+    dot(one, other)
+        / (dot(one, one) * dot(other, other))
+            .sqrt()
+            .max(f64::MIN_POSITIVE)
+}

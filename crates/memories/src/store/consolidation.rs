@@ -1,0 +1,158 @@
+//! Events of recalls, and how consolidation and expiry use them.
+
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+use rusqlite::params;
+
+use super::row::{MemoryRow, limit, whole};
+use super::sql::{Answer, Sql};
+use super::time::{DAY, moment, timestamp};
+use super::{MemoryReader, MemoryWriter, RecallEvent};
+use crate::requests::ForgetOutcome;
+use crate::rules::consolidation::Evidence;
+use crate::rules::{MemoryLimits, Pin};
+
+/// Old events that are removed at most for each new one: more than one, so that the table
+/// shrinks when its limit is lowered.
+const EVENTS_PRUNED: usize = 4;
+
+impl MemoryReader<'_> {
+    /// Current memories after this one in the order of their ids, with their recalls.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn evidence_page(
+        &self,
+        after: Option<MemoryId>,
+        max: usize,
+        now: Timestamp,
+    ) -> Answer<Vec<Evidence>> {
+        let after = after.map_or([0; 16], MemoryId::to_bytes);
+        let rest = "WHERE id > ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)
+                    ORDER BY id LIMIT ?";
+        let parameters = params![after, moment(now), limit(max)];
+        let fold = "SELECT count(*), count(DISTINCT query), count(DISTINCT at / ?2), max(at),
+                    coalesce(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
+        let mut page = Vec::new();
+        for found in MemoryRow::all(self.connection, rest, parameters)? {
+            let memory = found.memory;
+            let folded = self.one(fold, params![memory.id.to_bytes(), DAY], |row| {
+                let count = |column| row.get::<i64>(column).map(i64::unsigned_abs);
+                let last = row.get::<Option<i64>>(3)?.map(timestamp);
+                Ok(Evidence {
+                    id: memory.id,
+                    kind: memory.kind,
+                    pin: memory.pin,
+                    pin_changed_at: found.pin_changed.map(timestamp),
+                    created_at: memory.created_at,
+                    updated_at: memory.updated_at,
+                    recalls: count(0)?,
+                    distinct_queries: count(1)?,
+                    distinct_days: count(2)?,
+                    last_recall: last.or(memory.recalled_at),
+                    mean_score: row.get(4)?,
+                })
+            })?;
+            page.extend(folded);
+        }
+        Ok(page)
+    }
+
+    /// When the last consolidation was done.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn consolidated_at(&self) -> Answer<Option<Timestamp>> {
+        Ok(self.meta("dream_last_at")?.map(timestamp))
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Stores the event of a recall. Memories that are gone meanwhile are left out.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn record_recall(&self, event: &RecallEvent, limits: &MemoryLimits) -> Answer<()> {
+        let session = match &event.session {
+            None => None,
+            Some(session) => Some(self.digest(session.as_str())?),
+        };
+        // One more than the greatest integer would be none.
+        let count = "UPDATE memories SET
+             recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
+             recalled = CASE WHEN recalled > ?2 THEN recalled ELSE ?2 END
+             WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
+        let insert = "INSERT INTO recall_events (no, at, memory, session, query, rank, score)
+             VALUES ((SELECT coalesce(max(no), 0) + 1 FROM recall_events), ?, ?, ?, ?, ?, ?)";
+        let at = moment(event.at);
+        for hit in &event.hits {
+            let id = hit.id.to_bytes();
+            if self.change(count, params![id, at])? > 0 {
+                let score = f64::from(hit.score);
+                self.run(
+                    insert,
+                    params![at, id, session, event.query, hit.rank, score],
+                )?;
+            }
+        }
+        let prune = "DELETE FROM recall_events WHERE no IN
+                (SELECT no FROM recall_events ORDER BY no LIMIT ?1)
+             AND no <= (SELECT max(no) FROM recall_events) - ?2";
+        let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
+        let parameters = params![prune_max, whole(limits.recall_events)];
+        self.run(prune, parameters)
+    }
+
+    /// Pins those of these memories that are not pinned; returns how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> Answer<usize> {
+        let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
+                   AND superseded_by IS NULL";
+        self.touch_all();
+        let mut pinned = 0;
+        for id in ids {
+            pinned += self.change(sql, params![pin as u8, moment(at), id.to_bytes()])?;
+        }
+        Ok(pinned)
+    }
+
+    /// Removes pins that a consolidation set, never the bot's; returns how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
+        let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
+        self.touch_all();
+        let mut unpinned = 0;
+        for id in ids {
+            let parameters = params![moment(at), id.to_bytes(), Pin::Consolidation as u8];
+            unpinned += self.change(sql, parameters)?;
+        }
+        Ok(unpinned)
+    }
+
+    /// Stores when a consolidation was done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn set_consolidated_at(&self, at: Timestamp) -> Answer<()> {
+        self.set_meta("dream_last_at", moment(at))
+    }
+
+    /// Removes about `max` memories that expired before this moment, with the history that
+    /// leads to them; returns how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
+        let condition = "expires < ? ORDER BY expires LIMIT ?";
+        let parameters = params![moment(expired_before), limit(max)];
+        let mut removed = 0;
+        for doomed in self.doomed(condition, parameters)? {
+            removed += self.erase_chain(doomed, &mut ForgetOutcome::default())?;
+        }
+        Ok(removed)
+    }
+}

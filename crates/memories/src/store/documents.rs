@@ -1,0 +1,622 @@
+//! Documents at rest: put, found by their name or in the order of their names, and removed.
+
+use memoird_core::time::Timestamp;
+use rusqlite::{ToSql, params};
+
+use super::row::{damaged, limit, whole};
+use super::sql::{Answer, Row, Sql};
+use super::time::{after, moment, timestamp};
+use super::{MemoryReader, MemoryWriter};
+use crate::MemoryError;
+use crate::rules::MemoryLimits;
+use crate::rules::documents::{
+    Document, DocumentDelete, DocumentFilter, DocumentGet, DocumentName, DocumentOperation,
+    DocumentOutcome, DocumentPage, DocumentPut, DocumentQuery, DocumentRange, DocumentValue,
+    NamespacePage, NamespacePath, NamespaceQuery,
+};
+
+/// A page ends after so many bytes of values: by default, clients accept messages of 4 MiB.
+const PAGE_BYTES_MAX: u64 = 2 << 20;
+/// Documents, and bytes of values, that a page with a filter looks at.
+const LOOKED_AT_MAX: usize = 10_000;
+const LOOKED_AT_BYTES_MAX: u64 = 32 << 20;
+/// Documents that are read at once.
+const LISTED_AT_ONCE: usize = 32;
+/// Namespaces that a page of them looks at.
+const NAMESPACES_MAX: usize = 10_000;
+/// Namespaces that are read in one query.
+const NAMESPACES_AT_ONCE: usize = 256;
+/// Bytes that one step removes: deleting overwrites them.
+const STEP_BYTES_MAX: u64 = 16 << 20;
+/// Expired documents that are removed to make room for another one.
+const MADE_ROOM: usize = 500;
+
+/// How a value is stored.
+const BYTES: u8 = 0;
+const JSON: u8 = 1;
+
+/// What is known of a row without its value.
+struct Found {
+    no: i64,
+    namespace: i64,
+    version: u64,
+    created: i64,
+    expires: Option<i64>,
+    size: u64,
+}
+
+/// A row that goes.
+struct Gone {
+    no: i64,
+    namespace: i64,
+    /// Of its value, its key and its namespace.
+    bytes: u64,
+}
+
+/// A part of what a query asks for: from which path and key on, and before which.
+struct Span {
+    paths: (Vec<u8>, Vec<u8>),
+    keys: (Vec<u8>, Vec<u8>),
+}
+
+/// The rows of a span.
+const WITHIN: &str = "FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
+    WHERE path >= ? AND path < ? AND key >= ? AND key < ? AND (expires IS NULL OR expires > ?)";
+
+impl Span {
+    /// What [`WITHIN`] asks for.
+    fn parameters<'a>(&'a self, now: &'a i64) -> [&'a dyn ToSql; 5] {
+        let (paths, keys) = (&self.paths, &self.keys);
+        [&paths.0, &paths.1, &keys.0, &keys.1, now]
+    }
+}
+
+impl MemoryReader<'_> {
+    /// A document, with its value.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn document(&self, name: &DocumentName, now: Timestamp) -> Answer<Option<Document>> {
+        let sql = "SELECT path, key, version, created, updated, expires, form, length(value), value
+            FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
+            WHERE path = ? AND key = ? AND (expires IS NULL OR expires > ?)";
+        let parameters = params![name.namespace.as_bytes(), name.key.as_bytes(), moment(now)];
+        self.one(sql, parameters, read)
+    }
+
+    /// A page of documents. It has one at least, where there are any and no filter is given.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> Answer<DocumentPage> {
+        let mut listing = Listing {
+            query,
+            page: DocumentPage::default(),
+            last: None,
+            is_full: false,
+            bytes: 0,
+            looked_at: 0,
+            looked_at_bytes: 0,
+        };
+        for span in spans(query, query.after.as_ref()) {
+            if self.list_span(&span, now, &mut listing)? {
+                break;
+            }
+        }
+        if let Some(last) = listing.last.filter(|_| listing.is_full)
+            && self.has_more(query, &last, now)?
+        {
+            listing.page.next = Some(last);
+        }
+        Ok(listing.page)
+    }
+
+    /// Adds what lies in a span. True where the page is full.
+    fn list_span(&self, span: &Span, now: Timestamp, listing: &mut Listing<'_>) -> Answer<bool> {
+        let query = listing.query;
+        let direction = if query.is_descending { "DESC" } else { "ASC" };
+        let value = match query.with_values || query.filter.is_some() {
+            true => "value",
+            false => "NULL",
+        };
+        let sql = format!(
+            "SELECT path, key, version, created, updated, expires, form, length(value), {value}
+             {WITHIN} ORDER BY path {direction}, key {direction}"
+        );
+        let now = moment(now);
+        self.each(&sql, &span.parameters(&now), LISTED_AT_ONCE, |row| {
+            listing.look_at(row)?;
+            Ok(!listing.is_full)
+        })?;
+        Ok(listing.is_full)
+    }
+
+    /// True where there are documents behind this one.
+    fn has_more(&self, query: &DocumentQuery, last: &DocumentName, now: Timestamp) -> Answer<bool> {
+        let sql = format!("SELECT 1 {WITHIN} LIMIT 1");
+        for span in spans(query, Some(last)) {
+            if self.has(&sql, &span.parameters(&moment(now)))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A page of namespaces that have documents.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn namespaces(&self, query: &NamespaceQuery, now: Timestamp) -> Answer<NamespacePage> {
+        let sql = "SELECT path FROM namespaces WHERE path >= ? AND path < ?
+            AND EXISTS (SELECT 1 FROM documents WHERE namespace = namespaces.no
+                AND (expires IS NULL OR expires > ?))
+            ORDER BY path LIMIT ?";
+        let (mut from, before) = query.paths();
+        let mut page = NamespacePage::default();
+        let mut looked_at = 0;
+        loop {
+            let parameters = params![from, before, moment(now), limit(NAMESPACES_AT_ONCE)];
+            let found = self.all(sql, parameters, |row| read_path(row, 0))?;
+            let is_last = found.len() < NAMESPACES_AT_ONCE;
+            for path in found {
+                // It lies in one that is told already.
+                if path.as_bytes() < from.as_slice() {
+                    continue;
+                }
+                if page.namespaces.len() >= query.count || looked_at >= NAMESPACES_MAX {
+                    page.next = Some(from);
+                    return Ok(page);
+                }
+                looked_at += 1;
+                from = path.behind_itself();
+                if !query.takes(&path) {
+                    continue;
+                }
+                let told = match query.depth {
+                    0 => path,
+                    depth => path.first(depth),
+                };
+                if query.depth > 0 && told.parts().count() == query.depth {
+                    from = told.behind();
+                }
+                page.namespaces.push(told);
+            }
+            if is_last {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// What operations that only read come to.
+    ///
+    /// # Errors
+    /// [`MemoryError::DocumentsTooLarge`], and when the file cannot be read.
+    pub fn document_reads(
+        &self,
+        operations: &[DocumentOperation],
+        now: Timestamp,
+    ) -> Answer<Vec<DocumentOutcome>> {
+        let mut bytes_left = MemoryLimits::BATCH_READ_BYTES;
+        let gets = operations.iter().filter_map(|operation| match operation {
+            DocumentOperation::Get(get) => Some(get),
+            DocumentOperation::Put(_) | DocumentOperation::Delete(_) => None,
+        });
+        gets.map(|get| DocumentOutcome::of(self.document(&get.name, now)?, &mut bytes_left))
+            .collect()
+    }
+
+    /// True where any are kept.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn has_documents(&self) -> Answer<bool> {
+        Ok(self.documents_kept()?.0 > 0)
+    }
+
+    /// Documents that are kept, expired ones included, and their bytes.
+    pub(super) fn documents_kept(&self) -> Answer<(u64, u64)> {
+        let sql = "SELECT documents, bytes FROM document_state";
+        let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
+        let (documents, bytes) = self.one(sql, &[], read)?.unwrap_or_default();
+        Ok((documents.unsigned_abs(), bytes.unsigned_abs()))
+    }
+
+    /// The row of a name, also where it has expired.
+    fn find(&self, name: &DocumentName) -> Answer<Option<Found>> {
+        let sql = "SELECT documents.no, namespace, version, created, expires, length(value)
+            FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
+            WHERE path = ? AND key = ?";
+        let parameters = params![name.namespace.as_bytes(), name.key.as_bytes()];
+        self.one(sql, parameters, |row| {
+            Ok(Found {
+                no: row.get(0)?,
+                namespace: row.get(1)?,
+                version: row.get::<i64>(2)?.unsigned_abs(),
+                created: row.get(3)?,
+                expires: row.get(4)?,
+                size: row.get::<i64>(5)?.unsigned_abs(),
+            })
+        })
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Does operations in their order.
+    ///
+    /// # Errors
+    /// [`MemoryError::InList`] of the one that is refused; [`MemoryError::DocumentsTooLarge`].
+    pub fn document_batch(
+        &self,
+        operations: &[DocumentOperation],
+        limits: &MemoryLimits,
+        at: Timestamp,
+    ) -> Answer<Vec<DocumentOutcome>> {
+        let mut bytes_left = MemoryLimits::BATCH_READ_BYTES;
+        let mut outcomes = Vec::with_capacity(operations.len());
+        for (index, operation) in operations.iter().enumerate() {
+            let outcome = match operation {
+                DocumentOperation::Get(get) => self
+                    .read_document(get, at)
+                    .and_then(|found| DocumentOutcome::of(found, &mut bytes_left)),
+                DocumentOperation::Put(put) => {
+                    let put = self.put_document(put, limits, at);
+                    put.map(DocumentOutcome::Document)
+                }
+                DocumentOperation::Delete(delete) => {
+                    let deleted = self.delete_document(delete, at);
+                    deleted.map(DocumentOutcome::Deleted)
+                }
+            };
+            outcomes.push(outcome.map_err(|error| error.in_list("operations", index))?);
+        }
+        Ok(outcomes)
+    }
+
+    /// A document; where it expires and a new time to live is given, it lives so long from now on.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn read_document(&self, get: &DocumentGet, at: Timestamp) -> Answer<Option<Document>> {
+        let mut found = self.document(&get.name, at)?;
+        if let (Some(document), Some(ttl)) = (&mut found, get.ttl)
+            && document.expires_at.is_some()
+        {
+            let expires = after(at, ttl);
+            let sql = "UPDATE documents SET expires = ? WHERE key = ?
+                AND namespace = (SELECT no FROM namespaces WHERE path = ?)";
+            let (path, key) = (get.name.namespace.as_bytes(), get.name.key.as_bytes());
+            self.run(sql, params![moment(expires), key, path])?;
+            document.expires_at = Some(expires);
+        }
+        Ok(found)
+    }
+
+    /// Stores a document; gives it without its value.
+    ///
+    /// # Errors
+    /// [`MemoryError::StaleVersion`], [`MemoryError::DocumentsFull`].
+    pub fn put_document(
+        &self,
+        put: &DocumentPut,
+        limits: &MemoryLimits,
+        at: Timestamp,
+    ) -> Answer<Document> {
+        let now = moment(at);
+        let mut found = self.find(&put.name)?;
+        let live = found.as_ref().filter(|found| found.is_live(now));
+        let version = live.map_or(0, |found| found.version);
+        check_version(&put.name, put.expected_version, version)?;
+        let created = live.map_or(now, |found| found.created);
+        let expires = put.ttl.map(|ttl| moment(after(at, ttl)));
+        let bytes = put.value.as_bytes();
+        let size = bytes.len() as u64;
+        if !self.has_room(found.as_ref(), &put.name, size, limits)? {
+            self.expire_documents(at, MADE_ROOM)?;
+            found = self.find(&put.name)?;
+            if !self.has_room(found.as_ref(), &put.name, size, limits)? {
+                return Err(MemoryError::DocumentsFull {
+                    documents: limits.documents,
+                    bytes: limits.documents_bytes as u64,
+                });
+            }
+        }
+        let form = match &put.value {
+            DocumentValue::Bytes(_) => BYTES,
+            DocumentValue::Json(_) => JSON,
+        };
+        let version = version + 1;
+        let fields = params![whole(version), created, now, expires, form, bytes];
+        match found {
+            Some(found) => {
+                let sql = "UPDATE documents SET (version, created, updated, expires, form, value)
+                    = (?1, ?2, ?3, ?4, ?5, ?6) WHERE no = ?7";
+                let no: &dyn ToSql = &found.no;
+                self.run(sql, &[fields, &[no]].concat())?;
+                self.count_documents(0, whole(size) - whole(found.size))?;
+            }
+            None => {
+                let sql = "INSERT INTO namespaces (no, path, documents)
+                    VALUES ((SELECT coalesce(max(no), 0) + 1 FROM namespaces), ?, 1)
+                    ON CONFLICT (path) DO UPDATE SET documents = namespaces.documents + 1
+                    RETURNING no";
+                let path = put.name.namespace.as_bytes();
+                let namespace = self.number(sql, params![path])?;
+                let sql = "INSERT INTO documents
+                    (no, version, created, updated, expires, form, value, namespace, key)
+                    VALUES ((SELECT coalesce(max(no), 0) + 1 FROM documents),
+                        ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)";
+                let key = put.name.key.as_bytes();
+                let place: [&dyn ToSql; 2] = [&namespace, &key];
+                self.run(sql, &[fields, &place].concat())?;
+                self.count_documents(1, whole(size + name_bytes(&put.name)))?;
+            }
+        }
+        Ok(Document {
+            name: put.name.clone(),
+            value: None,
+            size,
+            version,
+            created_at: timestamp(created),
+            updated_at: at,
+            expires_at: expires.map(timestamp),
+        })
+    }
+
+    /// Removes a document. False where there is none.
+    ///
+    /// # Errors
+    /// [`MemoryError::StaleVersion`].
+    pub fn delete_document(&self, delete: &DocumentDelete, at: Timestamp) -> Answer<bool> {
+        let found = self.find(&delete.name)?;
+        let found = found.filter(|found| found.is_live(moment(at)));
+        let version = found.as_ref().map_or(0, |found| found.version);
+        check_version(&delete.name, delete.expected_version, version)?;
+        let Some(found) = found else {
+            return Ok(false);
+        };
+        self.remove_document(&Gone {
+            no: found.no,
+            namespace: found.namespace,
+            bytes: found.size + name_bytes(&delete.name),
+        })?;
+        Ok(true)
+    }
+
+    /// Removes some documents of a range, at most `count_max`, expired ones included. Gives how
+    /// many; none are left where there is none.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn delete_documents_step(&self, range: &DocumentRange, count_max: usize) -> Answer<u64> {
+        let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
+            FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
+            WHERE path >= ? AND path < ? AND key >= ? AND key < ? LIMIT ?";
+        let (paths, keys) = (range.paths(), range.keys());
+        let parameters = params![paths.0, paths.1, keys.0, keys.1, limit(count_max)];
+        let gone = self.all(sql, parameters, read_gone)?;
+        self.remove_documents(&gone)
+    }
+
+    /// Removes some documents that have expired, at most `count_max`. Gives how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn expire_documents(&self, now: Timestamp, count_max: usize) -> Answer<u64> {
+        let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
+            FROM documents CROSS JOIN namespaces ON namespaces.no = namespace
+            WHERE expires <= ? ORDER BY expires LIMIT ?";
+        let gone = self.all(sql, params![moment(now), limit(count_max)], read_gone)?;
+        self.remove_documents(&gone)
+    }
+
+    /// Removes rows, until they had so many bytes that others should not wait for more.
+    fn remove_documents(&self, gone: &[Gone]) -> Answer<u64> {
+        let (mut removed, mut bytes) = (0, 0);
+        for row in gone {
+            self.remove_document(row)?;
+            removed += 1;
+            bytes += row.bytes;
+            if bytes > STEP_BYTES_MAX {
+                break;
+            }
+        }
+        Ok(removed)
+    }
+
+    fn remove_document(&self, gone: &Gone) -> Answer<()> {
+        self.run("DELETE FROM documents WHERE no = ?", params![gone.no])?;
+        let sql = "UPDATE namespaces SET documents = documents - 1 WHERE no = ?
+            RETURNING documents";
+        if self.number(sql, params![gone.namespace])? == 0 {
+            self.run(
+                "DELETE FROM namespaces WHERE no = ?",
+                params![gone.namespace],
+            )?;
+        }
+        self.count_documents(-1, -whole(gone.bytes))
+    }
+
+    fn count_documents(&self, documents: i64, bytes: i64) -> Answer<()> {
+        let sql = "UPDATE document_state SET documents = documents + ?, bytes = bytes + ?";
+        self.run(sql, params![documents, bytes])
+    }
+
+    /// True where a value of this size may take the place of what was found.
+    fn has_room(
+        &self,
+        found: Option<&Found>,
+        name: &DocumentName,
+        size: u64,
+        limits: &MemoryLimits,
+    ) -> Answer<bool> {
+        let (documents, bytes) = self.documents_kept()?;
+        let (is_one_more, bytes) = match found {
+            // It may always become smaller.
+            Some(found) if size <= found.size => return Ok(true),
+            Some(found) => (false, bytes + size - found.size),
+            None => (true, bytes + size + name_bytes(name)),
+        };
+        let has_number = !is_one_more || documents < limits.documents;
+        Ok(has_number && bytes <= limits.documents_bytes as u64)
+    }
+}
+
+/// A page that is being made.
+struct Listing<'a> {
+    query: &'a DocumentQuery,
+    page: DocumentPage,
+    /// The last document that was looked at.
+    last: Option<DocumentName>,
+    /// It has as much as a page may have.
+    is_full: bool,
+    bytes: u64,
+    looked_at: usize,
+    looked_at_bytes: u64,
+}
+
+impl Listing<'_> {
+    fn look_at(&mut self, row: &Row<'_>) -> rusqlite::Result<()> {
+        let size = row.get::<i64>(7)?.unsigned_abs();
+        self.looked_at += 1;
+        self.looked_at_bytes += size;
+        let filter = self.query.filter.as_ref();
+        if filter.map_or(Ok(true), |filter| fits(filter, row))? {
+            let mut document = read(row)?;
+            self.bytes += name_bytes(&document.name);
+            match self.query.with_values {
+                true => self.bytes += size,
+                false => document.value = None,
+            }
+            self.last = Some(document.name.clone());
+            self.page.documents.push(document);
+        } else {
+            self.last = Some(read_name(row)?);
+        }
+        let has_looked_enough =
+            self.looked_at >= LOOKED_AT_MAX || self.looked_at_bytes >= LOOKED_AT_BYTES_MAX;
+        self.is_full = self.page.documents.len() >= self.query.count
+            || self.bytes >= PAGE_BYTES_MAX
+            || filter.is_some() && has_looked_enough;
+        Ok(())
+    }
+}
+
+impl Found {
+    fn is_live(&self, now: i64) -> bool {
+        self.expires.is_none_or(|expires| expires > now)
+    }
+}
+
+impl DocumentOutcome {
+    /// The outcome of a Get, whose value has to have room in the answer.
+    fn of(document: Option<Document>, bytes_left: &mut usize) -> Answer<Self> {
+        let Some(document) = document else {
+            return Ok(Self::Absent);
+        };
+        let bytes = document
+            .value
+            .as_ref()
+            .map_or(0, |value| value.as_bytes().len());
+        let left = bytes_left.checked_sub(bytes);
+        *bytes_left = left.ok_or(MemoryError::DocumentsTooLarge {
+            limit: MemoryLimits::BATCH_READ_BYTES,
+        })?;
+        Ok(Self::Document(document))
+    }
+}
+
+/// What a query asks for behind a document: first the rest of that one's namespace, then all that
+/// lies behind it.
+fn spans(query: &DocumentQuery, after: Option<&DocumentName>) -> Vec<Span> {
+    let (paths, keys) = (query.range.paths(), query.range.keys());
+    let Some(last) = after else {
+        return vec![Span { paths, keys }];
+    };
+    let (path, key) = (&last.namespace, last.key.as_bytes().to_vec());
+    let within = (path.as_bytes().to_vec(), path.behind_itself());
+    let (rest, behind) = match query.is_descending {
+        true => (
+            (keys.0.clone(), key.min(keys.1.clone())),
+            (paths.0, within.0.clone().min(paths.1)),
+        ),
+        false => {
+            // The first key behind it.
+            let next = [&key[..], &[0]].concat();
+            (
+                (next.max(keys.0.clone()), keys.1.clone()),
+                (within.1.clone().max(paths.0), paths.1),
+            )
+        }
+    };
+    vec![
+        Span {
+            paths: within,
+            keys: rest,
+        },
+        Span {
+            paths: behind,
+            keys,
+        },
+    ]
+}
+
+fn check_version(name: &DocumentName, expected: Option<u64>, version: u64) -> Answer<()> {
+    match expected {
+        Some(expected) if expected != version => Err(MemoryError::StaleVersion {
+            key: name.key.clone(),
+            expected,
+            version,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Bytes that a document takes beside its value.
+fn name_bytes(name: &DocumentName) -> u64 {
+    (name.namespace.as_bytes().len() + name.key.len()) as u64
+}
+
+fn fits(filter: &DocumentFilter, row: &Row<'_>) -> rusqlite::Result<bool> {
+    let is_json = row.get::<u8>(6)? == JSON;
+    Ok(is_json && filter.takes(row.bytes(8)?))
+}
+
+fn read_path(row: &Row<'_>, column: usize) -> rusqlite::Result<NamespacePath> {
+    NamespacePath::from_bytes(row.get(column)?).ok_or(damaged(column, "namespace"))
+}
+
+fn read_name(row: &Row<'_>) -> rusqlite::Result<DocumentName> {
+    Ok(DocumentName {
+        namespace: read_path(row, 0)?,
+        key: String::from_utf8(row.get(1)?).map_err(|_| damaged(1, "key"))?,
+    })
+}
+
+/// Reads path, key, version, created, updated, expires, form, length(value), value.
+fn read(row: &Row<'_>) -> rusqlite::Result<Document> {
+    let value = match row.get::<Option<Vec<u8>>>(8)? {
+        None => None,
+        Some(bytes) if row.get::<u8>(6)? == JSON => {
+            let text = String::from_utf8(bytes).map_err(|_| damaged(8, "JSON"))?;
+            Some(DocumentValue::Json(text))
+        }
+        Some(bytes) => Some(DocumentValue::Bytes(bytes)),
+    };
+    Ok(Document {
+        name: read_name(row)?,
+        value,
+        size: row.get::<i64>(7)?.unsigned_abs(),
+        version: row.get::<i64>(2)?.unsigned_abs(),
+        created_at: timestamp(row.get(3)?),
+        updated_at: timestamp(row.get(4)?),
+        expires_at: row.get::<Option<_>>(5)?.map(timestamp),
+    })
+}
+
+fn read_gone(row: &Row<'_>) -> rusqlite::Result<Gone> {
+    Ok(Gone {
+        no: row.get(0)?,
+        namespace: row.get(1)?,
+        bytes: row.get::<i64>(2)?.unsigned_abs(),
+    })
+}

@@ -1,0 +1,440 @@
+//! The queue of texts to be embedded, and the storage of their vectors. All of it is on
+//! disk: an embedder may be slow, away or another one tomorrow.
+
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+use rusqlite::params;
+
+use super::recall::glance;
+use super::remember::agree;
+use super::row::{MemoryRow, content_hash, kind_bits, limit, partition_of};
+use super::sql::{Answer, Sql};
+use super::time::{moment, timestamp};
+use super::vectors::{self, Filter, Model, Wanted};
+use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
+use crate::rules::MemoryKind;
+
+/// Stands for the model of vectors that clients make. Nothing here makes one, so no text waits.
+pub const CLIENTS: &str = "(made by clients)";
+
+/// Bytes that are kept of the reason why a text could not be embedded.
+const PROBLEM_BYTES_MAX: usize = 512;
+/// How many of the nearest memories are compared with a text.
+const NEAR_MAX: usize = 8;
+
+/// A search for the memory that states the same by its vector.
+pub(super) struct Near<'a> {
+    pub(super) model: Model,
+    pub(super) partition: i64,
+    pub(super) kind: MemoryKind,
+    pub(super) values: &'a [f32],
+    pub(super) cosine_min: f32,
+    pub(super) now: Timestamp,
+}
+
+/// A walk over all memories that goes on in the next transaction.
+struct Walk {
+    /// The name in `meta` under which its position is kept.
+    at: &'static str,
+    /// The name of about how many memories are left.
+    left: &'static str,
+}
+
+const BACKFILL: Walk = Walk {
+    at: "backfill_at",
+    left: "backfill_left",
+};
+const REINDEX: Walk = Walk {
+    at: "reindex_at",
+    left: "reindex_left",
+};
+/// Of the index of words ([`index`]).
+const WORDS: Walk = Walk {
+    at: "words_at",
+    left: "words_left",
+};
+/// Memories of a step where all steps are taken at once.
+const ROWS_AT_ONCE: usize = 1_000;
+
+impl MemoryReader<'_> {
+    /// The model whose vectors are used; `None`: none are made.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn embedding_model(&self) -> Answer<Option<String>> {
+        self.meta("embedding_model")
+    }
+
+    /// About how many memories are still to be queued.
+    pub(super) fn left_to_queue(&self) -> Answer<u64> {
+        if self.embedding_model()?.is_none() {
+            return Ok(0);
+        }
+        let left = |walk: &Walk| self.meta::<i64>(walk.left);
+        let left = left(&BACKFILL)?.max(left(&REINDEX)?);
+        Ok(left.unwrap_or(0).unsigned_abs())
+    }
+
+    /// About how many memories are to be found by their words as they are cut now.
+    pub(super) fn words_left(&self) -> Answer<u64> {
+        let left = |walk: &Walk| self.meta::<i64>(walk.left);
+        let left = left(&WORDS)?.max(left(&REINDEX)?);
+        Ok(left.unwrap_or(0).unsigned_abs())
+    }
+
+    /// Texts that are due to be embedded by this model, those that wait longest first;
+    /// none when the model is not the one whose vectors are used.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
+        if self.model_in_use(model)?.is_none() {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT id, content, revision, tries
+            FROM embeddings_due CROSS JOIN memories ON memories.no = embeddings_due.no
+            WHERE failed = 0 AND due <= ? AND owner IN (SELECT no FROM partitions)
+            ORDER BY due, embeddings_due.no LIMIT ?";
+        self.all(sql, params![moment(now), limit(max)], |row| {
+            Ok(Due {
+                id: MemoryId::from_bytes(row.get(0)?),
+                content: row.get(1)?,
+                revision: row.get(2)?,
+                tries: row.get(3)?,
+            })
+        })
+    }
+
+    /// When the next text is due that is not due yet.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
+        let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
+        let due: Option<Option<i64>> = self.value(sql, params![moment(now)])?;
+        Ok(due.flatten().map(timestamp))
+    }
+
+    /// Another current memory of the same subject, kind, visibility and polarity that says
+    /// the same by its vector, with the same numbers and negations: the nearest. `None` as
+    /// well when `id` is not current, stands apart or has no vector.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn near_by_cosine(
+        &self,
+        id: MemoryId,
+        cosine_min: f32,
+        now: Timestamp,
+    ) -> Answer<Option<MemoryId>> {
+        let row = MemoryRow::by_id(self.connection, id)?;
+        let is_free = |row: &MemoryRow| row.memory.is_current(now) && !row.apart;
+        let Some(row) = row.filter(is_free) else {
+            return Ok(None);
+        };
+        let Some(name) = self.embedding_model()? else {
+            return Ok(None);
+        };
+        let Some(model) = vectors::find_model(self.connection, &name)? else {
+            return Ok(None);
+        };
+        let vector = vectors::vectors_of(self.connection, &[row.no])?.remove(&row.no);
+        let Some((_, values)) = vector.filter(|(made_by, _)| *made_by == model.no) else {
+            return Ok(None);
+        };
+        let search = Near {
+            model,
+            partition: partition_of(row.no),
+            kind: row.memory.kind,
+            values: &values,
+            cosine_min,
+            now,
+        };
+        let near = self.near(&search, |other| {
+            other.no != row.no
+                && !other.apart
+                && other.owner == row.owner
+                && other.memory.polarity == row.memory.polarity
+                && agree(&other.memory.content, &row.memory.content)
+        })?;
+        Ok(near.map(|row| row.memory.id))
+    }
+
+    /// The nearest memory that is near enough and accepted.
+    pub(super) fn near(
+        &self,
+        search: &Near<'_>,
+        accepts: impl Fn(&MemoryRow) -> bool,
+    ) -> Answer<Option<MemoryRow>> {
+        let filter = Filter {
+            kinds: kind_bits(&[search.kind]),
+            observed_after: None,
+            observed_before: None,
+            now: moment(search.now),
+            among: None,
+        };
+        let near = vectors::nearest(
+            self.connection,
+            search.model,
+            &[search.partition],
+            &filter,
+            search.values,
+            Wanted::of(NEAR_MAX),
+        )?;
+        for (no, cosine) in near {
+            if cosine < f64::from(search.cosine_min) {
+                break;
+            }
+            let row = MemoryRow::by_no(self.connection, no)?;
+            if let Some(row) = row.filter(|row| accepts(row)) {
+                return Ok(Some(row));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The model of this name, if it is the one whose vectors are used.
+    pub(super) fn model_in_use(&self, name: &str) -> Answer<Option<Model>> {
+        match self.embedding_model()?.is_some_and(|in_use| in_use == name) {
+            true => vectors::find_model(self.connection, name),
+            false => Ok(None),
+        }
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Sets the model whose vectors are used from now on; `None`: none. Vectors of another model are
+    /// not used any more. True when it changed: then [`Self::backfill`] has work.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
+        let in_use = self.embedding_model()?;
+        if in_use.as_deref() == model || model.is_none() && in_use.as_deref() == Some(CLIENTS) {
+            return Ok(false);
+        }
+        match model {
+            None => self.remove_meta("embedding_model")?,
+            Some(name) => {
+                vectors::make_model(self.connection, name)?;
+                self.set_meta("embedding_model", name)?;
+            }
+        }
+        self.retry_failed()?;
+        self.begin(&BACKFILL)?;
+        Ok(true)
+    }
+
+    /// Vectors that clients make are used from now on: for a daemon without an embedder.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn use_clients_vectors(&self) -> Answer<()> {
+        if self.embedding_model()?.as_deref() == Some(CLIENTS) {
+            return Ok(());
+        }
+        vectors::make_model(self.connection, CLIENTS)?;
+        self.set_meta("embedding_model", CLIENTS)
+    }
+
+    /// Queues memories that have no vector of the model in use, and deletes vectors of
+    /// others: checks `max` memories, and returns about how many are still to be checked;
+    /// 0 when it is done. Without a model in use, vectors stay as they are.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn backfill(&self, max: usize, at: Timestamp) -> Answer<u64> {
+        let Some(name) = self.embedding_model()? else {
+            self.end(&BACKFILL)?;
+            return Ok(0);
+        };
+        let model = vectors::make_model(self.connection, &name)?;
+        self.walk(&BACKFILL, max, |row| {
+            if row.memory.superseded_by.is_none() {
+                let made_by = vectors::model_of(self.connection, row.no)?;
+                if made_by.is_some_and(|made_by| made_by != model.no) {
+                    vectors::remove(self.connection, row.no)?;
+                }
+                self.enqueue(row.no, at)?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Begins to index everything anew; [`Self::reindex_step`] does it. Texts that were given up
+    /// are tried again.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn reindex_begin(&self) -> Answer<()> {
+        self.retry_failed()?;
+        self.begin(&REINDEX)
+    }
+
+    /// Goes on with `max` memories of a file whose words SQLite cut: takes their words into the
+    /// index anew. Returns about how many are left; 0 when it is done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn words_step(&self, max: usize) -> Answer<u64> {
+        if !index::is_moving(self.connection)? {
+            return Ok(0);
+        }
+        // What waits was decided by where the walk stands now.
+        self.settle_index()?;
+        let left = self.walk(&WORDS, max, |row| match row.memory.superseded_by {
+            None => self.index_words(row),
+            Some(_) => Ok(()),
+        })?;
+        if left == 0 {
+            index::end_moving(self.connection)?;
+        }
+        Ok(left)
+    }
+
+    /// Indexes the words of a memory that the index does not have, and where it was said.
+    fn index_words(&self, row: &MemoryRow) -> Answer<()> {
+        self.add_places(row)?;
+        let content = &row.memory.content;
+        let update = "UPDATE memories SET says = ?2 WHERE no = ?1 AND says <> ?2";
+        self.run(update, params![row.no, content_hash(content)])?;
+        index::add(self.connection, row.no, content)
+    }
+
+    /// Takes all steps at once: what is to be forgotten is in one index only.
+    pub(super) fn move_words(&self) -> Answer<()> {
+        while self.words_step(ROWS_AT_ONCE)? > 0 {}
+        Ok(())
+    }
+
+    /// Goes on with `max` memories: indexes their words and computes the hashes of their contents
+    /// again, and queues them to be embedded again; their vectors are used until then. Returns
+    /// about how many are left; 0 when it is done.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn reindex_step(&self, max: usize, at: Timestamp) -> Answer<u64> {
+        let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
+            SELECT ?1, ?2, 0, 0, '' WHERE EXISTS
+                (SELECT 1 FROM meta WHERE name = 'embedding_model' AND value <> ?3)
+            ON CONFLICT DO NOTHING";
+        self.move_words()?;
+        self.walk(&REINDEX, max, |row| {
+            if row.memory.superseded_by.is_none() {
+                index::remove(self.connection, row.no, &row.memory.content)?;
+                self.index_words(row)?;
+                self.run(queue, params![row.no, moment(at), CLIENTS])?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Stores a vector. False when the text, or the model in use, changed meanwhile: then
+    /// it is not stored.
+    ///
+    /// # Errors
+    /// [`MemoryError::DimensionMismatch`]; as [`MemoryError`]:
+    /// `MemoryInvalid` of a vector that is zero or not finite.
+    pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> Answer<bool> {
+        let Some(model) = self.model_in_use(&vector.model)? else {
+            return Ok(false);
+        };
+        let row = MemoryRow::by_id(self.connection, id)?;
+        let fits = |row: &MemoryRow| row.revision == revision && row.memory.superseded_by.is_none();
+        let Some(row) = row.filter(fits) else {
+            return Ok(false);
+        };
+        vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
+        self.dequeue(row.no)?;
+        Ok(true)
+    }
+
+    /// The same as [`MemoryReader::embeddings_due`], and they are not due again before then: so that
+    /// of several daemons one embeds them.
+    ///
+    /// # Errors
+    /// When they cannot be written.
+    pub fn claim_embeddings(
+        &self,
+        model: &str,
+        now: Timestamp,
+        max: usize,
+        until: Timestamp,
+    ) -> Answer<Vec<Due>> {
+        let due = self.embeddings_due(model, now, max)?;
+        let sql =
+            "UPDATE embeddings_due SET due = ? WHERE no = (SELECT no FROM memories WHERE id = ?)";
+        for text in &due {
+            self.run(sql, params![moment(until), text.id.to_bytes()])?;
+        }
+        Ok(due)
+    }
+
+    /// Says that a text could not be embedded; it is due again then, or given up. Nothing
+    /// when the text changed meanwhile.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn embed_failed(
+        &self,
+        id: MemoryId,
+        revision: i64,
+        problem: &str,
+        due: Timestamp,
+        give_up: bool,
+    ) -> Answer<()> {
+        let sql = "UPDATE embeddings_due SET tries = tries + 1, due = ?, failed = ?, problem = ?
+            WHERE no = (SELECT no FROM memories WHERE id = ? AND revision = ?)";
+        let problem = &problem[..problem.floor_char_boundary(PROBLEM_BYTES_MAX)];
+        let parameters = params![moment(due), give_up, problem, id.to_bytes(), revision];
+        self.run(sql, parameters)
+    }
+
+    fn retry_failed(&self) -> Answer<()> {
+        let sql = "UPDATE embeddings_due SET failed = 0, tries = 0, due = 0 WHERE failed = 1";
+        self.run(sql, &[])
+    }
+
+    fn begin(&self, walk: &Walk) -> Answer<()> {
+        let sql = "SELECT memories FROM state";
+        let count: i64 = self.number(sql, &[])?;
+        self.set_meta(walk.at, 0)?;
+        self.set_meta(walk.left, count)
+    }
+
+    fn end(&self, walk: &Walk) -> Answer<()> {
+        self.remove_meta(walk.at)?;
+        self.remove_meta(walk.left)
+    }
+
+    /// Takes a walk that has begun some steps further.
+    fn walk(
+        &self,
+        walk: &Walk,
+        max: usize,
+        mut visit: impl FnMut(&MemoryRow) -> Answer<()>,
+    ) -> Answer<u64> {
+        let Some(at) = self.meta::<i64>(walk.at)? else {
+            return Ok(0);
+        };
+        let left: i64 = self.meta(walk.left)?.unwrap_or(0);
+        let max = max.max(1);
+        let rest = "WHERE memories.no > ? ORDER BY memories.no LIMIT ?";
+        let rows = MemoryRow::all(self.connection, rest, params![at, limit(max)])?;
+        for row in &rows {
+            visit(row)?;
+        }
+        match rows.last() {
+            Some(last) if rows.len() == max => {
+                let left = (left - limit(max)).max(1);
+                self.set_meta(walk.at, last.no)?;
+                self.set_meta(walk.left, left)?;
+                Ok(left.unsigned_abs())
+            }
+            _ => {
+                self.end(walk)?;
+                Ok(0)
+            }
+        }
+    }
+}

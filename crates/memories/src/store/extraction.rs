@@ -1,0 +1,379 @@
+//! How far each generation's turns were extracted, and who has a lease on the rest. A cursor
+//! moves only with the facts that were found, in one transaction.
+
+use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
+use memoird_core::time::Timestamp;
+use rusqlite::params;
+
+use super::row::{damaged, limit, make_partition, outcome_of, whole};
+use super::sql::{Answer, Row, Sql};
+use super::time::{moment, timestamp};
+use super::{ExtractionCursor, Lease, MemoryReader, MemoryWriter};
+use crate::MemoryError;
+use crate::requests::RememberOutcome;
+
+const SELECT: &str = "SELECT generation, session, subject, seq, lease, lease_to, lease_until,
+    failures, failed_at, not_before FROM cursors LEFT JOIN partitions ON partitions.no = owner";
+
+impl MemoryReader<'_> {
+    /// How far a generation was extracted.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
+        // The cursor of a forgotten subject is kept, but without the session's name.
+        let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
+        let parameters = params![generation.to_bytes(), session.as_str()];
+        let found = self.one(&sql, parameters, read)?;
+        Ok(found.unwrap_or_default())
+    }
+
+    /// From when on turns of a subject may be extracted; `None`: all. Later than a
+    /// generation's own where the whole subject was forgotten.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
+        let digest = self.digest(subject.as_str())?;
+        let sql = "SELECT at FROM forgotten WHERE subject = ?";
+        let at: Option<i64> = self.value(sql, params![digest])?;
+        Ok(at.map(timestamp))
+    }
+
+    /// A lease that is not over.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseLost`.
+    pub fn lease(&self, id: LeaseId, now: Timestamp) -> Answer<Lease> {
+        let sql = format!("{SELECT} WHERE lease = ?");
+        let found = self.one(&sql, params![id.to_bytes()], read)?;
+        let lease = found
+            .and_then(|cursor| cursor.lease)
+            .filter(|lease| now < lease.until);
+        lease.ok_or(MemoryError::LeaseLost)
+    }
+
+    /// What a commit of this lease with this content was answered before, and its last turn.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseLost` where it had other content, or what it stored was
+    /// forgotten since.
+    pub fn repeated_commit(
+        &self,
+        lease: LeaseId,
+        content: &str,
+    ) -> Answer<Option<(u64, Vec<RememberOutcome>)>> {
+        let sql = "SELECT content, seq, results FROM extractions WHERE lease = ?";
+        let found = self.one(sql, params![lease.to_bytes()], |row| {
+            let content: [u8; 16] = row.get(0)?;
+            let seq = row.get::<i64>(1)?.unsigned_abs();
+            Ok((content, seq, row.get::<Vec<u8>>(2)?))
+        })?;
+        let Some((known, seq, results)) = found else {
+            return Ok(None);
+        };
+        if known != self.digest(content)? {
+            return Err(MemoryError::LeaseLost);
+        }
+        let (results, _) = results.as_chunks::<RESULT_BYTES>();
+        let outcomes = results.iter().map(|result| {
+            let id = MemoryId::from_bytes(std::array::from_fn(|index| result[index]));
+            let redacted = u32::from_be_bytes(std::array::from_fn(|index| result[17 + index]));
+            Ok(RememberOutcome {
+                memory: self.get(id)?.ok_or(MemoryError::LeaseLost)?,
+                outcome: outcome_of(result[16]),
+                is_repetition: true,
+                redacted: redacted as usize,
+            })
+        });
+        Ok(Some((seq, outcomes.collect::<Answer<_>>()?)))
+    }
+
+    /// The turns after this one in which the bot itself remembered something, ascending.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn remembered_seqs(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        after_seq: u64,
+    ) -> Answer<Vec<u64>> {
+        let sql = "SELECT seq FROM remembered
+                   WHERE generation = ? AND session = ? AND seq > ? ORDER BY seq";
+        let session = self.digest(session.as_str())?;
+        let parameters = params![generation.to_bytes(), session, whole(after_seq)];
+        self.all(sql, parameters, |row| Ok(row.get::<i64>(0)?.unsigned_abs()))
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Leases the turns after the cursor, which says what `after_seq` is. A lease that ran
+    /// out counts as a failure.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseHeld`.
+    pub fn take_lease(&self, lease: Lease, now: Timestamp) -> Answer<ExtractionCursor> {
+        let (session, generation) = (lease.session.clone(), lease.generation);
+        let mut cursor = self.free_cursor(&session, generation, now, lease.until)?;
+        if lease.to_seq < cursor.seq {
+            // The turns end before the cursor: a crash took its turn, and all are looked at.
+            cursor.seq = 0;
+        }
+        let subject = lease.subject.clone();
+        cursor.lease = Some(Lease {
+            after_seq: cursor.seq,
+            ..lease
+        });
+        self.save_cursor(&session, generation, &subject, &cursor, now)?;
+        Ok(cursor)
+    }
+
+    /// Ends a lease with success: the cursor stands at its last turn. The facts are to be
+    /// remembered in the same job.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseLost`.
+    pub fn commit_extraction(&self, lease: LeaseId, now: Timestamp) -> Answer<Lease> {
+        let lease = self.lease(lease, now)?;
+        let mut cursor = self.cursor(&lease.session, lease.generation)?;
+        cursor.lease = None;
+        cursor.seq = cursor.seq.max(lease.to_seq);
+        cursor.failures = 0;
+        cursor.failed_at = None;
+        self.save_cursor(
+            &lease.session,
+            lease.generation,
+            &lease.subject,
+            &cursor,
+            now,
+        )?;
+        Ok(lease)
+    }
+
+    /// Gives leased turns back before the time is over; a failure is counted. Says how many
+    /// there were since the last success. A lease that is over already is left alone.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn return_lease(&self, lease: &Lease, is_failure: bool, now: Timestamp) -> Answer<u32> {
+        let mut cursor = self.cursor(&lease.session, lease.generation)?;
+        if cursor.lease.as_ref().is_none_or(|held| held.id != lease.id) {
+            return Ok(cursor.failures);
+        }
+        cursor.lease = None;
+        if is_failure {
+            cursor.failures = cursor.failures.saturating_add(1);
+            cursor.failed_at = Some(now);
+        }
+        self.save_cursor(
+            &lease.session,
+            lease.generation,
+            &lease.subject,
+            &cursor,
+            now,
+        )?;
+        Ok(cursor.failures)
+    }
+
+    /// Counts tokens of a day, in days since 1970, before they are spent. False where there would
+    /// be more than `max`: then nothing is counted.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> Answer<bool> {
+        let spent = self.tokens_spent(day)?.saturating_add(tokens);
+        if spent > max {
+            return Ok(false);
+        }
+        self.set_meta(DAY, day)?;
+        self.set_meta(SPENT, whole(spent))?;
+        Ok(true)
+    }
+
+    /// Counts what a call has really used, which may be more.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
+        let spent = self.tokens_spent(day)?;
+        let spent = spent.saturating_sub(counted).saturating_add(used);
+        self.set_meta(DAY, day)?;
+        self.set_meta(SPENT, whole(spent))
+    }
+
+    fn tokens_spent(&self, day: i64) -> Answer<u64> {
+        let is_today = self.meta::<i64>(DAY)? == Some(day);
+        let spent = self.meta::<i64>(SPENT)?.filter(|_| is_today);
+        Ok(spent.unwrap_or(0).unsigned_abs())
+    }
+
+    /// Notes what became of the facts of a lease, so that its commit can be repeated.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn keep_commit(
+        &self,
+        lease: &Lease,
+        content: &str,
+        outcomes: &[(RememberOutcome, usize)],
+        now: Timestamp,
+    ) -> Answer<()> {
+        let mut results = Vec::with_capacity(outcomes.len() * RESULT_BYTES);
+        for (done, redacted) in outcomes {
+            results.extend(done.memory.id.to_bytes());
+            results.push(done.outcome as u8);
+            let redacted = u32::try_from(*redacted).unwrap_or(u32::MAX);
+            results.extend(redacted.to_be_bytes());
+        }
+        let sql = "INSERT INTO extractions
+                   (no, lease, content, generation, owner, seq, results, at)
+                   VALUES ((SELECT coalesce(max(no), 0) + 1 FROM extractions), ?, ?, ?, ?, ?, ?, ?)";
+        let parameters = params![
+            lease.id.to_bytes(),
+            self.digest(content)?,
+            lease.generation.to_bytes(),
+            make_partition(self.connection, &lease.subject)?,
+            whole(lease.to_seq),
+            results,
+            moment(now),
+        ];
+        let last = self.insert(sql, parameters)? - COMMITS_KEPT;
+        self.run("DELETE FROM extractions WHERE no <= ?", params![last])
+    }
+
+    /// Moves the cursor on where nothing is to be extracted; never back.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `LeaseHeld`.
+    pub fn skip_turns(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        subject: &Subject,
+        to_seq: u64,
+        now: Timestamp,
+    ) -> Answer<()> {
+        let mut cursor = self.free_cursor(session, generation, now, now)?;
+        cursor.seq = cursor.seq.max(to_seq);
+        self.save_cursor(session, generation, subject, &cursor, now)
+    }
+
+    /// Removes about `max` cursors that were not moved since `before`, and as many notes of
+    /// turns in which the bot remembered, of generations that began before; returns how many.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn prune_cursors(&self, before: Timestamp, max: usize) -> Answer<usize> {
+        let cursors = "DELETE FROM cursors WHERE generation IN
+            (SELECT generation FROM cursors WHERE touched < ? ORDER BY touched LIMIT ?)";
+        let seqs = "DELETE FROM remembered WHERE (generation, session, seq) IN
+            (SELECT generation, session, seq FROM remembered WHERE generation < ? LIMIT ?)";
+        let parameters = params![moment(before), limit(max)];
+        let pruned = self.change(cursors, parameters)?;
+        let oldest = Generation::new(before.as_ms(), 0).to_bytes();
+        let parameters = params![oldest, limit(max)];
+        Ok(pruned + self.change(seqs, parameters)?)
+    }
+
+    /// The cursor, unless a lease of it runs; a lease that ran out counts as a failure.
+    fn free_cursor(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        now: Timestamp,
+        until: Timestamp,
+    ) -> Answer<ExtractionCursor> {
+        let mut cursor = self.cursor(session, generation)?;
+        let Some(lease) = cursor.lease.take() else {
+            return Ok(cursor);
+        };
+        let left_ms = lease.until.as_ms() - now.as_ms();
+        // No lease runs that long: the clock went back.
+        let asked_ms = (until.as_ms() - now.as_ms()).max(LEASE_MS_MAX);
+        if now < lease.until && left_ms <= asked_ms {
+            let seconds_left = left_ms.unsigned_abs().div_ceil(1_000);
+            return Err(MemoryError::LeaseHeld { seconds_left });
+        }
+        cursor.failures = cursor.failures.saturating_add(1);
+        cursor.failed_at = Some(lease.until.min(now));
+        Ok(cursor)
+    }
+
+    fn save_cursor(
+        &self,
+        session: &SessionId,
+        generation: Generation,
+        subject: &Subject,
+        cursor: &ExtractionCursor,
+        now: Timestamp,
+    ) -> Answer<()> {
+        let owner = make_partition(self.connection, subject)?;
+        let lease = cursor.lease.as_ref();
+        let sql = "INSERT INTO cursors (generation, session, owner, seq, lease,
+            lease_to, lease_until, failures, failed_at, not_before, touched)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+            ON CONFLICT (generation) DO UPDATE SET session = excluded.session,
+            owner = excluded.owner, seq = excluded.seq, lease = excluded.lease,
+            lease_to = excluded.lease_to, lease_until = excluded.lease_until,
+            failures = excluded.failures, failed_at = excluded.failed_at,
+            not_before = excluded.not_before, touched = excluded.touched";
+        let parameters = params![
+            generation.to_bytes(),
+            session.as_str(),
+            owner,
+            whole(cursor.seq),
+            lease.map(|lease| lease.id.to_bytes()),
+            lease.map_or(0, |lease| whole(lease.to_seq)),
+            lease.map_or(0, |lease| moment(lease.until)),
+            cursor.failures,
+            cursor.failed_at.map(moment),
+            cursor.not_before.map(moment),
+            moment(now),
+        ];
+        self.run(sql, parameters)?;
+        // Extraction does not read notes of turns up to the cursor any more.
+        let sql = "DELETE FROM remembered WHERE generation = ? AND seq <= ?";
+        let parameters = params![generation.to_bytes(), whole(cursor.seq)];
+        self.run(sql, parameters)
+    }
+}
+
+/// A lease with more left than this, and than the next one asks, was given by a clock that
+/// went back since.
+const LEASE_MS_MAX: i64 = 60 * 60 * 1_000;
+
+/// The day whose tokens are counted, and how many there are.
+const DAY: &str = "extraction_day";
+const SPENT: &str = "extraction_tokens";
+/// Commits whose repetition is known.
+const COMMITS_KEPT: i64 = 1_024;
+/// Of each result: the memory's id, its outcome, and how many secrets were taken out.
+const RESULT_BYTES: usize = 21;
+
+fn read(row: &Row<'_>) -> rusqlite::Result<ExtractionCursor> {
+    let seq = row.get::<i64>(3)?.unsigned_abs();
+    let lease: Option<[u8; 16]> = row.get(4)?;
+    let subject: Option<String> = row.get(2)?;
+    // Without its subject, which was forgotten, a lease is over.
+    let lease = match (lease, subject) {
+        (Some(lease), Some(subject)) => Some(Lease {
+            id: LeaseId::from_bytes(lease),
+            session: SessionId::parse(row.text(1)?).map_err(|_| damaged(1, "session"))?,
+            generation: Generation::from_bytes(row.get(0)?),
+            subject: Subject::parse(&subject).map_err(|_| damaged(2, "subject"))?,
+            after_seq: seq,
+            to_seq: row.get::<i64>(5)?.unsigned_abs(),
+            until: timestamp(row.get(6)?),
+        }),
+        _ => None,
+    };
+    let at = |column| row.get::<Option<i64>>(column).map(|at| at.map(timestamp));
+    Ok(ExtractionCursor {
+        seq,
+        lease,
+        failures: row.get(7)?,
+        failed_at: at(8)?,
+        not_before: at(9)?,
+    })
+}

@@ -1,0 +1,107 @@
+//! Where in a conversation a memory was said, so that what was said right before and after it is
+//! found: an answer seldom repeats the words of its question.
+
+use memoird_core::ids::{Generation, MemoryId};
+use rusqlite::params;
+
+#[cfg(feature = "postgres")]
+use super::postgres;
+use super::row::{MemoryRow, limit, partition_of};
+use super::sql::{Answer, Connection, Sql};
+use super::{MemoryReader, MemoryWriter};
+use crate::rules::{Memory, Source};
+
+/// A memory that was said in more turns stands at its first and its last only.
+const SEQS_MAX: usize = 8;
+/// Memories of one turn that are found beside another.
+const OF_A_TURN_MAX: usize = 4;
+
+impl MemoryReader<'_> {
+    /// Which memories of the same partition were said in the turns right before and right after
+    /// these: the one, the number of the other, and whether that was after it. Nothing of those of
+    /// which nothing says where they were said.
+    pub(super) fn beside<'m>(
+        &self,
+        memories: impl Iterator<Item = (MemoryId, i64, &'m Memory)>,
+    ) -> Answer<Vec<(MemoryId, i64, bool)>> {
+        let mut sought: Vec<(MemoryId, bool)> = Vec::new();
+        let mut places: Vec<(i64, i64)> = Vec::new();
+        for (id, no, memory) in memories {
+            let Some(source) = &memory.source else {
+                continue;
+            };
+            let (Some(first), Some(last)) = (source.seqs.first(), source.seqs.last()) else {
+                continue;
+            };
+            let said = self.said(partition_of(no), source)?;
+            for (seq, is_after) in [(first.checked_sub(1), false), (last.checked_add(1), true)] {
+                if let Some(seq) = seq.and_then(|seq| i64::try_from(seq).ok()) {
+                    sought.push((id, is_after));
+                    places.push((said, seq));
+                }
+            }
+        }
+        let found = self.said_at(&places)?;
+        let told = |(place, other): (usize, i64)| {
+            let (id, is_after) = sought.get(place)?;
+            Some((*id, other, *is_after))
+        };
+        Ok(found.into_iter().filter_map(told).collect())
+    }
+
+    /// The numbers of memories that were said at places: which place, and who.
+    fn said_at(&self, places: &[(i64, i64)]) -> Answer<Vec<(usize, i64)>> {
+        match self.connection {
+            Connection::Sqlite(_) => {
+                let sql = "SELECT no FROM places WHERE said = ? AND seq = ? LIMIT ?";
+                let mut found = Vec::new();
+                for (index, (said, seq)) in places.iter().enumerate() {
+                    let parameters = params![said, seq, limit(OF_A_TURN_MAX)];
+                    let here: Vec<i64> = self.all(sql, parameters, |row| row.get(0))?;
+                    found.extend(here.into_iter().map(|no| (index, no)));
+                }
+                Ok(found)
+            }
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(transaction) => {
+                postgres::said_at(transaction, places, OF_A_TURN_MAX)
+            }
+        }
+    }
+
+    /// Whose conversation it is, in which life: a digest with a salt of this file.
+    fn said(&self, partition: i64, source: &Source) -> Answer<i64> {
+        let generation = source
+            .generation
+            .map(Generation::to_bytes)
+            .unwrap_or_default();
+        let name = format!("{partition} {generation:?} {}", source.session.as_str());
+        let digest = self.digest(&name)?;
+        Ok(i64::from_le_bytes(std::array::from_fn(|byte| digest[byte])))
+    }
+}
+
+impl MemoryWriter<'_> {
+    /// Notes where a current memory was said.
+    pub(super) fn add_places(&self, row: &MemoryRow) -> Answer<()> {
+        let Some(source) = &row.memory.source else {
+            return Ok(());
+        };
+        let said = self.said(row.partition(), source)?;
+        let sql = "INSERT INTO places (no, said, seq) VALUES (?, ?, ?) ON CONFLICT DO NOTHING";
+        let seqs = match source.seqs.as_slice() {
+            few if few.len() <= SEQS_MAX => few.to_vec(),
+            [first, .., last] => vec![*first, *last],
+            _ => Vec::new(),
+        };
+        for seq in seqs.into_iter().filter_map(|seq| i64::try_from(seq).ok()) {
+            self.connection.run(sql, params![row.no, said, seq])?;
+        }
+        Ok(())
+    }
+}
+
+/// Forgets where a memory was said.
+pub(super) fn remove(connection: Connection<'_>, no: i64) -> Answer<()> {
+    connection.run("DELETE FROM places WHERE no = ?", params![no])
+}

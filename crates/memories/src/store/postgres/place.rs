@@ -1,0 +1,301 @@
+//! Where the memories of all tenants are, and the transactions of each.
+//!
+//! A write holds the row of its tenant, so that the writes of one tenant come one after the other,
+//! whichever daemon they come from; reads wait for nobody.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use memoird_core::ids::TenantId;
+use memoird_postgres::{Column, OpenTransaction, PgOptions, Transactions, Value};
+use memoird_store::StoreError;
+use tokio::runtime::Handle;
+use tracing::warn;
+
+use super::{Pgvector, Transaction, near, schema, value};
+use crate::store::MemoryReader;
+use crate::store::jobs::{Answers, WriteJob, do_jobs};
+use crate::store::sql::Connection;
+use crate::{MemoryError, locked};
+
+/// Connections of one daemon. A write that waits for its tenant's turn has one.
+const CONNECTIONS_MAX: usize = 8;
+
+/// The memories of all tenants, in a database.
+#[derive(Debug)]
+pub(in crate::store) struct PostgresMemories {
+    place: Arc<Place>,
+    tenants: Mutex<HashMap<TenantId, Arc<PostgresTenant>>>,
+}
+
+#[derive(Debug)]
+struct Place {
+    transactions: Transactions,
+    pgvector: Option<Pgvector>,
+    /// The views, and where pgvector is.
+    search_path: String,
+}
+
+/// Those of one tenant.
+#[derive(Debug)]
+pub(in crate::store) struct PostgresTenant {
+    place: Arc<Place>,
+    no: i64,
+    salt: Vec<u8>,
+}
+
+impl PostgresMemories {
+    /// Makes the tables where they are missing. Blocks.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, or its tables are too new.
+    pub(in crate::store) fn open(options: PgOptions, runtime: &Handle) -> Result<Self, StoreError> {
+        let transactions = Transactions::new(options, runtime, CONNECTIONS_MAX)?;
+        transactions.prepare(&schema::TABLES)?;
+        let extension = find_pgvector(&transactions)?;
+        let mut search_path = "memoird_tenant".to_owned();
+        if let Some((schema, _)) = &extension {
+            transactions.prepare(&schema::VECTORS)?;
+            search_path += &format!(", \"{}\"", schema.replace('"', "\"\""));
+        }
+        let place = Place {
+            transactions,
+            pgvector: extension.map(|(_, pgvector)| pgvector),
+            search_path,
+        };
+        Ok(Self {
+            place: Arc::new(place),
+            tenants: Mutex::default(),
+        })
+    }
+
+    /// False where the database has no pgvector.
+    pub(in crate::store) fn has_vectors(&self) -> bool {
+        self.place.pgvector.is_some()
+    }
+
+    /// Makes indexes of the vectors of large subjects, where they are missing.
+    pub(in crate::store) fn make_indexes(&self) -> Result<(), MemoryError> {
+        match self.place.pgvector {
+            Some(Pgvector { looks_on: true }) => Ok(near::make_indexes(&self.place.transactions)?),
+            _ => Ok(()),
+        }
+    }
+
+    pub(in crate::store) fn tenant(
+        &self,
+        tenant: &TenantId,
+    ) -> Result<Arc<PostgresTenant>, MemoryError> {
+        if let Some(known) = locked(&self.tenants).get(tenant) {
+            return Ok(Arc::clone(known));
+        }
+        let name = Value::Bytes(tenant.as_str().as_bytes().to_vec());
+        let (no, salt) =
+            self.place
+                .transactions
+                .transact("BEGIN", |open| match find_tenant(open, &name)? {
+                    Some(found) => Ok(found),
+                    None => make_tenant(open, &name),
+                })?;
+        let made = Arc::new(PostgresTenant {
+            place: Arc::clone(&self.place),
+            no,
+            salt,
+        });
+        locked(&self.tenants).insert(tenant.clone(), Arc::clone(&made));
+        Ok(made)
+    }
+
+    /// The tenants that have memories, or had some, in order.
+    pub(in crate::store) fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
+        let sql = "SELECT name FROM memoird_memories.tenants ORDER BY name";
+        let rows = self.place.look(sql)?;
+        let mut tenants = Vec::with_capacity(rows.len());
+        for row in &rows {
+            let name = value(row, 0)?.as_blob().map_err(rusqlite::Error::from)?;
+            let name = std::str::from_utf8(name).ok();
+            tenants.extend(name.and_then(|name| TenantId::parse(name).ok()));
+        }
+        Ok(tenants)
+    }
+
+    pub(in crate::store) fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
+        let rows = self
+            .place
+            .look("SELECT number FROM memoird_memories.learnt")?;
+        let number = rows.first().map(|row| whole(row, 0)).transpose()?;
+        Ok(number.map(i64::unsigned_abs))
+    }
+
+    pub(in crate::store) fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
+        let sql = "INSERT INTO memoird_memories.learnt (id, number) VALUES (1, $1)
+            ON CONFLICT (id) DO UPDATE SET number = excluded.number";
+        let number = Value::Whole(i64::try_from(number).unwrap_or(i64::MAX));
+        self.place.transactions.transact("BEGIN", |open| {
+            open.change(sql, &[number])?;
+            Ok(())
+        })
+    }
+}
+
+impl Place {
+    fn look(&self, sql: &str) -> Result<Vec<memoird_postgres::FoundRow>, StoreError> {
+        let begin = "BEGIN READ ONLY";
+        self.transactions
+            .transact(begin, |open| open.query(sql, &[]))
+    }
+}
+
+impl PostgresTenant {
+    /// As [`TenantMemories::write`](crate::store::TenantMemories::write).
+    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> Answers {
+        self.transact(|connection| do_jobs(connection, None, jobs))
+    }
+
+    /// Writes all that `action` writes, or nothing.
+    pub(in crate::store) fn transact<T>(
+        &self,
+        action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let turn = format!(
+            "SELECT 1 FROM memoird_memories.tenants WHERE no = {} FOR UPDATE",
+            self.no
+        );
+        let begin = format!("BEGIN; {}; {turn}", self.settings());
+        let mut is_done = false;
+        let written = self.within(&begin, |connection| {
+            let done = action(connection)?;
+            connection.settle()?;
+            is_done = true;
+            Ok(done)
+        });
+        written.map_err(|error| match error {
+            error if waits_for_another(&error) => MemoryError::Busy,
+            // Then it was the commit that failed.
+            MemoryError::Failed { cause } if is_done => MemoryError::InDoubt {
+                detail: cause.to_string(),
+            },
+            error => error,
+        })
+    }
+
+    /// Looks at one moment.
+    pub(in crate::store) fn read<T>(
+        &self,
+        look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let begin = format!(
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}",
+            self.settings()
+        );
+        self.within(&begin, |connection| {
+            look(&MemoryReader::new(connection, None, None))
+        })
+    }
+
+    fn within<T>(
+        &self,
+        begin: &str,
+        action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        self.place.transactions.transact(begin, |open| {
+            let transaction = Transaction::new(open, self.no, &self.salt, self.place.pgvector);
+            action(Connection::Postgres(&transaction))
+        })
+    }
+
+    /// What holds within a transaction only, so that a pooler may stand in between. A daemon that
+    /// is paused amid one does not hold up the others for long.
+    fn settings(&self) -> String {
+        format!(
+            "SET LOCAL search_path = {}; SET LOCAL memoird.tenant = '{}';
+             SET LOCAL lock_timeout = '10s'; SET LOCAL idle_in_transaction_session_timeout = '10s'",
+            self.place.search_path, self.no
+        )
+    }
+}
+
+/// The schema that pgvector is in, which is made where it may be; `None`: there is none, and
+/// memories are found by their words only.
+fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector)>, StoreError> {
+    let sql =
+        "SELECT nspname::text, string_to_array(extversion, '.')::int[] >= '{0,8}' FROM pg_extension
+        JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'";
+    let find = || -> Result<Option<(String, Pgvector)>, StoreError> {
+        let rows = transactions.transact("BEGIN READ ONLY", |open| open.query(sql, &[]))?;
+        let Some(row) = rows.first() else {
+            return Ok(None);
+        };
+        let Column::Bytes(schema) = row.column(0)? else {
+            return Ok(None);
+        };
+        let schema = String::from_utf8_lossy(schema).into_owned();
+        let looks_on = row.column(1)? == Column::Whole(1);
+        Ok(Some((schema, Pgvector { looks_on })))
+    };
+    if let Some(found) = find()? {
+        return Ok(Some(found));
+    }
+    let make = transactions.transact("BEGIN", |open| {
+        open.change("CREATE EXTENSION IF NOT EXISTS vector", &[])
+    });
+    match make {
+        // Another daemon may make it at the same moment.
+        Ok(_) | Err(StoreError::Database { .. }) => {}
+        Err(error) => return Err(error),
+    }
+    let found = find()?;
+    if let (None, Err(error)) = (&found, make) {
+        warn!(
+            %error,
+            "the database has no pgvector: memories are found by their words only. Install it, \
+             run CREATE EXTENSION vector, and start again"
+        );
+    }
+    Ok(found)
+}
+
+fn find_tenant(
+    open: &OpenTransaction,
+    name: &Value,
+) -> Result<Option<(i64, Vec<u8>)>, MemoryError> {
+    let sql = "SELECT no, salt FROM memoird_memories.tenants WHERE name = $1";
+    let rows = open.query(sql, std::slice::from_ref(name))?;
+    let Some(row) = rows.first() else {
+        return Ok(None);
+    };
+    let salt = value(row, 1)?.as_blob().map_err(rusqlite::Error::from)?;
+    Ok(Some((whole(row, 0)?, salt.to_vec())))
+}
+
+/// Makes a tenant, beside others who may do so in the same moment.
+fn make_tenant(open: &OpenTransaction, name: &Value) -> Result<(i64, Vec<u8>), MemoryError> {
+    let named = || vec![name.clone()];
+    let make = "INSERT INTO memoird_memories.tenants (name) VALUES ($1) ON CONFLICT DO NOTHING";
+    open.send(make, named())?;
+    for first in [
+        "memoird_memories.state (tenant, memories, born, next_partition) SELECT no, 0, 0, 1",
+        "memoird_memories.partitions (tenant, no, subject, next) SELECT no, 0, '', 1",
+        "memoird_memories.document_state (tenant, documents, bytes) SELECT no, 0, 0",
+    ] {
+        let rest = "FROM memoird_memories.tenants WHERE name = $1 ON CONFLICT DO NOTHING";
+        open.send(&format!("INSERT INTO {first} {rest}"), named())?;
+    }
+    find_tenant(open, name)?.ok_or_else(|| {
+        let detail = "a tenant that was made is not there".to_owned();
+        StoreError::Database { detail }.into()
+    })
+}
+
+fn whole(row: &memoird_postgres::FoundRow, index: usize) -> Result<i64, MemoryError> {
+    Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
+}
+
+/// True where the writes of another daemon held the tenant for too long.
+fn waits_for_another(error: &MemoryError) -> bool {
+    let MemoryError::Failed { cause } = error else {
+        return false;
+    };
+    matches!(&**cause, crate::FileError::Store(StoreError::Database { detail })
+        if detail.ends_with("(55P03)"))
+}

@@ -1,0 +1,321 @@
+//! The tables. All that clients choose is `bytea`: it may have any byte, and `text` takes no NUL.
+//! What a column means is said beside SQLite's tables, which have the same ones.
+//!
+//! The tables are in `memoird_memories`, and statements never name them: they name the views of
+//! `memoird_tenant`, which show the rows of the tenant whose transaction it is, and through which
+//! rows become that tenant's.
+
+use memoird_postgres::{Step, Steps};
+
+/// All but vectors.
+pub(super) const TABLES: Steps = Steps {
+    schema: "memoird_memories",
+    steps: &[Step {
+        sql: V1,
+        min_reader: 1,
+    }],
+};
+
+/// Vectors, where the database has pgvector.
+pub(super) const VECTORS: Steps = Steps {
+    schema: "memoird_vectors",
+    steps: &[Step {
+        sql: VECTORS_V1,
+        min_reader: 1,
+    }],
+};
+
+/// `version` of a tenant counts the writes that made manifests old. `learnt` says how far the
+/// journal was looked at for facts.
+const V1: &str = "
+CREATE SCHEMA IF NOT EXISTS memoird_tenant;
+
+CREATE FUNCTION memoird_memories.tenant() RETURNS bigint LANGUAGE sql STABLE PARALLEL SAFE
+    AS $$ SELECT current_setting('memoird.tenant')::bigint $$;
+
+CREATE TABLE memoird_memories.tenants (
+    no   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    name bytea NOT NULL UNIQUE,
+    salt bytea NOT NULL DEFAULT uuid_send(gen_random_uuid())
+) WITH (fillfactor = 50);
+
+CREATE TABLE memoird_memories.learnt (
+    id     int PRIMARY KEY CHECK (id = 1),
+    number bigint NOT NULL
+);
+
+CREATE TABLE memoird_memories.meta (
+    tenant bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    name   bytea NOT NULL,
+    value  bytea NOT NULL,
+    PRIMARY KEY (tenant, name)
+);
+
+CREATE TABLE memoird_memories.state (
+    tenant         bigint NOT NULL PRIMARY KEY DEFAULT memoird_memories.tenant(),
+    memories       bigint NOT NULL,
+    born           bigint NOT NULL,
+    next_partition bigint NOT NULL
+) WITH (fillfactor = 50);
+
+CREATE TABLE memoird_memories.partitions (
+    tenant    bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no        bigint NOT NULL,
+    next      bigint NOT NULL,
+    languages bigint NOT NULL DEFAULT 1,
+    subject   bytea NOT NULL,
+    PRIMARY KEY (tenant, no),
+    UNIQUE (tenant, subject)
+) WITH (fillfactor = 80);
+
+CREATE TABLE memoird_memories.memories (
+    tenant        bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no            bigint NOT NULL,
+    format        bigint NOT NULL,
+    partition     bigint NOT NULL,
+    owner         bigint NOT NULL,
+    born          bigint NOT NULL,
+    revision      bigint NOT NULL,
+    kind          bigint NOT NULL,
+    polarity      bigint,
+    importance    double precision NOT NULL,
+    observed      bigint NOT NULL,
+    created       bigint NOT NULL,
+    updated       bigint NOT NULL,
+    expires       bigint,
+    reinforced    bigint NOT NULL,
+    recalls       bigint NOT NULL,
+    recalled      bigint,
+    pin           bigint,
+    pin_changed   bigint,
+    apart         bigint NOT NULL,
+    origin        bigint NOT NULL,
+    says          bigint NOT NULL,
+    id            bytea NOT NULL,
+    superseded_by bytea,
+    session       bytea,
+    generation    bytea,
+    seqs          bytea,
+    tags          bytea,
+    external_key  bytea,
+    metadata      bytea,
+    content       bytea NOT NULL,
+    PRIMARY KEY (tenant, no),
+    UNIQUE (tenant, id)
+) WITH (fillfactor = 90);
+CREATE INDEX memories_owner ON memoird_memories.memories (tenant, owner, id);
+CREATE INDEX memories_says ON memoird_memories.memories (tenant, owner, says)
+    WHERE superseded_by IS NULL;
+CREATE INDEX memories_told ON memoird_memories.memories
+    (tenant, partition, (pin IS NULL), importance DESC, id DESC) WHERE superseded_by IS NULL;
+CREATE INDEX memories_history ON memoird_memories.memories (tenant, superseded_by)
+    WHERE superseded_by IS NOT NULL;
+CREATE INDEX memories_expiry ON memoird_memories.memories (tenant, expires)
+    WHERE expires IS NOT NULL;
+CREATE UNIQUE INDEX memories_external ON memoird_memories.memories (tenant, owner, external_key)
+    WHERE external_key IS NOT NULL AND superseded_by IS NULL;
+CREATE INDEX memories_metadata ON memoird_memories.memories (tenant, partition)
+    WHERE metadata IS NOT NULL;
+
+CREATE TABLE memoird_memories.tags (
+    tenant bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no     bigint NOT NULL,
+    tag    bytea NOT NULL,
+    PRIMARY KEY (tenant, tag, no)
+);
+
+CREATE TABLE memoird_memories.terms (
+    tenant    bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    partition bigint NOT NULL,
+    no        bigint NOT NULL,
+    form      int    NOT NULL,
+    PRIMARY KEY (tenant, partition, form, no)
+);
+
+CREATE TABLE memoird_memories.places (
+    tenant bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no     bigint NOT NULL,
+    said   bigint NOT NULL,
+    seq    bigint NOT NULL,
+    PRIMARY KEY (tenant, no, seq)
+);
+CREATE INDEX places_said ON memoird_memories.places (tenant, said, seq, no);
+
+CREATE TABLE memoird_memories.models (
+    tenant    bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no        bigint NOT NULL,
+    dimension bigint NOT NULL,
+    name      bytea NOT NULL,
+    PRIMARY KEY (tenant, no),
+    UNIQUE (tenant, name)
+);
+
+CREATE TABLE memoird_memories.embeddings_due (
+    tenant  bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no      bigint NOT NULL,
+    due     bigint NOT NULL,
+    tries   bigint NOT NULL,
+    failed  bigint NOT NULL,
+    problem bytea NOT NULL,
+    PRIMARY KEY (tenant, no)
+);
+CREATE INDEX embeddings_due_at ON memoird_memories.embeddings_due (tenant, due) WHERE failed = 0;
+
+CREATE TABLE memoird_memories.recall_events (
+    tenant  bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no      bigint NOT NULL,
+    at      bigint NOT NULL,
+    rank    bigint NOT NULL,
+    score   double precision NOT NULL,
+    memory  bytea NOT NULL,
+    session bytea,
+    query   bytea NOT NULL,
+    PRIMARY KEY (tenant, no)
+);
+CREATE INDEX recall_events_memory ON memoird_memories.recall_events (tenant, memory);
+CREATE INDEX recall_events_session ON memoird_memories.recall_events (tenant, session, no)
+    WHERE session IS NOT NULL;
+
+CREATE TABLE memoird_memories.keys (
+    tenant  bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no      bigint NOT NULL,
+    outcome bigint NOT NULL,
+    at      bigint NOT NULL,
+    key     bytea NOT NULL,
+    content bytea NOT NULL,
+    memory  bytea NOT NULL,
+    PRIMARY KEY (tenant, no),
+    UNIQUE (tenant, key)
+);
+CREATE INDEX keys_memory ON memoird_memories.keys (tenant, memory);
+
+CREATE TABLE memoird_memories.remembered (
+    tenant     bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    seq        bigint NOT NULL,
+    generation bytea NOT NULL,
+    session    bytea NOT NULL,
+    PRIMARY KEY (tenant, generation, session, seq)
+);
+
+CREATE TABLE memoird_memories.cursors (
+    tenant      bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    owner       bigint,
+    seq         bigint NOT NULL,
+    lease_to    bigint NOT NULL,
+    lease_until bigint NOT NULL,
+    failures    bigint NOT NULL,
+    failed_at   bigint,
+    not_before  bigint,
+    touched     bigint NOT NULL,
+    generation  bytea NOT NULL,
+    session     bytea NOT NULL,
+    lease       bytea,
+    PRIMARY KEY (tenant, generation)
+);
+CREATE UNIQUE INDEX cursors_lease ON memoird_memories.cursors (tenant, lease)
+    WHERE lease IS NOT NULL;
+CREATE INDEX cursors_owner ON memoird_memories.cursors (tenant, owner) WHERE owner IS NOT NULL;
+CREATE INDEX cursors_touched ON memoird_memories.cursors (tenant, touched);
+
+CREATE TABLE memoird_memories.forgotten (
+    tenant  bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    at      bigint NOT NULL,
+    subject bytea NOT NULL,
+    PRIMARY KEY (tenant, subject)
+);
+
+CREATE TABLE memoird_memories.forget_jobs (
+    tenant      bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    at          bigint NOT NULL,
+    born        bigint NOT NULL,
+    whole       bigint NOT NULL,
+    owner       bigint,
+    kinds       bigint NOT NULL,
+    after       bigint,
+    before      bigint,
+    job         bytea NOT NULL,
+    memory      bytea,
+    tags        bytea NOT NULL,
+    position    bytea NOT NULL,
+    counts      bytea NOT NULL,
+    session     bytea,
+    generations bytea,
+    PRIMARY KEY (tenant, job)
+);
+
+CREATE TABLE memoird_memories.extractions (
+    tenant     bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no         bigint NOT NULL,
+    owner      bigint,
+    seq        bigint NOT NULL,
+    at         bigint NOT NULL,
+    lease      bytea NOT NULL,
+    content    bytea NOT NULL,
+    generation bytea NOT NULL,
+    results    bytea NOT NULL,
+    PRIMARY KEY (tenant, no),
+    UNIQUE (tenant, lease)
+);
+CREATE INDEX extractions_owner ON memoird_memories.extractions (tenant, owner);
+CREATE INDEX extractions_generation ON memoird_memories.extractions (tenant, generation);
+
+CREATE TABLE memoird_memories.namespaces (
+    tenant    bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no        bigint NOT NULL,
+    documents bigint NOT NULL,
+    path      bytea NOT NULL,
+    PRIMARY KEY (tenant, no),
+    UNIQUE (tenant, path)
+);
+
+CREATE TABLE memoird_memories.documents (
+    tenant    bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no        bigint NOT NULL,
+    namespace bigint NOT NULL,
+    version   bigint NOT NULL,
+    created   bigint NOT NULL,
+    updated   bigint NOT NULL,
+    expires   bigint,
+    form      bigint NOT NULL,
+    key       bytea NOT NULL,
+    value     bytea NOT NULL,
+    PRIMARY KEY (tenant, no),
+    UNIQUE (tenant, namespace, key)
+);
+CREATE INDEX documents_expiry ON memoird_memories.documents (tenant, expires)
+    WHERE expires IS NOT NULL;
+
+CREATE TABLE memoird_memories.document_state (
+    tenant    bigint NOT NULL PRIMARY KEY DEFAULT memoird_memories.tenant(),
+    documents bigint NOT NULL,
+    bytes     bigint NOT NULL
+) WITH (fillfactor = 50);
+
+DO $$
+DECLARE name text;
+BEGIN
+    FOREACH name IN ARRAY ARRAY['meta', 'state', 'partitions', 'memories', 'tags', 'terms',
+        'places', 'models', 'embeddings_due', 'recall_events', 'keys', 'remembered', 'cursors',
+        'forgotten', 'forget_jobs', 'extractions', 'namespaces', 'documents', 'document_state']
+    LOOP
+        EXECUTE format('CREATE VIEW memoird_tenant.%1$I AS SELECT * FROM memoird_memories.%1$I
+            WHERE tenant = memoird_memories.tenant()', name);
+    END LOOP;
+END $$;
+";
+
+/// Beside each vector what a search filters by.
+const VECTORS_V1: &str = "
+CREATE TABLE memoird_vectors.vectors (
+    tenant    bigint NOT NULL DEFAULT memoird_memories.tenant(),
+    no        bigint NOT NULL,
+    model     bigint NOT NULL,
+    kind      bigint NOT NULL,
+    observed  bigint NOT NULL,
+    expires   bigint,
+    embedding vector NOT NULL,
+    PRIMARY KEY (tenant, no)
+);
+CREATE VIEW memoird_tenant.vectors AS SELECT * FROM memoird_vectors.vectors
+    WHERE tenant = memoird_memories.tenant();
+";

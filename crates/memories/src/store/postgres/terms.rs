@@ -1,0 +1,101 @@
+//! The words of memories, as rows: one for each word of each memory, by a hash of the word. The
+//! text decides what is found, so that two words of one hash do no harm.
+//!
+//! PostgreSQL's own full-text index (GIN) knows no subject: it would look through everybody's
+//! memories for what one subject may see.
+
+use std::collections::BTreeSet;
+
+use memoird_postgres::Value;
+
+use super::{Transaction, value};
+use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought};
+use crate::store::row::{limit, partition_of};
+use crate::store::sql::Answer;
+
+/// Adds the words of a memory that the index does not have.
+pub(in crate::store) fn add(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
+    let sql = "INSERT INTO terms (partition, form, no)
+               SELECT $1, form, $2 FROM unnest($3) AS form ON CONFLICT DO NOTHING";
+    it.send(sql, row(no, words))
+}
+
+/// Removes the words of a memory.
+pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
+    let sql = "DELETE FROM terms WHERE partition = $1 AND no = $2 AND form = ANY($3)";
+    it.send(sql, row(no, words))
+}
+
+fn row(no: i64, words: &IndexWords) -> Vec<Value> {
+    let forms: BTreeSet<i32> = words.words.split_ascii_whitespace().map(hash).collect();
+    let partition = Value::Whole(partition_of(no));
+    let forms = Value::Halves(forms.into_iter().collect());
+    vec![partition, Value::Whole(no), forms]
+}
+
+/// Looks each term up in each partition, the newest memories first.
+pub(in crate::store) fn look_up(
+    it: &Transaction<'_>,
+    sought: &[Sought<'_>],
+    mut note: impl FnMut(usize, i64),
+) -> Answer<Vec<Looked>> {
+    let (mut places, mut forms, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
+    for (place, one) in sought.iter().enumerate() {
+        for form in one.term.forms() {
+            places.push(limit(place));
+            forms.push(hash(form));
+            partitions.push(one.partition);
+        }
+    }
+    let sql = "SELECT place, no FROM unnest($1, $2, $3) AS sought (place, form, partition)
+        CROSS JOIN LATERAL (SELECT no FROM terms WHERE terms.partition = sought.partition
+            AND terms.form = sought.form ORDER BY no DESC LIMIT $4) AS found";
+    let values = [
+        Value::Wholes(places),
+        Value::Halves(forms),
+        Value::Wholes(partitions),
+        Value::Whole(limit(MATCHES_MAX)),
+    ];
+    // Of a term with several forms these are the newest of each, and so of all.
+    let mut found: Vec<Vec<i64>> = vec![Vec::new(); sought.len()];
+    for row in it.rows(sql, &values)? {
+        let place = value(&row, 0)?.as_i64().map_err(rusqlite::Error::from)?;
+        let no = value(&row, 1)?.as_i64().map_err(rusqlite::Error::from)?;
+        if let Some(found) = usize::try_from(place).ok().and_then(|at| found.get_mut(at)) {
+            found.push(no);
+        }
+    }
+    let looked = found.into_iter().enumerate().map(|(place, mut found)| {
+        found.sort_unstable_by(|one, other| other.cmp(one));
+        found.dedup();
+        found.truncate(MATCHES_MAX);
+        found.iter().for_each(|no| note(place, *no));
+        Looked {
+            found: found.len(),
+            last: found.last().copied().unwrap_or_default(),
+        }
+    });
+    Ok(looked.collect())
+}
+
+/// FNV-1a of 32 bits (G. Fowler, L. C. Noll, K.-P. Vo): it is stored, so it never changes.
+fn hash(word: &str) -> i32 {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    word.bytes().fold(0x811c_9dc5, mix).cast_signed()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn hashes_are_those_that_were_published() {
+        for (word, known) in [
+            ("", 0x811c_9dc5_u32),
+            ("a", 0xe40c_292c),
+            ("foobar", 0xbf9c_f968),
+        ] {
+            assert_eq!(hash(word), known.cast_signed(), "{word}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! Vectors as pgvector has them. What is near is measured exactly within the partitions that are
+//! asked: an index over everybody's vectors (HNSW) finds next to nothing of a small subject. A very
+//! large partition has an index of its own, [`super::near`].
+
+use std::collections::HashMap;
+
+use memoird_postgres::{FoundRow, Value};
+
+use super::{Transaction, near, value};
+use crate::store::row::{limit, range};
+use crate::store::sql::Answer;
+use crate::store::vectors::{Filter, Glance, Model};
+
+/// Stores a vector, replacing any that was there.
+pub(in crate::store) fn put(
+    it: &Transaction<'_>,
+    no: i64,
+    model: Model,
+    glance: Glance,
+    values: &[f32],
+) -> Answer<()> {
+    if !it.has_vectors() {
+        return Ok(());
+    }
+    let sql = "INSERT INTO vectors (no, model, kind, observed, expires, embedding)
+        VALUES ($1, $2, $3, $4, $5, $6::vector)
+        ON CONFLICT (tenant, no) DO UPDATE SET model = excluded.model, kind = excluded.kind,
+        observed = excluded.observed, expires = excluded.expires, embedding = excluded.embedding";
+    let mut row = vec![Value::Whole(no), Value::Whole(model.no.into())];
+    row.extend(glanced(glance));
+    row.push(Value::Reals(values.to_vec()));
+    it.send(sql, row)
+}
+
+/// Removes a vector; says whether there was one.
+pub(in crate::store) fn remove(it: &Transaction<'_>, no: i64) -> Answer<bool> {
+    if !it.has_vectors() {
+        return Ok(false);
+    }
+    Ok(it.change("DELETE FROM vectors WHERE no = ?", &[&no])? > 0)
+}
+
+/// Moves a vector to another number, or only updates what is known of its memory.
+pub(in crate::store) fn carry(
+    it: &Transaction<'_>,
+    was: i64,
+    no: i64,
+    glance: Glance,
+) -> Answer<()> {
+    if !it.has_vectors() {
+        return Ok(());
+    }
+    let sql = "UPDATE vectors SET no = $2, kind = $3, observed = $4, expires = $5 WHERE no = $1";
+    let mut row = vec![Value::Whole(was), Value::Whole(no)];
+    row.extend(glanced(glance));
+    it.send(sql, row)
+}
+
+/// The number of the model that made this memory's vector.
+pub(in crate::store) fn model_of(it: &Transaction<'_>, no: i64) -> Answer<Option<u16>> {
+    if !it.has_vectors() {
+        return Ok(None);
+    }
+    let rows = it.query("SELECT model FROM vectors WHERE no = ?", &[&no])?;
+    let model = rows.first().map(|row| whole(row, 0)).transpose()?;
+    Ok(model.and_then(|model| u16::try_from(model).ok()))
+}
+
+/// The vectors of these memories, with the numbers of the models that made them.
+pub(in crate::store) fn vectors_of(
+    it: &Transaction<'_>,
+    numbers: &[i64],
+) -> Answer<HashMap<i64, (u16, Vec<f32>)>> {
+    if !it.has_vectors() {
+        return Ok(HashMap::new());
+    }
+    let sql = "SELECT no, model, embedding::real[] FROM vectors WHERE no = ANY($1)";
+    let rows = it.rows(sql, &[Value::Wholes(numbers.to_vec())])?;
+    let vector = |row: &FoundRow| {
+        let model = u16::try_from(whole(row, 1)?).unwrap_or_default();
+        Ok((whole(row, 0)?, (model, row.reals(2)?)))
+    };
+    rows.iter().map(vector).collect()
+}
+
+/// The nearest to a vector among the model's in these partitions, with their cosines, the nearest
+/// first.
+pub(in crate::store) fn nearest(
+    it: &Transaction<'_>,
+    model: Model,
+    partitions: &[i64],
+    filter: &Filter,
+    query: &[f32],
+    count: usize,
+) -> Answer<Vec<(i64, f64)>> {
+    if !it.has_vectors() {
+        return Ok(Vec::new());
+    }
+    let large = near::large(it, partitions)?;
+    let (indexed, partitions): (Vec<i64>, Vec<i64>) = partitions
+        .iter()
+        .partition(|partition| large.contains(partition));
+    let mut found = near::nearest(it, model, &indexed, filter, query, count)?;
+    found.extend(exactly(it, model, &partitions, filter, query, count)?);
+    found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
+    found.truncate(count);
+    Ok(found)
+}
+
+fn exactly(
+    it: &Transaction<'_>,
+    model: Model,
+    partitions: &[i64],
+    filter: &Filter,
+    query: &[f32],
+    count: usize,
+) -> Answer<Vec<(i64, f64)>> {
+    let among = match &filter.among {
+        Some(_) => "AND no = ANY($10)",
+        None => "",
+    };
+    let sql = format!(
+        "SELECT no, distance FROM unnest($1, $2) AS asked (first, last)
+         CROSS JOIN LATERAL (
+             SELECT no, embedding <=> $3::vector AS distance FROM vectors
+             WHERE no BETWEEN asked.first AND asked.last AND model = $4
+             AND ($5 >> kind::int) & 1 = 1 AND observed >= $6 AND observed < $7
+             AND (expires IS NULL OR expires > $8) {among}
+             ORDER BY distance, no DESC LIMIT $9) AS found
+         ORDER BY distance, no DESC LIMIT $9"
+    );
+    let (firsts, lasts) = partitions.iter().map(|partition| range(*partition)).unzip();
+    let mut values = vec![
+        Value::Wholes(firsts),
+        Value::Wholes(lasts),
+        Value::Reals(query.to_vec()),
+        Value::Whole(model.no.into()),
+        Value::Whole(filter.kinds.into()),
+        Value::Whole(filter.observed_after.unwrap_or(i64::MIN)),
+        Value::Whole(filter.observed_before.unwrap_or(i64::MAX)),
+        Value::Whole(filter.now),
+        Value::Whole(limit(count)),
+    ];
+    let among = filter.among.as_ref();
+    values.extend(among.map(|among| Value::Wholes(among.iter().copied().collect())));
+    measured(&it.rows(&sql, &values)?)
+}
+
+/// The cosines of these memories' vectors of a model to one, the nearest first; of two that are as
+/// near the newer first.
+pub(in crate::store) fn measure(
+    it: &Transaction<'_>,
+    model: Model,
+    chosen: Vec<i64>,
+    query: &[f32],
+) -> Answer<Vec<(i64, f64)>> {
+    if !it.has_vectors() || chosen.is_empty() {
+        return Ok(Vec::new());
+    }
+    let sql = "SELECT no, embedding <=> $1::vector FROM vectors WHERE no = ANY($2) AND model = $3";
+    let values = [
+        Value::Reals(query.to_vec()),
+        Value::Wholes(chosen),
+        Value::Whole(model.no.into()),
+    ];
+    measured(&it.rows(sql, &values)?)
+}
+
+/// Numbers with their cosines, from numbers with their distances.
+pub(super) fn measured(rows: &[FoundRow]) -> Answer<Vec<(i64, f64)>> {
+    let one = |row: &FoundRow| {
+        let distance = value(row, 1)?.as_f64().map_err(rusqlite::Error::from)?;
+        Ok((whole(row, 0)?, 1.0 - distance))
+    };
+    let mut found = rows.iter().map(one).collect::<Answer<Vec<_>>>()?;
+    found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
+    Ok(found)
+}
+
+fn whole(row: &FoundRow, index: usize) -> Answer<i64> {
+    Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
+}
+
+fn glanced(glance: Glance) -> [Value; 3] {
+    [
+        Value::Whole(glance.kind.into()),
+        Value::Whole(glance.observed),
+        glance.expires.map_or(Value::Null, Value::Whole),
+    ]
+}

@@ -1,0 +1,290 @@
+//! Queries of a tenant's file. All queries of one reader see the same state of it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::time::Timestamp;
+use memoird_core::words::Languages;
+use rusqlite::{ToSql, params};
+
+use super::index::Pending;
+use super::row::{BEGINS, MemoryRow, TEAM, damaged, find_partition, limit, prefix_bounds};
+use super::sql::{Answer, Connection, Row, Sql};
+use super::time::{moment, timestamp};
+use super::{ManifestRows, vectors};
+use crate::MemoryError;
+use crate::requests::{ListRequest, MemoryPage, MemoryStats};
+use crate::rules::{Memory, MemoryLimits};
+
+/// Memories that a page with a filter looks at, and of these in one query.
+const LISTED_MAX: usize = 10_000;
+const LISTED_AT_ONCE: usize = 256;
+
+/// A consistent view of a tenant's memories.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryReader<'a> {
+    pub(super) connection: Connection<'a>,
+    /// Within a job: changes that are not in the full-text index yet.
+    pending: Option<&'a RefCell<Pending>>,
+    /// Of the file, where there is one.
+    path: Option<&'a Path>,
+}
+
+impl<'a> MemoryReader<'a> {
+    pub(super) fn new(
+        connection: Connection<'a>,
+        pending: Option<&'a RefCell<Pending>>,
+        path: Option<&'a Path>,
+    ) -> Self {
+        Self {
+            connection,
+            pending,
+            path,
+        }
+    }
+
+    /// Brings the full-text index up to what this transaction wrote.
+    pub(super) fn settle_index(&self) -> Answer<()> {
+        self.pending.map_or(Ok(()), |pending| {
+            pending.borrow_mut().apply(self.connection)
+        })
+    }
+}
+
+impl MemoryReader<'_> {
+    /// One memory, history and expired ones included; `None` when it is not there.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn get(&self, id: MemoryId) -> Answer<Option<Memory>> {
+        Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
+    }
+
+    /// At most `max` memories in the order of their ids.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn list(&self, request: &ListRequest, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
+        let owner = match &request.subject {
+            None => None,
+            Some(subject) => match find_partition(self.connection, subject)? {
+                None => return Ok(Vec::new()),
+                owner => owner,
+            },
+        };
+        let after = request.after.map_or([0; 16], MemoryId::to_bytes);
+        let (kind, now, max) = (request.kind.map(|kind| kind as u8), moment(now), limit(max));
+        let mut parameters: Vec<&dyn ToSql> = vec![&after, &max];
+        let mut sql = "WHERE id > ?1".to_owned();
+        // Few memories have a tag: those are looked at, and no other.
+        let mut plus = "";
+        if let Some(tag) = &request.tag {
+            plus = self.connection.unindexed();
+            parameters.push(tag);
+            sql = format!(
+                "WHERE memories.no IN (SELECT no FROM tags WHERE tag = ?3) AND {plus}id > ?1"
+            );
+        }
+        if let Some(owner) = &owner {
+            parameters.push(owner);
+            sql += &format!(" AND {plus}owner = ?{}", parameters.len());
+        }
+        let (from, behind) = prefix_bounds(&request.subject_prefix);
+        if !from.is_empty() {
+            parameters.extend([&from as &dyn ToSql, &behind]);
+            let last = parameters.len();
+            sql += &format!(
+                " AND {plus}owner IN (SELECT no FROM partitions
+                  WHERE subject >= ?{} AND subject < ?{last})",
+                last - 1
+            );
+        }
+        if let Some(kind) = &kind {
+            parameters.push(kind);
+            sql += &format!(" AND kind = ?{}", parameters.len());
+        }
+        if !request.include_history {
+            parameters.push(&now);
+            let now = parameters.len();
+            sql += &format!(" AND superseded_by IS NULL AND (expires IS NULL OR expires > ?{now})");
+        }
+        sql += &format!(" ORDER BY {plus}id LIMIT ?2");
+        let rows = MemoryRow::all(self.connection, &sql, &parameters)?;
+        Ok(rows.into_iter().map(|row| row.memory).collect())
+    }
+
+    /// A page of memories.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> Answer<MemoryPage> {
+        let Some(filter) = &request.metadata else {
+            let mut memories = self.list(request, request.count.saturating_add(1), now)?;
+            let has_more = memories.len() > request.count;
+            memories.truncate(request.count);
+            let next = memories.last().filter(|_| has_more).map(|memory| memory.id);
+            return Ok(MemoryPage { memories, next });
+        };
+        let (mut request, mut page) = (request.clone(), MemoryPage::default());
+        let mut looked_at = 0;
+        loop {
+            let found = self.list(&request, LISTED_AT_ONCE, now)?;
+            let is_last = found.len() < LISTED_AT_ONCE;
+            for memory in found {
+                if page.memories.len() >= request.count || looked_at >= LISTED_MAX {
+                    page.next = request.after;
+                    return Ok(page);
+                }
+                looked_at += 1;
+                request.after = Some(memory.id);
+                let metadata = memory.metadata.as_deref();
+                if metadata.is_some_and(|json| filter.takes(json.as_bytes())) {
+                    page.memories.push(memory);
+                }
+            }
+            if is_last {
+                return Ok(page);
+            }
+        }
+    }
+
+    /// Subjects that have memories that can be recalled, and how many; at most `max`, behind one.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn subjects(
+        &self,
+        prefix: &str,
+        after: Option<&Subject>,
+        max: usize,
+        now: Timestamp,
+    ) -> Answer<Vec<(Subject, u64)>> {
+        let sql = format!(
+            "SELECT subject, found FROM (
+                 SELECT subject, (SELECT count(*) FROM memories WHERE owner = partitions.no
+                     AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)) AS found
+                 FROM partitions WHERE no > 0 AND {BEGINS} AND subject > ?) AS counted
+             WHERE found > 0 ORDER BY subject LIMIT ?"
+        );
+        let (from, behind) = prefix_bounds(prefix);
+        let after = after.map_or("", Subject::as_str);
+        let parameters = params![moment(now), from, behind, after, limit(max)];
+        self.all(&sql, parameters, |row| {
+            let subject = Subject::parse(row.text(0)?);
+            let subject = subject.map_err(|_| damaged(0, "subject"))?;
+            Ok((subject, row.get::<i64>(1)?.unsigned_abs()))
+        })
+    }
+
+    /// The partitions of subjects that begin so.
+    pub(super) fn prefixed(&self, prefix: &str) -> Answer<Vec<i64>> {
+        let most = MemoryLimits::PREFIXED;
+        let sql = format!("SELECT no FROM partitions WHERE no > 0 AND {BEGINS} LIMIT ?");
+        let (from, behind) = prefix_bounds(prefix);
+        let parameters = params![from, behind, limit(most + 1)];
+        let found = self.all(&sql, parameters, |row| row.get(0))?;
+        match found.len() > most {
+            true => Err(MemoryError::SubjectsTooMany { limit: most }),
+            false => Ok(found),
+        }
+    }
+
+    /// The memories of a subject's manifest: its own and those of the team, at most `max`.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn manifest(&self, subject: &Subject, now: Timestamp, max: usize) -> Answer<ManifestRows> {
+        let mut rows = ManifestRows::default();
+        let own = find_partition(self.connection, subject)?;
+        let rest = "WHERE partition = ?1 AND superseded_by IS NULL
+             AND (expires IS NULL OR expires > ?2)
+             ORDER BY pin IS NULL, importance DESC, id DESC LIMIT ?3";
+        let count = "SELECT count(*), min(expires) FROM memories
+             WHERE partition = ? AND superseded_by IS NULL
+             AND (expires IS NULL OR expires > ?)";
+        for partition in own.into_iter().chain([TEAM]) {
+            let parameters = params![partition, moment(now), limit(max)];
+            let found = MemoryRow::all(self.connection, rest, parameters)?;
+            rows.memories
+                .extend(found.into_iter().map(|row| row.memory));
+            let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<Option<i64>>(1)?));
+            let found = self.one(count, params![partition, moment(now)], read)?;
+            let (total, expires) = found.unwrap_or_default();
+            rows.total += total.unsigned_abs();
+            let expires = expires.map(timestamp);
+            rows.expires_at = rows.expires_at.into_iter().chain(expires).min();
+        }
+        rows.memories.sort_by(|one, other| {
+            let by_importance = other.importance.total_cmp(&one.importance);
+            one.pin
+                .is_none()
+                .cmp(&other.pin.is_none())
+                .then(by_importance)
+                .then(other.id.cmp(&one.id))
+        });
+        rows.memories.truncate(max);
+        Ok(rows)
+    }
+
+    /// Counts, with how far the vectors of a model are.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
+        let count = |sql: &str| self.count(sql, &[]);
+        let stored = count("SELECT memories FROM state")?;
+        let superseded = count("SELECT count(*) FROM memories WHERE superseded_by IS NOT NULL")?;
+        let expired = "SELECT count(*) FROM memories WHERE superseded_by IS NULL AND expires <= ?";
+        let expired = self.count(expired, params![moment(now)])?;
+        let embedding_model = match model {
+            Some(name) => vectors::find_model(self.connection, name)?,
+            None => None,
+        };
+        let (documents, document_bytes) = self.documents_kept()?;
+        let size = |path: &Path| std::fs::metadata(path).map_or(0, |meta| meta.len());
+        Ok(MemoryStats {
+            // All that are stored are counted already; only what is no more current is read.
+            memories: stored.saturating_sub(superseded + expired),
+            superseded,
+            subjects: count("SELECT count(DISTINCT owner) FROM memories")?,
+            recall_events: count("SELECT count(*) FROM recall_events")?,
+            embedding_model: model.map(str::to_owned),
+            embedded: match embedding_model {
+                Some(model) => vectors::count_of(self.connection, model)?,
+                None => 0,
+            },
+            embedding_queued: count("SELECT count(*) FROM embeddings_due WHERE failed = 0")?
+                + self.left_to_queue()?,
+            words_queued: self.words_left()?,
+            reranker: None,
+            embedding_failed: count("SELECT count(*) FROM embeddings_due WHERE failed = 1")?,
+            documents,
+            document_bytes,
+            file_bytes: self
+                .path
+                .map_or(0, |path| size(path) + size(&path.with_extension("db-wal"))),
+        })
+    }
+
+    pub(super) fn meta<T: rusqlite::types::FromSql>(&self, name: &str) -> Answer<Option<T>> {
+        let sql = "SELECT value FROM meta WHERE name = ?";
+        self.value(sql, params![name])
+    }
+
+    /// How many of a partition's memories were ever numbered, and when numbering began anew:
+    /// close to how many there are. And the languages that they are in, together.
+    pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<(BTreeMap<i64, u64>, Languages)> {
+        let sql = "SELECT next - 1, languages FROM partitions WHERE no = ?";
+        let mut numbered = BTreeMap::new();
+        let mut languages = Languages::default();
+        for partition in partitions {
+            let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
+            let (count, bits) = self.one(sql, params![partition], read)?.unwrap_or((0, 0));
+            numbered.insert(*partition, count.unsigned_abs());
+            languages = languages.with(Languages::from_bits(bits));
+        }
+        Ok((numbered, languages))
+    }
+}

@@ -1,0 +1,431 @@
+//! Recall: candidates by words and by meaning, each list best first. Nothing outside the
+//! partitions of the subjects asked and the team's is ever looked at.
+
+use std::collections::{HashMap, HashSet};
+
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Judgement, Query, Scorer, Statistics};
+use rusqlite::params;
+
+use super::index::{self, Sought};
+use super::reader::MemoryReader;
+use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, partition_of, range};
+use super::sql::{Answer, Row, Sql};
+use super::time::moment;
+use super::vectors::{self, Filter, Glance, Wanted};
+use super::{Embedding, RecallLists, Scores};
+use crate::requests::RecallRequest;
+use crate::rules::documents::DocumentFilter;
+use crate::rules::fusion::Ranked;
+use crate::rules::{Memory, MemoryLimits};
+
+/// Memories whose metadata are read at once.
+const METADATA_AT_ONCE: usize = 512;
+/// So many of the best of each list bring what was said before and after them.
+const NEIGHBOURS_OF: usize = 16;
+/// A partition with more numbers than these counts what it finds in a map, not in a list.
+const DENSE_MAX: u64 = 1 << 18;
+
+/// The terms that were found in each memory of one partition.
+enum Matches {
+    /// By the number within the partition.
+    Dense(Vec<Found>, Vec<i64>),
+    Sparse(HashMap<i64, Found>),
+}
+
+/// What is read of a memory that has words of the query.
+struct Candidate {
+    no: i64,
+    glance: Glance,
+    id: MemoryId,
+    content: String,
+}
+
+impl MemoryReader<'_> {
+    /// What fits a query: by words, unless it is empty, and by meaning, where it has a vector.
+    /// The lists have up to `limit` memories each; `mode` and `session` have no effect here.
+    ///
+    /// # Errors
+    /// [`MemoryError::DimensionMismatch`], and when the file cannot be read.
+    pub fn recall(
+        &self,
+        request: &RecallRequest,
+        vector: Option<&Embedding>,
+        now: Timestamp,
+    ) -> Answer<RecallLists> {
+        self.settle_index()?;
+        let mut partitions = Vec::with_capacity(request.subjects.len() + 1);
+        for subject in &request.subjects {
+            partitions.extend(find_partition(self.connection, subject)?);
+        }
+        if !request.subject_prefix.is_empty() {
+            partitions.extend(self.prefixed(&request.subject_prefix)?);
+        }
+        partitions.push(TEAM);
+        partitions.sort_unstable();
+        partitions.dedup();
+        let filter = self.filter(request, &partitions, now)?;
+        let mut lists = RecallLists::default();
+        let mut numbers = HashMap::new();
+        let (query, statistics) =
+            self.by_words(request, &partitions, &filter, &mut lists, &mut numbers)?;
+        let model = match vector {
+            Some(vector) => self
+                .model_in_use(&vector.model)?
+                .map(|model| (model, vector)),
+            None => None,
+        };
+        if let Some((model, vector)) = model {
+            vectors::check(model, vector)?;
+            let wanted = Wanted::of(request.limit);
+            let near = vectors::nearest(
+                self.connection,
+                model,
+                &partitions,
+                &filter,
+                &vector.values,
+                wanted,
+            )?;
+            lists.vector = self.fetch(near, &mut lists.memories, &mut numbers)?;
+        }
+        self.add_neighbours(&filter, &mut lists, &mut numbers)?;
+        // Whatever found them, all are judged both ways.
+        let scorer = Scorer::new(&query, &statistics);
+        let near = lists.vector.iter();
+        let mut cosines: HashMap<MemoryId, f64> = near.map(|one| (one.id, one.score)).collect();
+        if let Some((model, vector)) = model {
+            let others = numbers.iter().filter(|(id, _)| !cosines.contains_key(*id));
+            let others: HashMap<i64, MemoryId> = others.map(|(id, no)| (*no, *id)).collect();
+            let nos = others.keys().copied();
+            let found = vectors::measure(self.connection, model, nos, &vector.values)?;
+            let found = found
+                .into_iter()
+                .filter_map(|(no, cosine)| Some((*others.get(&no)?, cosine)));
+            cosines.extend(found);
+        }
+        for (id, memory) in &lists.memories {
+            let scores = lists.scores.entry(*id).or_insert_with(|| {
+                let judgement = scorer.judge(&memory.content);
+                Scores {
+                    words: judgement.score,
+                    cosine: None,
+                    length: judgement.words,
+                }
+            });
+            scores.cosine = cosines.get(id).copied();
+        }
+        Ok(lists)
+    }
+
+    /// Adds what was said right before and right after the best.
+    fn add_neighbours(
+        &self,
+        filter: &Filter,
+        lists: &mut RecallLists,
+        numbers: &mut HashMap<MemoryId, i64>,
+    ) -> Answer<()> {
+        let best = |list: &[Ranked<MemoryId>]| -> Vec<MemoryId> {
+            list.iter().take(NEIGHBOURS_OF).map(|one| one.id).collect()
+        };
+        let mut best = [best(&lists.lexical), best(&lists.vector)].concat();
+        best.sort_unstable();
+        best.dedup();
+        let best = best.into_iter().filter_map(|id| {
+            let (no, memory) = (numbers.get(&id)?, lists.memories.get(&id)?);
+            Some((id, *no, memory))
+        });
+        let beside = self.beside(best)?;
+        let others: Vec<i64> = beside.iter().map(|(_, other, _)| *other).collect();
+        let found = self.rows(&others)?;
+        for (id, other, is_after) in beside {
+            let Some(memory) = found.get(&other) else {
+                continue;
+            };
+            if memory.id == id || !filter.passes(other, glance(memory)) {
+                continue;
+            }
+            let pair = if is_after {
+                (id, memory.id)
+            } else {
+                (memory.id, id)
+            };
+            if !lists.said_after.contains(&pair) {
+                lists.said_after.push(pair);
+            }
+            numbers.insert(memory.id, other);
+            lists
+                .memories
+                .entry(memory.id)
+                .or_insert_with(|| memory.clone());
+        }
+        Ok(())
+    }
+
+    /// The memories of these numbers that there are.
+    fn rows(&self, numbers: &[i64]) -> Answer<HashMap<i64, Memory>> {
+        if numbers.is_empty() {
+            return Ok(HashMap::new());
+        }
+        let rows = MemoryRow::of_numbers(self.connection, numbers)?;
+        Ok(rows.into_iter().map(|row| (row.no, row.memory)).collect())
+    }
+
+    fn filter(
+        &self,
+        request: &RecallRequest,
+        partitions: &[i64],
+        now: Timestamp,
+    ) -> Answer<Filter> {
+        let mut among: Option<HashSet<i64>> = None;
+        let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?";
+        for tag in &request.tags {
+            let mut tagged = HashSet::new();
+            for (first, last) in partitions.iter().map(|partition| range(*partition)) {
+                let found: Vec<i64> = self.all(sql, params![tag, first, last], |row| row.get(0))?;
+                tagged.extend(found);
+            }
+            among = Some(match among {
+                None => tagged,
+                Some(among) => among.intersection(&tagged).copied().collect(),
+            });
+        }
+        if let Some(wanted) = &request.metadata {
+            let fitting = self.with_metadata(wanted, partitions)?;
+            among = Some(match among {
+                None => fitting,
+                Some(among) => among.intersection(&fitting).copied().collect(),
+            });
+        }
+        Ok(Filter {
+            kinds: kind_bits(&request.kinds),
+            observed_after: request.after.map(moment),
+            observed_before: request.before.map(moment),
+            now: moment(now),
+            among,
+        })
+    }
+
+    /// The current memories whose metadata fit.
+    fn with_metadata(&self, wanted: &DocumentFilter, partitions: &[i64]) -> Answer<HashSet<i64>> {
+        let mut fitting = HashSet::new();
+        let sql = "SELECT no, metadata FROM memories WHERE partition = ?
+                   AND metadata IS NOT NULL AND superseded_by IS NULL ORDER BY no DESC LIMIT ?";
+        for partition in partitions {
+            let parameters = params![partition, limit(MemoryLimits::METADATA_LOOKED_AT)];
+            self.each(sql, parameters, METADATA_AT_ONCE, |row| {
+                if wanted.takes(row.text(1)?.as_bytes()) {
+                    fitting.insert(row.get(0)?);
+                }
+                Ok(true)
+            })?;
+        }
+        Ok(fitting)
+    }
+
+    /// The terms choose candidates; their text decides. Gives what the terms weigh.
+    fn by_words(
+        &self,
+        request: &RecallRequest,
+        partitions: &[i64],
+        filter: &Filter,
+        lists: &mut RecallLists,
+        numbers: &mut HashMap<MemoryId, i64>,
+    ) -> Answer<(Query, Statistics)> {
+        let (numbered, languages) = self.numbered(partitions)?;
+        let query = Query::new(&request.query, languages);
+        if query.terms().is_empty() || request.limit == 0 {
+            return Ok((query, Statistics::default()));
+        }
+        let mut statistics = Statistics {
+            memories: numbered.values().sum(),
+            found_in: Vec::new(),
+        };
+        statistics.found_in.resize(query.terms().len(), 0);
+        let asked = numbered.into_iter().filter(|(_, numbers)| *numbers > 0);
+        let mut asked: Vec<(i64, u64, Matches)> = asked
+            .map(|(partition, numbers)| (partition, numbers, Matches::new(numbers)))
+            .collect();
+        let terms = query.terms().len();
+        let sought: Vec<Sought<'_>> = asked
+            .iter()
+            .flat_map(|(partition, ..)| {
+                let partition = *partition;
+                let terms = query.terms().iter();
+                terms.map(move |term| Sought { term, partition })
+            })
+            .collect();
+        let looked = index::look_up(self.connection, &sought, |index, no| {
+            if let Some((partition, _, matches)) = asked.get_mut(index / terms) {
+                matches.note(no - range(*partition).0, index % terms);
+            }
+        })?;
+        let mut candidates: Vec<(i64, Found)> = Vec::new();
+        for ((partition, numbers, matches), looked) in asked.into_iter().zip(looked.chunks(terms)) {
+            let (first, _) = range(partition);
+            for (found_in, looked) in statistics.found_in.iter_mut().zip(looked) {
+                *found_in += looked.estimate(first, numbers);
+            }
+            matches.into_candidates(first, &mut candidates);
+        }
+        let scorer = Scorer::new(&query, &statistics);
+        let mut ranked: Vec<(f64, i64)> = candidates
+            .into_iter()
+            .map(|(no, found)| (scorer.coverage(found), no))
+            .collect();
+        ranked.sort_unstable_by(|(one, no), (other, other_no)| {
+            other.total_cmp(one).then(other_no.cmp(no))
+        });
+        let mut scored: Vec<(Judgement, MemoryId, i64)> = Vec::new();
+        let wanted = CANDIDATES_MAX.max(request.limit);
+        let ranked: Vec<i64> = ranked.into_iter().map(|(_, no)| no).collect();
+        // Those that the filter leaves out are made up for by more.
+        for some in ranked.chunks(wanted) {
+            for Candidate {
+                no,
+                glance,
+                id,
+                content,
+            } in self.candidates(some)?
+            {
+                if scored.len() < wanted && filter.passes(no, glance) {
+                    let judgement = scorer.judge(&content);
+                    // An index that is not moved yet takes "us" for "use".
+                    if judgement.score > 0.0 {
+                        scored.push((judgement, id, no));
+                    }
+                }
+            }
+            if scored.len() >= wanted {
+                break;
+            }
+        }
+        scored.sort_by(|(one, id, _), (other, other_id, _)| {
+            let by_score = other.score.total_cmp(&one.score);
+            by_score.then(other_id.cmp(id))
+        });
+        scored.truncate(request.limit);
+        lists.scores.extend(scored.iter().map(|(judgement, id, _)| {
+            let scores = Scores {
+                words: judgement.score,
+                cosine: None,
+                length: judgement.words,
+            };
+            (*id, scores)
+        }));
+        let found = scored
+            .into_iter()
+            .map(|(judgement, _, no)| (no, judgement.score));
+        lists.lexical = self.fetch(found, &mut lists.memories, numbers)?;
+        Ok((query, statistics))
+    }
+
+    /// What of these memories decides whether they are found, in their order.
+    fn candidates(&self, numbers: &[i64]) -> Answer<Vec<Candidate>> {
+        let read = |row: &Row<'_>| {
+            Ok(Candidate {
+                no: row.get(0)?,
+                glance: Glance {
+                    kind: row.get(1)?,
+                    observed: row.get(2)?,
+                    expires: row.get(3)?,
+                },
+                id: MemoryId::from_bytes(row.get(4)?),
+                content: row.get(5)?,
+            })
+        };
+        let own = "SELECT no, kind, observed, expires, id, content FROM memories WHERE no = ?1";
+        // What a forgotten subject shared has no owner any more. Whose partition was found is not
+        // forgotten.
+        let shared = "SELECT no, kind, observed, expires, id, content FROM memories
+                      WHERE no = ?1 AND owner IN (SELECT no FROM partitions)";
+        let (of_team, of_subjects): (Vec<i64>, Vec<i64>) =
+            numbers.iter().partition(|no| partition_of(**no) == TEAM);
+        let mut found = HashMap::with_capacity(numbers.len());
+        for (sql, numbers) in [(own, of_subjects), (shared, of_team)] {
+            if !numbers.is_empty() {
+                let rows = self.of_numbers(sql, &numbers, read)?;
+                found.extend(rows.into_iter().map(|candidate| (candidate.no, candidate)));
+            }
+        }
+        Ok(numbers.iter().filter_map(|no| found.remove(no)).collect())
+    }
+
+    /// Reads the memories of a list; gives the list with their ids.
+    fn fetch(
+        &self,
+        found: impl IntoIterator<Item = (i64, f64)>,
+        memories: &mut HashMap<MemoryId, Memory>,
+        numbers: &mut HashMap<MemoryId, i64>,
+    ) -> Answer<Vec<Ranked<MemoryId>>> {
+        let found: Vec<(i64, f64)> = found.into_iter().collect();
+        let nos: Vec<i64> = found.iter().map(|(no, _)| *no).collect();
+        let mut rows = self.rows(&nos)?;
+        let mut list = Vec::with_capacity(found.len());
+        for (no, score) in found {
+            if let Some(memory) = rows.remove(&no) {
+                list.push(Ranked {
+                    id: memory.id,
+                    score,
+                    observed_at: memory.observed_at,
+                });
+                numbers.insert(memory.id, no);
+                memories.insert(memory.id, memory);
+            }
+        }
+        Ok(list)
+    }
+}
+
+/// The properties of a memory by which searches filter.
+pub(super) fn glance(memory: &Memory) -> Glance {
+    Glance {
+        kind: memory.kind as u8,
+        observed: moment(memory.observed_at),
+        expires: memory.expires_at.map(moment),
+    }
+}
+
+impl Matches {
+    fn new(numbers: u64) -> Self {
+        match usize::try_from(numbers) {
+            Ok(numbers_max) if numbers <= DENSE_MAX => {
+                Self::Dense(vec![Found::default(); numbers_max + 1], Vec::new())
+            }
+            _ => Self::Sparse(HashMap::new()),
+        }
+    }
+
+    fn note(&mut self, local: i64, term: usize) {
+        match self {
+            Self::Sparse(found) => found.entry(local).or_default().insert(term),
+            Self::Dense(found, touched) => {
+                let index = usize::try_from(local).unwrap_or(usize::MAX);
+                if let Some(found) = found.get_mut(index) {
+                    if *found == Found::default() {
+                        touched.push(local);
+                    }
+                    found.insert(term);
+                }
+            }
+        }
+    }
+
+    fn into_candidates(self, first: i64, candidates: &mut Vec<(i64, Found)>) {
+        match self {
+            Self::Sparse(found) => {
+                candidates.extend(
+                    found
+                        .into_iter()
+                        .map(|(local, found)| (first | local, found)),
+                );
+            }
+            Self::Dense(found, touched) => {
+                candidates.extend(touched.into_iter().filter_map(|local| {
+                    let index = usize::try_from(local).ok()?;
+                    Some((first | local, *found.get(index)?))
+                }));
+            }
+        }
+    }
+}

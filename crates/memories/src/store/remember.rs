@@ -1,0 +1,563 @@
+//! Remember: a fact becomes a memory, unless it was said already.
+
+use std::time::Duration;
+
+use memoird_core::CoreError;
+use memoird_core::ids::{MemoryId, SessionId, Subject};
+use memoird_core::time::Timestamp;
+use memoird_core::words::{normalised, numbers_and_negations, telling_signs};
+use rusqlite::params;
+
+use super::embedding::Near;
+use super::index::IndexWords;
+use super::recall::glance;
+use super::row::{MemoryRow, TEAM, content_hash, find_partition, limit, outcome_of, whole};
+use super::sql::{Answer, Sql};
+use super::time::{before, moment, timestamp};
+use super::vectors::{self, Model};
+use super::{Embedding, MemoryReader, MemoryWriter, RememberCommand};
+use crate::MemoryError;
+use crate::requests::RememberOutcome;
+use crate::rules::{
+    Fact, Memory, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Source, Visibility,
+};
+
+/// For how long a session that repeats a recalled memory does not state a new fact.
+const ECHO_SPAN: Duration = Duration::from_secs(24 * 60 * 60);
+/// Idempotency keys that are removed at most for each new one: more than one, so that the table
+/// shrinks when its limits are lowered.
+const KEYS_PRUNED: i64 = 4;
+
+/// How closely a memory states the same as a fact.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Alike {
+    /// To the letter.
+    Exact,
+    /// In the same words.
+    Words,
+    /// By its vector.
+    Meaning,
+}
+
+/// What of a fact's text is looked up and indexed. It is made before the fact's turn to be written
+/// comes: the writes of a tenant wait for each other.
+#[derive(Clone, Debug)]
+pub struct Prepared {
+    pub(super) says: i64,
+    pub(super) words: IndexWords,
+}
+
+impl Prepared {
+    /// That of this text.
+    pub fn of(content: &str) -> Self {
+        Self {
+            says: content_hash(content),
+            words: IndexWords::of(content),
+        }
+    }
+}
+
+/// How a fact is written.
+#[derive(Clone, Copy)]
+struct Writing<'a> {
+    prepared: &'a Prepared,
+    /// True where the job writes nothing else: then nothing is written before it is decided.
+    is_alone: bool,
+    limits: &'a MemoryLimits,
+}
+
+impl MemoryWriter<'_> {
+    /// Makes a memory of a fact, or lets one that says it already take it in. Only a current
+    /// memory of the same subject, kind, visibility and polarity can say it already.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `IdempotencyKeyReused`, `MemoryDuplicate`,
+    /// `MemoryNotFound`, `MemorySuperseded`, `MemoriesFull`.
+    pub fn remember(
+        &self,
+        command: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<RememberOutcome> {
+        let writing = Writing {
+            prepared: &Prepared::of(&command.fact.content),
+            is_alone: false,
+            limits,
+        };
+        self.remember_so(command, writing)
+    }
+
+    /// The same in a job that writes nothing else, with what was made of the fact's text before.
+    ///
+    /// # Errors
+    /// As [`MemoryWriter::remember`].
+    pub fn remember_alone(
+        &self,
+        command: &RememberCommand,
+        prepared: &Prepared,
+        limits: &MemoryLimits,
+    ) -> Answer<RememberOutcome> {
+        let writing = Writing {
+            prepared,
+            is_alone: true,
+            limits,
+        };
+        self.remember_so(command, writing)
+    }
+
+    fn remember_so(
+        &self,
+        command: &RememberCommand,
+        writing: Writing<'_>,
+    ) -> Answer<RememberOutcome> {
+        let limits = writing.limits;
+        if let Some(earlier) = self.repeated(command, limits)? {
+            return Ok(earlier);
+        }
+        let (memory, outcome) = self.take_fact(command, writing)?;
+        self.keep_key(command, memory.id, outcome, limits)?;
+        self.mark_turns(command)?;
+        Ok(RememberOutcome {
+            memory,
+            outcome,
+            is_repetition: false,
+            redacted: 0,
+        })
+    }
+
+    fn take_fact(
+        &self,
+        command: &RememberCommand,
+        writing: Writing<'_>,
+    ) -> Answer<(Memory, Outcome)> {
+        let fact = &command.fact;
+        // All refusals come before the first write.
+        let vector = match &command.vector {
+            None => None,
+            Some(vector) => self
+                .model_in_use(&vector.model)?
+                .map(|model| (model, vector)),
+        };
+        if let Some((model, vector)) = vector {
+            vectors::check(model, vector)?;
+        }
+        let is_apart = fact.near_duplicate == NearDuplicate::Apart || fact.external_key.is_some();
+        let replaced = match fact.supersedes {
+            Some(id) => Some(self.replaceable(id, &fact.subject)?),
+            None if is_apart => None,
+            None => match self.echo(fact, command.at)? {
+                Some(memory) => return Ok((memory, Outcome::Recalled)),
+                None => None,
+            },
+        };
+        let apart = is_apart || fact.near_duplicate == NearDuplicate::Keep;
+        let replaced_id = replaced.as_ref().map(|row| row.memory.id);
+        let named = match &fact.external_key {
+            Some(key) => self.by_key(&fact.subject, key)?,
+            None => None,
+        };
+        let alike = match is_apart {
+            true => None,
+            false => self.said_already(command, writing.prepared.says, vector, replaced_id)?,
+        };
+        if let (Some((was, how)), NearDuplicate::Refuse) = (&alike, fact.near_duplicate)
+            && *how != Alike::Exact
+        {
+            return Err(MemoryError::Duplicate { id: was.memory.id });
+        }
+        if writing.is_alone {
+            self.decide()?;
+        }
+        let (row, outcome) = match alike {
+            None if let Some(was) = named => {
+                let row = self.restate(&was, command, vector, writing)?;
+                (row, Outcome::Replaced)
+            }
+            Some((was, Alike::Exact)) => (self.reinforce(&was, command)?, Outcome::Reinforced),
+            Some((was, Alike::Words)) => (self.reinforce(&was, command)?, Outcome::Merged),
+            Some((was, Alike::Meaning)) => {
+                let mut memory = memory_of(command);
+                take_over(&mut memory, &was.memory);
+                let row = self.add_with_vector(memory, apart, vector, writing)?;
+                self.supersede(&was, command.id, command.at)?;
+                (row, Outcome::Merged)
+            }
+            None => {
+                let row = self.add_with_vector(memory_of(command), apart, vector, writing)?;
+                (row, Outcome::Created)
+            }
+        };
+        if let Some(replaced) = replaced.filter(|replaced| replaced.memory.id != row.memory.id) {
+            self.supersede(&replaced, row.memory.id, command.at)?;
+        }
+        Ok((row.memory, outcome))
+    }
+
+    /// Lets a memory say what its bot says now. What it said before becomes history.
+    fn restate(
+        &self,
+        was: &MemoryRow,
+        command: &RememberCommand,
+        vector: Option<(Model, &Embedding)>,
+        writing: Writing<'_>,
+    ) -> Answer<MemoryRow> {
+        let old = &was.memory;
+        if old.content != command.fact.content {
+            let history = Memory {
+                id: command.id,
+                superseded_by: Some(old.id),
+                ..old.clone()
+            };
+            self.add(history, true, writing.limits)?;
+        }
+        let mut row = was.clone();
+        row.apart = true;
+        row.memory = Memory {
+            id: old.id,
+            created_at: old.created_at,
+            reinforced: old.reinforced,
+            recalls: old.recalls,
+            recalled_at: old.recalled_at,
+            ..memory_of(command)
+        };
+        self.save(was, &mut row)?;
+        if let Some((model, vector)) = vector {
+            vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
+            self.dequeue(row.no)?;
+        }
+        Ok(row)
+    }
+
+    /// The answer that this key got before.
+    fn repeated(
+        &self,
+        command: &RememberCommand,
+        limits: &MemoryLimits,
+    ) -> Answer<Option<RememberOutcome>> {
+        let Some(key) = command.key else {
+            return Ok(None);
+        };
+        let sql = "SELECT content, memory, outcome, at FROM keys WHERE key = ?";
+        let found = self.one(sql, params![key.key], |row| {
+            let id = MemoryId::from_bytes(row.get(1)?);
+            Ok((
+                row.get::<[u8; 16]>(0)?,
+                id,
+                outcome_of(row.get(2)?),
+                timestamp(row.get(3)?),
+            ))
+        });
+        let Some((content, id, outcome, at)) = found? else {
+            return Ok(None);
+        };
+        if at < before(command.at, limits.idempotency_span) {
+            return Ok(None);
+        }
+        if content != key.content {
+            return Err(MemoryError::Core(CoreError::IdempotencyKeyReused));
+        }
+        let memory = self.get(id)?;
+        Ok(memory.map(|memory| RememberOutcome {
+            memory,
+            outcome,
+            is_repetition: true,
+            redacted: 0,
+        }))
+    }
+
+    /// Remembers a key and forgets those that are too old or too many.
+    fn keep_key(
+        &self,
+        command: &RememberCommand,
+        memory: MemoryId,
+        outcome: Outcome,
+        limits: &MemoryLimits,
+    ) -> Answer<()> {
+        let Some(key) = command.key else {
+            return Ok(());
+        };
+        self.run("DELETE FROM keys WHERE key = ?", params![key.key])?;
+        let sql = "INSERT INTO keys (no, key, content, memory, outcome, at)
+                   VALUES ((SELECT coalesce(max(no), 0) + 1 FROM keys), ?, ?, ?, ?, ?)";
+        let parameters = params![
+            key.key,
+            key.content,
+            memory.to_bytes(),
+            outcome as u8,
+            moment(command.at)
+        ];
+        let newest = self.insert(sql, parameters)?;
+        let prune = "DELETE FROM keys WHERE no IN (SELECT no FROM keys ORDER BY no LIMIT ?1)
+                     AND (at < ?2 OR no <= ?3)";
+        let since = moment(before(command.at, limits.idempotency_span));
+        let last = newest - whole(limits.idempotency_keys);
+        self.run(prune, params![KEYS_PRUNED, since, last])
+    }
+
+    /// Notes in which turns the bot itself remembered.
+    fn mark_turns(&self, command: &RememberCommand) -> Answer<()> {
+        let is_bots = |_: &&Source| command.fact.origin == Origin::Bot;
+        let Some(source) = command.fact.source.as_ref().filter(is_bots) else {
+            return Ok(());
+        };
+        let Some(generation) = source.generation else {
+            return Ok(());
+        };
+        let sql = "INSERT INTO remembered (generation, session, seq) VALUES (?, ?, ?)
+                   ON CONFLICT DO NOTHING";
+        let session = self.digest(source.session.as_str())?;
+        for seq in source.seqs.iter().copied().chain(command.at_seq) {
+            self.run(sql, params![generation.to_bytes(), session, whole(seq)])?;
+        }
+        Ok(())
+    }
+
+    /// The memory that another one is to replace.
+    fn replaceable(&self, id: MemoryId, subject: &Subject) -> Answer<MemoryRow> {
+        match MemoryRow::by_id(self.connection, id)? {
+            Some(row) if row.memory.subject == *subject => match row.memory.superseded_by {
+                None => Ok(row),
+                Some(by) => Err(MemoryError::Superseded { id, by }),
+            },
+            _ => Err(MemoryError::NotFound { id }),
+        }
+    }
+
+    /// The memory that a recall gave to this session recently, if the fact repeats it or a
+    /// piece of it.
+    fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
+        let Some(source) = &fact.source else {
+            return Ok(None);
+        };
+        let recalled = self.echoes(&source.session, at)?;
+        if recalled.is_empty() {
+            return Ok(None);
+        }
+        let words = format!(" {} ", normalised(&fact.content));
+        for (id, content) in recalled {
+            let is_piece =
+                words.len() > 2 && format!(" {} ", normalised(&content)).contains(&words);
+            // A piece without the "no" before it says the opposite. A memory that became
+            // history since does not count.
+            let is_echo =
+                content == fact.content || is_piece && deny_alike(&content, &fact.content);
+            if is_echo && let Some(memory) = self.get(id)?.filter(|memory| memory.is_current(at)) {
+                return Ok(Some(memory));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The current memory that states the same as a fact. One that the fact is to replace
+    /// counts only if it says it to the letter.
+    fn said_already(
+        &self,
+        command: &RememberCommand,
+        says: i64,
+        vector: Option<(Model, &Embedding)>,
+        replaced: Option<MemoryId>,
+    ) -> Answer<Option<(MemoryRow, Alike)>> {
+        let fact = &command.fact;
+        let Some(owner) = find_partition(self.connection, &fact.subject)? else {
+            return Ok(None);
+        };
+        // Not by walking all of the owner's in the order of their ids.
+        let plus = self.connection.unindexed();
+        let rest = format!(
+            "WHERE owner = ? AND says = ? AND superseded_by IS NULL ORDER BY {plus}id DESC"
+        );
+        let says_the_same = MemoryRow::all(self.connection, &rest, params![owner, says])?;
+        let mut alike = None;
+        for row in says_the_same {
+            if !is_of_one_kind(&row.memory, fact, command.at) || row.memory.external_key.is_some() {
+                continue;
+            }
+            if row.memory.content == fact.content {
+                return Ok(Some((row, Alike::Exact)));
+            }
+            let is_alike = normalised(&row.memory.content) == normalised(&fact.content)
+                && agree(&row.memory.content, &fact.content);
+            if is_alike && alike.is_none() && replaced != Some(row.memory.id) {
+                alike = Some((row, Alike::Words));
+            }
+        }
+        if fact.near_duplicate == NearDuplicate::Keep {
+            return Ok(None);
+        }
+        if alike.is_some() {
+            return Ok(alike);
+        }
+        let Some((model, vector)) = vector else {
+            return Ok(None);
+        };
+        let partition = match fact.visibility {
+            Visibility::Private => owner,
+            Visibility::Team => TEAM,
+        };
+        let search = Near {
+            model,
+            partition,
+            kind: fact.kind,
+            values: &vector.values,
+            cosine_min: command.cosine_min,
+            now: command.at,
+        };
+        let near = self.near(&search, |row| {
+            row.owner == owner
+                && replaced != Some(row.memory.id)
+                && row.memory.external_key.is_none()
+                && is_of_one_kind(&row.memory, fact, command.at)
+                && agree(&row.memory.content, &fact.content)
+        })?;
+        Ok(near.map(|row| (row, Alike::Meaning)))
+    }
+
+    fn reinforce(&self, was: &MemoryRow, command: &RememberCommand) -> Answer<MemoryRow> {
+        let mut row = was.clone();
+        row.memory.content.clone_from(&command.fact.content);
+        row.memory.reinforced = row.memory.reinforced.saturating_add(1);
+        row.memory.updated_at = command.at;
+        unite(&mut row.memory, &memory_of(command));
+        if let Some(metadata) = &command.fact.metadata {
+            row.memory.metadata = Some(metadata.clone());
+        }
+        self.save(was, &mut row)?;
+        Ok(row)
+    }
+
+    /// Makes a memory, with the vector that was sent along, where it is one that is used.
+    fn add_with_vector(
+        &self,
+        memory: Memory,
+        apart: bool,
+        vector: Option<(Model, &Embedding)>,
+        writing: Writing<'_>,
+    ) -> Answer<MemoryRow> {
+        let prepared = Some(writing.prepared);
+        let row = self.add_prepared(memory, apart, prepared, writing.limits)?;
+        if let Some((model, vector)) = vector {
+            vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
+            self.dequeue(row.no)?;
+        }
+        Ok(row)
+    }
+}
+
+impl MemoryReader<'_> {
+    /// The current memory of a subject that has this external key, also where it has expired.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn named(&self, subject: &Subject, key: &str) -> Answer<Option<Memory>> {
+        Ok(self.by_key(subject, key)?.map(|row| row.memory))
+    }
+
+    fn by_key(&self, subject: &Subject, key: &str) -> Answer<Option<MemoryRow>> {
+        let Some(owner) = find_partition(self.connection, subject)? else {
+            return Ok(None);
+        };
+        let rest = "WHERE owner = ? AND external_key = ? AND superseded_by IS NULL";
+        MemoryRow::find(self.connection, rest, params![owner, key])
+    }
+
+    /// The memories that recalls gave to a session in the last 24 hours, newest first.
+    ///
+    /// # Errors
+    /// When the file cannot be read.
+    pub fn echoes(&self, session: &SessionId, now: Timestamp) -> Answer<Vec<(MemoryId, String)>> {
+        // The same memory is often recalled again: more hits are read than memories are needed.
+        let sql = "SELECT id, content FROM memories JOIN (
+                SELECT memory, max(no) AS told FROM (
+                    SELECT memory, no FROM recall_events WHERE session = ?1 AND at >= ?2
+                    ORDER BY no DESC LIMIT 4 * ?3
+                ) AS recent GROUP BY memory ORDER BY told DESC LIMIT ?3
+            ) AS told ON memories.id = told.memory
+            WHERE owner IN (SELECT no FROM partitions) ORDER BY told DESC";
+        let session = self.digest(session.as_str())?;
+        let since = moment(before(now, ECHO_SPAN));
+        let parameters = params![session, since, limit(MemoryLimits::ECHOES)];
+        self.all(sql, parameters, |row| {
+            Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
+        })
+    }
+}
+
+/// True when two texts have the same numbers, negations and signs, without which neither their
+/// words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of "C".
+pub(super) fn agree(one: &str, other: &str) -> bool {
+    numbers_and_negations(one) == numbers_and_negations(other)
+        && telling_signs(one) == telling_signs(other)
+}
+
+/// True when two texts deny the same; numbers, as far as they have digits, do not count.
+fn deny_alike(one: &str, other: &str) -> bool {
+    let denials = |text| {
+        let mut found = numbers_and_negations(text);
+        found.retain(|found| !found.contains(char::is_numeric));
+        found
+    };
+    denials(one) == denials(other)
+}
+
+/// What two memories must agree in before their texts are compared.
+fn is_of_one_kind(memory: &Memory, fact: &Fact, at: Timestamp) -> bool {
+    memory.is_current(at)
+        && memory.kind == fact.kind
+        && memory.visibility == fact.visibility
+        && memory.polarity == fact.polarity
+}
+
+/// The memory that a fact becomes.
+fn memory_of(command: &RememberCommand) -> Memory {
+    let fact = &command.fact;
+    Memory {
+        id: command.id,
+        subject: fact.subject.clone(),
+        kind: fact.kind,
+        visibility: fact.visibility,
+        polarity: fact.polarity,
+        content: fact.content.clone(),
+        tags: fact.tags.clone(),
+        importance: fact.importance,
+        source: fact.source.clone(),
+        observed_at: fact.observed_at.unwrap_or(command.at),
+        created_at: command.at,
+        updated_at: command.at,
+        expires_at: fact.expires_at,
+        superseded_by: None,
+        reinforced: 0,
+        recalls: 0,
+        recalled_at: None,
+        pin: fact.pinned.then_some(Pin::Bot),
+        origin: fact.origin,
+        external_key: fact.external_key.clone(),
+        metadata: fact.metadata.clone(),
+    }
+}
+
+/// Lets a memory take the place of one that says the same.
+pub(super) fn take_over(newer: &mut Memory, older: &Memory) {
+    let older_says = older.reinforced.saturating_add(1);
+    newer.reinforced = newer.reinforced.saturating_add(older_says);
+    newer.metadata = newer.metadata.take().or_else(|| older.metadata.clone());
+    unite(newer, older);
+}
+
+/// What of two memories that say the same must not get lost.
+fn unite(memory: &mut Memory, other: &Memory) {
+    for tag in &other.tags {
+        if memory.tags.len() < MemoryLimits::TAGS && !memory.tags.contains(tag) {
+            memory.tags.push(tag.clone());
+        }
+    }
+    memory.tags.sort_unstable();
+    memory.importance = memory.importance.max(other.importance);
+    memory.observed_at = memory.observed_at.max(other.observed_at);
+    memory.expires_at = match (memory.expires_at, other.expires_at) {
+        (Some(one), Some(other)) => Some(one.max(other)),
+        _ => None,
+    };
+    memory.pin = match (memory.pin, other.pin) {
+        (Some(Pin::Bot), _) | (_, Some(Pin::Bot)) => Some(Pin::Bot),
+        (one, other) => one.or(other),
+    };
+}

@@ -1,0 +1,441 @@
+//! A memory as a row.
+
+use std::sync::LazyLock;
+
+use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
+use memoird_core::words::normalised;
+use rusqlite::params;
+use rusqlite::types::{ToSqlOutput, Type, ValueRef};
+use sha2::{Digest, Sha256};
+
+use super::sql::{Answer, Connection, Parameters, Row, Sql};
+use super::time::{moment, timestamp};
+use crate::MemoryError;
+use crate::rules::documents::behind;
+use crate::rules::{
+    Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
+};
+
+/// The version of the rows that are written.
+const FORMAT: i64 = 1;
+/// Bits of a `no` that number a memory within its partition.
+const LOCAL_BITS: u32 = 32;
+/// The team's memories.
+pub(super) const TEAM: i64 = 0;
+
+/// All that a row says.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryRow {
+    pub(super) no: i64,
+    /// The partition of its subject, also where it is the team's.
+    pub(super) owner: i64,
+    /// Counts memories in the order in which they came.
+    pub(super) born: i64,
+    /// Counts the texts that it had.
+    pub(super) revision: i64,
+    /// When it was last pinned or unpinned.
+    pub(super) pin_changed: Option<i64>,
+    /// True when its bot wants it beside one that says the same.
+    pub(super) apart: bool,
+    pub(super) memory: Memory,
+}
+
+/// What [`read`] reads; a memory whose owner is forgotten is none.
+const SELECT: &str = "SELECT memories.no, owner, born, revision, id, subject, kind,
+    polarity, importance, observed, created, updated, expires, superseded_by, reinforced,
+    recalls, recalled, pin, origin, session, generation, seqs, tags, content, pin_changed,
+    apart, external_key, metadata FROM memories CROSS JOIN partitions ON partitions.no = memories.owner";
+
+/// What [`MemoryRow::write`] writes, and a place for each.
+const COLUMNS: &str = "no, format, partition, id, owner, born, revision, kind, polarity,
+    importance, observed, created, updated, expires, superseded_by, reinforced, recalls,
+    recalled, pin, pin_changed, apart, origin, says, session, generation, seqs, tags, content,
+    external_key, metadata";
+const VALUES: &str =
+    "?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?";
+
+/// The numbers of a partition, the last one included.
+pub(super) fn range(partition: i64) -> (i64, i64) {
+    (
+        partition << LOCAL_BITS,
+        (partition << LOCAL_BITS) | ((1 << LOCAL_BITS) - 1),
+    )
+}
+
+pub(super) fn partition_of(no: i64) -> i64 {
+    no >> LOCAL_BITS
+}
+
+/// The partition of a subject, if it ever had one.
+pub(super) fn find_partition(connection: Connection<'_>, subject: &Subject) -> Answer<Option<i64>> {
+    let sql = "SELECT no FROM partitions WHERE subject = ?";
+    connection.value(sql, params![subject.as_str()])
+}
+
+/// The condition on `partitions` that a subject begins so: two parameters, which [`prefix_bounds`]
+/// gives.
+pub(super) const BEGINS: &str = "subject >= ? AND subject < ?";
+
+/// Bytes that are compared with texts as texts are.
+#[derive(Debug)]
+pub(super) struct TextBytes(Vec<u8>);
+
+impl rusqlite::ToSql for TextBytes {
+    fn to_sql(&self) -> rusqlite::Result<ToSqlOutput<'_>> {
+        Ok(ToSqlOutput::Borrowed(ValueRef::Text(&self.0)))
+    }
+}
+
+/// From which subject on, and before which bytes, all begin with a prefix.
+pub(super) fn prefix_bounds(prefix: &str) -> (&str, TextBytes) {
+    (prefix, TextBytes(behind(prefix.as_bytes())))
+}
+
+/// The partition of a subject; gives it one where it has none.
+pub(super) fn make_partition(connection: Connection<'_>, subject: &Subject) -> Answer<i64> {
+    if let Some(partition) = find_partition(connection, subject)? {
+        return Ok(partition);
+    }
+    let next = "UPDATE state SET next_partition = next_partition + 1
+                RETURNING next_partition - 1";
+    let partition: i64 = connection.number(next, &[])?;
+    let insert = "INSERT INTO partitions (no, subject, next) VALUES (?, ?, 1)";
+    connection.run(insert, params![partition, subject.as_str()])?;
+    Ok(partition)
+}
+
+/// A number in this partition that no memory had.
+pub(super) fn next_no(connection: Connection<'_>, partition: i64) -> Answer<i64> {
+    // Two statements, as RETURNING costs more than both: it keeps its rows in a table of their own.
+    let local = connection.number(
+        "SELECT next FROM partitions WHERE no = ?",
+        params![partition],
+    )?;
+    connection.run(
+        "UPDATE partitions SET next = next + 1 WHERE no = ?",
+        params![partition],
+    )?;
+    Ok((partition << LOCAL_BITS) | local)
+}
+
+/// Counts a memory that is about to be inserted; gives its `born`.
+///
+/// # Errors
+/// [`MemoryError::Full`].
+pub(super) fn count_birth(connection: Connection<'_>, limits: &MemoryLimits) -> Answer<i64> {
+    let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
+    let found = connection.one("SELECT memories, born FROM state", &[], read)?;
+    let (memories, born) = found.ok_or(rusqlite::Error::QueryReturnedNoRows)?;
+    if memories >= whole(limits.memories) {
+        return Err(MemoryError::Full {
+            limit: limits.memories,
+        });
+    }
+    connection.run(
+        "UPDATE state SET memories = memories + 1, born = born + 1",
+        &[],
+    )?;
+    Ok(born + 1)
+}
+
+impl MemoryRow {
+    /// The partition that it belongs into: its subject's, or the team's.
+    pub(super) fn partition(&self) -> i64 {
+        match self.memory.visibility {
+            Visibility::Private => self.owner,
+            Visibility::Team => TEAM,
+        }
+    }
+
+    /// The one memory that the rest of a question finds.
+    pub(super) fn find(
+        connection: Connection<'_>,
+        rest: &str,
+        parameters: Parameters<'_>,
+    ) -> Answer<Option<Self>> {
+        connection.one(&format!("{SELECT} {rest}"), parameters, read)
+    }
+
+    /// All memories that the rest of a question finds.
+    pub(super) fn all(
+        connection: Connection<'_>,
+        rest: &str,
+        parameters: Parameters<'_>,
+    ) -> Answer<Vec<Self>> {
+        connection.all(&format!("{SELECT} {rest}"), parameters, read)
+    }
+
+    pub(super) fn by_id(connection: Connection<'_>, id: MemoryId) -> Answer<Option<Self>> {
+        Self::find(connection, "WHERE id = ?", params![id.to_bytes()])
+    }
+
+    pub(super) fn by_no(connection: Connection<'_>, no: i64) -> Answer<Option<Self>> {
+        Ok(Self::of_numbers(connection, &[no])?.pop())
+    }
+
+    /// Those of these numbers that there are, in whatever order.
+    pub(super) fn of_numbers(connection: Connection<'_>, numbers: &[i64]) -> Answer<Vec<Self>> {
+        static SQL: LazyLock<String> = LazyLock::new(|| format!("{SELECT} WHERE memories.no = ?1"));
+        connection.of_numbers(&SQL, numbers, read)
+    }
+
+    /// Writes it where none of this number is; `says` is the [`content_hash`] of its text.
+    pub(super) fn insert(&self, connection: Connection<'_>, says: i64) -> Answer<()> {
+        static SQL: LazyLock<String> =
+            LazyLock::new(|| format!("INSERT INTO memories ({COLUMNS}) VALUES ({VALUES})"));
+        self.write(connection, &SQL, says, None)
+    }
+
+    /// Writes it in place of the one that was number `was`.
+    pub(super) fn replace(&self, connection: Connection<'_>, was: i64) -> Answer<()> {
+        let sql = format!("UPDATE memories SET ({COLUMNS}) = ({VALUES}) WHERE no = ?");
+        let says = content_hash(&self.memory.content);
+        self.write(connection, &sql, says, Some(was))
+    }
+
+    fn write(
+        &self,
+        connection: Connection<'_>,
+        sql: &str,
+        says: i64,
+        was: Option<i64>,
+    ) -> Answer<()> {
+        let memory = &self.memory;
+        let source = memory.source.as_ref();
+        let parameters = params![
+            self.no,
+            FORMAT,
+            self.partition(),
+            memory.id.to_bytes(),
+            self.owner,
+            self.born,
+            self.revision,
+            memory.kind as u8,
+            memory.polarity.map(|polarity| polarity as u8),
+            f64::from(memory.importance),
+            moment(memory.observed_at),
+            moment(memory.created_at),
+            moment(memory.updated_at),
+            memory.expires_at.map(moment),
+            memory.superseded_by.map(MemoryId::to_bytes),
+            whole(memory.reinforced),
+            whole(memory.recalls),
+            memory.recalled_at.map(moment),
+            memory.pin.map(|pin| pin as u8),
+            self.pin_changed,
+            self.apart,
+            memory.origin as u8,
+            says,
+            source.map(|source| source.session.as_str()),
+            source
+                .and_then(|source| source.generation)
+                .map(Generation::to_bytes),
+            source.map(|source| pack_seqs(&source.seqs)),
+            (!memory.tags.is_empty()).then(|| pack_tags(&memory.tags)),
+            memory.content,
+            memory.external_key,
+            memory.metadata,
+        ];
+        match was {
+            None => connection.run(sql, parameters),
+            Some(was) => {
+                let was: &dyn rusqlite::ToSql = &was;
+                connection.run(sql, &[parameters, &[was]].concat())
+            }
+        }
+    }
+}
+
+/// Reads what [`SELECT`] selects.
+fn read(row: &Row<'_>) -> rusqlite::Result<MemoryRow> {
+    let no: i64 = row.get(0)?;
+    let session: Option<String> = row.get(19)?;
+    let source = match session {
+        None => None,
+        Some(session) => Some(Source {
+            session: SessionId::parse(&session).map_err(|_| damaged(19, "session"))?,
+            generation: row.get::<Option<_>>(20)?.map(Generation::from_bytes),
+            seqs: unpack_seqs(row.bytes(21)?).ok_or(damaged(21, "list of turns"))?,
+        }),
+    };
+    let tags = match row.bytes_or_null(22)? {
+        None => Vec::new(),
+        Some(packed) => unpack_tags(packed).ok_or(damaged(22, "list of tags"))?,
+    };
+    #[allow(
+        clippy::cast_possible_truncation,
+        reason = "it was an f32 when it was written"
+    )]
+    let importance = row.get::<f64>(8)? as f32;
+    let moment = |column| row.get::<Option<i64>>(column).map(|at| at.map(timestamp));
+    let at = |column| row.get::<i64>(column).map(timestamp);
+    let memory = Memory {
+        id: MemoryId::from_bytes(row.get(4)?),
+        subject: Subject::parse(row.text(5)?).map_err(|_| damaged(5, "subject"))?,
+        kind: named(&MemoryKind::ALL, row.get(6)?).ok_or(damaged(6, "kind"))?,
+        visibility: match partition_of(no) {
+            TEAM => Visibility::Team,
+            _ => Visibility::Private,
+        },
+        polarity: row
+            .get::<Option<_>>(7)?
+            .and_then(|found| named(&POLARITIES, found)),
+        content: row.get(23)?,
+        tags,
+        importance,
+        source,
+        observed_at: at(9)?,
+        created_at: at(10)?,
+        updated_at: at(11)?,
+        expires_at: moment(12)?,
+        superseded_by: row.get::<Option<_>>(13)?.map(MemoryId::from_bytes),
+        reinforced: row.get::<i64>(14)?.unsigned_abs(),
+        recalls: row.get::<i64>(15)?.unsigned_abs(),
+        recalled_at: moment(16)?,
+        pin: row
+            .get::<Option<_>>(17)?
+            .and_then(|found| named(&PINS, found)),
+        origin: named(&ORIGINS, row.get(18)?).ok_or(damaged(18, "origin"))?,
+        external_key: row.get(26)?,
+        metadata: row.get(27)?,
+    };
+    Ok(MemoryRow {
+        no,
+        owner: row.get(1)?,
+        born: row.get(2)?,
+        revision: row.get(3)?,
+        pin_changed: row.get(24)?,
+        apart: row.get(25)?,
+        memory,
+    })
+}
+
+/// SQLite's integers have a sign; no count of ours comes near it.
+pub(super) fn whole(count: u64) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
+}
+
+/// A bound on rows, as SQL has it.
+pub(super) fn limit(rows_max: usize) -> i64 {
+    i64::try_from(rows_max).unwrap_or(i64::MAX)
+}
+
+pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
+    let problem = format!("a {what} that does not decode");
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Blob, problem.into())
+}
+
+/// A digest of the normalised text by which a text that says the same is found; of a text
+/// without any word, of the text as it is.
+pub(super) fn content_hash(text: &str) -> i64 {
+    let normal = normalised(text);
+    let words = if normal.is_empty() { text } else { &normal };
+    let digest: [u8; 32] = Sha256::digest(words.as_bytes()).into();
+    i64::from_le_bytes(std::array::from_fn(|index| digest[index]))
+}
+
+/// The values of enumerations in the order of their numbers.
+const POLARITIES: [Polarity; 2] = [Polarity::Correction, Polarity::Confirmation];
+const PINS: [Pin; 2] = [Pin::Bot, Pin::Consolidation];
+const ORIGINS: [Origin; 3] = [Origin::Bot, Origin::Extraction, Origin::Import];
+const OUTCOMES: [Outcome; 5] = [
+    Outcome::Created,
+    Outcome::Reinforced,
+    Outcome::Merged,
+    Outcome::Recalled,
+    Outcome::Replaced,
+];
+
+fn named<T: Copy>(values: &[T], number: u8) -> Option<T> {
+    values.get(usize::from(number)).copied()
+}
+
+pub(super) fn outcome_of(number: u8) -> Outcome {
+    named(&OUTCOMES, number).unwrap_or(Outcome::Created)
+}
+
+/// Kinds as a set of bits; no kinds are all.
+pub(super) fn kind_bits(kinds: &[MemoryKind]) -> u8 {
+    match kinds.is_empty() {
+        true => u8::MAX,
+        false => kinds.iter().fold(0, |bits, kind| bits | 1 << *kind as u8),
+    }
+}
+
+/// Ascending numbers as their distances, each in groups of seven bits.
+fn pack_seqs(seqs: &[u64]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(seqs.len() + 8);
+    let mut last = 0;
+    for seq in seqs {
+        let mut rest = seq.wrapping_sub(last);
+        last = *seq;
+        while rest > 0x7f {
+            bytes.push((rest & 0x7f) as u8 | 0x80);
+            rest >>= 7;
+        }
+        bytes.push(rest.to_le_bytes()[0]);
+    }
+    bytes
+}
+
+fn unpack_seqs(bytes: &[u8]) -> Option<Vec<u64>> {
+    let (mut seqs, mut last, mut rest, mut shift) = (Vec::new(), 0_u64, 0_u64, 0_u32);
+    for byte in bytes {
+        rest |= u64::from(byte & 0x7f).checked_shl(shift)?;
+        shift += 7;
+        if byte & 0x80 == 0 {
+            last = last.wrapping_add(rest);
+            seqs.push(last);
+            (rest, shift) = (0, 0);
+        }
+    }
+    (shift == 0).then_some(seqs)
+}
+
+/// Each with its length before it: a tag may hold any character.
+pub(super) fn pack_tags(tags: &[String]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    for tag in tags {
+        let length = u32::try_from(tag.len()).unwrap_or(u32::MAX);
+        bytes.extend_from_slice(&length.to_le_bytes());
+        bytes.extend_from_slice(tag.as_bytes());
+    }
+    bytes
+}
+
+pub(super) fn unpack_tags(mut bytes: &[u8]) -> Option<Vec<String>> {
+    let mut tags = Vec::new();
+    while !bytes.is_empty() {
+        let (length, rest) = bytes.split_first_chunk::<4>()?;
+        let (tag, rest) = rest.split_at_checked(u32::from_le_bytes(*length) as usize)?;
+        tags.push(str::from_utf8(tag).ok()?.to_owned());
+        bytes = rest;
+    }
+    Some(tags)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_read_back_as_they_were_packed() {
+        for seqs in [
+            vec![],
+            vec![1],
+            vec![1, 2, 127, 128, 300, 1 << 40, u64::MAX],
+        ] {
+            assert_eq!(unpack_seqs(&pack_seqs(&seqs)), Some(seqs));
+        }
+        for tags in [
+            vec![],
+            vec!["a"],
+            vec!["", "b\n\0", "ä".repeat(90).as_str()],
+        ] {
+            let tags: Vec<String> = tags.into_iter().map(str::to_owned).collect();
+            assert_eq!(unpack_tags(&pack_tags(&tags)), Some(tags));
+        }
+        assert_eq!(unpack_tags(&[9, 0, 0, 0, 1]), None);
+        assert_eq!(unpack_seqs(&[0x80]), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! Vectors in a file: one bit for each dimension, packed together for a first look, and the
+//! whole vector for an exact one.
+//!
+//! The bits of a dimension's sign keep the order of cosines well enough to choose among
+//! (the same as sqlite-vec's `vec_quantize_binary`); sqlite-vec then measures those chosen.
+
+use std::collections::BinaryHeap;
+
+use rusqlite::{Connection, OptionalExtension, ToSql, params};
+
+use crate::store::row::{self, partition_of};
+use crate::store::sql::Answer;
+use crate::store::vectors::{Filter, Glance, Model, Wanted};
+
+/// Memories of one block, by the lowest bits of their `no`.
+const SLOT_BITS: u32 = 5;
+const SLOTS: i64 = 1 << SLOT_BITS;
+/// An entry of a block before its bits: slot, kind, model, length of the bits, observed,
+/// expires.
+const HEAD_BYTES: usize = 1 + 1 + 2 + 2 + 8 + 8;
+/// One entry of a block.
+struct Entry<'a> {
+    slot: u8,
+    model: u16,
+    glance: Glance,
+    bits: &'a [u8],
+}
+
+/// Stores a vector, replacing any that was there.
+pub(in crate::store) fn put(
+    connection: &Connection,
+    no: i64,
+    model: Model,
+    glance: Glance,
+    values: &[f32],
+) -> Answer<()> {
+    let sql = "INSERT INTO vectors (no, model, vector) VALUES (?, ?, ?)
+               ON CONFLICT DO UPDATE SET model = excluded.model, vector = excluded.vector";
+    change(connection, sql, params![no, model.no, bytes(values)])?;
+    let entry = Entry {
+        slot: slot_of(no),
+        model: model.no,
+        glance,
+        bits: &signs(values),
+    };
+    change_block(connection, no, Some(&entry))
+}
+
+/// Removes a vector; says whether there was one.
+pub(in crate::store) fn remove(connection: &Connection, no: i64) -> Answer<bool> {
+    let sql = "DELETE FROM vectors WHERE no = ?";
+    let was_there = change(connection, sql, params![no])? > 0;
+    if was_there {
+        change_block(connection, no, None)?;
+    }
+    Ok(was_there)
+}
+
+/// Moves a vector to another number, or only updates the properties in its block.
+pub(in crate::store) fn carry(
+    connection: &Connection,
+    was: i64,
+    no: i64,
+    glance: Glance,
+) -> Answer<()> {
+    let Some((model, bits)) = find_bits(connection, was)? else {
+        return Ok(());
+    };
+    if was != no {
+        change_block(connection, was, None)?;
+        let sql = "UPDATE vectors SET no = ? WHERE no = ?";
+        change(connection, sql, params![no, was])?;
+    }
+    let entry = Entry {
+        slot: slot_of(no),
+        model,
+        glance,
+        bits: &bits,
+    };
+    change_block(connection, no, Some(&entry))
+}
+
+/// The nearest to a vector among the model's in these partitions, with their cosines, the
+/// nearest first: chosen by their bits, then measured.
+pub(in crate::store) fn nearest(
+    connection: &Connection,
+    model: Model,
+    partitions: &[i64],
+    filter: &Filter,
+    query: &[f32],
+    wanted: Wanted,
+) -> Answer<Vec<(i64, f64)>> {
+    let bits = words(&signs(query));
+    let mut chosen: BinaryHeap<(u32, i64)> = BinaryHeap::new();
+    let sql = "SELECT no, block FROM vector_blocks WHERE no BETWEEN ? AND ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    for partition in partitions {
+        let (first, last) = row::range(*partition);
+        let mut blocks = statement.query([first >> SLOT_BITS, last >> SLOT_BITS])?;
+        while let Some(found) = blocks.next()? {
+            let base = found.get::<_, i64>(0)? << SLOT_BITS;
+            for entry in entries(found.get_ref(1)?.as_blob().map_err(rusqlite::Error::from)?) {
+                let no = base | i64::from(entry.slot);
+                let is_asked =
+                    entry.model == model.no && entry.bits.len().div_ceil(8) == bits.len();
+                if !is_asked || !filter.passes(no, entry.glance) {
+                    continue;
+                }
+                let distance = hamming(&bits, entry.bits);
+                if chosen.len() < wanted.chosen_max {
+                    chosen.push((distance, no));
+                } else if chosen.peek().is_some_and(|worst| (distance, no) < *worst) {
+                    chosen.pop();
+                    chosen.push((distance, no));
+                }
+            }
+        }
+    }
+    let chosen = chosen.into_iter().map(|(_, no)| no);
+    let mut found = measure(connection, model, chosen, query)?;
+    found.truncate(wanted.count);
+    Ok(found)
+}
+
+/// The cosines of these memories' vectors of a model to one, the nearest first; of two that are as
+/// near the newer first.
+pub(in crate::store) fn measure(
+    connection: &Connection,
+    model: Model,
+    chosen: impl Iterator<Item = i64>,
+    query: &[f32],
+) -> Answer<Vec<(i64, f64)>> {
+    let sql = "SELECT vec_distance_cosine(vector, ?2) FROM vectors WHERE no = ?1 AND model = ?3";
+    let mut statement = connection.prepare_cached(sql)?;
+    // Bound once: it would be copied for each of them.
+    statement.raw_bind_parameter(2, bytes(query))?;
+    statement.raw_bind_parameter(3, model.no)?;
+    let mut chosen: Vec<i64> = chosen.collect();
+    chosen.sort_unstable();
+    let mut found = Vec::with_capacity(chosen.len());
+    for no in chosen {
+        statement.raw_bind_parameter(1, no)?;
+        let mut rows = statement.raw_query();
+        if let Some(row) = rows.next()? {
+            found.push((no, 1.0 - row.get::<_, f64>(0)?));
+        }
+    }
+    found.sort_by(|(one, near), (other, far)| far.total_cmp(near).then(other.cmp(one)));
+    Ok(found)
+}
+
+fn find_bits(connection: &Connection, no: i64) -> Answer<Option<(u16, Vec<u8>)>> {
+    let block = block_of(connection, no)?.unwrap_or_default();
+    let entry = entries(&block).find(|entry| entry.slot == slot_of(no));
+    Ok(entry.map(|entry| (entry.model, entry.bits.to_vec())))
+}
+
+/// The block of a number.
+fn block_of(connection: &Connection, no: i64) -> Answer<Option<Vec<u8>>> {
+    let sql = "SELECT block FROM vector_blocks WHERE no = ?";
+    let mut statement = connection.prepare_cached(sql)?;
+    let block = statement.query_row([no >> SLOT_BITS], |row| row.get(0));
+    Ok(block.optional()?)
+}
+
+/// Writes the block of a number with this entry for it, or without one.
+fn change_block(connection: &Connection, no: i64, entry: Option<&Entry<'_>>) -> Answer<()> {
+    debug_assert_eq!(partition_of(no), partition_of(no | (SLOTS - 1)));
+    let key = no >> SLOT_BITS;
+    let was = block_of(connection, no)?.unwrap_or_default();
+    let mut block = Vec::with_capacity(was.len() + 128);
+    let others = entries(&was).filter(|other| other.slot != slot_of(no));
+    others.for_each(|other| push(&mut block, &other));
+    if let Some(entry) = entry {
+        push(&mut block, entry);
+    }
+    if block.is_empty() {
+        change(
+            connection,
+            "DELETE FROM vector_blocks WHERE no = ?",
+            params![key],
+        )?;
+        return Ok(());
+    }
+    let sql = "INSERT INTO vector_blocks (no, block) VALUES (?, ?)
+               ON CONFLICT DO UPDATE SET block = excluded.block";
+    change(connection, sql, params![key, block])?;
+    Ok(())
+}
+
+fn change(connection: &Connection, sql: &str, parameters: &[&dyn ToSql]) -> Answer<usize> {
+    Ok(connection.prepare_cached(sql)?.execute(parameters)?)
+}
+
+fn slot_of(no: i64) -> u8 {
+    (no & (SLOTS - 1)) as u8
+}
+
+fn push(block: &mut Vec<u8>, entry: &Entry<'_>) {
+    let glance = entry.glance;
+    let length = u16::try_from(entry.bits.len()).unwrap_or(u16::MAX);
+    block.extend_from_slice(&[entry.slot, glance.kind]);
+    block.extend_from_slice(&entry.model.to_le_bytes());
+    block.extend_from_slice(&length.to_le_bytes());
+    block.extend_from_slice(&glance.observed.to_le_bytes());
+    block.extend_from_slice(&glance.expires.unwrap_or(i64::MAX).to_le_bytes());
+    block.extend_from_slice(&entry.bits[..usize::from(length)]);
+}
+
+/// The entries of a block; it ends at what does not decode.
+fn entries(mut block: &[u8]) -> impl Iterator<Item = Entry<'_>> {
+    std::iter::from_fn(move || {
+        let (head, rest) = block.split_first_chunk::<HEAD_BYTES>()?;
+        let two = |at: usize| u16::from_le_bytes([head[at], head[at + 1]]);
+        let eight = |at: usize| i64::from_le_bytes(std::array::from_fn(|byte| head[at + byte]));
+        let (bits, rest) = rest.split_at_checked(usize::from(two(4)))?;
+        block = rest;
+        let expires = Some(eight(14)).filter(|expires| *expires != i64::MAX);
+        let glance = Glance {
+            kind: head[1],
+            observed: eight(6),
+            expires,
+        };
+        Some(Entry {
+            slot: head[0],
+            model: two(2),
+            glance,
+            bits,
+        })
+    })
+}
+
+/// One bit for each dimension, set where it is above zero.
+fn signs(values: &[f32]) -> Vec<u8> {
+    let mut bits = vec![0; values.len().div_ceil(8)];
+    for (index, value) in values.iter().enumerate() {
+        bits[index / 8] |= u8::from(*value > 0.0) << (index % 8);
+    }
+    bits
+}
+
+/// Eight bytes at a time, the last ones filled up with zeros.
+fn words(bits: &[u8]) -> Vec<u64> {
+    let whole = |bytes: &[u8]| {
+        u64::from_le_bytes(std::array::from_fn(|byte| {
+            bytes.get(byte).copied().unwrap_or(0)
+        }))
+    };
+    bits.chunks(8).map(whole).collect()
+}
+
+/// In how many dimensions the signs differ.
+fn hamming(query: &[u64], bits: &[u8]) -> u32 {
+    let (chunks, rest) = bits.as_chunks::<8>();
+    let whole = query.iter().zip(chunks);
+    let whole: u32 = whole
+        .map(|(q, chunk)| (q ^ u64::from_le_bytes(*chunk)).count_ones())
+        .sum();
+    let last = match (rest.is_empty(), query.get(chunks.len())) {
+        (false, Some(q)) => words(rest)
+            .first()
+            .map_or(0, |word| (q ^ word).count_ones()),
+        _ => 0,
+    };
+    whole + last
+}
+
+/// A vector as sqlite-vec reads it.
+fn bytes(values: &[f32]) -> Vec<u8> {
+    values
+        .iter()
+        .flat_map(|value| value.to_le_bytes())
+        .collect()
+}
+
+#[cfg(test)]
+#[path = "blocks_tests.rs"]
+mod tests;

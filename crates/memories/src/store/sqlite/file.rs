@@ -1,0 +1,161 @@
+//! One tenant's memories: one writer, which takes what waits as one transaction, and a few
+//! readers, which never wait for it.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::Duration;
+
+use memoird_core::ids::TenantId;
+use memoird_store::DataKey;
+use memoird_store::sqlite_file::empty_log;
+use memoird_store::sqlite_gaps;
+use rusqlite::TransactionBehavior;
+
+use super::open;
+use crate::store::jobs::{Answers, WriteJob, do_jobs};
+use crate::store::sql::Connection;
+use crate::store::{FilesOptions, MemoryReader};
+use crate::{MemoryError, locked};
+
+/// The memories of one tenant.
+#[derive(Debug)]
+pub(in crate::store) struct TenantFile {
+    path: PathBuf,
+    key: Option<DataKey>,
+    readers_max: usize,
+    /// Closed before the writer: only the last connection moves the log into the file, and
+    /// these cannot.
+    readers: Mutex<Readers>,
+    /// Notified when a reader is given back: callers wait for it when all are taken.
+    reader_is_back: Condvar,
+    writer: Mutex<rusqlite::Connection>,
+}
+
+#[derive(Debug, Default)]
+struct Readers {
+    idle: Vec<rusqlite::Connection>,
+    taken: usize,
+}
+
+/// How long emptying the log waits for readers; only writes wait meanwhile.
+const TRUNCATE_TIMEOUT: Duration = Duration::from_millis(250);
+/// Pages that are given back to the file system at a time.
+const VACUUM: &str = "PRAGMA incremental_vacuum(1024)";
+
+impl TenantFile {
+    pub(super) fn open(
+        path: &Path,
+        tenant: &TenantId,
+        options: &FilesOptions,
+    ) -> Result<Self, MemoryError> {
+        let writer = open::writer(path, tenant.as_str(), options)?;
+        Ok(Self {
+            path: path.to_owned(),
+            key: options.key,
+            readers_max: options.readers_max.max(1),
+            readers: Mutex::default(),
+            reader_is_back: Condvar::new(),
+            writer: Mutex::new(writer),
+        })
+    }
+
+    /// As [`TenantMemories::write`](crate::store::TenantMemories::write).
+    pub(in crate::store) fn write(&self, jobs: Vec<WriteJob>) -> Answers {
+        self.transact(|connection| do_jobs(connection, Some(&self.path), jobs))
+    }
+
+    /// Writes all that `action` writes, or nothing.
+    pub(in crate::store) fn transact<T>(
+        &self,
+        action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let mut writer = locked(&self.writer);
+        let transaction = writer.transaction_with_behavior(TransactionBehavior::Immediate)?;
+        let done = action(Connection::Sqlite(&transaction))?;
+        transaction.commit()?;
+        Ok(done)
+    }
+
+    /// Looks at one moment.
+    ///
+    /// # Errors
+    /// Those of `look`, and when the file cannot be read.
+    pub(in crate::store) fn read<T>(
+        &self,
+        look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError>,
+    ) -> Result<T, MemoryError> {
+        let reader = self.take_reader()?;
+        let view = match &reader.connection {
+            Some(connection) => connection.unchecked_transaction()?,
+            None => return Err(rusqlite::Error::InvalidQuery.into()),
+        };
+        let connection = Connection::Sqlite(&view);
+        look(&MemoryReader::new(connection, None, Some(&self.path)))
+    }
+
+    /// Moves the log into the file and empties it, so that what was forgotten is gone from
+    /// there too. True when the log is empty now; false while a reader is open: try again.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(in crate::store) fn truncate_log(&self) -> Result<bool, MemoryError> {
+        let connection = locked(&self.writer);
+        let mut vacuum = connection.prepare_cached(VACUUM)?;
+        let mut pages = vacuum.query([])?;
+        // Each row of the answer is one page that was given back.
+        while pages.next()?.is_some() {}
+        drop(pages);
+        drop(vacuum);
+        let is_empty = empty_log(&connection, TRUNCATE_TIMEOUT)?;
+        drop(connection);
+        if !is_empty {
+            return Ok(false);
+        }
+        let key = self.key.as_ref();
+        let pages = sqlite_gaps::find(&self.path, key)?;
+        let writer = || locked(&self.writer);
+        Ok(sqlite_gaps::clear(
+            &self.path,
+            key,
+            &pages,
+            TRUNCATE_TIMEOUT,
+            writer,
+        )?)
+    }
+
+    fn take_reader(&self) -> Result<TakenReader<'_>, MemoryError> {
+        let mut readers = locked(&self.readers);
+        while readers.idle.is_empty() && readers.taken >= self.readers_max {
+            let woken = self.reader_is_back.wait(readers);
+            readers = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+        readers.taken += 1;
+        let idle = readers.idle.pop();
+        drop(readers);
+        // From here on it is given back, also where it cannot be opened.
+        let mut taken = TakenReader {
+            memories: self,
+            connection: idle,
+        };
+        if taken.connection.is_none() {
+            taken.connection = Some(open::reader(&self.path, self.key.as_ref())?);
+        }
+        Ok(taken)
+    }
+}
+
+/// A reading connection that goes back when it is dropped.
+struct TakenReader<'a> {
+    memories: &'a TenantFile,
+    connection: Option<rusqlite::Connection>,
+}
+
+impl Drop for TakenReader<'_> {
+    fn drop(&mut self) {
+        let mut readers = locked(&self.memories.readers);
+        readers.taken -= 1;
+        readers.idle.extend(self.connection.take());
+        drop(readers);
+        self.memories.reader_is_back.notify_one();
+    }
+}

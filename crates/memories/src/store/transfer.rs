@@ -1,0 +1,478 @@
+//! One tenant's memories and documents from one place to another, to the byte: from a file into a
+//! database, or back. What is made of them, as the index of words, is made anew.
+
+use std::collections::BTreeMap;
+
+use rusqlite::ToSql;
+use rusqlite::types::Value;
+use sha2::{Digest, Sha256};
+
+use super::sql::{Answer, Connection, Row, Sql};
+use super::vectors::{self, Glance};
+use super::{MemoryReader, TenantMemories, index};
+use crate::MemoryError;
+
+/// Rows that are read at once.
+const ROWS_AT_ONCE: usize = 256;
+/// What a place of its own says of a tenant: it is not carried as a row.
+const OWN: [&str; 2] = ["salt", "tenant"];
+
+/// What stands in a column.
+#[derive(Clone, Copy)]
+enum Kind {
+    Whole,
+    Real,
+    Text,
+    Bytes,
+    /// A text, a number or bytes, by the name in the first column.
+    Named,
+}
+use Kind::{Bytes, Named, Real, Text, Whole};
+
+/// A table, its columns, and how many of these are its key.
+struct Table {
+    name: &'static str,
+    columns: &'static [(&'static str, Kind)],
+    key: usize,
+}
+
+/// Of `state` and `document_state` each tenant has one row from the start on.
+const ONES: [Table; 2] = [
+    Table {
+        name: "state",
+        columns: &[
+            ("memories", Whole),
+            ("born", Whole),
+            ("next_partition", Whole),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "document_state",
+        columns: &[("documents", Whole), ("bytes", Whole)],
+        key: 1,
+    },
+];
+
+const TABLES: [Table; 15] = [
+    Table {
+        name: "meta",
+        columns: &[("name", Text), ("value", Named)],
+        key: 1,
+    },
+    Table {
+        name: "partitions",
+        columns: &[
+            ("no", Whole),
+            ("subject", Text),
+            ("next", Whole),
+            ("languages", Whole),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "memories",
+        columns: &[
+            ("no", Whole),
+            ("format", Whole),
+            ("partition", Whole),
+            ("id", Bytes),
+            ("owner", Whole),
+            ("born", Whole),
+            ("revision", Whole),
+            ("kind", Whole),
+            ("polarity", Whole),
+            ("importance", Real),
+            ("observed", Whole),
+            ("created", Whole),
+            ("updated", Whole),
+            ("expires", Whole),
+            ("superseded_by", Bytes),
+            ("reinforced", Whole),
+            ("recalls", Whole),
+            ("recalled", Whole),
+            ("pin", Whole),
+            ("pin_changed", Whole),
+            ("apart", Whole),
+            ("origin", Whole),
+            ("says", Whole),
+            ("session", Text),
+            ("generation", Bytes),
+            ("seqs", Bytes),
+            ("tags", Bytes),
+            ("content", Text),
+            ("external_key", Text),
+            ("metadata", Text),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "tags",
+        columns: &[("tag", Text), ("no", Whole)],
+        key: 2,
+    },
+    Table {
+        name: "places",
+        columns: &[("no", Whole), ("seq", Whole), ("said", Whole)],
+        key: 2,
+    },
+    Table {
+        name: "models",
+        columns: &[("no", Whole), ("name", Text), ("dimension", Whole)],
+        key: 1,
+    },
+    Table {
+        name: "embeddings_due",
+        columns: &[
+            ("no", Whole),
+            ("due", Whole),
+            ("tries", Whole),
+            ("failed", Whole),
+            ("problem", Text),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "recall_events",
+        columns: &[
+            ("no", Whole),
+            ("at", Whole),
+            ("memory", Bytes),
+            ("session", Bytes),
+            ("query", Bytes),
+            ("rank", Whole),
+            ("score", Real),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "keys",
+        columns: &[
+            ("no", Whole),
+            ("key", Bytes),
+            ("content", Bytes),
+            ("memory", Bytes),
+            ("outcome", Whole),
+            ("at", Whole),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "remembered",
+        columns: &[("generation", Bytes), ("session", Bytes), ("seq", Whole)],
+        key: 3,
+    },
+    Table {
+        name: "cursors",
+        columns: &[
+            ("generation", Bytes),
+            ("session", Text),
+            ("owner", Whole),
+            ("seq", Whole),
+            ("lease", Bytes),
+            ("lease_to", Whole),
+            ("lease_until", Whole),
+            ("failures", Whole),
+            ("failed_at", Whole),
+            ("not_before", Whole),
+            ("touched", Whole),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "forgotten",
+        columns: &[("subject", Bytes), ("at", Whole)],
+        key: 1,
+    },
+    Table {
+        name: "forget_jobs",
+        columns: &[
+            ("job", Bytes),
+            ("at", Whole),
+            ("born", Whole),
+            ("whole", Whole),
+            ("owner", Whole),
+            ("memory", Bytes),
+            ("kinds", Whole),
+            ("tags", Bytes),
+            ("after", Whole),
+            ("before", Whole),
+            ("position", Bytes),
+            ("counts", Bytes),
+            ("session", Text),
+            ("generations", Bytes),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "extractions",
+        columns: &[
+            ("no", Whole),
+            ("lease", Bytes),
+            ("content", Bytes),
+            ("generation", Bytes),
+            ("owner", Whole),
+            ("seq", Whole),
+            ("results", Bytes),
+            ("at", Whole),
+        ],
+        key: 1,
+    },
+    Table {
+        name: "namespaces",
+        columns: &[("no", Whole), ("path", Bytes), ("documents", Whole)],
+        key: 1,
+    },
+];
+
+/// Its rows may be large.
+const DOCUMENTS: Table = Table {
+    name: "documents",
+    columns: &[
+        ("no", Whole),
+        ("namespace", Whole),
+        ("key", Bytes),
+        ("version", Whole),
+        ("created", Whole),
+        ("updated", Whole),
+        ("expires", Whole),
+        ("form", Whole),
+        ("value", Bytes),
+    ],
+    key: 1,
+};
+const DOCUMENTS_AT_ONCE: usize = 16;
+
+/// How many rows of a kind there are, and what they amount to: two are equal when all of their rows
+/// are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Contents {
+    /// Rows.
+    pub rows: u64,
+    /// SHA-256 of all of them, in the order of their keys.
+    pub checksum: [u8; 32],
+}
+
+impl TenantMemories {
+    /// Copies all to another place, which has nothing of this tenant yet: in one transaction there,
+    /// so that it is whole or not there at all. A place without vectors gets none.
+    ///
+    /// # Errors
+    /// When either place cannot be used.
+    pub fn copy_to(&self, target: &Self) -> Result<(), MemoryError> {
+        self.read(|source| {
+            target.transact(|target| {
+                set_salt(target, source.salt()?)?;
+                for table in &ONES {
+                    source.rows_of(table, ROWS_AT_ONCE, |row| table.update(target, row))?;
+                }
+                target.run("DELETE FROM partitions", &[])?;
+                for table in &TABLES {
+                    source.rows_of(table, ROWS_AT_ONCE, |row| table.insert(target, row))?;
+                }
+                let documents = &DOCUMENTS;
+                source.rows_of(documents, DOCUMENTS_AT_ONCE, |row| {
+                    documents.insert(target, row)
+                })?;
+                copy_indexed(source, target)
+            })
+        })
+    }
+
+    /// What is there, by kind.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn contents(&self) -> Result<BTreeMap<&'static str, Contents>, MemoryError> {
+        self.read(|source| {
+            let mut all = BTreeMap::new();
+            for table in ONES.iter().chain(&TABLES).chain([&DOCUMENTS]) {
+                let (mut rows, mut digest) = (0, Sha256::new());
+                source.rows_of(table, ROWS_AT_ONCE, |row| {
+                    rows += 1;
+                    row.iter().for_each(|value| add_value(&mut digest, value));
+                    Ok(())
+                })?;
+                let checksum = digest.finalize().into();
+                all.insert(table.name, Contents { rows, checksum });
+            }
+            all.insert("vectors", source.vector_contents()?);
+            Ok(all)
+        })
+    }
+
+    /// True where there is nothing, and never was.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn is_unused(&self) -> Result<bool, MemoryError> {
+        self.read(|source| {
+            let used = "SELECT 1 FROM state WHERE born > 0 OR next_partition > 1";
+            let is_used = source.has(used, &[])? || source.has_documents()?;
+            Ok(!is_used && !source.has("SELECT 1 FROM cursors LIMIT 1", &[])?)
+        })
+    }
+}
+
+impl MemoryReader<'_> {
+    /// The rows of a table, in the order of its key.
+    fn rows_of(
+        &self,
+        table: &Table,
+        at_once: usize,
+        mut look: impl FnMut(&[Value]) -> Answer<()>,
+    ) -> Answer<()> {
+        let names: Vec<&str> = table.columns.iter().map(|(name, _)| *name).collect();
+        let sql = format!(
+            "SELECT {} FROM {} ORDER BY {}",
+            names.join(", "),
+            table.name,
+            names[..table.key].join(", ")
+        );
+        self.each(&sql, &[], at_once, |row| {
+            let values = table.read(row)?;
+            let is_own = matches!(&values[0], Value::Text(name) if OWN.contains(&name.as_str()));
+            if table.name != "meta" || !is_own {
+                look(&values)?;
+            }
+            Ok(true)
+        })
+    }
+
+    fn vector_contents(&self) -> Answer<Contents> {
+        let (mut rows, mut digest) = (0, Sha256::new());
+        self.each_current(|no, _, _| {
+            let found = vectors::vectors_of(self.connection, &[no])?;
+            for (no, (model, values)) in found {
+                rows += 1;
+                digest.update(no.to_le_bytes());
+                digest.update(model.to_le_bytes());
+                values
+                    .iter()
+                    .for_each(|value| digest.update(value.to_le_bytes()));
+            }
+            Ok(())
+        })?;
+        let checksum = digest.finalize().into();
+        Ok(Contents { rows, checksum })
+    }
+
+    /// All memories that are no history, also of whom nobody has any more, in the order of their
+    /// numbers: with what searches filter by, and their texts.
+    fn each_current(&self, mut look: impl FnMut(i64, Glance, &str) -> Answer<()>) -> Answer<()> {
+        let sql = "SELECT no, kind, observed, expires, content FROM memories
+                   WHERE superseded_by IS NULL ORDER BY no";
+        self.each(sql, &[], ROWS_AT_ONCE, |row| {
+            let glance = Glance {
+                kind: row.get(1)?,
+                observed: row.get(2)?,
+                expires: row.get(3)?,
+            };
+            look(row.get(0)?, glance, row.text(4)?)?;
+            Ok(true)
+        })
+    }
+}
+
+/// Words, and vectors with what is known of their memories.
+fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> Answer<()> {
+    source.each_current(|no, glance, content| {
+        index::add(target, no, content)?;
+        let mut vectors = vectors::vectors_of(source.connection, &[no])?;
+        match vectors.remove(&no) {
+            Some((model, values)) => vectors::carry_over(target, no, model, glance, &values),
+            None => Ok(()),
+        }
+    })
+}
+
+/// What digests in rows are salted with goes with them.
+fn set_salt(target: Connection<'_>, salt: Vec<u8>) -> Answer<()> {
+    match target {
+        Connection::Sqlite(_) => {
+            let sql = "UPDATE meta SET value = ? WHERE name = 'salt'";
+            target.run(sql, &[&salt])
+        }
+        #[cfg(feature = "postgres")]
+        Connection::Postgres(transaction) => transaction.set_salt(salt),
+    }
+}
+
+impl Table {
+    fn read(&self, row: &Row<'_>) -> rusqlite::Result<Vec<Value>> {
+        let mut values: Vec<Value> = Vec::with_capacity(self.columns.len());
+        for (index, (_, kind)) in self.columns.iter().enumerate() {
+            let kind = match (kind, values.first()) {
+                (Named, Some(Value::Text(name))) => kind_of(name),
+                (kind, _) => *kind,
+            };
+            let value = match kind {
+                Whole => row.get::<Option<i64>>(index)?.map(Value::Integer),
+                Real => row.get::<Option<f64>>(index)?.map(Value::Real),
+                Text => row
+                    .text_or_null(index)?
+                    .map(|text| Value::Text(text.to_owned())),
+                Bytes | Named => row
+                    .bytes_or_null(index)?
+                    .map(|bytes| Value::Blob(bytes.to_vec())),
+            };
+            values.push(value.unwrap_or(Value::Null));
+        }
+        Ok(values)
+    }
+
+    fn insert(&self, target: Connection<'_>, row: &[Value]) -> Answer<()> {
+        let names: Vec<&str> = self.columns.iter().map(|(name, _)| *name).collect();
+        let places = vec!["?"; names.len()].join(", ");
+        let (table, names) = (self.name, names.join(", "));
+        let sql = format!("INSERT INTO {table} ({names}) VALUES ({places})");
+        self.run(target, &sql, row)
+    }
+
+    fn update(&self, target: Connection<'_>, row: &[Value]) -> Answer<()> {
+        let names = self.columns.iter().map(|(name, _)| format!("{name} = ?"));
+        let names: Vec<String> = names.collect();
+        let sql = format!("UPDATE {} SET {}", self.name, names.join(", "));
+        self.run(target, &sql, row)
+    }
+
+    fn run(&self, target: Connection<'_>, sql: &str, row: &[Value]) -> Answer<()> {
+        let mut parameters = Vec::with_capacity(row.len());
+        for ((_, kind), value) in self.columns.iter().zip(row) {
+            parameters.push(match kind {
+                Named => target.any(value)?,
+                _ => value.to_sql()?,
+            });
+        }
+        let parameters: Vec<&dyn ToSql> = parameters.iter().map(|it| it as &dyn ToSql).collect();
+        target.run(sql, &parameters)
+    }
+}
+
+/// What the value of this name in `meta` is.
+fn kind_of(name: &str) -> Kind {
+    match name {
+        "embedding_model" | "tenant" => Text,
+        "salt" => Bytes,
+        _ => Whole,
+    }
+}
+
+fn add_value(digest: &mut Sha256, value: &Value) {
+    let (kind, bytes): (u8, &[u8]) = match value {
+        Value::Null => (0, &[]),
+        Value::Integer(whole) => {
+            digest.update([1]);
+            return digest.update(whole.to_le_bytes());
+        }
+        Value::Real(real) => {
+            digest.update([2]);
+            return digest.update(real.to_le_bytes());
+        }
+        Value::Text(text) => (3, text.as_bytes()),
+        Value::Blob(bytes) => (4, bytes),
+    };
+    digest.update([kind]);
+    digest.update((bytes.len() as u64).to_le_bytes());
+    digest.update(bytes);
+}

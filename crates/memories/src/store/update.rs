@@ -1,0 +1,116 @@
+//! Changes of memories: by a call, by an import, and by merging two that state the same.
+
+use memoird_core::ids::{MemoryId, Subject};
+use memoird_core::time::Timestamp;
+use rusqlite::params;
+
+use super::remember::take_over;
+use super::row::MemoryRow;
+use super::sql::Answer;
+use super::{Imported, MemoryWriter};
+use crate::MemoryError;
+use crate::requests::ForgetOutcome;
+use crate::rules::{Memory, MemoryLimits, Patch, Pin};
+
+impl MemoryWriter<'_> {
+    /// Changes a memory; with a subject only if it is that subject's.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `MemoryNotFound`, `MemorySuperseded`,
+    /// `MemoryInvalid`.
+    pub fn update(
+        &self,
+        id: MemoryId,
+        subject: Option<&Subject>,
+        patch: &Patch,
+        at: Timestamp,
+        limits: &MemoryLimits,
+    ) -> Answer<Memory> {
+        let found = MemoryRow::by_id(self.connection, id)?;
+        let mine = found.filter(|row| subject.is_none_or(|subject| row.memory.subject == *subject));
+        let Some(was) = mine else {
+            return Err(MemoryError::NotFound { id });
+        };
+        if let Some(by) = was.memory.superseded_by {
+            return Err(MemoryError::Superseded { id, by });
+        }
+        let patch = patch.clone().checked(limits, &was.memory)?;
+        let mut row = was.clone();
+        apply(&mut row.memory, patch);
+        row.memory.updated_at = at;
+        self.save(&was, &mut row)?;
+        Ok(row.memory)
+    }
+
+    /// Takes memories in as they are. Those that are there are left alone, also where they
+    /// changed since, or have another id and the same external key.
+    ///
+    /// # Errors
+    /// As [`MemoryError`]: `MemoriesFull`.
+    pub fn import(&self, memories: &[Memory], limits: &MemoryLimits) -> Answer<Imported> {
+        let mut imported = Imported::default();
+        for memory in memories {
+            let is_taken = match &memory.external_key {
+                Some(key) if memory.superseded_by.is_none() => {
+                    self.named(&memory.subject, key)?.is_some()
+                }
+                _ => false,
+            };
+            if is_taken || MemoryRow::by_id(self.connection, memory.id)?.is_some() {
+                imported.skipped += 1;
+                continue;
+            }
+            // A row of this id that is being forgotten is removed first.
+            for doomed in self.doomed("id = ?", params![memory.id.to_bytes()])? {
+                self.erase(&doomed, &mut ForgetOutcome::default())?;
+            }
+            // Memories that were kept apart where they come from are kept apart here.
+            self.add(memory.clone(), true, limits)?;
+            imported.added += 1;
+        }
+        Ok(imported)
+    }
+
+    /// Lets the newer of two memories of a subject take the place of the older, which
+    /// becomes history. False when one of them is not current any more.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {
+        let current = |id| -> Answer<Option<MemoryRow>> {
+            let row = MemoryRow::by_id(self.connection, id)?;
+            Ok(row.filter(|row| row.memory.is_current(at)))
+        };
+        let (Some(old), Some(was)) = (current(older)?, current(newer)?) else {
+            return Ok(false);
+        };
+        if old.no == was.no || old.owner != was.owner || old.memory.kind != was.memory.kind {
+            return Ok(false);
+        }
+        let mut row = was.clone();
+        take_over(&mut row.memory, &old.memory);
+        row.memory.updated_at = at;
+        self.save(&was, &mut row)?;
+        self.supersede(&old, newer, at)?;
+        Ok(true)
+    }
+}
+
+fn apply(memory: &mut Memory, patch: Patch) {
+    fn set<T>(field: &mut T, value: Option<T>) {
+        if let Some(value) = value {
+            *field = value;
+        }
+    }
+    set(&mut memory.content, patch.content);
+    set(&mut memory.kind, patch.kind);
+    set(&mut memory.visibility, patch.visibility);
+    set(&mut memory.polarity, patch.polarity);
+    set(&mut memory.tags, patch.tags);
+    set(&mut memory.importance, patch.importance);
+    set(&mut memory.observed_at, patch.observed_at);
+    set(&mut memory.expires_at, patch.expires_at);
+    set(&mut memory.metadata, patch.metadata);
+    let pin = patch.pinned.map(|pinned| pinned.then_some(Pin::Bot));
+    set(&mut memory.pin, pin);
+}

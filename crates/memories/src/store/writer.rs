@@ -1,0 +1,323 @@
+//! Writes to a tenant's file, within the transaction of a job. Memories are inserted, changed
+//! and removed here only, so that every index is updated with them.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::ops::Deref;
+use std::path::Path;
+
+use memoird_core::ids::MemoryId;
+use memoird_core::time::Timestamp;
+use rusqlite::{ToSql, params};
+use sha2::{Digest, Sha256};
+
+use super::embedding::CLIENTS;
+use super::index::{Pending, Touch};
+use super::recall::glance;
+use super::row::{MemoryRow, content_hash, count_birth, make_partition, next_no};
+use super::sql::{Answer, Connection, Parameters, Row, Sql};
+use super::time::moment;
+use super::{MemoryReader, Prepared, places, vectors};
+use crate::requests::ForgetOutcome;
+use crate::rules::{Memory, MemoryLimits};
+
+/// The transaction of a job; reads see what it wrote.
+#[derive(Clone, Copy, Debug)]
+pub struct MemoryWriter<'a> {
+    reader: MemoryReader<'a>,
+    pending: &'a RefCell<Pending>,
+}
+
+/// The columns of a memory that are needed to remove it.
+#[derive(Debug)]
+pub(super) struct Doomed {
+    pub(super) no: i64,
+    pub(super) id: MemoryId,
+    pub(super) is_history: bool,
+    content: String,
+}
+
+impl<'a> Deref for MemoryWriter<'a> {
+    type Target = MemoryReader<'a>;
+
+    fn deref(&self) -> &MemoryReader<'a> {
+        &self.reader
+    }
+}
+
+impl<'a> MemoryWriter<'a> {
+    pub(super) fn new(
+        connection: Connection<'a>,
+        pending: &'a RefCell<Pending>,
+        path: Option<&'a Path>,
+    ) -> Self {
+        Self {
+            reader: MemoryReader::new(connection, Some(pending), path),
+            pending,
+        }
+    }
+
+    /// Makes a memory; it is in every index when this returns. One that stands `apart` is
+    /// never merged with another.
+    pub(super) fn add(
+        &self,
+        memory: Memory,
+        apart: bool,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
+        self.add_prepared(memory, apart, None, limits)
+    }
+
+    /// The same with what was made of its text before.
+    pub(super) fn add_prepared(
+        &self,
+        memory: Memory,
+        apart: bool,
+        prepared: Option<&Prepared>,
+        limits: &MemoryLimits,
+    ) -> Answer<MemoryRow> {
+        let born = count_birth(self.connection, limits)?;
+        let owner = make_partition(self.connection, &memory.subject)?;
+        let mut row = MemoryRow {
+            no: 0,
+            owner,
+            born,
+            revision: 1,
+            pin_changed: None,
+            apart,
+            memory,
+        };
+        row.no = next_no(self.connection, row.partition())?;
+        let text = &row.memory.content;
+        let says = prepared.map_or_else(|| content_hash(text), |prepared| prepared.says);
+        row.insert(self.connection, says)?;
+        self.pending.borrow_mut().touch.add(&row.memory);
+        self.add_tags(&row)?;
+        if row.memory.superseded_by.is_none() {
+            let words = prepared.map(|prepared| prepared.words.clone());
+            self.pending
+                .borrow_mut()
+                .add(row.no, &row.memory.content, words);
+            self.add_places(&row)?;
+            self.enqueue(row.no, row.memory.updated_at)?;
+        }
+        Ok(row)
+    }
+
+    /// Writes a memory that was changed, and brings every index up to it.
+    pub(super) fn save(&self, was: &MemoryRow, row: &mut MemoryRow) -> Answer<()> {
+        let (old, new) = (&was.memory, &row.memory);
+        let has_other_text = old.content != new.content;
+        if was.partition() != row.partition() {
+            row.no = next_no(self.connection, row.partition())?;
+        }
+        if has_other_text {
+            row.revision += 1;
+        }
+        if old.pin != new.pin {
+            row.pin_changed = Some(moment(new.updated_at));
+        }
+        row.replace(self.connection, was.no)?;
+        self.pending.borrow_mut().touch.add(old);
+        self.pending.borrow_mut().touch.add(new);
+        let is_moved = was.no != row.no;
+        if is_moved || old.tags != new.tags {
+            self.remove_tags(was.no, &old.tags)?;
+            self.add_tags(row)?;
+        }
+        let (was_current, is_current) = (old.superseded_by.is_none(), new.superseded_by.is_none());
+        let is_elsewhere = is_moved || has_other_text || was_current != is_current;
+        if was_current && is_elsewhere {
+            self.pending.borrow_mut().remove(was.no, &old.content);
+        }
+        if is_current && is_elsewhere {
+            self.pending.borrow_mut().add(row.no, &new.content, None);
+        }
+        if is_moved || was_current != is_current || old.source != new.source {
+            places::remove(self.connection, was.no)?;
+            if is_current {
+                self.add_places(row)?;
+            }
+        }
+        if has_other_text || !is_current {
+            vectors::remove(self.connection, was.no)?;
+            self.dequeue(was.no)?;
+        } else {
+            if is_moved || glance(old) != glance(new) {
+                vectors::carry(self.connection, was.no, row.no, glance(new))?;
+            }
+            if is_moved {
+                self.dequeue(was.no)?;
+            }
+        }
+        // A memory that moves may leave the part of the table that a back-fill has yet to visit.
+        match is_current && is_elsewhere {
+            true => self.enqueue(row.no, new.updated_at),
+            false => Ok(()),
+        }
+    }
+
+    /// Turns a memory into history.
+    pub(super) fn supersede(&self, was: &MemoryRow, by: MemoryId, at: Timestamp) -> Answer<()> {
+        let mut row = was.clone();
+        row.memory.superseded_by = Some(by);
+        row.memory.updated_at = at;
+        self.save(was, &mut row)
+    }
+
+    /// Removes a memory from everywhere, and counts what went.
+    pub(super) fn erase(&self, doomed: &Doomed, counts: &mut ForgetOutcome) -> Answer<()> {
+        let no = doomed.no;
+        self.touch_all();
+        match doomed.is_history {
+            true => counts.superseded += 1,
+            false => {
+                counts.memories += 1;
+                self.pending.borrow_mut().remove(no, &doomed.content);
+            }
+        }
+        places::remove(self.connection, no)?;
+        counts.vectors += u64::from(vectors::remove(self.connection, no)?);
+        counts.queued_embeddings += self.dequeue(no)?;
+        let change = |sql: &str, parameter: &dyn ToSql| -> Answer<u64> {
+            Ok(self.change(sql, params![parameter])? as u64)
+        };
+        let id = doomed.id.to_bytes();
+        counts.recall_events += change("DELETE FROM recall_events WHERE memory = ?", &id)?;
+        change("DELETE FROM keys WHERE memory = ?", &id)?;
+        let sql = "SELECT tags FROM memories WHERE no = ?";
+        let tags: Option<Option<Vec<u8>>> = self.value(sql, params![no])?;
+        let tags = tags
+            .flatten()
+            .and_then(|packed| super::row::unpack_tags(&packed))
+            .unwrap_or_default();
+        self.remove_tags(no, &tags)?;
+        change("DELETE FROM memories WHERE no = ?", &no)?;
+        self.run("UPDATE state SET memories = memories - 1", &[])
+    }
+
+    /// Removes a memory with the history that leads to it; gives how many went.
+    pub(super) fn erase_chain(&self, doomed: Doomed, counts: &mut ForgetOutcome) -> Answer<usize> {
+        let mut left = vec![doomed];
+        let mut erased = 0;
+        while let Some(next) = left.pop() {
+            left.extend(self.doomed("superseded_by = ?", params![next.id.to_bytes()])?);
+            // A chain that was imported may run in a circle.
+            if self.is_stored(next.no)? {
+                self.erase(&next, counts)?;
+                erased += 1;
+            }
+        }
+        Ok(erased)
+    }
+
+    /// Says that nothing refuses this job any more: what it writes from here on is not undone
+    /// without all that is in the transaction. So SQLite need not keep what the pages were before.
+    pub(super) fn decide(&self) -> Answer<()> {
+        if !self.pending.borrow_mut().decide() {
+            self.connection.control("RELEASE job")?;
+        }
+        Ok(())
+    }
+
+    /// Says that any subject's manifest may be old after this job.
+    pub(super) fn touch_all(&self) {
+        self.pending.borrow_mut().touch = Touch::All;
+    }
+
+    /// Queues a text to be embedded, where any are and it has no vector of the model in use.
+    pub(super) fn enqueue(&self, no: i64, at: Timestamp) -> Answer<()> {
+        if !vectors::are_kept(self.connection) {
+            return Ok(());
+        }
+        let sql = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
+            SELECT ?1, ?2, 0, 0, '' FROM meta
+            JOIN models ON models.name = meta.value WHERE meta.name = 'embedding_model'
+            AND meta.value <> ?3 AND NOT EXISTS (SELECT 1 FROM vectors WHERE no = ?1 AND model = models.no)
+            ON CONFLICT DO NOTHING";
+        self.run(sql, params![no, moment(at), CLIENTS])
+    }
+
+    pub(super) fn dequeue(&self, no: i64) -> Answer<u64> {
+        let sql = "DELETE FROM embeddings_due WHERE no = ?";
+        Ok(self.change(sql, params![no])? as u64)
+    }
+
+    pub(super) fn set_meta(&self, name: &str, value: impl ToSql) -> Answer<()> {
+        let sql = "INSERT INTO meta (name, value) VALUES (?, ?)
+                   ON CONFLICT (name) DO UPDATE SET value = excluded.value";
+        self.run(sql, params![name, self.connection.any(&value)?])
+    }
+
+    pub(super) fn remove_meta(&self, name: &str) -> Answer<()> {
+        self.run("DELETE FROM meta WHERE name = ?", params![name])
+    }
+
+    fn add_tags(&self, row: &MemoryRow) -> Answer<()> {
+        let sql = "INSERT INTO tags (tag, no) VALUES (?, ?) ON CONFLICT DO NOTHING";
+        for tag in &row.memory.tags {
+            self.run(sql, params![tag, row.no])?;
+        }
+        Ok(())
+    }
+
+    fn remove_tags(&self, no: i64, tags: &[String]) -> Answer<()> {
+        let sql = "DELETE FROM tags WHERE tag = ? AND no = ?";
+        for tag in tags {
+            self.run(sql, params![tag, no])?;
+        }
+        Ok(())
+    }
+
+    fn is_stored(&self, no: i64) -> Answer<bool> {
+        self.has("SELECT 1 FROM memories WHERE no = ?", params![no])
+    }
+}
+
+/// Reads what [`MemoryReader::doomed`] selects.
+fn read_doomed(row: &Row<'_>) -> rusqlite::Result<Doomed> {
+    Ok(Doomed {
+        no: row.get(0)?,
+        id: MemoryId::from_bytes(row.get(1)?),
+        is_history: row.get(2)?,
+        content: row.get(3)?,
+    })
+}
+
+const DOOMED: &str = "SELECT no, id, superseded_by IS NOT NULL, content FROM memories WHERE";
+
+impl MemoryReader<'_> {
+    /// The memories of these numbers, in their order, of any owner.
+    pub(super) fn doomed_of(&self, numbers: &[i64]) -> Answer<Vec<Doomed>> {
+        let found = self.of_numbers(&format!("{DOOMED} no = ?1"), numbers, read_doomed)?;
+        let mut found: HashMap<i64, Doomed> = found.into_iter().map(|it| (it.no, it)).collect();
+        Ok(numbers.iter().filter_map(|no| found.remove(no)).collect())
+    }
+
+    /// Memories of any owner, and those whose owner was forgotten.
+    pub(super) fn doomed(
+        &self,
+        condition: &str,
+        parameters: Parameters<'_>,
+    ) -> Answer<Vec<Doomed>> {
+        self.all(&format!("{DOOMED} {condition}"), parameters, read_doomed)
+    }
+
+    pub(super) fn salt(&self) -> Answer<Vec<u8>> {
+        match self.connection {
+            Connection::Sqlite(_) => Ok(self.meta("salt")?.unwrap_or_default()),
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(transaction) => Ok(transaction.salt().to_vec()),
+        }
+    }
+
+    /// A digest with a salt of this tenant: a name can be looked up by it, but not read from it.
+    pub(super) fn digest(&self, name: &str) -> Answer<[u8; 16]> {
+        let salt = self.salt()?;
+        let digest = Sha256::new()
+            .chain_update(&salt)
+            .chain_update(name)
+            .finalize();
+        Ok(std::array::from_fn(|index| digest[index]))
+    }
+}

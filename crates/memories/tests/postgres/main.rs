@@ -1,0 +1,41 @@
+//! What memories must do, over a real PostgreSQL with pgvector; and what only several daemons over
+//! one database do to each other. Without a server the tests are skipped, and say so.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
+#![allow(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of a reader of one lifetime is none of a reader of any"
+)]
+
+#[path = "../store/consolidation.rs"]
+mod consolidation;
+#[path = "../store/documents.rs"]
+mod documents;
+#[path = "../store/embedding.rs"]
+mod embedding;
+#[path = "../store/extraction.rs"]
+mod extraction;
+#[path = "../store/forget.rs"]
+mod forget;
+#[path = "../store/kit.rs"]
+mod kit;
+#[path = "../store/model.rs"]
+mod model;
+#[path = "../store/named.rs"]
+mod named;
+mod place;
+#[path = "../store/recall.rs"]
+mod recall;
+#[path = "../store/remember.rs"]
+mod remember;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
+#[path = "../../../postgres/tests/conformance/start.rs"]
+mod start;
+mod together;
+mod transfer;
+#[path = "../store/update.rs"]
+mod update;

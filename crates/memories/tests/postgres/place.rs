@@ -1,0 +1,113 @@
+//! A database of memories, for a test; where there is no server, a file in its place.
+
+use std::collections::BTreeSet;
+use std::sync::LazyLock;
+
+use memoird_memories::store::{FilesOptions, MemoryStore};
+use memoird_postgres::PgOptions;
+use tempfile::TempDir;
+use tokio::runtime::Runtime;
+
+use crate::kit::index_words;
+use crate::start::{self, Server};
+
+/// Runs the connections of all tests.
+static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+    let mut builder = tokio::runtime::Builder::new_multi_thread();
+    builder.worker_threads(2).enable_all().build().unwrap()
+});
+
+/// Debian's has none; those that are named for these tests have it.
+static HAS_PGVECTOR: LazyLock<bool> = LazyLock::new(|| {
+    let sql = "SELECT count(*) FROM pg_available_extensions WHERE name = 'vector'";
+    let has_it = Server::shared().is_some_and(|server| server.run("postgres", sql) == "1");
+    assert!(
+        has_it || !start::is_named(),
+        "the PostgreSQL that is named for the tests has no pgvector"
+    );
+    if !has_it {
+        start::say("skipped: no PostgreSQL with pgvector is here");
+    }
+    has_it
+});
+
+/// What a statement of a test sees: the rows of the first tenant.
+const AS_TENANT: &str = "SET search_path = memoird_tenant, public; SET memoird.tenant = '1'; ";
+
+pub(crate) enum Place {
+    Database(&'static Server, String),
+    /// What is tested of it is tested elsewhere as well.
+    Skipped(TempDir),
+}
+
+impl Place {
+    pub(crate) fn new() -> Self {
+        match Server::shared() {
+            Some(server) if *HAS_PGVECTOR => Self::Database(server, server.database()),
+            _ => Self::Skipped(TempDir::new().unwrap()),
+        }
+    }
+
+    pub(crate) fn open(&self) -> MemoryStore {
+        match self {
+            Self::Database(_, words) => {
+                let options = PgOptions::parse(words, None, None).unwrap();
+                MemoryStore::in_postgres(options, RUNTIME.handle()).unwrap()
+            }
+            Self::Skipped(dir) => MemoryStore::open(dir.path(), &FilesOptions::default()).unwrap(),
+        }
+    }
+
+    pub(crate) fn peek(&self, sql: &str) -> i64 {
+        match self {
+            Self::Database(..) => self.run(sql).parse().unwrap(),
+            Self::Skipped(dir) => {
+                let path = dir.path().join("acme.db");
+                let connection = rusqlite::Connection::open(path).unwrap();
+                connection.query_row(sql, [], |row| row.get(0)).unwrap()
+            }
+        }
+    }
+
+    /// What a statement says.
+    fn run(&self, sql: &str) -> String {
+        let Self::Database(server, words) = self else {
+            return String::new();
+        };
+        let (_, database) = words.split_once("dbname=").unwrap();
+        server.run(database, &format!("{AS_TENANT}{sql}"))
+    }
+
+    #[allow(clippy::unused_self, reason = "elsewhere memories are in files")]
+    pub(crate) fn bytes(&self) -> Option<Vec<u8>> {
+        None
+    }
+
+    /// The words of what is current are there, and no others.
+    pub(crate) fn check(&self) {
+        let rows = self.run("SELECT no, form FROM terms");
+        let row = |line: &str| {
+            let (no, form) = line.split_once('|')?;
+            Some((no.parse().ok()?, form.parse().ok()?))
+        };
+        let found: BTreeSet<(i64, i32)> = rows.lines().filter_map(row).collect();
+        let rows =
+            self.run("SELECT no, encode(content, 'hex') FROM memories WHERE superseded_by IS NULL");
+        let mut expected = BTreeSet::new();
+        for line in rows.lines() {
+            let (no, hex) = line.split_once('|').unwrap();
+            let bytes =
+                (0..hex.len() / 2).map(|at| u8::from_str_radix(&hex[2 * at..2 * at + 2], 16));
+            let content = String::from_utf8(bytes.map(Result::unwrap).collect()).unwrap();
+            let no: i64 = no.parse().unwrap();
+            expected.extend(index_words(&content).iter().map(|word| (no, hash(word))));
+        }
+        assert_eq!(found, expected);
+    }
+}
+
+/// FNV-1a of 32 bits.
+fn hash(word: &str) -> i32 {
+    let mix = |hash: u32, byte: u8| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    word.bytes().fold(0x811c_9dc5, mix).cast_signed()
+}

@@ -1,0 +1,30 @@
+//! What a tenant's memories must do, and what their file must survive. Asked through their
+//! public face; where it is about bytes at rest, the file itself is looked at.
+
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on may panic in its helpers, too"
+)]
+#![allow(
+    clippy::redundant_closure_for_method_calls,
+    reason = "a method of a reader of one lifetime is none of a reader of any"
+)]
+
+mod consolidation;
+mod documents;
+mod embedding;
+mod extraction;
+mod files;
+mod forget;
+mod fuzz;
+mod kit;
+mod model;
+mod named;
+mod older;
+mod place;
+mod recall;
+mod remember;
+#[path = "../../../../tests/suite/harness/seeds.rs"]
+mod seeds;
+mod traces;
+mod update;

@@ -1,0 +1,106 @@
+//! Files of older memoirds, whose words SQLite cut: they are moved while they are searched.
+
+use memoird_memories::ForgetRequest;
+use memoird_memories::rules::Patch;
+
+use crate::kit::*;
+
+/// What an older memoird's file is, by what this one's has.
+const AS_OF_SCHEMA_2: &str = "
+DROP TABLE extractions;
+DROP TABLE terms;
+DROP TABLE places;
+ALTER TABLE partitions DROP COLUMN languages;
+CREATE VIEW current_words AS SELECT no, content FROM memories WHERE superseded_by IS NULL;
+CREATE VIRTUAL TABLE words USING fts5(
+    content, content = 'current_words', content_rowid = 'no', detail = none, columnsize = 0,
+    tokenize = 'porter unicode61 remove_diacritics 2'
+);
+INSERT INTO words (words) VALUES ('rebuild');
+DROP TABLE namespaces;
+DROP TABLE documents;
+DROP TABLE document_state;
+DROP INDEX memories_external;
+DROP INDEX memories_metadata;
+ALTER TABLE memories DROP COLUMN external_key;
+ALTER TABLE memories DROP COLUMN metadata;
+PRAGMA user_version = 2;
+";
+
+/// The tables that go when all words are moved.
+const OLD_TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%words%'";
+
+fn as_of_schema_2(kit: Kit) -> Kit {
+    let connection = rusqlite::Connection::open(kit.place.path()).unwrap();
+    connection.execute_batch(AS_OF_SCHEMA_2).unwrap();
+    drop(connection);
+    kit.reopened()
+}
+
+/// An older memoird's file with so many memories.
+fn old_file(memories: u64) -> Kit {
+    let kit = Kit::new();
+    for number in 1..=memories {
+        kit.say(number, "ann", &format!("dog number {number}"));
+    }
+    as_of_schema_2(kit)
+}
+
+#[test]
+fn an_older_file_is_searched_while_its_words_are_moved() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "my first dog is Rex");
+    kit.say(2, "bob", "the second dog is Toby");
+    kit.say(3, "ann", "私の犬の名前は太郎です");
+    kit.say(4, "ann", "a dog for each season");
+    let kit = as_of_schema_2(kit);
+    // Before the first step, between steps, and behind the last: nothing is missing meanwhile.
+    for step in 5.. {
+        assert!(kit.found("ann", "dogs").contains(&1), "{step}");
+        assert!(kit.found("ann", "season").contains(&4), "{step}");
+        kit.say(step, "ann", &format!("dog number {step}"));
+        assert!(kit.found("ann", "dogs").contains(&step), "{step}");
+        if kit.write(|writer| writer.words_step(2)) == 0 {
+            break;
+        }
+    }
+    assert_eq!(kit.found("ann", "太郎"), [3]);
+    assert_eq!(kit.peek(OLD_TABLES), 0);
+    kit.check_indexes();
+}
+
+#[test]
+fn what_is_forgotten_while_words_are_moved_is_in_no_index() {
+    let kit = old_file(6);
+    kit.write(|writer| writer.words_step(2));
+    kit.forget(100, &ForgetRequest::One(id(1)));
+    assert_eq!(kit.found("ann", "dog").len(), 5);
+    assert_eq!(kit.peek(OLD_TABLES), 0);
+    kit.check_indexes();
+}
+
+#[test]
+fn what_is_said_and_changed_while_words_are_moved_is_found_once() {
+    let kit = old_file(6);
+    assert!(kit.write(|writer| writer.words_step(2)) > 0);
+    // One that was moved, one that was not, and a new one.
+    for number in [1, 5] {
+        let patch = Patch {
+            content: Some(format!("cat number {number}")),
+            ..Patch::default()
+        };
+        kit.write(move |writer| writer.update(id(number), None, &patch, at(2), &limits()));
+    }
+    kit.say(7, "ann", "dog number 7");
+    let mut dogs = kit.found("ann", "dog");
+    dogs.sort_unstable();
+    assert_eq!(dogs, [2, 3, 4, 6, 7]);
+    let mut cats = kit.found("ann", "cats");
+    cats.sort_unstable();
+    assert_eq!(cats, [1, 5]);
+    while kit.write(|writer| writer.words_step(2)) > 0 {}
+    kit.check_indexes();
+    let mut cats = kit.found("ann", "cats");
+    cats.sort_unstable();
+    assert_eq!(cats, [1, 5]);
+}

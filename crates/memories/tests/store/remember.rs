@@ -1,0 +1,405 @@
+//! What becomes of a fact.
+
+use std::time::Duration;
+
+use memoird_core::CoreError;
+use memoird_core::idempotency::IdempotencyKey;
+use memoird_memories::ListRequest;
+use memoird_memories::MemoryError;
+use memoird_memories::rules::{
+    Fact, Memory, MemoryKind, MemoryLimits, NearDuplicate, Origin, Outcome, Pin, Polarity,
+    Visibility,
+};
+use memoird_memories::store::{Hit, RecallEvent};
+
+use crate::kit::*;
+
+fn project(text: &str) -> Fact {
+    fact("ann", MemoryKind::Project, text)
+}
+
+fn all(kit: &Kit) -> Vec<Memory> {
+    let filter = ListRequest {
+        include_history: true,
+        ..Default::default()
+    };
+    kit.memories
+        .read(|reader| reader.list(&filter, 1_000, at(0)))
+        .unwrap()
+}
+
+#[test]
+fn a_fact_becomes_a_memory_that_says_all_of_it() {
+    let kit = Kit::new();
+    let mut given = fact("ann", MemoryKind::Feedback, "write short answers");
+    given.polarity = Some(Polarity::Correction);
+    given.tags = vec!["style".into(), "answers".into()];
+    given.importance = 0.7;
+    given.pinned = true;
+    given.origin = Origin::Extraction;
+    given.observed_at = Some(at(-5));
+    given.expires_at = Some(at(500));
+    given.source = Some(source("chat"));
+    let done = kit.remember(order(1, given.clone()));
+    assert_eq!(
+        (done.outcome, done.is_repetition),
+        (Outcome::Created, false)
+    );
+    let memory = kit.get(id(1)).unwrap();
+    assert_eq!(memory, done.memory);
+    assert_eq!((memory.kind, memory.polarity), (given.kind, given.polarity));
+    assert_eq!(
+        (&*memory.content, memory.importance),
+        ("write short answers", 0.7)
+    );
+    assert_eq!(memory.tags, ["answers", "style"]);
+    assert_eq!((memory.observed_at, memory.created_at), (at(-5), at(0)));
+    assert_eq!(
+        (memory.pin, memory.origin),
+        (Some(Pin::Bot), Origin::Extraction)
+    );
+    assert_eq!(
+        (memory.expires_at, memory.source),
+        (Some(at(500)), given.source)
+    );
+    kit.check_indexes();
+}
+
+#[test]
+fn what_is_said_again_to_the_letter_counts_once_more() {
+    let kit = Kit::new();
+    let mut first = project("ships on Friday");
+    (first.tags, first.importance, first.expires_at) = (vec!["a".into()], 0.9, Some(at(9)));
+    kit.remember(order(1, first));
+    let mut again = project("ships on Friday");
+    (again.tags, again.expires_at, again.pinned) = (vec!["b".into()], Some(at(99)), true);
+    again.near_duplicate = NearDuplicate::Refuse;
+    let mut said = order(2, again);
+    said.at = at(3);
+    let done = kit.remember(said);
+    assert_eq!((done.outcome, done.memory.id), (Outcome::Reinforced, id(1)));
+    let memory = kit.get(id(1)).unwrap();
+    assert_eq!(
+        (memory.reinforced, memory.updated_at, memory.created_at),
+        (1, at(3), at(0))
+    );
+    assert_eq!(
+        (memory.tags, memory.importance),
+        (vec!["a".into(), "b".into()], 0.9)
+    );
+    assert_eq!(
+        (memory.expires_at, memory.pin),
+        (Some(at(99)), Some(Pin::Bot))
+    );
+    assert_eq!(memory.observed_at, at(3));
+    kit.remember(order(3, project("ships on Friday")));
+    assert_eq!(
+        kit.get(id(1)).unwrap().expires_at,
+        None,
+        "for ever is the later one"
+    );
+    assert_eq!(all(&kit).len(), 1);
+}
+
+#[test]
+fn the_same_words_are_merged_refused_or_kept_as_asked() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "ships on friday");
+    let say = |number, near_duplicate| {
+        order(
+            number,
+            Fact {
+                near_duplicate,
+                ..project("Ships on Friday!")
+            },
+        )
+    };
+    let refused = say(2, NearDuplicate::Refuse);
+    let refusal = kit.refusal(move |writer| writer.remember(&refused, &limits()));
+    assert_eq!(refusal, MemoryError::Duplicate { id: id(1) });
+    let merged = kit.remember(say(3, NearDuplicate::Merge));
+    assert_eq!((merged.outcome, merged.memory.id), (Outcome::Merged, id(1)));
+    assert_eq!(
+        kit.get(id(1)).unwrap().content,
+        "Ships on Friday!",
+        "the newer wording"
+    );
+    kit.say(4, "ann", "ships on thursday");
+    let kept = order(
+        5,
+        Fact {
+            near_duplicate: NearDuplicate::Keep,
+            ..project("SHIPS on Friday")
+        },
+    );
+    assert_eq!(kit.remember(kept).outcome, Outcome::Created);
+    assert_eq!(all(&kit).len(), 3);
+    kit.check_indexes();
+}
+
+#[test]
+fn the_same_words_in_other_letters_are_one_memory_and_another_value_is_another() {
+    for (one, other, outcome) in [
+        ("ships on friday", "Ships, on  FRIDAY!", Outcome::Merged),
+        (
+            "meets José in a café",
+            "meets Jose\u{301} in a cafe\u{301}.",
+            Outcome::Merged,
+        ),
+        ("ｔｅａ at home", "Tea at home", Outcome::Merged),
+        ("Straße 5", "STRASSE 5", Outcome::Merged),
+        ("- **likes** tea", "likes tea 🍵", Outcome::Merged),
+        (
+            "it costs 5 dollars",
+            "it costs 50 dollars",
+            Outcome::Created,
+        ),
+        ("it costs 5 €", "it costs 5 $", Outcome::Created),
+        ("it grew by 5 %", "it grew by 5", Outcome::Created),
+        ("it is -5 outside", "it is 5 outside", Outcome::Created),
+        ("on 3.4. at ten", "on 3 4 at ten", Outcome::Created),
+        (
+            "the call is at 12:30",
+            "the call is at 12.30",
+            Outcome::Created,
+        ),
+        ("due 2026-01-31", "due 2026-01-30", Outcome::Created),
+        ("writes C++", "writes C", Outcome::Created),
+        ("writes C++", "writes C#", Outcome::Created),
+        ("wants a < b", "wants a > b", Outcome::Created),
+        ("likes tea", "likes no tea", Outcome::Created),
+        (
+            "she does like tea",
+            "she doesn't like tea",
+            Outcome::Created,
+        ),
+        ("from Rome to Riga", "to Rome from Riga", Outcome::Created),
+    ] {
+        let kit = Kit::new();
+        kit.say(1, "ann", one);
+        let done = kit.remember(order(2, project(other)));
+        assert_eq!(done.outcome, outcome, "{one} / {other}");
+    }
+}
+
+#[test]
+fn only_memories_of_the_same_subject_kind_visibility_and_polarity_are_alike() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "ships on friday");
+    let others = [
+        fact("bob", MemoryKind::Project, "ships on friday"),
+        fact("ann", MemoryKind::Reference, "ships on friday"),
+        Fact {
+            visibility: Visibility::Team,
+            ..project("ships on friday")
+        },
+        fact("ann", MemoryKind::Feedback, "ships on friday"),
+        Fact {
+            polarity: Some(Polarity::Confirmation),
+            ..fact("ann", MemoryKind::Feedback, "ships on friday")
+        },
+    ];
+    for (number, other) in (2..).zip(others) {
+        assert_eq!(
+            kit.remember(order(number, other)).outcome,
+            Outcome::Created,
+            "{number}"
+        );
+    }
+    assert_eq!(all(&kit).len(), 6);
+}
+
+#[test]
+fn what_expired_or_is_history_says_nothing_any_more() {
+    let kit = Kit::new();
+    kit.remember(order(
+        1,
+        Fact {
+            expires_at: Some(at(1)),
+            ..project("ships on friday")
+        },
+    ));
+    let mut later = order(2, project("ships on friday"));
+    later.at = at(1);
+    assert_eq!(kit.remember(later).outcome, Outcome::Created);
+    kit.remember(order(
+        3,
+        Fact {
+            supersedes: Some(id(2)),
+            ..project("ships on monday")
+        },
+    ));
+    assert_eq!(kit.get(id(2)).unwrap().superseded_by, Some(id(3)));
+    let mut again = order(4, project("ships on friday"));
+    again.at = at(1);
+    assert_eq!(kit.remember(again).outcome, Outcome::Created);
+    kit.check_indexes();
+}
+
+#[test]
+fn only_a_current_memory_of_the_subject_can_be_superseded() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "ships on friday");
+    kit.say(2, "bob", "ships never");
+    let supersede = |number, old| {
+        let text = format!("ships at last {number}");
+        order(
+            number,
+            Fact {
+                supersedes: Some(id(old)),
+                ..project(&text)
+            },
+        )
+    };
+    for missing in [2, 99] {
+        let order = supersede(10, missing);
+        let refusal = kit.refusal(move |writer| writer.remember(&order, &limits()));
+        assert_eq!(refusal, MemoryError::NotFound { id: id(missing) });
+    }
+    kit.remember(supersede(11, 1));
+    let order = supersede(12, 1);
+    let refusal = kit.refusal(move |writer| writer.remember(&order, &limits()));
+    assert_eq!(
+        refusal,
+        MemoryError::Superseded {
+            id: id(1),
+            by: id(11)
+        }
+    );
+    assert_eq!(kit.found("ann", "ships"), [11]);
+    assert_eq!(kit.found("ann", "friday"), [0; 0], "history is not found");
+}
+
+#[test]
+fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
+    let kit = Kit::new();
+    let tight = MemoryLimits {
+        idempotency_keys: 2,
+        idempotency_span: Duration::from_secs(3_600),
+        ..limits()
+    };
+    let say = |number, key: u8, content: u8, hours| {
+        let mut order = order(number, project(&format!("fact {content}")));
+        order.key = Some(IdempotencyKey {
+            key: [key; 16],
+            content: [content; 16],
+        });
+        order.at = at(hours);
+        order
+    };
+    let run = |order| {
+        let tight = tight.clone();
+        kit.write(move |writer| writer.remember(&order, &tight))
+    };
+    let first = run(say(1, 1, 1, 0));
+    let again = run(say(2, 1, 1, 0));
+    assert!(again.is_repetition);
+    assert_eq!(
+        (again.memory, again.outcome),
+        (first.memory, Outcome::Created)
+    );
+    let (other, tight_too) = (say(3, 1, 2, 0), tight.clone());
+    let refusal = kit.refusal(move |writer| writer.remember(&other, &tight_too));
+    assert_eq!(refusal, MemoryError::Core(CoreError::IdempotencyKeyReused));
+    assert!(!run(say(4, 1, 1, 2)).is_repetition, "its time is over");
+    for key in 2..=3 {
+        run(say(10 + u64::from(key), key, key, 2));
+    }
+    assert!(!run(say(20, 1, 1, 2)).is_repetition, "two newer ones came");
+    assert_eq!(kit.peek("SELECT count(*) FROM keys"), 2);
+}
+
+#[test]
+fn what_a_recall_just_told_a_session_is_no_news_there() {
+    let kit = Kit::new();
+    kit.say(1, "bob", "The release is planned for Friday, 12:30");
+    let told = RecallEvent {
+        at: at(0),
+        session: Some(session("chat")),
+        query: [7; 16],
+        hits: vec![Hit {
+            id: id(1),
+            rank: 1,
+            score: 0.5,
+        }],
+    };
+    kit.write(move |writer| writer.record_recall(&told, &limits()));
+    let say = |number, text: &str, chat: &str, hours| {
+        let mut order = order(
+            number,
+            Fact {
+                source: Some(source(chat)),
+                ..project(text)
+            },
+        );
+        order.at = at(hours);
+        order
+    };
+    let echo = kit.remember(say(2, "release is planned for friday", "chat", 1));
+    assert_eq!((echo.outcome, echo.memory.id), (Outcome::Recalled, id(1)));
+    assert_eq!(all(&kit).len(), 1, "nothing changed");
+    let created = [
+        say(3, "release is planned for fri", "chat", 1),
+        say(
+            4,
+            "The release is planned for Friday, 12:30",
+            "another chat",
+            1,
+        ),
+        say(5, "planned for Friday", "chat", 25),
+        say(6, "…", "chat", 1),
+    ];
+    for order in created {
+        let text = order.fact.content.clone();
+        assert_eq!(kit.remember(order).outcome, Outcome::Created, "{text}");
+    }
+}
+
+#[test]
+fn there_is_room_for_so_many_memories_and_no_more() {
+    let kit = Kit::new();
+    let tight = MemoryLimits {
+        memories: 2,
+        ..limits()
+    };
+    kit.say(1, "ann", "one");
+    kit.say(2, "ann", "two");
+    let order = order(3, project("three"));
+    let refusal = kit.refusal(move |writer| writer.remember(&order, &tight));
+    assert_eq!(refusal, MemoryError::Full { limit: 2 });
+}
+
+#[test]
+fn a_refused_job_undoes_only_itself_in_the_index_too() {
+    let kit = Kit::new();
+    let (good, bad, last) = (
+        order(1, project("alpha")),
+        order(2, project("beta")),
+        order(
+            3,
+            Fact {
+                supersedes: Some(id(99)),
+                ..project("gamma")
+            },
+        ),
+    );
+    let answers = kit.memories.write(vec![
+        Box::new(move |writer| writer.remember(&good, &limits()).map(|_| ())),
+        Box::new(move |writer| {
+            writer.remember(&bad, &limits())?;
+            // Looks at what it wrote, and so has it indexed.
+            assert_eq!(
+                writer
+                    .recall(&ask(&["ann"], "alpha beta"), None, at(1))?
+                    .lexical
+                    .len(),
+                2
+            );
+            writer.remember(&last, &limits()).map(|_| ())
+        }),
+    ]);
+    let answers = answers.unwrap();
+    assert!(answers[0].is_ok() && answers[1].is_err());
+    assert_eq!(kit.found("ann", "alpha beta gamma"), [1]);
+    kit.check_indexes();
+}
