@@ -12,6 +12,11 @@ use memoird_proto::v1::{
 use super::client::Memories;
 use super::{Daemon, eventually};
 
+/// A client of whoever serves there, if anybody does.
+pub(crate) fn memories_at(address: &str) -> Memories {
+    super::client::memories(address, None)
+}
+
 /// A fact of kind PROJECT of which nothing but this is said.
 pub(crate) fn fact(subject: &str, content: &str) -> RememberRequest {
     RememberRequest {

@@ -34,8 +34,8 @@ pub(crate) use embeddings::Embeddings;
 pub(crate) use faketime::Clock;
 pub(crate) use learner::{Finds, Learner};
 pub(crate) use memories::{
-    all_embedded, contents, fact, files_with, kept, manifest, memories_of, memory_stats, of,
-    recall, recalled, remember,
+    all_embedded, contents, fact, files_with, kept, manifest, memories_at, memories_of,
+    memory_stats, of, recall, recalled, remember,
 };
 pub(crate) use namespaces::Namespace;
 pub(crate) use owed::{

@@ -225,8 +225,14 @@ impl Connection<'_> {
     pub(super) fn any<'a>(self, value: &'a dyn ToSql) -> Answer<ToSqlOutput<'a>> {
         let output = value.to_sql()?;
         #[cfg(feature = "postgres")]
-        if let (Self::Postgres(_), ToSqlOutput::Owned(Value::Integer(number))) = (self, &output) {
-            return Ok(ToSqlOutput::Owned(Value::Text(number.to_string())));
+        if let Self::Postgres(_) = self {
+            return Ok(match output {
+                ToSqlOutput::Owned(Value::Integer(number))
+                | ToSqlOutput::Borrowed(ValueRef::Integer(number)) => {
+                    ToSqlOutput::Owned(Value::Text(number.to_string()))
+                }
+                other => other,
+            });
         }
         Ok(output)
     }
