@@ -29,7 +29,7 @@ impl Cluster {
     }
 
     /// Waits until this daemon leads.
-    pub(crate) async fn lead(&mut self) {
+    pub async fn lead(&mut self) {
         // Where nobody says so any more, it never does.
         if self.leads.wait_for(|leads| *leads).await.is_err() {
             std::future::pending::<()>().await;

@@ -53,8 +53,10 @@ pub(super) struct LearningWorker {
     /// The last change of the journal that was known before it was read.
     seen: u64,
     has_more: bool,
-    /// What the file says.
+    /// What is written down.
     saved: Option<u64>,
+    /// It is written down where to begin.
+    has_begun: bool,
     pending: HashMap<Generation, Pending>,
     /// When each that does not run is looked at, on the steady clock.
     due: BTreeSet<(u64, Generation)>,
@@ -110,6 +112,7 @@ impl LearningWorker {
             seen: 0,
             has_more: true,
             saved: None,
+            has_begun: false,
             pending: HashMap::new(),
             due: BTreeSet::new(),
             tasks: JoinSet::new(),
@@ -130,10 +133,14 @@ impl LearningWorker {
 
     /// What is configured; `None` where nobody extracts, or another daemon does.
     fn config(&self) -> Option<ExtractionConfig> {
+        self.configured().filter(|_| self.memories.leads())
+    }
+
+    /// What is configured; `None` where nobody extracts.
+    fn configured(&self) -> Option<ExtractionConfig> {
         let config = self.memories.config();
         let is_on = self.memories.is_on() && self.transcripts().have_journal();
-        let is_asked = is_on && config.extractor.is_some() && self.memories.leads();
-        is_asked.then_some(config.extraction)
+        (is_on && config.extractor.is_some()).then_some(config.extraction)
     }
 
     /// Forgets all that was noted: what was not looked at is found again.
@@ -394,6 +401,9 @@ impl Worker for LearningWorker {
         let memories = self.memories.clone();
         // Nothing tells what other daemons write, or that they are gone.
         let looks_again = memories.are_shared().then_some(LOOK_AT_OTHERS);
+        if self.configured().is_some() && !self.has_begun {
+            return;
+        }
         if self.config().is_none() {
             let changed = memories.shared.extraction_changed.notified();
             let _ = tokio::time::timeout(looks_again.unwrap_or(Duration::MAX), changed).await;
@@ -428,6 +438,11 @@ impl Worker for LearningWorker {
     async fn step(&mut self) -> Result<(), WorkError> {
         while let Some(result) = self.tasks.try_join_next_with_id() {
             self.ended(result);
+        }
+        if self.configured().is_some() && !self.has_begun {
+            // Whoever looks later begins with what is said from now on.
+            self.begin().await?;
+            self.has_begun = true;
         }
         let Some(config) = self.config() else {
             self.rest();

@@ -107,12 +107,20 @@ impl Worker for MaintenanceWorker {
         let next_round = || sleep(ROUND).deadline();
         let round_due = *self.round_due.get_or_insert_with(next_round);
         let queue = &self.memories.shared.maintenance;
+        let mut others = self.memories.shared.engine.cluster().cloned();
+        let begins_to_lead = async {
+            match others.as_mut().filter(|_| !self.leads) {
+                Some(cluster) => cluster.lead().await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = queue.wait() => {
                 sleep(COMPANY_WAIT).await;
                 self.ripe = queue.len();
             }
             () = sleep_until(round_due) => {}
+            () = begins_to_lead => {}
         }
     }
 
