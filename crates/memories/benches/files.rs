@@ -4,7 +4,7 @@
 //! of 100,000 in 3 ms; words and meaning over 10,000 of one subject in 5 ms; and all of it
 //! flat when other subjects grow. What files weigh is printed at the end.
 
-use std::sync::{Arc, LazyLock, Mutex};
+use std::sync::{LazyLock, Mutex};
 
 use divan::Bencher;
 use divan::counter::ItemsCount;

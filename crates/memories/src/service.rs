@@ -251,14 +251,14 @@ impl Memories {
     pub(crate) async fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
         let files = Arc::clone(self.files()?);
         let read = move || files.read_learnt();
-        Ok(self.shared.engine.blocking.run(read).await??)
+        self.shared.engine.blocking.run(read).await?
     }
 
     /// Writes it down.
     pub(crate) async fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
         let files = Arc::clone(self.files()?);
         let write = move || files.write_learnt(number);
-        Ok(self.shared.engine.blocking.run(write).await??)
+        self.shared.engine.blocking.run(write).await?
     }
 
     /// One memory; with a subject only if that one may see it.

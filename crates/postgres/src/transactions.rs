@@ -144,7 +144,7 @@ impl Transactions {
     ) -> Result<T, E> {
         let mut taken = Taken::begin(&self.database, begin)?;
         let open = taken.open()?;
-        let outcome = action(&open).and_then(|outcome| {
+        let outcome = action(open).and_then(|outcome| {
             open.settle()?;
             Ok(outcome)
         });

@@ -108,7 +108,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
             Some([1]) => continue,
             // One that was broken off, or that another daemon is making.
             Some(_) => {
-                transactions.alone(&format!("DROP INDEX CONCURRENTLY memoird_vectors.{name}"))?
+                transactions.alone(&format!("DROP INDEX CONCURRENTLY memoird_vectors.{name}"))?;
             }
             None => {}
         }
