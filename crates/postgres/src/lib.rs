@@ -17,6 +17,7 @@ mod prune;
 mod read;
 mod schema;
 mod tls;
+mod transfer;
 mod values;
 
 use std::collections::HashMap;
@@ -49,6 +50,7 @@ use events::Progress;
 pub use members::{Member, Membership};
 use owner::Ownership;
 use read::Loaded;
+pub use transfer::PgTransfer;
 use values::Ulid;
 
 /// Versions of generations that are kept in memory, of those that were used last: about 25 MB.
@@ -96,6 +98,13 @@ impl PgStore {
                 }
             };
             let client = database.connect().await?;
+            let shown = database.options().shown();
+            if let Err(error) = transfer::check_finished(&client, &shown).await {
+                if let Some(ownership) = &ownership {
+                    ownership.release(&database).await;
+                }
+                return Err(error);
+            }
             let lane = Lane::begin(client, node).await?;
             Ok::<_, StoreError>((lane, ownership))
         })?;
