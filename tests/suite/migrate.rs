@@ -69,7 +69,7 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
         ..PatchStateRequest::default()
     };
     client.patch_state(patch).await.expect("patched");
-    for text in ["\u{0} zero", &"large ".repeat(400_000)] {
+    for text in ["\u{0} zero", &"large ".repeat(150_000)] {
         say(&mut client, "gone", text).await;
     }
     let reply = append("gone", [assistant("bye")]);
