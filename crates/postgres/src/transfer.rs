@@ -32,6 +32,13 @@ pub struct PgTransfer {
     ownership: Ownership,
 }
 
+/// What a database is in a migration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Source,
+    Target,
+}
+
 /// What rows have in a column, and the type of the array of it.
 type Array<'a> = (Box<dyn ToSql + Sync + 'a>, Type);
 
@@ -62,15 +69,7 @@ impl PgTransfer {
         runtime: &Handle,
     ) -> Result<impl TransferSource + use<>, StoreError> {
         let shown = options.shown();
-        let transfer = Self::open(options, runtime, async |client: &Client| {
-            let sql = "SELECT 1 WHERE to_regclass('memoird.schema_version') IS NOT NULL";
-            match change(client, sql, &[]).await? {
-                0 => Err(StoreError::Database {
-                    detail: "it has no journal of memoird".to_owned(),
-                }),
-                _ => Ok(()),
-            }
-        })?;
+        let transfer = Self::open(options, runtime, Side::Source)?;
         let check = async |client: &Client| check_finished(client, &shown).await;
         transfer.database.call(check)?;
         Ok(transfer)
@@ -88,18 +87,14 @@ impl PgTransfer {
         source: &SourceId,
     ) -> Result<impl TransferTarget + use<>, StoreError> {
         let place = options.shown();
-        let transfer = Self::open(options, runtime, async |_: &Client| Ok(()))?;
+        let transfer = Self::open(options, runtime, Side::Target)?;
         transfer
             .database
             .write(async |client: &Client| begin(client, &place, source).await)?;
         Ok(transfer)
     }
 
-    fn open(
-        options: PgOptions,
-        runtime: &Handle,
-        check: impl AsyncFn(&Client) -> Result<(), StoreError>,
-    ) -> Result<Self, StoreError> {
+    fn open(options: PgOptions, runtime: &Handle, side: Side) -> Result<Self, StoreError> {
         let options = PgOptions {
             sharing: Sharing::Nobody,
             name: "memoird migrate".to_owned(),
@@ -113,7 +108,9 @@ impl PgTransfer {
         let node = Ulid(rand::random());
         let ownership = database.wait(async {
             let client = database.connect().await?;
-            check(&client).await?;
+            if side == Side::Source {
+                has_journal(&client).await?;
+            }
             schema::prepare(&client).await?;
             let taken = timeout(LEASE_TIME_MAX, Ownership::take(&database, client, node)).await;
             taken.unwrap_or_else(|_| Err(in_use(&database)))
@@ -126,6 +123,7 @@ impl PgTransfer {
     }
 
     /// Writes something, all or nothing, unless somebody else has the database.
+    #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
     fn write(
         &self,
         is_durable: bool,
@@ -147,6 +145,17 @@ impl Drop for PgTransfer {
     fn drop(&mut self) {
         // A daemon need not wait until the lease is over.
         self.database.wait(self.ownership.release(&self.database));
+    }
+}
+
+/// Refuses a database without a journal, before one is made.
+async fn has_journal(client: &Client) -> Result<(), StoreError> {
+    let sql = "SELECT 1 WHERE to_regclass('memoird.schema_version') IS NOT NULL";
+    match change(client, sql, &[]).await? {
+        0 => Err(StoreError::Database {
+            detail: "it has no journal of memoird".to_owned(),
+        }),
+        _ => Ok(()),
     }
 }
 
