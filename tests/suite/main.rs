@@ -35,6 +35,8 @@ mod lifetime;
 mod listing;
 mod manual;
 mod memories;
+#[cfg(feature = "postgres")]
+mod migrate;
 mod notify;
 mod old_data;
 mod options;

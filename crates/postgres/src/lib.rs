@@ -18,6 +18,7 @@ mod read;
 mod schema;
 mod tls;
 mod transactions;
+mod transfer;
 mod values;
 
 use std::collections::HashMap;
@@ -52,6 +53,7 @@ use owner::Ownership;
 use read::Loaded;
 pub use schema::{Step, Steps};
 pub use transactions::{Column, FoundRow, OpenTransaction, Transactions, Value};
+pub use transfer::PgTransfer;
 use values::Ulid;
 
 /// Versions of generations that are kept in memory, of those that were used last: about 25 MB.
@@ -99,6 +101,13 @@ impl PgStore {
                 }
             };
             let client = database.connect().await?;
+            let shown = database.options().shown();
+            if let Err(error) = transfer::check_finished(&client, &shown).await {
+                if let Some(ownership) = &ownership {
+                    ownership.release(&database).await;
+                }
+                return Err(error);
+            }
             let lane = Lane::begin(client, node).await?;
             Ok::<_, StoreError>((lane, ownership))
         })?;

@@ -684,7 +684,7 @@ fn number(row: &Row, column: usize) -> Result<u32, StoreError> {
 }
 
 /// The highest number of a sequence that was given, or is about to be.
-async fn last_number(client: &Client, sequence: &str) -> Result<i64, StoreError> {
+pub(crate) async fn last_number(client: &Client, sequence: &str) -> Result<i64, StoreError> {
     let sql =
         format!("SELECT CASE WHEN is_called THEN last_value ELSE 0 END FROM memoird.{sequence}");
     let row = first(client, &sql, &[]).await?;

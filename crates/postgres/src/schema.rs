@@ -42,8 +42,15 @@ pub(crate) const JOURNAL: Steps = Steps {
             sql: V3,
             min_reader: 1,
         },
+        Step {
+            sql: V4,
+            min_reader: 1,
+        },
     ],
 };
+
+/// The version since which memoird looks whether a migration is finished.
+pub(crate) const MIGRATION: i32 = 4;
 
 /// The oldest server that has what the statements need: multiranges, and functions over them.
 const SERVER_MIN: i32 = 150_000;
@@ -273,6 +280,16 @@ CREATE INDEX events_at ON memoird.events (at);
 ALTER TABLE memoird.generations
     ADD COLUMN used bigint GENERATED ALWAYS AS (last_access >> 18) STORED;
 CREATE INDEX generations_used ON memoird.generations (tenant, used) WHERE ended_at IS NULL;
+";
+
+/// A row as long as a migration to here is not finished: whose journal it is, and the `min_reader` of
+/// the schema, which stands higher meanwhile.
+const V4: &str = "
+CREATE TABLE memoird.migration (
+    id         int  PRIMARY KEY CHECK (id = 1),
+    source     text NOT NULL,
+    min_reader int  NOT NULL
+);
 ";
 
 /// Makes a schema, and the table of its version.

@@ -25,6 +25,7 @@ mod json;
 mod lines;
 mod manual;
 mod memory;
+mod migrate;
 pub(crate) mod output;
 mod pages;
 mod private;
@@ -63,6 +64,7 @@ use export::ExportArgs;
 use hooks::HooksCommand;
 use import::ImportArgs;
 use memory::MemoryCommand;
+use migrate::MigrateArgs;
 use replay::ReplayArgs;
 use search::SearchArgs;
 use sessions::SessionsCommand;
@@ -154,6 +156,7 @@ enum Command {
     Encrypt(EncryptArgs),
     /// Make the SQLite files of a data directory plain again, while no daemon uses it
     Decrypt(EncryptArgs),
+    Migrate(MigrateArgs),
     /// Ask whether the daemon takes calls; needs no key, and fails unless it does
     Health,
     Cert(CertArgs),
@@ -247,6 +250,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Restore(args) => backup::restore(&args, client.json),
         Command::Encrypt(args) => encrypt::run(&args, Target::Encrypted, client.json),
         Command::Decrypt(args) => encrypt::run(&args, Target::Plain, client.json),
+        Command::Migrate(args) => migrate::run(&args, client.json),
         Command::Health => block_on(daemon::health(&client)),
         Command::Cert(args) => cert::run(&args),
         Command::Completions { shell } => manual::completions(shell),

@@ -248,6 +248,17 @@ pub(crate) fn data_files(path: &Path) -> Result<DataFiles, CliError> {
     })
 }
 
+/// The same, and where the journal is.
+pub(crate) fn data_place(path: &Path) -> Result<(DataFiles, JournalPlace), CliError> {
+    let journal = read(path, |text| {
+        let file = File::parse(text)?;
+        let mut problems = Problems::default();
+        let journal = problems.within("journal", |problems| journal_place(&file, problems));
+        problems.or(journal)
+    })?;
+    Ok((data_files(path)?, journal))
+}
+
 /// Reads and checks a configuration file.
 pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
     read(path, parse)

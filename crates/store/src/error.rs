@@ -109,6 +109,30 @@ pub enum StoreError {
         /// What is left.
         path: PathBuf,
     },
+    /// A migration to this place was cut off, or runs.
+    #[error(
+        "{place} has what `memoird migrate` has carried so far, and not all of it; \
+         run that again, or empty {place}"
+    )]
+    MigrationUnfinished {
+        /// The directory or the database.
+        place: String,
+    },
+    /// There is something already where a migration is to go.
+    #[error("{place} has a journal already; nothing was changed. Name an empty place")]
+    TargetNotEmpty {
+        /// The directory or the database.
+        place: String,
+    },
+    /// A migration was cut off there that had another source.
+    #[error(
+        "{place} has what `memoird migrate` carried of another journal, or of this one before a \
+         daemon served it again; nothing was changed. Empty {place}, and start anew"
+    )]
+    OtherMigration {
+        /// The directory or the database.
+        place: String,
+    },
     /// No room is left.
     #[error("no room is left in data_dir; free some and try again")]
     Full,

@@ -19,6 +19,7 @@ mod sqlite;
 pub mod sqlite_file;
 pub mod sqlite_gaps;
 pub mod summaries;
+pub mod transfer;
 pub mod verify;
 pub mod windows;
 
@@ -44,7 +45,7 @@ pub use exchange::{EventExchange, ExchangedEvents, PostedEvent, Watched};
 pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
-pub use sqlite::{SqliteOptions, SqliteStore};
+pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransfer};
 
 /// A change set that was built on something that is not so, and was not written.
 /// The caller must read the store again.

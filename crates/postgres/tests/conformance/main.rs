@@ -23,6 +23,7 @@ mod keys;
 mod kinds;
 #[path = "../../../store/tests/conformance/kit.rs"]
 mod kit;
+mod migrate;
 #[path = "../../../store/tests/conformance/options.rs"]
 mod options;
 #[path = "../../../store/tests/conformance/outbox.rs"]

@@ -206,6 +206,7 @@ impl From<StoreError> for CliError {
             | StoreError::Encrypted { .. }
             | StoreError::EncryptionNotBuilt { .. }
             | StoreError::WrongKey { .. } => Exit::Config,
+            StoreError::TargetNotEmpty { .. } | StoreError::OtherMigration { .. } => Exit::Data,
             _ => Exit::Unavailable,
         };
         Self::failed(exit, error.to_string())

@@ -13,6 +13,7 @@ mod read;
 mod rewound;
 mod row;
 mod schema;
+mod transfer;
 mod write;
 mod written;
 
@@ -37,6 +38,7 @@ pub(crate) use ahead::CONTENT;
 use intake::Unfolded;
 use read::Reach;
 use row::GenerationRow;
+pub use transfer::SqliteTransfer;
 use write::Writer;
 
 use crate::checksum::TurnCounters;
@@ -77,6 +79,9 @@ impl Default for SqliteOptions {
     }
 }
 
+/// The name of the file in its directory.
+const JOURNAL: &str = "journal.db";
+
 /// How long emptying the log waits for readers; commits wait meanwhile.
 const EMPTY_LOG_WAIT: Duration = Duration::from_millis(100);
 
@@ -113,7 +118,8 @@ impl SqliteStore {
     /// other program's or too new. Then nothing was changed.
     pub fn open(dir: &Path, options: SqliteOptions) -> Result<Self, StoreError> {
         let lock = DirLock::take(dir)?;
-        let path = dir.join("journal.db");
+        transfer::check_finished(dir)?;
+        let path = dir.join(JOURNAL);
         let unfolded = Arc::new(Unfolded::default());
         let writer = Writer::open(
             open::writer(&path, options)?,

@@ -600,7 +600,10 @@ fn write_key(
     Ok(())
 }
 
-fn save_clock(transaction: &Transaction<'_>, clock: &ClockAnchor) -> Result<(), StoreError> {
+pub(super) fn save_clock(
+    transaction: &Transaction<'_>,
+    clock: &ClockAnchor,
+) -> Result<(), StoreError> {
     transaction
         .prepare_cached(
             "INSERT OR REPLACE INTO clock (id, steady, wall, boot_id, boot) VALUES (1, ?, ?, ?, ?)",

@@ -28,6 +28,7 @@ mod rewind;
 mod seeds;
 mod sessions;
 mod sets;
+mod transfer;
 mod update;
 mod walk;
 mod written;

@@ -1,0 +1,456 @@
+//! The journal of a database as a side of a migration: read and written table by table, for as long as
+//! this process has the lease of a daemon that shares with nobody.
+
+use std::time::Duration;
+
+use memoird_store::StoreError;
+use memoird_store::transfer::{
+    Column, Kind, PageBounds, Position, Row, SourceId, TABLES, Table, TransferSource,
+    TransferTarget, Value, names,
+};
+use tokio::runtime::Handle;
+use tokio::time::timeout;
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{Client, Row as PgRow};
+
+use crate::connect::{Arg, Database, PgOptions, Sharing, change, first, query};
+use crate::error::failed;
+use crate::owner::Ownership;
+use crate::read;
+use crate::schema;
+use crate::values::{Ulid, count, damaged, get, limit, whole};
+
+/// The lease of a daemon that was killed is over by then, and so is what a member of a cluster was
+/// last seen for.
+const LEASE_TIME_MAX: Duration = Duration::from_secs(6);
+
+/// A database that this process has for itself.
+#[derive(Debug)]
+pub struct PgTransfer {
+    database: Database,
+    node: Ulid,
+    ownership: Ownership,
+}
+
+/// What a database is in a migration.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Source,
+    Target,
+}
+
+/// What rows have in a column, and the type of the array of it.
+type Array<'a> = (Box<dyn ToSql + Sync + 'a>, Type);
+
+/// Refuses a database to which a migration is not finished.
+pub(crate) async fn check_finished(client: &Client, shown: &str) -> Result<(), StoreError> {
+    match mark(client).await? {
+        Some(_) => Err(StoreError::MigrationUnfinished {
+            place: shown.to_owned(),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// Whose journal is being carried here, if one is.
+async fn mark(client: &Client) -> Result<Option<String>, StoreError> {
+    let row = first(client, "SELECT source FROM memoird.migration", &[]).await?;
+    row.map(|row| get(&row, 0)).transpose()
+}
+
+impl PgTransfer {
+    /// Opens a journal to be read. Connections run on `runtime`; blocks, and must not be called on a
+    /// thread of it, as all that this value does. A journal of an older memoird is brought up to date.
+    ///
+    /// # Errors
+    /// When the database cannot be reached, has no journal, or a daemon has it.
+    pub fn source(
+        options: PgOptions,
+        runtime: &Handle,
+    ) -> Result<impl TransferSource + use<>, StoreError> {
+        let shown = options.shown();
+        let transfer = Self::open(options, runtime, Side::Source)?;
+        let check = async |client: &Client| check_finished(client, &shown).await;
+        transfer.database.call(check)?;
+        Ok(transfer)
+    }
+
+    /// Begins a migration to a database without a journal, or goes on with one that had the same
+    /// source.
+    ///
+    /// # Errors
+    /// [`StoreError::TargetNotEmpty`], [`StoreError::OtherMigration`], and when the database cannot be
+    /// reached, or a daemon has it.
+    pub fn target(
+        options: PgOptions,
+        runtime: &Handle,
+        source: &SourceId,
+    ) -> Result<impl TransferTarget + use<>, StoreError> {
+        let place = options.shown();
+        let transfer = Self::open(options, runtime, Side::Target)?;
+        transfer
+            .database
+            .write(async |client: &Client| begin(client, &place, source).await)?;
+        Ok(transfer)
+    }
+
+    fn open(options: PgOptions, runtime: &Handle, side: Side) -> Result<Self, StoreError> {
+        let options = PgOptions {
+            sharing: Sharing::Nobody,
+            name: "memoird migrate".to_owned(),
+            ..options
+        };
+        let database = {
+            // The pool has timers.
+            let _entered = runtime.enter();
+            Database::new(options, runtime.clone())?
+        };
+        let node = Ulid(rand::random());
+        let ownership = database.wait(async {
+            let client = database.connect().await?;
+            if side == Side::Source {
+                has_journal(&client).await?;
+            }
+            schema::prepare(&client).await?;
+            let taken = timeout(LEASE_TIME_MAX, Ownership::take(&database, client, node)).await;
+            taken.unwrap_or_else(|_| Err(in_use(&database)))
+        })?;
+        Ok(Self {
+            database,
+            node,
+            ownership,
+        })
+    }
+
+    /// Writes something, all or nothing, unless somebody else has the database.
+    #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]
+    fn write(
+        &self,
+        is_durable: bool,
+        action: impl AsyncFn(&Client) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        let node = self.node;
+        self.database.write(async |client: &Client| {
+            // What a crash takes is carried again. What is durable makes durable what came before.
+            let setting = if is_durable { "on" } else { "off" };
+            let sql = format!("SET LOCAL synchronous_commit = {setting}");
+            client.batch_execute(&sql).await.map_err(failed)?;
+            action(client).await?;
+            hold(client, node).await
+        })
+    }
+}
+
+impl Drop for PgTransfer {
+    fn drop(&mut self) {
+        // A daemon need not wait until the lease is over.
+        self.database.wait(self.ownership.release(&self.database));
+    }
+}
+
+/// Refuses a database without a journal, before one is made.
+async fn has_journal(client: &Client) -> Result<(), StoreError> {
+    let sql = "SELECT 1 WHERE to_regclass('memoird.schema_version') IS NOT NULL";
+    match change(client, sql, &[]).await? {
+        0 => Err(StoreError::Database {
+            detail: "it has no journal of memoird".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+fn in_use(database: &Database) -> StoreError {
+    let owner = database.options().waits_for.borrow().clone();
+    let owner = owner.unwrap_or_else(|| "one that does not say its name".to_owned());
+    let detail = format!("another memoird has it ({owner}); stop that one");
+    StoreError::Database { detail }
+}
+
+/// Keeps others from taking the lease until the transaction ends.
+async fn hold(client: &Client, node: Ulid) -> Result<(), StoreError> {
+    let sql = "SELECT 1 FROM memoird.owner WHERE node = $1 FOR SHARE";
+    match change(client, sql, &[(&node, Type::UUID)]).await? {
+        0 => Err(StoreError::Database {
+            detail: "another memoird has taken it over".to_owned(),
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// Marks a database without a journal, unless it has the mark of this source.
+async fn begin(client: &Client, place: &str, source: &SourceId) -> Result<(), StoreError> {
+    let place = || place.to_owned();
+    let source = source.to_string();
+    match mark(client).await? {
+        Some(other) if other == source => return Ok(()),
+        Some(_) => return Err(StoreError::OtherMigration { place: place() }),
+        None => {}
+    }
+    for table in &TABLES {
+        let sql = format!("SELECT 1 FROM {} AS it LIMIT 1", place_of(table));
+        if first(client, &sql, &[]).await?.is_some() {
+            return Err(StoreError::TargetNotEmpty { place: place() });
+        }
+    }
+    // Daemons that do not know the mark yet are kept away by their version.
+    let sql = "INSERT INTO memoird.migration (id, source, min_reader)
+               SELECT 1, $1, min_reader FROM memoird.schema_version";
+    query(client, sql, &[(&source, Type::TEXT)]).await?;
+    let sql = "UPDATE memoird.schema_version SET min_reader = greatest(min_reader, $1)";
+    query(client, sql, &[(&schema::MIGRATION, Type::INT4)]).await?;
+    Ok(())
+}
+
+impl TransferSource for PgTransfer {
+    fn position(&mut self) -> Result<Position, StoreError> {
+        self.database.call(async |client: &Client| {
+            let number = async |sequence| read::last_number(client, sequence).await;
+            Ok(Position {
+                clock: read::clock(client).await?,
+                last_turn: number("turn_numbers").await?.unsigned_abs(),
+                last_change: number("change_numbers").await?.unsigned_abs(),
+            })
+        })
+    }
+
+    fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
+        let sql = format!("SELECT count(*) FROM {} AS it", place_of(table));
+        self.database.call(async |client: &Client| {
+            let row = first(client, &sql, &[]).await?;
+            row.map_or(Ok(0), |row| count(&row, 0))
+        })
+    }
+
+    fn read(
+        &mut self,
+        table: &Table,
+        after: Option<&Row>,
+        bounds: PageBounds,
+    ) -> Result<Vec<Row>, StoreError> {
+        let key = names(table.key());
+        let places = (3..3 + table.key_columns).map(|place| format!("(${place})[1]"));
+        let places: Vec<String> = places.collect();
+        let behind = match after {
+            Some(_) => format!("WHERE ({key}) > ({})", places.join(", ")),
+            None => String::new(),
+        };
+        let columns: Vec<String> = table.columns.iter().map(selected).collect();
+        let sizes = table.columns.iter().filter(|column| is_sized(column));
+        let sizes: Vec<String> = sizes
+            .map(|column| format!("coalesce(octet_length({}), 0)", column.name))
+            .collect();
+        let size = match sizes.is_empty() {
+            true => "0".to_owned(),
+            false => sizes.join(" + "),
+        };
+        // Of rows whose bytes are too many nothing is sent.
+        let sql = format!(
+            "SELECT {} FROM (
+                 SELECT *, sum({size}) OVER (ORDER BY {key}) - ({size}) AS sent
+                 FROM (SELECT * FROM {} AS it {behind} ORDER BY {key} LIMIT $1) AS page) AS sized
+             WHERE sent < $2 ORDER BY {key}",
+            columns.join(", "),
+            place_of(table)
+        );
+        let of_key = match after {
+            Some(key) => arrays(table.key(), std::slice::from_ref(key))?,
+            None => Vec::new(),
+        };
+        let bounds = [bounds.rows_max.max(1), bounds.bytes_max.max(1)].map(limit);
+        let mut args: Vec<Arg<'_>> = vec![(&bounds[0], Type::INT8), (&bounds[1], Type::INT8)];
+        args.extend(args_of(&of_key));
+        let rows = self
+            .database
+            .call(async |client: &Client| query(client, &sql, &args).await)?;
+        rows.iter()
+            .map(|row| read_row(row, table.columns))
+            .collect()
+    }
+
+    fn check_held(&mut self) -> Result<(), StoreError> {
+        self.write(false, async |_: &Client| Ok(()))
+    }
+
+    fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError> {
+        let columns: Vec<String> = table.key().iter().map(selected).collect();
+        let order = names(table.key()).replace(", ", " DESC, ");
+        let sql = format!(
+            "SELECT {} FROM {} AS it ORDER BY {order} DESC LIMIT 1",
+            columns.join(", "),
+            place_of(table)
+        );
+        self.database.call(async |client: &Client| {
+            let row = first(client, &sql, &[]).await?;
+            row.map(|row| read_row(&row, table.key())).transpose()
+        })
+    }
+}
+
+impl TransferTarget for PgTransfer {
+    fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError> {
+        let sql = insert(table);
+        let arrays = arrays(table.columns, rows)?;
+        let args: Vec<Arg<'_>> = args_of(&arrays).collect();
+        self.write(false, async |client: &Client| {
+            query(client, &sql, &args).await.map(drop)
+        })
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), StoreError> {
+        let node = self.node;
+        self.write(false, async |client: &Client| {
+            // What a daemon left here that had nothing to keep.
+            query(client, "DELETE FROM memoird.lanes", &[]).await?;
+            if let Some(clock) = &position.clock {
+                let sql = "INSERT INTO memoird.lanes
+                               (node, lane, epoch, number, steady, wall, boot_id, boot_ms)
+                           VALUES ($1, 0, 0, 0, $2, $3, $4, $5)";
+                let args: [Arg<'_>; 5] = [
+                    (&node, Type::UUID),
+                    (&whole(clock.steady.0), Type::INT8),
+                    (&clock.wall.as_ms(), Type::INT8),
+                    (&clock.boot_id, Type::TEXT),
+                    (&whole(clock.boot_ms), Type::INT8),
+                ];
+                query(client, sql, &args).await?;
+            }
+            for (sequence, last) in [
+                ("turn_numbers", position.last_turn),
+                ("change_numbers", position.last_change),
+            ] {
+                let sql = format!("SELECT setval('memoird.{sequence}', greatest($1, 1), $1 > 0)");
+                query(client, &sql, &[(&whole(last), Type::INT8)]).await?;
+            }
+            Ok(())
+        })
+    }
+
+    fn finish(&mut self) -> Result<(), StoreError> {
+        self.write(true, async |client: &Client| {
+            let sql = "UPDATE memoird.schema_version SET min_reader =
+                           (SELECT coalesce(max(mark.min_reader), schema_version.min_reader)
+                            FROM memoird.migration AS mark)";
+            query(client, sql, &[]).await?;
+            query(client, "DELETE FROM memoird.migration", &[]).await?;
+            Ok(())
+        })
+    }
+}
+
+/// Where the rows of a table are found.
+fn place_of(table: &Table) -> String {
+    let runs = "lower(run) AS first_seq, upper(run) - 1 AS last_seq";
+    match table.name {
+        "rewound" => {
+            format!("(SELECT generation, {runs} FROM memoird.rewound, unnest(runs) AS run)")
+        }
+        "rewinds" => {
+            format!("(SELECT generation, key, {runs} FROM memoird.rewinds, unnest(runs) AS run)")
+        }
+        name => format!("memoird.{name}"),
+    }
+}
+
+/// The statement that puts rows, given as an array for each column.
+fn insert(table: &Table) -> String {
+    let columns = names(table.columns);
+    let places: Vec<String> = (1..=table.columns.len())
+        .map(|place| format!("${place}"))
+        .collect();
+    let rows = format!("FROM unnest({}) AS new({columns})", places.join(", "));
+    let runs = |key: &str| {
+        format!(
+            "INSERT INTO memoird.{0} AS t ({key}, runs)
+             SELECT {key}, range_agg(int8range(first_seq, last_seq, '[]')) {rows} GROUP BY {key}
+             ON CONFLICT ({key}) DO UPDATE SET runs = t.runs + excluded.runs",
+            table.name
+        )
+    };
+    match table.name {
+        "rewound" => runs("generation"),
+        "rewinds" => runs("generation, key"),
+        // Turns are there already. A stamp is a random number.
+        "generations" => format!(
+            "INSERT INTO memoird.generations ({columns}, stamp, journal_bytes)
+             SELECT {columns}, hashtextextended(gen_random_uuid()::text, 0),
+                 coalesce((SELECT sum(octet_length(t.content)) FROM memoird.turns AS t
+                     WHERE t.generation = new.generation), 0)
+             {rows} ON CONFLICT DO NOTHING"
+        ),
+        name => format!(
+            "INSERT INTO memoird.{name} ({columns}) SELECT {columns} {rows} ON CONFLICT DO NOTHING"
+        ),
+    }
+}
+
+/// A column as it is read, whatever size of numbers it has.
+fn selected(column: &Column) -> String {
+    match column.kind {
+        Kind::Int => format!("{}::int8", column.name),
+        _ => column.name.to_owned(),
+    }
+}
+
+fn is_sized(column: &Column) -> bool {
+    matches!(column.kind, Kind::Text | Kind::Bytes)
+}
+
+/// What rows have in their columns, as an array for each.
+fn arrays<'a>(columns: &[Column], rows: &'a [Row]) -> Result<Vec<Array<'a>>, StoreError> {
+    let array = |(place, column): (usize, &Column)| -> Result<Array<'a>, StoreError> {
+        let values = rows.iter().map(move |row| &row[place]);
+        let number = |value: &Value| match value {
+            Value::Number(number) => Some(*number),
+            _ => None,
+        };
+        let bytes = |value: &'a Value| match value {
+            Value::Bytes(bytes) => Some(&bytes[..]),
+            _ => None,
+        };
+        let bytes_of = values.clone().map(bytes);
+        Ok(match column.kind {
+            Kind::Id => {
+                let id = |bytes: &[u8]| bytes.try_into().map(Ulid).map_err(|_| damaged("id"));
+                let ids = bytes_of.map(|bytes| bytes.map(id).transpose());
+                let ids = ids.collect::<Result<Vec<_>, _>>()?;
+                (Box::new(ids), Type::UUID_ARRAY)
+            }
+            Kind::Text | Kind::Bytes => (Box::new(bytes_of.collect::<Vec<_>>()), Type::BYTEA_ARRAY),
+            Kind::Word => {
+                let word = |bytes| std::str::from_utf8(bytes).map_err(|_| damaged("word"));
+                let words = bytes_of.map(|bytes| bytes.map(word).transpose());
+                let words = words.collect::<Result<Vec<_>, _>>()?;
+                (Box::new(words), Type::TEXT_ARRAY)
+            }
+            Kind::Int => (
+                Box::new(values.map(number).collect::<Vec<_>>()),
+                Type::INT8_ARRAY,
+            ),
+            Kind::Bool => {
+                let bools = values.map(|value| number(value).map(|number| number != 0));
+                (Box::new(bools.collect::<Vec<_>>()), Type::BOOL_ARRAY)
+            }
+        })
+    };
+    columns.iter().enumerate().map(array).collect()
+}
+
+fn args_of<'a>(arrays: &'a [Array<'_>]) -> impl Iterator<Item = Arg<'a>> {
+    let arg = |(array, of): &'a Array<'_>| (&**array as &(dyn ToSql + Sync), of.clone());
+    arrays.iter().map(arg)
+}
+
+fn read_row(row: &PgRow, columns: &[Column]) -> Result<Row, StoreError> {
+    let bytes = |bytes: &[u8]| Value::Bytes(bytes.to_vec());
+    let value = |(place, column): (usize, &Column)| {
+        let value = match column.kind {
+            Kind::Id => get::<Option<Ulid>>(row, place)?.map(|id| bytes(&id.0)),
+            Kind::Text | Kind::Bytes => get::<Option<&[u8]>>(row, place)?.map(bytes),
+            Kind::Word => get::<Option<&str>>(row, place)?.map(|word| bytes(word.as_bytes())),
+            Kind::Int => get::<Option<i64>>(row, place)?.map(Value::Number),
+            Kind::Bool => get::<Option<bool>>(row, place)?.map(|is| Value::Number(is.into())),
+        };
+        Ok(value.unwrap_or(Value::Nothing))
+    };
+    columns.iter().enumerate().map(value).collect()
+}

@@ -1,0 +1,456 @@
+//! Migrations between data directories and databases: all of a journal arrives whatever cuts them off,
+//! what did not is found, and nobody takes a half for a whole.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use memoird_core::ids::{ErasureId, Generation, Subject};
+use memoird_core::outbox::DeliveryState;
+use memoird_core::session::AppendCommand;
+use memoird_core::time::Steady;
+use memoird_postgres::{PgStore, PgTransfer, Sharing};
+use memoird_store::transfer::{
+    Compared, PageBounds, Position, Row, SourceId, TABLES, Table, TransferSource, TransferTarget,
+    carry, look,
+};
+use memoird_store::{
+    DeliveryFilter, DeliveryOutcome, EraseTarget, Erasure, JournalRange, SqliteTransfer, Store,
+    StoreError,
+};
+
+use crate::chat::{begun, command, named};
+use crate::faults::open;
+use crate::kit::*;
+use crate::outbox::{id, owing};
+use crate::rewind;
+use crate::seeds::seeds;
+use crate::server::{Database, RUNTIME, database};
+use crate::walk::{Random, walk_beside_memory};
+
+/// Where a journal is.
+enum Place<'a> {
+    Dir(&'a Path),
+    Database(&'a Database),
+}
+
+impl Place<'_> {
+    fn source(&self) -> Result<Box<dyn TransferSource>, StoreError> {
+        Ok(match self {
+            Self::Dir(dir) => Box::new(SqliteTransfer::source(dir, None)?),
+            Self::Database(database) => {
+                Box::new(PgTransfer::source(database.options(), RUNTIME.handle())?)
+            }
+        })
+    }
+
+    fn target(&self, source: &SourceId) -> Result<Box<dyn TransferTarget>, StoreError> {
+        Ok(match self {
+            Self::Dir(dir) => Box::new(SqliteTransfer::target(dir, None, source)?),
+            Self::Database(database) => {
+                let (options, runtime) = (database.options(), RUNTIME.handle());
+                Box::new(PgTransfer::target(options, runtime, source)?)
+            }
+        })
+    }
+
+    fn store(&self) -> Result<Box<dyn Store>, StoreError> {
+        Ok(match self {
+            Self::Dir(dir) => Box::new(memoird_store::SqliteStore::open(
+                dir,
+                memoird_store::SqliteOptions::default(),
+            )?),
+            Self::Database(database) => {
+                Box::new(PgStore::open(database.options(), RUNTIME.handle())?)
+            }
+        })
+    }
+}
+
+/// A journal with everything that one can have.
+fn rich(dir: &Path, seed: u64) {
+    walk_beside_memory(seed, || Box::new(open(dir)));
+    let store = open(dir);
+    let hooks = ["crm", "git"];
+    let chats = [500, 600, 700].map(|at| owing(&store, "owes", at, &hooks));
+    let outcome = |chat: usize, hook, state| DeliveryOutcome {
+        id: id(chats[chat].generation(), hook),
+        state,
+        tries: 3,
+        last_error: "a\0 b\u{1f512}".to_owned(),
+        due: Steady(900),
+    };
+    let outcomes = [
+        outcome(0, "git", DeliveryState::Done),
+        outcome(1, "git", DeliveryState::Dead),
+        outcome(1, "crm", DeliveryState::Pending),
+    ];
+    store.record_outcomes(&outcomes).unwrap();
+    let mut chat = begun(&store, "rewound", 710);
+    must_write(&store, [chat.append("u a u a", 710)]);
+    let decision = rewind::decide(&mut chat, 2, named("u", 1, 1), 711);
+    must_write(&store, decision.unwrap().changes);
+    // One erasure is at its rows, and one still looks for those of a subject.
+    let tenant = key("t", "x").tenant;
+    let whole = EraseTarget::Session {
+        session: key("t", "gone").session,
+        generation: None,
+    };
+    let gone = [800, 810].map(|at| owing(&store, "gone", at, &hooks));
+    let rows = Erasure::new(ErasureId::new(1, 1), tenant.clone(), whole);
+    store
+        .record_outcomes(&[DeliveryOutcome {
+            id: id(gone[0].generation(), "git"),
+            ..outcome(0, "git", DeliveryState::Done)
+        }])
+        .unwrap();
+    store.save_erasure(&rows).unwrap();
+    assert!(store.collect_erased(rows.id, 9).unwrap());
+    store.erase_rows(rows.id, 1).unwrap();
+    let subject = Subject::parse("user:7").unwrap();
+    for at in 820..840 {
+        let mut chat = begun(&store, &format!("of a subject {at}"), at);
+        let said = AppendCommand {
+            subject: Some(subject.clone()),
+            ..command("u a")
+        };
+        must_write(&store, [chat.append_command(&said, at)]);
+    }
+    let of_subject = Erasure {
+        outside: vec!["backups".to_owned(), "logs".to_owned()],
+        ..Erasure::new(ErasureId::new(1, 2), tenant, EraseTarget::Subject(subject))
+    };
+    store.save_erasure(&of_subject).unwrap();
+    assert!(!store.collect_erased(of_subject.id, 1).unwrap());
+    store.commit(&clock(5_000), &[]).unwrap();
+}
+
+/// All that a store tells.
+fn all_of(store: &dyn Store) -> Vec<String> {
+    let heads = live_heads(store);
+    let written = store.written_after(0, usize::MAX, usize::MAX).unwrap();
+    let names = heads.iter().map(|(_, head)| head.generation);
+    let names: BTreeSet<Generation> = names
+        .chain(written.turns.iter().map(|turn| turn.generation))
+        .collect();
+    let names: Vec<Generation> = names.into_iter().collect();
+    let mut told = vec![
+        format!("{:?}", store.clock().unwrap()),
+        format!("{heads:?}"),
+        format!("{written:?}"),
+        format!("{:?}", store.changed_after(0, usize::MAX).unwrap()),
+        format!("{:?}", store.keyed_sessions(None, usize::MAX).unwrap()),
+        format!("{:?}", {
+            let mut bytes = store.turn_bytes().unwrap();
+            bytes.sort();
+            bytes
+        }),
+    ];
+    let deliveries = store.deliveries(&DeliveryFilter::default(), None, usize::MAX);
+    told.push(format!("{:?}", deliveries.unwrap()));
+    for erasure in store.open_erasures(usize::MAX).unwrap() {
+        let scope = store.erasure_scope(erasure.id).unwrap();
+        told.push(format!("{erasure:?} {scope:?}"));
+    }
+    for owner in store.owners(&names).unwrap() {
+        let (key, name) = (&owner.key, owner.generation);
+        let range = JournalRange {
+            with_rewound: true,
+            ..ALL
+        };
+        let ended = store.ended(&[(key.clone(), name)], usize::MAX).unwrap();
+        let rewinds: Vec<_> = (0..12_u128)
+            .map(|number| store.rewound_by(name, &number.to_be_bytes()).unwrap())
+            .collect();
+        told.push(format!(
+            "{owner:?} {:?}",
+            page(store, key, Some(name), range)
+        ));
+        told.push(format!("{ended:?} {rewinds:?}"));
+        told.push(format!("{:?}", known(store, key)));
+        told.push(format!("{:?}", store.keys(key, Steady(0)).unwrap()));
+    }
+    told
+}
+
+fn bounds(rows_max: usize) -> PageBounds {
+    PageBounds {
+        rows_max,
+        bytes_max: 3_000,
+    }
+}
+
+fn migrate(from: &Place<'_>, to: &Place<'_>) -> Vec<Compared> {
+    let mut source = from.source().unwrap();
+    let (id, rows) = look(&mut *source).unwrap();
+    let mut target = to.target(&id).unwrap();
+    let mut told = 0;
+    let mut count = |_: &Table, rows| told += rows;
+    let compared = carry(&mut *source, &mut *target, bounds(17), &mut count).unwrap();
+    if compared.iter().all(Compared::is_same) {
+        assert_eq!(told, 3 * rows);
+    }
+    compared
+}
+
+#[test]
+fn a_journal_goes_to_a_database_and_back() {
+    for seed in seeds(2) {
+        println!("seed {seed}");
+        let Some(database) = database() else { return };
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        rich(first.path(), seed);
+        let before = all_of(&open(first.path()));
+        let places = [
+            Place::Dir(first.path()),
+            Place::Database(&database),
+            Place::Dir(second.path()),
+        ];
+        for pair in places.windows(2) {
+            let compared = migrate(&pair[0], &pair[1]);
+            assert_eq!(compared.len(), TABLES.len() + 1);
+            for table in compared {
+                assert!(table.is_same() && table.source.rows > 0, "{table:?}");
+            }
+            let store = pair[1].store().unwrap();
+            let after = all_of(&*store);
+            for (before, after) in before.iter().zip(&after) {
+                assert_eq!(before, after);
+            }
+            assert_eq!(before.len(), after.len());
+        }
+        assert_eq!(all_of(&open(first.path())), before);
+        // Sessions, numbers and jobs go on.
+        for place in &places[1..] {
+            let store = place.store().unwrap();
+            let last = store
+                .written_after(u64::MAX >> 1, 1, 1)
+                .unwrap()
+                .last_number;
+            let mut chat = begun(&*store, "new", 6_000);
+            must_write(&*store, [chat.append("u a", 6_000)]);
+            let written = store.written_after(last, 9, 999).unwrap();
+            let numbers: Vec<u64> = written.turns.iter().map(|turn| turn.number).collect();
+            assert_eq!(numbers, [last + 1, last + 2]);
+            while !store.collect_erased(ErasureId::new(1, 2), 3).unwrap() {}
+            let scope = store.erasure_scope(ErasureId::new(1, 2)).unwrap();
+            assert_eq!(scope.generations.len(), 20);
+        }
+    }
+}
+
+/// Fails at a call that writes, before it is done or after; or loses rows and does not say so.
+struct Failing<'a> {
+    inner: &'a mut dyn TransferTarget,
+    calls_left: u64,
+    is_done: bool,
+    /// The table that lacks the first row of each page.
+    loses: &'static str,
+}
+
+impl<'a> Failing<'a> {
+    fn never(inner: &'a mut dyn TransferTarget) -> Self {
+        Self {
+            inner,
+            calls_left: u64::MAX,
+            is_done: false,
+            loses: "",
+        }
+    }
+
+    fn call(
+        &mut self,
+        call: impl FnOnce(&mut dyn TransferTarget) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        if self.calls_left == 0 {
+            if self.is_done {
+                call(self.inner)?;
+            }
+            return Err(StoreError::Full);
+        }
+        self.calls_left -= 1;
+        call(self.inner)
+    }
+}
+
+impl TransferSource for Failing<'_> {
+    fn position(&mut self) -> Result<Position, StoreError> {
+        self.inner.position()
+    }
+
+    fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
+        self.inner.count(table)
+    }
+
+    fn read(
+        &mut self,
+        table: &Table,
+        after: Option<&Row>,
+        bounds: PageBounds,
+    ) -> Result<Vec<Row>, StoreError> {
+        self.inner.read(table, after, bounds)
+    }
+
+    fn last(&mut self, table: &Table) -> Result<Option<Row>, StoreError> {
+        self.inner.last(table)
+    }
+}
+
+impl TransferTarget for Failing<'_> {
+    fn put(&mut self, table: &Table, rows: &[Row]) -> Result<(), StoreError> {
+        let lost = usize::from(table.name == self.loses);
+        self.call(|inner| inner.put(table, &rows[lost..]))
+    }
+
+    fn set_position(&mut self, position: &Position) -> Result<(), StoreError> {
+        self.call(|inner| inner.set_position(position))
+    }
+
+    fn finish(&mut self) -> Result<(), StoreError> {
+        self.inner.finish()
+    }
+}
+
+/// Carries a journal with as many interruptions as it takes; how many these were.
+fn with_interruptions(from: &Place<'_>, to: &Place<'_>, random: &mut Random) -> usize {
+    for tries in 0.. {
+        let mut source = from.source().unwrap();
+        let (id, _) = look(&mut *source).unwrap();
+        let mut target = to.target(&id).unwrap();
+        let mut failing = Failing {
+            calls_left: random.below(8),
+            is_done: random.below(2) == 0,
+            ..Failing::never(&mut *target)
+        };
+        let rows_max = usize::try_from(1 + random.below(40)).unwrap();
+        let carried = carry(&mut *source, &mut failing, bounds(rows_max), &mut |_, _| {});
+        drop((source, target));
+        match carried {
+            Ok(compared) => {
+                assert!(compared.iter().all(Compared::is_same), "{compared:?}");
+                return tries;
+            }
+            Err(StoreError::Full) => {}
+            Err(error) => panic!("{error}"),
+        }
+        is_unfinished(to);
+    }
+    unreachable!("it ends")
+}
+
+/// Nobody takes it for a journal.
+fn is_unfinished(place: &Place<'_>) {
+    for refused in [place.store().err(), place.source().err()] {
+        let is_told = matches!(refused, Some(StoreError::MigrationUnfinished { .. }));
+        assert!(is_told, "{refused:?}");
+    }
+}
+
+#[test]
+fn what_is_cut_off_goes_on_where_it_was() {
+    let mut interruptions = 0;
+    for seed in seeds(2) {
+        println!("seed {seed}");
+        let Some(database) = database() else { return };
+        let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        rich(first.path(), 100 + seed);
+        let before = all_of(&open(first.path()));
+        let places = [
+            Place::Dir(first.path()),
+            Place::Database(&database),
+            Place::Dir(second.path()),
+        ];
+        let mut random = Random(seed);
+        for pair in places.windows(2) {
+            interruptions += with_interruptions(&pair[0], &pair[1], &mut random);
+            assert_eq!(all_of(&*pair[1].store().unwrap()), before);
+        }
+    }
+    assert!(interruptions > 5, "only {interruptions}");
+}
+
+#[test]
+fn a_target_that_is_somebody_elses_is_refused_and_left_as_it_is() {
+    let Some(database) = database() else { return };
+    let dirs = [(); 3].map(|()| tempfile::tempdir().unwrap());
+    let [one, other, dir] = [0, 1, 2].map(|place: usize| dirs[place].path());
+    for (dir, at) in [(one, 10), (other, 20)] {
+        let store = open(dir);
+        owing(&store, "chat", at, &["git"]);
+    }
+    let id_of = |dir| look(&mut *Place::Dir(dir).source().unwrap()).unwrap().0;
+    for target in [Place::Database(&database), Place::Dir(dir)] {
+        drop(target.target(&id_of(one)).unwrap());
+        is_unfinished(&target);
+        let refused = target.target(&id_of(other)).err();
+        let is_told = matches!(refused, Some(StoreError::OtherMigration { .. }));
+        assert!(is_told, "{refused:?}");
+        migrate(&Place::Dir(one), &target);
+        let refused = target.target(&id_of(one)).err();
+        let is_told = matches!(refused, Some(StoreError::TargetNotEmpty { .. }));
+        assert!(is_told, "{refused:?}");
+        assert_eq!(all_of(&*target.store().unwrap()), all_of(&open(one)));
+    }
+}
+
+#[test]
+fn a_daemon_that_does_not_know_of_migrations_is_kept_away_by_its_version() {
+    let Some(database) = database() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (Place::Dir(dir.path()), Place::Database(&database));
+    drop(open(dir.path()));
+    let min_reader = || database.number("SELECT min_reader::int8 FROM memoird.schema_version");
+    let (id, _) = look(&mut *from.source().unwrap()).unwrap();
+    drop(to.target(&id).unwrap());
+    assert_eq!(min_reader(), 4);
+    migrate(&from, &to);
+    assert_eq!(min_reader(), 1);
+}
+
+#[test]
+fn what_a_daemon_has_is_refused() {
+    let Some(database) = database() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let place = Place::Dir(dir.path());
+    let store = open(dir.path());
+    owing(&store, "chat", 10, &[]);
+    let refused = place.source().err();
+    assert!(
+        matches!(refused, Some(StoreError::DirInUse { .. })),
+        "{refused:?}"
+    );
+    drop(store);
+    let (id, _) = look(&mut *place.source().unwrap()).unwrap();
+    let mut options = database.options();
+    options.sharing = Sharing::Nobody;
+    options.name = "the daemon".to_owned();
+    let _daemon = database.store_with(options);
+    let refused = Place::Database(&database).target(&id).err();
+    let problem = refused.expect("it is refused").to_string();
+    assert!(
+        problem.contains("another memoird has it (the daemon)"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn what_was_not_carried_is_found() {
+    let dir = tempfile::tempdir().unwrap();
+    rich(dir.path(), 1);
+    for table in TABLES.map(|table| table.name) {
+        let Some(database) = database() else { return };
+        let place = Place::Database(&database);
+        let mut source = Place::Dir(dir.path()).source().unwrap();
+        let (id, _) = look(&mut *source).unwrap();
+        let mut target = place.target(&id).unwrap();
+        let mut losing = Failing {
+            loses: table,
+            ..Failing::never(&mut *target)
+        };
+        let compared = carry(&mut *source, &mut losing, bounds(999), &mut |_, _| {}).unwrap();
+        drop(target);
+        let differing = compared.iter().filter(|table| !table.is_same());
+        let differing: Vec<&str> = differing.map(|table| table.name).collect();
+        assert_eq!(differing, [table]);
+        is_unfinished(&place);
+    }
+}

@@ -1,0 +1,291 @@
+//! `memoird migrate`: carries a journal between a data directory and PostgreSQL, while no daemon uses
+//! either. It can be cut off at any moment and called again.
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+use memoird_store::SqliteTransfer;
+use memoird_store::transfer::{
+    Compared, PageBounds, SourceId, TransferSource, TransferTarget, carry, look,
+};
+use serde_json::json;
+
+use super::exit::{CliError, Exit};
+use super::output;
+use super::progress::Progress;
+use crate::config;
+use crate::data_files::DataFiles;
+use crate::journal_place::JournalPlace;
+
+/// Carry the journal to PostgreSQL or to a data directory, while no daemon uses it
+///
+/// The source is the journal of the configuration file: in data_dir, or in journal.postgres. It stays as
+/// it is. Sessions, all that was said, what hooks are owed and what is being erased are carried, both
+/// sides are read again, and what they hold is compared. If it is cut off, call it again: it goes on
+/// where it was, and until it is done no daemon starts on the target. At last it says what to change in
+/// the configuration.
+#[derive(Args)]
+pub(crate) struct MigrateArgs {
+    /// The configuration file of the journal as it is
+    #[arg(long, value_name = "FILE")]
+    config: PathBuf,
+    /// Where to: postgres://user@host/database, or words as `host=… dbname=…`, or a data directory,
+    /// which is encrypted with server.data_key where that is named
+    #[arg(long, value_name = "URL|DIR")]
+    to: String,
+    /// The authorities whose certificates the database may show, in PEM; else those of the system
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
+    /// A file with the password of the database; else the environment's MEMOIRD_POSTGRES_PASSWORD is used
+    #[arg(long, value_name = "FILE")]
+    password_file: Option<PathBuf>,
+}
+
+/// Where a journal is to be carried.
+enum Place {
+    Dir(PathBuf),
+    #[cfg(feature = "postgres")]
+    Database(Box<memoird_postgres::PgOptions>),
+}
+
+/// Carries all of it.
+pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
+    let (files, journal) = config::data_place(&args.config)?;
+    let place = args.place()?;
+    // Connections of a database are there as long as both sides are.
+    let runtime = super::runtime(false)?;
+    let mut source = open_source(&files, journal, &runtime)?;
+    let (id, rows) = look(&mut *source)?;
+    let mut target = open_target(&place, &files, &id, &runtime)?;
+    let progress = Progress::new(Some(rows.saturating_mul(3)));
+    let compared = carry(
+        &mut *source,
+        &mut *target,
+        PageBounds::default(),
+        &mut |table, rows| {
+            progress.add(rows);
+            progress.show(|| table.name.to_owned());
+        },
+    )?;
+    drop(progress);
+    report(&compared, json)?;
+    match json {
+        true => Ok(()),
+        false => output::print(&place.next(args)),
+    }
+}
+
+impl MigrateArgs {
+    fn place(&self) -> Result<Place, CliError> {
+        let is_database = ["postgres://", "postgresql://"]
+            .iter()
+            .any(|scheme| self.to.starts_with(scheme))
+            || self.to.contains("host=");
+        match is_database {
+            true => self.database(),
+            false => Ok(Place::Dir(PathBuf::from(&self.to))),
+        }
+    }
+
+    #[cfg(feature = "postgres")]
+    fn database(&self) -> Result<Place, CliError> {
+        use memoird_postgres::PgOptions;
+        let invalid = |problem: String| CliError::usage(format!("--to {problem}"));
+        let text = |path: &PathBuf| fs::read_to_string(path).map_err(CliError::no_input(path));
+        if PgOptions::parse(&self.to, None, None)
+            .map_err(invalid)?
+            .has_password()
+        {
+            let problem = "has a password, which every process of the machine can read there: put \
+                           it into --password-file or MEMOIRD_POSTGRES_PASSWORD";
+            return Err(invalid(problem.to_owned()));
+        }
+        let password = match &self.password_file {
+            Some(path) => Some(text(path)?.trim_end().to_owned()),
+            None => config::variable("MEMOIRD_POSTGRES_PASSWORD"),
+        };
+        let ca = self.ca.as_ref().map(text).transpose()?;
+        let options = PgOptions::parse(&self.to, password.as_deref(), ca.as_deref());
+        let options = options.map_err(|problem| CliError::usage(format!("--ca: {problem}")))?;
+        Ok(Place::Database(Box::new(options)))
+    }
+
+    #[cfg(not(feature = "postgres"))]
+    fn database(&self) -> Result<Place, CliError> {
+        let problem = "this memoird was built without the feature `postgres`; run one that was built \
+                       with it";
+        Err(CliError::usage(problem))
+    }
+}
+
+impl Place {
+    /// What comes next, for the operator.
+    fn next(&self, args: &MigrateArgs) -> String {
+        let config = args.config.display();
+        let (to, journal) = match self {
+            Self::Dir(dir) => {
+                let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.clone());
+                let lines = format!("data_dir: {:?}", dir.display().to_string());
+                (lines, "and take journal.postgres out".to_owned())
+            }
+            #[cfg(feature = "postgres")]
+            Self::Database(options) => {
+                let mut lines = format!("journal:\n  postgres:\n    url: {:?}", args.to);
+                if options.has_password() {
+                    lines += "\n    password: { file: PATH }";
+                }
+                if let Some(ca) = &args.ca {
+                    lines += &format!("\n    ca: {:?}", ca.display().to_string());
+                }
+                (lines, "and leave data_dir as it is".to_owned())
+            }
+        };
+        format!(
+            "\nIn {config} say\n\n{to}\n\n{journal}; memories and documents stay where they are."
+        )
+    }
+}
+
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
+fn open_source(
+    files: &DataFiles,
+    journal: JournalPlace,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<Box<dyn TransferSource>, CliError> {
+    match journal {
+        JournalPlace::DataDir => {
+            check_whole(files)?;
+            if files.journal().is_none() {
+                let problem = format!("{} has no journal", files.data_dir.display());
+                return Err(CliError::failed(Exit::NoInput, problem));
+            }
+            let source = SqliteTransfer::source(&files.data_dir, files.key)?;
+            Ok(Box::new(source))
+        }
+        #[cfg(feature = "postgres")]
+        JournalPlace::Postgres(options) => {
+            let source = memoird_postgres::PgTransfer::source(*options, runtime.handle());
+            Ok(Box::new(source.map_err(at("the source"))?))
+        }
+    }
+}
+
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
+fn open_target(
+    place: &Place,
+    files: &DataFiles,
+    source: &SourceId,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<Box<dyn TransferTarget>, CliError> {
+    match place {
+        Place::Dir(dir) => {
+            let files = DataFiles::of_dir(dir, files.key);
+            check_whole(&files)?;
+            let target = SqliteTransfer::target(dir, files.key, source)?;
+            // An index of what was said is of the journal that was here before.
+            let failed = CliError::io(format!("cannot write to {}", dir.display()));
+            files.wipe_derived().map_err(failed)?;
+            Ok(Box::new(target))
+        }
+        #[cfg(feature = "postgres")]
+        Place::Database(options) => {
+            let options = (**options).clone();
+            let target = memoird_postgres::PgTransfer::target(options, runtime.handle(), source);
+            Ok(Box::new(target.map_err(at("--to"))?))
+        }
+    }
+}
+
+/// The error of a database with which of the two it is.
+#[cfg(feature = "postgres")]
+fn at(place: &str) -> impl Fn(memoird_store::StoreError) -> CliError {
+    move |error| CliError::from(error).at(place)
+}
+
+/// Refuses a directory in which something else was cut off.
+fn check_whole(files: &DataFiles) -> Result<(), CliError> {
+    if files.is_restoring() {
+        let problem = format!(
+            "{} holds a restore that was not finished; run `memoird restore` again",
+            files.data_dir.display()
+        );
+        return Err(CliError::failed(Exit::Data, problem));
+    }
+    Ok(files.check_key()?)
+}
+
+/// Prints what both sides have. A difference is a failure.
+fn report(compared: &[Compared], is_json: bool) -> Result<(), CliError> {
+    let hex = |digest: &[u8; 32]| -> String {
+        let bytes = digest.iter().map(|byte| format!("{byte:02x}"));
+        bytes.collect()
+    };
+    if is_json {
+        let tables: Vec<_> = compared
+            .iter()
+            .map(|table| {
+                json!({
+                    "table": table.name,
+                    "rows": table.source.rows,
+                    "sha256": hex(&table.source.sha256),
+                    "target_rows": table.target.rows,
+                    "target_sha256": hex(&table.target.sha256),
+                })
+            })
+            .collect();
+        output::print_json(&json!({ "tables": tables }))?;
+    } else {
+        let rows = compared.iter().map(|table| {
+            let is_same = if table.is_same() { "same" } else { "DIFFERS" };
+            let [source, target] =
+                [table.source, table.target].map(|side| output::count(side.rows));
+            let sha256 = hex(&table.source.sha256)[..16].to_owned();
+            [
+                table.name.to_owned(),
+                source,
+                target,
+                sha256,
+                is_same.to_owned(),
+            ]
+        });
+        let header = ["TABLE", "SOURCE", "TARGET", "SHA-256", ""];
+        output::print(&output::table(Some(header), rows, &[1, 2], None))?;
+    }
+    let differing = compared.iter().filter(|table| !table.is_same());
+    let differing: Vec<&str> = differing.map(|table| table.name).collect();
+    if differing.is_empty() {
+        return Ok(());
+    }
+    let problem = format!(
+        "the target differs in {}; it stays marked as unfinished. If a daemon had the source \
+         meanwhile, empty the target, and start anew",
+        differing.join(", ")
+    );
+    Err(CliError::failed(Exit::Data, problem))
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_store::transfer::TableDigest;
+
+    use super::*;
+
+    #[test]
+    fn a_difference_is_named_and_fails() {
+        let side = |rows| TableDigest {
+            rows,
+            sha256: [7; 32],
+        };
+        let table = |name, target| Compared {
+            name,
+            source: side(3),
+            target: side(target),
+        };
+        assert!(report(&[table("turns", 3)], true).is_ok());
+        let compared = [table("turns", 3), table("states", 2), table("outbox", 4)];
+        let error = report(&compared, true).expect_err("a difference");
+        assert_eq!(error.exit, Exit::Data);
+        assert!(error.to_string().contains("differs in states, outbox;"));
+    }
+}

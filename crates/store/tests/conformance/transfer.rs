@@ -1,0 +1,111 @@
+//! Carrying a journal from one data directory to another: what older memoirds wrote, what is damaged,
+//! and what is encrypted. The suite over PostgreSQL has the rest.
+
+use std::path::Path;
+
+use memoird_store::transfer::{Compared, PageBounds, TransferSource, carry, look};
+use memoird_store::verify::{TurnCheck, check_journal};
+use memoird_store::{DataKey, SqliteTransfer};
+use rusqlite::Connection;
+
+use crate::chat::begun;
+use crate::faults::open;
+use crate::kit::*;
+
+fn source(dir: &Path) -> impl TransferSource {
+    SqliteTransfer::source(dir, None).unwrap()
+}
+
+fn migrate(from: &Path, to: &Path, key: Option<DataKey>) {
+    let mut source = source(from);
+    let (id, _) = look(&mut source).unwrap();
+    let mut target = SqliteTransfer::target(to, key, &id).unwrap();
+    let compared = carry(
+        &mut source,
+        &mut target,
+        PageBounds::default(),
+        &mut |_, _| {},
+    );
+    let compared = compared.unwrap();
+    assert!(compared.iter().all(Compared::is_same), "{compared:?}");
+}
+
+/// A journal of three turns.
+fn talked(dir: &Path) {
+    let store = open(dir);
+    let mut chat = begun(&store, "chat", 1);
+    must_write(&store, [chat.append("u a u", 2)]);
+}
+
+fn check(dir: &Path) -> TurnCheck {
+    check_journal(&dir.join("journal.db"), None).unwrap().turns
+}
+
+#[test]
+fn turns_without_a_checksum_get_one_and_damaged_ones_stay_so() {
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    talked(from.path());
+    drop(source(from.path()));
+    let connection = Connection::open(from.path().join("journal.db")).unwrap();
+    let old = "UPDATE turns SET header = NULL, checksum = NULL WHERE seq = 1";
+    connection.execute(old, []).unwrap();
+    let damage = "UPDATE turns SET content = x'00' WHERE seq = 2";
+    connection.execute(damage, []).unwrap();
+    drop(connection);
+    let (whole, unchecked, damaged) = (1, 1, 1);
+    let before = TurnCheck {
+        whole,
+        unchecked,
+        damaged,
+    };
+    assert_eq!(check(from.path()), before);
+    migrate(from.path(), to.path(), None);
+    assert_eq!(check(from.path()), before);
+    let (whole, unchecked, damaged) = (2, 0, 1);
+    assert_eq!(
+        check(to.path()),
+        TurnCheck {
+            whole,
+            unchecked,
+            damaged
+        }
+    );
+    let [from, to] = [from, to].map(|dir| known(&open(dir.path()), &key("t", "chat")));
+    assert_eq!(from, to);
+}
+
+#[cfg(feature = "encryption")]
+#[test]
+fn a_target_with_a_key_is_encrypted() {
+    use memoird_store::{SqliteOptions, SqliteStore, StoreError};
+    let (from, to) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    talked(from.path());
+    let key_one = crate::encryption::key(1);
+    migrate(from.path(), to.path(), Some(key_one));
+    let open_with = |key| {
+        let options = SqliteOptions {
+            key,
+            ..SqliteOptions::default()
+        };
+        SqliteStore::open(to.path(), options)
+    };
+    let refused = open_with(None).expect_err("it is encrypted");
+    assert!(matches!(refused, StoreError::Encrypted { .. }), "{refused}");
+    let chat = key("t", "chat");
+    let there = known(&open_with(Some(key_one)).unwrap(), &chat);
+    assert_eq!(there, known(&open(from.path()), &chat));
+    // And back: the source has the key, the target none.
+    let back = tempfile::tempdir().unwrap();
+    let mut source = SqliteTransfer::source(to.path(), Some(key_one)).unwrap();
+    let (id, _) = look(&mut source).unwrap();
+    let mut target = SqliteTransfer::target(back.path(), None, &id).unwrap();
+    let compared = carry(
+        &mut source,
+        &mut target,
+        PageBounds::default(),
+        &mut |_, _| {},
+    );
+    assert!(compared.unwrap().iter().all(Compared::is_same));
+    drop(target);
+    assert_eq!(known(&open(back.path()), &chat), there);
+}

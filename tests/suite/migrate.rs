@@ -1,0 +1,192 @@
+//! `memoird migrate`: a daemon's sessions go on in a database, and back in a directory, as if it had
+//! only been started again.
+
+use memoird_proto::v1::{
+    DeliveryState, GetSessionRequest, GetSessionResponse, PatchStateRequest,
+    RetryHookDeliveryRequest, Turn,
+};
+
+use crate::harness::{
+    Daemon, KEEPS, Outcome, Sessions, Setup, all_delivered, append, assistant, deliveries, end,
+    eventually, fails, field, in_state, journal, keyed, live, run, say, stats, told, tool_results,
+    tool_uses, user,
+};
+use crate::postgres::server::Server;
+
+/// Fails, and is not tried again for an hour.
+const FAILS: &str = "retry: { tries: 5, pause: 1h, pause_max: 1h }, exec: { argv: ['false'] }";
+
+fn over(journal: &str, hook: &str) -> Setup {
+    let hooks = format!("hooks: [ {{ name: keeps, {hook} }} ]");
+    Setup::default().section(hooks).section(journal)
+}
+
+fn database(words: &str) -> String {
+    format!("journal: {{ postgres: {{ url: '{words}' }} }}")
+}
+
+async fn migrate(daemon: &Daemon, to: &str) -> Outcome {
+    let config = daemon.path("memoird.yaml").display().to_string();
+    run(&["migrate", "--config", &config, "--to", to], &[]).await
+}
+
+/// What clients see of the sessions.
+async fn seen(client: &mut Sessions, ended: &str) -> (GetSessionResponse, Vec<Vec<Turn>>) {
+    let look = GetSessionRequest {
+        session_id: "chat".into(),
+        include_state: true,
+    };
+    let session = client.get_session(look).await.expect("it lives");
+    let histories = vec![
+        live(client, "chat").await,
+        journal(client, "chat", "").await,
+        journal(client, "gone", ended).await,
+    ];
+    (session.into_inner(), histories)
+}
+
+/// When the session expires, in seconds since 1970. What was seen has no moments of the time line any
+/// more, whose place on the clock is told anew.
+fn expires_at(seen: &mut (GetSessionResponse, Vec<Vec<Turn>>)) -> i64 {
+    let session = seen.0.session.as_mut().expect("a session");
+    session.last_access = None;
+    session.expires_at.take().expect("a time").seconds
+}
+
+#[tokio::test]
+async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
+    let Some(server) = Server::shared() else {
+        return;
+    };
+    let words = server.database();
+    let mut daemon = Daemon::with(over("", FAILS)).await;
+    let mut client = daemon.sessions();
+    let first = keyed("chat", "first", [user("go"), tool_uses(&["a"])]);
+    client.append(first.clone()).await.expect("done");
+    let patch = PatchStateRequest {
+        session_id: "chat".into(),
+        merge_patch_json: r#"{"mood":"good","n":1.50}"#.into(),
+        ..PatchStateRequest::default()
+    };
+    client.patch_state(patch).await.expect("patched");
+    for text in ["\u{0} zero", &"large ".repeat(150_000)] {
+        say(&mut client, "gone", text).await;
+    }
+    let reply = append("gone", [assistant("bye")]);
+    client.append(reply).await.expect("done");
+    let generation = end(&mut client, "gone").await;
+    let mut admin = daemon.admin();
+    let owed = eventually("the hook has failed once", async || {
+        let owed = deliveries(&mut admin, in_state(DeliveryState::Pending)).await;
+        (owed.first()?.tries == 1).then_some(owed)
+    })
+    .await;
+    let mut before = seen(&mut client, &generation).await;
+    let expires = expires_at(&mut before);
+    fails(&migrate(&daemon, &words).await, 69, "is in use by another");
+    daemon.stop().await;
+
+    let back = daemon.path("back").display().to_string();
+    let in_database = over(&database(&words), KEEPS);
+    let in_directory = over("", KEEPS).data_dir(&back);
+    for (to, setup) in [(&words, in_database), (&back, in_directory)] {
+        let outcome = migrate(&daemon, to).await;
+        assert_eq!(outcome.code, Some(0), "{outcome:?}");
+        for word in ["generations", "same", "memoird.yaml say", to] {
+            assert!(outcome.stdout.contains(word), "{word}: {outcome:?}");
+        }
+        assert!(!outcome.stdout.contains("DIFFERS"), "{outcome:?}");
+        // All of it is there now.
+        fails(&migrate(&daemon, to).await, 65, "has a journal already");
+        if to == &back {
+            // The daemon of the harness tells where it serves in its own directory.
+            let data = daemon.path("data");
+            std::fs::remove_dir_all(&data).expect("it was left");
+            std::os::unix::fs::symlink(&back, &data).expect("a link");
+        }
+        daemon.restart_with(setup).await;
+        client = daemon.sessions();
+        let mut after = seen(&mut client, &generation).await;
+        // The time line goes on: a session lives as long as before.
+        assert!((expires_at(&mut after) - expires).abs() < 3);
+        assert_eq!(after, before);
+        let again = client.append(first.clone()).await.expect("known");
+        assert!(again.into_inner().duplicate);
+        before = seen(&mut client, &generation).await;
+        expires_at(&mut before);
+        if to == &words {
+            let mut admin = daemon.admin();
+            let still = deliveries(&mut admin, in_state(DeliveryState::Pending)).await;
+            let of = |it: &memoird_proto::v1::HookDelivery| {
+                (it.id.clone(), it.tries, it.last_error.clone())
+            };
+            assert_eq!(
+                still.iter().map(of).collect::<Vec<_>>(),
+                owed.iter().map(of).collect::<Vec<_>>()
+            );
+            let id = owed[0].id.clone();
+            let retry = RetryHookDeliveryRequest { id };
+            admin.retry_hook_delivery(retry).await.expect("it is due");
+            all_delivered(&mut admin).await;
+            let told = told(&daemon);
+            assert_eq!(told.len(), 1);
+            assert_eq!(field(&told[0], "generation"), generation);
+            assert_eq!(told[0]["turns"].as_array().expect("turns").len(), 3);
+        }
+        if to == &words {
+            let problem = "another memoird has it";
+            fails(&migrate(&daemon, &back).await, 69, problem);
+            daemon.stop().await;
+        }
+    }
+    assert_eq!(stats(&mut daemon.admin()).await.hooks_pending, 0);
+    let results = append("chat", [tool_results(&["a"])]);
+    let appended = client.append(results).await.expect("it goes on");
+    assert_eq!(appended.into_inner().first_seq, 3);
+}
+
+#[tokio::test]
+async fn no_daemon_takes_half_a_journal_for_a_whole_one() {
+    let Some(server) = Server::shared() else {
+        return;
+    };
+    let words = server.database();
+    let name = words.rsplit("dbname=").next().expect("a name");
+    let mut daemon = Daemon::with(over(&database(&words), KEEPS)).await;
+    daemon.stop().await;
+    server.run(name, "INSERT INTO memoird.migration VALUES (1, 'half', 1)");
+    let outcome = Daemon::refused(&over(&database(&words), KEEPS)).await;
+    assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
+    let problem = "what `memoird migrate` has carried so far";
+    assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
+    let dir = daemon.path("half");
+    std::fs::create_dir(&dir).expect("a directory");
+    std::fs::write(dir.join("migration"), "half").expect("a mark");
+    let setup = over("", KEEPS).data_dir(&dir.display().to_string());
+    let outcome = Daemon::refused(&setup).await;
+    assert_eq!(outcome.code, Some(69), "{}", outcome.stderr);
+    assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
+}
+
+#[tokio::test]
+async fn what_cannot_be_carried_is_told() {
+    let Some(server) = Server::shared() else {
+        return;
+    };
+    let daemon = Daemon::start().await;
+    let empty = over("", KEEPS).data_dir(&daemon.path("none").display().to_string());
+    daemon.rewrite_text(&empty.yaml(&daemon.path("")));
+    fails(&migrate(&daemon, "there").await, 66, "has no journal");
+    let from = database(&server.database());
+    daemon.rewrite_text(&over(&from, KEEPS).yaml(&daemon.path("")));
+    let there = daemon.path("there").display().to_string();
+    fails(
+        &migrate(&daemon, &there).await,
+        69,
+        "has no journal of memoird",
+    );
+    let to = "postgres://a:hunter2@b/c";
+    let outcome = migrate(&daemon, to).await;
+    fails(&outcome, 2, "--to has a password");
+    assert!(!outcome.stderr.contains("hunter2"), "{outcome:?}");
+}
