@@ -2,14 +2,14 @@
 //! only been started again.
 
 use memoird_proto::v1::{
-    DeliveryState, GetSessionRequest, GetSessionResponse, PatchStateRequest,
-    RetryHookDeliveryRequest, Turn,
+    DeliveryState, GetDocumentRequest, GetSessionRequest, GetSessionResponse, PatchStateRequest,
+    PutDocumentRequest, RetryHookDeliveryRequest, Turn, put_document_request,
 };
 
 use crate::harness::{
     Daemon, KEEPS, Outcome, Sessions, Setup, all_delivered, append, assistant, deliveries, end,
-    eventually, fails, field, in_state, journal, keyed, live, run, say, stats, told, tool_results,
-    tool_uses, user,
+    eventually, fact, fails, field, in_state, journal, kept, keyed, live, of, recalled, run, say,
+    stats, told, tool_results, tool_uses, user,
 };
 use crate::postgres::server::Server;
 
@@ -75,6 +75,16 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
     let reply = append("gone", [assistant("bye")]);
     client.append(reply).await.expect("done");
     let generation = end(&mut client, "gone").await;
+    let mut memories = daemon.memories();
+    kept(&mut memories, fact("ann", "the boat is called Zuiderzee")).await;
+    let document = PutDocumentRequest {
+        namespace: vec!["settings".into()],
+        key: "ann".into(),
+        value: Some(put_document_request::Value::Json("[1]".into())),
+        ..PutDocumentRequest::default()
+    };
+    let stored = daemon.documents().put_document(document).await;
+    stored.expect("stored");
     let mut admin = daemon.admin();
     let owed = eventually("the hook has failed once", async || {
         let owed = deliveries(&mut admin, in_state(DeliveryState::Pending)).await;
@@ -110,6 +120,16 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
         // The time line goes on: a session lives as long as before.
         assert!((expires_at(&mut after) - expires).abs() < 3);
         assert_eq!(after, before);
+        let found = recalled(&mut daemon.memories(), of("ann", "boat")).await;
+        assert_eq!(found, ["the boat is called Zuiderzee"]);
+        let get = GetDocumentRequest {
+            namespace: vec!["settings".into()],
+            key: "ann".into(),
+            ..GetDocumentRequest::default()
+        };
+        let document = daemon.documents().get_document(get).await;
+        let document = document.expect("there").into_inner().document;
+        assert_eq!(document.expect("one").version, 1);
         let again = client.append(first.clone()).await.expect("known");
         assert!(again.into_inner().duplicate);
         before = seen(&mut client, &generation).await;

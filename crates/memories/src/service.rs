@@ -148,8 +148,7 @@ impl Memories {
 
     /// True where other daemons write to the same memories.
     pub(crate) fn are_shared(&self) -> bool {
-        let store = self.shared.files.as_ref();
-        store.is_some_and(|store| store.is_shared())
+        self.shared.engine.cluster().is_some()
     }
 
     /// True where this daemon does what is to be done once.

@@ -121,15 +121,6 @@ impl MemoryStore {
         Ok(Self(Place::Postgres(memories)))
     }
 
-    /// True where others may write as well.
-    pub fn is_shared(&self) -> bool {
-        match &self.0 {
-            Place::Files(_) => false,
-            #[cfg(feature = "postgres")]
-            Place::Postgres(_) => true,
-        }
-    }
-
     /// False where vectors cannot be kept: memories are found by their words only.
     pub fn has_vectors(&self) -> bool {
         match &self.0 {

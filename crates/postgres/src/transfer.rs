@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use memoird_store::READERS_MAX;
 use memoird_store::StoreError;
 use memoird_store::transfer::{
     Column, Kind, PageBounds, Position, Row, SourceId, TABLES, Table, TransferSource,
@@ -103,7 +104,7 @@ impl PgTransfer {
         let database = {
             // The pool has timers.
             let _entered = runtime.enter();
-            Database::new(options, runtime.clone())?
+            Database::new(options, runtime.clone(), READERS_MAX)?
         };
         let node = Ulid(rand::random());
         let ownership = database.wait(async {
@@ -111,7 +112,7 @@ impl PgTransfer {
             if side == Side::Source {
                 has_journal(&client).await?;
             }
-            schema::prepare(&client).await?;
+            schema::prepare(&client, &schema::JOURNAL).await?;
             let taken = timeout(LEASE_TIME_MAX, Ownership::take(&database, client, node)).await;
             taken.unwrap_or_else(|_| Err(in_use(&database)))
         })?;

@@ -30,15 +30,6 @@ impl JournalPlace {
     pub(crate) fn is_elsewhere(&self) -> bool {
         !matches!(self, Self::DataDir)
     }
-
-    /// True where other daemons may have the same journal at the same time.
-    pub(crate) fn is_shared(&self) -> bool {
-        match self {
-            Self::DataDir => false,
-            #[cfg(feature = "postgres")]
-            Self::Postgres(options) => options.sharing == memoird_postgres::Sharing::Members,
-        }
-    }
 }
 
 /// A journal that was opened.
@@ -98,13 +89,13 @@ pub(crate) async fn open(
     })
 }
 
-/// Opens the memories: where daemons share the journal they share these, too.
+/// Opens the memories: they are where the journal is.
 pub(crate) async fn open_memories(
     config: &Config,
     key: Option<DataKey>,
 ) -> Result<MemoryStore, CliError> {
     #[cfg(feature = "postgres")]
-    if let (JournalPlace::Postgres(options), true) = (&config.journal, config.journal.is_shared())
+    if let JournalPlace::Postgres(options) = &config.journal
         && config.engine.journal.durability != Durability::Off
     {
         return postgres::open_memories(config, options).await;
@@ -291,7 +282,7 @@ mod postgres {
         store: Arc<PgStore>,
         /// True: other daemons have it, too.
         is_shared: bool,
-        /// The index of what was said, and memories that are not shared, are still files.
+        /// The index of what was said is still files.
         _lock: DirLock,
     }
 
@@ -302,7 +293,8 @@ mod postgres {
         let dir = &config.long_term.dir;
         if tenant_files(dir).is_ok_and(|files| !files.is_empty()) {
             let dir = dir.display();
-            warn!(%dir, "these memories are not used: daemons share those of the database");
+            warn!(%dir, "these memories are not used: they are in the database of journal.postgres; `memoird migrate` carries \
+                 them there with a journal");
         }
         let (options, runtime) = (options.clone(), Handle::current());
         let opened = spawn_blocking(move || MemoryStore::in_postgres(options, &runtime)).await;

@@ -1,10 +1,13 @@
-//! `memoird migrate`: carries a journal between a data directory and PostgreSQL, while no daemon uses
-//! either. It can be cut off at any moment and called again.
+//! `memoird migrate`: carries a journal, memories and documents between a data directory and PostgreSQL,
+//! while no daemon uses either. It can be cut off at any moment and called again.
+
+mod memories;
 
 use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
+use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_store::SqliteTransfer;
 use memoird_store::transfer::{
     Compared, PageBounds, SourceId, TransferSource, TransferTarget, carry, look,
@@ -18,11 +21,11 @@ use crate::config;
 use crate::data_files::DataFiles;
 use crate::journal_place::JournalPlace;
 
-/// Carry the journal to PostgreSQL or to a data directory, while no daemon uses it
+/// Carry all that is kept to PostgreSQL or to a data directory, while no daemon uses it
 ///
-/// The source is the journal of the configuration file: in data_dir, or in journal.postgres. It stays as
-/// it is. Sessions, all that was said, what hooks are owed and what is being erased are carried, both
-/// sides are read again, and what they hold is compared. If it is cut off, call it again: it goes on
+/// The source is the place of the configuration file: data_dir with long_term.dir, or journal.postgres. It
+/// stays as it is. Sessions, all that was said, what hooks are owed, what is being erased, memories and
+/// documents are carried, both sides are read again, and what they hold is compared. If it is cut off, call it again: it goes on
 /// where it was, and until it is done no daemon starts on the target. At last it says what to change in
 /// the configuration.
 #[derive(Args)]
@@ -55,11 +58,18 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     let place = args.place()?;
     // Connections of a database are there as long as both sides are.
     let runtime = super::runtime(false)?;
-    let mut source = open_source(&files, journal, &runtime)?;
+    let mut source = open_source(&files, journal.clone(), &runtime)?;
     let (id, rows) = look(&mut *source)?;
     let mut target = open_target(&place, &files, &id, &runtime)?;
+    // The target is marked as unfinished from here on.
+    let memories = open_memories(&files, &journal, &runtime)?;
+    let target_memories = place.open_memories(&files, &runtime)?;
+    let mut compared = memories::carry(&memories, &target_memories)?;
+    if !compared.iter().all(Compared::is_same) {
+        return report(&compared, json);
+    }
     let progress = Progress::new(Some(rows.saturating_mul(3)));
-    let compared = carry(
+    let journals = carry(
         &mut *source,
         &mut *target,
         PageBounds::default(),
@@ -68,6 +78,7 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
             progress.show(|| table.name.to_owned());
         },
     )?;
+    compared.splice(0..0, journals);
     drop(progress);
     report(&compared, json)?;
     match json {
@@ -141,9 +152,46 @@ impl Place {
                 (lines, "and leave data_dir as it is".to_owned())
             }
         };
-        format!(
-            "\nIn {config} say\n\n{to}\n\n{journal}; memories and documents stay where they are."
-        )
+        format!("\nIn {config} say\n\n{to}\n\n{journal}.")
+    }
+
+    fn open_memories(
+        &self,
+        files: &DataFiles,
+        runtime: &tokio::runtime::Runtime,
+    ) -> Result<MemoryStore, CliError> {
+        match self {
+            Self::Dir(dir) => {
+                let files = DataFiles::of_dir(dir, files.key);
+                open_memories(&files, &JournalPlace::DataDir, runtime)
+            }
+            #[cfg(feature = "postgres")]
+            Self::Database(options) => {
+                open_memories(files, &JournalPlace::Postgres(options.clone()), runtime)
+            }
+        }
+    }
+}
+
+#[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
+fn open_memories(
+    files: &DataFiles,
+    journal: &JournalPlace,
+    runtime: &tokio::runtime::Runtime,
+) -> Result<MemoryStore, CliError> {
+    match journal {
+        JournalPlace::DataDir => {
+            let options = FilesOptions {
+                key: files.key,
+                ..FilesOptions::default()
+            };
+            Ok(MemoryStore::open(&files.memories_dir, &options)?)
+        }
+        #[cfg(feature = "postgres")]
+        JournalPlace::Postgres(options) => {
+            let options = (**options).clone();
+            Ok(MemoryStore::in_postgres(options, runtime.handle())?)
+        }
     }
 }
 

@@ -1,0 +1,87 @@
+//! The memories' part of `memoird migrate`: tenant by tenant, each whole or not at all.
+
+use std::collections::BTreeMap;
+
+use memoird_memories::MemoryError;
+use memoird_memories::store::{Contents, MemoryStore};
+use memoird_store::transfer::{Compared, TableDigest};
+use sha2::{Digest, Sha256};
+
+use super::super::exit::{CliError, Exit};
+use super::super::progress::Progress;
+
+/// What is done at most: a tenant is carried, and read on both sides.
+const STEPS: u64 = 3;
+
+/// Carries the memories and documents of all tenants that the target does not have yet, and compares
+/// both sides.
+pub(super) fn carry(source: &MemoryStore, target: &MemoryStore) -> Result<Vec<Compared>, CliError> {
+    let failed = |error: MemoryError| {
+        let cause = match &error {
+            MemoryError::Failed { cause } => format!("{cause}"),
+            other => other.to_string(),
+        };
+        CliError::failed(Exit::Unavailable, format!("memories: {cause}"))
+    };
+    let tenants = source.tenants().map_err(failed)?;
+    let progress = Progress::new(Some(tenants.len() as u64 * STEPS));
+    let mut sums: BTreeMap<&'static str, [Sum; 2]> = BTreeMap::new();
+    for tenant in &tenants {
+        progress.show(|| format!("memories of {tenant}"));
+        let from = source.tenant(tenant).map_err(failed)?;
+        let to = target.tenant(tenant).map_err(failed)?;
+        let contents = from.contents().map_err(failed)?;
+        progress.add(1);
+        let vectors = contents.get("vectors").map_or(0, |vectors| vectors.rows);
+        if vectors > 0 && !target.has_vectors() {
+            let problem = format!(
+                "the database has no pgvector, and tenant {tenant} has {vectors} vectors: install \
+                 it, run CREATE EXTENSION vector, and call this again"
+            );
+            return Err(CliError::failed(Exit::Unavailable, problem));
+        }
+        if to.is_unused().map_err(failed)? {
+            from.copy_to(&to).map_err(failed)?;
+        }
+        progress.add(1);
+        let there = to.contents().map_err(failed)?;
+        progress.add(1);
+        for (side, contents) in [contents, there].iter().enumerate() {
+            for (name, found) in contents {
+                sums.entry(name).or_default()[side].add(tenant.as_str(), found);
+            }
+        }
+    }
+    if let Some(number) = source.read_learnt().map_err(failed)? {
+        target.write_learnt(number).map_err(failed)?;
+    }
+    let compared = |(name, [source, target]): (&'static str, [Sum; 2])| Compared {
+        name,
+        source: source.end(),
+        target: target.end(),
+    };
+    Ok(sums.into_iter().map(compared).collect())
+}
+
+/// The rows of one kind, of all tenants.
+#[derive(Clone, Default)]
+struct Sum {
+    rows: u64,
+    digest: Sha256,
+}
+
+impl Sum {
+    fn add(&mut self, tenant: &str, contents: &Contents) {
+        self.rows += contents.rows;
+        self.digest.update((tenant.len() as u64).to_le_bytes());
+        self.digest.update(tenant);
+        self.digest.update(contents.checksum);
+    }
+
+    fn end(self) -> TableDigest {
+        TableDigest {
+            rows: self.rows,
+            sha256: self.digest.finalize().into(),
+        }
+    }
+}
