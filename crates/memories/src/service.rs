@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     /// Sessions, clocks and workers.
     pub(crate) engine: Engine,
     /// `None`: no memories are kept, and every call is refused.
-    files: Option<Arc<MemoryStore>>,
+    store: Option<Arc<MemoryStore>>,
     config: ArcSwap<MemoriesConfig>,
     tenants: DashMap<TenantId, Arc<TenantState>>,
     query_vectors: QueryVectors,
@@ -89,20 +89,20 @@ impl Drop for Abandoned<'_> {
 }
 
 impl Memories {
-    /// Serves the memories in `files`, and runs the workers in `engine` until that is closed.
-    /// Without files every call is refused.
+    /// Serves the memories in `store`, and runs the workers in `engine` until that is closed.
+    /// Without one every call is refused.
     pub fn open(
         engine: Engine,
-        files: Option<Arc<MemoryStore>>,
+        store: Option<Arc<MemoryStore>>,
         mut config: MemoriesConfig,
     ) -> Self {
-        if files.as_ref().is_some_and(|store| !store.has_vectors()) {
+        if store.as_ref().is_some_and(|store| !store.has_vectors()) {
             // Vectors that nobody can keep need not be made.
             config.embedder = None;
         }
         let shared = Shared {
             engine,
-            files,
+            store,
             config: ArcSwap::from_pointee(config),
             tenants: DashMap::default(),
             query_vectors: QueryVectors::default(),
@@ -143,7 +143,7 @@ impl Memories {
     }
 
     pub(crate) fn is_on(&self) -> bool {
-        self.shared.files.is_some()
+        self.shared.store.is_some()
     }
 
     /// True where other daemons write to the same memories.
@@ -157,8 +157,8 @@ impl Memories {
         cluster.is_none_or(memoird_engine::Cluster::leads)
     }
 
-    fn files(&self) -> Result<&Arc<MemoryStore>, MemoryError> {
-        self.shared.files.as_ref().ok_or(MemoryError::Off)
+    fn store(&self) -> Result<&Arc<MemoryStore>, MemoryError> {
+        self.shared.store.as_ref().ok_or(MemoryError::Off)
     }
 
     pub(crate) fn config(&self) -> Arc<MemoriesConfig> {
@@ -195,8 +195,8 @@ impl Memories {
 
     /// The tenants that have memories. The engine knows all of them from then on.
     pub(crate) async fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
-        let files = Arc::clone(self.files()?);
-        let list = move || files.tenants();
+        let store = Arc::clone(self.store()?);
+        let list = move || store.tenants();
         let tenants: Vec<TenantId> = self.shared.engine.blocking.run(list).await??;
         for tenant in &tenants {
             self.shared.engine.tenants.get_or_insert(tenant);
@@ -206,8 +206,8 @@ impl Memories {
 
     /// Makes indexes of the vectors of very large subjects, where they are missing.
     pub(crate) async fn make_vector_indexes(&self) -> Result<(), MemoryError> {
-        let files = Arc::clone(self.files()?);
-        let make = move || files.make_vector_indexes();
+        let store = Arc::clone(self.store()?);
+        let make = move || store.make_vector_indexes();
         self.shared.engine.blocking.run(make).await?
     }
 
@@ -217,22 +217,22 @@ impl Memories {
         tenant: &TenantId,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
-        let files = self.files()?;
+        let store = self.store()?;
         let mut abandoned = Abandoned {
             shared: &self.shared,
             tenant,
             is_answered: false,
         };
         let blocking = self.shared.engine.blocking;
-        let answer = self.state(tenant).write(files, blocking, job).await;
+        let answer = self.state(tenant).write(store, blocking, job).await;
         abandoned.is_answered = true;
         answer
     }
 
     /// Writes what waits.
     pub(crate) async fn flush(&self, tenant: &TenantId) -> Result<(), MemoryError> {
-        let (files, blocking) = (self.files()?, self.shared.engine.blocking);
-        self.state(tenant).flush(files, blocking).await
+        let (store, blocking) = (self.store()?, self.shared.engine.blocking);
+        self.state(tenant).flush(store, blocking).await
     }
 
     /// Reads a consistent view of a tenant's memories.
@@ -241,22 +241,22 @@ impl Memories {
         tenant: &TenantId,
         look: impl FnOnce(&MemoryReader<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
-        let (files, owner) = (Arc::clone(self.files()?), tenant.clone());
-        let read = move || files.tenant(&owner)?.read(look);
+        let (store, owner) = (Arc::clone(self.store()?), tenant.clone());
+        let read = move || store.tenant(&owner)?.read(look);
         self.shared.engine.readers.run(Some(tenant), read).await?
     }
 
     /// How far the journal was looked at for facts; `None`: never.
     pub(crate) async fn read_learnt(&self) -> Result<Option<u64>, MemoryError> {
-        let files = Arc::clone(self.files()?);
-        let read = move || files.read_learnt();
+        let store = Arc::clone(self.store()?);
+        let read = move || store.read_learnt();
         self.shared.engine.blocking.run(read).await?
     }
 
     /// Writes it down.
     pub(crate) async fn write_learnt(&self, number: u64) -> Result<(), MemoryError> {
-        let files = Arc::clone(self.files()?);
-        let write = move || files.write_learnt(number);
+        let store = Arc::clone(self.store()?);
+        let write = move || store.write_learnt(number);
         self.shared.engine.blocking.run(write).await?
     }
 
@@ -279,7 +279,7 @@ impl Memories {
     /// A page of memories.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Memories that cannot be read.
     pub async fn list(
         &self,
         tenant: &Tenant,
@@ -293,7 +293,7 @@ impl Memories {
     /// A page of subjects that have memories.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Memories that cannot be read.
     pub async fn subjects(
         &self,
         tenant: &Tenant,
@@ -331,7 +331,7 @@ impl Memories {
     /// `count_max`.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Memories that cannot be read.
     pub async fn conflicts(
         &self,
         tenant: &Tenant,
@@ -348,7 +348,7 @@ impl Memories {
     /// Counts.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Memories that cannot be read.
     pub async fn stats(&self, tenant: &Tenant) -> Result<MemoryStats, MemoryError> {
         let (config, now) = (self.config(), self.now());
         let reranker = config.reranker.as_ref().map(|one| one.name().to_owned());
@@ -363,7 +363,7 @@ impl Memories {
     /// Builds the indexes anew, in the background; says how many wait for an embedding.
     ///
     /// # Errors
-    /// A file that cannot be written.
+    /// Memories that cannot be written.
     pub async fn reindex(&self, tenant: &Tenant) -> Result<u64, MemoryError> {
         // Not done here: dropped, also with the call, it is left to the maintenance worker.
         let _unfinished = Unfinished::new(self, &tenant.id, None);
@@ -379,7 +379,7 @@ impl Memories {
     /// The manifest of a subject. With 0 lines or bytes the limits apply.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Memories that cannot be read.
     pub async fn manifest(
         &self,
         tenant: &Tenant,

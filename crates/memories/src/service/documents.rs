@@ -100,7 +100,7 @@ impl Memories {
     /// A page of documents.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Memories that cannot be read.
     pub async fn documents(
         &self,
         tenant: &Tenant,
@@ -114,7 +114,7 @@ impl Memories {
     /// A page of namespaces.
     ///
     /// # Errors
-    /// A file that cannot be read.
+    /// Memories that cannot be read.
     pub async fn namespaces(
         &self,
         tenant: &Tenant,

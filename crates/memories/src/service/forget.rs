@@ -99,8 +99,8 @@ impl Memories {
 
     /// Empties the log, where forgotten text may still be. False while a reader is open.
     pub(crate) async fn erase(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
-        let (files, tenant) = (Arc::clone(self.files()?), tenant.clone());
-        let truncate = move || files.tenant(&tenant)?.truncate_log();
+        let (store, tenant) = (Arc::clone(self.store()?), tenant.clone());
+        let truncate = move || store.tenant(&tenant)?.truncate_log();
         self.shared.engine.blocking.run(truncate).await?
     }
 

@@ -68,7 +68,7 @@ impl Memories {
     ///
     /// # Errors
     /// [`MemoryError::Invalid`], [`MemoryError::NoEmbedder`], an embedder that does not
-    /// answer where only meaning was asked for, a file that cannot be read.
+    /// answer where only meaning was asked for, memories that cannot be read.
     pub async fn recall(
         &self,
         tenant: &Arc<Tenant>,

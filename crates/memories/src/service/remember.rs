@@ -90,7 +90,7 @@ impl Memories {
         if !is_finite || values.iter().all(|value| *value == 0.0) {
             return Err(MemoryError::invalid("vector", "is zero or not finite"));
         }
-        if !self.files()?.has_vectors() {
+        if !self.store()?.has_vectors() {
             let problem = "cannot be kept: the database has no pgvector; leave it out";
             return Err(MemoryError::invalid("vector", problem));
         }

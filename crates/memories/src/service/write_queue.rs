@@ -64,7 +64,7 @@ impl TenantState {
     /// Does a job, and answers when the disk has it.
     pub(super) async fn write<T: Send + 'static>(
         self: &Arc<Self>,
-        files: &Arc<MemoryStore>,
+        store: &Arc<MemoryStore>,
         blocking: Blocking,
         job: impl FnOnce(&MemoryWriter<'_>) -> Result<T, MemoryError> + Send + 'static,
     ) -> Result<T, MemoryError> {
@@ -92,7 +92,7 @@ impl TenantState {
                     return result.unwrap_or(Err(EngineError::Stopping.into()));
                 }
                 turn = Arc::clone(&self.queue.turn).lock_owned() => {
-                    self.write_batch(files, blocking, turn).await?;
+                    self.write_batch(store, blocking, turn).await?;
                 }
             }
         }
@@ -101,31 +101,31 @@ impl TenantState {
     /// Writes what waits, where something does.
     pub(super) async fn flush(
         self: &Arc<Self>,
-        files: &Arc<MemoryStore>,
+        store: &Arc<MemoryStore>,
         blocking: Blocking,
     ) -> Result<(), MemoryError> {
         while !locked(&self.queue.jobs).is_empty() {
             let turn = Arc::clone(&self.queue.turn).lock_owned().await;
-            self.write_batch(files, blocking, turn).await?;
+            self.write_batch(store, blocking, turn).await?;
         }
         Ok(())
     }
 
     async fn write_batch(
         self: &Arc<Self>,
-        files: &Arc<MemoryStore>,
+        store: &Arc<MemoryStore>,
         blocking: Blocking,
         turn: OwnedMutexGuard<()>,
     ) -> Result<(), MemoryError> {
-        let (state, files) = (Arc::clone(self), Arc::clone(files));
+        let (state, store) = (Arc::clone(self), Arc::clone(store));
         let work = move || {
-            state.write_now(&files);
+            state.write_now(&store);
             drop(turn);
         };
         Ok(blocking.run(work).await?)
     }
 
-    fn write_now(&self, files: &MemoryStore) {
+    fn write_now(&self, store: &MemoryStore) {
         let batch: Vec<Queued> = {
             let mut jobs = locked(&self.queue.jobs);
             let count = jobs.len().min(BATCH_MAX);
@@ -138,7 +138,7 @@ impl TenantState {
             .into_iter()
             .map(|queued| (queued.job, queued.reply))
             .unzip();
-        let written = files.tenant(&self.tenant).and_then(|file| file.write(jobs));
+        let written = store.tenant(&self.tenant).and_then(|file| file.write(jobs));
         let results = written.unwrap_or_else(|error| vec![Err(error); replies.len()]);
         for (reply, result) in replies.into_iter().zip(results) {
             reply(result);

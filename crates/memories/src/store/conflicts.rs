@@ -17,7 +17,7 @@ impl MemoryReader<'_> {
     /// first.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn conflicts(
         &self,
         subject: &Subject,

@@ -20,7 +20,7 @@ impl MemoryReader<'_> {
     /// Current memories after this one in the order of their ids, with their recalls.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn evidence_page(
         &self,
         after: Option<MemoryId>,
@@ -61,7 +61,7 @@ impl MemoryReader<'_> {
     /// When the last consolidation was done.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn consolidated_at(&self) -> Answer<Option<Timestamp>> {
         Ok(self.meta("dream_last_at")?.map(timestamp))
     }
@@ -71,7 +71,7 @@ impl MemoryWriter<'_> {
     /// Stores the event of a recall. Memories that are gone meanwhile are left out.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn record_recall(&self, event: &RecallEvent, limits: &MemoryLimits) -> Answer<()> {
         let session = match &event.session {
             None => None,
@@ -106,7 +106,7 @@ impl MemoryWriter<'_> {
     /// Pins those of these memories that are not pinned; returns how many.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn pin(&self, ids: &[MemoryId], pin: Pin, at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = ?, pin_changed = ? WHERE id = ? AND pin IS NULL
                    AND superseded_by IS NULL";
@@ -121,7 +121,7 @@ impl MemoryWriter<'_> {
     /// Removes pins that a consolidation set, never the bot's; returns how many.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn unpin(&self, ids: &[MemoryId], at: Timestamp) -> Answer<usize> {
         let sql = "UPDATE memories SET pin = NULL, pin_changed = ? WHERE id = ? AND pin = ?";
         self.touch_all();
@@ -136,7 +136,7 @@ impl MemoryWriter<'_> {
     /// Stores when a consolidation was done.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn set_consolidated_at(&self, at: Timestamp) -> Answer<()> {
         self.set_meta("dream_last_at", moment(at))
     }
@@ -145,7 +145,7 @@ impl MemoryWriter<'_> {
     /// leads to them; returns how many.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
         let condition = "expires < ? ORDER BY expires LIMIT ?";
         let parameters = params![moment(expired_before), limit(max)];

@@ -75,7 +75,7 @@ impl MemoryReader<'_> {
     /// A document, with its value.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn document(&self, name: &DocumentName, now: Timestamp) -> Answer<Option<Document>> {
         let sql = "SELECT path, key, version, created, updated, expires, form, length(value), value
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
@@ -87,7 +87,7 @@ impl MemoryReader<'_> {
     /// A page of documents. It has one at least, where there are any and no filter is given.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn documents(&self, query: &DocumentQuery, now: Timestamp) -> Answer<DocumentPage> {
         let mut listing = Listing {
             query,
@@ -145,7 +145,7 @@ impl MemoryReader<'_> {
     /// A page of namespaces that have documents.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn namespaces(&self, query: &NamespaceQuery, now: Timestamp) -> Answer<NamespacePage> {
         let sql = "SELECT path FROM namespaces WHERE path >= ? AND path < ?
             AND EXISTS (SELECT 1 FROM documents WHERE namespace = namespaces.no
@@ -190,7 +190,7 @@ impl MemoryReader<'_> {
     /// What operations that only read come to.
     ///
     /// # Errors
-    /// [`MemoryError::DocumentsTooLarge`], and when the file cannot be read.
+    /// [`MemoryError::DocumentsTooLarge`], and when the memories cannot be read.
     pub fn document_reads(
         &self,
         operations: &[DocumentOperation],
@@ -208,7 +208,7 @@ impl MemoryReader<'_> {
     /// True where any are kept.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn has_documents(&self) -> Answer<bool> {
         Ok(self.documents_kept()?.0 > 0)
     }
@@ -275,7 +275,7 @@ impl MemoryWriter<'_> {
     /// A document; where it expires and a new time to live is given, it lives so long from now on.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn read_document(&self, get: &DocumentGet, at: Timestamp) -> Answer<Option<Document>> {
         let mut found = self.document(&get.name, at)?;
         if let (Some(document), Some(ttl)) = (&mut found, get.ttl)
@@ -386,7 +386,7 @@ impl MemoryWriter<'_> {
     /// many; none are left where there is none.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn delete_documents_step(&self, range: &DocumentRange, count_max: usize) -> Answer<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM namespaces CROSS JOIN documents ON namespace = namespaces.no
@@ -400,7 +400,7 @@ impl MemoryWriter<'_> {
     /// Removes some documents that have expired, at most `count_max`. Gives how many.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn expire_documents(&self, now: Timestamp, count_max: usize) -> Answer<u64> {
         let sql = "SELECT documents.no, namespace, length(value) + length(key) + length(path)
             FROM documents CROSS JOIN namespaces ON namespaces.no = namespace

@@ -60,7 +60,7 @@ impl MemoryReader<'_> {
     /// The model whose vectors are used; `None`: none are made.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn embedding_model(&self) -> Answer<Option<String>> {
         self.meta("embedding_model")
     }
@@ -86,7 +86,7 @@ impl MemoryReader<'_> {
     /// none when the model is not the one whose vectors are used.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn embeddings_due(&self, model: &str, now: Timestamp, max: usize) -> Answer<Vec<Due>> {
         if self.model_in_use(model)?.is_none() {
             return Ok(Vec::new());
@@ -108,7 +108,7 @@ impl MemoryReader<'_> {
     /// When the next text is due that is not due yet.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn embeddings_next_due(&self, now: Timestamp) -> Answer<Option<Timestamp>> {
         let sql = "SELECT min(due) FROM embeddings_due WHERE failed = 0 AND due > ?";
         let due: Option<Option<i64>> = self.value(sql, params![moment(now)])?;
@@ -120,7 +120,7 @@ impl MemoryReader<'_> {
     /// well when `id` is not current, stands apart or has no vector.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn near_by_cosine(
         &self,
         id: MemoryId,
@@ -207,7 +207,7 @@ impl MemoryWriter<'_> {
     /// not used any more. True when it changed: then [`Self::backfill`] has work.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn set_embedding_model(&self, model: Option<&str>) -> Answer<bool> {
         let in_use = self.embedding_model()?;
         if in_use.as_deref() == model || model.is_none() && in_use.as_deref() == Some(CLIENTS) {
@@ -228,7 +228,7 @@ impl MemoryWriter<'_> {
     /// Vectors that clients make are used from now on: for a daemon without an embedder.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn use_clients_vectors(&self) -> Answer<()> {
         if self.embedding_model()?.as_deref() == Some(CLIENTS) {
             return Ok(());
@@ -242,7 +242,7 @@ impl MemoryWriter<'_> {
     /// 0 when it is done. Without a model in use, vectors stay as they are.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn backfill(&self, max: usize, at: Timestamp) -> Answer<u64> {
         let Some(name) = self.embedding_model()? else {
             self.end(&BACKFILL)?;
@@ -265,7 +265,7 @@ impl MemoryWriter<'_> {
     /// are tried again.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn reindex_begin(&self) -> Answer<()> {
         self.retry_failed()?;
         self.begin(&REINDEX)
@@ -275,7 +275,7 @@ impl MemoryWriter<'_> {
     /// index anew. Returns about how many are left; 0 when it is done.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn words_step(&self, max: usize) -> Answer<u64> {
         if !index::is_moving(self.connection)? {
             return Ok(0);
@@ -312,7 +312,7 @@ impl MemoryWriter<'_> {
     /// about how many are left; 0 when it is done.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn reindex_step(&self, max: usize, at: Timestamp) -> Answer<u64> {
         let queue = "INSERT INTO embeddings_due (no, due, tries, failed, problem)
             SELECT ?1, ?2, 0, 0, '' WHERE EXISTS
@@ -374,7 +374,7 @@ impl MemoryWriter<'_> {
     /// when the text changed meanwhile.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn embed_failed(
         &self,
         id: MemoryId,

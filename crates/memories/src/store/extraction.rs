@@ -19,7 +19,7 @@ impl MemoryReader<'_> {
     /// How far a generation was extracted.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn cursor(&self, session: &SessionId, generation: Generation) -> Answer<ExtractionCursor> {
         // The cursor of a forgotten subject is kept, but without the session's name.
         let sql = format!("{SELECT} WHERE generation = ? AND session IN (?, '')");
@@ -32,7 +32,7 @@ impl MemoryReader<'_> {
     /// generation's own where the whole subject was forgotten.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn not_before(&self, subject: &Subject) -> Answer<Option<Timestamp>> {
         let digest = self.digest(subject.as_str())?;
         let sql = "SELECT at FROM forgotten WHERE subject = ?";
@@ -92,7 +92,7 @@ impl MemoryReader<'_> {
     /// The turns after this one in which the bot itself remembered something, ascending.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn remembered_seqs(
         &self,
         session: &SessionId,
@@ -155,7 +155,7 @@ impl MemoryWriter<'_> {
     /// there were since the last success. A lease that is over already is left alone.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn return_lease(&self, lease: &Lease, is_failure: bool, now: Timestamp) -> Answer<u32> {
         let mut cursor = self.cursor(&lease.session, lease.generation)?;
         if cursor.lease.as_ref().is_none_or(|held| held.id != lease.id) {
@@ -180,7 +180,7 @@ impl MemoryWriter<'_> {
     /// be more than `max`: then nothing is counted.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn spend_tokens(&self, day: i64, tokens: u64, max: u64) -> Answer<bool> {
         let spent = self.tokens_spent(day)?.saturating_add(tokens);
         if spent > max {
@@ -194,7 +194,7 @@ impl MemoryWriter<'_> {
     /// Counts what a call has really used, which may be more.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
         let spent = self.tokens_spent(day)?;
         let spent = spent.saturating_sub(counted).saturating_add(used);
@@ -211,7 +211,7 @@ impl MemoryWriter<'_> {
     /// Notes what became of the facts of a lease, so that its commit can be repeated.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn keep_commit(
         &self,
         lease: &Lease,
@@ -263,7 +263,7 @@ impl MemoryWriter<'_> {
     /// turns in which the bot remembered, of generations that began before; returns how many.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn prune_cursors(&self, before: Timestamp, max: usize) -> Answer<usize> {
         let cursors = "DELETE FROM cursors WHERE generation IN
             (SELECT generation FROM cursors WHERE touched < ? ORDER BY touched LIMIT ?)";

@@ -66,7 +66,7 @@ impl MemoryReader<'_> {
     /// Counts what a job would remove, for a dry run.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn forget_count(&self, request: &ForgetRequest) -> Answer<ForgetOutcome> {
         let mut counts = ForgetOutcome::default();
         let criteria = self.criteria(request)?;
@@ -96,7 +96,7 @@ impl MemoryReader<'_> {
     /// The jobs that are not done, oldest first. They are continued after a restart.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn forget_jobs(&self) -> Answer<Vec<MemoryId>> {
         let sql = "SELECT job FROM forget_jobs ORDER BY at, job";
         self.all(sql, &[], |row| Ok(MemoryId::from_bytes(row.get(0)?)))
@@ -276,7 +276,7 @@ impl MemoryWriter<'_> {
     /// Continues a job: removes about `rows_max` rows. A job that is not stored is done.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn forget_step(&self, job: MemoryId, rows_max: usize) -> Answer<ForgetProgress> {
         let sql = "SELECT at, born, whole, owner, memory, kinds, tags, after, before, position,
                    counts, session, generations FROM forget_jobs WHERE job = ?";

@@ -269,7 +269,7 @@ impl MemoryReader<'_> {
     /// Of how many segments the index of words consists; 0 where it has none.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn word_segments(&self) -> Answer<u64> {
         match self.connection {
             Connection::Sqlite(file) => terms::segments(file),
@@ -284,7 +284,7 @@ impl MemoryWriter<'_> {
     /// `pages` pages of 512 bytes. False when there is nothing more to merge.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn merge_words_step(&self, pages: usize) -> Answer<bool> {
         match self.connection {
             Connection::Sqlite(file) => terms::merge_step(file, pages),

@@ -1,4 +1,4 @@
-//! Queries of a tenant's file. All queries of one reader see the same state of it.
+//! Queries of a tenant's memories. All queries of one reader see the same state of it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -57,7 +57,7 @@ impl MemoryReader<'_> {
     /// One memory, history and expired ones included; `None` when it is not there.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn get(&self, id: MemoryId) -> Answer<Option<Memory>> {
         Ok(MemoryRow::by_id(self.connection, id)?.map(|row| row.memory))
     }
@@ -65,7 +65,7 @@ impl MemoryReader<'_> {
     /// At most `max` memories in the order of their ids.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn list(&self, request: &ListRequest, max: usize, now: Timestamp) -> Answer<Vec<Memory>> {
         let owner = match &request.subject {
             None => None,
@@ -118,7 +118,7 @@ impl MemoryReader<'_> {
     /// A page of memories.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn page_of(&self, request: &ListRequest, now: Timestamp) -> Answer<MemoryPage> {
         let Some(filter) = &request.metadata else {
             let mut memories = self.list(request, request.count.saturating_add(1), now)?;
@@ -153,7 +153,7 @@ impl MemoryReader<'_> {
     /// Subjects that have memories that can be recalled, and how many; at most `max`, behind one.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn subjects(
         &self,
         prefix: &str,
@@ -194,7 +194,7 @@ impl MemoryReader<'_> {
     /// The memories of a subject's manifest: its own and those of the team, at most `max`.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn manifest(&self, subject: &Subject, now: Timestamp, max: usize) -> Answer<ManifestRows> {
         let mut rows = ManifestRows::default();
         let own = find_partition(self.connection, subject)?;
@@ -231,7 +231,7 @@ impl MemoryReader<'_> {
     /// Counts, with how far the vectors of a model are.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn stats(&self, model: Option<&str>, now: Timestamp) -> Answer<MemoryStats> {
         let count = |sql: &str| self.count(sql, &[]);
         let stored = count("SELECT memories FROM state")?;

@@ -47,7 +47,7 @@ impl MemoryReader<'_> {
     /// The lists have up to `limit` memories each; `mode` and `session` have no effect here.
     ///
     /// # Errors
-    /// [`MemoryError::DimensionMismatch`], and when the file cannot be read.
+    /// [`MemoryError::DimensionMismatch`], and when the memories cannot be read.
     pub fn recall(
         &self,
         request: &RecallRequest,

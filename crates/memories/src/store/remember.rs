@@ -446,7 +446,7 @@ impl MemoryReader<'_> {
     /// The current memory of a subject that has this external key, also where it has expired.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn named(&self, subject: &Subject, key: &str) -> Answer<Option<Memory>> {
         Ok(self.by_key(subject, key)?.map(|row| row.memory))
     }
@@ -462,7 +462,7 @@ impl MemoryReader<'_> {
     /// The memories that recalls gave to a session in the last 24 hours, newest first.
     ///
     /// # Errors
-    /// When the file cannot be read.
+    /// When the memories cannot be read.
     pub fn echoes(&self, session: &SessionId, now: Timestamp) -> Answer<Vec<(MemoryId, String)>> {
         // The same memory is often recalled again: more hits are read than memories are needed.
         let sql = "SELECT id, content FROM memories JOIN (

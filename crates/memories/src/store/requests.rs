@@ -1,4 +1,4 @@
-//! Requests to a tenant's file, and their results, as plain data.
+//! Requests to a tenant's memories, and their results, as plain data.
 
 use std::collections::HashMap;
 use std::sync::Arc;

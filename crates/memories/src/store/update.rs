@@ -75,7 +75,7 @@ impl MemoryWriter<'_> {
     /// becomes history. False when one of them is not current any more.
     ///
     /// # Errors
-    /// When the file cannot be written.
+    /// When the memories cannot be written.
     pub fn merge(&self, older: MemoryId, newer: MemoryId, at: Timestamp) -> Answer<bool> {
         let current = |id| -> Answer<Option<MemoryRow>> {
             let row = MemoryRow::by_id(self.connection, id)?;

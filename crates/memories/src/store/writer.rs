@@ -1,4 +1,4 @@
-//! Writes to a tenant's file, within the transaction of a job. Memories are inserted, changed
+//! Writes to a tenant's memories, within the transaction of a job. Memories are inserted, changed
 //! and removed here only, so that every index is updated with them.
 
 use std::cell::RefCell;

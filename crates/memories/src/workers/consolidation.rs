@@ -36,7 +36,7 @@ impl Memories {
     /// each, a JSON object.
     ///
     /// # Errors
-    /// A file that cannot be read or written.
+    /// Memories that cannot be read or written.
     pub async fn consolidate(
         &self,
         tenant: Option<&TenantId>,

@@ -31,7 +31,7 @@ const SLEEP_MAX: Duration = Duration::from_secs(60);
 /// The worker that does it.
 pub(super) struct EmbeddingWorker {
     memories: Memories,
-    /// Tenants whose files know which model is in use.
+    /// Tenants whose memories say which model is in use.
     prepared: HashSet<TenantId>,
     /// Tenants with texts that are due again later.
     later: BTreeSet<(Timestamp, TenantId)>,
