@@ -96,7 +96,7 @@ impl Memories {
             .iter()
             .filter_map(|judged| judged.fact.clone().ok())
             .collect();
-        let outcomes = match self.store(tenant, &prepared, facts).await {
+        let outcomes = match self.keep_facts(tenant, &prepared, facts).await {
             Ok(outcomes) => outcomes,
             Err(error) => {
                 let failure = Failure::Refused(error);
@@ -274,7 +274,7 @@ impl Memories {
     }
 
     /// Commits the facts; where they are only looked at, does what that would, and undoes it.
-    async fn store(
+    async fn keep_facts(
         &self,
         tenant: &Arc<Tenant>,
         prepared: &Prepared,
