@@ -197,6 +197,9 @@ pub enum MemoryError {
         /// How many there are.
         limit: u64,
     },
+    /// Vectors are asked for or given, and the database cannot keep any.
+    #[error("the database has no pgvector, so there are no vectors: leave them out, or install it")]
+    NoVectors,
     /// The embedder gave no vector in time.
     #[error("the embedder does not answer; recall with RECALL_MODE_LEXICAL, or try again")]
     EmbedderFailed {
@@ -280,6 +283,7 @@ impl MemoryError {
                 | Self::Failed { .. }
                 | Self::InDoubt { .. }
                 | Self::NoEmbedder
+                | Self::NoVectors
                 | Self::EmbedderFailed { .. }
                 | Self::NoExtractor
                 | Self::ExtractorFailed { .. }

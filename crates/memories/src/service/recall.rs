@@ -173,7 +173,8 @@ impl Memories {
     ) -> Result<RecallRequest, MemoryError> {
         let config = self.config();
         let has_vector = !request.vector.is_empty();
-        if request.mode == RecallMode::Vector && config.embedder.is_none() && !has_vector {
+        let needs_embedder = request.mode == RecallMode::Vector && !has_vector;
+        if needs_embedder && config.embedder.is_none() && self.store()?.has_vectors() {
             return Err(MemoryError::NoEmbedder);
         }
         let end = request.query.floor_char_boundary(MemoryLimits::QUERY_BYTES);
@@ -206,6 +207,13 @@ impl Memories {
     ) -> Result<Option<Embedding>, MemoryError> {
         if request.mode == RecallMode::Lexical {
             return Ok(None);
+        }
+        if !self.store()?.has_vectors() {
+            notes.push("the database has no pgvector: searched by words only".to_owned());
+            return match request.mode {
+                RecallMode::Vector => Err(MemoryError::NoVectors),
+                _ => Ok(None),
+            };
         }
         if let Some(given) = self.given_vector(request.vector.clone())? {
             return Ok(Some(given));

@@ -91,8 +91,7 @@ impl Memories {
             return Err(MemoryError::invalid("vector", "is zero or not finite"));
         }
         if !self.store()?.has_vectors() {
-            let problem = "cannot be kept: the database has no pgvector; leave it out";
-            return Err(MemoryError::invalid("vector", problem));
+            return Err(MemoryError::NoVectors);
         }
         let config = self.config();
         let model = config.embedder.as_ref().map_or(CLIENTS, |it| it.model());

@@ -204,7 +204,7 @@ impl Looked {
 pub(super) fn look_up(
     connection: Connection<'_>,
     sought: &[Sought<'_>],
-    note: impl FnMut(usize, i64),
+    note: impl FnMut(usize, &[i64]),
 ) -> Answer<Vec<Looked>> {
     match connection {
         Connection::Sqlite(file) => terms::look_up(file, sought, note),

@@ -34,14 +34,6 @@ enum Matches {
     Sparse(HashMap<i64, Found>),
 }
 
-/// What is read of a memory that has words of the query.
-struct Candidate {
-    no: i64,
-    glance: Glance,
-    id: MemoryId,
-    content: String,
-}
-
 impl MemoryReader<'_> {
     /// What fits a query: by words, unless it is empty, and by meaning, where it has a vector.
     /// The lists have up to `limit` memories each; `mode` and `session` have no effect here.
@@ -255,9 +247,11 @@ impl MemoryReader<'_> {
                 terms.map(move |term| Sought { term, partition })
             })
             .collect();
-        let looked = index::look_up(self.connection, &sought, |index, no| {
+        let looked = index::look_up(self.connection, &sought, |index, found| {
             if let Some((partition, _, matches)) = asked.get_mut(index / terms) {
-                matches.note(no - range(*partition).0, index % terms);
+                let (first, _) = range(*partition);
+                let term = index % terms;
+                found.iter().for_each(|no| matches.note(no - first, term));
             }
         })?;
         let mut candidates: Vec<(i64, Found)> = Vec::new();
@@ -278,27 +272,22 @@ impl MemoryReader<'_> {
         });
         let mut scored: Vec<(Judgement, MemoryId, i64)> = Vec::new();
         let wanted = CANDIDATES_MAX.max(request.limit);
-        let ranked: Vec<i64> = ranked.into_iter().map(|(_, no)| no).collect();
-        // Those that the filter leaves out are made up for by more.
-        for some in ranked.chunks(wanted) {
-            for Candidate {
-                no,
-                glance,
-                id,
-                content,
-            } in self.candidates(some)?
-            {
-                if scored.len() < wanted && filter.passes(no, glance) {
-                    let judgement = scorer.judge(&content);
+        let mut rest = ranked.as_slice();
+        // Those that the filter leaves out are made up for by more and more others.
+        let mut at_once = wanted;
+        while scored.len() < wanted && !rest.is_empty() {
+            let (some, others) = rest.split_at(at_once.min(rest.len()));
+            rest = others;
+            at_once *= 2;
+            self.candidates(some, |no, glance, id, content| {
+                if filter.passes(no, glance) {
+                    let judgement = scorer.judge(content);
                     // An index that is not moved yet takes "us" for "use".
                     if judgement.score > 0.0 {
                         scored.push((judgement, id, no));
                     }
                 }
-            }
-            if scored.len() >= wanted {
-                break;
-            }
+            })?;
         }
         scored.sort_by(|(one, id, _), (other, other_id, _)| {
             let by_score = other.score.total_cmp(&one.score);
@@ -320,35 +309,36 @@ impl MemoryReader<'_> {
         Ok((query, statistics))
     }
 
-    /// What of these memories decides whether they are found, in their order.
-    fn candidates(&self, numbers: &[i64]) -> Answer<Vec<Candidate>> {
-        let read = |row: &Row<'_>| {
-            Ok(Candidate {
-                no: row.get(0)?,
-                glance: Glance {
-                    kind: row.get(1)?,
-                    observed: row.get(2)?,
-                    expires: row.get(3)?,
-                },
-                id: MemoryId::from_bytes(row.get(4)?),
-                content: row.get(5)?,
-            })
+    /// What of these memories decides whether they are found.
+    fn candidates(
+        &self,
+        ranked: &[(f64, i64)],
+        mut look: impl FnMut(i64, Glance, MemoryId, &str),
+    ) -> Answer<()> {
+        let mut read = |row: &Row<'_>| {
+            let glance = Glance {
+                kind: row.get(1)?,
+                observed: row.get(2)?,
+                expires: row.get(3)?,
+            };
+            let id = MemoryId::from_bytes(row.get(4)?);
+            look(row.get(0)?, glance, id, row.text(5)?);
+            Ok(())
         };
         let own = "SELECT no, kind, observed, expires, id, content FROM memories WHERE no = ?1";
         // What a forgotten subject shared has no owner any more. Whose partition was found is not
         // forgotten.
         let shared = "SELECT no, kind, observed, expires, id, content FROM memories
                       WHERE no = ?1 AND owner IN (SELECT no FROM partitions)";
+        let numbers = ranked.iter().map(|(_, no)| *no);
         let (of_team, of_subjects): (Vec<i64>, Vec<i64>) =
-            numbers.iter().partition(|no| partition_of(**no) == TEAM);
-        let mut found = HashMap::with_capacity(numbers.len());
+            numbers.partition(|no| partition_of(*no) == TEAM);
         for (sql, numbers) in [(own, of_subjects), (shared, of_team)] {
             if !numbers.is_empty() {
-                let rows = self.of_numbers(sql, &numbers, read)?;
-                found.extend(rows.into_iter().map(|candidate| (candidate.no, candidate)));
+                self.of_numbers(sql, &numbers, &mut read)?;
             }
         }
-        Ok(numbers.iter().filter_map(|no| found.remove(no)).collect())
+        Ok(())
     }
 
     /// Reads the memories of a list; gives the list with their ids.
@@ -358,11 +348,10 @@ impl MemoryReader<'_> {
         memories: &mut HashMap<MemoryId, Memory>,
         numbers: &mut HashMap<MemoryId, i64>,
     ) -> Answer<Vec<Ranked<MemoryId>>> {
-        let found: Vec<(i64, f64)> = found.into_iter().collect();
-        let nos: Vec<i64> = found.iter().map(|(no, _)| *no).collect();
+        let (nos, scores): (Vec<i64>, Vec<f64>) = found.into_iter().unzip();
         let mut rows = self.rows(&nos)?;
-        let mut list = Vec::with_capacity(found.len());
-        for (no, score) in found {
+        let mut list = Vec::with_capacity(nos.len());
+        for (no, score) in nos.into_iter().zip(scores) {
             if let Some(memory) = rows.remove(&no) {
                 list.push(Ranked {
                     id: memory.id,

@@ -39,3 +39,4 @@ mod together;
 mod transfer;
 #[path = "../store/update.rs"]
 mod update;
+mod without_vectors;

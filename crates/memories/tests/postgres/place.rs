@@ -12,7 +12,7 @@ use crate::kit::index_words;
 use crate::start::{self, Server};
 
 /// Runs the connections of all tests.
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     let mut builder = tokio::runtime::Builder::new_multi_thread();
     builder.worker_threads(2).enable_all().build().unwrap()
 });

@@ -209,6 +209,7 @@ pub(crate) fn memory(failure: &MemoryError) -> Status {
             (Unavailable, "MEMORIES_IN_DOUBT", SOON)
         }
         MemoryError::NoEmbedder => (FailedPrecondition, "NO_EMBEDDER", None),
+        MemoryError::NoVectors => (FailedPrecondition, "NO_VECTORS", None),
         MemoryError::EmbedderFailed { detail } => {
             warn!(detail, "a query could not be embedded");
             (Unavailable, "EMBEDDER_FAILED", LATER)

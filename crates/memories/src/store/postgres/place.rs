@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use memoird_core::ids::TenantId;
 use memoird_postgres::{Column, OpenTransaction, PgOptions, Transactions, Value};
-use memoird_store::StoreError;
+use memoird_store::{READERS_MAX, StoreError};
 use tokio::runtime::Handle;
 use tracing::warn;
 
@@ -18,8 +18,9 @@ use crate::store::jobs::{Answers, WriteJob, do_jobs};
 use crate::store::sql::Connection;
 use crate::{MemoryError, locked};
 
-/// Connections of one daemon. A write that waits for its tenant's turn has one.
-const CONNECTIONS_MAX: usize = 8;
+/// Connections of one daemon: as many as it reads at once, and some for writes, of which one that
+/// waits for its tenant's turn has one.
+const CONNECTIONS_MAX: usize = READERS_MAX + 4;
 
 /// The memories of all tenants, in a database.
 #[derive(Debug)]

@@ -37,7 +37,7 @@ fn row(no: i64, words: &IndexWords) -> Vec<Value> {
 pub(in crate::store) fn look_up(
     it: &Transaction<'_>,
     sought: &[Sought<'_>],
-    mut note: impl FnMut(usize, i64),
+    mut note: impl FnMut(usize, &[i64]),
 ) -> Answer<Vec<Looked>> {
     let (mut places, mut forms, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
     for (place, one) in sought.iter().enumerate() {
@@ -69,7 +69,7 @@ pub(in crate::store) fn look_up(
         found.sort_unstable_by(|one, other| other.cmp(one));
         found.dedup();
         found.truncate(MATCHES_MAX);
-        found.iter().for_each(|no| note(place, *no));
+        note(place, &found);
         Looked {
             found: found.len(),
             last: found.last().copied().unwrap_or_default(),

@@ -99,14 +99,17 @@ pub(in crate::store) fn merge_step(file: &Connection, pages: usize) -> Answer<bo
 pub(in crate::store) fn look_up(
     file: &Connection,
     sought: &[Sought<'_>],
-    mut note: impl FnMut(usize, i64),
+    mut note: impl FnMut(usize, &[i64]),
 ) -> Answer<Vec<Looked>> {
     let moving_at = moving_at(file)?;
     let mut looked = Vec::with_capacity(sought.len());
+    let mut numbers = Vec::new();
     for (index, one) in sought.iter().enumerate() {
+        numbers.clear();
         looked.push(matches(file, one.term, one.partition, moving_at, |no| {
-            note(index, no);
+            numbers.push(no);
         })?);
+        note(index, &numbers);
     }
     Ok(looked)
 }
