@@ -194,6 +194,8 @@ async fn what_cannot_be_carried_is_told() {
         return;
     };
     let daemon = Daemon::start().await;
+    let here = daemon.path("data").display().to_string();
+    fails(&migrate(&daemon, &here).await, 2, "is there already");
     let empty = over("", KEEPS).data_dir(&daemon.path("none").display().to_string());
     daemon.rewrite_text(&empty.yaml(&daemon.path("")));
     fails(&migrate(&daemon, "there").await, 66, "has no journal");

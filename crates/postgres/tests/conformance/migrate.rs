@@ -433,6 +433,24 @@ fn what_a_daemon_has_is_refused() {
 }
 
 #[test]
+fn who_has_lost_the_database_writes_nothing_more() {
+    let Some(database) = database() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    rich(dir.path(), 1);
+    let mut source = Place::Dir(dir.path()).source().unwrap();
+    let (id, _) = look(&mut *source).unwrap();
+    let mut target = Place::Database(&database).target(&id).unwrap();
+    database.run("UPDATE memoird.owner SET node = gen_random_uuid()");
+    let refused = carry(&mut *source, &mut *target, bounds(9), &mut |_, _| {});
+    let problem = refused.expect_err("it is lost").to_string();
+    assert!(
+        problem.contains("another memoird has taken it over"),
+        "{problem}"
+    );
+    assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 0);
+}
+
+#[test]
 fn what_was_not_carried_is_found() {
     let dir = tempfile::tempdir().unwrap();
     rich(dir.path(), 1);

@@ -4,7 +4,7 @@
 mod memories;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use memoird_memories::store::{FilesOptions, MemoryStore};
@@ -56,9 +56,10 @@ enum Place {
 pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     let (files, journal) = config::data_place(&args.config)?;
     let place = args.place()?;
+    place.check_other(&files, &journal)?;
     // Connections of a database are there as long as both sides are.
     let runtime = super::runtime(false)?;
-    let mut source = open_source(&files, journal.clone(), &runtime)?;
+    let mut source = open_source(&files, &journal, &runtime)?;
     let (id, rows) = look(&mut *source)?;
     let mut target = open_target(&place, &files, &id, &runtime)?;
     // The target is marked as unfinished from here on.
@@ -83,7 +84,7 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     report(&compared, json)?;
     match json {
         true => Ok(()),
-        false => output::print(&place.next(args)),
+        false => output::print(&place.next(args, &files, &journal)),
     }
 }
 
@@ -131,14 +132,33 @@ impl MigrateArgs {
 }
 
 impl Place {
+    /// Refuses the directory that the journal is in.
+    fn check_other(&self, files: &DataFiles, journal: &JournalPlace) -> Result<(), CliError> {
+        match self {
+            Self::Dir(dir) if !journal.is_elsewhere() && is_same(dir, &files.data_dir) => {
+                let problem = format!("--to {}: the journal is there already", dir.display());
+                Err(CliError::usage(problem))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// What comes next, for the operator.
-    fn next(&self, args: &MigrateArgs) -> String {
+    fn next(&self, args: &MigrateArgs, files: &DataFiles, journal: &JournalPlace) -> String {
         let config = args.config.display();
-        let (to, journal) = match self {
+        let (to, rest) = match self {
             Self::Dir(dir) => {
-                let dir = fs::canonicalize(dir).unwrap_or_else(|_| dir.clone());
-                let lines = format!("data_dir: {:?}", dir.display().to_string());
-                (lines, "and take journal.postgres out".to_owned())
+                let whole = |dir: &Path| fs::canonicalize(dir).unwrap_or_else(|_| dir.to_owned());
+                let quoted = |dir: &Path| format!("{:?}", whole(dir).display().to_string());
+                let mut lines = format!("data_dir: {}", quoted(dir));
+                if files.memories_dir != DataFiles::of_dir(&files.data_dir, None).memories_dir {
+                    lines += "\nlong_term:\n  dir: auto";
+                }
+                let rest = match journal.is_elsewhere() {
+                    true => "and take journal.postgres out.",
+                    false => "",
+                };
+                (lines, rest)
             }
             #[cfg(feature = "postgres")]
             Self::Database(options) => {
@@ -149,10 +169,10 @@ impl Place {
                 if let Some(ca) = &args.ca {
                     lines += &format!("\n    ca: {:?}", ca.display().to_string());
                 }
-                (lines, "and leave data_dir as it is".to_owned())
+                (lines, "and leave data_dir as it is.")
             }
         };
-        format!("\nIn {config} say\n\n{to}\n\n{journal}.")
+        format!("\nIn {config} say\n\n{to}\n\n{rest}")
     }
 
     fn open_memories(
@@ -195,10 +215,15 @@ fn open_memories(
     }
 }
 
+fn is_same(dir: &Path, other: &Path) -> bool {
+    let whole = [dir, other].map(fs::canonicalize);
+    matches!(&whole, [Ok(dir), Ok(other)] if dir == other)
+}
+
 #[cfg_attr(not(feature = "postgres"), allow(unused_variables))]
 fn open_source(
     files: &DataFiles,
-    journal: JournalPlace,
+    journal: &JournalPlace,
     runtime: &tokio::runtime::Runtime,
 ) -> Result<Box<dyn TransferSource>, CliError> {
     match journal {
@@ -213,7 +238,8 @@ fn open_source(
         }
         #[cfg(feature = "postgres")]
         JournalPlace::Postgres(options) => {
-            let source = memoird_postgres::PgTransfer::source(*options, runtime.handle());
+            let source =
+                memoird_postgres::PgTransfer::source((**options).clone(), runtime.handle());
             Ok(Box::new(source.map_err(at("the source"))?))
         }
     }
