@@ -164,6 +164,34 @@ impl Transactions {
     }
 }
 
+impl Transactions {
+    /// The same of a transaction that only reads: nobody waits for its end.
+    ///
+    /// # Errors
+    /// Those of `action`, and when the database cannot be reached.
+    pub fn look<T, E: From<StoreError>>(
+        &self,
+        begin: &str,
+        action: impl FnOnce(&OpenTransaction) -> Result<T, E>,
+    ) -> Result<T, E> {
+        let mut taken = Taken::begin(&self.database, begin)?;
+        let open = taken.open()?;
+        let outcome = action(open);
+        taken.is_clean = match &outcome {
+            // Whoever has the connection next comes behind it.
+            Ok(_) => open.wait(async {
+                let mut end = std::pin::pin!(open.client.batch_execute("ROLLBACK"));
+                !matches!(poll_once(&mut end).await, Some(Err(_)))
+            }),
+            Err(_) => {
+                let _ = open.settle();
+                open.run_words("ROLLBACK").is_ok()
+            }
+        };
+        outcome
+    }
+}
+
 /// A connection that goes back to the pool where its transaction has ended; otherwise nobody knows
 /// what it is in the middle of, and it is closed.
 struct Taken {

@@ -195,10 +195,10 @@ impl MemoryReader<'_> {
 
     /// The model of this name, if it is the one whose vectors are used.
     pub(super) fn model_in_use(&self, name: &str) -> Answer<Option<Model>> {
-        match self.embedding_model()?.is_some_and(|in_use| in_use == name) {
-            true => vectors::find_model(self.connection, name),
-            false => Ok(None),
-        }
+        let sql = "SELECT models.no, dimension FROM meta
+                   CROSS JOIN models ON models.name = meta.value
+                   WHERE meta.name = 'embedding_model' AND models.name = ?";
+        self.one(sql, params![name], vectors::read_model)
     }
 }
 

@@ -13,6 +13,7 @@ mod terms;
 mod vectors;
 
 use std::cell::Cell;
+use std::collections::HashMap;
 
 use memoird_postgres::{Column, FoundRow, OpenTransaction, Value};
 use memoird_store::StoreError;
@@ -128,11 +129,18 @@ impl<'a> Transaction<'a> {
         Ok(self.open.send("CLOSE rows", Vec::new())?)
     }
 
-    /// The rows of these numbers, by a statement that finds those of one.
+    /// The rows of these numbers in their order, by a statement that finds that of one.
     pub(super) fn of_numbers(&self, sql: &str, numbers: &[i64]) -> Answer<Vec<FoundRow>> {
         let sql = sql.replace("= ?1", "= ANY(?1)");
-        let numbers = Value::Wholes(numbers.to_vec());
-        Ok(self.open.query(&translated(&sql), &[numbers])?)
+        let asked = Value::Wholes(numbers.to_vec());
+        let mut rows = self.open.query(&translated(&sql), &[asked])?;
+        let places = numbers.iter().zip(0..);
+        let places: HashMap<i64, usize> = places.map(|(no, place)| (*no, place)).collect();
+        rows.sort_by_cached_key(|row| match row.column(0) {
+            Ok(Column::Whole(no)) => places.get(&no).copied(),
+            _ => None,
+        });
+        Ok(rows)
     }
 
     /// A statement that begins or ends a part of it.

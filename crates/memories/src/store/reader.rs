@@ -276,13 +276,12 @@ impl MemoryReader<'_> {
     /// How many of a partition's memories were ever numbered, and when numbering began anew:
     /// close to how many there are. And the languages that they are in, together.
     pub(super) fn numbered(&self, partitions: &[i64]) -> Answer<(BTreeMap<i64, u64>, Languages)> {
-        let sql = "SELECT next - 1, languages FROM partitions WHERE no = ?";
+        let sql = "SELECT no, next - 1, languages FROM partitions WHERE no = ?1";
+        let read = |row: &Row<'_>| Ok((row.get(0)?, row.get::<i64>(1)?, row.get::<i64>(2)?));
         let mut numbered = BTreeMap::new();
         let mut languages = Languages::default();
-        for partition in partitions {
-            let read = |row: &Row<'_>| Ok((row.get::<i64>(0)?, row.get::<i64>(1)?));
-            let (count, bits) = self.one(sql, params![partition], read)?.unwrap_or((0, 0));
-            numbered.insert(*partition, count.unsigned_abs());
+        for (partition, count, bits) in self.of_numbers(sql, partitions, read)? {
+            numbered.insert(partition, count.unsigned_abs());
             languages = languages.with(Languages::from_bits(bits));
         }
         Ok((numbered, languages))

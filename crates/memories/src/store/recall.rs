@@ -129,7 +129,9 @@ impl MemoryReader<'_> {
         });
         let beside = self.beside(best)?;
         let others: Vec<i64> = beside.iter().map(|(_, other, _)| *other).collect();
-        let found = self.rows(&others)?;
+        let found = MemoryRow::of_numbers(self.connection, &others)?;
+        let found: HashMap<i64, Memory> =
+            found.into_iter().map(|row| (row.no, row.memory)).collect();
         for (id, other, is_after) in beside {
             let Some(memory) = found.get(&other) else {
                 continue;
@@ -152,15 +154,6 @@ impl MemoryReader<'_> {
                 .or_insert_with(|| memory.clone());
         }
         Ok(())
-    }
-
-    /// The memories of these numbers that there are.
-    fn rows(&self, numbers: &[i64]) -> Answer<HashMap<i64, Memory>> {
-        if numbers.is_empty() {
-            return Ok(HashMap::new());
-        }
-        let rows = MemoryRow::of_numbers(self.connection, numbers)?;
-        Ok(rows.into_iter().map(|row| (row.no, row.memory)).collect())
     }
 
     fn filter(
@@ -349,18 +342,18 @@ impl MemoryReader<'_> {
         numbers: &mut HashMap<MemoryId, i64>,
     ) -> Answer<Vec<Ranked<MemoryId>>> {
         let (nos, scores): (Vec<i64>, Vec<f64>) = found.into_iter().unzip();
-        let mut rows = self.rows(&nos)?;
         let mut list = Vec::with_capacity(nos.len());
-        for (no, score) in nos.into_iter().zip(scores) {
-            if let Some(memory) = rows.remove(&no) {
-                list.push(Ranked {
-                    id: memory.id,
-                    score,
-                    observed_at: memory.observed_at,
-                });
-                numbers.insert(memory.id, no);
-                memories.insert(memory.id, memory);
-            }
+        let mut scored = nos.iter().zip(scores);
+        for MemoryRow { no, memory, .. } in MemoryRow::of_numbers(self.connection, &nos)? {
+            // They come in the order in which they were asked for.
+            let score = scored.find(|(asked, _)| **asked == no);
+            list.push(Ranked {
+                id: memory.id,
+                score: score.map_or(0.0, |(_, score)| score),
+                observed_at: memory.observed_at,
+            });
+            numbers.insert(memory.id, no);
+            memories.insert(memory.id, memory);
         }
         Ok(list)
     }

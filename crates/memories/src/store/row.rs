@@ -173,7 +173,7 @@ impl MemoryRow {
         Ok(Self::of_numbers(connection, &[no])?.pop())
     }
 
-    /// Those of these numbers that there are, in whatever order.
+    /// Those of these numbers that there are, in their order.
     pub(super) fn of_numbers(connection: Connection<'_>, numbers: &[i64]) -> Answer<Vec<Self>> {
         static SQL: LazyLock<String> = LazyLock::new(|| format!("{SELECT} WHERE memories.no = ?1"));
         connection.of_numbers(&SQL, numbers, read)

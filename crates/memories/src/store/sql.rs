@@ -146,8 +146,8 @@ pub(super) trait Sql {
         }
     }
 
-    /// The rows of these numbers that there are, in whatever order: by a statement that finds those
-    /// of one, as `no = ?1`.
+    /// Of each of these numbers its row, in their order, where it has one: by a statement that finds
+    /// that of one, as `no = ?1`, and whose first column is the number.
     fn of_numbers<T>(
         &self,
         sql: &str,
@@ -159,8 +159,8 @@ pub(super) trait Sql {
                 let mut statement = file.prepare_cached(sql)?;
                 let mut found = Vec::with_capacity(numbers.len());
                 for number in numbers {
-                    let mut rows = statement.query([number])?;
-                    while let Some(row) = rows.next()? {
+                    // Not looked for another one, which costs as much again.
+                    if let Some(row) = statement.query([number])?.next()? {
                         found.push(read(&Row::Sqlite(row))?);
                     }
                 }
@@ -246,15 +246,6 @@ impl Connection<'_> {
             }
             #[cfg(feature = "postgres")]
             Self::Postgres(transaction) => transaction.control(sql),
-        }
-    }
-
-    /// Waits until all that was changed is.
-    #[cfg(feature = "postgres")]
-    pub(super) fn settle(self) -> Answer<()> {
-        match self {
-            Self::Sqlite(_) => Ok(()),
-            Self::Postgres(transaction) => transaction.settle(),
         }
     }
 

@@ -6,7 +6,7 @@ use rusqlite::params;
 
 #[cfg(feature = "postgres")]
 use super::postgres;
-use super::sql::{Answer, Connection, Sql};
+use super::sql::{Answer, Connection, Row, Sql};
 use super::sqlite::blocks;
 use super::{Embedding, row};
 use crate::MemoryError;
@@ -78,11 +78,14 @@ impl Filter {
 /// The model of this name, if it ever made a vector or was to make one.
 pub(super) fn find_model(connection: Connection<'_>, name: &str) -> Answer<Option<Model>> {
     let sql = "SELECT no, dimension FROM models WHERE name = ?";
-    connection.one(sql, params![name], |row| {
-        Ok(Model {
-            no: row.get(0)?,
-            dimension: row.get::<u32>(1)? as usize,
-        })
+    connection.one(sql, params![name], read_model)
+}
+
+/// Reads a number and a dimension.
+pub(super) fn read_model(row: &Row<'_>) -> rusqlite::Result<Model> {
+    Ok(Model {
+        no: row.get(0)?,
+        dimension: row.get::<u32>(1)? as usize,
     })
 }
 
@@ -206,7 +209,7 @@ pub(super) fn vectors_of(
     match connection {
         Connection::Sqlite(_) => {
             let sql = "SELECT no, model, vector FROM vectors WHERE no = ?1";
-            let read = |row: &super::sql::Row<'_>| {
+            let read = |row: &Row<'_>| {
                 let values = row.bytes(2)?.as_chunks::<4>().0.iter();
                 let values = values.map(|value| f32::from_le_bytes(*value)).collect();
                 Ok((row.get(0)?, (row.get(1)?, values)))

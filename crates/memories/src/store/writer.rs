@@ -2,7 +2,6 @@
 //! and removed here only, so that every index is updated with them.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
 use std::ops::Deref;
 use std::path::Path;
 
@@ -289,9 +288,7 @@ const DOOMED: &str = "SELECT no, id, superseded_by IS NOT NULL, content FROM mem
 impl MemoryReader<'_> {
     /// The memories of these numbers, in their order, of any owner.
     pub(super) fn doomed_of(&self, numbers: &[i64]) -> Answer<Vec<Doomed>> {
-        let found = self.of_numbers(&format!("{DOOMED} no = ?1"), numbers, read_doomed)?;
-        let mut found: HashMap<i64, Doomed> = found.into_iter().map(|it| (it.no, it)).collect();
-        Ok(numbers.iter().filter_map(|no| found.remove(no)).collect())
+        self.of_numbers(&format!("{DOOMED} no = ?1"), numbers, read_doomed)
     }
 
     /// Memories of any owner, and those whose owner was forgotten.

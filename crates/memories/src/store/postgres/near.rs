@@ -84,7 +84,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
         JOIN memoird_memories.models ON models.tenant = partitions.tenant AND models.name = meta.value
         WHERE partitions.next > $1 AND models.dimension BETWEEN 1 AND $2";
     let values = [Value::Whole(INDEXED_FROM), Value::Whole(DIMENSIONS_MAX)];
-    let large = transactions.transact("BEGIN READ ONLY", |open| {
+    let large = transactions.look("BEGIN READ ONLY", |open| {
         let rows = open.query(sql, &values)?;
         rows.iter()
             .map(memoird_postgres::FoundRow::wholes)
@@ -99,7 +99,7 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
             "SELECT indisvalid FROM pg_index
             WHERE indexrelid = to_regclass('memoird_vectors.{name}')"
         );
-        let state = transactions.transact("BEGIN READ ONLY", |open| open.query(&known, &[]))?;
+        let state = transactions.look("BEGIN READ ONLY", |open| open.query(&known, &[]))?;
         let state = state
             .first()
             .map(memoird_postgres::FoundRow::wholes)

@@ -141,9 +141,8 @@ impl PostgresMemories {
 
 impl Place {
     fn look(&self, sql: &str) -> Result<Vec<memoird_postgres::FoundRow>, StoreError> {
-        let begin = "BEGIN READ ONLY";
         self.transactions
-            .transact(begin, |open| open.query(sql, &[]))
+            .look("BEGIN READ ONLY", |open| open.query(sql, &[]))
     }
 }
 
@@ -164,9 +163,10 @@ impl PostgresTenant {
         );
         let begin = format!("BEGIN; {}; {turn}", self.settings());
         let mut is_done = false;
-        let written = self.within(&begin, |connection| {
-            let done = action(connection)?;
-            connection.settle()?;
+        let written = self.place.transactions.transact(&begin, |open| {
+            let transaction = self.opened(open);
+            let done = action(Connection::Postgres(&transaction))?;
+            transaction.settle()?;
             is_done = true;
             Ok(done)
         });
@@ -189,20 +189,17 @@ impl PostgresTenant {
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}",
             self.settings()
         );
-        self.within(&begin, |connection| {
-            look(&MemoryReader::new(connection, None, None))
+        self.place.transactions.look(&begin, |open| {
+            look(&MemoryReader::new(
+                Connection::Postgres(&self.opened(open)),
+                None,
+                None,
+            ))
         })
     }
 
-    fn within<T>(
-        &self,
-        begin: &str,
-        action: impl FnOnce(Connection<'_>) -> Result<T, MemoryError>,
-    ) -> Result<T, MemoryError> {
-        self.place.transactions.transact(begin, |open| {
-            let transaction = Transaction::new(open, self.no, &self.salt, self.place.pgvector);
-            action(Connection::Postgres(&transaction))
-        })
+    fn opened<'a>(&'a self, open: &'a OpenTransaction) -> Transaction<'a> {
+        Transaction::new(open, self.no, &self.salt, self.place.pgvector)
     }
 
     /// What holds within a transaction only, so that a pooler may stand in between. A daemon that
@@ -223,7 +220,7 @@ fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector
         "SELECT nspname::text, string_to_array(extversion, '.')::int[] >= '{0,8}' FROM pg_extension
         JOIN pg_namespace ON pg_namespace.oid = extnamespace WHERE extname = 'vector'";
     let find = || -> Result<Option<(String, Pgvector)>, StoreError> {
-        let rows = transactions.transact("BEGIN READ ONLY", |open| open.query(sql, &[]))?;
+        let rows = transactions.look("BEGIN READ ONLY", |open| open.query(sql, &[]))?;
         let Some(row) = rows.first() else {
             return Ok(None);
         };
