@@ -70,7 +70,7 @@ impl Place {
     }
 
     /// What a statement says.
-    fn run(&self, sql: &str) -> String {
+    pub(crate) fn run(&self, sql: &str) -> String {
         let Self::Database(server, words) = self else {
             return String::new();
         };

@@ -101,3 +101,46 @@ fn no_tenant_sees_anothers_rows() {
     );
     assert_eq!(kit.peek("SELECT count(*) FROM memories"), 1);
 }
+
+#[test]
+fn a_very_large_subject_has_an_index_of_its_own() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
+    let values = |number: u64| {
+        let mut values = [0.1; 8];
+        values[usize::try_from(number % 8).unwrap()] = number as f32;
+        vector(values)
+    };
+    for number in 1..=64 {
+        let who = if number % 4 == 0 { "bob" } else { "ann" };
+        let mut said = order(
+            number,
+            fact(who, MemoryKind::Project, &format!("fact {number}")),
+        );
+        said.vector = Some(values(number));
+        kit.remember(said);
+    }
+    let mut ask = ask(&["ann", "bob"], "");
+    ask.limit = 20;
+    let near = || -> Vec<(u64, f64)> {
+        let lists = kit.recall_at(at(1), &ask, Some(&values(3)));
+        let found = lists.vector.iter();
+        found.map(|one| (number(one.id), one.score)).collect()
+    };
+    let exact = near();
+    kit.place
+        .run("UPDATE partitions SET next = 30000 WHERE subject = 'ann'");
+    // Before there is an index, and with it.
+    assert_eq!(near(), exact);
+    kit.store.make_vector_indexes().unwrap();
+    let valid = "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+                 WHERE relname LIKE 'near_%' AND indisvalid";
+    assert_eq!(kit.peek(valid), 1);
+    kit.place.run("ANALYZE memoird_vectors.vectors");
+    assert_eq!(near(), exact);
+    kit.store.make_vector_indexes().unwrap();
+    assert_eq!(kit.peek(valid), 1);
+}
