@@ -186,9 +186,12 @@ fn migrate(from: &Place<'_>, to: &Place<'_>) -> Vec<Compared> {
     let mut told = 0;
     let mut count = |_: &Table, rows| told += rows;
     let compared = carry(&mut *source, &mut *target, bounds(17), &mut count).unwrap();
-    if compared.iter().all(Compared::is_same) {
-        assert_eq!(told, 3 * rows);
-    }
+    let carried: u64 = compared.iter().map(|table| table.source.rows).sum();
+    // Some of the turns may be erased.
+    assert!(
+        told == 3 * (carried - 1) && told <= 3 * rows,
+        "{told} of {rows}"
+    );
     compared
 }
 
@@ -277,8 +280,8 @@ impl TransferSource for Failing<'_> {
         self.inner.position()
     }
 
-    fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
-        self.inner.count(table)
+    fn rows(&mut self, table: &Table) -> Result<u64, StoreError> {
+        self.inner.rows(table)
     }
 
     fn read(
