@@ -3,7 +3,8 @@
 
 use memoird_proto::v1::{
     DeliveryState, GetDocumentRequest, GetSessionRequest, GetSessionResponse, PatchStateRequest,
-    PutDocumentRequest, RetryHookDeliveryRequest, Turn, put_document_request,
+    PutDocumentRequest, RetryHookDeliveryRequest, SearchTranscriptsRequest, Turn,
+    put_document_request,
 };
 
 use crate::harness::{
@@ -69,7 +70,7 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
         ..PatchStateRequest::default()
     };
     client.patch_state(patch).await.expect("patched");
-    for text in ["\u{0} zero", &"large ".repeat(150_000)] {
+    for text in ["\u{0} marmalade", &"large ".repeat(150_000)] {
         say(&mut client, "gone", text).await;
     }
     let reply = append("gone", [assistant("bye")]);
@@ -117,6 +118,12 @@ async fn sessions_go_on_in_a_database_and_back_in_a_directory() {
         daemon.restart_with(setup).await;
         client = daemon.sessions();
         let mut after = seen(&mut client, &generation).await;
+        let search = SearchTranscriptsRequest {
+            query: "marmalade".into(),
+            ..SearchTranscriptsRequest::default()
+        };
+        let found = daemon.memories().search_transcripts(search).await;
+        assert_eq!(found.expect("a search").into_inner().hits.len(), 1);
         // The time line goes on: a session lives as long as before.
         assert!((expires_at(&mut after) - expires).abs() < 3);
         assert_eq!(after, before);

@@ -111,11 +111,12 @@ pub trait TransferSource {
     /// When it cannot be read.
     fn position(&mut self) -> Result<Position, StoreError>;
 
-    /// How many rows a table has.
+    /// About how many rows a table has. Of turns, what the heads of their generations say: to count them
+    /// is to read a large part of the journal.
     ///
     /// # Errors
     /// When it cannot be read.
-    fn count(&mut self, table: &Table) -> Result<u64, StoreError>;
+    fn rows(&mut self, table: &Table) -> Result<u64, StoreError>;
 
     /// Rows behind this key, in the order of their keys, and at least one where there is one.
     ///
@@ -289,28 +290,26 @@ impl Hashing {
     }
 }
 
-/// What tells a source from others, and how many rows it has. What changes in it without a commit,
+/// What tells a source from others, and about how many rows it has. What changes in it without a commit,
 /// such as what hooks were told, is found at the end, when both sides are compared.
 ///
 /// # Errors
 /// When it cannot be read.
 pub fn look(source: &mut dyn TransferSource) -> Result<(SourceId, u64), StoreError> {
     let mut row = source.position()?.row();
-    let mut total = 0;
+    let mut rows = 0;
     for table in &TABLES {
-        let rows = source.count(table)?;
-        row.push(Value::Number(rows.cast_signed()));
         row.extend(source.last(table)?.into_iter().flatten());
-        total += rows;
+        rows += source.rows(table)?;
     }
     let mut hashing = Hashing::default();
     hashing.add(&row);
-    Ok((SourceId(hashing.end().sha256), total))
+    Ok((SourceId(hashing.end().sha256), rows))
 }
 
 /// Carries all that the target lacks, and reads both sides to compare them. The target is finished
 /// where they are the same; where not, it stays marked. `told`: of each table, how many more rows were
-/// carried, found there or read, which makes three times what the source has.
+/// carried or read, which makes three times what the source has where nothing was there.
 ///
 /// # Errors
 /// When one of them cannot be read or written. Then it can be done again.
@@ -322,9 +321,6 @@ pub fn carry(
 ) -> Result<Vec<Compared>, StoreError> {
     for table in &TABLES {
         let mut after = target.last(table)?;
-        if after.is_some() {
-            told(table, target.count(table)?);
-        }
         loop {
             let rows = source.read(table, after.as_ref(), bounds)?;
             let Some(last) = rows.last() else { break };

@@ -19,12 +19,15 @@ use memoird_store::{
 };
 
 use crate::chat::{begun, command, named};
+use crate::compaction::{compact, made, status_of};
+use crate::cuts::{cuts_of, with_cuts};
 use crate::faults::open;
 use crate::kit::*;
 use crate::outbox::{id, owing};
 use crate::rewind;
 use crate::seeds::seeds;
 use crate::server::{Database, RUNTIME, database};
+use crate::update;
 use crate::walk::{Random, walk_beside_memory};
 
 /// Where a journal is.
@@ -85,10 +88,17 @@ fn rich(dir: &Path, seed: u64) {
         outcome(1, "crm", DeliveryState::Pending),
     ];
     store.record_outcomes(&outcomes).unwrap();
-    let mut chat = begun(&store, "rewound", 710);
+    let mut chat = begun(&store, "has all", 710);
     must_write(&store, [chat.append("u a u a", 710)]);
-    let decision = rewind::decide(&mut chat, 2, named("u", 1, 1), 711);
+    let touch = with_cuts(chat.touch(711), Some(cuts_of(1)));
+    must_write(&store, [touch, chat.patch(r#"{"a":1}"#, 712)]);
+    must_write(&store, [chat.label("a", "b")]);
+    let decision = rewind::decide(&mut chat, 2, named("u", 1, 1), 713);
     must_write(&store, decision.unwrap().changes);
+    let mut chat = chat.reloaded(&store);
+    must_write(&store, update::decide(&mut chat, 1, "other", 714).changes);
+    let chat = chat.reloaded(&store);
+    must_write(&store, [compact(&chat, status_of(1), made(1))]);
     // One erasure is at its rows, and one still looks for those of a subject.
     let tenant = key("t", "x").tenant;
     let whole = EraseTarget::Session {
@@ -186,9 +196,12 @@ fn migrate(from: &Place<'_>, to: &Place<'_>) -> Vec<Compared> {
     let mut told = 0;
     let mut count = |_: &Table, rows| told += rows;
     let compared = carry(&mut *source, &mut *target, bounds(17), &mut count).unwrap();
-    if compared.iter().all(Compared::is_same) {
-        assert_eq!(told, 3 * rows);
-    }
+    let carried: u64 = compared.iter().map(|table| table.source.rows).sum();
+    // Some of the turns may be erased.
+    assert!(
+        told == 3 * (carried - 1) && told <= 3 * rows,
+        "{told} of {rows}"
+    );
     compared
 }
 
@@ -277,8 +290,8 @@ impl TransferSource for Failing<'_> {
         self.inner.position()
     }
 
-    fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
-        self.inner.count(table)
+    fn rows(&mut self, table: &Table) -> Result<u64, StoreError> {
+        self.inner.rows(table)
     }
 
     fn read(

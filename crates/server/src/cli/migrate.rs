@@ -362,4 +362,28 @@ mod tests {
         assert_eq!(error.exit, Exit::Data);
         assert!(error.to_string().contains("differs in states, outbox;"));
     }
+
+    fn place(to: &str) -> Result<Place, CliError> {
+        let args = MigrateArgs {
+            config: PathBuf::new(),
+            to: to.to_owned(),
+            ca: None,
+            password_file: None,
+        };
+        args.place()
+    }
+
+    #[test]
+    fn a_place_is_a_database_or_a_directory() {
+        assert!(matches!(place("there/postgres"), Ok(Place::Dir(_))));
+        for to in ["postgres://a@b/c", "postgresql://b/c", "host=b dbname=c"] {
+            #[cfg(feature = "postgres")]
+            assert!(matches!(place(to), Ok(Place::Database(_))), "{to}");
+            #[cfg(not(feature = "postgres"))]
+            {
+                let error = place(to).err().expect("nothing can reach it");
+                assert!(error.to_string().contains("the feature `postgres`"));
+            }
+        }
+    }
 }

@@ -75,6 +75,8 @@ impl SqliteTransfer {
         let unfolded = Arc::<Unfolded>::default();
         let mut writer = Writer::open(writer, options.intake_changes, unfolded)?;
         writer.fold_all()?;
+        // It moves the log into the file.
+        drop(writer);
         let connection = open::reader(&path, key.as_ref())?;
         Ok(Self {
             connection,
@@ -158,8 +160,11 @@ impl TransferSource for SqliteTransfer {
         })
     }
 
-    fn count(&mut self, table: &Table) -> Result<u64, StoreError> {
-        let sql = format!("SELECT count(*) FROM {}", table.name);
+    fn rows(&mut self, table: &Table) -> Result<u64, StoreError> {
+        let sql = match table.name {
+            "turns" => "SELECT ifnull(sum(last_seq), 0) FROM generations".to_owned(),
+            name => format!("SELECT count(*) FROM {name}"),
+        };
         Ok(self.connection.query_row(&sql, [], |row| count(row, 0))?)
     }
 
