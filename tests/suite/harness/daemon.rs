@@ -53,6 +53,7 @@ impl Daemon {
     }
 
     /// Starts one that stands by; gives it with the address of its pages for operators.
+    #[cfg(feature = "postgres")]
     pub(crate) async fn standby(setup: Setup) -> (Self, String) {
         let daemon = Self::launched(tempfile::tempdir().expect("a directory"), setup);
         let admin = eventually("it stands by", async || {
@@ -91,6 +92,7 @@ impl Daemon {
 
     /// Starts it again after its end, as often as it takes until it serves: as a supervisor does, where
     /// what it needs may be away.
+    #[cfg(feature = "postgres")]
     pub(crate) async fn supervise(&mut self) {
         let path = self.path("data/endpoints.json");
         let _ = std::fs::remove_file(&path);

@@ -13,6 +13,7 @@ use super::client::Memories;
 use super::{Daemon, eventually};
 
 /// A client of whoever serves there, if anybody does.
+#[cfg(feature = "postgres")]
 pub(crate) fn memories_at(address: &str) -> Memories {
     super::client::memories(address, None)
 }

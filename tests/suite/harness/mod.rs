@@ -33,14 +33,17 @@ pub(crate) use daemon::Daemon;
 pub(crate) use embeddings::Embeddings;
 pub(crate) use faketime::Clock;
 pub(crate) use learner::{Finds, Learner};
+#[cfg(feature = "postgres")]
+pub(crate) use memories::memories_at;
 pub(crate) use memories::{
-    all_embedded, contents, fact, files_with, kept, manifest, memories_at, memories_of,
-    memory_stats, of, recall, recalled, remember,
+    all_embedded, contents, fact, files_with, kept, manifest, memories_of, memory_stats, of,
+    recall, recalled, remember,
 };
 pub(crate) use namespaces::Namespace;
+#[cfg(feature = "postgres")]
+pub(crate) use owed::told_until_killed;
 pub(crate) use owed::{
     KEEPS, all_delivered, deliveries, documents, each_once, end, field, fsck, git, in_state, told,
-    told_until_killed,
 };
 pub(crate) use raw::{SlowCall, SlowReader, raw_call};
 pub(crate) use refusal::{has_field, refused, refused_code, refused_field};

@@ -24,6 +24,7 @@ pub(crate) fn told(daemon: &Daemon) -> Vec<Value> {
 }
 
 /// The same of a daemon that was killed: what it was telling then is cut off, and told again.
+#[cfg(feature = "postgres")]
 pub(crate) fn told_until_killed(daemon: &Daemon) -> Vec<Value> {
     let read = |text: String| serde_json::from_str(&text).ok();
     texts(daemon).into_iter().filter_map(read).collect()

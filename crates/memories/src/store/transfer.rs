@@ -262,7 +262,7 @@ impl TenantMemories {
     pub fn copy_to(&self, target: &Self) -> Result<(), MemoryError> {
         self.read(|source| {
             target.transact(|target| {
-                set_salt(target, source.salt()?)?;
+                set_salt(target, &source.salt()?)?;
                 for table in &ONES {
                     source.rows_of(table, ROWS_AT_ONCE, |row| table.update(target, row))?;
                 }
@@ -387,14 +387,14 @@ fn copy_indexed(source: &MemoryReader<'_>, target: Connection<'_>) -> Answer<()>
 }
 
 /// What digests in rows are salted with goes with them.
-fn set_salt(target: Connection<'_>, salt: Vec<u8>) -> Answer<()> {
+fn set_salt(target: Connection<'_>, salt: &[u8]) -> Answer<()> {
     match target {
         Connection::Sqlite(_) => {
             let sql = "UPDATE meta SET value = ? WHERE name = 'salt'";
             target.run(sql, &[&salt])
         }
         #[cfg(feature = "postgres")]
-        Connection::Postgres(transaction) => transaction.set_salt(salt),
+        Connection::Postgres(transaction) => transaction.set_salt(salt.to_vec()),
     }
 }
 

@@ -75,7 +75,7 @@ const OWN: [&str; 3] = ["limits.memory", "long_term.dir", "long_term.open_files"
 
 /// The paths of what differs between two sets of [digests](Settings::digests). What is not one, as
 /// of a daemon that knows of none, differs in nothing.
-#[cfg(any(feature = "postgres", test))]
+#[cfg(feature = "postgres")]
 pub(crate) fn differing(one: &[u8], other: &[u8]) -> Vec<String> {
     let read = |digests| serde_json::from_slice::<BTreeMap<String, u32>>(digests).ok();
     let (Some(one), Some(other)) = (read(one), read(other)) else {
