@@ -31,8 +31,9 @@ static HAS_PGVECTOR: LazyLock<bool> = LazyLock::new(|| {
     has_it
 });
 
-/// What a statement of a test sees: the rows of the first tenant.
-const AS_TENANT: &str = "SET search_path = memoird_tenant, public; SET memoird.tenant = '1'; ";
+/// What a statement of a test sees: the rows of the tenant `acme`, whose number is made from its name.
+const AS_TENANT: &str =
+    "SET search_path = memoird_tenant, public; SET memoird.tenant = '156275432474364064'; ";
 
 pub(crate) enum Place {
     Database(&'static Server, String),

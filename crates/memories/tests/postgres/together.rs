@@ -144,3 +144,35 @@ fn a_very_large_subject_has_an_index_of_its_own() {
     kit.store.make_vector_indexes().unwrap();
     assert_eq!(kit.peek(valid), 1);
 }
+
+#[test]
+fn a_tenant_that_a_failover_lost_is_made_anew() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    kit.say(1, "ann", "the boat is called Zuiderzee");
+    for table in [
+        "tenants",
+        "state",
+        "partitions",
+        "document_state",
+        "memories",
+        "terms",
+    ] {
+        kit.place
+            .run(&format!("DELETE FROM memoird_memories.{table}"));
+    }
+    let say = |number| {
+        let order = order(
+            number,
+            fact("ann", MemoryKind::Project, "the dog is called Rex"),
+        );
+        let memories = kit.store.tenant(&tenant("acme")).unwrap();
+        memories.write_one(move |writer| writer.remember(&order, &limits()))
+    };
+    say(2).expect_err("what it counts is lost");
+    assert_eq!(say(3).unwrap().outcome, Outcome::Created);
+    assert_eq!(kit.peek("SELECT count(*) FROM memories"), 1);
+    kit.check_indexes();
+}

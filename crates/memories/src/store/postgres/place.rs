@@ -4,11 +4,13 @@
 //! whichever daemon they come from; reads wait for nobody.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memoird_core::ids::TenantId;
 use memoird_postgres::{Column, OpenTransaction, PgOptions, Transactions, Value};
 use memoird_store::{READERS_MAX, StoreError};
+use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tracing::warn;
 
@@ -43,6 +45,8 @@ pub(in crate::store) struct PostgresTenant {
     place: Arc<Place>,
     no: i64,
     salt: Vec<u8>,
+    /// Something failed: a failover may have lost what was known here.
+    is_doubtful: AtomicBool,
 }
 
 impl PostgresMemories {
@@ -87,21 +91,19 @@ impl PostgresMemories {
         &self,
         tenant: &TenantId,
     ) -> Result<Arc<PostgresTenant>, MemoryError> {
-        if let Some(known) = locked(&self.tenants).get(tenant) {
-            return Ok(Arc::clone(known));
+        let known = locked(&self.tenants).get(tenant).map(Arc::clone);
+        if let Some(known) = known.filter(|known| !known.is_doubtful.load(Ordering::Relaxed)) {
+            return Ok(known);
         }
-        let name = Value::Bytes(tenant.as_str().as_bytes().to_vec());
-        let (no, salt) =
-            self.place
-                .transactions
-                .transact("BEGIN", |open| match find_tenant(open, &name)? {
-                    Some(found) => Ok(found),
-                    None => make_tenant(open, &name),
-                })?;
+        let no = number_of(tenant);
+        let name = tenant.as_str().as_bytes();
+        let transactions = &self.place.transactions;
+        let salt = transactions.transact("BEGIN", |open| make_tenant(open, no, name))?;
         let made = Arc::new(PostgresTenant {
             place: Arc::clone(&self.place),
             no,
             salt,
+            is_doubtful: AtomicBool::new(false),
         });
         locked(&self.tenants).insert(tenant.clone(), Arc::clone(&made));
         Ok(made)
@@ -170,7 +172,7 @@ impl PostgresTenant {
             is_done = true;
             Ok(done)
         });
-        written.map_err(|error| match error {
+        self.noted(written).map_err(|error| match error {
             error if waits_for_another(&error) => MemoryError::Busy,
             // Then it was the commit that failed.
             MemoryError::Failed { cause } if is_done => MemoryError::InDoubt {
@@ -189,13 +191,21 @@ impl PostgresTenant {
             "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; {}",
             self.settings()
         );
-        self.place.transactions.look(&begin, |open| {
+        self.noted(self.place.transactions.look(&begin, |open| {
             look(&MemoryReader::new(
                 Connection::Postgres(&self.opened(open)),
                 None,
                 None,
             ))
-        })
+        }))
+    }
+
+    /// Whoever comes after a failure looks whether the tenant is still known.
+    fn noted<T>(&self, outcome: Result<T, MemoryError>) -> Result<T, MemoryError> {
+        if let Err(MemoryError::Failed { .. }) = &outcome {
+            self.is_doubtful.store(true, Ordering::Relaxed);
+        }
+        outcome
     }
 
     fn opened<'a>(&'a self, open: &'a OpenTransaction) -> Transaction<'a> {
@@ -253,36 +263,38 @@ fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector
     Ok(found)
 }
 
-fn find_tenant(
-    open: &OpenTransaction,
-    name: &Value,
-) -> Result<Option<(i64, Vec<u8>)>, MemoryError> {
-    let sql = "SELECT no, salt FROM memoird_memories.tenants WHERE name = $1";
-    let rows = open.query(sql, std::slice::from_ref(name))?;
-    let Some(row) = rows.first() else {
-        return Ok(None);
-    };
-    let salt = value(row, 1)?.as_blob().map_err(rusqlite::Error::from)?;
-    Ok(Some((whole(row, 0)?, salt.to_vec())))
+/// The number of a tenant, never negative.
+fn number_of(tenant: &TenantId) -> i64 {
+    let digest = Sha256::digest(tenant.as_str().as_bytes());
+    i64::from_be_bytes(std::array::from_fn(|index| digest[index])) & i64::MAX
 }
 
-/// Makes a tenant, beside others who may do so in the same moment.
-fn make_tenant(open: &OpenTransaction, name: &Value) -> Result<(i64, Vec<u8>), MemoryError> {
-    let named = || vec![name.clone()];
-    let make = "INSERT INTO memoird_memories.tenants (name) VALUES ($1) ON CONFLICT DO NOTHING";
+/// Makes what is missing of a tenant, beside others who may do so in the same moment; gives the salt
+/// of its digests.
+fn make_tenant(open: &OpenTransaction, no: i64, name: &[u8]) -> Result<Vec<u8>, MemoryError> {
+    let make = "INSERT INTO memoird_memories.tenants (no, name) VALUES ($1, $2)
+        ON CONFLICT DO NOTHING";
+    let named = || vec![Value::Whole(no), Value::Bytes(name.to_vec())];
     open.send(make, named())?;
     for first in [
-        "memoird_memories.state (tenant, memories, born, next_partition) SELECT no, 0, 0, 1",
-        "memoird_memories.partitions (tenant, no, subject, next) SELECT no, 0, '', 1",
-        "memoird_memories.document_state (tenant, documents, bytes) SELECT no, 0, 0",
+        "state (tenant, memories, born, next_partition) VALUES ($1, 0, 0, 1)",
+        "partitions (tenant, no, subject, next) VALUES ($1, 0, '', 1)",
+        "document_state (tenant, documents, bytes) VALUES ($1, 0, 0)",
     ] {
-        let rest = "FROM memoird_memories.tenants WHERE name = $1 ON CONFLICT DO NOTHING";
-        open.send(&format!("INSERT INTO {first} {rest}"), named())?;
+        let insert = format!("INSERT INTO memoird_memories.{first} ON CONFLICT DO NOTHING");
+        open.send(&insert, vec![Value::Whole(no)])?;
     }
-    find_tenant(open, name)?.ok_or_else(|| {
-        let detail = "a tenant that was made is not there".to_owned();
-        StoreError::Database { detail }.into()
-    })
+    let sql = "SELECT salt FROM memoird_memories.tenants WHERE no = $1 AND name = $2";
+    let rows = open.query(sql, &named())?;
+    let Some(row) = rows.first() else {
+        let detail = "two tenants have one number in memoird_memories.tenants: rename one";
+        return Err(StoreError::Database {
+            detail: detail.to_owned(),
+        }
+        .into());
+    };
+    let salt = value(row, 0)?.as_blob().map_err(rusqlite::Error::from)?;
+    Ok(salt.to_vec())
 }
 
 fn whole(row: &memoird_postgres::FoundRow, index: usize) -> Result<i64, MemoryError> {

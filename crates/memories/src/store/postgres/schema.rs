@@ -25,8 +25,8 @@ pub(super) const VECTORS: Steps = Steps {
     }],
 };
 
-/// `version` of a tenant counts the writes that made manifests old. `learnt` says how far the
-/// journal was looked at for facts.
+/// The number of a tenant is made from its name, so that it is nobody else's, also where a failover
+/// lost the row. `learnt` says how far the journal was looked at for facts.
 const V1: &str = "
 CREATE SCHEMA IF NOT EXISTS memoird_tenant;
 
@@ -34,7 +34,7 @@ CREATE FUNCTION memoird_memories.tenant() RETURNS bigint LANGUAGE sql STABLE PAR
     AS $$ SELECT current_setting('memoird.tenant')::bigint $$;
 
 CREATE TABLE memoird_memories.tenants (
-    no   bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    no   bigint PRIMARY KEY,
     name bytea NOT NULL UNIQUE,
     salt bytea NOT NULL DEFAULT uuid_send(gen_random_uuid())
 ) WITH (fillfactor = 50);
