@@ -48,6 +48,8 @@ pub enum Value {
     Lists(Vec<Vec<u8>>),
     /// `real[]`.
     Reals(Vec<f32>),
+    /// `double precision[]`.
+    Doubles(Vec<f64>),
 }
 
 /// What stands in a column.
@@ -422,6 +424,7 @@ impl Value {
             Self::Halves(_) => Type::INT4_ARRAY,
             Self::Lists(_) => Type::BYTEA_ARRAY,
             Self::Reals(_) => Type::FLOAT4_ARRAY,
+            Self::Doubles(_) => Type::FLOAT8_ARRAY,
         }
     }
 }
@@ -441,6 +444,7 @@ impl ToSql for Value {
             Self::Halves(list) => list.to_sql(kind, out),
             Self::Lists(list) => list.to_sql(kind, out),
             Self::Reals(list) => list.to_sql(kind, out),
+            Self::Doubles(list) => list.to_sql(kind, out),
         }
     }
 

@@ -4,8 +4,10 @@ use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use rusqlite::params;
 
+#[cfg(feature = "postgres")]
+use super::postgres;
 use super::row::{MemoryRow, limit, whole};
-use super::sql::{Answer, Sql};
+use super::sql::{Answer, Connection, Sql};
 use super::time::{DAY, moment, timestamp};
 use super::{MemoryReader, MemoryWriter, RecallEvent};
 use crate::requests::ForgetOutcome;
@@ -77,13 +79,27 @@ impl MemoryWriter<'_> {
             None => None,
             Some(session) => Some(self.digest(session.as_str())?),
         };
+        match self.connection {
+            Connection::Sqlite(_) => self.count_hits(event, session.as_ref())?,
+            #[cfg(feature = "postgres")]
+            Connection::Postgres(it) => postgres::count_hits(it, event, session)?,
+        }
+        let prune = "DELETE FROM recall_events WHERE no IN
+                (SELECT no FROM recall_events ORDER BY no LIMIT ?1)
+             AND no <= (SELECT max(no) FROM recall_events) - ?2";
+        let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
+        let parameters = params![prune_max, whole(limits.recall_events)];
+        self.run(prune, parameters)
+    }
+
+    fn count_hits(&self, event: &RecallEvent, session: Option<&[u8; 16]>) -> Answer<()> {
         // One more than the greatest integer would be none.
         let count = "UPDATE memories SET
              recalls = recalls + CASE WHEN recalls < 9223372036854775807 THEN 1 ELSE 0 END,
              recalled = CASE WHEN recalled > ?2 THEN recalled ELSE ?2 END
              WHERE id = ?1 AND owner IN (SELECT no FROM partitions)";
-        let insert = "INSERT INTO recall_events (no, at, memory, session, query, rank, score)
-             VALUES ((SELECT coalesce(max(no), 0) + 1 FROM recall_events), ?, ?, ?, ?, ?, ?)";
+        let insert = "INSERT INTO recall_events (at, memory, session, query, rank, score)
+             VALUES (?, ?, ?, ?, ?, ?)";
         let at = moment(event.at);
         for hit in &event.hits {
             let id = hit.id.to_bytes();
@@ -95,12 +111,7 @@ impl MemoryWriter<'_> {
                 )?;
             }
         }
-        let prune = "DELETE FROM recall_events WHERE no IN
-                (SELECT no FROM recall_events ORDER BY no LIMIT ?1)
-             AND no <= (SELECT max(no) FROM recall_events) - ?2";
-        let prune_max = limit(event.hits.len().saturating_mul(EVENTS_PRUNED));
-        let parameters = params![prune_max, whole(limits.recall_events)];
-        self.run(prune, parameters)
+        Ok(())
     }
 
     /// Pins those of these memories that are not pinned; returns how many.

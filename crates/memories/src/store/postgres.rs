@@ -8,6 +8,7 @@
 mod near;
 mod place;
 mod places;
+mod recalls;
 mod schema;
 mod terms;
 mod vectors;
@@ -23,6 +24,7 @@ use super::sql::{Answer, Parameters};
 
 pub(super) use place::{PostgresMemories, PostgresTenant};
 pub(super) use places::said_at;
+pub(super) use recalls::count_hits;
 pub(super) use terms::{add as add_terms, look_up, remove as remove_terms};
 pub(super) use vectors::{carry, measure, model_of, nearest, put, remove, vectors_of};
 
