@@ -85,6 +85,7 @@ bench:
     target/release/memoird-bench --runs 7 --store postgres --in-flight 1024
     target/release/memoird-bench --runs 7 --store postgres --daemons 4
     target/release/memoird-bench --runs 7 --store postgres --daemons 4 --route random
+    target/release/memoird-bench --runs 7 --store postgres --mix recall --subjects 10 --memories 10000 --in-flight 1
     target/release/memoird-bench rest
 
 # Licences, advisories and sources of what we depend on (cargo install cargo-deny)

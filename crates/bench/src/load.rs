@@ -29,6 +29,7 @@ const GOAL_OF_POSTGRES_MANY: f64 = 0.35;
 const GOAL_OF_POSTGRES_CPU: [f64; 2] = [35.0, 25.0];
 const GOAL_OF_WAL: f64 = 900.0;
 const GOAL_OF_DAEMONS: f64 = 1.15;
+const GOAL_OF_RECALL_MS: f64 = 4.0;
 const GOAL_OF_STATEMENTS: f64 = 2.2;
 /// As many calls in flight are many.
 const MANY_IN_FLIGHT: u16 = 256;
@@ -278,6 +279,15 @@ impl LoadArgs {
         }
         let is_random = self.route == Route::Random;
         let statements = is_random.then_some(GOAL_OF_STATEMENTS);
+        if self.mix != Mix::APPENDS {
+            let of_recalls = (self.mix == Mix::Recalls).then_some(GOAL_OF_RECALL_MS);
+            headlines.extend([
+                row(Figure::Median, of_recalls),
+                row(Figure::PostgresCpu, None),
+                row(Figure::Statements, None),
+            ]);
+            return headlines;
+        }
         let of_few = (!is_random).then_some(GOAL_OF_POSTGRES_CPU[usize::from(is_many)]);
         headlines.extend([
             row(Figure::PostgresCpu, of_few),

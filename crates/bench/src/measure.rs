@@ -130,6 +130,11 @@ impl Run {
             .map_or(f64::NAN, |used| what(used) / self.calls as f64)
     }
 
+    /// The latency that half of the calls do not exceed, in microseconds.
+    pub(crate) fn p50_us(&self) -> f64 {
+        self.tally.all().value_at_quantile(0.5) as f64
+    }
+
     /// The latency that 99 of 100 calls do not exceed, in microseconds.
     pub(crate) fn p99_us(&self) -> f64 {
         self.tally.all().value_at_quantile(0.99) as f64

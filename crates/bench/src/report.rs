@@ -45,6 +45,8 @@ pub(super) enum Figure {
     Tail,
     /// Calls per second of one server.
     CallsPerSecond,
+    /// The latency that half of one server's calls do not exceed, in milliseconds: at most the goal.
+    Median,
     /// CPU of the first server's PostgreSQL per call, in microseconds: at most the goal.
     PostgresCpu,
     /// Bytes of its log per call: at most the goal.
@@ -117,6 +119,7 @@ impl Figure {
             Self::Rate | Self::CallsPerSecond => run.rate(),
             Self::P99 => run.p99_us(),
             Self::Tail => run.p999_us() / run.p99_us(),
+            Self::Median => run.p50_us() / 1e3,
             Self::PostgresCpu => run.of_database(|used| used.cpu_seconds * 1e6),
             Self::Wal => run.of_database(|used| used.wal_bytes),
             Self::Statements => run.of_database(|used| used.statements),
@@ -137,6 +140,7 @@ impl Figure {
             Self::Rate | Self::CallsPerSecond => "calls/s",
             Self::P99 => "p99",
             Self::Tail => "p99.9 to p99",
+            Self::Median => "p50",
             Self::PostgresCpu => "PostgreSQL's CPU per call",
             Self::Wal => "WAL per call",
             Self::Statements => "statements per call",
@@ -150,6 +154,7 @@ impl Figure {
             Self::Rate | Self::CallsPerSecond => "calls_per_second",
             Self::P99 => "p99",
             Self::Tail => "p999_to_p99",
+            Self::Median => "p50_ms",
             Self::PostgresCpu => "postgres_cpu_us_per_call",
             Self::Wal => "wal_bytes_per_call",
             Self::Statements => "statements_per_call",
@@ -173,6 +178,7 @@ impl Figure {
     fn shown(self, value: f64) -> String {
         match self {
             Self::CallsPerSecond => whole(value),
+            Self::Median => format!("{} ms", figure(value, 2)),
             Self::PostgresCpu => format!("{} µs", figure(value, 1)),
             Self::Wal => format!("{} B", whole(value)),
             Self::Statements => figure(value, 2),
