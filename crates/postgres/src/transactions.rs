@@ -2,9 +2,11 @@
 //! the other, on the calling thread.
 //!
 //! A statement whose answer nobody needs is sent without waiting: the next one that somebody waits
-//! for follows it on the same connection, so that ten changes cost one round trip.
+//! for follows it on the same connection, so that ten changes cost one round trip. One that comes again
+//! and again is prepared, for as long as the transaction takes: a pooler may stand in between.
 
 use std::cell::RefCell;
+use std::collections::HashMap;
 use std::error::Error;
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -17,6 +19,7 @@ use deadpool_postgres::Object;
 use memoird_store::StoreError;
 use tokio::runtime::Handle;
 use tokio::time::timeout;
+use tokio_postgres::Statement;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::connect::{Arg, CALL_TIME_MAX, Database, PgOptions, no_answer};
@@ -26,6 +29,8 @@ use crate::schema::{self, Steps};
 /// Sends nothing more before so many answers have come: they are kept until then.
 const AHEAD_MAX: usize = 256;
 
+/// A statement is prepared when it is asked for this time: to prepare it costs a round trip.
+const PREPARED_FROM: u32 = 3;
 /// How long a statement may take that has to stand alone.
 const ALONE_TIME_MAX: Duration = Duration::from_secs(60 * 60);
 
@@ -81,6 +86,13 @@ pub struct OpenTransaction {
     client: Arc<Object>,
     /// Statements that were sent and not answered yet.
     ahead: RefCell<Vec<Ahead>>,
+    /// How often each statement was asked for, with parameters of these types.
+    uses: RefCell<HashMap<(String, Vec<Type>), Use>>,
+}
+
+enum Use {
+    Times(u32),
+    Prepared(Statement),
 }
 
 type Ahead = Pin<Box<dyn Future<Output = Result<u64, tokio_postgres::Error>>>>;
@@ -151,11 +163,11 @@ impl Transactions {
             Ok(outcome)
         });
         let ended = match &outcome {
-            Ok(_) => open.run_words("COMMIT"),
+            Ok(_) => open.end("COMMIT"),
             Err(_) => {
                 // Whatever was sent meanwhile goes with the rest.
                 let _ = open.settle();
-                open.run_words("ROLLBACK")
+                open.end("ROLLBACK")
             }
         };
         taken.is_clean = ended.is_ok();
@@ -182,12 +194,13 @@ impl Transactions {
         taken.is_clean = match &outcome {
             // Whoever has the connection next comes behind it.
             Ok(_) => open.wait(async {
+                open.uses.borrow_mut().clear();
                 let mut end = std::pin::pin!(open.client.batch_execute("ROLLBACK"));
                 !matches!(poll_once(&mut end).await, Some(Err(_)))
             }),
             Err(_) => {
                 let _ = open.settle();
-                open.run_words("ROLLBACK").is_ok()
+                open.end("ROLLBACK").is_ok()
             }
         };
         outcome
@@ -216,6 +229,7 @@ impl Taken {
             runtime: database.runtime().clone(),
             client: Arc::new(database.wait(database.take())?),
             ahead: RefCell::default(),
+            uses: RefCell::default(),
         };
         let taken = Self {
             open: Some(open),
@@ -253,8 +267,16 @@ impl OpenTransaction {
     /// # Errors
     /// When it, or one that was sent before, fails.
     pub fn query(&self, sql: &str, values: &[Value]) -> Result<Vec<FoundRow>, StoreError> {
-        let args = arguments(values);
-        let rows = self.after_all(self.client.query_typed(sql, &args))?;
+        let rows = match self.prepared(sql, values)? {
+            Some(statement) => {
+                let values = untyped(values);
+                self.after_all(self.client.query(&statement, &values))?
+            }
+            None => {
+                let args = arguments(values);
+                self.after_all(self.client.query_typed(sql, &args))?
+            }
+        };
         Ok(rows.into_iter().map(FoundRow).collect())
     }
 
@@ -263,8 +285,16 @@ impl OpenTransaction {
     /// # Errors
     /// When it, or one that was sent before, fails.
     pub fn change(&self, sql: &str, values: &[Value]) -> Result<u64, StoreError> {
-        let args = arguments(values);
-        self.after_all(self.client.execute_typed(sql, &args))
+        match self.prepared(sql, values)? {
+            Some(statement) => {
+                let values = untyped(values);
+                self.after_all(self.client.execute(&statement, &values))
+            }
+            None => {
+                let args = arguments(values);
+                self.after_all(self.client.execute_typed(sql, &args))
+            }
+        }
     }
 
     /// Sends a statement that changes rows, and does not wait for it: whether it fails is told by
@@ -276,10 +306,13 @@ impl OpenTransaction {
         if self.ahead.borrow().len() >= AHEAD_MAX {
             self.settle()?;
         }
+        let statement = self.prepared(sql, &values)?;
         let (client, sql) = (Arc::clone(&self.client), sql.to_owned());
         let mut sent: Ahead = Box::pin(async move {
-            let args = arguments(&values);
-            client.execute_typed(&sql, &args).await
+            match statement {
+                Some(statement) => client.execute(&statement, &untyped(&values)).await,
+                None => client.execute_typed(&sql, &arguments(&values)).await,
+            }
         });
         // The first poll sends it.
         let answer = self.wait(async { poll_once(&mut sent).await });
@@ -298,6 +331,36 @@ impl OpenTransaction {
     /// When one of them fails.
     pub fn settle(&self) -> Result<(), StoreError> {
         self.after_all(async { Ok(()) })
+    }
+
+    /// The statement, prepared, where it was asked for some times already. What works on a cursor is
+    /// never prepared: the same words give other columns.
+    fn prepared(&self, sql: &str, values: &[Value]) -> Result<Option<Statement>, StoreError> {
+        let is_planned = ["SELECT", "INSERT", "UPDATE", "DELETE", "WITH"];
+        if !is_planned.iter().any(|word| sql.starts_with(word)) {
+            return Ok(None);
+        }
+        let kinds: Vec<Type> = values.iter().map(Value::kind).collect();
+        let key = (sql.to_owned(), kinds);
+        let times = match self.uses.borrow().get(&key) {
+            Some(Use::Prepared(statement)) => return Ok(Some(statement.clone())),
+            Some(Use::Times(times)) => times + 1,
+            None => 1,
+        };
+        let prepared = match times < PREPARED_FROM {
+            true => None,
+            false => Some(self.after_all(self.client.prepare_typed(sql, &key.1))?),
+        };
+        let known = prepared.clone().map_or(Use::Times(times), Use::Prepared);
+        self.uses.borrow_mut().insert(key, known);
+        Ok(prepared)
+    }
+
+    /// Ends the transaction. What was prepared goes before: behind a pooler the connection is
+    /// somebody else's afterwards.
+    fn end(&self, sql: &str) -> Result<(), StoreError> {
+        self.uses.borrow_mut().clear();
+        self.run_words(sql)
     }
 
     /// Statements without parameters.
@@ -402,6 +465,13 @@ impl<'a> FromSql<'a> for Column<'a> {
         ]
         .contains(kind)
     }
+}
+
+fn untyped(values: &[Value]) -> Vec<&(dyn ToSql + Sync)> {
+    values
+        .iter()
+        .map(|value| value as &(dyn ToSql + Sync))
+        .collect()
 }
 
 fn arguments(values: &[Value]) -> Vec<Arg<'_>> {
