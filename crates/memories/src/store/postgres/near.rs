@@ -48,10 +48,8 @@ pub(super) fn nearest(
         // What a filter leaves out is made up for by further looks.
         it.control("SET LOCAL hnsw.iterative_scan = relaxed_order")?;
         it.control(&format!("SET LOCAL hnsw.ef_search = {CANDIDATES}"))?;
-        let (among, dimension) = match &filter.among {
-            Some(_) => ("AND no = ANY($7)", query.len()),
-            None => ("", query.len()),
-        };
+        let dimension = query.len();
+        let among = filter.among.as_ref().map_or("", |_| "AND no = ANY($7)");
         // The index is found by what is written in its condition, so that is no parameter.
         let sql = format!(
             "SELECT no, embedding::vector({dimension}) <=> $1::vector({dimension}) AS distance
