@@ -74,7 +74,8 @@ pub(in crate::store) fn vectors_of(
     if !it.has_vectors() {
         return Ok(HashMap::new());
     }
-    let sql = "SELECT no, model, embedding::real[] FROM vectors WHERE no = ANY($1)";
+    let sql = "SELECT no, model, embedding::real[] FROM unnest($1) AS asked (number)
+        CROSS JOIN LATERAL (SELECT no, model, embedding FROM vectors WHERE no = asked.number) AS found";
     let rows = it.rows(sql, &[Value::Wholes(numbers.to_vec())])?;
     let vector = |row: &FoundRow| {
         let model = u16::try_from(whole(row, 1)?).unwrap_or_default();
@@ -157,7 +158,9 @@ pub(in crate::store) fn measure(
     if !it.has_vectors() || chosen.is_empty() {
         return Ok(Vec::new());
     }
-    let sql = "SELECT no, embedding <=> $1::vector FROM vectors WHERE no = ANY($2) AND model = $3";
+    let sql = "SELECT no, embedding <=> $1::vector FROM unnest($2) AS asked (number)
+        CROSS JOIN LATERAL (SELECT no, embedding FROM vectors
+            WHERE no = asked.number AND model = $3) AS found";
     let values = [
         Value::Reals(query.to_vec()),
         Value::Wholes(chosen),
