@@ -476,3 +476,41 @@ fn add_value(digest: &mut Sha256, value: &Value) {
     digest.update((bytes.len() as u64).to_le_bytes());
     digest.update(bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use memoird_core::ids::TenantId;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::store::{FilesOptions, MemoryStore};
+
+    /// What is made anew, and what stands for the one row of a table.
+    const NOT_CARRIED: [&str; 3] = ["vectors", "vector_blocks", "terms"];
+
+    #[test]
+    fn every_column_of_every_table_is_carried() {
+        let dir = TempDir::new().unwrap();
+        let store = MemoryStore::open(dir.path(), &FilesOptions::default()).unwrap();
+        let tenant = store.tenant(&TenantId::parse("acme").unwrap()).unwrap();
+        let sql = "SELECT tables.name, columns.name FROM pragma_table_list() AS tables
+            CROSS JOIN pragma_table_info(tables.name) AS columns
+            WHERE tables.schema = 'main' AND tables.type = 'table'
+            AND tables.name NOT LIKE 'sqlite_%' AND columns.name <> 'id' OR tables.name = 'memories'";
+        let columns = tenant.read(|reader| {
+            reader.all(sql, &[], |row| {
+                Ok((row.get::<String>(0)?, row.get::<String>(1)?))
+            })
+        });
+        let tables: Vec<&Table> = ONES.iter().chain(&TABLES).chain([&DOCUMENTS]).collect();
+        let columns = columns.unwrap();
+        assert!(columns.len() > 100, "{columns:?}");
+        for (table, column) in columns {
+            let carried = tables.iter().find(|it| it.name == table);
+            let has_it =
+                carried.is_some_and(|it| it.columns.iter().any(|(name, _)| *name == column));
+            let is_made_anew = NOT_CARRIED.contains(&table.as_str());
+            assert!(has_it || is_made_anew, "{table}.{column}");
+        }
+    }
+}
