@@ -6,7 +6,7 @@ use memoird_postgres::{Transactions, Value};
 use memoird_store::StoreError;
 use tracing::{info, warn};
 
-use super::vectors::measured;
+use super::vectors::{measured, passing};
 use super::{Transaction, value};
 use crate::store::row::{limit, range};
 use crate::store::sql::Answer;
@@ -49,26 +49,16 @@ pub(super) fn nearest(
         it.control("SET LOCAL hnsw.iterative_scan = relaxed_order")?;
         it.control(&format!("SET LOCAL hnsw.ef_search = {CANDIDATES}"))?;
         let dimension = query.len();
-        let among = filter.among.as_ref().map_or("", |_| "AND no = ANY($7)");
+        let (passes, more) = passing(filter, 3);
         // The index is found by what is written in its condition, so that is no parameter.
         let sql = format!(
             "SELECT no, embedding::vector({dimension}) <=> $1::vector({dimension}) AS distance
-             FROM memoird_vectors.vectors WHERE {}
-             AND ($2 >> kind::int) & 1 = 1 AND observed >= $3 AND observed < $4
-             AND (expires IS NULL OR expires > $5) {among}
-             ORDER BY embedding::vector({dimension}) <=> $1::vector({dimension}) LIMIT $6",
+             FROM memoird_vectors.vectors WHERE {} AND {passes}
+             ORDER BY embedding::vector({dimension}) <=> $1::vector({dimension}) LIMIT $2",
             condition(it.tenant(), *partition, model.no.into())
         );
-        let mut values = vec![
-            Value::Reals(query.to_vec()),
-            Value::Whole(filter.kinds.into()),
-            Value::Whole(filter.observed_after.unwrap_or(i64::MIN)),
-            Value::Whole(filter.observed_before.unwrap_or(i64::MAX)),
-            Value::Whole(filter.now),
-            Value::Whole(limit(count)),
-        ];
-        let among = filter.among.as_ref();
-        values.extend(among.map(|among| Value::Wholes(among.iter().copied().collect())));
+        let mut values = vec![Value::Reals(query.to_vec()), Value::Whole(limit(count))];
+        values.extend(more);
         found.extend(measured(&it.rows(&sql, &values)?)?);
     }
     Ok(found)

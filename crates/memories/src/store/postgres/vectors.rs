@@ -116,19 +116,14 @@ fn exactly(
     query: &[f32],
     count: usize,
 ) -> Answer<Vec<(i64, f64)>> {
-    let among = match &filter.among {
-        Some(_) => "AND no = ANY($10)",
-        None => "",
-    };
+    let (passes, more) = passing(filter, 6);
     let sql = format!(
         "SELECT no, distance FROM unnest($1, $2) AS asked (first, last)
          CROSS JOIN LATERAL (
              SELECT no, embedding <=> $3::vector AS distance FROM vectors
-             WHERE no BETWEEN asked.first AND asked.last AND model = $4
-             AND ($5 >> kind::int) & 1 = 1 AND observed >= $6 AND observed < $7
-             AND (expires IS NULL OR expires > $8) {among}
-             ORDER BY distance, no DESC LIMIT $9) AS found
-         ORDER BY distance, no DESC LIMIT $9"
+             WHERE no BETWEEN asked.first AND asked.last AND model = $4 AND {passes}
+             ORDER BY distance, no DESC LIMIT $5) AS found
+         ORDER BY distance, no DESC LIMIT $5"
     );
     let (firsts, lasts) = partitions.iter().map(|partition| range(*partition)).unzip();
     let mut values = vec![
@@ -136,14 +131,9 @@ fn exactly(
         Value::Wholes(lasts),
         Value::Reals(query.to_vec()),
         Value::Whole(model.no.into()),
-        Value::Whole(filter.kinds.into()),
-        Value::Whole(filter.observed_after.unwrap_or(i64::MIN)),
-        Value::Whole(filter.observed_before.unwrap_or(i64::MAX)),
-        Value::Whole(filter.now),
         Value::Whole(limit(count)),
     ];
-    let among = filter.among.as_ref();
-    values.extend(among.map(|among| Value::Wholes(among.iter().copied().collect())));
+    values.extend(more);
     measured(&it.rows(&sql, &values)?)
 }
 
@@ -167,6 +157,26 @@ pub(in crate::store) fn measure(
         Value::Whole(model.no.into()),
     ];
     measured(&it.rows(sql, &values)?)
+}
+
+/// The condition that a filter is, with its parameters, which are numbered from here on.
+pub(super) fn passing(filter: &Filter, first: usize) -> (String, Vec<Value>) {
+    let [second, third, fourth, fifth] = [1, 2, 3, 4].map(|ahead| first + ahead);
+    let mut condition = format!(
+        "(${first} >> kind::int) & 1 = 1 AND observed >= ${second} AND observed < ${third}
+         AND (expires IS NULL OR expires > ${fourth})"
+    );
+    let mut values = vec![
+        Value::Whole(filter.kinds.into()),
+        Value::Whole(filter.observed_after.unwrap_or(i64::MIN)),
+        Value::Whole(filter.observed_before.unwrap_or(i64::MAX)),
+        Value::Whole(filter.now),
+    ];
+    if let Some(among) = &filter.among {
+        condition += &format!(" AND no = ANY(${fifth})");
+        values.push(Value::Wholes(among.iter().copied().collect()));
+    }
+    (condition, values)
 }
 
 /// Numbers with their cosines, from numbers with their distances.
