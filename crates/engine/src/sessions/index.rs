@@ -18,14 +18,23 @@ pub(super) struct SessionIndex {
 }
 
 /// A name, a value and an id.
-type LabelKey = (Arc<str>, Arc<str>, Option<SessionId>);
+type LabelKey = (Arc<str>, Arc<str>, IdKey);
 
-/// Each key ends with an id: none is before all of them.
 #[derive(Debug, Default)]
 struct Inner {
-    by_id: BTreeMap<Option<SessionId>, Arc<Slot>>,
-    by_subject: BTreeMap<(Subject, Option<SessionId>), Arc<Slot>>,
+    by_id: BTreeMap<IdKey, Arc<Slot>>,
+    by_subject: BTreeMap<(Subject, IdKey), Arc<Slot>>,
     by_label: BTreeMap<LabelKey, Arc<Slot>>,
+}
+
+/// An id as these maps order it. Most are told apart by their first bytes, which stand in the map
+/// itself: the rest of an id may be anywhere in memory, and with a million of them it is in no cache.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct IdKey {
+    /// Filled up with zeros.
+    first_bytes: u128,
+    /// None is before all of them.
+    id: Option<SessionId>,
 }
 
 /// What a session is found by, beside its id.
@@ -117,9 +126,23 @@ impl SessionIndex {
     }
 }
 
+impl IdKey {
+    fn new(id: Option<SessionId>) -> Self {
+        let mut first_bytes = [0; 16];
+        let bytes = id.as_ref().map_or("", SessionId::as_str).as_bytes();
+        for (first, byte) in first_bytes.iter_mut().zip(bytes) {
+            *first = *byte;
+        }
+        Self {
+            first_bytes: u128::from_be_bytes(first_bytes),
+            id,
+        }
+    }
+}
+
 impl Inner {
     fn add(&mut self, slot: &Arc<Slot>, terms: &Terms) {
-        let id = || Some(slot.key.session.clone());
+        let id = || IdKey::new(Some(slot.key.session.clone()));
         self.by_id.insert(id(), Arc::clone(slot));
         if let Some(subject) = &terms.subject {
             let key = (subject.clone(), id());
@@ -133,7 +156,7 @@ impl Inner {
 
     /// Another session that has the same id by now stays.
     fn remove(&mut self, slot: &Arc<Slot>, terms: &Terms) {
-        let id = || Some(slot.key.session.clone());
+        let id = || IdKey::new(Some(slot.key.session.clone()));
         remove_own(&mut self.by_id, &id(), slot);
         if let Some(subject) = &terms.subject {
             remove_own(&mut self.by_subject, &(subject.clone(), id()), slot);
@@ -152,12 +175,12 @@ impl Inner {
         let IdRange { term, prefix } = range;
         let first = SessionId::parse(prefix).ok();
         let from = match after.cloned() {
-            after if after >= first && after.is_some() => Excluded(after),
-            _ => Included(first),
+            after if after >= first && after.is_some() => Excluded(IdKey::new(after)),
+            _ => Included(IdKey::new(first)),
         };
-        let begins = move |id: &Option<SessionId>| {
-            id.as_ref()
-                .is_some_and(|id| id.as_str().starts_with(&**prefix))
+        let begins = move |key: &IdKey| {
+            let id = key.id.as_ref();
+            id.is_some_and(|id| id.as_str().starts_with(&**prefix))
         };
         match term {
             Term::Tenant => {

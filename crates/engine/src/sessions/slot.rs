@@ -9,6 +9,7 @@ use memoird_core::time::Steady;
 
 use super::idle_list::IdleList;
 use super::index::Terms;
+use super::unload::QueuePlace;
 use crate::tenants::Tenant;
 
 /// One session in memory. A caller clones the `Arc` out of the table, takes the lock, does
@@ -39,21 +40,10 @@ pub(super) struct SlotInner {
     content_bytes: u64,
     /// Bytes of what its bot decided about it.
     options_bytes: u64,
-    /// True while it is in the queue of its tenant's loaded sessions.
-    is_queued: bool,
+    /// Where it stands in the queue of its tenant's loaded sessions, while it is loaded.
+    queued: Option<QueuePlace>,
     /// The slot that this is of.
     slot: Weak<Slot>,
-}
-
-/// What became of the wish to unload a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unload {
-    /// Only its head is in memory now.
-    Done,
-    /// It was used since, at this moment.
-    UsedAt(Steady),
-    /// There was nothing to unload.
-    NotLoaded,
 }
 
 /// What memory has of a session. Nearly all slots in use are loaded, so boxing the session
@@ -109,7 +99,7 @@ impl Slot {
                 terms: None,
                 content_bytes: 0,
                 options_bytes: 0,
-                is_queued: false,
+                queued: None,
                 slot: Weak::clone(slot),
             }),
         });
@@ -214,33 +204,41 @@ impl SlotInner {
         if before != self.options_bytes {
             tenant.memory.count_options(before, self.options_bytes);
         }
-        if !self.is_queued
-            && let Some(session) = self.session()
-            && let Some(slot) = self.slot.upgrade()
-        {
-            let last_access = session.head().last_access;
-            slot.idle.loaded.push(Weak::clone(&self.slot), last_access);
-            self.is_queued = true;
+        self.keep_queued();
+    }
+
+    /// Sees to it that it is in the queue of loaded sessions while it is loaded.
+    fn keep_queued(&mut self) {
+        let last_access = self.session().map(|session| session.head().last_access);
+        if last_access.is_some() == self.queued.is_some() {
+            return;
+        }
+        let Some(slot) = self.slot.upgrade() else {
+            return;
+        };
+        let queue = &slot.idle.loaded;
+        match (last_access, self.queued.take()) {
+            (Some(last_access), _) => {
+                self.queued = Some(queue.push(Weak::clone(&self.slot), last_access));
+            }
+            (None, Some(place)) => queue.remove(place),
+            (None, None) => {}
         }
     }
 
-    /// Unloads a session that was taken from the queue of loaded sessions, if it was not used
-    /// after this moment.
-    pub(super) fn unload_if_unused_since(&mut self, tenant: &Tenant, moment: Steady) -> Unload {
-        let head = match self.session() {
-            Some(session) if session.head().last_access > moment => {
-                return Unload::UsedAt(session.head().last_access);
-            }
-            Some(session) => Some(Box::new(session.head().clone())),
-            None => None,
-        };
-        self.is_queued = false;
-        let Some(head) = head else {
-            return Unload::NotLoaded;
+    /// Unloads a session that was taken from the queue of loaded sessions; one that was used after
+    /// this moment is put there again.
+    pub(super) fn unload_if_unused_since(&mut self, tenant: &Tenant, moment: Steady) {
+        self.queued = None;
+        let unused = self
+            .session()
+            .filter(|session| session.head().last_access <= moment);
+        let Some(head) = unused.map(|session| Box::new(session.head().clone())) else {
+            self.keep_queued();
+            return;
         };
         self.set_state(tenant, SlotState::OnDisk(head));
         tenant.memory.count_unload();
-        Unload::Done
     }
 
     /// Drops what memory has of the session: only the journal knows it.
@@ -255,6 +253,9 @@ impl SlotInner {
 impl Drop for Slot {
     fn drop(&mut self) {
         let inner = self.inner.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = inner.queued.take() {
+            self.idle.loaded.remove(place);
+        }
         inner.set_state(&self.tenant, SlotState::Ended);
         self.tenant.memory.count_session_gone();
     }

@@ -4,15 +4,14 @@
 //! The tenant with the most content in memory gives it up first, longest idle first: nobody's
 //! sessions are pushed out by a neighbour's flood.
 
-use std::cmp::{Ordering, Reverse};
-use std::collections::BinaryHeap;
+use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
 use memoird_core::time::Steady;
 
 use super::Sessions;
-use super::slot::{Slot, Unload};
+use super::slot::Slot;
 use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
@@ -22,8 +21,6 @@ const BATCH_SESSIONS: usize = 64;
 const BATCHES_MAX: usize = 64;
 /// How long to wait when nothing could be unloaded.
 const PAUSE: Duration = Duration::from_secs(1);
-/// The queue looks for sessions that are gone when it has so many, and when it has doubled.
-const CLEAN_FROM: usize = 1_024;
 
 /// A tenant's loaded sessions by their last use, as it was when they were put there: used
 /// again, they keep their place until they come to the front. So a use costs nothing here.
@@ -34,33 +31,39 @@ pub(super) struct LoadedQueue {
 
 #[derive(Debug, Default)]
 struct Queue {
-    oldest_first: BinaryHeap<Reverse<Loaded>>,
-    clean_at: usize,
+    oldest_first: BTreeMap<QueuePlace, Weak<Slot>>,
+    /// How many were ever put there.
+    pushed: u64,
 }
 
-/// A session that was loaded when it was put into the queue, and is there once.
-#[derive(Debug)]
-struct Loaded {
+/// Where a session stands in the queue.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct QueuePlace {
     last_access: Steady,
-    slot: Weak<Slot>,
+    number: u64,
 }
 
 impl LoadedQueue {
     /// Puts a session there that is not in it.
-    pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) {
+    pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
         let mut queue = self.lock();
-        if queue.oldest_first.len() >= queue.clean_at.max(CLEAN_FROM) {
-            let is_there = |Reverse(loaded): &Reverse<Loaded>| loaded.slot.strong_count() > 0;
-            queue.oldest_first.retain(is_there);
-            queue.clean_at = 2 * queue.oldest_first.len();
-        }
-        queue
-            .oldest_first
-            .push(Reverse(Loaded { last_access, slot }));
+        queue.pushed += 1;
+        let place = QueuePlace {
+            last_access,
+            number: queue.pushed,
+        };
+        queue.oldest_first.insert(place, slot);
+        place
     }
 
-    fn pop(&self) -> Option<Loaded> {
-        self.lock().oldest_first.pop().map(|Reverse(oldest)| oldest)
+    /// Takes a session out, if it is still there.
+    pub(super) fn remove(&self, place: QueuePlace) {
+        self.lock().oldest_first.remove(&place);
+    }
+
+    fn pop(&self) -> Option<(Steady, Weak<Slot>)> {
+        let (place, slot) = self.lock().oldest_first.pop_first()?;
+        Some((place.last_access, slot))
     }
 
     fn lock(&self) -> MutexGuard<'_, Queue> {
@@ -85,17 +88,11 @@ impl Sessions {
             if tenant.memory.is_roomy() {
                 break;
             }
-            let Some(oldest) = idle.loaded.pop() else {
+            let Some((last_access, slot)) = idle.loaded.pop() else {
                 return false;
             };
-            let Some(slot) = oldest.slot.upgrade() else {
-                continue;
-            };
-            let unload = slot
-                .lock()
-                .unload_if_unused_since(&slot.tenant, oldest.last_access);
-            if let Unload::UsedAt(last_access) = unload {
-                idle.loaded.push(oldest.slot, last_access);
+            if let Some(slot) = slot.upgrade() {
+                slot.lock().unload_if_unused_since(&slot.tenant, last_access);
             }
         }
         true
@@ -146,25 +143,5 @@ impl Worker for Unloader {
             tokio::task::yield_now().await;
         }
         Ok(())
-    }
-}
-
-impl PartialEq for Loaded {
-    fn eq(&self, other: &Self) -> bool {
-        self.last_access == other.last_access
-    }
-}
-
-impl Eq for Loaded {}
-
-impl PartialOrd for Loaded {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Loaded {
-    fn cmp(&self, other: &Self) -> Ordering {
-        self.last_access.cmp(&other.last_access)
     }
 }
