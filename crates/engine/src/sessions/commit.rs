@@ -137,7 +137,8 @@ impl Tally {
 
 impl CommitHandler<SubmittedChange> for Sessions {
     fn is_well_founded(&self, change: &SubmittedChange) -> bool {
-        self.shared.cluster.is_none() || change.slot.lock().epoch == change.epoch
+        // What is acknowledged before it is written nobody else writes on.
+        !self.shared.journal.is_sync() || change.slot.lock().epoch == change.epoch
     }
 
     fn committed(&self, ticket: u64, mut change: SubmittedChange, at: Timestamp) {

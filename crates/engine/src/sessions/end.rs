@@ -11,6 +11,7 @@ use memoird_core::session::{Head, Session};
 use memoird_core::time::{Now, Steady};
 
 use super::census::ReservedPlace;
+use super::freshness::SeenVersion;
 use super::slot::{Slot, SlotInner, SlotState};
 use super::{ATTEMPTS_MAX, SessionRef, Sessions, Submission};
 use crate::error::EngineError;
@@ -261,8 +262,13 @@ impl Sessions {
                     written => return written.map(|()| true),
                 },
                 EndAttempt::NotEnded => {
-                    let has_ended = slot.lock().has_ended();
-                    if !has_ended || self.has_durably_ended(&slot).await {
+                    let seen = SeenVersion::of(&slot.lock());
+                    let is_so = match seen {
+                        // Another daemon may have started the generation that is meant.
+                        Some(seen) => self.is_current(&slot, seen).await?,
+                        None => self.has_durably_ended(&slot).await,
+                    };
+                    if is_so {
                         return Ok(false);
                     }
                 }

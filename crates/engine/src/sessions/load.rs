@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::idempotency::Keys;
 use memoird_core::ids::SessionKey;
-use memoird_core::session::Session;
+use memoird_core::session::{Head, Session};
 use memoird_store::Store;
 use tokio::sync::Notify;
 
@@ -80,8 +80,12 @@ impl Sessions {
         }
         match saved {
             Some(mut session) => {
-                let saved = session.head().last_access.min(self.now().steady);
-                session.used_at(inner.head().map_or(saved, |known| known.last_access));
+                // Uses of this very version may be known here only; a newer one says when it was used.
+                let (saved, now) = (session.head(), self.now().steady);
+                let version = |head: &Head| (head.generation, head.revision);
+                let known = inner.head().filter(|known| version(known) == version(saved));
+                let last_access = saved.last_access.min(now);
+                session.used_at(known.map_or(last_access, |known| known.last_access));
                 if self.shared.cluster.is_some() {
                     // What was seen of it before may not have been the newest then.
                     inner.epoch += 1;

@@ -201,6 +201,25 @@ async fn a_use_at_one_daemon_keeps_a_session_alive_at_all() {
     assert!(b.view("s").await.is_err());
 }
 
+/// What one daemon has unloaded another one has used since.
+#[tokio::test(start_paused = true)]
+async fn a_session_that_is_loaded_again_is_as_young_as_its_last_use_anywhere() {
+    let config = EngineConfig {
+        memory_bytes: 1,
+        ..unswept()
+    };
+    let daemons = Daemons::open(config, 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    a.say("s", "1").await.unwrap();
+    sleep(TTL * 2 / 3).await;
+    b.say("s", "2").await.unwrap();
+    sleep(TTL * 2 / 3).await;
+    a.say("s", "3").await.unwrap();
+    assert_eq!(b.live("s").await.unwrap(), ["1", "2", "3"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn who_leads_ends_what_expired_and_calls_the_hooks_once() {
     let hook = ScriptedHook::new([]);
@@ -290,6 +309,28 @@ async fn an_erasure_that_any_daemon_is_asked_for_is_done_by_the_one_that_leads()
         assert!(bot.view("s").await.is_err());
         assert!(bot.journal("s", None).await.is_err());
     }
+}
+
+/// The one that leads knows an older life of the session.
+#[tokio::test(start_paused = true)]
+async fn a_life_that_began_at_another_daemon_is_erased() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    for engine in &daemons.engines {
+        engine.start_erasing(Vec::new());
+    }
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    a.say("s", "kept").await.unwrap();
+    b.reset("s").await.unwrap();
+    let generation = b.say("s", "secret").await.unwrap().record.generation;
+    let target = EraseTarget::Session {
+        session: session_id("s"),
+        generation: Some(generation),
+    };
+    let erased = soon(daemons.engines[1].erasures.erase(&b.tenant, target)).await;
+    assert_eq!(erased.unwrap().stage, ErasureStage::Done);
+    assert!(b.view("s").await.is_err());
 }
 
 #[tokio::test(start_paused = true)]

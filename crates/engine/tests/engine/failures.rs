@@ -2,12 +2,17 @@
 
 use std::time::Duration;
 
+use memoird_core::change::{Change, ChangeKind, ChangeSet, Patched};
+use memoird_core::ids::SessionKey;
 use memoird_core::time::Steady;
 use memoird_engine::{EngineError, SessionQuery};
+use memoird_store::Store;
 use tokio::time::sleep;
 
 use crate::bot::{Bot, named};
-use crate::kit::{TTL, World, begun, config, one_by_one, settle, soon, unswept, unswept_with_cap};
+use crate::kit::{
+    TTL, World, begun, config, one_by_one, session_id, settle, soon, unswept, unswept_with_cap,
+};
 use crate::store::Fate;
 
 const MS: Duration = Duration::from_millis(1);
@@ -32,6 +37,51 @@ async fn after_a_failed_append_the_next_call_sees_what_the_journal_knows() {
     );
     assert_eq!(engine.stats().commit_failures, 1);
     bot.recount().await;
+}
+
+/// Another process may take the database over, and give a session the version that was refused here.
+#[tokio::test(start_paused = true)]
+async fn what_was_built_on_a_failed_change_is_not_written_on_what_another_process_wrote() {
+    let mut config = unswept();
+    config.journal = one_by_one();
+    let world = World::with_pool(config);
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "one").await.unwrap();
+    let before = bot.view("a").await.unwrap().head;
+    world.store.hold_commits();
+    let mut failed = Box::pin(bot.patch("a", r#"{"lost":1}"#, None));
+    assert!(begun(&mut failed).await.is_none());
+    world.store.commit_begun(2).await;
+    let mut built_on = Box::pin(bot.patch("a", r#"{"mine":1}"#, None));
+    assert!(begun(&mut built_on).await.is_none());
+    world.store.fail_commits(1);
+    world.store.let_one_commit_go();
+    assert!(matches!(failed.await, Err(EngineError::JournalFull)));
+    world.store.commit_begun(3).await;
+    let theirs = Patched {
+        key: SessionKey {
+            tenant: bot.tenant.id.clone(),
+            session: session_id("a"),
+        },
+        state_json: r#"{"theirs":1}"#.into(),
+        version: 1,
+        last_access: before.last_access,
+        idempotency: None,
+    };
+    let set = ChangeSet {
+        changes: vec![Change {
+            generation: before.generation,
+            expected_revision: before.revision,
+            kind: ChangeKind::PatchState(Box::new(theirs)),
+        }],
+    };
+    let elsewhere = world.store.elsewhere(9);
+    let written = elsewhere.commit(&engine.machine.anchor(), &[set]).unwrap();
+    assert_eq!(written, [Ok(())]);
+    world.store.let_commits_go();
+    let state = soon(built_on).await.unwrap();
+    assert_eq!(&*state.json, r#"{"theirs":1,"mine":1}"#);
 }
 
 #[tokio::test(start_paused = true)]
