@@ -136,6 +136,7 @@ impl Lane {
                 .map(|(value, of)| (&**value as &(dyn ToSql + Sync), of.clone()))
                 .collect();
             let sent = client.query_typed(&text, &args);
+            let mut is_unwritten = false;
             let problem = match timeout(database.options().commit_time_max, sent).await {
                 Ok(Ok(rows)) => {
                     self.client = Some(client);
@@ -143,7 +144,8 @@ impl Lane {
                         self.number += 1;
                         return Ok(Some(missed));
                     }
-                    // Nothing was written: the row is not what this process thinks.
+                    // The row is not what this process thinks.
+                    is_unwritten = true;
                     "its lane had another epoch or number".to_owned()
                 }
                 Ok(Err(error)) if is_refused(&error) => {
@@ -159,7 +161,7 @@ impl Lane {
                 Ok(Err(error)) => error.to_string(),
                 Err(_) => "no answer came in time".to_owned(),
             };
-            let Some(found) = self.resolve(database, &problem).await? else {
+            let Some(found) = self.resolve(database, &problem, is_unwritten).await? else {
                 match tries < TRIES_MAX {
                     true => continue,
                     false => return Err(StoreError::Unavailable { detail: problem }),
@@ -173,11 +175,12 @@ impl Lane {
     /// not written of it, or `None` where nothing was. Tries until it knows.
     ///
     /// # Errors
-    /// When the database has lost commits, or the row: then nobody knows.
+    /// When the database has lost commits, or the row: then nobody knows, unless it `is_unwritten`.
     async fn resolve(
         &mut self,
         database: &Database,
         problem: &str,
+        is_unwritten: bool,
     ) -> Result<Option<BTreeSet<usize>>, StoreError> {
         tracing::warn!(problem, "what became of a commit is unknown; looking it up");
         let mut pause = RESOLVE_PAUSE_MIN;
@@ -191,7 +194,15 @@ impl Lane {
             pause = (pause * 2).min(RESOLVE_PAUSE_MAX);
         };
         let Some((epoch, number, missed)) = row else {
-            return self.begin_again(database).await;
+            self.begin_again(database).await?;
+            if is_unwritten {
+                return Ok(None);
+            }
+            let detail = "the row of this process is gone from memoird.lanes, as after a restore; \
+                          what became of the commit is unknown"
+                .to_owned();
+            tracing::error!(detail);
+            return Err(StoreError::Database { detail });
         };
         let mine = self.number + 1;
         (self.epoch, self.number) = (epoch, number);
@@ -234,12 +245,10 @@ impl Lane {
         )))
     }
 
-    /// The row is gone, as after a restore from a backup. What becomes of a statement that is
-    /// still under way is certain: it finds no row of its epoch.
-    async fn begin_again(
-        &mut self,
-        database: &Database,
-    ) -> Result<Option<BTreeSet<usize>>, StoreError> {
+    /// The row is gone: after a restore from a backup, or because this process wrote nothing for
+    /// a week. What becomes of a statement that is still under way is certain: it finds no row of
+    /// its epoch.
+    async fn begin_again(&mut self, database: &Database) -> Result<(), StoreError> {
         let client = database.connect().await?;
         self.epoch += 1;
         let sql = "INSERT INTO memoird.lanes (node, lane, epoch, number) VALUES ($1, $2, $3, $4)
@@ -252,12 +261,7 @@ impl Lane {
         ];
         change(&client, sql, &args).await?;
         self.client = Some(client);
-        let detail =
-            "the row of this process is gone from memoird.lanes, as after a restore; what \
-                      became of the commit is unknown"
-                .to_owned();
-        tracing::error!(detail);
-        Err(StoreError::Database { detail })
+        Ok(())
     }
 
     /// The call that writes a part.

@@ -161,6 +161,20 @@ BEGIN
             RETURNING generation)
         SELECT coalesce(array_agg(i), '{}') INTO begun
             FROM made JOIN generate_series(1, size) AS i ON made.generation = row_generation[i];
+        -- A key that another daemon used after this one looked: in a life that has begun and ended
+        -- meanwhile. This statement sees what was written before the new life had its place. Lines of
+        -- time differ by less than a minute.
+        IF key_row IS NOT NULL AND cardinality(begun) > 0 THEN
+            WITH used AS (
+                DELETE FROM memoird.generations AS g USING generate_series(1, cardinality(key_row)) AS k
+                WHERE g.generation = row_generation[key_row[k]] AND key_row[k] = ANY (begun)
+                    AND (SELECT known.at FROM memoird.idempotency AS known
+                        WHERE known.tenant = key_tenant[k] AND known.session = key_session[k]
+                            AND known.key = key_name[k]) > key_at[k] - 60000
+                RETURNING key_row[k] AS of_row)
+            SELECT coalesce(array_agg(i), '{}') INTO begun
+                FROM unnest(begun) AS i WHERE i NOT IN (SELECT of_row FROM used);
+        END IF;
         written := written || begun;
     END IF;
 

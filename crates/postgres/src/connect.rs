@@ -20,6 +20,10 @@ use crate::tls::Tls;
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// How long a read, or a write that is no commit, may take altogether.
 pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
+/// A process that is paused or cut off in a transaction keeps others from its rows no longer than
+/// this, and none waits for longer.
+const BOUNDED: &str =
+    "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
 /// A peer that does not acknowledge for so long is gone.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -258,7 +262,8 @@ impl Database {
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.transact("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", action)
+        let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+        self.transact(&format!("{begin}; {BOUNDED}"), action)
     }
 
     /// The same, and all of it is written, or nothing.
@@ -266,7 +271,7 @@ impl Database {
         &self,
         action: impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        self.transact("BEGIN", action)
+        self.transact(&format!("BEGIN; {BOUNDED}"), action)
     }
 
     #[allow(clippy::needless_pass_by_value, reason = "it is given a closure")]

@@ -151,15 +151,20 @@ impl PgStore {
         }
     }
 
-    /// Where the time line of the daemons that share the database is; `None` where no other one
-    /// has been seen for some seconds.
+    /// Where the time line is by now: the furthest of the others that share the database, or else
+    /// what the last commit says and the time since, by the database's clock, which is one clock for
+    /// all machines; `None` where nothing was written yet.
     ///
     /// # Errors
     /// When the database cannot be read.
-    pub fn steady_of_members(&self) -> Result<Option<Steady>, StoreError> {
+    pub fn steady(&self) -> Result<Option<Steady>, StoreError> {
         let node = self.node;
-        self.database
-            .call(async |client: &Client| members::steady(client, node).await)
+        self.database.call(
+            async |client: &Client| match members::steady(client, node).await? {
+                None => members::steady_of_commits(client).await,
+                of_others => Ok(of_others),
+            },
+        )
     }
 
     /// The daemons that share the database, as they were last seen, and what is left for them to do

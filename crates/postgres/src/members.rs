@@ -12,6 +12,8 @@ use crate::values::{Ulid, count, damaged, get, whole};
 
 /// A member that was not seen for so long is gone. Its time line went on meanwhile.
 pub(crate) const GONE_AFTER: &str = "interval '5 seconds'";
+/// A member's time line goes on by so much at most where nothing is heard of it.
+const STEP_MAX_MS: u32 = 5_000;
 /// Its row goes after so long.
 const FORGOTTEN_AFTER: &str = "interval '1 minute'";
 
@@ -69,7 +71,7 @@ pub(crate) async fn sync_clock(
     Ok(others.map_or(steady, |others| others.max(steady)))
 }
 
-/// The furthest time line of the others that are there.
+/// The furthest time line of the others that are there, by the database's clock.
 pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>, StoreError> {
     let sql = format!(
         "SELECT max(steady + (extract(epoch FROM clock_timestamp() - seen) * 1000)::int8)
@@ -79,6 +81,15 @@ pub(crate) async fn steady(client: &Client, node: Ulid) -> Result<Option<Steady>
     let furthest = row.map(|row| get::<Option<i64>>(&row, 0)).transpose()?;
     let furthest = furthest.flatten();
     Ok(furthest.map(|at| Steady(at.max(0).unsigned_abs())))
+}
+
+/// Where the time line is that the last commit tells of.
+pub(crate) async fn steady_of_commits(client: &Client) -> Result<Option<Steady>, StoreError> {
+    let sql =
+        "SELECT steady + greatest((extract(epoch FROM clock_timestamp() - seen) * 1000)::int8, 0)
+               FROM memoird.lanes WHERE steady IS NOT NULL ORDER BY steady DESC LIMIT 1";
+    let row = first(client, sql, &[]).await?;
+    row.map(|row| Ok(Steady(count(&row, 0)?))).transpose()
 }
 
 /// Those that were seen in the last minute, and what is due at `now`.
@@ -161,7 +172,9 @@ pub(crate) async fn heartbeat(
              VALUES ($1, $2, $3, $4, EXISTS (SELECT FROM lead), now())
              ON CONFLICT (node) DO UPDATE SET leads = excluded.leads,
                  config = CASE WHEN m.config = excluded.config THEN m.config ELSE excluded.config END,
-                 steady = m.steady + (extract(epoch FROM now() - m.seen) * 1000)::int8, seen = now()
+                 -- A step of the database's clock is no time.
+                 steady = m.steady + least((extract(epoch FROM now() - m.seen) * 1000)::int8, {STEP_MAX_MS}),
+                 seen = now()
              RETURNING leads)
          SELECT beat.leads, EXISTS (SELECT FROM memoird.owner
              WHERE NOT is_shared AND node <> $1 AND expires_at > now()) FROM beat"

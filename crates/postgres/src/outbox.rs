@@ -123,6 +123,9 @@ pub(crate) async fn open_deliveries(client: &Client) -> Result<Vec<DeliveryCount
 
 /// Writes outcomes, has the pruner look again at generations of which less is owed, and notes for
 /// erasures that a hook had a generation in its hands when its rows went.
+///
+/// Generations are released whether they are held or not, because a pruner may be about to hold
+/// one: this waits until it has.
 pub(crate) async fn record_outcomes(
     client: &Client,
     outcomes: &[DeliveryOutcome],
@@ -150,17 +153,22 @@ pub(crate) async fn record_outcomes(
                    UPDATE memoird.outbox AS o SET state = told.state, tries = told.tries,
                        last_error = told.last_error, due = told.due
                    FROM told WHERE o.generation = told.generation AND o.hook = told.hook
+                       AND (o.state = 'pending' OR told.state = 'done' OR told.tries = 0)
                    RETURNING o.generation, o.hook),
+               settled AS (
+                   SELECT o.generation, o.hook FROM told JOIN memoird.outbox AS o
+                       ON o.generation = told.generation AND o.hook = told.hook
+                   WHERE o.state <> 'pending'),
                released AS (
                    UPDATE memoird.generations AS g SET held = false
-                   WHERE g.held AND g.generation IN
-                       (SELECT generation FROM told WHERE state = 'done')),
+                   WHERE g.generation IN (SELECT generation FROM told WHERE state = 'done')),
                given AS (
                    INSERT INTO memoird.erasure_given (job, generation, hook)
                    SELECT e.job, e.generation, told.hook
                    FROM told JOIN memoird.erasure_generations AS e USING (generation)
-                   WHERE NOT EXISTS (SELECT 1 FROM changed
-                       WHERE changed.generation = told.generation AND changed.hook = told.hook)
+                   WHERE NOT EXISTS (
+                       SELECT 1 FROM (TABLE changed UNION ALL TABLE settled) AS there
+                       WHERE there.generation = told.generation AND there.hook = told.hook)
                    ON CONFLICT DO NOTHING)
                SELECT 1 FROM changed";
     let args: [Arg<'_>; 6] = [
@@ -180,7 +188,7 @@ pub(crate) async fn drop_delivery(client: &Client, id: &DeliveryId) -> Result<bo
                    DELETE FROM memoird.outbox WHERE generation = $1 AND hook = $2
                    RETURNING generation),
                released AS (
-                   UPDATE memoird.generations SET held = false WHERE held AND generation = $1)
+                   UPDATE memoird.generations SET held = false WHERE generation = $1)
                SELECT 1 FROM dropped";
     let name = Ulid::from(id.generation);
     let args: [Arg<'_>; 2] = [(&name, Type::UUID), (&id.hook.as_str(), Type::TEXT)];

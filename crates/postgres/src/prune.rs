@@ -40,7 +40,10 @@ pub(crate) async fn prune(
         }
         let generation: Ulid = get(&row, 0)?;
         if get(&row, 1)? {
-            let sql = "UPDATE memoird.generations SET held = true WHERE generation = $1
+            // It may have been delivered since: who does that releases it behind this transaction.
+            let sql = "UPDATE memoird.generations AS g SET held = true WHERE generation = $1
+                           AND EXISTS (SELECT 1 FROM memoird.outbox AS owed
+                               WHERE owed.generation = g.generation AND owed.state <> 'done')
                        RETURNING 1";
             rows += change(client, sql, &[(&generation, Type::UUID)]).await?;
             continue;

@@ -46,6 +46,10 @@ pub(crate) const JOURNAL: Steps = Steps {
             sql: V4,
             min_reader: 1,
         },
+        Step {
+            sql: V5,
+            min_reader: 1,
+        },
     ],
 };
 
@@ -291,6 +295,13 @@ CREATE TABLE memoird.migration (
     min_reader int  NOT NULL
 );
 ";
+
+/// `commit_batch` as it is now, also for daemons that know an older one: it takes the same, and refuses
+/// more.
+const V5: &str = concat!(
+    "DROP FUNCTION memoird.commit_batch;",
+    include_str!("commit.sql")
+);
 
 /// Makes a schema, and the table of its version.
 fn make_sql(schema: &str) -> String {

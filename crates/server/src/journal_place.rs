@@ -327,12 +327,8 @@ mod postgres {
         let runtime = Handle::current();
         let opened = spawn_blocking(move || {
             let store = PgStore::open(options, &runtime)?;
-            let clock = store.clock()?;
-            // The clocks of those that are there say more than the last commit of one of them.
-            let machine = match store.steady_of_members()? {
-                Some(steady) if is_shared => SystemMachine::at(steady),
-                _ => SystemMachine::resume(clock.as_ref()),
-            };
+            let steady = store.steady()?;
+            let machine = SystemMachine::at(steady.unwrap_or_default());
             Ok((Arc::new(store), machine))
         });
         let opened = opened.await.map_err(|error| {

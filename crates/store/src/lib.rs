@@ -193,6 +193,16 @@ pub struct DeliveryOutcome {
     pub due: Steady,
 }
 
+impl DeliveryOutcome {
+    /// False where a delivery in this state is settled, and this came of a try that was under way
+    /// then, as at a daemon that led before: it may not be owed again for it. That a hook has got it
+    /// counts whenever it is told, and so does an operator's wish to have it tried anew, with no tries
+    /// behind it.
+    pub fn changes(&self, state: DeliveryState) -> bool {
+        state == DeliveryState::Pending || self.state == DeliveryState::Done || self.tries == 0
+    }
+}
+
 /// How many deliveries of one hook for one tenant are in one state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DeliveryCount {
@@ -486,8 +496,8 @@ pub trait Store: Send + Sync + 'static {
     /// When the store cannot be read.
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError>;
 
-    /// Writes what became of deliveries, in one transaction; those that were dropped
-    /// meanwhile stay so.
+    /// Writes what became of deliveries, in one transaction. Those that were dropped meanwhile stay
+    /// so, and what is settled changes only as [`DeliveryOutcome::changes`] says.
     ///
     /// # Errors
     /// When the transaction failed: then nothing of it was written.

@@ -83,7 +83,9 @@ impl Sessions {
                 // Uses of this very version may be known here only; a newer one says when it was used.
                 let (saved, now) = (session.head(), self.now().steady);
                 let version = |head: &Head| (head.generation, head.revision);
-                let known = inner.head().filter(|known| version(known) == version(saved));
+                let known = inner
+                    .head()
+                    .filter(|known| version(known) == version(saved));
                 let last_access = saved.last_access.min(now);
                 session.used_at(known.map_or(last_access, |known| known.last_access));
                 if self.shared.cluster.is_some() {

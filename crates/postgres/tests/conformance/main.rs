@@ -23,6 +23,7 @@ mod keys;
 mod kinds;
 #[path = "../../../store/tests/conformance/kit.rs"]
 mod kit;
+mod late;
 mod migrate;
 #[path = "../../../store/tests/conformance/options.rs"]
 mod options;
@@ -54,10 +55,16 @@ mod faults {
     use std::fs;
     use std::path::Path;
 
-    use memoird_store::{SqliteOptions, SqliteStore};
+    use memoird_store::{SqliteOptions, SqliteStore, StoreError};
 
     pub(crate) fn open(dir: &Path) -> SqliteStore {
-        SqliteStore::open(dir, SqliteOptions::default()).unwrap()
+        loop {
+            match SqliteStore::open(dir, SqliteOptions::default()) {
+                // A process that another test has just forked may have the lock for a moment.
+                Err(StoreError::DirInUse { .. }) => std::thread::yield_now(),
+                opened => return opened.unwrap(),
+            }
+        }
     }
 
     pub(crate) fn bytes(dir: &Path) -> (Vec<u8>, Vec<u8>) {

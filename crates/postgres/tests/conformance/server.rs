@@ -49,6 +49,18 @@ impl Database {
         });
     }
 
+    /// Runs a statement in a transaction that ends when this is dropped.
+    pub(crate) fn hold(&self, sql: &str) -> Client {
+        RUNTIME.block_on(async {
+            let client = connect(&self.words).await.unwrap();
+            client
+                .batch_execute(&format!("BEGIN; {sql}"))
+                .await
+                .unwrap();
+            client
+        })
+    }
+
     /// A number that a statement gives.
     pub(crate) fn number(&self, sql: &str) -> i64 {
         RUNTIME.block_on(async {

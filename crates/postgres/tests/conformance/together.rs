@@ -570,7 +570,7 @@ fn of_members_one_leads_and_another_one_follows_it() {
         Steady(1_000_000)
     );
     assert!(second.sync_clock(Steady(5)).unwrap() >= Steady(1_000_000));
-    assert!(second.steady_of_members().unwrap() >= Some(Steady(1_000_000)));
+    assert!(second.steady().unwrap() >= Some(Steady(1_000_000)));
     // A secret is that of the first who had one.
     assert_eq!(first.secret("marks", b"one").unwrap(), b"one");
     assert_eq!(second.secret("marks", b"two").unwrap(), b"one");

@@ -129,6 +129,9 @@ pub(super) fn record_outcomes(
     let mut lost = Vec::new();
     for outcome in outcomes {
         if let Some(delivery) = outbox.get_mut(&outcome.id) {
+            if !outcome.changes(delivery.state) {
+                continue;
+            }
             delivery.state = outcome.state;
             delivery.tries = outcome.tries;
             delivery.last_error.clone_from(&outcome.last_error);

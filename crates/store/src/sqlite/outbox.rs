@@ -203,11 +203,21 @@ pub(super) fn record_outcomes(
     outcomes: &[DeliveryOutcome],
 ) -> Result<(), StoreError> {
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    let sql = "SELECT state FROM outbox WHERE generation = ? AND hook = ?";
+    let mut look = transaction.prepare_cached(sql)?;
     let sql = "UPDATE outbox SET state = ?3, tries = ?4, last_error = ?5, due = ?6
                WHERE generation = ?1 AND hook = ?2";
     let mut update = transaction.prepare_cached(sql)?;
     for outcome in outcomes {
-        let owed = update.execute(params![
+        let name = params![outcome.id.generation.to_bytes(), outcome.id.hook.as_str()];
+        let Some(known) = look.query_row(name, |row| state(row, 0)).optional()? else {
+            erase::note_given(&transaction, outcome.id.generation, &outcome.id.hook)?;
+            continue;
+        };
+        if !outcome.changes(known) {
+            continue;
+        }
+        update.execute(params![
             outcome.id.generation.to_bytes(),
             outcome.id.hook.as_str(),
             state_name(outcome.state),
@@ -218,11 +228,8 @@ pub(super) fn record_outcomes(
         if outcome.state == DeliveryState::Done {
             release(&transaction, outcome.id.generation)?;
         }
-        if owed == 0 {
-            erase::note_given(&transaction, outcome.id.generation, &outcome.id.hook)?;
-        }
     }
-    drop(update);
+    drop((look, update));
     Ok(transaction.commit()?)
 }
 

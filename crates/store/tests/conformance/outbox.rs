@@ -21,6 +21,7 @@ for_every_store!(
     what_is_due_comes_in_the_order_in_which_it_became_due,
     tenants_have_what_is_due_in_turn,
     a_settled_delivery_is_what_it_was_settled_to,
+    what_comes_of_a_try_late_changes_nothing_that_is_settled,
     a_dropped_delivery_stays_dropped,
     open_deliveries_are_counted_by_tenant_hook_and_state,
     what_is_owed_is_not_forgotten_and_what_was_done_goes_with_its_generation,
@@ -319,16 +320,20 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
         .zip([7, 8, 9, 1, 2, i64::MAX as u64])
     {
         let changed = id(chats[0].generation(), "b");
-        store
-            .record_outcomes(&[outcome(&changed, state, due)])
-            .unwrap();
+        // With no tries behind it, it is tried anew.
+        let tries = if state == DeliveryState::Pending {
+            0
+        } else {
+            3
+        };
+        let told = outcome(&changed, state, due);
+        let told = DeliveryOutcome { tries, ..told };
+        store.record_outcomes(&[told]).unwrap();
         let delivery = store.delivery(&changed).unwrap().unwrap();
-        let Delivery {
-            tries, last_error, ..
-        } = delivery.clone();
+        let last_error = delivery.last_error;
         assert_eq!(
-            (delivery.state, tries, delivery.due),
-            (state, 3, Steady(due))
+            (delivery.state, delivery.tries, delivery.due),
+            (state, tries, Steady(due))
         );
         assert_eq!(last_error, format!("{state:?}"));
         let others = |deliveries: Vec<Delivery>| {
@@ -340,6 +345,24 @@ fn a_settled_delivery_is_what_it_was_settled_to(store: &dyn Store) {
         assert_eq!(others(all(store)), others(before.clone()));
     }
     store.record_outcomes(&[]).unwrap();
+}
+
+fn what_comes_of_a_try_late_changes_nothing_that_is_settled(store: &dyn Store) {
+    let owed = owing(store, "s", 1, &["a"]);
+    let name = id(owed.generation(), "a");
+    let tell = |state, tries| {
+        let told = outcome(&name, state, 5);
+        let told = DeliveryOutcome { tries, ..told };
+        store.record_outcomes(&[told]).unwrap();
+        store.delivery(&name).unwrap().unwrap().state
+    };
+    assert_eq!(tell(DeliveryState::Done, 1), DeliveryState::Done);
+    assert_eq!(tell(DeliveryState::Pending, 1), DeliveryState::Done);
+    assert_eq!(tell(DeliveryState::Dead, 1), DeliveryState::Done);
+    assert_eq!(tell(DeliveryState::Pending, 0), DeliveryState::Pending);
+    assert_eq!(tell(DeliveryState::Dead, 3), DeliveryState::Dead);
+    assert_eq!(tell(DeliveryState::Pending, 2), DeliveryState::Dead);
+    assert_eq!(tell(DeliveryState::Done, 2), DeliveryState::Done);
 }
 
 fn a_dropped_delivery_stays_dropped(store: &dyn Store) {

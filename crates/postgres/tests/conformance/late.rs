@@ -1,0 +1,180 @@
+//! What comes late: from a daemon that was paused or cut off, that led until a moment ago, or that was
+//! idle for long.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use memoird_core::ids::Generation;
+use memoird_core::outbox::DeliveryState;
+use memoird_core::time::Steady;
+use memoird_postgres::{PgOptions, PgStore, Sharing};
+use memoird_store::{PruneBefore, PruneBounds, Store, Unpruned};
+
+use crate::chat::{Chat, begun, named};
+use crate::kit::*;
+use crate::outbox::{id, outcome, owing};
+use crate::proxy::{Weather, behind_proxy};
+use crate::server::{Database, database};
+
+const BEFORE: PruneBefore = PruneBefore {
+    ended: Steady(1_000),
+    keys: Steady(0),
+};
+
+fn prune(store: &PgStore) -> Unpruned {
+    let bounds = PruneBounds {
+        rows_max: 1_000,
+        pages_max: 0,
+    };
+    store.prune(BEFORE, bounds).unwrap_or_default()
+}
+
+/// Statements that wait for somebody else's row.
+fn waiting(database: &Database) -> i64 {
+    database.number(
+        "SELECT count(*) FROM pg_stat_activity
+         WHERE datname = current_database() AND wait_event_type = 'Lock'",
+    )
+}
+
+fn until(mut is_so: impl FnMut() -> bool) {
+    while !is_so() {
+        thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn a_start_with_a_key_that_was_used_meanwhile_is_refused() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let key = key("t", "s");
+    let (mut late, begin_late) = Chat::begin(&key, Generation::new(1, 1), 10);
+    let said_late = late.append_command(&named("u", 7, 1), 10);
+    // The bot had no answer, and asked another daemon, where the session has ended since.
+    let (mut chat, begin) = Chat::begin(&key, Generation::new(2, 2), 20);
+    must_write(&other, [begin, chat.append_command(&named("u", 7, 1), 20)]);
+    must_write(&other, [chat.end(30)]);
+    let with_another = set([begin_late.clone(), said_late.clone()]);
+    let (mut third, begin) = Chat::begin(&crate::kit::key("t", "other"), Generation::new(3, 3), 40);
+    let answers = write(&one, &[with_another, set([begin, third.append("u", 40)])]);
+    assert!(answers[0].is_err() && answers[1].is_ok(), "{answers:?}");
+    assert!(known(&one, &key).is_none(), "it was not started");
+    assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 2);
+    // As part of a set that is written whole or not at all.
+    let answers = write(&one, &[set([third.end(50), begin_late, said_late])]);
+    assert!(answers[0].is_err(), "{answers:?}");
+    assert!(known(&one, &third.key).is_some());
+    // A day later the name is free.
+    let day: u32 = 24 * 60 * 60 * 1_000;
+    let (mut anew, begin) = Chat::begin(&key, Generation::new(day.into(), 4), u64::from(day) + 20);
+    must_write(
+        &one,
+        [
+            begin,
+            anew.append_command(&named("u", 7, 1), u64::from(day) + 20),
+        ],
+    );
+}
+
+/// The pruner has seen that something is owed, and is not done yet.
+#[test]
+fn what_is_delivered_while_the_pruner_looks_is_forgotten_all_the_same() {
+    let Some(database) = database() else { return };
+    let (one, other) = (database.store(), database.store());
+    let owed = owing(&one, "a", 1, &["h"]);
+    let mut free = begun(&one, "b", 11);
+    must_write(&one, [free.append("u a", 11)]);
+    must_write(&one, [free.end(12)]);
+    let held = database.hold("SELECT FROM memoird.turns WHERE seq = 1 FOR UPDATE");
+    let done = outcome(&id(owed.generation(), "h"), DeliveryState::Done, 5);
+    thread::scope(|scope| {
+        let pruning = scope.spawn(|| prune(&one));
+        until(|| waiting(&database) == 1);
+        let telling = scope.spawn(|| other.record_outcomes(&[done]).unwrap());
+        until(|| telling.is_finished() || waiting(&database) == 2);
+        drop(held);
+        pruning.join().unwrap();
+        telling.join().unwrap();
+    });
+    prune(&one);
+    assert_eq!(
+        database.number("SELECT count(*) FROM memoird.generations"),
+        0
+    );
+}
+
+/// A daemon that is paused with rows in its hands does not stop the one that follows it.
+#[test]
+fn who_is_cut_off_in_a_transaction_lets_others_go_on() {
+    let Some(database) = database() else { return };
+    let weather = Arc::<Weather>::default();
+    let Some(words) = behind_proxy(&database.words, &weather) else {
+        return;
+    };
+    let one = database.store_with(PgOptions::parse(&words, None, None).unwrap());
+    let other = database.store();
+    let owed = owing(&one, "a", 1, &["h"]);
+    let mut free = begun(&one, "b", 11);
+    must_write(&one, [free.append("u a", 11)]);
+    must_write(&one, [free.end(12)]);
+    let held = database.hold("SELECT FROM memoird.turns WHERE seq = 1 FOR UPDATE");
+    let done = outcome(&id(owed.generation(), "h"), DeliveryState::Done, 5);
+    thread::scope(|scope| {
+        let pruning = scope.spawn(|| prune(&one));
+        until(|| waiting(&database) == 1);
+        weather.stalls.store(true, Ordering::Relaxed);
+        drop(held);
+        other.record_outcomes(&[done]).unwrap();
+        weather.clear();
+        pruning.join().unwrap();
+    });
+}
+
+#[test]
+fn a_daemon_that_wrote_nothing_for_long_writes_on() {
+    let Some(database) = database() else { return };
+    let one = database.store();
+    let mut chat = begun(&one, "s", 1);
+    must_write(&one, [chat.append("u a", 2)]);
+    // The clock is elsewhere.
+    database.store().commit(&clock(90), &[]).unwrap();
+    database.run("UPDATE memoird.lanes SET seen = now() - interval '8 days'");
+    let other = database.store();
+    assert_eq!(database.number("SELECT count(*) FROM memoird.lanes"), 2);
+    must_write(&one, [chat.append("u", 5)]);
+    assert_eq!(seqs(&other, &chat.key, None), Some(vec![1, 2, 3]));
+}
+
+#[test]
+fn a_clock_of_the_database_that_steps_ages_nothing() {
+    let Some(database) = database() else { return };
+    let member = || {
+        let mut options = database.options();
+        options.sharing = Sharing::Members;
+        database.store_with(options)
+    };
+    let (one, other) = (member(), member());
+    let hour = 60 * 60 * 1_000;
+    one.sync_clock(Steady(1_000)).unwrap();
+    database.run("UPDATE memoird.members SET seen = seen - interval '1 hour'");
+    // Until both were heard of again.
+    let behind = "SELECT count(*) FROM memoird.members WHERE seen < now() - interval '1 minute'";
+    until(|| database.number(behind) == 0);
+    let steady = other.steady().unwrap().unwrap();
+    assert!(steady < Steady(hour), "{steady:?}");
+}
+
+/// Whose wall clock was whose does not count: the database knows how long ago the last commit was.
+#[test]
+fn the_time_line_goes_on_by_the_clock_of_the_database() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    assert_eq!(store.steady().unwrap(), None);
+    store.commit(&clock(50), &[]).unwrap();
+    database.run("UPDATE memoird.lanes SET seen = seen - interval '1 hour', wall = 0");
+    let steady = store.steady().unwrap().unwrap().0;
+    let hour = 60 * 60 * 1_000;
+    assert!((50 + hour..50 + 2 * hour).contains(&steady), "{steady}");
+}
