@@ -66,7 +66,8 @@ cluster what="rolling":
     target/cluster/venv/bin/python .ci/cluster.py {{what}} --memoird target/debug/memoird \
         --work target/cluster/work --envoy target/cluster/venv/bin/envoy
 
-# Every figure that is a ratio, seven runs each; the last lines are rows for docs/benchmarks.md
+# The goals of the README, seven runs each but for hooks, neighbours and rest; the last lines are rows
+# for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) \
         cargo build --release -p memoird -p memoird-bench --features memoird/postgres
@@ -80,11 +81,14 @@ bench:
     target/release/memoird-bench search --runs 7
     target/release/memoird-bench hooks
     target/release/memoird-bench neighbours
+    target/release/memoird-bench --runs 7 --mix remember
+    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1
     target/release/memoird-bench --runs 7 --compare-store
     target/release/memoird-bench --runs 7 --compare-store --in-flight 256
     target/release/memoird-bench --runs 7 --store postgres --in-flight 1024
     target/release/memoird-bench --runs 7 --store postgres --daemons 4
     target/release/memoird-bench --runs 7 --store postgres --daemons 4 --route random
+    target/release/memoird-bench --runs 7 --store postgres --mix remember
     target/release/memoird-bench --runs 7 --store postgres --mix recall --subjects 10 --memories 10000 --in-flight 1
     target/release/memoird-bench rest
 

@@ -1,5 +1,5 @@
-//! The layers of the house, read from what cargo knows: an edge that ARCHITECTURE.md's
-//! table does not have is a mistake, whoever drew it.
+//! The layers of ARCHITECTURE.md, read from what cargo knows: an edge that the tables here do not
+//! have is a mistake.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};

@@ -21,6 +21,10 @@ const GOAL_OF_SYNC: f64 = 0.5;
 const GOAL_OF_SYNC_MANY: f64 = 0.6;
 /// The goal for p99.9 with durability sync, as a multiple of p99.
 const GOAL_OF_TAIL: f64 = 3.0;
+/// The goals of memories in files: facts a second, and milliseconds of a recall by words in a subject of
+/// 10,000.
+const GOAL_OF_FACTS: f64 = 8_000.0;
+const GOAL_OF_RECALL_IN_FILES_MS: f64 = 1.0;
 /// The goals of a journal in PostgreSQL: its calls/s to those of SQLite, with few and with many calls in
 /// flight; PostgreSQL's CPU in microseconds, likewise; bytes of its log; the daemons' CPU to that of
 /// one; and statements where calls go to any daemon.
@@ -335,11 +339,13 @@ impl LoadArgs {
         }
         let name = format!("{mix}, durability {durability}, {in_flight} in flight");
         if !self.baseline {
-            let figure = match self.run.is_against() {
-                true => Figure::Cpu,
-                false => Figure::CallsPerSecond,
+            let (figure, goal) = match self.mix {
+                _ if self.run.is_against() => (Figure::Cpu, None),
+                Mix::Facts => (Figure::CallsPerSecond, Some(GOAL_OF_FACTS)),
+                Mix::Recalls => (Figure::Median, Some(GOAL_OF_RECALL_IN_FILES_MS)),
+                _ => (Figure::CallsPerSecond, None),
             };
-            return Headline::new(name, figure, None);
+            return Headline::new(name, figure, goal);
         }
         let name = format!("{name}, to a bare server");
         match self.mix {

@@ -4,6 +4,9 @@
 //! results; it stays whole or leaves whole. The first user turn, the anchor, is held
 //! apart and never leaves; neither do pinned turns and the units they belong to. The last user
 //! turn, the request, stays until the next one where there is room for it.
+//!
+//! Pinned turns count in the caps, and the anchor does not: a history is at most its cap and one
+//! turn long, but for a unit or a request that is larger than the cap.
 
 mod plan;
 mod record;

@@ -1,5 +1,8 @@
 //! The number in memoird's own words: a model that reads a window or a prompt tells them by it
 //! from what a client says in the same words.
+//!
+//! Stored summaries have no mark: it is added where a window shows them, so that it is that of the
+//! generation.
 
 use std::borrow::Cow;
 use std::fmt;

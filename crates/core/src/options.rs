@@ -1,5 +1,7 @@
 //! What a bot decides about one session: labels to find it by, how long it lives, and whether it
 //! keeps all of its history.
+//!
+//! They are a part of the head that is stored beside the generation, and written rarely.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -10,6 +10,11 @@
 //! Nothing here counts text or decodes a turn but at a cut, and above the soft mark once for each
 //! twentieth of the budget, to see what the next cut can do: else a window is additions over counts
 //! that were made once.
+//!
+//! A system turn at the very start stays when the history drops it: bots that send their provider's
+//! array have their system prompt there. A later system turn belongs to its exchange. The margin of
+//! a count is taken from `safety_headroom` first. The window of a session that is compacted is cut
+//! at its `hard_watermark`.
 
 mod block;
 mod choose;

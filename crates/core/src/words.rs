@@ -1,6 +1,11 @@
 //! Words of a text, as the indexes of memories and of transcripts have them: how a text is cut
 //! ([`tokens`]), what of a word is compared ([`Token::forms`]), what a query is looked for by
 //! ([`ranking`]); and the forms in which two texts are held against each other.
+//!
+//! This is the only place that knows words: what an index gets, what a query asks for and what is
+//! compared in a text are cut alike. FTS5 gets words that are ready (`tokenize = 'ascii'` splits at
+//! blanks). The languages of a subject's memories, or of a tenant's turns, are stored beside them,
+//! and a query is stemmed in each of these: two words do not say what language they are in.
 
 mod fold;
 mod languages;

@@ -1,5 +1,7 @@
 //! Compaction: the oldest exchanges of a session become a summary, in the background, from a
 //! snapshot. It is committed only if the session is still in the state of the snapshot.
+//!
+//! Remote summarizers have a breaker for all sessions, beside that of each session.
 
 mod attempt;
 mod chunks;

@@ -5,6 +5,11 @@
 //! deliveries that are owed leave the journal, what lies elsewhere is erased through
 //! [`Eraser`]s and hooks, and at last the disk's pages are cleaned. Every step can be done
 //! again, so after a crash the job goes on where it was.
+//!
+//! Tenants have turns of 250 ms, and of a tenant the job that is the least far goes on, so that its
+//! jobs are cleaned together: cleaning looks at the whole file. A delivery is looked up once more
+//! after it was noted as under way and before its content is read: so no hook gets a generation
+//! whose rows are gone, and what was given before is listed as out of reach.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};

@@ -1,5 +1,8 @@
 //! What happened to sessions: a bounded log of events for each tenant, and the signal that
 //! wakes those who watch.
+//!
+//! They are published when they are durable. Each tenant has a log of its own: ids of one tenant
+//! say nothing of another's traffic.
 
 use std::borrow::Cow;
 use std::collections::btree_map::Entry;

@@ -8,6 +8,11 @@
 //! With [`Durability::Interval`] a change is acknowledged before it is written. So it is never
 //! given up as long as the process lives: while commits fail, what waits stays in the queue, in
 //! its order, and nothing more is accepted.
+//!
+//! Where several tenants wait, [`JOURNAL_SHARE`] sets of each are in the queue at once, so nobody
+//! waits behind a flood. An answer waits for the last change of its session only; lists, followers
+//! and erasures wait for all. While the last commit failed, changes that only note a use are not
+//! submitted, and an empty commit finds out whether there is room again.
 
 mod committer;
 mod parts;

@@ -5,8 +5,8 @@
 //! plain method calls, component by component. gRPC is one client of it; a test is another.
 //!
 //! The components own their state, and use each other in one direction:
-//! `journal` ← `sessions` ← `compaction` ← `commands`, and `sessions` ← `hooks` ← `erasure`;
-//! `engine` composes them. Only `sessions` knows where a session is.
+//! `journal` ← `sessions` ← `compaction` ← `commands`, `sessions` ← `hooks` ← `erasure`, and
+//! `sessions` ← `transcripts`; `engine` composes them. Only `sessions` knows where a session is.
 
 mod background;
 mod blocking;

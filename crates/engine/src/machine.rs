@@ -1,5 +1,9 @@
 //! What the engine asks of the machine: the time, and randomness. Only this file looks
 //! at a clock.
+//!
+//! Idle times are measured on a time line that never steps: the monotonic clock, tied across
+//! restarts to the time since boot, and across boots to the wall clock, which then counts only
+//! forwards. So a wall clock that steps a day expires nothing early and keeps nothing for ever.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, UNIX_EPOCH};

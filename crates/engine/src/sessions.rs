@@ -1,9 +1,12 @@
 //! Sessions in memory: which there are, who was used when, how they come from the journal and
 //! how they end.
 //!
-//! Commands and workers use two doors. [`Sessions::update`] changes a session, and
-//! [`Sessions::view`] looks at one. Nothing outside this folder knows where a session is, which
+//! Commands and workers use two methods. [`Sessions::update`] changes a session, and
+//! [`Sessions::view`] reads one. Nothing outside this folder knows where a session is, which
 //! of its changes wait for the journal, or what has to be repeated when one of them is lost.
+//!
+//! A session that is not in the table is loaded where other daemons have the same journal;
+//! otherwise the table has every session that lives.
 
 mod census;
 mod cluster;

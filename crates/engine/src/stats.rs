@@ -1,4 +1,6 @@
 //! What an operator wants to see: counts, and how long commits take.
+//!
+//! These are plain counters, of what is durable: one source for `GetStats` and `/metrics`.
 
 mod compaction;
 

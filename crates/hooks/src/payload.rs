@@ -37,7 +37,7 @@
 //! | `session_intent`, `narrative` | what the user wants, and what happened: texts, perhaps empty |
 //! | `actions`, `facts`, `files_touched`, `decisions`, `pending_questions`, `next_steps`, `identifiers` | lists of texts |
 //!
-//! A turn, as `memoird history --json` prints it; what it has not is left out:
+//! A turn, in the words of the contract's `Turn`; what it has not is left out:
 //!
 //! | field | what it is |
 //! |---|---|

@@ -1,9 +1,9 @@
 //! Long-term memory: what outlives a session. Facts are promoted, found again, handed to
 //! models, and forgotten.
 //!
-//! [`rules`] decides what a memory is, [`files`] keeps memories in a SQLite file for each
-//! tenant, and [`Memories`] serves calls and runs the workers. Sessions are the engine's:
-//! memories read turns from it, and give it the memories of a window through its port.
+//! [`rules`] decides what a memory is, [`store`] keeps memories, in a SQLite file for each tenant or
+//! in the database of the journal, and [`Memories`] serves calls and runs the workers. Sessions are
+//! the engine's: memories read turns from it, and give it the memories of a window through its port.
 
 mod config;
 mod counters;

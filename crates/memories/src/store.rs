@@ -1,6 +1,10 @@
 //! Long-term memory at rest: what is written and found is decided here, in statements that two
 //! databases understand. [`sqlite`] keeps a file for each tenant, [`postgres`] tables that several
 //! daemons share.
+//!
+//! Rows of one subject are together in every table and index (`no` is partition and number), so
+//! that other subjects cost nothing and cannot be met by mistake. Partition 0 has what the whole
+//! team may recall.
 
 mod conflicts;
 mod consolidation;

@@ -1,6 +1,10 @@
 //! The worker that keeps the index up: it follows the journal, step by step, and takes out what
 //! the journal has forgotten. Calls never wait for it; while sessions change it rests in
 //! between, so that they have the processor.
+//!
+//! It takes in what a second brought, or at once where somebody searches. Words of a turn that is
+//! past its retention leave the file with a later merge of FTS5; an erasure merges all segments,
+//! because FTS5 has no other way to take words out of a table without content.
 
 use std::collections::HashMap;
 use std::sync::Arc;

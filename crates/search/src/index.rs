@@ -5,6 +5,14 @@
 //! transaction as what it stands for, and however many tenants speak, a step writes one
 //! transaction. A tenant's turns are numbered by themselves and lie together ([`TenantRange`]):
 //! a search reads nothing of anybody else, and what others say changes no score.
+//!
+//! Words are those of `memoird_core::words`; texts are read from the journal, which is asked anyway
+//! whether the turn still exists. Filters are words too: role, tool and generation of a turn are
+//! beside its stems, behind a character that no text's word has. A session, or a subject, is the
+//! list of its generations. For times a small table says between which rows a day lies.
+//!
+//! Writes wait for no sync of the disk: the cursor is in the same transaction as the turns, so what
+//! a crash takes is read again.
 
 mod add;
 mod change;

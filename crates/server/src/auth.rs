@@ -1,6 +1,8 @@
 //! Who calls: a key names a tenant and a role. Keys are kept as digests. The layer that every call
 //! passes before its message is read finds out who calls, lets the call in or refuses it, and
 //! counts and times the calls.
+//!
+//! Without a key the certificate or the user of the connection decides.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;

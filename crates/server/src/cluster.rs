@@ -18,7 +18,7 @@ pub(crate) struct ClusterView {
     pub(crate) deliveries_due: u64,
     /// How long the first of them has been due.
     pub(crate) deliveries_late_ms: u64,
-    /// The version of the database's schema; 0 where the journal is in no database.
+    /// The version of the database's schema; 0 where one daemon has the journal alone.
     pub(crate) schema_version: u32,
 }
 

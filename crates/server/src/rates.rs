@@ -3,6 +3,8 @@
 //!
 //! Each limit is a bucket (GCRA): it holds what may come at once, and is filled again at the
 //! rate of the limit. What is refused in the middle of a request has taken its bytes.
+//!
+//! How large a request of each call may be is here, too.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;

@@ -1,5 +1,8 @@
 //! Reloads of the configuration while the daemon runs: by call, by SIGHUP, and when the file
 //! changes. A file that is not valid changes nothing.
+//!
+//! A tenant's policy is replaced as a whole: who reads it has the old one or the new one. A daemon
+//! that has keys never opens by a reload.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -1,6 +1,10 @@
 //! Detects damage of stored turns. Beside each turn's content the journal keeps a header (the
 //! turn without what it says) and a checksum of both, so that a content that was damaged on
 //! disk is noticed, and costs that content only.
+//!
+//! The checksum includes generation and seq. Where only the content is damaged, a turn that is made
+//! of the header stands in; where both are, a system turn, which is nobody's, and a result whose
+//! call is lost so is not shown. Turns of schemas before 5 have no checksum, and are counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,6 +1,9 @@
 //! Encrypts a plain SQLite file, or decrypts an encrypted one, while nobody has it open. It can be
 //! cut off at any moment and done again: the file is the old one until the new one takes its
 //! place, and the bytes of the old one are overwritten after that.
+//!
+//! The old file keeps a second name until its bytes are overwritten; by these names a conversion
+//! that was cut off is known.
 
 use std::fs::{self, File};
 use std::io::{self, ErrorKind, Write};

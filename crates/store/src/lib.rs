@@ -1,7 +1,7 @@
 //! Bytes at rest: the journal of all turns, which is the truth after a crash.
 //!
-//! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`]
-//! and [`MemoryStore`] pass one conformance suite.
+//! Everything here is synchronous; the engine decides where it runs. [`SqliteStore`], [`MemoryStore`]
+//! and the store of `memoird-postgres` pass one conformance suite.
 
 pub mod checksum;
 pub mod conversion;

@@ -5,6 +5,8 @@
 //! The formats are those of <https://www.sqlite.org/fileformat.html>, 1.6 and 1.8. Nothing ever
 //! reads these bytes, so they are cleared in the file itself, while nobody else may write and the
 //! log is empty.
+//!
+//! An erasure does this, and retention once an hour.
 
 #[cfg(feature = "encryption")]
 mod encrypted;

@@ -1,5 +1,7 @@
 //! Checks SQLite files whole, and the turns of a journal by their checksums. Nothing is
 //! changed, and a daemon may use the files meanwhile.
+//!
+//! It reads in batches, each a read of its own, so that the log can be cut meanwhile.
 
 use std::path::{Path, PathBuf};
 

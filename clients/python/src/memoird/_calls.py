@@ -828,7 +828,8 @@ class SyncCalls:
         timeout: float | None = None,
     ) -> SearchTranscriptsResponse:
         """Searches what was said, in sessions that live and in those that ended, as long as the
-        journal keeps their turns.
+        journal keeps their turns. Refused (UNIMPLEMENTED, NOT_IN_CLUSTER) where daemons share
+        the journal.
         """
         request = SearchTranscriptsRequest(
             query=query,
@@ -1719,7 +1720,8 @@ class AsyncCalls:
         timeout: float | None = None,
     ) -> SearchTranscriptsResponse:
         """Searches what was said, in sessions that live and in those that ended, as long as the
-        journal keeps their turns.
+        journal keeps their turns. Refused (UNIMPLEMENTED, NOT_IN_CLUSTER) where daemons share
+        the journal.
         """
         request = SearchTranscriptsRequest(
             query=query,

@@ -202,9 +202,9 @@ class EndReason(Open):
     EVICTED = 2
     """A cap was reached and it was the oldest-idle session."""
     ENDED = 3
-    """`EndSession` was called."""
+    """`EndSession` was called, or an erasure ended it."""
     RESET = 4
-    """`ResetSession` was called."""
+    """`ResetSession` was called, or a copy took its place."""
     SHUTDOWN = 5
     """The daemon stopped and keeps no journal (durability `off`)."""
 
@@ -1518,7 +1518,7 @@ class GetMemoryStatsResponse:
     embedding_failed: int = 0
     """Memories whose embedding was given up."""
     file_bytes: int = 0
-    """Bytes of the tenant's file and its log."""
+    """Bytes of the tenant's file and its log; 0 where memories are in a database."""
     words_queued: int = 0
     """Memories whose words are to be indexed anew; until then the old index finds them."""
     reranker: str = ""
@@ -2128,7 +2128,9 @@ class PatchStateResponse:
     state_json: Json = ""
     """The whole state."""
     version: int = 0
-    """Its version: one more than before."""
+    """Its version: one more than before where the state was patched, also by a patch that changes
+    nothing; as it was where only `labels`, `ttl_class` or `keep_all` were given.
+    """
     duplicate: bool = False
     """True when this `idempotency_key` was done before: nothing was changed, and the state is as
     it is now; `{}` of version 0 where the session has ended since.
@@ -2374,7 +2376,7 @@ class EndSessionResponse:
 
 @dataclass(slots=True)
 class EraseSessionRequest:
-    """Asks for a stream of events."""
+    """Erases a session."""
 
     session_id: str = ""
     """The bot's own chat id."""

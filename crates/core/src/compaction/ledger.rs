@@ -3,6 +3,11 @@
 //!
 //! Results say nothing for the user, whoever's turn brings them: some agents write a command at
 //! the end of a text, and are answered by a user's turn that holds its output.
+//!
+//! It depends on the form of texts and on the names of tools, not on the language of the
+//! conversation. In doubt a call is a change. Four read it: the extractive summarizer, the prompt
+//! for models, what webhooks are sent, and the probe, which asks whether a change is still beside
+//! what it changed.
 
 mod calls;
 mod commands;

@@ -1,5 +1,8 @@
 //! Structured notes: what an agent must not lose, kept outside the turns by cheap rules, so
 //! that a paraphrased path never makes it read the same file twice.
+//!
+//! They are taken when somebody looks and when a summary is made, of the turns that came since, and
+//! kept with the summary and in memory: an append costs nothing for them.
 
 mod files;
 #[cfg(test)]

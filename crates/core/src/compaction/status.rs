@@ -1,4 +1,7 @@
 //! The status of a session's compaction: a small part of its head that survives a restart.
+//!
+//! A failure changes nothing else: the breaker counts it, and windows are cut meanwhile. What fails
+//! because the summarizer is known to be down counts only where a call asked for the summary.
 
 use crate::breaker::BreakerState;
 use crate::time::Steady;

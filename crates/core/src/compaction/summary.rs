@@ -1,5 +1,8 @@
 //! The summary: one block that stands for the oldest exchanges, and does not change until
 //! the next one takes its place.
+//!
+//! Where turns would leave without it, it may be longer than they are: very short turns would
+//! otherwise be hidden.
 
 use std::sync::Arc;
 

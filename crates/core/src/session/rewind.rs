@@ -1,4 +1,14 @@
 //! The newest turns of a session are taken back, and others may take their place.
+//!
+//! One change set has all of it: the summaries that stand for a turn that goes (which one stands
+//! then only the store knows, so the session is loaded again), cuts that were made when the turn
+//! was there, the turns, and the new ones. A compaction under way loses its number, so it changes
+//! nothing.
+//!
+//! The rows of the turns stay in the journal until retention, and their bytes count. A head has two
+//! ends: `last_seq`, the highest seq that was given, and `newest_seq`, the newest turn that is
+//! there, which `expected_seq` is compared with. A history knows which seqs behind its front were
+//! rewound, so that windows do not take them for turns that were dropped.
 
 use std::sync::Arc;
 

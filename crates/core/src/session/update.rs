@@ -1,4 +1,8 @@
 //! A turn says something else: what it said before is nowhere any more.
+//!
+//! What has the old words is taken back: summaries that stand for the turn, all cuts of the
+//! session, counts and notes. The turn keeps its number, so stores number such changes apart, for
+//! whoever follows the journal.
 
 use std::sync::Arc;
 

@@ -7,6 +7,9 @@
 //! The exchange under way, from the last user turn on, stays: where it alone is too large, its
 //! older results are shortened, then what its older turns say, then the request; only after that
 //! do its oldest steps leave, and never the request.
+//!
+//! Where a cap of turns or bytes makes the cut, it goes down to 80 % of the cap and not to the
+//! floor. `turns` of a policy do not cut the exchange under way.
 
 use crate::error::CoreError;
 use crate::history::TurnRecord;

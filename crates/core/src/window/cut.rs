@@ -1,5 +1,10 @@
 //! A cut: where a window's tail begins, and how turns in it are shown. What is decided at
 //! a cut is kept until the next one, so that in between a window only grows at its end.
+//!
+//! It is part of the session, one for each model profile and policy, and written with the next
+//! change of the session or with a touch. A crash before that loses nothing: the same history makes
+//! the same cut again. That a window does not show a summary yet is written with it, so that the
+//! summary waits for the next cut after a restart, too.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

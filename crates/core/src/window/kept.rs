@@ -1,5 +1,10 @@
 //! The front of a window, kept for the next one. Between two cuts a window only grows at its end,
 //! so what turns that come later cannot change is not put together again.
+//!
+//! The front is of one cut, one summary, and counts of one scale, and ends before a call whose
+//! results have not all come. It is forgotten when older turns change: a pin, a late result, a turn
+//! that leaves from elsewhere than before the cut. It counts as content of the session, and leaves
+//! memory with it.
 
 use std::ops::Deref;
 use std::sync::Arc;

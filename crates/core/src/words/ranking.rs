@@ -1,5 +1,8 @@
 //! How well the words of a memory answer those of a query, in two steps: which words the
 //! index found is enough to choose candidates; then their text decides.
+//!
+//! BM25 is computed here, over what the subject may find: FTS5's `bm25()` reads the document
+//! frequencies of the whole tenant, and lets one subject's words weigh another's.
 
 use super::stop_words::{is_begun, is_ending, is_stop_word};
 use super::{Languages, Token, is_apostrophe, tokens};

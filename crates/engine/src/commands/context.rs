@@ -1,4 +1,9 @@
 //! Building a window: what the next model call sees.
+//!
+//! Turns that are not counted yet are counted outside the lock, and the session is looked at again.
+//! Where turns would be left out and a summary takes milliseconds, it is waited for, and the window
+//! is planned again. The block of memories is behind the last turn: all before it is a prefix that
+//! the next call sends again.
 
 mod compaction;
 mod counting;

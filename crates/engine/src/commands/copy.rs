@@ -1,4 +1,7 @@
 //! A copy of what was said in a session becomes a session of its own.
+//!
+//! It is an append of all that was said to a session that starts with it, after the end of the
+//! session that lives there, where that is asked for.
 
 use std::sync::Arc;
 

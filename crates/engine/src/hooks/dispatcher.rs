@@ -1,6 +1,11 @@
 //! The dispatcher: takes the deliveries that are due, calls the hooks, and records the outcomes.
 //! Each hook has a queue of its own, so that a slow hook delays no other, and all of them
 //! together have a limit.
+//!
+//! What is due is taken one of each tenant, then the next of each; a queue begins behind the tenant
+//! that it served last. A hook that takes batches (git) waits `batch_wait` for more deliveries. An
+//! attempt has at most `limits.hook_content_bytes` of turns: of a longer generation the newest, and
+//! the number that is missing.
 
 mod attempt;
 mod queue;

@@ -1,5 +1,8 @@
 //! What hooks are owed: with a journal in it, written with the end that owes it; without
 //! one in memory, with the content, which is nowhere else.
+//!
+//! A delivery stays until it is made or dropped, and as long as it is open the journal keeps the
+//! turns.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

@@ -1,6 +1,10 @@
 //! The worker that writes: all that waits becomes one transaction, and every waiter in it is
 //! answered. Where the callers were answered before, a transaction that failed is tried again
 //! until it does not.
+//!
+//! A set that was built on a refused one never reaches the store
+//! ([`CommitHandler::is_well_founded`]): where several processes write, another one's change may
+//! have the revision that it expects.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -4,6 +4,8 @@
 //! follow, so that nobody's commit waits for all of it. Until it is committed the sets behind it
 //! in the queue pass it, unless they are of the same session: what is built on a set is written
 //! behind it.
+//!
+//! Evictions stay behind a large set, and so do starts behind an end that stays.
 
 use std::collections::HashSet;
 use std::sync::Arc;

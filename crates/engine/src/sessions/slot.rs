@@ -1,4 +1,9 @@
 //! One session in memory, and the lock around it.
+//!
+//! Under this lock the journal's queue, an idle list, its index, the counts, the ids with keys and
+//! a shard of the table may be taken, each alone, and never the other way round. A session that
+//! ends leaves the list, the counts and the table under it: without it a preempted thread could
+//! remove a session that had come back in between.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 

@@ -1,4 +1,8 @@
 //! Starting a session where none lives.
+//!
+//! Its place is reserved first. At a cap the longest idle session ends before that, in a change set
+//! of its own, as does an expired one before the next generation: a crash in between leaves the end
+//! without the start, which a client could have seen as well.
 
 use std::sync::Arc;
 

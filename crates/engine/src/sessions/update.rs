@@ -1,7 +1,10 @@
-//! The update door: a command decides under a session's lock, and everything around that is done
+//! Changes a session: a command decides under a session's lock, and everything around that is done
 //! here. The session is found, loaded or started; its end is written first where it is
 //! expired; the change is submitted in order, and answered once it is durable. What the store
 //! refuses, because an earlier change of the session was not written, is decided again.
+//!
+//! A change carries the revision of its generation and not only its seq, so that patches and ends
+//! are refused by the same rule as appends.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! The view door: it reads a session and does not touch it. An answer is durable: a view that saw
+//! Reads a session and does not touch it. An answer is durable: a view that saw
 //! something not yet written waits until it is.
 
 use std::sync::Arc;

@@ -1,4 +1,7 @@
 //! Corrects counts of tokens by the tokens that a provider charged for earlier requests.
+//!
+//! A line, an offset and a factor, is kept for each tenant and model over a restart; beside it a
+//! session knows what its last charge was off by. A window leaves room for both.
 
 use serde::{Deserialize, Serialize};
 

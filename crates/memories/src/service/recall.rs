@@ -1,5 +1,9 @@
 //! Recall: searches by words and by meaning, fuses both lists, lets a reranker judge the best, and
 //! records the event.
+//!
+//! One read has what was found by words (BM25 over the subject's own memories), by meaning
+//! (cosine), and what was said right before and after the best of both. All are judged both ways
+//! before they are fused.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};

@@ -1,5 +1,8 @@
 //! Recalled memories in a window: a block behind the turns, within the budget, without what
 //! the window holds anyway.
+//!
+//! The recall asks by the bot's query, or by the exchange under way. What scores too little beside
+//! the best is left out.
 
 use std::sync::{Arc, OnceLock};
 

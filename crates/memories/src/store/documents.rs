@@ -1,4 +1,9 @@
 //! Documents at rest: put, found by their name or in the order of their names, and removed.
+//!
+//! A path is stored with a zero byte behind each part, so that all below it is one range of an
+//! index, and the newest key of a namespace is found by one step in another. How many documents a
+//! tenant has, and their bytes, are kept beside them. A list with a filter looks at a bounded
+//! number of documents.
 
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};

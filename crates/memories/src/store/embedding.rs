@@ -1,5 +1,9 @@
 //! The queue of texts to be embedded, and the storage of their vectors. All of it is on
 //! disk: an embedder may be slow, away or another one tomorrow.
+//!
+//! Vectors of clients belong to a model of their own name ([`CLIENTS`]) where no embedder is
+//! configured. Nothing waits to be embedded then, and an embedder that is configured later makes
+//! all vectors anew.
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;

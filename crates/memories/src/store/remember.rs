@@ -1,4 +1,8 @@
 //! Remember: a fact becomes a memory, unless it was said already.
+//!
+//! A fact with an external key changes the memory of that key in place, and what that said before
+//! becomes a row of its own behind it: who names memories keeps their ids. It is merged with
+//! nothing.
 
 use std::time::Duration;
 

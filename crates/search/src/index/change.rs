@@ -1,4 +1,7 @@
 //! Turns that say something else than when they were taken in: their old words leave the index.
+//!
+//! Such a turn is taken in again, and its pages are cleared, before it is noted how far the index
+//! is.
 
 use memoird_core::ids::Generation;
 use rusqlite::{OptionalExtension, TransactionBehavior, params};

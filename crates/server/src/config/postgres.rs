@@ -29,8 +29,7 @@ pub(super) struct PostgresSpec {
     /// The authorities whose certificates it may show, in PEM; those of the system without it.
     #[serde(skip_serializing_if = "Option::is_none")]
     ca: Option<PathBuf>,
-    /// True: all daemons over the database serve at once, those of sessions only. False: one serves,
-    /// and the others stand by.
+    /// True: all daemons over the database serve at once. False: one serves, and the others stand by.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     cluster: bool,
 }

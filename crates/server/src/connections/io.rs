@@ -1,5 +1,9 @@
 //! The bytes of a connection: whether it has said hello, how many are read and written before
 //! others have their turn, and whether its client takes what is sent to it.
+//!
+//! A connection reads a bounded number of bytes in each poll, fewer where tenants take turns, and
+//! one without a good key far fewer and at a pace. What it is told while it is polled applies
+//! before the next poll.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;

@@ -42,8 +42,8 @@ pub(crate) enum MaintenanceError {
     },
     /// The journal is in a database.
     #[error(
-        "the journal is in the database of journal.postgres, and no copy of files has it; back it \
-         up with pg_dump or by its write-ahead log, and copy long_term.dir beside it"
+        "journal, memories and documents are in the database of journal.postgres, and no copy of \
+         files has them; back it up with pg_dump or by its write-ahead log"
     )]
     JournalElsewhere,
     /// A SQLite file cannot be read or copied.

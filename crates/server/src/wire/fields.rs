@@ -1,5 +1,9 @@
 //! Which field a refusal is about: its path in the request, such as `turns[1]`. Each
 //! INVALID_ARGUMENT has it as the fact `field`.
+//!
+//! A rule names the field as most calls do, and a call renames it where it has it in another place
+//! (`append.turns[1]`). `tests/suite/refused_fields.rs` looks each named field up in the descriptor
+//! of its request.
 
 use memoird_core::CoreError;
 use tonic::Status;

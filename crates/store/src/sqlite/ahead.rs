@@ -5,6 +5,9 @@
 //! transaction writes the turns, which only name their contents, and moves `progress.claimed`
 //! behind these. What stands behind that mark and is not being written is left over: of a set
 //! that was not written after all, or of a crash.
+//!
+//! One set is written ahead at a time. What is left over goes at the next start, with retention,
+//! with an erasure, or before the next set is written ahead.
 
 use std::sync::Arc;
 

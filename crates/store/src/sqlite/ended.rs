@@ -1,5 +1,8 @@
 //! Reading generations that ended, whole and many at once: for the hooks that are owed
 //! them. What of them is still in the intake, the writer knows.
+//!
+//! The newest ended generation of a session is the one that ended last on the steady time line:
+//! generations are named after the wall clock, which may have been set back.
 
 use std::sync::Arc;
 

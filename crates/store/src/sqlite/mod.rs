@@ -1,4 +1,13 @@
 //! The journal in one SQLite file: one writer, and readers that never wait for it.
+//!
+//! What a call waits for goes to the end of three tables (`turns`, `intake_heads`, `intake_keys`),
+//! so a commit of a hundred appends writes a few pages; [`fold`] moves it, sorted, to the tables by
+//! which things are found. Reads look into both. A layout in which an append goes straight to its
+//! place was measured: durability cost twice the CPU.
+//!
+//! From time to time the log is moved into the file beside the commits that go on (`settle_log`),
+//! so that no commit has to move all of it. A file up to 1 GiB is checked (`quick_check`) before it
+//! is written to.
 
 mod ahead;
 mod compaction;

@@ -1,4 +1,9 @@
 //! Which turns were rewound: they stay where they are, and whoever reads turns looks here.
+//!
+//! Who reads turns leaves them out, unless `JournalRange::with_rewound` asks for them. Beside the
+//! key of a rewind it is noted which turns it took, because runs that meet become one: so a
+//! repetition is answered as the first time. The key of a rewind without turns is kept with the
+//! keys of appends.
 
 use rusqlite::{Connection, OptionalExtension, Transaction, params};
 

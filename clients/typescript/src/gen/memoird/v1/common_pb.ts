@@ -697,14 +697,14 @@ export enum EndReason {
   EVICTED = 2,
 
   /**
-   * `EndSession` was called.
+   * `EndSession` was called, or an erasure ended it.
    *
    * @generated from enum value: END_REASON_ENDED = 3;
    */
   ENDED = 3,
 
   /**
-   * `ResetSession` was called.
+   * `ResetSession` was called, or a copy took its place.
    *
    * @generated from enum value: END_REASON_RESET = 4;
    */

@@ -1919,7 +1919,7 @@ export type GetMemoryStatsResponse = Message<"memoird.v1.GetMemoryStatsResponse"
   embeddingFailed: bigint;
 
   /**
-   * Bytes of the tenant's file and its log.
+   * Bytes of the tenant's file and its log; 0 where memories are in a database.
    *
    * @generated from field: uint64 file_bytes = 9;
    */
@@ -2684,7 +2684,8 @@ export const MemoryService: GenService<{
   },
   /**
    * Searches what was said, in sessions that live and in those that ended, as long as the
-   * journal keeps their turns.
+   * journal keeps their turns. Refused (UNIMPLEMENTED, NOT_IN_CLUSTER) where daemons share the
+   * journal.
    *
    * @generated from rpc memoird.v1.MemoryService.SearchTranscripts
    */

@@ -1360,7 +1360,8 @@ export type PatchStateResponse = Message<"memoird.v1.PatchStateResponse"> & {
   stateJson: string;
 
   /**
-   * Its version: one more than before.
+   * Its version: one more than before where the state was patched, also by a patch that changes
+   * nothing; as it was where only `labels`, `ttl_class` or `keep_all` were given.
    *
    * @generated from field: uint64 version = 2;
    */
@@ -1969,7 +1970,7 @@ export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PUR
   messageDesc(file_memoird_v1_session, 33);
 
 /**
- * Asks for a stream of events.
+ * Erases a session.
  *
  * @generated from message memoird.v1.EraseSessionRequest
  */
