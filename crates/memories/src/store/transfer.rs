@@ -308,8 +308,21 @@ impl TenantMemories {
     pub fn is_unused(&self) -> Result<bool, MemoryError> {
         self.read(|source| {
             let used = "SELECT 1 FROM state WHERE born > 0 OR next_partition > 1";
-            let is_used = source.has(used, &[])? || source.has_documents()?;
-            Ok(!is_used && !source.has("SELECT 1 FROM cursors LIMIT 1", &[])?)
+            if source.has(used, &[])? || source.has_documents()? {
+                return Ok(false);
+            }
+            for table in &TABLES {
+                // A place of its own has these rows from the start on.
+                let is_else = match table.name {
+                    "meta" => format!("WHERE name NOT IN ('{}', '{}')", OWN[0], OWN[1]),
+                    "partitions" => "WHERE no > 0".to_owned(),
+                    _ => String::new(),
+                };
+                if source.has(&format!("SELECT 1 FROM {} {is_else} LIMIT 1", table.name), &[])? {
+                    return Ok(false);
+                }
+            }
+            Ok(true)
         })
     }
 }

@@ -144,3 +144,19 @@ fn memories_go_into_a_database_and_back_to_the_byte() {
     kit.check_indexes();
     assert_eq!(kit.memories.contents().unwrap(), back.contents().unwrap());
 }
+
+/// A tenant that never had a memory may have more than its place: it is not copied a second time.
+#[test]
+fn a_place_in_which_a_subject_was_forgotten_is_used() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    assert!(kit.memories.is_unused().unwrap());
+    let request = ForgetRequest::Subject(subject("zoe"));
+    let begun = kit
+        .memories
+        .write_one(move |writer| writer.forget_begin(id(99), &request, at(2)));
+    begun.unwrap();
+    assert!(!kit.memories.is_unused().unwrap());
+}
