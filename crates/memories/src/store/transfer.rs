@@ -318,7 +318,10 @@ impl TenantMemories {
                     "partitions" => "WHERE no > 0".to_owned(),
                     _ => String::new(),
                 };
-                if source.has(&format!("SELECT 1 FROM {} {is_else} LIMIT 1", table.name), &[])? {
+                if source.has(
+                    &format!("SELECT 1 FROM {} {is_else} LIMIT 1", table.name),
+                    &[],
+                )? {
                     return Ok(false);
                 }
             }
