@@ -87,6 +87,28 @@ def test_all_messages_and_those_set_instead(daemon):
     assert history.messages_sync() == []
 
 
+@pytest.mark.parametrize("kind", ["client", "sync_client"])
+def test_a_client_of_one_kind_is_enough_for_all_calls(daemon, monkeypatch, kind):
+    # Whoever asked for the environment's daemon would be refused.
+    monkeypatch.setenv("MEMOIRD_ADDR", "ftp://nowhere")
+    calls = {kind: daemon if kind == "sync_client" else daemon.for_event_loops()}
+    history = MemoirdHistory(f"one {kind}", **calls)
+    history.set_sync(MESSAGES[:1])
+    history.clear_sync()
+    history.add_sync(MESSAGES[:1])
+    assert history.messages_sync() == MESSAGES[:1]
+    history.erase_sync()
+
+    async def talk():
+        await history.set(MESSAGES[:1])
+        await history.clear()
+        await history.add(MESSAGES[:1])
+        assert await history.messages() == MESSAGES[:1]
+        await history.erase()
+
+    asyncio.run(talk())
+
+
 def test_a_run_with_a_tool_goes_on_from_the_last(daemon):
     seen = []
 

@@ -24,7 +24,8 @@ from langchain_core.stores import BaseStore
 from . import _history
 from ._history import Result, Window
 from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
-from .client import AsyncClient, Client, shared
+from ._steps import Clients
+from .client import AsyncClient, Client
 from .errors import MemoirdError
 from .types import (
     DeleteDocumentRequest,
@@ -60,8 +61,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     """The messages of a session in memoird, given back equal to what was added.
 
     `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without clients it is the
-    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); with a `client` only, asynchronous
-    methods call it in a thread.
+    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all methods.
 
     With a `window`, `messages` are what memoird chooses for the next model call: what it says in other words,
     such as a summary, are messages of its own. Otherwise they are all of the live session. A session that
@@ -83,7 +83,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         window: Window | None = None,
     ) -> None:
         self.session_id, self.subject, self.window = session_id, subject, window
-        self._client, self._async_client = client, async_client
+        self._clients = Clients(client, async_client)
 
     @property
     def messages(self) -> list[BaseMessage]:
@@ -96,8 +96,6 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     async def aget_messages(self) -> list[BaseMessage]:
         """`messages`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().aget_messages()
         return await self._run_async(self._messages())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -106,8 +104,6 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """`add_messages`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().aadd_messages(messages)
         await self._run_async(self._add(messages))
 
     def set_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -124,8 +120,6 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     async def aclear(self) -> None:
         """`clear`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().aclear()
         await self._run_async(_history.clear(self.session_id))
 
     def erase(self) -> None:
@@ -148,15 +142,11 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         chunks = _history.turns_in_chunks(_turns(messages))
         return _history.add(self.session_id, chunks, self.subject)
 
-    @property
-    def _calls_in_thread(self) -> bool:
-        return self._async_client is None and self._client is not None
-
     def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._client or shared(Client), steps)
+        return _history.run(self._clients.blocking(), steps)
 
     async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._async_client or shared(AsyncClient), steps)
+        return await _history.run_async(self._clients.looping(), steps)
 
 
 class MemoirdByteStore(BaseStore[str, bytes]):
@@ -175,7 +165,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         async_client: AsyncClient | None = None,
     ) -> None:
         self.namespace = list(namespace)
-        self._client, self._async_client = client, async_client
+        self._clients = Clients(client, async_client)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         """The value of each key; None where there is none."""
@@ -183,8 +173,6 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     async def amget(self, keys: Sequence[str]) -> list[bytes | None]:
         """`mget`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().amget(keys)
         return await self._run_async(self._get(keys))
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
@@ -193,8 +181,6 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """`mset`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().amset(key_value_pairs)
         await self._run_async(self._batches(self._puts(key_value_pairs)))
 
     def mdelete(self, keys: Sequence[str]) -> None:
@@ -203,8 +189,6 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     async def amdelete(self, keys: Sequence[str]) -> None:
         """`mdelete`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().amdelete(keys)
         await self._run_async(self._batches(self._deletes(keys)))
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
@@ -218,10 +202,6 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     async def ayield_keys(self, *, prefix: str | None = None) -> AsyncIterator[str]:
         """`yield_keys`, in an event loop."""
-        if self._calls_in_thread:
-            async for key in super().ayield_keys(prefix=prefix):
-                yield str(key)
-            return
         token = ""
         while True:
             keys, token = await self._run_async(self._keys(prefix, token))
@@ -280,15 +260,11 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         )
         return [document.key for document in page.documents], page.next_page_token
 
-    @property
-    def _calls_in_thread(self) -> bool:
-        return self._async_client is None and self._client is not None
-
     def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._client or shared(Client), steps)
+        return _history.run(self._clients.blocking(), steps)
 
     async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._async_client or shared(AsyncClient), steps)
+        return await _history.run_async(self._clients.looping(), steps)
 
 
 def _batch(operations: list[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:
