@@ -21,6 +21,8 @@ import memoird
 from memoird import errors
 from memoird.langchain import MemoirdByteStore, MemoirdChatMessageHistory, Window
 
+# Nine of these are more than one call takes.
+LARGE = "parcel " * 130_000
 PNG = "iVBORw0KGgo=" * 40_000
 CALL = {"id": "c1", "name": "find", "args": {"order": 7.5, "deep": [{"a": None}]}}
 MESSAGES = [
@@ -86,6 +88,19 @@ def test_many_messages_in_one_call(daemon):
     assert history.messages == messages
     history.set_messages(messages[:600])
     assert history.messages == messages[:600]
+
+
+def test_more_bytes_than_one_call_takes(daemon):
+    history = MemoirdChatMessageHistory("bytes", client=daemon)
+    messages = [HumanMessage(LARGE + str(number)) for number in range(10)]
+    history.add_messages(messages)
+    assert history.messages == messages
+    history.set_messages(messages[1:])
+    assert history.messages == messages[1:]
+    store = MemoirdByteStore(["bytes"], client=daemon)
+    pairs = [(key, bytes(4 << 20)) for key in "ab"]
+    store.mset(pairs)
+    assert store.mget(["a", "b"]) == [value for _, value in pairs]
 
 
 @pytest.mark.parametrize("own", [True, False])

@@ -6,6 +6,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from langgraph.graph import START, StateGraph
+from langgraph.store.base import PutOp
 from langgraph.types import Command, interrupt
 
 import memoird
@@ -172,6 +173,12 @@ def test_search_by_filter_and_page(store):
     pages = [store.search(("users",), limit=7, offset=at) for at in range(0, 35, 7)]
     assert len({item.key for page in pages for item in page}) == 30
     assert store.search((), query="nobody looks at it", limit=1)
+
+
+def test_items_of_more_bytes_than_one_call_takes(store):
+    value = {"text": "\u00fc" * 1_500_000}
+    store.batch([PutOp(("large",), key, value) for key in "abc"])
+    assert [store.get(("large",), key).value for key in "abc"] == [value] * 3
 
 
 def test_items_end(store):

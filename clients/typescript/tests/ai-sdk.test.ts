@@ -241,6 +241,18 @@ test("many messages behind a change", async () => {
   assert.deepEqual(await loadChat(client, "many"), messages);
 });
 
+test("messages of more bytes than one call takes", async () => {
+  const messages = Array.from({ length: 10 }, (_, number): UIMessage => {
+    const parts = [{ type: "text" as const, text: `${number}: ${"parcel ".repeat(130_000)}` }];
+    return { id: `m${number}`, role: "user", parts };
+  });
+  await saveChat(client, "bytes", messages);
+  assert.deepEqual(await loadChat(client, "bytes"), messages);
+  messages.splice(0, 1);
+  await saveChat(client, "bytes", messages);
+  assert.deepEqual(await loadChat(client, "bytes"), messages);
+});
+
 test("a chat outlives its session", async () => {
   await saveChat(client, "ended", [QUESTION]);
   await client.endSession({ sessionId: "ended" });

@@ -773,6 +773,16 @@ describe("memoird beneath Mastra", () => {
     assert.doesNotMatch(JSON.stringify(all.turns.map(({ clientJson, parts }) => [clientJson, parts])), /word2"/);
   });
 
+  test("messages of more bytes than one call takes", async () => {
+    const { memory } = store().stores;
+    const said = Array.from({ length: 10 }, (_, n) => `${n}: ${"parcel ".repeat(130_000)}`);
+    const { of, messages } = await filled(memory, ...said);
+    const listed = async () => (await memory.listMessages({ threadId: of.id, perPage: false })).messages;
+    assert.deepEqual(await listed(), messages);
+    await memory.deleteMessages([messages[0]!.id]);
+    assert.deepEqual(await listed(), messages.slice(1));
+  });
+
   test("several processes write to one thread", async () => {
     const prefix = `${randomUUID()}/`;
     const [one, other] = [store({ prefix }).stores.memory, store({ prefix }).stores.memory];

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import grpc
 
+from ._batches import batched, turn_bytes
 from ._calls import GET_HISTORY
 from ._calls import Call as WireCall
 from .client import AsyncClient, Client
@@ -38,7 +39,6 @@ from .types import (
     WindowPolicy,
 )
 
-TURNS_PER_APPEND = 256
 TURNS_PER_PAGE = 1000
 # Somebody else took what was to be taken: each try means that somebody did.
 POPS_TRIED_MAX = 64
@@ -227,8 +227,7 @@ def add(session_id: str, chunks: Iterable[dict[str, Any]], subject: str = "") ->
 
 def turns_in_chunks(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     """What `add` takes."""
-    starts = range(0, len(turns), TURNS_PER_APPEND)
-    return [{"turns": turns[start : start + TURNS_PER_APPEND]} for start in starts]
+    return [{"turns": chunk} for chunk in batched(turns, turn_bytes)]
 
 
 def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:

@@ -22,6 +22,7 @@ from langchain_core.messages import (
 from langchain_core.stores import BaseStore
 
 from . import _history
+from ._batches import batched, operation_bytes
 from ._history import Result, Window
 from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
 from ._steps import Clients
@@ -41,7 +42,6 @@ from .types import (
 )
 
 NAME = "langchain"
-OPERATIONS_MAX, BATCH_BYTES_MAX = 256, 8 << 20
 
 __all__ = ["MemoirdByteStore", "MemoirdChatMessageHistory", "Window"]
 
@@ -154,7 +154,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     `namespace` sets the store's keys apart from others': up to 16 parts. A key has 1 to 512 bytes, a value up to
     4 MiB unless configured otherwise (`long_term.document_bytes`). Up to 256 keys are read, set or deleted in
-    one call of up to 8 MiB; each call is done whole or not at all, and those before it stay.
+    one call of up to 6 MiB; each call is done whole or not at all, and those before it stay.
     """
 
     def __init__(
@@ -177,19 +177,19 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """Sets values, also of keys that have one."""
-        self._run(self._batches(self._puts(key_value_pairs)))
+        self._run(_done(self._puts(key_value_pairs)))
 
     async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """`mset`, in an event loop."""
-        await self._run_async(self._batches(self._puts(key_value_pairs)))
+        await self._run_async(_done(self._puts(key_value_pairs)))
 
     def mdelete(self, keys: Sequence[str]) -> None:
         """Deletes values; a key without one is no error."""
-        self._run(self._batches(self._deletes(keys)))
+        self._run(_done(self._deletes(keys)))
 
     async def amdelete(self, keys: Sequence[str]) -> None:
         """`mdelete`, in an event loop."""
-        await self._run_async(self._batches(self._deletes(keys)))
+        await self._run_async(_done(self._deletes(keys)))
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         """All keys that begin so, in the order of their bytes."""
@@ -211,40 +211,20 @@ class MemoirdByteStore(BaseStore[str, bytes]):
                 return
 
     def _get(self, keys: Sequence[str]) -> _history.Steps[list[bytes | None]]:
-        gets = [
-            (0, DocumentOperation(get=GetDocumentRequest(self.namespace, key))) for key in keys
-        ]
-        results = yield from self._batches(gets)
+        gets = [DocumentOperation(get=GetDocumentRequest(self.namespace, key)) for key in keys]
+        results = yield from _done(gets)
         return [it.document.bytes if it.document else None for it in results]
 
-    def _puts(self, pairs: Sequence[tuple[str, bytes]]) -> list[tuple[int, DocumentOperation]]:
+    def _puts(self, pairs: Sequence[tuple[str, bytes]]) -> list[DocumentOperation]:
         return [
-            (len(value), DocumentOperation(put=PutDocumentRequest(self.namespace, key, bytes=value)))
+            DocumentOperation(put=PutDocumentRequest(self.namespace, key, bytes=value))
             for key, value in pairs
         ]
 
-    def _deletes(self, keys: Sequence[str]) -> list[tuple[int, DocumentOperation]]:
+    def _deletes(self, keys: Sequence[str]) -> list[DocumentOperation]:
         return [
-            (0, DocumentOperation(delete=DeleteDocumentRequest(self.namespace, key)))
-            for key in keys
+            DocumentOperation(delete=DeleteDocumentRequest(self.namespace, key)) for key in keys
         ]
-
-    def _batches(
-        self, operations: Sequence[tuple[int, DocumentOperation]]
-    ) -> _history.Steps[list[DocumentResult]]:
-        """Does operations, each with the bytes that it brings, in calls that the daemon takes."""
-        results: list[DocumentResult] = []
-        batch: list[DocumentOperation] = []
-        weight = 0
-        for size, operation in operations:
-            if batch and (len(batch) == OPERATIONS_MAX or weight + size > BATCH_BYTES_MAX):
-                results += yield from _batch(batch)
-                batch, weight = [], 0
-            batch.append(operation)
-            weight += size
-        if batch:
-            results += yield from _batch(batch)
-        return results
 
     def _keys(self, prefix: str | None, token: str) -> _history.Steps[tuple[list[str], str]]:
         page = yield _history.Call(
@@ -265,6 +245,13 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     async def _run_async(self, steps: _history.Steps[Result]) -> Result:
         return await _history.run_async(self._clients.looping(), steps)
+
+
+def _done(operations: Sequence[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:
+    results: list[DocumentResult] = []
+    for batch in batched(operations, operation_bytes):
+        results += yield from _batch(batch)
+    return results
 
 
 def _batch(operations: list[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:

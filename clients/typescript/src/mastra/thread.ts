@@ -10,14 +10,13 @@ import { PartSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Turn } from "../gen/memoird/v1/common_pb.js";
 import { HistoryScope } from "../gen/memoird/v1/session_pb.js";
 import type { AppendRequestSchema, SessionInfo } from "../gen/memoird/v1/session_pb.js";
+import { batched, BYTES_MAX, bytesOf, TURNS_MAX } from "../kept.js";
 import { TRIES_MAX } from "./documents.js";
 import { redacted, storedIn, turnsOf } from "./messages.js";
 import type { Stored } from "./messages.js";
 
 /** The label with the resource that a thread is of. */
 export const RESOURCE = "mastra.resource";
-/** Turns that a call adds. */
-const TURNS_MAX = 256;
 const PAGE = 1_000;
 
 /** What goes with an append. */
@@ -51,7 +50,7 @@ export class Thread {
     return !read || (isSorted && (read.isWhole || messages.length > count)) ? messages : undefined;
   }
 
-  /** Adds messages behind those that are there: those of a call together, if it has up to 256 turns. */
+  /** Adds messages behind those that are there: those of a call together, if it has up to 256 turns and 6 MiB. */
   async append(messages: readonly MastraDBMessage[], about: About): Promise<void> {
     await this.appendTurns(messages.map(turnsOf), about);
   }
@@ -59,7 +58,7 @@ export class Thread {
   /**
    * Puts messages in the place of those with their ids, and adds those that are not there; takes `removed` back.
    *
-   * What goes or has other steps among the last 256 turns is changed in one step (`RewindSession`). Further back,
+   * What goes or has other steps among the last 256 turns and 6 MiB is changed in one step (`RewindSession`). Further back,
    * what goes is overwritten in its place (`UpdateTurn`), and what has other steps is added at the end.
    */
   async change(messages: readonly MastraDBMessage[], removed: ReadonlySet<string>, about: About): Promise<void> {
@@ -93,8 +92,14 @@ export class Thread {
       return this.update(before.map(({ turns }, at) => [turns, after[at]!]), read?.session.generation ?? "");
     }
     let near = before.length;
-    for (let room = TURNS_MAX - added.flat().length; near && after[near - 1]!.length <= room; near--) {
-      room -= after[near - 1]!.length;
+    let turnsLeft = TURNS_MAX - added.flat().length;
+    let bytesLeft = BYTES_MAX - bytesOf(added.flat());
+    for (; near; near--) {
+      turnsLeft -= after[near - 1]!.length;
+      bytesLeft -= bytesOf(after[near - 1]!);
+      if (turnsLeft < 0 || bytesLeft < 0) {
+        break;
+      }
     }
     const updates: [Turn[], Turn[]][] = [];
     const again: Turn[][] = [];
@@ -134,18 +139,7 @@ export class Thread {
   }
 
   private async appendTurns(groups: readonly Turn[][], about: About): Promise<void> {
-    const chunks: Turn[][] = [];
-    for (const group of groups.filter(({ length }) => length)) {
-      const last = chunks.at(-1);
-      if (last && last.length + group.length <= TURNS_MAX) {
-        last.push(...group);
-        continue;
-      }
-      for (let at = 0; at < group.length; at += TURNS_MAX) {
-        chunks.push(group.slice(at, at + TURNS_MAX));
-      }
-    }
-    for (const turns of chunks) {
+    for (const turns of batched(groups)) {
       await this.client.append({ ...about, sessionId: this.sessionId, turns });
     }
   }
