@@ -288,6 +288,40 @@ def test_an_event_is_appended_once(run, service, app):
     assert len(run(service.get_session(**of, session_id=session.id)).events) == 1
 
 
+class Racing:
+    """A client whose first pages have the turns of one moment, and the session of a later one."""
+
+    def __init__(self, calls, meanwhile):
+        self._calls, self._meanwhile, self._raced = calls, meanwhile, asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._calls, name)
+
+    async def get_history(self, session_id, **which):
+        page = await self._calls.get_history(session_id, **which)
+        if self._meanwhile:
+            await self._meanwhile.pop(0)
+            page.session = (await self._calls.get_session(session_id)).session
+            if not self._meanwhile:
+                self._raced.set()
+        return page
+
+    async def get_session(self, *which, **how):
+        await self._raced.wait()
+        return await self._calls.get_session(*which, **how)
+
+
+def test_an_event_that_comes_amid_a_read_is_read(run, service, client, app):
+    of = {"app_name": app, "user_id": "ann"}
+    session = run(service.create_session(**of))
+    run(service.append_event(session, event(text="one")))
+    # The newest turns of memory, and those of the journal.
+    meanwhile = [service.append_event(session, event(text=text)) for text in ("two", "three")]
+    racing = Racing(client.for_event_loops(), meanwhile)
+    read = run(MemoirdSessionService(racing).get_session(**of, session_id=session.id))
+    assert read.events == session.events and len(read.events) == 3
+
+
 @pytest.mark.parametrize(
     ("config", "times"),
     [

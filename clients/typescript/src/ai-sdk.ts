@@ -153,7 +153,8 @@ async function stored(client: Client, chatId: string) {
         afterSeq,
       });
       turns.push(...page.turns.filter((turn) => ID in turn.metadata));
-      lastSeq = page.session?.lastSeq ?? lastSeq;
+      // The session may be newer than the turns.
+      lastSeq = page.turns.at(-1)?.seq ?? lastSeq;
       generation = page.session?.generation ?? generation;
       afterSeq = page.nextAfterSeq;
     } while (afterSeq);
@@ -162,7 +163,7 @@ async function stored(client: Client, chatId: string) {
       throw error;
     }
   }
-  return { turns, lastSeq, generation };
+  return { turns, lastSeq: generation ? lastSeq : 0n, generation };
 }
 
 /** Whether the turns begin with those that are stored, and the messages with theirs. */

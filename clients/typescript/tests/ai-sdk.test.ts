@@ -263,6 +263,19 @@ test("a chat outlives its session", async () => {
   assert.equal(turns[0]!.seq, 1n, "its next life has all of it");
 });
 
+test("a turn that comes amid a read is not taken back", async () => {
+  await saveChat(client, "raced", [QUESTION, THANKS]);
+  // The turns of a page are of one moment, and its session of a later one.
+  const getHistory: Client["getHistory"] = async (which) => {
+    const page = await client.getHistory(which);
+    await client.append({ sessionId: "raced", turns: [user("from another channel")] });
+    return { ...page, session: (await client.getSession({ sessionId: "raced" })).session };
+  };
+  await assert.rejects(saveChat({ ...client, getHistory }, "raced", [QUESTION]), errors.StaleSeq);
+  await assert.rejects(saveChat({ ...client, getHistory }, "raced", [QUESTION, THANKS, EMPTY]), errors.StaleSeq);
+  assert.equal((await client.getHistory({ sessionId: "raced" })).turns.length, 4);
+});
+
 test("turns of others stay, and are no messages", async () => {
   await client.append({ sessionId: "shared", turns: [user("from another channel")] });
   await saveChat(client, "shared", [QUESTION]);

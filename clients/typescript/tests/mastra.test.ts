@@ -805,6 +805,29 @@ describe("memoird beneath Mastra", () => {
     assert.equal(found.length, 12);
   });
 
+  test("a turn that comes amid a read is not taken back", async () => {
+    const { memory } = store({ prefix: "" }).stores;
+    const { of, messages } = await filled(memory, "one", "two");
+    let isRaced = false;
+    // The turns of a page are of one moment, and its session of a later one.
+    const getHistory: Client["getHistory"] = async (which) => {
+      const page = await client.getHistory(which);
+      if (isRaced) {
+        return page;
+      }
+      isRaced = true;
+      await client.append({ sessionId: of.id, turns: [user("from another channel")] });
+      return { ...page, session: (await client.getSession({ sessionId: of.id })).session };
+    };
+    const racing = new MemoirdStore({ client: { ...client, getHistory }, prefix: "" }).stores.memory;
+    await racing.deleteMessages([messages[1]!.id]);
+    const { turns } = await client.getHistory({ sessionId: of.id });
+    assert.deepEqual(
+      turns.map(({ parts }) => parts[0]!.part.value),
+      ["one", "from another channel"],
+    );
+  });
+
   test("what other clients say is read too", async () => {
     const { memory } = store({ prefix: "" }).stores;
     const { of } = await filled(memory, "one");

@@ -299,7 +299,8 @@ class MemoirdSessionService(BaseSessionService):
         if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE:
             pages = await run_async(self._client, read_all(name))
         turns = [turn for page in pages for turn in page.turns]
-        last_seq = max((page.session.last_seq for page in pages if page.session), default=0)
+        # A page's session may be newer than its turns.
+        last_seq = turns[-1].seq if turns else 0
         events = [(turn.seq, _event(turn)) for turn in turns if turn.client_json]
         if after is not None:
             events = [(seq, event) for seq, event in events if event.timestamp >= after]

@@ -26,6 +26,8 @@ export type About = Omit<MessageInitShape<typeof AppendRequestSchema>, "turns" |
 interface Read {
   session: SessionInfo;
   stored: Stored[];
+  /** Of the newest turn; the session may be newer. */
+  lastSeq: bigint;
   isWhole: boolean;
 }
 
@@ -119,7 +121,7 @@ export class Thread {
         sessionId: this.sessionId,
         afterSeq: before[first]!.turns[0]!.seq - 1n,
         turns: [...after.slice(first), ...added].flat(),
-        expectedSeq: read.session.lastSeq,
+        expectedSeq: read.lastSeq,
         expectedGeneration: read.session.generation,
       });
     }
@@ -160,7 +162,7 @@ export class Thread {
     const isWhole = !page.previousBeforeSeq;
     const stored = this.stored(page.turns, page.session);
     // The first one may have begun before.
-    return { session: page.session, stored: isWhole ? stored : stored.slice(1), isWhole };
+    return { session: page.session, stored: isWhole ? stored : stored.slice(1), lastSeq: lastSeqOf(page.turns), isWhole };
   }
 
   private async readAll(): Promise<Read | undefined> {
@@ -176,7 +178,7 @@ export class Thread {
       session = page.session;
       afterSeq = page.nextAfterSeq;
     } while (afterSeq);
-    return { session, stored: this.stored(turns, session), isWhole: true };
+    return { session, stored: this.stored(turns, session), lastSeq: lastSeqOf(turns), isWhole: true };
   }
 
   /** A page of a session that lives: what has ended is the journal's. */
@@ -194,6 +196,10 @@ export class Thread {
   private stored(turns: Turn[], session: SessionInfo): Stored[] {
     return storedIn(turns, this.threadId, session.labels[RESOURCE] ?? session.subject);
   }
+}
+
+function lastSeqOf(turns: readonly Turn[]): bigint {
+  return turns.at(-1)?.seq ?? 0n;
 }
 
 /** The turns of a message in the place of others: the same ones where nothing is new. */
