@@ -159,7 +159,8 @@ async function stored(client: Client, chatId: string) {
       afterSeq = page.nextAfterSeq;
     } while (afterSeq);
   } catch (error) {
-    if (!(error instanceof GenerationNotFound)) {
+    // Without a journal nothing is known of a session that does not live.
+    if (!(error instanceof GenerationNotFound || error instanceof SessionNotFound)) {
       throw error;
     }
   }

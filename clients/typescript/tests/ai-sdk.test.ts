@@ -263,6 +263,16 @@ test("a chat outlives its session", async () => {
   assert.equal(turns[0]!.seq, 1n, "its next life has all of it");
 });
 
+test("without a journal a chat ends with its session", async () => {
+  await using other = await local({ config: "journal: { durability: off }\n" });
+  for (const _ of [1, 2]) {
+    assert.deepEqual(await loadChat(other, "off"), []);
+    await saveChat(other, "off", [QUESTION]);
+    assert.deepEqual(await loadChat(other, "off"), [QUESTION]);
+    await other.endSession({ sessionId: "off" });
+  }
+});
+
 test("a turn that comes amid a read is not taken back", async () => {
   await saveChat(client, "raced", [QUESTION, THANKS]);
   // The turns of a page are of one moment, and its session of a later one.
