@@ -1,6 +1,7 @@
 """Both clients against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH."""
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime
 import importlib.util
@@ -13,6 +14,8 @@ from concurrent import futures
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
 
 import memoird
 from memoird import _calls, client as clients, errors, types
@@ -391,6 +394,56 @@ def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(
                 call(other)
             assert seen == [""]
     server.stop(None)
+
+
+@contextlib.contextmanager
+def scripted(*answers):
+    """The address of a daemon that answers so, one after another, and the calls that it had."""
+    script, seen = list(answers), []
+
+    class Scripted(grpc.GenericRpcHandler):
+        def service(self, details):
+            seen.append(details.method)
+            return grpc.unary_unary_rpc_method_handler(lambda _, context: script.pop(0)(context))
+
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Scripted()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"http://127.0.0.1:{port}", seen
+    server.stop(None)
+
+
+def answered(context):
+    return b""
+
+
+def refused(code, reason, seconds=None):
+    """A refusal as the daemon's are; it says when to try again, or does not."""
+    status = status_pb2.Status(code=code.value[0])
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason))
+    if seconds is not None:
+        delay = Duration(nanos=int(seconds * 1e9))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+
+    def refuse(context):
+        context.set_trailing_metadata([("grpc-status-details-bin", status.SerializeToString())])
+        context.abort(code, reason)
+
+    return refuse
+
+
+@pytest.mark.parametrize("reason", ["COMPACTION_FAILED", "TRANSPORT"])
+@pytest.mark.parametrize("seconds", [None, 0.001])
+def test_what_the_daemon_could_not_do_is_tried_again_where_it_says_so(reason, seconds):
+    failure = refused(grpc.StatusCode.UNAVAILABLE, reason, seconds)
+    with scripted(failure, answered) as (addr, seen), memoird.Client(addr) as other:
+        if seconds is None and reason != "TRANSPORT":
+            with pytest.raises(errors.Unavailable) as failed:
+                other.compact_session("chat")
+            assert (failed.value.reason, len(seen)) == (reason, 1)
+        else:
+            other.compact_session("chat")
+            assert len(seen) == 2
 
 
 def test_a_patch_has_a_key_and_is_done_once(client):

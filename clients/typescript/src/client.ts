@@ -235,7 +235,8 @@ function retrying(inner: Transport, rules: Rules): Transport {
         } catch (failure) {
           const error = errorOf(failure, method.name, isWanted(signal));
           let pause = error.retryAfter === undefined ? undefined : error.retryAfter * 1000;
-          if (pause === undefined && error instanceof Unavailable) {
+          // What the daemon itself could not do, it does again where it says so.
+          if (pause === undefined && error instanceof Unavailable && ["", "TRANSPORT"].includes(error.reason)) {
             pause = next * (0.5 + Math.random());
             next = Math.min(next * 2, PAUSE_MS_MAX);
           }

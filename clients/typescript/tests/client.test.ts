@@ -630,6 +630,22 @@ describe("what is tried again", () => {
     });
   });
 
+  test("what the daemon could not do, where it says when", async () => {
+    for (const retryMs of [undefined, 1]) {
+      await scripted([refuse(14, "COMPACTION_FAILED", retryMs), answer()], async ({ addr, seen }) => {
+        await using other = memoird.connect({ addr });
+        const call = other.compactSession({ sessionId: "chat" });
+        await (retryMs ? call : assert.rejects(call, errors.Unavailable));
+        assert.equal(seen.length, retryMs ? 2 : 1);
+      });
+    }
+    await scripted([refuse(14, "TRANSPORT"), answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await other.compactSession({ sessionId: "chat" });
+      assert.equal(seen.length, 2);
+    });
+  });
+
   test("no conflict, even with a time to wait", async () => {
     await scripted([refuse(10, "STALE_SEQ", 1)], async ({ addr, seen }) => {
       await using other = memoird.connect({ addr });

@@ -198,7 +198,8 @@ class _Tries:
         """Seconds to wait before the next try; raises where there is none."""
         error = error_of(failure, self._call.name)
         pause = error.retry_after
-        if pause is None and isinstance(error, Unavailable):
+        # What the daemon itself could not do, it does again where it says so.
+        if pause is None and isinstance(error, Unavailable) and error.reason in ("", "TRANSPORT"):
             pause = self._pause * random.uniform(0.5, 1.5)
             self._pause = min(self._pause * 2, PAUSE_MAX)
         # A refusal for want of room did nothing; whatever else is refused may be under way.
