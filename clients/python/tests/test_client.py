@@ -10,6 +10,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 from concurrent import futures
 
 import grpc
@@ -616,6 +617,64 @@ def test_each_event_loop_has_its_own_connection(client):
         return len(page.turns)
 
     assert [asyncio.run(chat(name)) for name in ("one", "two")] == [10, 10]
+
+
+def test_a_client_that_is_closed_in_its_loop_says_so(client):
+    async def close():
+        answers = threading.Event()
+        with scripted(*[lambda _: answers.wait(20) and b""] * 2) as (addr, seen):
+            calls = memoird.AsyncClient(addr)
+            ended, closed = (asyncio.ensure_future(calls.get_session("chat")) for _ in range(2))
+            while len(seen) < 2:
+                await asyncio.sleep(0)
+            ended.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ended
+            await calls.close()
+            with pytest.raises(errors.Cancelled, match="is closed"):
+                await closed
+            answers.set()
+        calls = client.for_event_loops()
+        events = calls.watch_events()
+        await calls.close()
+        with pytest.raises(errors.Cancelled, match="is closed"):
+            await anext(events)
+
+    asyncio.run(close())
+
+
+def test_a_client_that_is_closed_between_two_tries_says_so(monkeypatch):
+    async def call(addr):
+        calls = memoird.AsyncClient(addr)
+        monkeypatch.setattr(asyncio, "sleep", lambda _: calls.close())
+        with pytest.raises(errors.Cancelled, match="is closed"):
+            await calls.get_session("chat")
+
+    with scripted(refused(grpc.StatusCode.UNAVAILABLE, "STOPPING", 0.001)) as (addr, _):
+        asyncio.run(call(addr))
+
+
+def test_event_loops_of_many_threads_begin_at_once():
+    class Loop:
+        """One that lasts: to look through many takes long."""
+
+        def is_closed(self):
+            return False
+
+    calls, lasting = memoird.AsyncClient("http://127.0.0.1:1"), [Loop() for _ in range(2000)]
+    calls._loops.update((loop, {}) for loop in lasting)
+
+    async def begin():
+        calls._methods()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with futures.ThreadPoolExecutor(8) as threads:
+            for begun in [threads.submit(asyncio.run, begin()) for _ in range(80)]:
+                begun.result()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_events_are_streamed(client):

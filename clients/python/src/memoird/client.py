@@ -356,6 +356,7 @@ class AsyncClient(AsyncCalls):
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = (
             weakref.WeakKeyDictionary()
         )
+        self._lock = threading.Lock()
 
     @property
     def addr(self) -> str:
@@ -376,7 +377,8 @@ class AsyncClient(AsyncCalls):
 
     async def close(self) -> None:
         """Ends what is under way, and the connection of this loop."""
-        methods = self._loops.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            methods = self._loops.pop(asyncio.get_running_loop(), None)
         if methods:
             await methods[""].close()
 
@@ -385,17 +387,26 @@ class AsyncClient(AsyncCalls):
         loop = asyncio.get_running_loop()
         methods = self._loops.get(loop)
         if methods is None:
-            # A channel holds its loop: one that is closed would stay for ever.
-            for ended in [it for it in list(self._loops) if it.is_closed()]:
-                self._loops.pop(ended, None)
             target, credentials = self._endpoint.target, self._endpoint.credentials
             options = self._endpoint.options
             if credentials is None:
                 channel = grpc.aio.insecure_channel(target, options)
             else:
                 channel = grpc.aio.secure_channel(target, credentials, options)
-            methods = self._loops[loop] = {"": channel}
+            methods = {"": channel}
+            with self._lock:
+                # A channel holds its loop: one that is closed would stay for ever.
+                for ended in [it for it in self._loops if it.is_closed()]:
+                    del self._loops[ended]
+                self._loops[loop] = methods
         return methods
+
+    def _look_whether_closed(self, methods: dict[str, Any]) -> None:
+        """Raises where `close` ended a call, and not the caller."""
+        # Of Python 3.11.
+        cancelling = getattr(asyncio.current_task(), "cancelling", int)
+        if not cancelling() and self._loops.get(asyncio.get_running_loop()) is not methods:
+            raise _closed() from None
 
     async def _call(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
@@ -420,27 +431,35 @@ class AsyncClient(AsyncCalls):
                 tries = tries or _Tries(call, request, ends)
                 await asyncio.sleep(tries.pause_after(failure))
                 left = tries.left()
+            except (asyncio.CancelledError, grpc.aio.UsageError):
+                self._look_whether_closed(methods)
+                raise
 
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> AsyncIterator[Answer]:
         asked = _written(call, request)
-        method = self._methods()[""].unary_stream(
+        methods = self._methods()
+        method = methods[""].unary_stream(
             call.path, call.request.SerializeToString, call.response.FromString
         )
         ends = None if timeout is None else _seconds(timeout)
         answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
-        return _read_async(call, answers)
+        return self._read(call, answers, methods)
 
-
-async def _read_async(call: Call[Asked, Answer], answers: Any) -> AsyncIterator[Answer]:
-    try:
-        async for answer in answers:
-            yield call.read(answer)
-    except grpc.RpcError as failure:
-        raise error_of(failure, call.name) from None
-    finally:
-        answers.cancel()
+    async def _read(
+        self, call: Call[Asked, Answer], answers: Any, methods: dict[str, Any]
+    ) -> AsyncIterator[Answer]:
+        try:
+            async for answer in answers:
+                yield call.read(answer)
+        except grpc.RpcError as failure:
+            raise error_of(failure, call.name) from None
+        except asyncio.CancelledError:
+            self._look_whether_closed(methods)
+            raise
+        finally:
+            answers.cancel()
 
 
 def _name_wrong_arguments() -> None:
