@@ -447,6 +447,23 @@ def test_what_the_daemon_could_not_do_is_tried_again_where_it_says_so(reason, se
             assert len(seen) == 2
 
 
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_window_that_was_refused_for_want_of_room_may_have_appended(idempotent):
+    failure = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "MEMORY_FULL", 0.001)
+    with scripted(failure, answered, failure, answered) as (addr, seen):
+        with memoird.Client(addr, idempotent=idempotent) as other:
+            other.append("chat", SAID)
+            assert len(seen) == 2
+            append = memoird.AppendRequest(turns=SAID)
+            if idempotent:
+                other.get_context("chat", append)
+            else:
+                with pytest.raises(errors.ResourceExhausted):
+                    other.get_context("chat", append)
+                other.get_context("chat")
+            assert len(seen) == 4
+
+
 def test_a_patch_has_a_key_and_is_done_once(client):
     patch = {"create": True, "expected_version": 0, "idempotency_key": "p1"}
     first = client.patch_state("patched", {"a": 1}, **patch)

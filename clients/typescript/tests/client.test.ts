@@ -630,6 +630,24 @@ describe("what is tried again", () => {
     });
   });
 
+  test("no window that has no room, whose append may be done and has no key", async () => {
+    for (const idempotent of [true, false]) {
+      const script = [refuse(8, "MEMORY_FULL", 1), answer(), refuse(8, "MEMORY_FULL", 1), answer()];
+      await scripted(script, async ({ addr, seen }) => {
+        await using other = memoird.connect({ addr, idempotent });
+        await other.append({ sessionId: "chat", turns });
+        assert.equal(seen.length, 2);
+        const window = other.getContext({ sessionId: "chat", append: { turns } });
+        await (idempotent ? window : assert.rejects(window, errors.ResourceExhausted));
+        assert.equal(seen.length, idempotent ? 4 : 3);
+      });
+    }
+    await scripted([refuse(8, "MEMORY_FULL", 1), answer()], async ({ addr }) => {
+      await using other = memoird.connect({ addr, idempotent: false });
+      await other.getContext({ sessionId: "chat" });
+    });
+  });
+
   test("what the daemon could not do, where it says when", async () => {
     for (const retryMs of [undefined, 1]) {
       await scripted([refuse(14, "COMPACTION_FAILED", retryMs), answer()], async ({ addr, seen }) => {

@@ -183,6 +183,8 @@ class _Tries:
         self._call = call
         keyed = _keyed(request)
         unsafe = keyed is not None and not keyed.idempotency_key
+        # A window's append is done before the window is refused.
+        self._is_undone = keyed is None or keyed is request
         unsafe |= call.name == "Remember" and not request.idempotency_key
         # Done once, it is refused the second time.
         unsafe |= keyed is None and _is_conditional(request)
@@ -203,7 +205,8 @@ class _Tries:
             pause = self._pause * random.uniform(0.5, 1.5)
             self._pause = min(self._pause * 2, PAUSE_MAX)
         # A refusal for want of room did nothing; whatever else is refused may be under way.
-        is_safe = self._repeatable or isinstance(error, ResourceExhausted)
+        is_undone = self._is_undone and isinstance(error, ResourceExhausted)
+        is_safe = self._repeatable or is_undone
         hopeless = isinstance(error, (Conflict, DeadlineExceeded))
         if pause is None or hopeless or not is_safe or pause >= self.left():
             raise error from None
