@@ -202,6 +202,24 @@ def test_a_batch_reads_before_it_writes(store):
     assert store.get(("a",), "1").value == {"n": 2}
 
 
+def test_items_of_an_index_are_found_where_an_answer_was_lost(client, monkeypatch):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "lost"))
+    batch, lost = client.batch_documents, []
+
+    def batch_documents(operations):
+        done = batch(operations)
+        if len(operations) > 1 and not lost:
+            lost.append(operations)
+            raise errors.Unavailable("the answer was lost")
+        return done
+
+    monkeypatch.setattr(client, "batch_documents", batch_documents)
+    store.put(("ann-loses",), "1", {"text": "Ann lost her umbrella."})
+    assert [it.key for it in store.search(("ann-loses",), query="umbrella")] == ["1"]
+    store.delete(("ann-loses",), "1")
+    assert lost and client.list_memories("ann-loses").memories == []
+
+
 def test_items_that_memoird_finds(client, store):
     store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "found"))
     ann = ("ann-finds", "notes")

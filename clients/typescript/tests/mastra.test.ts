@@ -8,6 +8,7 @@ import { randomUUID } from "node:crypto";
 import { after, before, describe, test } from "node:test";
 
 import type { MastraDBMessage, StorageThreadType } from "@mastra/core/memory";
+import { Code, ConnectError } from "@connectrpc/connect";
 import { Agent } from "@mastra/core/agent";
 import { Mastra } from "@mastra/core/mastra";
 import { InMemoryStore } from "@mastra/core/storage";
@@ -61,6 +62,13 @@ function message(of: StorageThreadType, text: string, more: Partial<MastraDBMess
     ...more,
   };
 }
+
+/** As the client has it where an answer was lost. */
+const unavailable = () => {
+  const [code, message] = [Code.Unavailable, "the answer was lost"];
+  const cause = new ConnectError(message, code);
+  return new errors.Unavailable(message, { code, reason: "", facts: {}, retryAfter: undefined, cause });
+};
 
 // As JSON has it.
 const plain = (value: unknown) => JSON.parse(JSON.stringify(value));
@@ -803,6 +811,28 @@ describe("memoird beneath Mastra", () => {
     );
     assert.equal(found.filter(({ id }) => id === messages[1]!.id).length, 1);
     assert.equal(found.length, 12);
+  });
+
+  test("a change whose answer was lost is done once", async () => {
+    let isLost = false;
+    const putDocument: Client["putDocument"] = async (put) => {
+      const answer = await client.putDocument(put);
+      if (put.expectedVersion === undefined || isLost) {
+        return answer;
+      }
+      isLost = true;
+      throw unavailable();
+    };
+    const { memory } = new MemoirdStore({ client: { ...client, putDocument }, prefix: `${randomUUID()}/` }).stores;
+    const of = thread();
+    const { resourceId, id: threadId } = of;
+    await memory.updateResource({ resourceId, workingMemory: "tea" });
+    assert.ok(isLost);
+    assert.equal((await memory.getResourceById({ resourceId }))!.workingMemory, "tea");
+    isLost = false;
+    await memory.initializeObservationalMemory({ threadId, resourceId, scope: "thread", config: {} });
+    const records = await memory.getObservationalMemoryHistory(threadId, resourceId);
+    assert.deepEqual([isLost, records.length], [true, 1]);
   });
 
   test("a turn that comes amid a read is not taken back", async () => {

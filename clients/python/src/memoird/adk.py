@@ -71,6 +71,8 @@ PAGE, OPERATIONS_MAX = 1000, 256
 REMEMBERED_AT_ONCE = 32
 # Reads of a session until two of them are of the same moment.
 READS_MAX = 5
+# Answers that are lost in a row, until a write of such state is given up.
+LOST_MAX = 5
 # The key of a document with the state of an app or a user.
 STATE = "state"
 # Before the name of who said it, in the label of a memory.
@@ -335,6 +337,7 @@ class MemoirdSessionService(BaseSessionService):
     async def _write_shared(self, app_name: str, user_id: str, delta: _Delta) -> None:
         changes = {_app(app_name): delta.app, _user(app_name, user_id): delta.user}
         changes = {place: change for place, change in changes.items() if change}
+        lost = 0
         while changes:
             done = await self._client.batch_documents([_read(place) for place in changes])
             writes = []
@@ -346,10 +349,15 @@ class MemoirdSessionService(BaseSessionService):
                 writes.append(DocumentOperation(put=put))
             try:
                 await self._client.batch_documents(writes)
+                return
             except errors.StaleVersion:
                 # Another session was faster: its change counts, too.
-                continue
-            return
+                lost = 0
+            except errors.Unavailable:
+                # What was done is read, and done again.
+                lost += 1
+                if lost == LOST_MAX:
+                    raise
 
 
 class MemoirdMemoryService(BaseMemoryService):

@@ -167,7 +167,7 @@ class MemoryIndex:
     def _own(self, name: list[str], old: set[str], new: set[str], write: DocumentOperation) -> Steps:
         """Notes whose the memories are; gives those that are nobody's any more."""
         changed = sorted(old ^ new)
-        for _ in range(TRIES_MAX):
+        for left in reversed(range(TRIES_MAX)):
             read = yield from done([asked(self._owners, id) for id in changed])
             writes, nobodys = [write], []
             for id, result in zip(changed, read, strict=True):
@@ -188,10 +188,11 @@ class MemoryIndex:
                         writes.append(DocumentOperation(delete=gone))
             try:
                 yield from done(writes)
-            except errors.StaleVersion:
-                continue
-            return nobodys
-        raise errors.Unavailable(f"others changed the same memories {TRIES_MAX} times")
+                return nobodys
+            except (errors.StaleVersion, errors.Unavailable):
+                # Others were faster, or the answer was lost.
+                if not left:
+                    raise
 
     def ranked(self, op: SearchOp) -> Steps:
         """Items whose texts a recall finds, the best first: up to 100."""
