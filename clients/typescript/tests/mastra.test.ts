@@ -813,6 +813,51 @@ describe("memoird beneath Mastra", () => {
     assert.equal(found.length, 12);
   });
 
+  test("a new message that two processes save at once stands once", async () => {
+    const prefix = `${randomUUID()}/`;
+    const { memory: other } = store({ prefix }).stores;
+    const { of } = await filled(other, "one");
+    for (const text of ["as they have it", "in other words"]) {
+      const said = message(of, "as they have it", {}, 1);
+      let isRaced = false;
+      const append: Client["append"] = async (request) => {
+        if (!isRaced) {
+          isRaced = true;
+          await other.saveMessages({ messages: [said] });
+        }
+        return client.append(request);
+      };
+      const { memory } = new MemoirdStore({ client: { ...client, append }, prefix }).stores;
+      const messages = [{ ...message(of, text, {}, 1), id: said.id }];
+      await memory.saveMessages({ messages });
+      const { messages: found } = await memory.listMessages({ threadId: of.id, perPage: false });
+      assert.deepEqual(found.filter(({ id }) => id === said.id), messages);
+      const { turns } = await client.getHistory({ sessionId: prefix + of.id });
+      assert.equal(turns.filter(({ clientId }) => clientId === said.id).length, 1);
+    }
+  });
+
+  test("a message that went is there when it is saved again", async () => {
+    const { memory } = store({ prefix: "" }).stores;
+    const { of, messages } = await filled(memory, ...Array.from({ length: 260 }, (_, n) => `${n}`));
+    const some = [messages[1]!, messages[259]!];
+    await memory.deleteMessages(some.map(({ id }) => id));
+    for (const one of [...some, ...some]) {
+      await memory.saveMessages({ messages: [one] });
+    }
+    const listed = async () => (await memory.listMessages({ threadId: of.id, perPage: false })).messages;
+    assert.deepEqual(await listed(), messages);
+    await memory.deleteMessages([messages[259]!.id]);
+    await memory.saveMessages({ messages: [messages[259]!] });
+    assert.deepEqual(await listed(), messages);
+    const { turns } = await client.getHistory({ sessionId: of.id, scope: HistoryScope.LONGEST });
+    const ids = turns.flatMap(({ clientId }) => clientId || []);
+    assert.equal(ids.length, new Set(ids).size, "each is there once");
+    await client.endSession({ sessionId: of.id });
+    await memory.saveMessages({ messages: [messages[259]!] });
+    assert.deepEqual(await listed(), [messages[259]!]);
+  });
+
   test("a change whose answer was lost is done once", async () => {
     let isLost = false;
     const putDocument: Client["putDocument"] = async (put) => {
