@@ -41,7 +41,7 @@ from google.genai import types
 
 from . import errors
 from ._history import Window, read_all, read_last, run_async, window
-from ._kept import base64_uri, is_id, kept, kept_in, media
+from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media
 from .client import AsyncClient, shared
 from .types import (
     AppendResponse,
@@ -559,17 +559,16 @@ def _turn(event: Event) -> Turn:
     elif own and event.author == "user" and not calls:
         role = Role.USER
     made = [_part(part, role, event.id, number) for number, part in enumerate(own)]
-    held = _standard(event.model_dump(mode="json", exclude_none=True))
+    held = _translated(event.model_dump(mode="json", exclude_none=True), FOR_URIS)
     turn = kept(role, [part for part in made if part], FRAMEWORK, held, event.id)
     said = datetime.fromtimestamp(event.timestamp, timezone.utc)
     return replace(turn, timestamp=said, format=MessageFormat.UNSPECIFIED)
 
 
-def _standard(held: dict[str, Any], *, back: bool = False) -> dict[str, Any]:
-    """Data in the base64 of URIs, so that it is kept once; ADK has the one for addresses."""
+def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
+    """An event whose data is in another base64: in that of URIs it is kept once."""
     for part in (held.get("content") or {}).get("parts") or ():
         if data := (part.get("inline_data") or {}).get("data"):
-            letters = str.maketrans("+/", "-_") if back else str.maketrans("-_", "+/")
             part["inline_data"]["data"] = data.translate(letters)
     return held
 
@@ -610,7 +609,7 @@ def _told(turn: Turn) -> Turn:
 def _event(turn: Turn) -> Event:
     """The event of a turn; where memoird made the turn or shows it in other words, one that says these."""
     if held := kept_in(turn, FRAMEWORK):
-        return Event.model_validate(_standard(held, back=True))
+        return Event.model_validate(_translated(held, FOR_ADDRESSES))
     own = (turn.client or {}).get(FRAMEWORK)
     if not own:
         return _said(turn.role, _contents(turn))

@@ -27,7 +27,7 @@ from pydantic_ai.messages import (
 
 from . import _history
 from ._history import Result, Window
-from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
+from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media, text_of
 from ._steps import Clients
 from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
@@ -125,7 +125,18 @@ class MemoirdHistory:
 
 def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:
     dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
-    return [_turn(message) for message in dumped]
+    return [_turn(_translated(message, FOR_URIS)) for message in dumped]
+
+
+def _translated(message: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
+    """A message whose data is in another base64: in that of URIs it is kept once."""
+    for part in message["parts"]:
+        if part["part_kind"] in ("user-prompt", "file"):
+            content = part["content"]
+            for it in content if isinstance(content, list) else [content]:
+                if isinstance(it, dict) and isinstance(it.get("data"), str):
+                    it["data"] = it["data"].translate(letters)
+    return message
 
 
 def _turn(message: dict[str, Any]) -> Turn:
@@ -199,6 +210,7 @@ def _read(turns: Sequence[Turn]) -> list[ModelMessage]:
         if held is None:
             messages.append(_made(turn, names))
         else:
+            held = _translated(held, FOR_ADDRESSES)
             messages.extend(ModelMessagesTypeAdapter.validate_python([held]))
     return messages
 
