@@ -593,6 +593,14 @@ def test_a_daemon_that_is_older(client, monkeypatch):
     assert missing.value.facts["call"] == "TellMe"
 
 
+def test_what_no_daemon_of_a_cluster_does_is_no_older_daemon():
+    with scripted(refused(grpc.StatusCode.UNIMPLEMENTED, "NOT_IN_CLUSTER")) as (addr, _):
+        with memoird.Client(addr) as other, pytest.raises(errors.Unimplemented) as failed:
+            other.search_transcripts("parcel")
+    assert not isinstance(failed.value, errors.MissingCall)
+    assert (failed.value.reason, failed.value.facts) == ("NOT_IN_CLUSTER", {})
+
+
 def test_nobody_listens():
     with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
         with pytest.raises(errors.Unavailable):

@@ -706,6 +706,17 @@ describe("what is tried again", () => {
     });
   });
 
+  test("a call that no daemon of a cluster has", async () => {
+    await scripted([refuse(12, "NOT_IN_CLUSTER")], async ({ addr }) => {
+      await using other = memoird.connect({ addr });
+      await assert.rejects(other.searchTranscripts({ query: "parcel" }), (error) => {
+        assert.ok(error instanceof errors.Unimplemented && !(error instanceof errors.MissingCall));
+        assert.equal(error.reason, "NOT_IN_CLUSTER");
+        return true;
+      });
+    });
+  });
+
   test("nothing once the client is closed", async () => {
     await scripted([refuse(14, "STARTING", 300), () => undefined], async ({ addr, seen }) => {
       const other = memoird.connect({ addr });
