@@ -13,7 +13,7 @@ import urllib.parse
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -119,14 +119,14 @@ class _Endpoint:
         # For balancers: all calls of a session go to the same daemon.
         return (*self.metadata, ("memoird-session", urllib.parse.quote(place, safe="")))
 
-    def prepared(self, request: Any) -> Any:
-        """Gives what is not safe to repeat a key of its own, so that it is."""
-        keyed = _keyed(request)
-        if not self.idempotent or keyed is None or keyed.idempotency_key:
-            return request
-        # What the caller has may be sent again, and is another append then.
-        named = replace(keyed, idempotency_key=uuid.uuid4().hex)
-        return named if keyed is request else replace(request, append=named)
+    def written(self, call: Call[Any, Any], request: Any) -> Any:
+        """The message that is sent. What is not safe to repeat has a key of its own, so that it is."""
+        asked, keyed = _written(call, request), _keyed(request)
+        if self.idempotent and keyed is not None and not keyed.idempotency_key:
+            # What the caller has may be sent again, and is another append then.
+            named = asked if keyed is request else asked.append
+            named.idempotency_key = uuid.uuid4().hex
+        return asked
 
 
 def _not_set(field: str, problem: str) -> InvalidSetting:
@@ -179,10 +179,10 @@ def _keyed(
 class _Tries:
     """Whether and when a call that failed is made again."""
 
-    def __init__(self, call: Call[Any, Any], request: Any, ends: float) -> None:
+    def __init__(self, call: Call[Any, Any], request: Any, idempotent: bool, ends: float) -> None:
         self._call = call
         keyed = _keyed(request)
-        unsafe = keyed is not None and not keyed.idempotency_key
+        unsafe = keyed is not None and not (idempotent or keyed.idempotency_key)
         # A window's append is done before the window is refused.
         self._is_undone = keyed is None or keyed is request
         unsafe |= call.name == "Remember" and not request.idempotency_key
@@ -281,8 +281,7 @@ class Client(SyncCalls):
 
     def _call(self, call: Call[Asked, Answer], request: Asked, timeout: float | None) -> Answer:
         endpoint = self._endpoint
-        request = endpoint.prepared(request)
-        asked = _written(call, request)
+        asked = endpoint.written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
         ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(call, request)
@@ -292,7 +291,7 @@ class Client(SyncCalls):
             except ValueError as closed:
                 raise _closed() from closed
             except grpc.RpcError as failure:
-                tries = tries or _Tries(call, request, ends)
+                tries = tries or _Tries(call, request, endpoint.idempotent, ends)
                 time.sleep(tries.pause_after(failure))
                 left = tries.left()
             else:
@@ -415,8 +414,7 @@ class AsyncClient(AsyncCalls):
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> Answer:
         endpoint = self._endpoint
-        request = endpoint.prepared(request)
-        asked = _written(call, request)
+        asked = endpoint.written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
         ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(call, request)
@@ -431,7 +429,7 @@ class AsyncClient(AsyncCalls):
                 message = await method(asked, timeout=left, metadata=metadata)
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
-                tries = tries or _Tries(call, request, ends)
+                tries = tries or _Tries(call, request, endpoint.idempotent, ends)
                 await asyncio.sleep(tries.pause_after(failure))
                 left = tries.left()
             except (asyncio.CancelledError, grpc.aio.UsageError):
