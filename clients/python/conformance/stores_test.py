@@ -28,7 +28,7 @@ class TestByteStoreInEventLoops(_Made, BaseStoreAsyncTests):
     pass
 
 
-class TestByteStoreInThreads(_Made, BaseStoreAsyncTests):
+class TestByteStoreInEventLoopsWithAClientForThreads(_Made, BaseStoreAsyncTests):
     @pytest.fixture
     def kv_store(self):
         client = memoird.Client(os.environ["MEMOIRD_ADDR"])

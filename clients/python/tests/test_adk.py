@@ -288,6 +288,60 @@ def test_an_event_is_appended_once(run, service, app):
     assert len(run(service.get_session(**of, session_id=session.id)).events) == 1
 
 
+def test_a_write_of_shared_state_whose_answer_was_lost_is_done(run, client, app):
+    calls = client.for_event_loops()
+    batch, lost = calls.batch_documents, []
+
+    async def batch_documents(operations):
+        done = await batch(operations)
+        if len(lost) < 2 and any(it.put for it in operations):
+            lost.append(operations)
+            raise errors.Unavailable("the answer was lost")
+        return done
+
+    calls.batch_documents = batch_documents
+    service = MemoirdSessionService(calls)
+    session = run(service.create_session(app_name=app, user_id="ann", state={"app:a": 1}))
+    run(service.append_event(session, changing(app__b=2, user__c=3)))
+    read = run(service.get_session(app_name=app, user_id="ann", session_id=session.id))
+    assert (read.events, len(lost)) == (session.events, 2)
+    assert read.state == {"app:a": 1, "app:b": 2, "user:c": 3}
+
+
+class Racing:
+    """A client whose first pages have the turns of one moment, and the session of a later one."""
+
+    def __init__(self, calls, meanwhile):
+        self._calls, self._meanwhile, self._raced = calls, meanwhile, asyncio.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._calls, name)
+
+    async def get_history(self, session_id, **which):
+        page = await self._calls.get_history(session_id, **which)
+        if self._meanwhile:
+            await self._meanwhile.pop(0)
+            page.session = (await self._calls.get_session(session_id)).session
+            if not self._meanwhile:
+                self._raced.set()
+        return page
+
+    async def get_session(self, *which, **how):
+        await self._raced.wait()
+        return await self._calls.get_session(*which, **how)
+
+
+def test_an_event_that_comes_amid_a_read_is_read(run, service, client, app):
+    of = {"app_name": app, "user_id": "ann"}
+    session = run(service.create_session(**of))
+    run(service.append_event(session, event(text="one")))
+    # The newest turns of memory, and those of the journal.
+    meanwhile = [service.append_event(session, event(text=text)) for text in ("two", "three")]
+    racing = Racing(client.for_event_loops(), meanwhile)
+    read = run(MemoirdSessionService(racing).get_session(**of, session_id=session.id))
+    assert read.events == session.events and len(read.events) == 3
+
+
 @pytest.mark.parametrize(
     ("config", "times"),
     [

@@ -1,6 +1,7 @@
 """Both clients against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH."""
 
 import asyncio
+import contextlib
 import dataclasses
 import datetime
 import importlib.util
@@ -9,10 +10,13 @@ import os
 import pathlib
 import subprocess
 import sys
+import threading
 from concurrent import futures
 
 import grpc
 import pytest
+from google.protobuf.duration_pb2 import Duration
+from google.rpc import error_details_pb2, status_pb2
 
 import memoird
 from memoird import _calls, client as clients, errors, types
@@ -393,6 +397,73 @@ def test_a_call_whose_answer_was_lost_is_repeated_where_it_has_a_key(
     server.stop(None)
 
 
+@contextlib.contextmanager
+def scripted(*answers):
+    """The address of a daemon that answers so, one after another, and the calls that it had."""
+    script, seen = list(answers), []
+
+    class Scripted(grpc.GenericRpcHandler):
+        def service(self, details):
+            seen.append(details.method)
+            return grpc.unary_unary_rpc_method_handler(lambda _, context: script.pop(0)(context))
+
+    server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Scripted()])
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield f"http://127.0.0.1:{port}", seen
+    server.stop(None)
+
+
+def answered(context):
+    return b""
+
+
+def refused(code, reason, seconds=None):
+    """A refusal as the daemon's are; it says when to try again, or does not."""
+    status = status_pb2.Status(code=code.value[0])
+    status.details.add().Pack(error_details_pb2.ErrorInfo(reason=reason))
+    if seconds is not None:
+        delay = Duration(nanos=int(seconds * 1e9))
+        status.details.add().Pack(error_details_pb2.RetryInfo(retry_delay=delay))
+
+    def refuse(context):
+        context.set_trailing_metadata([("grpc-status-details-bin", status.SerializeToString())])
+        context.abort(code, reason)
+
+    return refuse
+
+
+@pytest.mark.parametrize("reason", ["COMPACTION_FAILED", "TRANSPORT"])
+@pytest.mark.parametrize("seconds", [None, 0.001])
+def test_what_the_daemon_could_not_do_is_tried_again_where_it_says_so(reason, seconds):
+    failure = refused(grpc.StatusCode.UNAVAILABLE, reason, seconds)
+    with scripted(failure, answered) as (addr, seen), memoird.Client(addr) as other:
+        if seconds is None and reason != "TRANSPORT":
+            with pytest.raises(errors.Unavailable) as failed:
+                other.compact_session("chat")
+            assert (failed.value.reason, len(seen)) == (reason, 1)
+        else:
+            other.compact_session("chat")
+            assert len(seen) == 2
+
+
+@pytest.mark.parametrize("idempotent", [True, False])
+def test_a_window_that_was_refused_for_want_of_room_may_have_appended(idempotent):
+    failure = refused(grpc.StatusCode.RESOURCE_EXHAUSTED, "MEMORY_FULL", 0.001)
+    with scripted(failure, answered, failure, answered) as (addr, seen):
+        with memoird.Client(addr, idempotent=idempotent) as other:
+            other.append("chat", SAID)
+            assert len(seen) == 2
+            append = memoird.AppendRequest(turns=SAID)
+            if idempotent:
+                other.get_context("chat", append)
+            else:
+                with pytest.raises(errors.ResourceExhausted):
+                    other.get_context("chat", append)
+                other.get_context("chat")
+            assert len(seen) == 4
+
+
 def test_a_patch_has_a_key_and_is_done_once(client):
     patch = {"create": True, "expected_version": 0, "idempotency_key": "p1"}
     first = client.patch_state("patched", {"a": 1}, **patch)
@@ -522,6 +593,14 @@ def test_a_daemon_that_is_older(client, monkeypatch):
     assert missing.value.facts["call"] == "TellMe"
 
 
+def test_what_no_daemon_of_a_cluster_does_is_no_older_daemon():
+    with scripted(refused(grpc.StatusCode.UNIMPLEMENTED, "NOT_IN_CLUSTER")) as (addr, _):
+        with memoird.Client(addr) as other, pytest.raises(errors.Unimplemented) as failed:
+            other.search_transcripts("parcel")
+    assert not isinstance(failed.value, errors.MissingCall)
+    assert (failed.value.reason, failed.value.facts) == ("NOT_IN_CLUSTER", {})
+
+
 def test_nobody_listens():
     with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
         with pytest.raises(errors.Unavailable):
@@ -563,6 +642,64 @@ def test_each_event_loop_has_its_own_connection(client):
         return len(page.turns)
 
     assert [asyncio.run(chat(name)) for name in ("one", "two")] == [10, 10]
+
+
+def test_a_client_that_is_closed_in_its_loop_says_so(client):
+    async def close():
+        answers = threading.Event()
+        with scripted(*[lambda _: answers.wait(20) and b""] * 2) as (addr, seen):
+            calls = memoird.AsyncClient(addr)
+            ended, closed = (asyncio.ensure_future(calls.get_session("chat")) for _ in range(2))
+            while len(seen) < 2:
+                await asyncio.sleep(0)
+            ended.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await ended
+            await calls.close()
+            with pytest.raises(errors.Cancelled, match="is closed"):
+                await closed
+            answers.set()
+        calls = client.for_event_loops()
+        events = calls.watch_events()
+        await calls.close()
+        with pytest.raises(errors.Cancelled, match="is closed"):
+            await anext(events)
+
+    asyncio.run(close())
+
+
+def test_a_client_that_is_closed_between_two_tries_says_so(monkeypatch):
+    async def call(addr):
+        calls = memoird.AsyncClient(addr)
+        monkeypatch.setattr(asyncio, "sleep", lambda _: calls.close())
+        with pytest.raises(errors.Cancelled, match="is closed"):
+            await calls.get_session("chat")
+
+    with scripted(refused(grpc.StatusCode.UNAVAILABLE, "STOPPING", 0.001)) as (addr, _):
+        asyncio.run(call(addr))
+
+
+def test_event_loops_of_many_threads_begin_at_once():
+    class Loop:
+        """One that lasts: to look through many takes long."""
+
+        def is_closed(self):
+            return False
+
+    calls, lasting = memoird.AsyncClient("http://127.0.0.1:1"), [Loop() for _ in range(2000)]
+    calls._loops.update((loop, {}) for loop in lasting)
+
+    async def begin():
+        calls._methods()
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        with futures.ThreadPoolExecutor(8) as threads:
+            for begun in [threads.submit(asyncio.run, begin()) for _ in range(80)]:
+                begun.result()
+    finally:
+        sys.setswitchinterval(interval)
 
 
 def test_events_are_streamed(client):

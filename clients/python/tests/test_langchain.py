@@ -19,8 +19,10 @@ from readme import example
 
 import memoird
 from memoird import errors
-from memoird.langchain import MemoirdChatMessageHistory, Window
+from memoird.langchain import MemoirdByteStore, MemoirdChatMessageHistory, Window
 
+# Nine of these are more than one call takes.
+LARGE = "parcel " * 130_000
 PNG = "iVBORw0KGgo=" * 40_000
 CALL = {"id": "c1", "name": "find", "args": {"order": 7.5, "deep": [{"a": None}]}}
 MESSAGES = [
@@ -88,6 +90,19 @@ def test_many_messages_in_one_call(daemon):
     assert history.messages == messages[:600]
 
 
+def test_more_bytes_than_one_call_takes(daemon):
+    history = MemoirdChatMessageHistory("bytes", client=daemon)
+    messages = [HumanMessage(LARGE + str(number)) for number in range(10)]
+    history.add_messages(messages)
+    assert history.messages == messages
+    history.set_messages(messages[1:])
+    assert history.messages == messages[1:]
+    store = MemoirdByteStore(["bytes"], client=daemon)
+    pairs = [(key, bytes(4 << 20)) for key in "ab"]
+    store.mset(pairs)
+    assert store.mget(["a", "b"]) == [value for _, value in pairs]
+
+
 @pytest.mark.parametrize("own", [True, False])
 def test_in_an_event_loop(daemon, own):
     calls = {"async_client": memoird.AsyncClient(daemon.addr)} if own else {"client": daemon}
@@ -100,6 +115,42 @@ def test_in_an_event_loop(daemon, own):
         assert await history.aget_messages() == []
 
     asyncio.run(talk())
+
+
+@pytest.mark.parametrize("kind", ["client", "async_client"])
+def test_a_client_of_one_kind_is_enough_for_all_calls(daemon, monkeypatch, kind):
+    # Whoever asked for the environment's daemon would be refused.
+    monkeypatch.setenv("MEMOIRD_ADDR", "ftp://nowhere")
+    calls = {kind: daemon if kind == "client" else daemon.for_event_loops()}
+    history = MemoirdChatMessageHistory(f"one {kind}", **calls)
+    history.set_messages(MESSAGES[:2])
+    assert history.messages == MESSAGES[:2]
+    history.clear()
+    history.add_messages(MESSAGES[:1])
+    history.erase()
+    store = MemoirdByteStore(["one", kind], **calls)
+    store.mset([("a", b"1")])
+    assert (store.mget(["a"]), list(store.yield_keys())) == ([b"1"], ["a"])
+    store.mdelete(["a"])
+
+    async def talk():
+        await history.aset_messages(MESSAGES[:2])
+        assert await history.aget_messages() == MESSAGES[:2]
+        await history.aclear()
+        await history.aadd_messages(MESSAGES[:1])
+        await history.aerase()
+        assert await history.aget_messages() == []
+        await store.amset([("a", b"1")])
+        assert await store.amget(["a"]) == [b"1"]
+        assert [key async for key in store.ayield_keys()] == ["a"]
+        await store.amdelete(["a"])
+
+    asyncio.run(talk())
+
+
+def test_what_is_no_client_is_refused(daemon):
+    with pytest.raises(errors.InvalidArgument, match="client takes a memoird Client or AsyncClient, not a str"):
+        MemoirdChatMessageHistory("typed", client=daemon.addr)
 
 
 def test_memoird_chooses_the_window(daemon):

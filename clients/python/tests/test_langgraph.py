@@ -6,6 +6,7 @@ from typing import Annotated, TypedDict
 
 import pytest
 from langgraph.graph import START, StateGraph
+from langgraph.store.base import PutOp
 from langgraph.types import Command, interrupt
 
 import memoird
@@ -174,6 +175,12 @@ def test_search_by_filter_and_page(store):
     assert store.search((), query="nobody looks at it", limit=1)
 
 
+def test_items_of_more_bytes_than_one_call_takes(store):
+    value = {"text": "\u00fc" * 1_500_000}
+    store.batch([PutOp(("large",), key, value) for key in "abc"])
+    assert [store.get(("large",), key).value for key in "abc"] == [value] * 3
+
+
 def test_items_end(store):
     store.put(("a",), "long", {"n": 1}, ttl=10)
     store.put(("a",), "short", {"n": 2}, ttl=0.0001)
@@ -193,6 +200,42 @@ def test_a_batch_reads_before_it_writes(store):
     )
     assert (got.value, put, searched[0].value, spaces) == ({"n": 1}, None, {"n": 1}, [("a",)])
     assert store.get(("a",), "1").value == {"n": 2}
+
+
+def test_items_of_an_index_are_found_where_an_answer_was_lost(client, monkeypatch):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "lost"))
+    batch, lost = client.batch_documents, []
+
+    def batch_documents(operations):
+        done = batch(operations)
+        if len(operations) > 1 and len(lost) < 2:
+            lost.append(operations)
+            raise errors.Unavailable("the answer was lost")
+        return done
+
+    monkeypatch.setattr(client, "batch_documents", batch_documents)
+    store.put(("ann-loses",), "1", {"text": "Ann lost her umbrella."})
+    assert [it.key for it in store.search(("ann-loses",), query="umbrella")] == ["1"]
+    store.delete(("ann-loses",), "1")
+    assert len(lost) == 2 and client.list_memories("ann-loses").memories == []
+
+
+def test_an_item_that_is_put_twice_at_once_is_forgotten_whole(client, monkeypatch):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "at once"))
+    ann, batch, raced = ("ann-at-once",), client.batch_documents, []
+
+    def batch_documents(operations):
+        # Between the reads of a put and what it writes of its memories.
+        if len(raced) < 2 and any(it.put and "memories" in it.put.namespace for it in operations):
+            raced.append(operations)
+            store.put(ann, "1", {"text": f"Ann has {len(raced)} umbrellas."})
+        return batch(operations)
+
+    monkeypatch.setattr(client, "batch_documents", batch_documents)
+    store.put(ann, "1", {"text": "Ann lost her umbrella."})
+    assert len(raced) == 2 and len(client.list_memories(ann[0]).memories) == 1
+    store.delete(ann, "1")
+    assert client.list_memories(ann[0]).memories == []
 
 
 def test_items_that_memoird_finds(client, store):

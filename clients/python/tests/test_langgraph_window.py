@@ -88,6 +88,15 @@ def test_a_window_in_an_event_loop(client, thread):
     assert given == {"llm_input_messages": messages}
 
 
+def test_messages_of_more_bytes_than_one_call_takes(client, thread):
+    chosen = window(client=client)
+    messages = [HumanMessage(f"{number}: " + "parcel " * 130_000) for number in range(10)]
+    small = HumanMessage("Where is it?")
+    assert asked(thread, chosen, [*messages, small])[-1] == small
+    turns = client.get_session(thread["configurable"]["thread_id"]).session.last_seq
+    assert turns == 11
+
+
 class Model(GenericFakeChatModel):
     """Says what it is told to, and notes what it was asked."""
 

@@ -122,6 +122,16 @@ def test_what_the_model_said_in_a_row_may_be_long(calls):
     asyncio.run(read())
 
 
+def test_more_bytes_than_one_call_takes(calls):
+    async def read():
+        session = MemoirdSession("bytes", client=calls)
+        items = [made(number) | {"content": "\u00fc" * 450_000} for number in range(10)]
+        await session.add_items(items)
+        assert await session.get_items() == items
+
+    asyncio.run(read())
+
+
 def test_everything_can_be_taken_back(calls):
     async def read():
         session = MemoirdSession("back", client=calls)

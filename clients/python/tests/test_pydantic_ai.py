@@ -1,10 +1,12 @@
 """Histories of Pydantic AI against a real daemon."""
 
 import asyncio
+import base64
 
 import pytest
 from pydantic_ai import Agent, BinaryContent, ImageUrl
 from pydantic_ai.messages import (
+    FilePart,
     ModelMessagesTypeAdapter,
     ModelRequest,
     ModelResponse,
@@ -85,6 +87,46 @@ def test_all_messages_and_those_set_instead(daemon):
     history.set_sync(MESSAGES[3:])
     history.erase_sync()
     assert history.messages_sync() == []
+
+
+@pytest.mark.parametrize("kind", ["client", "sync_client"])
+def test_a_client_of_one_kind_is_enough_for_all_calls(daemon, monkeypatch, kind):
+    # Whoever asked for the environment's daemon would be refused.
+    monkeypatch.setenv("MEMOIRD_ADDR", "ftp://nowhere")
+    calls = {kind: daemon if kind == "sync_client" else daemon.for_event_loops()}
+    history = MemoirdHistory(f"one {kind}", **calls)
+    history.set_sync(MESSAGES[:1])
+    history.clear_sync()
+    history.add_sync(MESSAGES[:1])
+    assert history.messages_sync() == MESSAGES[:1]
+    history.erase_sync()
+
+    async def talk():
+        await history.set(MESSAGES[:1])
+        await history.clear()
+        await history.add(MESSAGES[:1])
+        assert await history.messages() == MESSAGES[:1]
+        await history.erase()
+
+    asyncio.run(talk())
+
+
+def test_media_is_kept_once_as_providers_take_it(daemon):
+    picture = BinaryContent(b"\x89PNG" + b"\xfb\xff\xbf" * 1_000, media_type="image/png")
+    alike = {"kind": "binary", "data": "a+b-c"}
+    messages = [
+        ModelRequest([UserPromptPart(["What is this?", picture])]),
+        ModelResponse([FilePart(picture)]),
+        ModelRequest([ToolReturnPart("find", alike, "c1")]),
+    ]
+    messages = ModelMessagesTypeAdapter.validate_json(ModelMessagesTypeAdapter.dump_json(messages))
+    history = MemoirdHistory("media", sync_client=daemon)
+    history.add_sync(messages)
+    assert history.messages_sync() == messages
+    data = base64.b64encode(picture.data).decode()
+    for turn in daemon.get_history("media").turns[:2]:
+        assert turn.parts[-1].media.uri == f"data:image/png;base64,{data}"
+        assert len(turn.client_json) < len(data)
 
 
 def test_a_run_with_a_tool_goes_on_from_the_last(daemon):

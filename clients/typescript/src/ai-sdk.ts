@@ -15,7 +15,7 @@ import { GenerationNotFound, SessionNotFound } from "./errors.js";
 import { PartSchema, Role, TurnSchema } from "./gen/memoird/v1/common_pb.js";
 import type { Media, Part, Turn } from "./gen/memoird/v1/common_pb.js";
 import { HistoryScope } from "./gen/memoird/v1/session_pb.js";
-import { isMade, json } from "./kept.js";
+import { batched, isMade, json } from "./kept.js";
 import type { Window } from "./kept.js";
 import { misfit } from "./misfit.js";
 
@@ -35,7 +35,6 @@ const ID = "ai-sdk.id";
 const REST = "ai-sdk";
 // Which fields of a part are in the turns, as texts or as JSON.
 const FILLED = "memoird";
-const APPEND_TURNS_MAX = 256;
 const ROLES = { system: Role.SYSTEM, user: Role.USER, assistant: Role.ASSISTANT };
 
 type Fields = Record<string, unknown>;
@@ -72,7 +71,7 @@ export async function chooseChat<M extends UiMessage>(client: Client, chatId: st
 
 /**
  * Makes these the messages of a chat. What is new is appended. Where what was saved before is changed or left out,
- * it is taken back with all behind it, and what is to be there added, up to 256 turns in one step.
+ * it is taken back with all behind it, and what is to be there added, up to 256 turns and 6 MiB in one step.
  *
  * Throws `errors.StaleSeq` or `errors.StaleGeneration` where another call saved meanwhile.
  */
@@ -102,17 +101,17 @@ export async function saveChat(client: Client, chatId: string, messages: readonl
       const { session } = await client.rewindSession({
         sessionId: chatId,
         afterSeq: first.seq - 1n,
-        turns: turns.splice(0, APPEND_TURNS_MAX),
+        turns: turns.splice(0, batched([turns])[0]?.length),
         expectedSeq: lastSeq,
         expectedGeneration: generation,
       });
       lastSeq = session!.lastSeq;
     }
   }
-  for (let at = 0; at < turns.length; at += APPEND_TURNS_MAX) {
+  for (const some of batched([turns])) {
     const answer = await client.append({
       sessionId: chatId,
-      turns: turns.slice(at, at + APPEND_TURNS_MAX),
+      turns: some,
       expectedSeq: lastSeq,
       expectedGeneration: generation,
     });
@@ -154,16 +153,18 @@ async function stored(client: Client, chatId: string) {
         afterSeq,
       });
       turns.push(...page.turns.filter((turn) => ID in turn.metadata));
-      lastSeq = page.session?.lastSeq ?? lastSeq;
+      // The session may be newer than the turns.
+      lastSeq = page.turns.at(-1)?.seq ?? lastSeq;
       generation = page.session?.generation ?? generation;
       afterSeq = page.nextAfterSeq;
     } while (afterSeq);
   } catch (error) {
-    if (!(error instanceof GenerationNotFound)) {
+    // Without a journal nothing is known of a session that does not live.
+    if (!(error instanceof GenerationNotFound || error instanceof SessionNotFound)) {
       throw error;
     }
   }
-  return { turns, lastSeq, generation };
+  return { turns, lastSeq: generation ? lastSeq : 0n, generation };
 }
 
 /** Whether the turns begin with those that are stored, and the messages with theirs. */

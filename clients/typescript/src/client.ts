@@ -226,6 +226,8 @@ function retrying(inner: Transport, rules: Rules): Transport {
       const ends = limit > 0 ? performance.now() + limit : Infinity;
       const left = () => Math.max(Math.ceil(ends - performance.now()), 1);
       const isRepeatable = REPEATABLE.has(method) && isKnownAgain(request);
+      // A window's append is done before the window is refused.
+      const isUndone = !isMessage(request, GetContextRequestSchema) || !request.append;
       let next = FIRST_PAUSE_MS;
       for (;;) {
         try {
@@ -235,12 +237,13 @@ function retrying(inner: Transport, rules: Rules): Transport {
         } catch (failure) {
           const error = errorOf(failure, method.name, isWanted(signal));
           let pause = error.retryAfter === undefined ? undefined : error.retryAfter * 1000;
-          if (pause === undefined && error instanceof Unavailable) {
+          // What the daemon itself could not do, it does again where it says so.
+          if (pause === undefined && error instanceof Unavailable && ["", "TRANSPORT"].includes(error.reason)) {
             pause = next * (0.5 + Math.random());
             next = Math.min(next * 2, PAUSE_MS_MAX);
           }
           // A refusal for want of room did nothing; whatever else is refused may be under way.
-          const isSafe = isRepeatable || error instanceof ResourceExhausted;
+          const isSafe = isRepeatable || (isUndone && error instanceof ResourceExhausted);
           const isHopeless = error instanceof Conflict || error instanceof DeadlineExceeded;
           if (pause === undefined || isHopeless || !isSafe || pause >= left() || !isWanted(signal)) {
             throw error;

@@ -90,8 +90,10 @@ export class Canceled extends MemoirdError {}
 export class Unauthenticated extends MemoirdError {}
 /** The key may not do this. */
 export class PermissionDenied extends MemoirdError {}
+/** The daemon does not do this, as it is configured: `reason`. */
+export class Unimplemented extends MemoirdError {}
 /** The daemon is older than this client and has no such call: `facts.call`. */
-export class MissingCall extends MemoirdError {}
+export class MissingCall extends Unimplemented {}
 /** A defect of the daemon, or damage of its data. */
 export class Internal extends MemoirdError {}
 
@@ -110,7 +112,7 @@ const CODES: ReadonlyMap<Code, Kind> = new Map<Code, Kind>([
   [Code.Canceled, Canceled],
   [Code.Unauthenticated, Unauthenticated],
   [Code.PermissionDenied, PermissionDenied],
-  [Code.Unimplemented, MissingCall],
+  [Code.Unimplemented, Unimplemented],
   [Code.Internal, Internal],
   [Code.DataLoss, Internal],
 ]);
@@ -143,11 +145,12 @@ export function errorOf(failure: unknown, call: string, isWanted: boolean): Memo
   const code = isWanted && isLost(cause) ? Code.Unavailable : cause.code;
   const facts = { ...info?.metadata };
   let message = cause.rawMessage || Code[code];
+  let kind = REASONS.get(reason) ?? CODES.get(code) ?? MemoirdError;
   if (code === Code.Unimplemented && (!reason || reason === "UNIMPLEMENTED")) {
+    kind = MissingCall;
     facts.call = call;
     message = `this daemon has no call ${call}: it is older than this client; update it`;
   }
-  const kind = REASONS.get(reason) ?? CODES.get(code) ?? MemoirdError;
   return new kind(reason ? `${reason}: ${message}` : message, {
     code,
     reason,

@@ -4,8 +4,10 @@
  * So a message is given back equal, and windows, summaries and search see what was said.
  */
 
+import { toBinary } from "@bufbuild/protobuf";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 
+import { TurnSchema } from "./gen/memoird/v1/common_pb.js";
 import type { Part, Turn } from "./gen/memoird/v1/common_pb.js";
 import type { GetContextRequestSchema } from "./gen/memoird/v1/session_pb.js";
 
@@ -15,6 +17,10 @@ export type Window = Pick<
   "model" | "budget" | "policy" | "overheadTokens" | "memories"
 >;
 
+/** Turns that a call adds. */
+export const TURNS_MAX = 256;
+/** Their bytes: a request may have 8 MiB (`server.max_request_bytes`), and room is left for what else is in it. */
+export const BYTES_MAX = 6 << 20;
 // A text of so many characters that a part has is not kept twice.
 const LONG_TEXT = 64;
 const ID_BYTES_MAX = 256;
@@ -83,6 +89,33 @@ export function grouped(turns: readonly Turn[]): Turn[][] {
     }
   }
   return groups;
+}
+
+/** The turns of each call that adds these; a group stays together where one call takes it. */
+export function batched(groups: readonly (readonly Turn[])[]): Turn[][] {
+  const batches: Turn[][] = [];
+  let [turnsLeft, bytesLeft] = [0, 0];
+  const add = (group: readonly Turn[]) => {
+    const bytes = bytesOf(group);
+    if (group.length > 1 && (group.length > TURNS_MAX || bytes > BYTES_MAX)) {
+      group.forEach((turn) => add([turn]));
+      return;
+    }
+    if (group.length > turnsLeft || bytes > bytesLeft) {
+      batches.push([]);
+      [turnsLeft, bytesLeft] = [TURNS_MAX, BYTES_MAX];
+    }
+    batches.at(-1)?.push(...group);
+    turnsLeft -= group.length;
+    bytesLeft -= bytes;
+  };
+  groups.forEach(add);
+  return batches;
+}
+
+/** What turns have on the wire. */
+export function bytesOf(turns: readonly Turn[]): number {
+  return turns.reduce((bytes, turn) => bytes + toBinary(TurnSchema, turn).byteLength, 0);
 }
 
 /** Whether memoird made the turn, or says it in other words. */

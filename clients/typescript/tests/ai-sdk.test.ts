@@ -241,6 +241,18 @@ test("many messages behind a change", async () => {
   assert.deepEqual(await loadChat(client, "many"), messages);
 });
 
+test("messages of more bytes than one call takes", async () => {
+  const messages = Array.from({ length: 10 }, (_, number): UIMessage => {
+    const parts = [{ type: "text" as const, text: `${number}: ${"parcel ".repeat(130_000)}` }];
+    return { id: `m${number}`, role: "user", parts };
+  });
+  await saveChat(client, "bytes", messages);
+  assert.deepEqual(await loadChat(client, "bytes"), messages);
+  messages.splice(0, 1);
+  await saveChat(client, "bytes", messages);
+  assert.deepEqual(await loadChat(client, "bytes"), messages);
+});
+
 test("a chat outlives its session", async () => {
   await saveChat(client, "ended", [QUESTION]);
   await client.endSession({ sessionId: "ended" });
@@ -249,6 +261,29 @@ test("a chat outlives its session", async () => {
   assert.deepEqual(await loadChat(client, "ended"), [QUESTION, ANSWERED]);
   const { turns } = await client.getHistory({ sessionId: "ended" });
   assert.equal(turns[0]!.seq, 1n, "its next life has all of it");
+});
+
+test("without a journal a chat ends with its session", async () => {
+  await using other = await local({ config: "journal: { durability: off }\n" });
+  for (const _ of [1, 2]) {
+    assert.deepEqual(await loadChat(other, "off"), []);
+    await saveChat(other, "off", [QUESTION]);
+    assert.deepEqual(await loadChat(other, "off"), [QUESTION]);
+    await other.endSession({ sessionId: "off" });
+  }
+});
+
+test("a turn that comes amid a read is not taken back", async () => {
+  await saveChat(client, "raced", [QUESTION, THANKS]);
+  // The turns of a page are of one moment, and its session of a later one.
+  const getHistory: Client["getHistory"] = async (which) => {
+    const page = await client.getHistory(which);
+    await client.append({ sessionId: "raced", turns: [user("from another channel")] });
+    return { ...page, session: (await client.getSession({ sessionId: "raced" })).session };
+  };
+  await assert.rejects(saveChat({ ...client, getHistory }, "raced", [QUESTION]), errors.StaleSeq);
+  await assert.rejects(saveChat({ ...client, getHistory }, "raced", [QUESTION, THANKS, EMPTY]), errors.StaleSeq);
+  assert.equal((await client.getHistory({ sessionId: "raced" })).turns.length, 4);
 });
 
 test("turns of others stay, and are no messages", async () => {

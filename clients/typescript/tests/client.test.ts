@@ -630,6 +630,40 @@ describe("what is tried again", () => {
     });
   });
 
+  test("no window that has no room, whose append may be done and has no key", async () => {
+    for (const idempotent of [true, false]) {
+      const script = [refuse(8, "MEMORY_FULL", 1), answer(), refuse(8, "MEMORY_FULL", 1), answer()];
+      await scripted(script, async ({ addr, seen }) => {
+        await using other = memoird.connect({ addr, idempotent });
+        await other.append({ sessionId: "chat", turns });
+        assert.equal(seen.length, 2);
+        const window = other.getContext({ sessionId: "chat", append: { turns } });
+        await (idempotent ? window : assert.rejects(window, errors.ResourceExhausted));
+        assert.equal(seen.length, idempotent ? 4 : 3);
+      });
+    }
+    await scripted([refuse(8, "MEMORY_FULL", 1), answer()], async ({ addr }) => {
+      await using other = memoird.connect({ addr, idempotent: false });
+      await other.getContext({ sessionId: "chat" });
+    });
+  });
+
+  test("what the daemon could not do, where it says when", async () => {
+    for (const retryMs of [undefined, 1]) {
+      await scripted([refuse(14, "COMPACTION_FAILED", retryMs), answer()], async ({ addr, seen }) => {
+        await using other = memoird.connect({ addr });
+        const call = other.compactSession({ sessionId: "chat" });
+        await (retryMs ? call : assert.rejects(call, errors.Unavailable));
+        assert.equal(seen.length, retryMs ? 2 : 1);
+      });
+    }
+    await scripted([refuse(14, "TRANSPORT"), answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await other.compactSession({ sessionId: "chat" });
+      assert.equal(seen.length, 2);
+    });
+  });
+
   test("no conflict, even with a time to wait", async () => {
     await scripted([refuse(10, "STALE_SEQ", 1)], async ({ addr, seen }) => {
       await using other = memoird.connect({ addr });
@@ -667,6 +701,17 @@ describe("what is tried again", () => {
         assert.ok(error instanceof errors.MissingCall);
         assert.match(error.message, /no call GetErasure: it is older/);
         assert.equal(error.facts.call, "GetErasure");
+        return true;
+      });
+    });
+  });
+
+  test("a call that no daemon of a cluster has", async () => {
+    await scripted([refuse(12, "NOT_IN_CLUSTER")], async ({ addr }) => {
+      await using other = memoird.connect({ addr });
+      await assert.rejects(other.searchTranscripts({ query: "parcel" }), (error) => {
+        assert.ok(error instanceof errors.Unimplemented && !(error instanceof errors.MissingCall));
+        assert.equal(error.reason, "NOT_IN_CLUSTER");
         return true;
       });
     });

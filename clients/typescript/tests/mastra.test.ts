@@ -8,6 +8,7 @@ import { randomUUID } from "node:crypto";
 import { after, before, describe, test } from "node:test";
 
 import type { MastraDBMessage, StorageThreadType } from "@mastra/core/memory";
+import { Code, ConnectError } from "@connectrpc/connect";
 import { Agent } from "@mastra/core/agent";
 import { Mastra } from "@mastra/core/mastra";
 import { InMemoryStore } from "@mastra/core/storage";
@@ -61,6 +62,13 @@ function message(of: StorageThreadType, text: string, more: Partial<MastraDBMess
     ...more,
   };
 }
+
+/** As the client has it where an answer was lost. */
+const unavailable = () => {
+  const [code, message] = [Code.Unavailable, "the answer was lost"];
+  const cause = new ConnectError(message, code);
+  return new errors.Unavailable(message, { code, reason: "", facts: {}, retryAfter: undefined, cause });
+};
 
 // As JSON has it.
 const plain = (value: unknown) => JSON.parse(JSON.stringify(value));
@@ -773,6 +781,16 @@ describe("memoird beneath Mastra", () => {
     assert.doesNotMatch(JSON.stringify(all.turns.map(({ clientJson, parts }) => [clientJson, parts])), /word2"/);
   });
 
+  test("messages of more bytes than one call takes", async () => {
+    const { memory } = store().stores;
+    const said = Array.from({ length: 10 }, (_, n) => `${n}: ${"parcel ".repeat(130_000)}`);
+    const { of, messages } = await filled(memory, ...said);
+    const listed = async () => (await memory.listMessages({ threadId: of.id, perPage: false })).messages;
+    assert.deepEqual(await listed(), messages);
+    await memory.deleteMessages([messages[0]!.id]);
+    assert.deepEqual(await listed(), messages.slice(1));
+  });
+
   test("several processes write to one thread", async () => {
     const prefix = `${randomUUID()}/`;
     const [one, other] = [store({ prefix }).stores.memory, store({ prefix }).stores.memory];
@@ -793,6 +811,96 @@ describe("memoird beneath Mastra", () => {
     );
     assert.equal(found.filter(({ id }) => id === messages[1]!.id).length, 1);
     assert.equal(found.length, 12);
+  });
+
+  test("a new message that two processes save at once stands once", async () => {
+    const prefix = `${randomUUID()}/`;
+    const { memory: other } = store({ prefix }).stores;
+    const { of } = await filled(other, "one");
+    for (const text of ["as they have it", "in other words"]) {
+      const said = message(of, "as they have it", {}, 1);
+      let isRaced = false;
+      const append: Client["append"] = async (request) => {
+        if (!isRaced) {
+          isRaced = true;
+          await other.saveMessages({ messages: [said] });
+        }
+        return client.append(request);
+      };
+      const { memory } = new MemoirdStore({ client: { ...client, append }, prefix }).stores;
+      const messages = [{ ...message(of, text, {}, 1), id: said.id }];
+      await memory.saveMessages({ messages });
+      const { messages: found } = await memory.listMessages({ threadId: of.id, perPage: false });
+      assert.deepEqual(found.filter(({ id }) => id === said.id), messages);
+      const { turns } = await client.getHistory({ sessionId: prefix + of.id });
+      assert.equal(turns.filter(({ clientId }) => clientId === said.id).length, 1);
+    }
+  });
+
+  test("a message that went is there when it is saved again", async () => {
+    const { memory } = store({ prefix: "" }).stores;
+    const { of, messages } = await filled(memory, ...Array.from({ length: 260 }, (_, n) => `${n}`));
+    const some = [messages[1]!, messages[259]!];
+    await memory.deleteMessages(some.map(({ id }) => id));
+    for (const one of [...some, ...some]) {
+      await memory.saveMessages({ messages: [one] });
+    }
+    const listed = async () => (await memory.listMessages({ threadId: of.id, perPage: false })).messages;
+    assert.deepEqual(await listed(), messages);
+    await memory.deleteMessages([messages[259]!.id]);
+    await memory.saveMessages({ messages: [messages[259]!] });
+    assert.deepEqual(await listed(), messages);
+    const { turns } = await client.getHistory({ sessionId: of.id, scope: HistoryScope.LONGEST });
+    const ids = turns.flatMap(({ clientId }) => clientId || []);
+    assert.equal(ids.length, new Set(ids).size, "each is there once");
+    await client.endSession({ sessionId: of.id });
+    await memory.saveMessages({ messages: [messages[259]!] });
+    assert.deepEqual(await listed(), [messages[259]!]);
+  });
+
+  test("a change whose answer was lost is done once", async () => {
+    let isLost = false;
+    const putDocument: Client["putDocument"] = async (put) => {
+      const answer = await client.putDocument(put);
+      if (put.expectedVersion === undefined || isLost) {
+        return answer;
+      }
+      isLost = true;
+      throw unavailable();
+    };
+    const { memory } = new MemoirdStore({ client: { ...client, putDocument }, prefix: `${randomUUID()}/` }).stores;
+    const of = thread();
+    const { resourceId, id: threadId } = of;
+    await memory.updateResource({ resourceId, workingMemory: "tea" });
+    assert.ok(isLost);
+    assert.equal((await memory.getResourceById({ resourceId }))!.workingMemory, "tea");
+    isLost = false;
+    await memory.initializeObservationalMemory({ threadId, resourceId, scope: "thread", config: {} });
+    const records = await memory.getObservationalMemoryHistory(threadId, resourceId);
+    assert.deepEqual([isLost, records.length], [true, 1]);
+  });
+
+  test("a turn that comes amid a read is not taken back", async () => {
+    const { memory } = store({ prefix: "" }).stores;
+    const { of, messages } = await filled(memory, "one", "two");
+    let isRaced = false;
+    // The turns of a page are of one moment, and its session of a later one.
+    const getHistory: Client["getHistory"] = async (which) => {
+      const page = await client.getHistory(which);
+      if (isRaced) {
+        return page;
+      }
+      isRaced = true;
+      await client.append({ sessionId: of.id, turns: [user("from another channel")] });
+      return { ...page, session: (await client.getSession({ sessionId: of.id })).session };
+    };
+    const racing = new MemoirdStore({ client: { ...client, getHistory }, prefix: "" }).stores.memory;
+    await racing.deleteMessages([messages[1]!.id]);
+    const { turns } = await client.getHistory({ sessionId: of.id });
+    assert.deepEqual(
+      turns.map(({ parts }) => parts[0]!.part.value),
+      ["one", "from another channel"],
+    );
   });
 
   test("what other clients say is read too", async () => {

@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 
 import grpc
 
-from ._calls import GET_HISTORY
+from ._batches import batched, turn_bytes
+from ._calls import APPEND, GET_HISTORY
 from ._calls import Call as WireCall
 from .client import AsyncClient, Client
 from .errors import (
@@ -28,6 +29,7 @@ from .errors import (
     Unavailable,
 )
 from .types import (
+    AppendRequest,
     Budget,
     GetContextResponse,
     GetHistoryRequest,
@@ -38,7 +40,6 @@ from .types import (
     WindowPolicy,
 )
 
-TURNS_PER_APPEND = 256
 TURNS_PER_PAGE = 1000
 # Somebody else took what was to be taken: each try means that somebody did.
 POPS_TRIED_MAX = 64
@@ -193,15 +194,12 @@ def _is_whole(page: Any, turns: int) -> bool:
     return count == turns or first == 1
 
 
-# The turns of an answer are many times as much as what is asked for here.
-_PLAIN: WireCall[GetHistoryRequest, Any] = WireCall(
-    GET_HISTORY.path,
-    GET_HISTORY.repeatable,
-    GET_HISTORY.write,
-    GET_HISTORY.request,
-    lambda message: message,
-    GET_HISTORY.response,
-)
+def _plain(call: WireCall[Any, Any]) -> WireCall[Any, Any]:
+    """The same call, whose answer stays as it comes: for who looks at little of it, or at nothing."""
+    return WireCall(call.path, call.repeatable, call.write, call.request, lambda it: it, call.response)
+
+
+_PLAIN_HISTORY, _PLAIN_APPEND = _plain(GET_HISTORY), _plain(APPEND)
 
 
 def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> Steps[Any]:
@@ -210,7 +208,7 @@ def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> 
     call = Call("get_history", asked)
     if plain:
         request = GetHistoryRequest(**asked)
-        call = Call("_call", {"call": _PLAIN, "request": request, "timeout": None})
+        call = Call("_call", {"call": _PLAIN_HISTORY, "request": request, "timeout": None})
     try:
         page = yield call
     except (SessionNotFound, GenerationNotFound):
@@ -222,13 +220,13 @@ def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> 
 def add(session_id: str, chunks: Iterable[dict[str, Any]], subject: str = "") -> Steps[None]:
     """Appends; each chunk is added whole or not at all, and those before it stay."""
     for chunk in chunks:
-        yield Call("append", {"session_id": session_id, "subject": subject, **chunk})
+        request = AppendRequest(session_id=session_id, subject=subject, **chunk)
+        yield Call("_call", {"call": _PLAIN_APPEND, "request": request, "timeout": None})
 
 
 def turns_in_chunks(turns: Sequence[Turn]) -> list[dict[str, Any]]:
     """What `add` takes."""
-    starts = range(0, len(turns), TURNS_PER_APPEND)
-    return [{"turns": turns[start : start + TURNS_PER_APPEND]} for start in starts]
+    return [{"turns": chunk} for chunk in batched(turns, turn_bytes)]
 
 
 def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:

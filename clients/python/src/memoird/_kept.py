@@ -75,6 +75,10 @@ def media(media_type: str, uri: str) -> Part:
     return Part(media=Media(media_type=media_type, uri=uri))
 
 
+# From the base64 for addresses, as pydantic writes bytes, to the one of URIs, which providers take, and back.
+FOR_URIS, FOR_ADDRESSES = str.maketrans("-_", "+/"), str.maketrans("+/", "-_")
+
+
 def base64_uri(media_type: str, data: str) -> str:
     """The URI that holds such data."""
     return f"data:{media_type};base64,{data}"

@@ -6,11 +6,14 @@ daemon's error, and yields its results.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Generator, Iterator
+import weakref
+from collections.abc import AsyncIterator, Callable, Generator, Iterator
 from typing import Any
 
+import grpc
+
 from .client import AsyncClient, Client, shared
-from .errors import MemoirdError
+from .errors import InvalidSetting, MemoirdError
 
 Steps = Generator[Any, Any, Any]
 
@@ -44,25 +47,38 @@ class Call(Step):
         return await getattr(client, self.name)(**self.arguments)
 
 
+# The client of the other kind, of the one that adapters were given: some are made for each message.
+_OTHERS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
 class Clients:
     """A client for threads and one for event loops, of the same daemon, whichever of them is given."""
 
-    def __init__(self, client: Client | AsyncClient | None) -> None:
-        self._blocking = client if isinstance(client, Client) else None
-        self._looping = client if isinstance(client, AsyncClient) else None
+    def __init__(self, *given: Client | AsyncClient | None) -> None:
+        self._blocking: Client | None = None
+        self._looping: AsyncClient | None = None
+        for client in given:
+            if isinstance(client, Client):
+                self._blocking = client
+            elif isinstance(client, AsyncClient):
+                self._looping = client
+            elif client is not None:
+                problem = f"client takes a memoird Client or AsyncClient, not a {type(client).__name__}"
+                invalid = grpc.StatusCode.INVALID_ARGUMENT
+                raise InvalidSetting(problem, code=invalid, facts={"field": "client"})
 
     def blocking(self) -> Client:
         """For threads."""
         if self._blocking is None:
             own = self._looping
-            self._blocking = own.for_threads() if own else shared(Client)
+            self._blocking = _other(own, AsyncClient.for_threads) if own else shared(Client)
         return self._blocking
 
     def looping(self) -> AsyncClient:
         """For event loops."""
         if self._looping is None:
             own = self._blocking
-            self._looping = own.for_event_loops() if own else shared(AsyncClient)
+            self._looping = _other(own, Client.for_event_loops) if own else shared(AsyncClient)
         return self._looping
 
     def each(self, steps: Steps) -> Iterator[Any]:
@@ -112,3 +128,7 @@ class Clients:
         async for found in self.aeach(steps):
             pass
         return found
+
+
+def _other(own: Any, make: Callable[[Any], Any]) -> Any:
+    return _OTHERS.get(own) or _OTHERS.setdefault(own, make(own))

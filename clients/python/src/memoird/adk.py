@@ -41,7 +41,7 @@ from google.genai import types
 
 from . import errors
 from ._history import Window, read_all, read_last, run_async, window
-from ._kept import base64_uri, is_id, kept, kept_in, media
+from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media
 from .client import AsyncClient, shared
 from .types import (
     AppendResponse,
@@ -71,6 +71,8 @@ PAGE, OPERATIONS_MAX = 1000, 256
 REMEMBERED_AT_ONCE = 32
 # Reads of a session until two of them are of the same moment.
 READS_MAX = 5
+# Answers that are lost in a row, until a write of such state is given up.
+LOST_MAX = 5
 # The key of a document with the state of an app or a user.
 STATE = "state"
 # Before the name of who said it, in the label of a memory.
@@ -299,7 +301,8 @@ class MemoirdSessionService(BaseSessionService):
         if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE:
             pages = await run_async(self._client, read_all(name))
         turns = [turn for page in pages for turn in page.turns]
-        last_seq = max((page.session.last_seq for page in pages if page.session), default=0)
+        # A page's session may be newer than its turns.
+        last_seq = turns[-1].seq if turns else 0
         events = [(turn.seq, _event(turn)) for turn in turns if turn.client_json]
         if after is not None:
             events = [(seq, event) for seq, event in events if event.timestamp >= after]
@@ -334,6 +337,7 @@ class MemoirdSessionService(BaseSessionService):
     async def _write_shared(self, app_name: str, user_id: str, delta: _Delta) -> None:
         changes = {_app(app_name): delta.app, _user(app_name, user_id): delta.user}
         changes = {place: change for place, change in changes.items() if change}
+        lost = 0
         while changes:
             done = await self._client.batch_documents([_read(place) for place in changes])
             writes = []
@@ -345,10 +349,15 @@ class MemoirdSessionService(BaseSessionService):
                 writes.append(DocumentOperation(put=put))
             try:
                 await self._client.batch_documents(writes)
+                return
             except errors.StaleVersion:
                 # Another session was faster: its change counts, too.
-                continue
-            return
+                lost = 0
+            except errors.Unavailable:
+                # What was done is read, and done again.
+                lost += 1
+                if lost == LOST_MAX:
+                    raise
 
 
 class MemoirdMemoryService(BaseMemoryService):
@@ -550,17 +559,16 @@ def _turn(event: Event) -> Turn:
     elif own and event.author == "user" and not calls:
         role = Role.USER
     made = [_part(part, role, event.id, number) for number, part in enumerate(own)]
-    held = _standard(event.model_dump(mode="json", exclude_none=True))
+    held = _translated(event.model_dump(mode="json", exclude_none=True), FOR_URIS)
     turn = kept(role, [part for part in made if part], FRAMEWORK, held, event.id)
     said = datetime.fromtimestamp(event.timestamp, timezone.utc)
     return replace(turn, timestamp=said, format=MessageFormat.UNSPECIFIED)
 
 
-def _standard(held: dict[str, Any], *, back: bool = False) -> dict[str, Any]:
-    """Data in the base64 of URIs, so that it is kept once; ADK has the one for addresses."""
+def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
+    """An event whose data is in another base64: in that of URIs it is kept once."""
     for part in (held.get("content") or {}).get("parts") or ():
         if data := (part.get("inline_data") or {}).get("data"):
-            letters = str.maketrans("+/", "-_") if back else str.maketrans("-_", "+/")
             part["inline_data"]["data"] = data.translate(letters)
     return held
 
@@ -601,7 +609,7 @@ def _told(turn: Turn) -> Turn:
 def _event(turn: Turn) -> Event:
     """The event of a turn; where memoird made the turn or shows it in other words, one that says these."""
     if held := kept_in(turn, FRAMEWORK):
-        return Event.model_validate(_standard(held, back=True))
+        return Event.model_validate(_translated(held, FOR_ADDRESSES))
     own = (turn.client or {}).get(FRAMEWORK)
     if not own:
         return _said(turn.role, _contents(turn))

@@ -13,7 +13,7 @@ import urllib.parse
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
@@ -119,14 +119,14 @@ class _Endpoint:
         # For balancers: all calls of a session go to the same daemon.
         return (*self.metadata, ("memoird-session", urllib.parse.quote(place, safe="")))
 
-    def prepared(self, request: Any) -> Any:
-        """Gives what is not safe to repeat a key of its own, so that it is."""
-        keyed = _keyed(request)
-        if not self.idempotent or keyed is None or keyed.idempotency_key:
-            return request
-        # What the caller has may be sent again, and is another append then.
-        named = replace(keyed, idempotency_key=uuid.uuid4().hex)
-        return named if keyed is request else replace(request, append=named)
+    def written(self, call: Call[Any, Any], request: Any) -> Any:
+        """The message that is sent. What is not safe to repeat has a key of its own, so that it is."""
+        asked, keyed = _written(call, request), _keyed(request)
+        if self.idempotent and keyed is not None and not keyed.idempotency_key:
+            # What the caller has may be sent again, and is another append then.
+            named = asked if keyed is request else asked.append
+            named.idempotency_key = uuid.uuid4().hex
+        return asked
 
 
 def _not_set(field: str, problem: str) -> InvalidSetting:
@@ -179,10 +179,12 @@ def _keyed(
 class _Tries:
     """Whether and when a call that failed is made again."""
 
-    def __init__(self, call: Call[Any, Any], request: Any, ends: float) -> None:
+    def __init__(self, call: Call[Any, Any], request: Any, idempotent: bool, ends: float) -> None:
         self._call = call
         keyed = _keyed(request)
-        unsafe = keyed is not None and not keyed.idempotency_key
+        unsafe = keyed is not None and not (idempotent or keyed.idempotency_key)
+        # A window's append is done before the window is refused.
+        self._is_undone = keyed is None or keyed is request
         unsafe |= call.name == "Remember" and not request.idempotency_key
         # Done once, it is refused the second time.
         unsafe |= keyed is None and _is_conditional(request)
@@ -198,11 +200,13 @@ class _Tries:
         """Seconds to wait before the next try; raises where there is none."""
         error = error_of(failure, self._call.name)
         pause = error.retry_after
-        if pause is None and isinstance(error, Unavailable):
+        # What the daemon itself could not do, it does again where it says so.
+        if pause is None and isinstance(error, Unavailable) and error.reason in ("", "TRANSPORT"):
             pause = self._pause * random.uniform(0.5, 1.5)
             self._pause = min(self._pause * 2, PAUSE_MAX)
         # A refusal for want of room did nothing; whatever else is refused may be under way.
-        is_safe = self._repeatable or isinstance(error, ResourceExhausted)
+        is_undone = self._is_undone and isinstance(error, ResourceExhausted)
+        is_safe = self._repeatable or is_undone
         hopeless = isinstance(error, (Conflict, DeadlineExceeded))
         if pause is None or hopeless or not is_safe or pause >= self.left():
             raise error from None
@@ -277,8 +281,7 @@ class Client(SyncCalls):
 
     def _call(self, call: Call[Asked, Answer], request: Asked, timeout: float | None) -> Answer:
         endpoint = self._endpoint
-        request = endpoint.prepared(request)
-        asked = _written(call, request)
+        asked = endpoint.written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
         ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(call, request)
@@ -288,7 +291,7 @@ class Client(SyncCalls):
             except ValueError as closed:
                 raise _closed() from closed
             except grpc.RpcError as failure:
-                tries = tries or _Tries(call, request, ends)
+                tries = tries or _Tries(call, request, endpoint.idempotent, ends)
                 time.sleep(tries.pause_after(failure))
                 left = tries.left()
             else:
@@ -355,6 +358,7 @@ class AsyncClient(AsyncCalls):
         self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Any]] = (
             weakref.WeakKeyDictionary()
         )
+        self._lock = threading.Lock()
 
     @property
     def addr(self) -> str:
@@ -375,7 +379,8 @@ class AsyncClient(AsyncCalls):
 
     async def close(self) -> None:
         """Ends what is under way, and the connection of this loop."""
-        methods = self._loops.pop(asyncio.get_running_loop(), None)
+        with self._lock:
+            methods = self._loops.pop(asyncio.get_running_loop(), None)
         if methods:
             await methods[""].close()
 
@@ -384,24 +389,32 @@ class AsyncClient(AsyncCalls):
         loop = asyncio.get_running_loop()
         methods = self._loops.get(loop)
         if methods is None:
-            # A channel holds its loop: one that is closed would stay for ever.
-            for ended in [it for it in list(self._loops) if it.is_closed()]:
-                self._loops.pop(ended, None)
             target, credentials = self._endpoint.target, self._endpoint.credentials
             options = self._endpoint.options
             if credentials is None:
                 channel = grpc.aio.insecure_channel(target, options)
             else:
                 channel = grpc.aio.secure_channel(target, credentials, options)
-            methods = self._loops[loop] = {"": channel}
+            methods = {"": channel}
+            with self._lock:
+                # A channel holds its loop: one that is closed would stay for ever.
+                for ended in [it for it in self._loops if it.is_closed()]:
+                    del self._loops[ended]
+                self._loops[loop] = methods
         return methods
+
+    def _look_whether_closed(self, methods: dict[str, Any]) -> None:
+        """Raises where `close` ended a call, and not the caller."""
+        # Of Python 3.11.
+        cancelling = getattr(asyncio.current_task(), "cancelling", int)
+        if not cancelling() and self._loops.get(asyncio.get_running_loop()) is not methods:
+            raise _closed() from None
 
     async def _call(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> Answer:
         endpoint = self._endpoint
-        request = endpoint.prepared(request)
-        asked = _written(call, request)
+        asked = endpoint.written(call, request)
         left = endpoint.timeout if timeout is None else _seconds(timeout)
         ends, tries = time.monotonic() + left, None
         metadata = endpoint.metadata_for(call, request)
@@ -416,30 +429,38 @@ class AsyncClient(AsyncCalls):
                 message = await method(asked, timeout=left, metadata=metadata)
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
-                tries = tries or _Tries(call, request, ends)
+                tries = tries or _Tries(call, request, endpoint.idempotent, ends)
                 await asyncio.sleep(tries.pause_after(failure))
                 left = tries.left()
+            except (asyncio.CancelledError, grpc.aio.UsageError):
+                self._look_whether_closed(methods)
+                raise
 
     def _stream(
         self, call: Call[Asked, Answer], request: Asked, timeout: float | None
     ) -> AsyncIterator[Answer]:
         asked = _written(call, request)
-        method = self._methods()[""].unary_stream(
+        methods = self._methods()
+        method = methods[""].unary_stream(
             call.path, call.request.SerializeToString, call.response.FromString
         )
         ends = None if timeout is None else _seconds(timeout)
         answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
-        return _read_async(call, answers)
+        return self._read(call, answers, methods)
 
-
-async def _read_async(call: Call[Asked, Answer], answers: Any) -> AsyncIterator[Answer]:
-    try:
-        async for answer in answers:
-            yield call.read(answer)
-    except grpc.RpcError as failure:
-        raise error_of(failure, call.name) from None
-    finally:
-        answers.cancel()
+    async def _read(
+        self, call: Call[Asked, Answer], answers: Any, methods: dict[str, Any]
+    ) -> AsyncIterator[Answer]:
+        try:
+            async for answer in answers:
+                yield call.read(answer)
+        except grpc.RpcError as failure:
+            raise error_of(failure, call.name) from None
+        except asyncio.CancelledError:
+            self._look_whether_closed(methods)
+            raise
+        finally:
+            answers.cancel()
 
 
 def _name_wrong_arguments() -> None:

@@ -146,7 +146,11 @@ class PermissionDenied(MemoirdError):
     """The key may not do this."""
 
 
-class MissingCall(MemoirdError):
+class Unimplemented(MemoirdError):
+    """The daemon does not do this, as it is configured: `reason`."""
+
+
+class MissingCall(Unimplemented):
     """The daemon is older than this client and has no such call: `facts["call"]`."""
 
 
@@ -169,7 +173,7 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
     grpc.StatusCode.CANCELLED: Cancelled,
     grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
-    grpc.StatusCode.UNIMPLEMENTED: MissingCall,
+    grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
     grpc.StatusCode.INTERNAL: Internal,
     grpc.StatusCode.DATA_LOSS: Internal,
 }
@@ -206,10 +210,11 @@ def error_of(failure: Any, call: str) -> MemoirdError:
                 reason, facts = info.reason, dict(info.metadata)
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
+    kind = _REASONS.get(reason) or _CODES.get(code, MemoirdError)
     if code == grpc.StatusCode.UNIMPLEMENTED and reason in ("", "UNIMPLEMENTED"):
+        kind = MissingCall
         message = f"this daemon has no call {call}: it is older than this client; update it"
         facts["call"] = call
-    kind = _REASONS.get(reason) or _CODES.get(code, MemoirdError)
     return kind(
         f"{reason}: {message}" if reason else message or code.name,
         code=code,

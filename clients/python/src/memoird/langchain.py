@@ -22,9 +22,11 @@ from langchain_core.messages import (
 from langchain_core.stores import BaseStore
 
 from . import _history
+from ._batches import batched, operation_bytes
 from ._history import Result, Window
 from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
-from .client import AsyncClient, Client, shared
+from ._steps import Clients
+from .client import AsyncClient, Client
 from .errors import MemoirdError
 from .types import (
     DeleteDocumentRequest,
@@ -40,7 +42,6 @@ from .types import (
 )
 
 NAME = "langchain"
-OPERATIONS_MAX, BATCH_BYTES_MAX = 256, 8 << 20
 
 __all__ = ["MemoirdByteStore", "MemoirdChatMessageHistory", "Window"]
 
@@ -60,8 +61,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     """The messages of a session in memoird, given back equal to what was added.
 
     `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without clients it is the
-    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); with a `client` only, asynchronous
-    methods call it in a thread.
+    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all methods.
 
     With a `window`, `messages` are what memoird chooses for the next model call: what it says in other words,
     such as a summary, are messages of its own. Otherwise they are all of the live session. A session that
@@ -83,7 +83,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         window: Window | None = None,
     ) -> None:
         self.session_id, self.subject, self.window = session_id, subject, window
-        self._client, self._async_client = client, async_client
+        self._clients = Clients(client, async_client)
 
     @property
     def messages(self) -> list[BaseMessage]:
@@ -96,8 +96,6 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     async def aget_messages(self) -> list[BaseMessage]:
         """`messages`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().aget_messages()
         return await self._run_async(self._messages())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -106,8 +104,6 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """`add_messages`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().aadd_messages(messages)
         await self._run_async(self._add(messages))
 
     def set_messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -124,8 +120,6 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     async def aclear(self) -> None:
         """`clear`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().aclear()
         await self._run_async(_history.clear(self.session_id))
 
     def erase(self) -> None:
@@ -148,15 +142,11 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
         chunks = _history.turns_in_chunks(_turns(messages))
         return _history.add(self.session_id, chunks, self.subject)
 
-    @property
-    def _calls_in_thread(self) -> bool:
-        return self._async_client is None and self._client is not None
-
     def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._client or shared(Client), steps)
+        return _history.run(self._clients.blocking(), steps)
 
     async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._async_client or shared(AsyncClient), steps)
+        return await _history.run_async(self._clients.looping(), steps)
 
 
 class MemoirdByteStore(BaseStore[str, bytes]):
@@ -164,7 +154,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     `namespace` sets the store's keys apart from others': up to 16 parts. A key has 1 to 512 bytes, a value up to
     4 MiB unless configured otherwise (`long_term.document_bytes`). Up to 256 keys are read, set or deleted in
-    one call of up to 8 MiB; each call is done whole or not at all, and those before it stay.
+    one call of up to 6 MiB; each call is done whole or not at all, and those before it stay.
     """
 
     def __init__(
@@ -175,7 +165,7 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         async_client: AsyncClient | None = None,
     ) -> None:
         self.namespace = list(namespace)
-        self._client, self._async_client = client, async_client
+        self._clients = Clients(client, async_client)
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         """The value of each key; None where there is none."""
@@ -183,29 +173,23 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     async def amget(self, keys: Sequence[str]) -> list[bytes | None]:
         """`mget`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().amget(keys)
         return await self._run_async(self._get(keys))
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """Sets values, also of keys that have one."""
-        self._run(self._batches(self._puts(key_value_pairs)))
+        self._run(_done(self._puts(key_value_pairs)))
 
     async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """`mset`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().amset(key_value_pairs)
-        await self._run_async(self._batches(self._puts(key_value_pairs)))
+        await self._run_async(_done(self._puts(key_value_pairs)))
 
     def mdelete(self, keys: Sequence[str]) -> None:
         """Deletes values; a key without one is no error."""
-        self._run(self._batches(self._deletes(keys)))
+        self._run(_done(self._deletes(keys)))
 
     async def amdelete(self, keys: Sequence[str]) -> None:
         """`mdelete`, in an event loop."""
-        if self._calls_in_thread:
-            return await super().amdelete(keys)
-        await self._run_async(self._batches(self._deletes(keys)))
+        await self._run_async(_done(self._deletes(keys)))
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         """All keys that begin so, in the order of their bytes."""
@@ -218,10 +202,6 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     async def ayield_keys(self, *, prefix: str | None = None) -> AsyncIterator[str]:
         """`yield_keys`, in an event loop."""
-        if self._calls_in_thread:
-            async for key in super().ayield_keys(prefix=prefix):
-                yield str(key)
-            return
         token = ""
         while True:
             keys, token = await self._run_async(self._keys(prefix, token))
@@ -231,40 +211,20 @@ class MemoirdByteStore(BaseStore[str, bytes]):
                 return
 
     def _get(self, keys: Sequence[str]) -> _history.Steps[list[bytes | None]]:
-        gets = [
-            (0, DocumentOperation(get=GetDocumentRequest(self.namespace, key))) for key in keys
-        ]
-        results = yield from self._batches(gets)
+        gets = [DocumentOperation(get=GetDocumentRequest(self.namespace, key)) for key in keys]
+        results = yield from _done(gets)
         return [it.document.bytes if it.document else None for it in results]
 
-    def _puts(self, pairs: Sequence[tuple[str, bytes]]) -> list[tuple[int, DocumentOperation]]:
+    def _puts(self, pairs: Sequence[tuple[str, bytes]]) -> list[DocumentOperation]:
         return [
-            (len(value), DocumentOperation(put=PutDocumentRequest(self.namespace, key, bytes=value)))
+            DocumentOperation(put=PutDocumentRequest(self.namespace, key, bytes=value))
             for key, value in pairs
         ]
 
-    def _deletes(self, keys: Sequence[str]) -> list[tuple[int, DocumentOperation]]:
+    def _deletes(self, keys: Sequence[str]) -> list[DocumentOperation]:
         return [
-            (0, DocumentOperation(delete=DeleteDocumentRequest(self.namespace, key)))
-            for key in keys
+            DocumentOperation(delete=DeleteDocumentRequest(self.namespace, key)) for key in keys
         ]
-
-    def _batches(
-        self, operations: Sequence[tuple[int, DocumentOperation]]
-    ) -> _history.Steps[list[DocumentResult]]:
-        """Does operations, each with the bytes that it brings, in calls that the daemon takes."""
-        results: list[DocumentResult] = []
-        batch: list[DocumentOperation] = []
-        weight = 0
-        for size, operation in operations:
-            if batch and (len(batch) == OPERATIONS_MAX or weight + size > BATCH_BYTES_MAX):
-                results += yield from _batch(batch)
-                batch, weight = [], 0
-            batch.append(operation)
-            weight += size
-        if batch:
-            results += yield from _batch(batch)
-        return results
 
     def _keys(self, prefix: str | None, token: str) -> _history.Steps[tuple[list[str], str]]:
         page = yield _history.Call(
@@ -280,15 +240,18 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         )
         return [document.key for document in page.documents], page.next_page_token
 
-    @property
-    def _calls_in_thread(self) -> bool:
-        return self._async_client is None and self._client is not None
-
     def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._client or shared(Client), steps)
+        return _history.run(self._clients.blocking(), steps)
 
     async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._async_client or shared(AsyncClient), steps)
+        return await _history.run_async(self._clients.looping(), steps)
+
+
+def _done(operations: Sequence[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:
+    results: list[DocumentResult] = []
+    for batch in batched(operations, operation_bytes):
+        results += yield from _batch(batch)
+    return results
 
 
 def _batch(operations: list[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:

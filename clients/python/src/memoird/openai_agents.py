@@ -16,6 +16,7 @@ from agents.memory import SessionSettings
 from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
 
 from . import _history
+from ._batches import batched, json_bytes
 from ._history import Window
 from .client import AsyncClient, shared
 from .errors import InvalidArgument
@@ -214,18 +215,18 @@ def _is_content(content: Any) -> bool:
 
 def _chunks(items: list[Any]) -> Iterator[list[Any]]:
     """As much as the daemon takes in one call."""
-    chunk: list[Any] = []
-    row = 0
-    for item in items:
-        parts = _parts_by_model(item)
-        row = row + parts if parts else 0
-        if len(chunk) >= _history.TURNS_PER_APPEND or row > MODEL_PARTS_MAX:
-            if chunk:
-                yield chunk
-            chunk, row = [], parts
-        chunk.append(item)
-    if chunk:
-        yield chunk
+    for batch in batched(items, json_bytes):
+        some: list[Any] = []
+        row = 0
+        for item in batch:
+            parts = _parts_by_model(item)
+            row = row + parts if parts else 0
+            if row > MODEL_PARTS_MAX:
+                if some:
+                    yield some
+                some, row = [], parts
+            some.append(item)
+        yield some
 
 
 def _parts_by_model(item: dict[str, Any]) -> int:

@@ -27,8 +27,9 @@ from pydantic_ai.messages import (
 
 from . import _history
 from ._history import Result, Window
-from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
-from .client import AsyncClient, Client, shared
+from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media, text_of
+from ._steps import Clients
+from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
 
 NAME = "pydantic_ai"
@@ -40,7 +41,7 @@ class MemoirdHistory:
     """The messages of a session in memoird, given back equal to what was added.
 
     `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without clients it is the
-    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`).
+    daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all methods.
 
     With a `window`, `messages` gives what memoird chooses for the next model call: what it says in other words,
     such as a summary, are messages of its own. Otherwise it gives all of the live session. A session that
@@ -61,7 +62,7 @@ class MemoirdHistory:
         window: Window | None = None,
     ) -> None:
         self.session_id, self.subject, self.window = session_id, subject, window
-        self._client, self._sync_client = client, sync_client
+        self._clients = Clients(client, sync_client)
 
     async def messages(self) -> list[ModelMessage]:
         """All messages, oldest first, or memoird's window: what a run takes as its `message_history`."""
@@ -116,15 +117,26 @@ class MemoirdHistory:
         return _history.add(self.session_id, chunks, self.subject)
 
     def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._sync_client or shared(Client), steps)
+        return _history.run(self._clients.blocking(), steps)
 
     async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._client or shared(AsyncClient), steps)
+        return await _history.run_async(self._clients.looping(), steps)
 
 
 def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:
     dumped = ModelMessagesTypeAdapter.dump_python(list(messages), mode="json")
-    return [_turn(message) for message in dumped]
+    return [_turn(_translated(message, FOR_URIS)) for message in dumped]
+
+
+def _translated(message: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]:
+    """A message whose data is in another base64: in that of URIs it is kept once."""
+    for part in message["parts"]:
+        if part["part_kind"] in ("user-prompt", "file"):
+            content = part["content"]
+            for it in content if isinstance(content, list) else [content]:
+                if isinstance(it, dict) and isinstance(it.get("data"), str):
+                    it["data"] = it["data"].translate(letters)
+    return message
 
 
 def _turn(message: dict[str, Any]) -> Turn:
@@ -198,6 +210,7 @@ def _read(turns: Sequence[Turn]) -> list[ModelMessage]:
         if held is None:
             messages.append(_made(turn, names))
         else:
+            held = _translated(held, FOR_ADDRESSES)
             messages.extend(ModelMessagesTypeAdapter.validate_python([held]))
     return messages
 

@@ -1,7 +1,9 @@
 /** JSON of Mastra's that belongs to no session, as documents. */
 
+import { isDeepStrictEqual } from "node:util";
+
 import type { Client } from "../client.js";
-import { DocumentNotFound, StaleVersion } from "../errors.js";
+import { DocumentNotFound, StaleVersion, Unavailable } from "../errors.js";
 import type { DocumentResult } from "../gen/memoird/v1/document_pb.js";
 import { json } from "../kept.js";
 
@@ -55,23 +57,28 @@ export class Documents {
     change: (value: T | undefined) => T | undefined | Promise<T | undefined>,
   ): Promise<T | undefined> {
     return this.changes.run(JSON.stringify([place, key]), async () => {
+      // What was put, and whether it is there is not known.
+      let lost: { changed: T; text: string } | undefined;
       for (let tries = 1; ; tries++) {
         const { value, version } = await this.read<T>(place, key);
+        if (lost && isDeepStrictEqual(value, JSON.parse(lost.text))) {
+          return lost.changed;
+        }
         const changed = await change(value);
         if (changed === undefined) {
           return undefined;
         }
+        const text = json(changed);
         try {
-          await this.client.putDocument({
-            ...this.at(place, key),
-            value: { case: "json", value: json(changed) },
-            expectedVersion: version,
-          });
+          const put = { ...this.at(place, key), value: { case: "json" as const, value: text } };
+          await this.client.putDocument({ ...put, expectedVersion: version });
           return changed;
         } catch (error) {
-          if (!(error instanceof StaleVersion) || tries === TRIES_MAX) {
+          const isLost = error instanceof Unavailable;
+          if (!(isLost || error instanceof StaleVersion) || tries === TRIES_MAX) {
             throw error;
           }
+          lost = isLost ? { changed, text } : undefined;
         }
       }
     });

@@ -1,23 +1,31 @@
 /** The messages of one thread: the turns of a session. */
 
+import { createHash } from "node:crypto";
+
 import { equals } from "@bufbuild/protobuf";
 import type { MessageInitShape } from "@bufbuild/protobuf";
 import type { MastraDBMessage } from "@mastra/core/memory";
 
 import type { Client } from "../client.js";
-import { GenerationNotFound, SessionNotFound, StaleGeneration, StaleSeq } from "../errors.js";
+import {
+  GenerationNotFound,
+  IdempotencyKeyReused,
+  IdempotencyKeyRewound,
+  SessionNotFound,
+  StaleGeneration,
+  StaleSeq,
+} from "../errors.js";
 import { PartSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Turn } from "../gen/memoird/v1/common_pb.js";
 import { HistoryScope } from "../gen/memoird/v1/session_pb.js";
 import type { AppendRequestSchema, SessionInfo } from "../gen/memoird/v1/session_pb.js";
+import { batched, BYTES_MAX, bytesOf, TURNS_MAX } from "../kept.js";
 import { TRIES_MAX } from "./documents.js";
 import { redacted, storedIn, turnsOf } from "./messages.js";
 import type { Stored } from "./messages.js";
 
 /** The label with the resource that a thread is of. */
 export const RESOURCE = "mastra.resource";
-/** Turns that a call adds. */
-const TURNS_MAX = 256;
 const PAGE = 1_000;
 
 /** What goes with an append. */
@@ -27,6 +35,8 @@ export type About = Omit<MessageInitShape<typeof AppendRequestSchema>, "turns" |
 interface Read {
   session: SessionInfo;
   stored: Stored[];
+  /** Of the newest turn; the session may be newer. */
+  lastSeq: bigint;
   isWhole: boolean;
 }
 
@@ -51,21 +61,30 @@ export class Thread {
     return !read || (isSorted && (read.isWhole || messages.length > count)) ? messages : undefined;
   }
 
-  /** Adds messages behind those that are there: those of a call together, if it has up to 256 turns. */
+  /**
+   * Adds messages behind those that are there: those of a call together, if it has up to 256 turns and 6 MiB. What
+   * another process adds at the same time is there once.
+   */
   async append(messages: readonly MastraDBMessage[], about: About): Promise<void> {
-    await this.appendTurns(messages.map(turnsOf), about);
+    if (!(await this.appendTurns(messages.map(turnsOf), about, true))) {
+      await this.change(messages, new Set(), about);
+    }
   }
 
   /**
    * Puts messages in the place of those with their ids, and adds those that are not there; takes `removed` back.
    *
-   * What goes or has other steps among the last 256 turns is changed in one step (`RewindSession`). Further back,
+   * What goes or has other steps among the last 256 turns and 6 MiB is changed in one step (`RewindSession`). Further back,
    * what goes is overwritten in its place (`UpdateTurn`), and what has other steps is added at the end.
    */
   async change(messages: readonly MastraDBMessage[], removed: ReadonlySet<string>, about: About): Promise<void> {
-    for (let tries = 1; ; tries++) {
+    const byId = new Map(messages.map((it) => [it.id, it]));
+    for (let [tries, isNew] = [1, true]; ; tries++) {
       try {
-        return await this.tryChange(new Map(messages.map((it) => [it.id, it])), removed, about);
+        if (await this.tryChange(byId, removed, about, isNew)) {
+          return;
+        }
+        isNew = false;
       } catch (error) {
         const isStale = error instanceof StaleSeq || error instanceof StaleGeneration || error instanceof SessionNotFound;
         if (!isStale || tries === TRIES_MAX) {
@@ -75,11 +94,13 @@ export class Thread {
     }
   }
 
+  /** False where what `isNew` was added before, and may be there or gone. */
   private async tryChange(
     messages: ReadonlyMap<string, MastraDBMessage>,
     removed: ReadonlySet<string>,
     about: About,
-  ): Promise<void> {
+    isNew: boolean,
+  ): Promise<boolean> {
     const read = await this.readFor(new Set([...messages.keys(), ...removed]));
     const before = (read?.stored ?? []).map(({ turns, message: { id } }) => ({ id, turns }));
     const known = new Set(before.map(({ id }) => id));
@@ -88,13 +109,23 @@ export class Thread {
       return removed.has(id) ? [] : message ? changed(turns, message) : turns;
     });
     const added = [...messages.values()].filter(({ id }) => !known.has(id)).map(turnsOf);
+    const now = { expectedSeq: read?.lastSeq ?? 0n, expectedGeneration: read?.session.generation ?? "" };
     if (!read || before.every(({ turns }, at) => fits(turns, after[at]!))) {
-      await this.appendTurns(added, about);
-      return this.update(before.map(({ turns }, at) => [turns, after[at]!]), read?.session.generation ?? "");
+      if (!(await this.appendTurns(added, { ...about, ...now }, isNew))) {
+        return false;
+      }
+      await this.update(before.map(({ turns }, at) => [turns, after[at]!]), now.expectedGeneration);
+      return true;
     }
     let near = before.length;
-    for (let room = TURNS_MAX - added.flat().length; near && after[near - 1]!.length <= room; near--) {
-      room -= after[near - 1]!.length;
+    let turnsLeft = TURNS_MAX - added.flat().length;
+    let bytesLeft = BYTES_MAX - bytesOf(added.flat());
+    for (; near; near--) {
+      turnsLeft -= after[near - 1]!.length;
+      bytesLeft -= bytesOf(after[near - 1]!);
+      if (turnsLeft < 0 || bytesLeft < 0) {
+        break;
+      }
     }
     const updates: [Turn[], Turn[]][] = [];
     const again: Turn[][] = [];
@@ -114,12 +145,14 @@ export class Thread {
         sessionId: this.sessionId,
         afterSeq: before[first]!.turns[0]!.seq - 1n,
         turns: [...after.slice(first), ...added].flat(),
-        expectedSeq: read.session.lastSeq,
-        expectedGeneration: read.session.generation,
+        ...now,
       });
+    } else if (!(await this.appendTurns(added, { ...about, ...now }, isNew))) {
+      return false;
     }
-    await this.appendTurns(first >= 0 ? again : [...again, ...added], about);
-    await this.update(updates, read.session.generation);
+    await this.appendTurns(again, about);
+    await this.update(updates, now.expectedGeneration);
+    return true;
   }
 
   private async update(changes: [Turn[], Turn[]][], expectedGeneration: string): Promise<void> {
@@ -133,21 +166,23 @@ export class Thread {
     }
   }
 
-  private async appendTurns(groups: readonly Turn[][], about: About): Promise<void> {
-    const chunks: Turn[][] = [];
-    for (const group of groups.filter(({ length }) => length)) {
-      const last = chunks.at(-1);
-      if (last && last.length + group.length <= TURNS_MAX) {
-        last.push(...group);
-        continue;
-      }
-      for (let at = 0; at < group.length; at += TURNS_MAX) {
-        chunks.push(group.slice(at, at + TURNS_MAX));
+  /** Adds turns; those of messages that are new under a key of these, and false where it was used before. */
+  private async appendTurns(groups: readonly Turn[][], about: About, isNew = false): Promise<boolean> {
+    for (const [at, turns] of batched(groups).entries()) {
+      const idempotencyKey = isNew ? keyOf(at, turns) : "";
+      try {
+        const { duplicate } = await this.client.append({ ...about, sessionId: this.sessionId, turns, idempotencyKey });
+        if (isNew && duplicate) {
+          return false;
+        }
+      } catch (error) {
+        if (isNew && (error instanceof IdempotencyKeyReused || error instanceof IdempotencyKeyRewound)) {
+          return false;
+        }
+        throw error;
       }
     }
-    for (const turns of chunks) {
-      await this.client.append({ ...about, sessionId: this.sessionId, turns });
-    }
+    return true;
   }
 
   /** The newest messages if these ids are all among them, else all. */
@@ -166,7 +201,7 @@ export class Thread {
     const isWhole = !page.previousBeforeSeq;
     const stored = this.stored(page.turns, page.session);
     // The first one may have begun before.
-    return { session: page.session, stored: isWhole ? stored : stored.slice(1), isWhole };
+    return { session: page.session, stored: isWhole ? stored : stored.slice(1), lastSeq: lastSeqOf(page.turns), isWhole };
   }
 
   private async readAll(): Promise<Read | undefined> {
@@ -182,7 +217,7 @@ export class Thread {
       session = page.session;
       afterSeq = page.nextAfterSeq;
     } while (afterSeq);
-    return { session, stored: this.stored(turns, session), isWhole: true };
+    return { session, stored: this.stored(turns, session), lastSeq: lastSeqOf(turns), isWhole: true };
   }
 
   /** A page of a session that lives: what has ended is the journal's. */
@@ -200,6 +235,16 @@ export class Thread {
   private stored(turns: Turn[], session: SessionInfo): Stored[] {
     return storedIn(turns, this.threadId, session.labels[RESOURCE] ?? session.subject);
   }
+}
+
+/** Of an append of these messages, whoever makes it. */
+function keyOf(at: number, turns: readonly Turn[]): string {
+  const ids = [...new Set(turns.map(({ clientId }) => clientId))];
+  return createHash("sha256").update(JSON.stringify([at, ids])).digest("hex");
+}
+
+function lastSeqOf(turns: readonly Turn[]): bigint {
+  return turns.at(-1)?.seq ?? 0n;
 }
 
 /** The turns of a message in the place of others: the same ones where nothing is new. */

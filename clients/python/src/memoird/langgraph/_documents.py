@@ -7,6 +7,7 @@ from datetime import timedelta
 from typing import Any
 
 from .. import errors
+from .._batches import batched, operation_bytes
 from .._steps import Call, Steps
 from ..types import (
     DeleteDocumentRequest,
@@ -15,7 +16,7 @@ from ..types import (
     GetDocumentRequest,
 )
 
-OPERATIONS_MAX, BATCH_BYTES, PAGE_MAX = 256, 8 << 20, 1000
+PAGE_MAX = 1000
 
 
 def asked(place: Sequence[str], key: str, ttl: timedelta | None = None) -> DocumentOperation:
@@ -55,19 +56,8 @@ def _made(batch: Sequence[DocumentOperation]) -> Steps:
 
 
 def batches(operations: Sequence[DocumentOperation]) -> Iterator[list[DocumentOperation]]:
-    """As few transactions as there may be. JSON is given as text."""
-    batch: list[DocumentOperation] = []
-    room = BATCH_BYTES
-    for operation in operations:
-        put = operation.put
-        size = len(put.bytes or put.json or b"") if put else 0
-        if batch and (len(batch) == OPERATIONS_MAX or size > room):
-            yield batch
-            batch, room = [], BATCH_BYTES
-        batch.append(operation)
-        room -= size
-    if batch:
-        yield batch
+    """As few transactions as there may be."""
+    return batched(operations, operation_bytes)
 
 
 def each_document(take: Callable[[Document], None], **where: Any) -> Steps:

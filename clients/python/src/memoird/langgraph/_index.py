@@ -138,9 +138,6 @@ class MemoryIndex:
     def written(self, puts: Sequence[PutOp]) -> Steps:
         """Remembers the texts of items that were written, and forgets those that were there before."""
         for op in puts:
-            place = [*self._memories, *op.namespace]
-            [there] = yield from done([asked(place, op.key)])
-            old = set(there.document.value) if there.document else set()
             new = set()
             for text in self._texts.of(op):
                 if content := cut(text, CONTENT_BYTES).strip():
@@ -154,44 +151,38 @@ class MemoryIndex:
                         idempotency_key=uuid.uuid4().hex,
                     )
                     new.add(made.memory.id)
-            if new or old:
-                write = removed(place, op.key)
-                if new:
-                    held = json.dumps(sorted(new))
-                    put = PutDocumentRequest(place, op.key, json=held, ttl=minutes(op.ttl))
-                    write = DocumentOperation(put=put)
-                nobodys = yield from self._own([*op.namespace, op.key], old, new, write)
-                for id in nobodys:
+            nobodys = yield from self._own(op, new)
+            for id in nobodys:
+                try:
                     yield Call("forget", id=id)
+                except errors.MemoryNotFound:
+                    continue
 
-    def _own(self, name: list[str], old: set[str], new: set[str], write: DocumentOperation) -> Steps:
+    def _own(self, op: PutOp, new: set[str]) -> Steps:
         """Notes whose the memories are; gives those that are nobody's any more."""
-        changed = sorted(old ^ new)
-        for _ in range(TRIES_MAX):
+        place, name = [*self._memories, *op.namespace], [*op.namespace, op.key]
+        gone: set[str] = set()
+        for left in reversed(range(TRIES_MAX)):
+            [item] = yield from done([asked(place, op.key)])
+            old = set(item.document.value) if item.document else set()
+            # Also those of an earlier try, whose answer was lost.
+            gone = (gone | old) - new
+            changed = sorted(gone | (new - old))
             read = yield from done([asked(self._owners, id) for id in changed])
-            writes, nobodys = [write], []
+            writes, nobodys = _held(place, op.key, sorted(new), item.document, op.ttl), []
             for id, result in zip(changed, read, strict=True):
                 there = result.document
                 names = [own for own in (there.value if there else []) if own != name]
                 names += [name] if id in new else []
-                version = there.version if there else 0
-                if names:
-                    held = json.dumps(names)
-                    put = PutDocumentRequest(
-                        [*self._owners], id, json=held, expected_version=version
-                    )
-                    writes.append(DocumentOperation(put=put))
-                else:
-                    nobodys.append(id)
-                    if there:
-                        gone = DeleteDocumentRequest([*self._owners], id, expected_version=version)
-                        writes.append(DocumentOperation(delete=gone))
+                writes += _held(self._owners, id, names, there)
+                nobodys += [] if names else [id]
             try:
                 yield from done(writes)
-            except errors.StaleVersion:
-                continue
-            return nobodys
-        raise errors.Unavailable(f"others changed the same memories {TRIES_MAX} times")
+                return nobodys
+            except (errors.StaleVersion, errors.Unavailable):
+                # Others were faster, or the answer was lost.
+                if not left:
+                    raise
 
     def ranked(self, op: SearchOp) -> Steps:
         """Items whose texts a recall finds, the best first: up to 100."""
@@ -213,6 +204,22 @@ class MemoryIndex:
                 if tuple(place[: len(prefix)]) == prefix:
                     found.setdefault((tuple(place), key), hit.score)
         return [(score, name) for name, score in found.items()]
+
+
+def _held(
+    place: Sequence[str], key: str, held: list[Any], there: Document | None, ttl: float | None = None
+) -> list[DocumentOperation]:
+    """Puts a list, or removes it where it is empty; refused where it is not as it was read."""
+    version = there.version if there else 0
+    if held:
+        put = PutDocumentRequest(
+            [*place], key, json=json.dumps(held), expected_version=version, ttl=minutes(ttl)
+        )
+        return [DocumentOperation(put=put)]
+    if there:
+        gone = DeleteDocumentRequest([*place], key, expected_version=version)
+        return [DocumentOperation(delete=gone)]
+    return []
 
 
 def _tag(namespace: Sequence[str]) -> str:

@@ -18,13 +18,12 @@ from langchain_core.messages import (
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from .. import errors
+from .._batches import batched, json_bytes
 from .._history import Window, check
 from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
 from ..types import AppendRequest, GetContextResponse, MessageFormat, Role, Turn
 
-# Turns of one append.
-APPEND_MAX = 256
 # What the session's state has of the messages that it was told.
 STATE = "langgraph"
 
@@ -74,14 +73,13 @@ def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig
             )
             last_seq = rewound.session.last_seq
     append: dict[str, Any] | None = None
-    while told < len(messages):
+    for batch in batched(_named(messages[told:], ids[told:]), json_bytes):
         if append:
             made = yield Call("append", session_id=session_id, **append)
             last_seq = made.last_seq
-        some = slice(told, told + APPEND_MAX)
-        told += len(ids[some])
+        told += len(batch)
         append = {
-            "messages_json": _named(messages[some], ids[some]),
+            "messages_json": batch,
             "format": MessageFormat.OPENAI,
             "expected_seq": last_seq,
             "state_patch_json": {STATE: {"count": told, "digest": _digest(ids, messages, told)}},
