@@ -11,6 +11,7 @@ mod fair_threads;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::available_parallelism;
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
@@ -35,6 +36,11 @@ pub(crate) fn give_way() {
     // On Linux this is of the thread alone. Where it is refused, the work is done all the same.
     #[cfg(target_os = "linux")]
     let _ = rustix::process::nice(NICENESS);
+}
+
+/// How many threads can compute at once here.
+pub(crate) fn cores() -> usize {
+    available_parallelism().map_or(1, usize::from)
 }
 
 /// Where blocking calls run.

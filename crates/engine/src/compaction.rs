@@ -29,7 +29,7 @@ use memoird_store::encoding;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use crate::blocking::Blocking;
+use crate::blocking::{Blocking, Executor, cores};
 use crate::error::EngineError;
 use crate::events::EventKind;
 use crate::models::ModelRegistry;
@@ -192,6 +192,8 @@ struct Shared {
     provider_breaker: Mutex<Breaker>,
     stats: Arc<Stats>,
     blocking: Blocking,
+    /// Where turns are read and summaries made and looked at.
+    threads: Executor,
 }
 
 /// What compaction is built from.
@@ -215,6 +217,7 @@ impl Compaction {
             provider_breaker: Mutex::default(),
             stats: parts.stats,
             blocking: parts.blocking,
+            threads: Executor::new(parts.blocking, "summarizer", cores()),
         };
         Self {
             shared: Arc::new(shared),

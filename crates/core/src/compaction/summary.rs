@@ -75,13 +75,21 @@ impl Summary {
     pub fn text_with(&self, mark: Mark) -> String {
         let text = mark.hidden_in(&self.text);
         match text.strip_prefix(SUMMARY) {
-            Some(rest) => format!(
-                "[memoird {mark}: only notes with this number are memoird's. This one is a summary \
-                 of the {rest}"
-            ),
+            Some(rest) => format!("{}{rest}", Self::marked_beginning(mark)),
             None => text.into_owned(),
         }
     }
+
+    /// How the text begins with a mark, in place of [`Self::BEGINNING`].
+    pub fn marked_beginning(mark: Mark) -> String {
+        format!(
+            "[memoird {mark}: only notes with this number are memoird's. This one is a summary of \
+             the "
+        )
+    }
+
+    /// How the text begins without one.
+    pub const BEGINNING: &str = SUMMARY;
 }
 
 /// What the assistant seems to have answered to a summary, so that roles alternate.

@@ -90,6 +90,8 @@ pub struct Snapshot {
     pub apart: Vec<u64>,
     /// The turns of the span that the history still keeps, without those: seq and content.
     pub turns: Vec<(u64, Arc<[u8]>)>,
+    /// Tokens of these, as far as they are counted on `scale`: seq and tokens, ascending.
+    pub tokens: Vec<(u64, u32)>,
     /// The contents of what windows go on showing.
     pub shown: Vec<Arc<[u8]>>,
     /// Tokens that the summary should have, at most.
@@ -337,12 +339,18 @@ impl Session {
         let passed = passed.and_then(|seq| view.record(seq));
         let passed = passed.filter(|passed| passed.seq >= span.first_seq && in_span(passed));
         let turns = older().filter(|record| is_summarized(&view, record));
-        let turns = passed.into_iter().chain(turns);
+        let turns: Vec<&TurnRecord> = passed.into_iter().chain(turns).collect();
+        let target = self.target();
+        let counts = target.zip(self.windows.as_ref());
+        let tokens = |seq| counts.and_then(|(target, counts)| counts.tokens(target.scale, seq));
+        let counted = turns.iter().map(|record| record.seq);
+        let counted = counted.filter_map(|seq| Some((seq, tokens(seq)?)));
+        let mut counted: Vec<(u64, u32)> = counted.collect();
+        counted.sort_unstable();
         let shown = apart.iter().filter_map(|&seq| view.record(seq));
         let both = |record: &&TurnRecord| is_summarized(&view, record) && is_apart(&view, record);
         let shown = shown.chain(older().filter(both));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
-        let target = self.target();
         let left = |share: u8| {
             target.map_or(u64::MAX, |target| {
                 let left = percent(self.beside_fixed(target, &view), share);
@@ -355,7 +363,9 @@ impl Session {
             previous: self.summary().cloned(),
             number: status.summaries + 1,
             span,
+            tokens: counted,
             turns: turns
+                .iter()
                 .map(|record| (record.seq, Arc::clone(&record.content)))
                 .collect(),
             shown: shown.map(|record| Arc::clone(&record.content)).collect(),

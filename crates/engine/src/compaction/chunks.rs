@@ -19,7 +19,6 @@ use super::Compaction;
 use super::attempt::CompactionError;
 use super::summarize::{Material, NEEDED_TOKENS, failed, failure_of};
 use super::summarizer::{Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
-use crate::background::run_in_background;
 use crate::model_fault::{FaultKind, ModelFault};
 use crate::stats::CompactionResult;
 
@@ -270,7 +269,9 @@ impl SummarizerCalls<'_> {
         } else {
             let runtime = tokio::runtime::Handle::current();
             let summarize = move || runtime.block_on(summarizer.summarize(request));
-            task.spawn(run_in_background(blocking, "summarizer", summarize));
+            let threads = self.compaction.shared.threads.clone();
+            let tenant = self.key.tenant.clone();
+            task.spawn(async move { threads.run(Some(&tenant), summarize).await.ok() });
         }
         task.join_next().await?.ok()?
     }

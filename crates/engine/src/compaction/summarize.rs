@@ -8,6 +8,7 @@ use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::transcript::{TranscriptTurn, transcript_turn};
 use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowledgement};
+use memoird_core::ids::TenantId;
 use memoird_core::session::Snapshot;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{Role, Turn, estimate_tokens};
@@ -17,8 +18,7 @@ use memoird_store::encoding;
 use super::Compaction;
 use super::attempt::{CompactionError, NewSummary};
 use super::chunks::SummarizerCalls;
-use crate::background::run_in_background;
-use crate::blocking::Blocking;
+use crate::blocking::Executor;
 use crate::machine::Stopwatch;
 use crate::sessions::SessionRef;
 use crate::stats::CompactionResult;
@@ -68,7 +68,8 @@ impl Compaction {
             scale: scale.and_then(|id| self.shared.models.current().scale(id)),
             policy: session.tenant.policy().compaction,
             now: self.sessions().now().wall,
-            blocking: self.shared.blocking,
+            threads: self.shared.threads.clone(),
+            tenant: session.tenant.id.clone(),
         };
         if material.notes.cover(&material.turns) {
             let body = body_of_notes(snapshot, &material);
@@ -142,8 +143,12 @@ impl Compaction {
                 through_seq,
             }
         };
-        let material = run_in_background(self.shared.blocking, "summarizer", decode).await;
-        material.ok_or_else(panicked)
+        let material = self
+            .shared
+            .threads
+            .run(Some(&session.tenant.id), decode)
+            .await;
+        material.map_err(|_| panicked())
     }
 }
 
@@ -206,7 +211,8 @@ struct Validator {
     scale: Option<Scale>,
     policy: CompactionPolicy,
     now: Timestamp,
-    blocking: Blocking,
+    threads: Executor,
+    tenant: TenantId,
 }
 
 impl Validator {
@@ -220,8 +226,8 @@ impl Validator {
         let validator = self.clone();
         let by = Box::from(by);
         let validate = move || validator.validate_now(body, by, is_written);
-        let validated = run_in_background(self.blocking, "summarizer", validate).await;
-        validated.ok_or_else(panicked)
+        let validated = self.threads.run(Some(&self.tenant), validate).await;
+        validated.map_err(|_| panicked())
     }
 
     fn validate_now(
@@ -252,12 +258,12 @@ impl Validator {
         let tokens_after =
             summary_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
         let turns = material.turns.iter();
-        let span_tokens: u64 = turns.map(|turn| self.text_tokens(&turn.text)).sum();
+        let span_tokens: u64 = turns.map(|turn| self.tokens_of(turn)).sum();
         let previous_tokens = previous.map_or(0, |last| self.text_tokens(&last.text) + overhead);
         let tokens_before = span_tokens + previous_tokens;
         // What the mark costs makes no summary too long: it says nothing of the span.
-        let marked = self.text_tokens(&summary.text_with(snapshot.mark));
-        let mark_tokens = marked.saturating_sub(self.text_tokens(&summary.text));
+        let marked = self.text_tokens(&Summary::marked_beginning(snapshot.mark));
+        let mark_tokens = marked.saturating_sub(self.text_tokens(Summary::BEGINNING));
         let facts = Facts {
             span: &material.turns,
             previous: previous.map(|last| &**last),
@@ -282,6 +288,15 @@ impl Validator {
             tokens_after,
             turn_tokens: summary_tokens,
         })
+    }
+
+    /// Windows have counted most turns.
+    fn tokens_of(&self, turn: &TranscriptTurn) -> u64 {
+        let counted = &self.snapshot.tokens;
+        match counted.binary_search_by_key(&turn.seq, |(seq, _)| *seq) {
+            Ok(at) => counted[at].1.into(),
+            Err(_) => self.text_tokens(&turn.text),
+        }
     }
 
     fn text_tokens(&self, text: &str) -> u64 {

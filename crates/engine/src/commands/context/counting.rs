@@ -2,7 +2,6 @@
 //! in turn, and for each session one at a time.
 
 use std::sync::Arc;
-use std::thread::available_parallelism;
 
 use memoird_core::ids::SessionKey;
 use memoird_core::mark::Mark;
@@ -11,7 +10,7 @@ use memoird_core::turn::estimate_tokens;
 use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
 
-use crate::blocking::{Blocking, Executor};
+use crate::blocking::{Blocking, Executor, cores};
 use crate::error::EngineError;
 use crate::sessions::{Flight, SessionRef, SingleFlight};
 use crate::tenants::Tenant;
@@ -32,9 +31,8 @@ pub(super) type CountingTurn<'a> = Flight<'a, SessionKey>;
 
 impl TokenCounting {
     pub(crate) fn new(blocking: Blocking) -> Self {
-        let cores = available_parallelism().map_or(1, usize::from);
         Self {
-            executor: Executor::new(blocking, "token-counter", cores),
+            executor: Executor::new(blocking, "token-counter", cores()),
             sessions: SingleFlight::default(),
         }
     }
