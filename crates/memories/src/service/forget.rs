@@ -37,7 +37,8 @@ impl Memories {
         self.forget_all(&tenant.id, request, self.now()).await
     }
 
-    /// Does a job from its beginning to its end; says whether the log is empty as well.
+    /// Does a job from its beginning to its end; says whether nothing is left on the disk: the log
+    /// is empty as well, and so are other jobs, which may have some of the same.
     pub(crate) async fn forget_all(
         &self,
         tenant: &TenantId,
@@ -60,7 +61,7 @@ impl Memories {
         let mut outcome = self.go_on_forgetting(tenant, job).await?;
         let state = self.state(tenant);
         state.counters.raise().forgotten += outcome.memories + outcome.superseded;
-        outcome.erased = self.erased_soon(tenant).await;
+        outcome.erased = self.finish_jobs(tenant).await? && self.erased_soon(tenant).await;
         unfinished.is_done = outcome.erased;
         Ok(outcome)
     }
@@ -104,19 +105,21 @@ impl Memories {
         self.shared.engine.blocking.run(truncate).await?
     }
 
-    /// Continues jobs that a crash, or a dropped call, interrupted. False when the log still
-    /// has to be emptied.
-    pub(crate) async fn finish_forgetting(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
+    /// Continues jobs that a crash, or a dropped call, interrupted. False while callers do others.
+    pub(crate) async fn finish_jobs(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.forget_jobs();
         let jobs = self.read(tenant, read).await?;
+        let mut are_done = true;
         for job in jobs {
             // Its caller does it, and returns the counts.
             let is_anothers = self.state(tenant).forgetting().contains(&job);
-            if !is_anothers {
+            if is_anothers {
+                are_done = false;
+            } else {
                 self.go_on_forgetting(tenant, job).await?;
             }
         }
-        self.erase(tenant).await
+        Ok(are_done)
     }
 }
 

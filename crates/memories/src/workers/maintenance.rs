@@ -154,7 +154,8 @@ impl Worker for MaintenanceWorker {
 impl Memories {
     /// Goes on with all that was cut off. False when the log still has to be emptied.
     async fn finish(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
-        let erased = self.finish_forgetting(tenant).await?;
+        self.finish_jobs(tenant).await?;
+        let erased = self.erase(tenant).await?;
         let mut is_moved = false;
         loop {
             let step = |writer: &MemoryWriter<'_>| writer.words_step(ROWS_MAX);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::ids::MemoryId;
-use memoird_engine::{Blocking, Machine};
+use memoird_engine::{Blocking, EraseRequest, EraseTarget, Eraser, Machine};
 use memoird_memories::rules::MemoryKind;
 use memoird_memories::{ForgetRequest, MemoryFilter, RememberRequest};
 use tokio::time::sleep;
@@ -21,6 +21,23 @@ const MANY: usize = 1_300;
 
 fn all_of(whose: &str) -> ForgetRequest {
     ForgetRequest::Subject(subject(whose))
+}
+
+/// Writes down a job that nobody does.
+fn leave_job(world: &World, bot: &Bot, ask: ForgetRequest) {
+    let (job, now) = (MemoryId::new(1, 1), world.machine.now().wall);
+    world
+        .kept_of(bot)
+        .write_one(move |writer| writer.forget_begin(job, &ask, now))
+        .unwrap();
+}
+
+/// Rows of memories on the disk, with those of nobody.
+fn rows(world: &World) -> i64 {
+    let path = world.memories.as_ref().unwrap().dir.path().join("acme.db");
+    let file = rusqlite::Connection::open(path).unwrap();
+    let count = "SELECT count(*) FROM memories";
+    file.query_row(count, [], |row| row.get(0)).unwrap()
 }
 
 async fn knows_nothing(bot: &Bot, whose: &str, words: &str) {
@@ -189,6 +206,45 @@ async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
             soon(bot.engine.close()).await;
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn nothing_is_erased_while_an_earlier_job_still_has_some_of_it() {
+    for is_erasure in [false, true] {
+        let world = world();
+        let bot = acme(&world.open().await);
+        learn_many(&bot, ANN).await;
+        leave_job(&world, &bot, all_of(ANN));
+        if is_erasure {
+            let request = EraseRequest {
+                tenant: bot.tenant.id.clone(),
+                target: EraseTarget::Subject(subject(ANN)),
+                generations: [].into(),
+            };
+            bot.memories.erase(request).await.unwrap();
+        } else {
+            assert!(bot.forget(all_of(ANN)).await.unwrap().erased);
+        }
+        assert_eq!(rows(&world), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_forget_the_same_none_says_too_early_that_it_is_erased() {
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
+    let bot = acme(&world.open().await);
+    learn_many(&bot, ANN).await;
+    let forget = async || {
+        let outcome = bot.forget(all_of(ANN)).await.unwrap();
+        assert!(!outcome.erased || rows(&world) == 0);
+        outcome.memories
+    };
+    let (one, other) = tokio::join!(forget(), forget());
+    assert_eq!(one + other, MANY as u64);
+    assert_eq!(rows(&world), 0);
 }
 
 #[test]
