@@ -51,21 +51,22 @@ impl MaintenanceWorker {
 
     /// Begins a round over all tenants that have memories. Of several daemons one does it.
     async fn begin_round(&mut self) -> Result<(), MemoryError> {
-        let led = std::mem::replace(&mut self.leads, self.memories.leads());
-        if self.leads {
+        let leads = self.memories.leads();
+        if leads {
             self.round = self.memories.tenants().await?;
         }
-        self.round_due = None;
-        self.rounds += 1;
-        if self.leads {
-            self.memories.make_vector_indexes().await?;
-        }
-        if self.leads && !led {
+        if leads && (!self.leads || self.memories.are_shared()) {
             for tenant in &self.round {
-                // A crash may have left anything.
+                // A crash, here or of another daemon, may have left anything.
                 self.memories.state(tenant).leave_unfinished();
                 self.memories.shared.embedding.add(tenant);
             }
+        }
+        self.leads = leads;
+        self.round_due = None;
+        self.rounds += 1;
+        if leads {
+            self.memories.make_vector_indexes().await?;
         }
         Ok(())
     }
