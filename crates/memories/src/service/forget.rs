@@ -54,14 +54,18 @@ impl Memories {
         let mut unfinished = Unfinished::new(self, tenant, Some(job));
         let begun = self
             .write(tenant, move |writer| {
-                writer.forget_begin(job, &request, now)
+                writer.forget_begin(job, &request, now)?;
+                writer.forget_step(job, ROWS_MAX)
             })
             .await;
         if begun.as_ref().is_err_and(MemoryError::is_refusal) {
             unfinished.is_done = true;
         }
-        begun?;
-        let mut outcome = self.go_on_forgetting(tenant, job).await?;
+        let begun = begun?;
+        let mut outcome = match begun.is_done {
+            true => begun.counts,
+            false => self.go_on_forgetting(tenant, job).await?,
+        };
         let state = self.state(tenant);
         state.counters.raise().forgotten += outcome.memories + outcome.superseded;
         outcome.erased = self.finish_jobs(tenant).await? && self.erased_soon(tenant).await;

@@ -140,6 +140,15 @@ impl MemoryReader<'_> {
                     ..all
                 }
             }
+            ForgetRequest::Unused(evidence) => {
+                let id = evidence.id;
+                let found = MemoryRow::by_id(self.connection, id)?;
+                let row = found.ok_or(MemoryError::NotFound { id })?;
+                if self.evidence_of(&row)? != *evidence {
+                    return Err(MemoryError::NotFound { id });
+                }
+                self.criteria(&ForgetRequest::One(id))?
+            }
             ForgetRequest::Subject(subject) => Criteria {
                 whole: true,
                 owner: Some(owner_of(subject)?),
@@ -216,7 +225,7 @@ impl MemoryWriter<'_> {
     /// commit could bring a forgotten fact back are ended.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `MemoryNotFound`, of one memory.
+    /// As [`MemoryError`]: `MemoryNotFound`, of one memory, also where it was used meanwhile.
     pub fn forget_begin(
         &self,
         job: MemoryId,
