@@ -207,9 +207,10 @@ impl Memories {
             }
             shape_of(memory).checked(limits).map_err(refused)?;
         }
+        let now = self.now();
         let imported = self
             .write(&tenant.id, move |writer| {
-                writer.import(&memories, &config.limits)
+                writer.import(&memories, now, &config.limits)
             })
             .await?;
         self.shared.embedding.add(&tenant.id);

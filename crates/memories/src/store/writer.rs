@@ -56,15 +56,16 @@ impl<'a> MemoryWriter<'a> {
         }
     }
 
-    /// Makes a memory; it is in every index when this returns. One that stands `apart` is
-    /// never merged with another.
+    /// Makes a memory; it is in every index when this returns, and waits from `at` on to be
+    /// embedded. One that stands `apart` is never merged with another.
     pub(super) fn add(
         &self,
         memory: Memory,
         apart: bool,
+        at: Timestamp,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
-        self.add_prepared(memory, apart, None, limits)
+        self.add_prepared(memory, apart, None, at, limits)
     }
 
     /// The same with what was made of its text before.
@@ -73,6 +74,7 @@ impl<'a> MemoryWriter<'a> {
         memory: Memory,
         apart: bool,
         prepared: Option<&Prepared>,
+        at: Timestamp,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let born = count_birth(self.connection, limits)?;
@@ -98,7 +100,7 @@ impl<'a> MemoryWriter<'a> {
                 .borrow_mut()
                 .add(row.no, &row.memory.content, words);
             self.add_places(&row)?;
-            self.enqueue(row.no, row.memory.updated_at)?;
+            self.enqueue(row.no, at)?;
         }
         Ok(row)
     }

@@ -306,7 +306,9 @@ async fn what_another_daemon_left_is_finished_by_the_one_that_leads() {
     sleep(Duration::from_secs(60)).await;
     let memories = bot.list_of(Some(BOB), false).await;
     bot.forget(ForgetRequest::One(tea)).await.unwrap();
-    let import = move |writer: &MemoryWriter<'_>| writer.import(&memories, &Default::default());
+    let now = world.machine.now().wall;
+    let import =
+        move |writer: &MemoryWriter<'_>| writer.import(&memories, now, &Default::default());
     world.kept_of(&bot).write_one(import).unwrap();
     leave_job(&world, &bot, all_of(ANN));
     let outcome = bot.forget(all_of("zoe")).await.unwrap();
