@@ -86,9 +86,10 @@ impl Memories {
             let problem = format!("has {} dimensions, the limit is {limit}", values.len());
             return Err(MemoryError::invalid("vector", problem));
         }
-        let is_finite = values.iter().all(|value| value.is_finite());
-        if !is_finite || values.iter().all(|value| *value == 0.0) {
-            return Err(MemoryError::invalid("vector", "is zero or not finite"));
+        if !Embedding::is_measurable(&values) {
+            let problem = "is zero, not finite, or too short or long to be compared: divide it by \
+                           its length";
+            return Err(MemoryError::invalid("vector", problem));
         }
         if !self.store()?.has_vectors() {
             return Err(MemoryError::NoVectors);

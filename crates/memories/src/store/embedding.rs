@@ -195,12 +195,11 @@ impl MemoryReader<'_> {
             Wanted::of(NEAR_MAX),
         )?;
         for (no, cosine) in near {
-            if cosine < f64::from(search.cosine_min) {
-                break;
-            }
-            let row = MemoryRow::by_no(self.connection, no)?;
-            if let Some(row) = row.filter(|row| accepts(row)) {
-                return Ok(Some(row));
+            if cosine >= f64::from(search.cosine_min) {
+                let row = MemoryRow::by_no(self.connection, no)?;
+                if let Some(row) = row.filter(|row| accepts(row)) {
+                    return Ok(Some(row));
+                }
             }
         }
         Ok(None)
@@ -347,7 +346,7 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// [`MemoryError::DimensionMismatch`]; as [`MemoryError`]:
-    /// `MemoryInvalid` of a vector that is zero or not finite.
+    /// `MemoryInvalid` of a vector to which no cosine can be computed.
     pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> Answer<bool> {
         let Some(model) = self.model_in_use(&vector.model)? else {
             return Ok(false);
