@@ -165,10 +165,12 @@ impl MemoryWriter<'_> {
     pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
         let condition = "expires < ? ORDER BY expires LIMIT ?";
         let parameters = params![moment(expired_before), limit(max)];
-        let mut removed = 0;
+        let mut left = max;
         for doomed in self.doomed(condition, parameters)? {
-            removed += self.erase_chain(doomed, &mut ForgetOutcome::default())?;
+            if !self.erase_chain(&doomed, &mut left, &mut ForgetOutcome::default())? {
+                break;
+            }
         }
-        Ok(removed)
+        Ok(max - left)
     }
 }
