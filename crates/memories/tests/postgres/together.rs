@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use memoird_memories::rules::{MemoryKind, Outcome};
+use memoird_memories::rules::{MemoryKind, MemoryLimits, Outcome};
 
 use crate::kit::*;
 use crate::place::Place;
@@ -143,6 +143,33 @@ fn a_very_large_subject_has_an_index_of_its_own() {
     assert_eq!(near(), exact);
     kit.store.make_vector_indexes().unwrap();
     assert_eq!(kit.peek(valid), 1);
+}
+
+#[test]
+fn of_a_tag_the_newest_memories_are_looked_at() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    for number in 1..=2 {
+        let mut said = fact("ann", MemoryKind::Project, &format!("boat {number}"));
+        said.tags = vec!["dock".into()];
+        kit.remember(order(number, said));
+    }
+    let mut ask = ask(&["ann"], "boat");
+    ask.tags = vec!["dock".into()];
+    let found = || {
+        let lists = kit.recall(&ask);
+        let found: Vec<u64> = lists.lexical.iter().map(|one| number(one.id)).collect();
+        found
+    };
+    assert_eq!(found().len(), 2);
+    let more = MemoryLimits::FILTERED_LOOKED_AT - 1;
+    kit.place.run(&format!(
+        "INSERT INTO tags (tag, no) SELECT tag, no + number FROM generate_series(1, {more}) AS number,
+         (SELECT tag, max(no) AS no FROM tags GROUP BY tag) AS newest"
+    ));
+    assert_eq!(found(), [2]);
 }
 
 #[test]
