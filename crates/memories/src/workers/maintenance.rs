@@ -83,7 +83,13 @@ impl MaintenanceWorker {
         self.put_off_round();
         self.rounds += 1;
         if leads {
-            self.memories.make_vector_indexes().await?;
+            let stopping = self.memories.shared.engine.stopping();
+            tokio::select! {
+                made = self.memories.make_vector_indexes() => made?,
+                // It may take long. The database goes on by itself, and a round drops what it breaks
+                // off.
+                () = stopping.cancelled() => {}
+            }
         }
         Ok(())
     }
