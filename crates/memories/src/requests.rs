@@ -264,7 +264,7 @@ pub struct ForgetOutcome {
     pub queued_embeddings: u64,
     /// Extraction cursors and leases.
     pub cursors: u64,
-    /// True when nothing of it is left on the disk's pages either.
+    /// True when nothing of it is left on the disk's pages either; in a database, as a row.
     pub erased: bool,
 }
 
