@@ -225,8 +225,8 @@ pub enum FileError {
         /// Whose memories were looked for.
         tenant: String,
     },
-    /// Readers hold the log, which is emptied later.
-    #[error("somebody reads memories: their log is emptied later")]
+    /// Readers hold the log, which is emptied later, or others still forget.
+    #[error("somebody reads memories, or forgets others: what is left of them is erased later")]
     LogInUse,
 }
 

@@ -8,6 +8,7 @@ use memoird_core::ids::{Generation, LeaseId, MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 
 use crate::rules::conflicts::Difference;
+use crate::rules::consolidation::Evidence;
 use crate::rules::documents::DocumentFilter;
 use crate::rules::extraction::Judged;
 use crate::rules::fusion::ScoreParts;
@@ -224,6 +225,8 @@ pub struct MemoryFilter {
 pub enum ForgetRequest {
     /// One memory, with what it superseded.
     One(MemoryId),
+    /// The same, as long as this is what there is to say of its use.
+    Unused(Evidence),
     /// All of a subject.
     Subject(Subject),
     /// All that fit.
@@ -261,7 +264,7 @@ pub struct ForgetOutcome {
     pub queued_embeddings: u64,
     /// Extraction cursors and leases.
     pub cursors: u64,
-    /// True when nothing of it is left on the disk's pages either.
+    /// True when nothing of it is left on the disk's pages either; in a database, as a row.
     pub erased: bool,
 }
 

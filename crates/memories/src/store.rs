@@ -267,7 +267,7 @@ impl TenantMemories {
 
     /// Moves the log of a file into it and empties it, so that what was forgotten is gone from
     /// there too. True when the log is empty now; false while a reader is open: try again.
-    /// A database clears its own pages.
+    /// A database clears its own pages, by `VACUUM`: there is nothing to try again, so true.
     ///
     /// # Errors
     /// When the file cannot be written.

@@ -5,7 +5,7 @@
 //! for follows it on the same connection, so that ten changes cost one round trip. One that comes again
 //! and again is prepared, for as long as the transaction takes: a pooler may stand in between.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::error::Error;
 use std::future::{Future, poll_fn};
@@ -26,8 +26,10 @@ use crate::connect::{Arg, CALL_TIME_MAX, Database, PgOptions, no_answer};
 use crate::error::failed;
 use crate::schema::{self, Steps};
 
-/// Sends nothing more before so many answers have come: they are kept until then.
+/// Sends nothing more before so many answers have come: they are kept until then,
 const AHEAD_MAX: usize = 256;
+/// or before so many bytes of parameters are on the server, which are kept as long.
+const AHEAD_BYTES_MAX: usize = 4 << 20;
 
 /// A statement is prepared when it is asked for this time: to prepare it costs a round trip.
 const PREPARED_FROM: u32 = 3;
@@ -86,6 +88,8 @@ pub struct OpenTransaction {
     client: Arc<Object>,
     /// Statements that were sent and not answered yet.
     ahead: RefCell<Vec<Ahead>>,
+    /// Bytes of their parameters.
+    ahead_bytes: Cell<usize>,
     /// How often each statement was asked for, with parameters of these types.
     uses: RefCell<HashMap<(String, Vec<Type>), Use>>,
 }
@@ -131,17 +135,21 @@ impl Transactions {
     }
 
     /// Runs a statement that has to stand alone, in no transaction, for as long as it takes up to an
-    /// hour. Blocks.
+    /// hour, whatever time the database gives to others. Blocks.
     ///
     /// # Errors
     /// When the database cannot be reached, or refuses it.
     pub fn alone(&self, sql: &str) -> Result<(), StoreError> {
         self.database.wait(async {
             let client = self.database.connect().await?;
-            match timeout(ALONE_TIME_MAX, client.batch_execute(sql)).await {
-                Ok(done) => done.map_err(failed),
-                Err(_) => Err(no_answer(ALONE_TIME_MAX)),
-            }
+            let run = async |sql: &str| client.batch_execute(sql).await.map_err(failed);
+            run("SET statement_timeout = 0").await?;
+            let Ok(done) = timeout(ALONE_TIME_MAX, run(sql)).await else {
+                return Err(no_answer(ALONE_TIME_MAX));
+            };
+            // Behind a pooler the connection is somebody else's afterwards.
+            run("RESET statement_timeout").await?;
+            done
         })
     }
 
@@ -229,6 +237,7 @@ impl Taken {
             runtime: database.runtime().clone(),
             client: Arc::new(database.wait(database.take())?),
             ahead: RefCell::default(),
+            ahead_bytes: Cell::default(),
             uses: RefCell::default(),
         };
         let taken = Self {
@@ -303,9 +312,11 @@ impl OpenTransaction {
     /// # Errors
     /// When one that was sent before fails.
     pub fn send(&self, sql: &str, values: Vec<Value>) -> Result<(), StoreError> {
-        if self.ahead.borrow().len() >= AHEAD_MAX {
+        let is_full = self.ahead.borrow().len() >= AHEAD_MAX;
+        if is_full || self.ahead_bytes.get() >= AHEAD_BYTES_MAX {
             self.settle()?;
         }
+        let bytes: usize = values.iter().map(Value::bytes).sum();
         let statement = self.prepared(sql, &values)?;
         let (client, sql) = (Arc::clone(&self.client), sql.to_owned());
         let mut sent: Ahead = Box::pin(async move {
@@ -320,6 +331,7 @@ impl OpenTransaction {
             Some(answer) => answer.map(drop).map_err(failed),
             None => {
                 self.ahead.borrow_mut().push(sent);
+                self.ahead_bytes.update(|ahead| ahead + bytes);
                 Ok(())
             }
         }
@@ -374,6 +386,7 @@ impl OpenTransaction {
         next: impl Future<Output = Result<T, tokio_postgres::Error>>,
     ) -> Result<T, StoreError> {
         let ahead = std::mem::take(&mut *self.ahead.borrow_mut());
+        self.ahead_bytes.set(0);
         self.wait(async {
             let all = async {
                 let mut next = std::pin::pin!(next);
@@ -430,6 +443,14 @@ impl FoundRow {
         (0..self.0.len()).map(whole).collect()
     }
 
+    /// The numbers in a column of type `bigint[]`.
+    ///
+    /// # Errors
+    /// When there is no such column, or it is of another type.
+    pub fn list(&self, index: usize) -> Result<Vec<i64>, StoreError> {
+        self.0.try_get(index).map_err(failed)
+    }
+
     /// The numbers in a column of type `real[]`.
     ///
     /// # Errors
@@ -483,6 +504,19 @@ fn arguments(values: &[Value]) -> Vec<Arg<'_>> {
 }
 
 impl Value {
+    /// About how many bytes it takes.
+    fn bytes(&self) -> usize {
+        match self {
+            Self::Null | Self::Whole(_) | Self::Real(_) => 8,
+            Self::Bytes(bytes) => bytes.len(),
+            Self::Wholes(list) => 8 * list.len(),
+            Self::Halves(list) => 4 * list.len(),
+            Self::Lists(list) => list.iter().map(Vec::len).sum(),
+            Self::Reals(list) => 4 * list.len(),
+            Self::Doubles(list) => 8 * list.len(),
+        }
+    }
+
     fn kind(&self) -> Type {
         match self {
             // The server finds out.

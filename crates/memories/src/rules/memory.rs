@@ -180,8 +180,9 @@ impl MemoryLimits {
     pub const EXTERNAL_KEY_BYTES: usize = 256;
     /// Bytes of a memory's metadata.
     pub const METADATA_BYTES: usize = 4 << 10;
-    /// Memories whose metadata a recall with a filter looks at, the newest of each subject.
-    pub const METADATA_LOOKED_AT: usize = 1 << 16;
+    /// Memories with metadata, or with a tag, that a recall by these looks at, the newest of each
+    /// subject.
+    pub const FILTERED_LOOKED_AT: usize = 1 << 16;
     /// Dimensions of a vector that a client makes.
     pub const DIMENSIONS: usize = 4_096;
     /// Subjects that one prefix may name in a recall.

@@ -11,12 +11,15 @@ use super::Memories;
 use crate::error::MemoryError;
 use crate::requests::{ForgetOutcome, ForgetRequest};
 use crate::store::MemoryReader;
+use crate::store::time::{after, before};
 
 /// Rows of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;
 /// How often, and with which pause, the log is tried to be emptied while the caller waits.
 const ERASE_TRIES: u32 = 5;
 const ERASE_PAUSE: Duration = Duration::from_millis(20);
+/// After so long a job that another daemon began has no caller any more.
+const LEFT_AFTER: Duration = Duration::from_secs(600);
 
 impl Memories {
     /// Removes memories; with `dry_run` only counts them.
@@ -37,7 +40,8 @@ impl Memories {
         self.forget_all(&tenant.id, request, self.now()).await
     }
 
-    /// Does a job from its beginning to its end; says whether the log is empty as well.
+    /// Does a job from its beginning to its end; says whether nothing is left on the disk: the log
+    /// is empty as well, and so are other jobs, which may have some of the same.
     pub(crate) async fn forget_all(
         &self,
         tenant: &TenantId,
@@ -50,17 +54,21 @@ impl Memories {
         let mut unfinished = Unfinished::new(self, tenant, Some(job));
         let begun = self
             .write(tenant, move |writer| {
-                writer.forget_begin(job, &request, now)
+                writer.forget_begin(job, &request, now)?;
+                writer.forget_step(job, ROWS_MAX)
             })
             .await;
         if begun.as_ref().is_err_and(MemoryError::is_refusal) {
             unfinished.is_done = true;
         }
-        begun?;
-        let mut outcome = self.go_on_forgetting(tenant, job).await?;
+        let begun = begun?;
+        let mut outcome = match begun.is_done {
+            true => begun.counts,
+            false => self.go_on_forgetting(tenant, job).await?,
+        };
         let state = self.state(tenant);
         state.counters.raise().forgotten += outcome.memories + outcome.superseded;
-        outcome.erased = self.erased_soon(tenant).await;
+        outcome.erased = self.finish_jobs(tenant).await? && self.erased_soon(tenant).await;
         unfinished.is_done = outcome.erased;
         Ok(outcome)
     }
@@ -104,19 +112,27 @@ impl Memories {
         self.shared.engine.blocking.run(truncate).await?
     }
 
-    /// Continues jobs that a crash, or a dropped call, interrupted. False when the log still
-    /// has to be emptied.
-    pub(crate) async fn finish_forgetting(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
+    /// Continues jobs that a crash, or a dropped call, interrupted. False while callers may do
+    /// others.
+    pub(crate) async fn finish_jobs(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
         let read = |reader: &MemoryReader<'_>| reader.forget_jobs();
         let jobs = self.read(tenant, read).await?;
+        let state = self.state(tenant);
+        let is_open = |job: &MemoryId, has_caller: &mut bool| *has_caller || jobs.contains(job);
+        state.forgetting().retain(is_open);
+        let at = |moment: Timestamp| MemoryId::new(moment.as_ms(), 0);
+        let young = at(before(self.now(), LEFT_AFTER))..at(after(self.now(), LEFT_AFTER));
+        let mut are_done = true;
         for job in jobs {
-            // Its caller does it, and returns the counts.
-            let is_anothers = self.state(tenant).forgetting().contains(&job);
-            if !is_anothers {
+            // Its caller, here or at another daemon, does it, and returns the counts.
+            let known = state.forgetting().get(&job).copied();
+            if known.unwrap_or(self.are_shared() && young.contains(&job)) {
+                are_done = false;
+            } else {
                 self.go_on_forgetting(tenant, job).await?;
             }
         }
-        self.erase(tenant).await
+        Ok(are_done)
     }
 }
 
@@ -131,7 +147,8 @@ pub(crate) struct Unfinished<'a> {
 
 impl<'a> Unfinished<'a> {
     pub(super) fn new(memories: &'a Memories, tenant: &'a TenantId, job: Option<MemoryId>) -> Self {
-        memories.state(tenant).forgetting().extend(job);
+        let begun = job.map(|job| (job, true));
+        memories.state(tenant).forgetting().extend(begun);
         Self {
             memories,
             tenant,
@@ -145,7 +162,10 @@ impl Drop for Unfinished<'_> {
     fn drop(&mut self) {
         let state = self.memories.state(self.tenant);
         if let Some(job) = self.job {
-            state.forgetting().remove(&job);
+            match self.is_done {
+                true => state.forgetting().remove(&job),
+                false => state.forgetting().insert(job, false),
+            };
         }
         if !self.is_done {
             state.leave_unfinished();

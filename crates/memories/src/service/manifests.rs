@@ -6,6 +6,7 @@ use hashlink::LruCache;
 use memoird_core::ids::Subject;
 use memoird_core::time::Timestamp;
 
+use crate::error::MemoryError;
 use crate::locked;
 use crate::rules::manifest::Manifest;
 use crate::store::Touch;
@@ -63,16 +64,41 @@ impl Manifests {
         }
     }
 
-    /// Drops the manifests that this makes old.
-    pub(super) fn forget(&self, touch: &Touch) {
+    /// Drops the manifests that a write made old, or may have made old.
+    pub(super) fn forget(&self, written: &Result<Touch, MemoryError>) {
         let mut kept = locked(&self.0);
-        match touch {
-            Touch::Nothing => return,
-            Touch::One(subject) => {
+        match written {
+            Ok(Touch::One(subject)) => {
                 kept.cache.retain(|key, _| key.0 != *subject);
             }
-            Touch::All => kept.cache.clear(),
+            Ok(Touch::All) | Err(MemoryError::InDoubt { .. }) => kept.cache.clear(),
+            Ok(Touch::Nothing) | Err(_) => return,
         }
         kept.version += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, reason = "a test that cannot go on may panic")]
+
+    use super::*;
+
+    #[test]
+    fn what_may_have_been_written_makes_manifests_old() {
+        let manifests = Manifests::default();
+        let key = (Subject::parse("ann").unwrap(), 1, 1);
+        let kept = || manifests.get(&key, Timestamp::from_ms(0)).is_ok();
+        let manifest = Arc::new(Manifest {
+            text: String::new(),
+            lines: 0,
+            truncated: false,
+        });
+        manifests.keep(0, key.clone(), manifest, None);
+        manifests.forget(&Err(MemoryError::Busy));
+        assert!(kept());
+        let detail = "the connection was lost".to_owned();
+        manifests.forget(&Err(MemoryError::InDoubt { detail }));
+        assert!(!kept());
     }
 }

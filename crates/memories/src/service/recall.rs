@@ -261,8 +261,9 @@ impl Memories {
             .map_err(|error| failed(error.to_string()))?;
         let [values] = <[Vec<f32>; 1]>::try_from(values)
             .map_err(|given| failed(format!("{} vectors for one text", given.len())))?;
-        if values.iter().all(|value| *value == 0.0) || !values.iter().all(|v| v.is_finite()) {
-            return Err(failed("the vector is empty, zero or not finite".to_owned()));
+        if !Embedding::is_measurable(&values) {
+            let problem = "the vector is empty, zero, not finite, or too short or long";
+            return Err(failed(problem.to_owned()));
         }
         let vector = Embedding {
             model: embedder.model().into(),

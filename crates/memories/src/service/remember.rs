@@ -86,9 +86,10 @@ impl Memories {
             let problem = format!("has {} dimensions, the limit is {limit}", values.len());
             return Err(MemoryError::invalid("vector", problem));
         }
-        let is_finite = values.iter().all(|value| value.is_finite());
-        if !is_finite || values.iter().all(|value| *value == 0.0) {
-            return Err(MemoryError::invalid("vector", "is zero or not finite"));
+        if !Embedding::is_measurable(&values) {
+            let problem = "is zero, not finite, or too short or long to be compared: divide it by \
+                           its length";
+            return Err(MemoryError::invalid("vector", problem));
         }
         if !self.store()?.has_vectors() {
             return Err(MemoryError::NoVectors);
@@ -207,9 +208,10 @@ impl Memories {
             }
             shape_of(memory).checked(limits).map_err(refused)?;
         }
+        let now = self.now();
         let imported = self
             .write(&tenant.id, move |writer| {
-                writer.import(&memories, &config.limits)
+                writer.import(&memories, now, &config.limits)
             })
             .await?;
         self.shared.embedding.add(&tenant.id);

@@ -1,6 +1,6 @@
 //! The state of each tenant in memory, and queues of tenants for the workers.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
@@ -22,8 +22,9 @@ pub(crate) struct TenantState {
     pub(crate) counters: MemoryCounters,
     /// Set when something is left to the maintenance worker: to forget, to erase, to index.
     unfinished: AtomicBool,
-    /// What callers forget right now: the maintenance worker leaves these jobs to them.
-    forgetting: Mutex<BTreeSet<MemoryId>>,
+    /// Jobs that forget and were begun here, and whether their callers still do them: the
+    /// maintenance worker leaves these to them.
+    forgetting: Mutex<BTreeMap<MemoryId, bool>>,
 }
 
 impl TenantState {
@@ -48,8 +49,8 @@ impl TenantState {
         self.unfinished.swap(false, Ordering::AcqRel)
     }
 
-    /// Jobs that callers are doing.
-    pub(super) fn forgetting(&self) -> MutexGuard<'_, BTreeSet<MemoryId>> {
+    /// Jobs that were begun here, and whether callers are doing them.
+    pub(super) fn forgetting(&self) -> MutexGuard<'_, BTreeMap<MemoryId, bool>> {
         locked(&self.forgetting)
     }
 }

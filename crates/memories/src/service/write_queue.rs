@@ -77,11 +77,9 @@ impl TenantState {
         });
         let reply = Box::new(move |done: Result<Touch, MemoryError>| {
             let made = locked(&made).take();
-            let result = done.and_then(|touch| {
-                // Before the caller is answered, and also when it does not wait any more.
-                state.manifests.forget(&touch);
-                made.ok_or(EngineError::Stopping.into())
-            });
+            // Before the caller is answered, and also when it does not wait any more.
+            state.manifests.forget(&done);
+            let result = done.and_then(|_| made.ok_or(EngineError::Stopping.into()));
             drop(answer.send(result));
         });
         self.queue.push(Queued { job, reply }, JOBS_MAX)?;

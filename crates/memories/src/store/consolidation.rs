@@ -33,31 +33,36 @@ impl MemoryReader<'_> {
         let rest = "WHERE id > ? AND superseded_by IS NULL AND (expires IS NULL OR expires > ?)
                     ORDER BY id LIMIT ?";
         let parameters = params![after, moment(now), limit(max)];
-        let fold = "SELECT count(*), count(DISTINCT query), count(DISTINCT at / ?2), max(at),
-                    coalesce(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
         let mut page = Vec::new();
         for found in MemoryRow::all(self.connection, rest, parameters)? {
-            let memory = found.memory;
-            let folded = self.one(fold, params![memory.id.to_bytes(), DAY], |row| {
-                let count = |column| row.get::<i64>(column).map(i64::unsigned_abs);
-                let last = row.get::<Option<i64>>(3)?.map(timestamp);
-                Ok(Evidence {
-                    id: memory.id,
-                    kind: memory.kind,
-                    pin: memory.pin,
-                    pin_changed_at: found.pin_changed.map(timestamp),
-                    created_at: memory.created_at,
-                    updated_at: memory.updated_at,
-                    recalls: count(0)?,
-                    distinct_queries: count(1)?,
-                    distinct_days: count(2)?,
-                    last_recall: last.or(memory.recalled_at),
-                    mean_score: row.get(4)?,
-                })
-            })?;
-            page.extend(folded);
+            page.push(self.evidence_of(&found)?);
         }
         Ok(page)
+    }
+
+    /// How a memory is used.
+    pub(super) fn evidence_of(&self, row: &MemoryRow) -> Answer<Evidence> {
+        let memory = &row.memory;
+        let fold = "SELECT count(*), count(DISTINCT query), count(DISTINCT at / ?2), max(at),
+                    coalesce(avg(score), 0.0) FROM recall_events WHERE memory = ?1";
+        let found = self.one(fold, params![memory.id.to_bytes(), DAY], |found| {
+            let count = |column| found.get::<i64>(column).map(i64::unsigned_abs);
+            let last = found.get::<Option<i64>>(3)?.map(timestamp);
+            Ok(Evidence {
+                id: memory.id,
+                kind: memory.kind,
+                pin: memory.pin,
+                pin_changed_at: row.pin_changed.map(timestamp),
+                created_at: memory.created_at,
+                updated_at: memory.updated_at,
+                recalls: count(0)?,
+                distinct_queries: count(1)?,
+                distinct_days: count(2)?,
+                last_recall: last.or(memory.recalled_at),
+                mean_score: found.get(4)?,
+            })
+        })?;
+        found.ok_or_else(|| rusqlite::Error::QueryReturnedNoRows.into())
     }
 
     /// When the last consolidation was done.
@@ -160,10 +165,12 @@ impl MemoryWriter<'_> {
     pub fn expire_step(&self, expired_before: Timestamp, max: usize) -> Answer<usize> {
         let condition = "expires < ? ORDER BY expires LIMIT ?";
         let parameters = params![moment(expired_before), limit(max)];
-        let mut removed = 0;
+        let mut left = max;
         for doomed in self.doomed(condition, parameters)? {
-            removed += self.erase_chain(doomed, &mut ForgetOutcome::default())?;
+            if !self.erase_chain(&doomed, &mut left, &mut ForgetOutcome::default())? {
+                break;
+            }
         }
-        Ok(removed)
+        Ok(max - left)
     }
 }

@@ -27,6 +27,8 @@ const LOOKED_AT_MAX: usize = 10_000;
 const LOOKED_AT_BYTES_MAX: u64 = 32 << 20;
 /// Documents that are read at once.
 const LISTED_AT_ONCE: usize = 32;
+/// The same with their values, of up to 4 MiB each.
+const VALUES_AT_ONCE: usize = 8;
 /// Namespaces that a page of them looks at.
 const NAMESPACES_MAX: usize = 10_000;
 /// Namespaces that are read in one query.
@@ -120,16 +122,16 @@ impl MemoryReader<'_> {
     fn list_span(&self, span: &Span, now: Timestamp, listing: &mut Listing<'_>) -> Answer<bool> {
         let query = listing.query;
         let direction = if query.is_descending { "DESC" } else { "ASC" };
-        let value = match query.with_values || query.filter.is_some() {
-            true => "value",
-            false => "NULL",
+        let (value, at_once) = match query.with_values || query.filter.is_some() {
+            true => ("value", VALUES_AT_ONCE),
+            false => ("NULL", LISTED_AT_ONCE),
         };
         let sql = format!(
             "SELECT path, key, version, created, updated, expires, form, length(value), {value}
              {WITHIN} ORDER BY path {direction}, key {direction}"
         );
         let now = moment(now);
-        self.each(&sql, &span.parameters(&now), LISTED_AT_ONCE, |row| {
+        self.each(&sql, &span.parameters(&now), at_once, |row| {
             listing.look_at(row)?;
             Ok(!listing.is_full)
         })?;

@@ -5,6 +5,8 @@
 //! configured. Nothing waits to be embedded then, and an embedder that is configured later makes
 //! all vectors anew.
 
+use std::time::Duration;
+
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
 use rusqlite::params;
@@ -13,7 +15,7 @@ use super::recall::glance;
 use super::remember::agree;
 use super::row::{MemoryRow, content_hash, kind_bits, limit, partition_of};
 use super::sql::{Answer, Sql};
-use super::time::{moment, timestamp};
+use super::time::{after, moment, timestamp};
 use super::vectors::{self, Filter, Model, Wanted};
 use super::{Due, Embedding, MemoryReader, MemoryWriter, index};
 use crate::rules::MemoryKind;
@@ -23,6 +25,8 @@ pub const CLIENTS: &str = "(made by clients)";
 
 /// Bytes that are kept of the reason why a text could not be embedded.
 const PROBLEM_BYTES_MAX: usize = 512;
+/// No text is put off for longer, whatever the clocks of daemons differ by.
+const PUT_OFF_MAX: Duration = Duration::from_secs(24 * 3_600);
 /// How many of the nearest memories are compared with a text.
 const NEAR_MAX: usize = 8;
 
@@ -86,8 +90,9 @@ impl MemoryReader<'_> {
         Ok(left.unwrap_or(0).unsigned_abs())
     }
 
-    /// Texts that are due to be embedded by this model, those that wait longest first;
-    /// none when the model is not the one whose vectors are used.
+    /// Texts that are due to be embedded by this model, those that wait longest first; where none
+    /// are, such that are due later than any text is put off. None when the model is not the one
+    /// whose vectors are used.
     ///
     /// # Errors
     /// When the memories cannot be read.
@@ -97,16 +102,24 @@ impl MemoryReader<'_> {
         }
         let sql = "SELECT id, content, revision, tries
             FROM embeddings_due CROSS JOIN memories ON memories.no = embeddings_due.no
-            WHERE failed = 0 AND due <= ? AND owner IN (SELECT no FROM partitions)
+            WHERE failed = 0 AND due > ? AND due <= ? AND owner IN (SELECT no FROM partitions)
             ORDER BY due, embeddings_due.no LIMIT ?";
-        self.all(sql, params![moment(now), limit(max)], |row| {
-            Ok(Due {
-                id: MemoryId::from_bytes(row.get(0)?),
-                content: row.get(1)?,
-                revision: row.get(2)?,
-                tries: row.get(3)?,
+        let within = |from: i64, to: i64| {
+            self.all(sql, params![from, to, limit(max)], |row| {
+                Ok(Due {
+                    id: MemoryId::from_bytes(row.get(0)?),
+                    content: row.get(1)?,
+                    revision: row.get(2)?,
+                    tries: row.get(3)?,
+                })
             })
-        })
+        };
+        let due = within(i64::MIN, moment(now))?;
+        if !due.is_empty() {
+            return Ok(due);
+        }
+        // A clock that was ahead wrote them, or they were imported so.
+        within(moment(after(now, PUT_OFF_MAX)), i64::MAX)
     }
 
     /// When the next text is due that is not due yet.
@@ -186,12 +199,11 @@ impl MemoryReader<'_> {
             Wanted::of(NEAR_MAX),
         )?;
         for (no, cosine) in near {
-            if cosine < f64::from(search.cosine_min) {
-                break;
-            }
-            let row = MemoryRow::by_no(self.connection, no)?;
-            if let Some(row) = row.filter(|row| accepts(row)) {
-                return Ok(Some(row));
+            if cosine >= f64::from(search.cosine_min) {
+                let row = MemoryRow::by_no(self.connection, no)?;
+                if let Some(row) = row.filter(|row| accepts(row)) {
+                    return Ok(Some(row));
+                }
             }
         }
         Ok(None)
@@ -338,7 +350,7 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// [`MemoryError::DimensionMismatch`]; as [`MemoryError`]:
-    /// `MemoryInvalid` of a vector that is zero or not finite.
+    /// `MemoryInvalid` of a vector to which no cosine can be computed.
     pub fn embedded(&self, id: MemoryId, revision: i64, vector: &Embedding) -> Answer<bool> {
         let Some(model) = self.model_in_use(&vector.model)? else {
             return Ok(false);

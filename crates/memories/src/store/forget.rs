@@ -140,6 +140,15 @@ impl MemoryReader<'_> {
                     ..all
                 }
             }
+            ForgetRequest::Unused(evidence) => {
+                let id = evidence.id;
+                let found = MemoryRow::by_id(self.connection, id)?;
+                let row = found.ok_or(MemoryError::NotFound { id })?;
+                if self.evidence_of(&row)? != *evidence {
+                    return Err(MemoryError::NotFound { id });
+                }
+                self.criteria(&ForgetRequest::One(id))?
+            }
             ForgetRequest::Subject(subject) => Criteria {
                 whole: true,
                 owner: Some(owner_of(subject)?),
@@ -216,7 +225,7 @@ impl MemoryWriter<'_> {
     /// commit could bring a forgotten fact back are ended.
     ///
     /// # Errors
-    /// As [`MemoryError`]: `MemoryNotFound`, of one memory.
+    /// As [`MemoryError`]: `MemoryNotFound`, of one memory, also where it was used meanwhile.
     pub fn forget_begin(
         &self,
         job: MemoryId,
@@ -290,15 +299,20 @@ impl MemoryWriter<'_> {
         };
         let rows_max = rows_max.max(1);
         let looked_at_max = rows_max.saturating_mul(LOOKED_AT_PER_ROW);
-        let page = self.page(&job.criteria, job.position, looked_at_max, rows_max)?;
-        let mut removed = 0;
-        for doomed in page.doomed {
+        let mut page = self.page(&job.criteria, job.position, looked_at_max, rows_max)?;
+        let mut left = rows_max;
+        let mut position = job.position;
+        for doomed in &page.doomed {
             // It may have been erased with one before it, as part of its history.
-            removed += self.erase_chain(doomed, &mut job.counts)?;
+            if !self.erase_chain(doomed, &mut left, &mut job.counts)? {
+                (page.position, page.is_last) = (position, false);
+                break;
+            }
+            position = doomed.id.to_bytes();
         }
         let mut is_done = page.is_last;
         if job.criteria.whole && page.is_last {
-            let cursors_max = rows_max.saturating_sub(removed).max(1);
+            let cursors_max = left.max(1);
             let wiped = self.wipe_cursors(job.criteria.owner, job.at, cursors_max)?;
             job.counts.cursors += wiped as u64;
             is_done = wiped < cursors_max;

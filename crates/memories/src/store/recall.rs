@@ -163,11 +163,14 @@ impl MemoryReader<'_> {
         now: Timestamp,
     ) -> Answer<Filter> {
         let mut among: Option<HashSet<i64>> = None;
-        let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?";
+        let sql = "SELECT no FROM tags WHERE tag = ? AND no BETWEEN ? AND ?
+                   ORDER BY no DESC LIMIT ?";
+        let looked_at = limit(MemoryLimits::FILTERED_LOOKED_AT);
         for tag in &request.tags {
             let mut tagged = HashSet::new();
             for (first, last) in partitions.iter().map(|partition| range(*partition)) {
-                let found: Vec<i64> = self.all(sql, params![tag, first, last], |row| row.get(0))?;
+                let parameters = params![tag, first, last, looked_at];
+                let found: Vec<i64> = self.all(sql, parameters, |row| row.get(0))?;
                 tagged.extend(found);
             }
             among = Some(match among {
@@ -197,7 +200,7 @@ impl MemoryReader<'_> {
         let sql = "SELECT no, metadata FROM memories WHERE partition = ?
                    AND metadata IS NOT NULL AND superseded_by IS NULL ORDER BY no DESC LIMIT ?";
         for partition in partitions {
-            let parameters = params![partition, limit(MemoryLimits::METADATA_LOOKED_AT)];
+            let parameters = params![partition, limit(MemoryLimits::FILTERED_LOOKED_AT)];
             self.each(sql, parameters, METADATA_AT_ONCE, |row| {
                 if wanted.takes(row.text(1)?.as_bytes()) {
                     fitting.insert(row.get(0)?);

@@ -211,7 +211,7 @@ impl MemoryWriter<'_> {
                 superseded_by: Some(old.id),
                 ..old.clone()
             };
-            self.add(history, true, writing.limits)?;
+            self.add(history, true, command.at, writing.limits)?;
         }
         let mut row = was.clone();
         row.apart = true;
@@ -437,7 +437,8 @@ impl MemoryWriter<'_> {
         writing: Writing<'_>,
     ) -> Answer<MemoryRow> {
         let prepared = Some(writing.prepared);
-        let row = self.add_prepared(memory, apart, prepared, writing.limits)?;
+        let at = memory.updated_at;
+        let row = self.add_prepared(memory, apart, prepared, at, writing.limits)?;
         if let Some((model, vector)) = vector {
             vectors::put(self.connection, row.no, model, glance(&row.memory), vector)?;
             self.dequeue(row.no)?;

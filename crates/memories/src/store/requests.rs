@@ -101,8 +101,17 @@ pub struct ExtractionCursor {
 pub struct Embedding {
     /// The model that made it.
     pub model: Arc<str>,
-    /// The vector; its length does not matter, but is not zero.
+    /// The vector; its length does not matter, but [`Self::is_measurable`].
     pub values: Vec<f32>,
+}
+
+impl Embedding {
+    /// True where cosines to this vector can be computed, in its own precision: it is finite, and
+    /// the square of its length is neither too small nor too large.
+    pub(crate) fn is_measurable(values: &[f32]) -> bool {
+        let squares = values.iter().map(|value| value * value);
+        squares.sum::<f32>().is_normal()
+    }
 }
 
 /// A fact that is to be remembered.

@@ -47,7 +47,12 @@ impl MemoryWriter<'_> {
     ///
     /// # Errors
     /// As [`MemoryError`]: `MemoriesFull`.
-    pub fn import(&self, memories: &[Memory], limits: &MemoryLimits) -> Answer<Imported> {
+    pub fn import(
+        &self,
+        memories: &[Memory],
+        at: Timestamp,
+        limits: &MemoryLimits,
+    ) -> Answer<Imported> {
         let mut imported = Imported::default();
         for memory in memories {
             let is_taken = match &memory.external_key {
@@ -65,7 +70,7 @@ impl MemoryWriter<'_> {
                 self.erase(&doomed, &mut ForgetOutcome::default())?;
             }
             // Memories that were kept apart where they come from are kept apart here.
-            self.add(memory.clone(), true, limits)?;
+            self.add(memory.clone(), true, at, limits)?;
             imported.added += 1;
         }
         Ok(imported)

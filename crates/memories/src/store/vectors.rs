@@ -110,11 +110,11 @@ pub(super) fn check(model: Model, vector: &Embedding) -> Answer<()> {
             expected: model.dimension,
         });
     }
-    let is_finite = vector.values.iter().all(|value| value.is_finite());
-    if is_finite && vector.values.iter().any(|value| *value != 0.0) {
+    if Embedding::is_measurable(&vector.values) {
         return Ok(());
     }
-    let problem = "is zero or not finite; is the model's server healthy?";
+    let problem = "is zero, not finite, or too short or long to be compared; is the model's server \
+                   healthy?";
     Err(MemoryError::invalid("vector", problem))
 }
 

@@ -13,7 +13,7 @@ use sha2::{Digest, Sha256};
 use super::embedding::CLIENTS;
 use super::index::{Pending, Touch};
 use super::recall::glance;
-use super::row::{MemoryRow, content_hash, count_birth, make_partition, next_no};
+use super::row::{MemoryRow, content_hash, count_birth, limit, make_partition, next_no};
 use super::sql::{Answer, Connection, Parameters, Row, Sql};
 use super::time::moment;
 use super::{MemoryReader, Prepared, places, vectors};
@@ -56,15 +56,16 @@ impl<'a> MemoryWriter<'a> {
         }
     }
 
-    /// Makes a memory; it is in every index when this returns. One that stands `apart` is
-    /// never merged with another.
+    /// Makes a memory; it is in every index when this returns, and waits from `at` on to be
+    /// embedded. One that stands `apart` is never merged with another.
     pub(super) fn add(
         &self,
         memory: Memory,
         apart: bool,
+        at: Timestamp,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
-        self.add_prepared(memory, apart, None, limits)
+        self.add_prepared(memory, apart, None, at, limits)
     }
 
     /// The same with what was made of its text before.
@@ -73,6 +74,7 @@ impl<'a> MemoryWriter<'a> {
         memory: Memory,
         apart: bool,
         prepared: Option<&Prepared>,
+        at: Timestamp,
         limits: &MemoryLimits,
     ) -> Answer<MemoryRow> {
         let born = count_birth(self.connection, limits)?;
@@ -98,7 +100,7 @@ impl<'a> MemoryWriter<'a> {
                 .borrow_mut()
                 .add(row.no, &row.memory.content, words);
             self.add_places(&row)?;
-            self.enqueue(row.no, row.memory.updated_at)?;
+            self.enqueue(row.no, at)?;
         }
         Ok(row)
     }
@@ -195,19 +197,42 @@ impl<'a> MemoryWriter<'a> {
         self.run("UPDATE state SET memories = memories - 1", &[])
     }
 
-    /// Removes a memory with the history that leads to it; gives how many went.
-    pub(super) fn erase_chain(&self, doomed: Doomed, counts: &mut ForgetOutcome) -> Answer<usize> {
-        let mut left = vec![doomed];
-        let mut erased = 0;
-        while let Some(next) = left.pop() {
-            left.extend(self.doomed("superseded_by = ?", params![next.id.to_bytes()])?);
-            // A chain that was imported may run in a circle.
-            if self.is_stored(next.no)? {
-                self.erase(&next, counts)?;
-                erased += 1;
+    /// Removes a memory with the history that leads to it, which goes first. At most `left` rows are
+    /// changed, and those that were are taken from it: false where that is not enough.
+    pub(super) fn erase_chain(
+        &self,
+        doomed: &Doomed,
+        left: &mut usize,
+        counts: &mut ForgetOutcome,
+    ) -> Answer<bool> {
+        // A chain that was imported may run in a circle.
+        let leads_to = "superseded_by = ? AND id <> ? LIMIT ?";
+        let id = doomed.id.to_bytes();
+        while *left > 0 {
+            let history = self.doomed(leads_to, params![id, id, limit(*left)])?;
+            if history.is_empty() {
+                if self.is_stored(doomed.no)? {
+                    self.erase(doomed, counts)?;
+                    *left -= 1;
+                }
+                return Ok(true);
+            }
+            for older in history {
+                // What leads to it leads to the memory from now on, and is not lost when it goes.
+                let next = self.doomed(leads_to, params![older.id.to_bytes(), id, limit(*left)])?;
+                for oldest in &next {
+                    let sql = "UPDATE memories SET superseded_by = ? WHERE no = ?";
+                    self.run(sql, params![id, oldest.no])?;
+                }
+                *left -= next.len();
+                if *left == 0 {
+                    return Ok(false);
+                }
+                self.erase(&older, counts)?;
+                *left -= 1;
             }
         }
-        Ok(erased)
+        Ok(false)
     }
 
     /// Says that nothing refuses this job any more: what it writes from here on is not undone

@@ -66,7 +66,7 @@ impl Memories {
         let settings = self.config().consolidation.clone();
         let plan = plan(&evidence, now, &settings);
         if !dry_run {
-            self.carry_out(tenant, &plan, now).await?;
+            self.carry_out(tenant, &plan, &evidence, now).await?;
             info!(
                 %tenant,
                 considered = evidence.len(),
@@ -101,6 +101,7 @@ impl Memories {
         &self,
         tenant: &TenantId,
         plan: &ConsolidationPlan,
+        evidence: &[Evidence],
         now: Timestamp,
     ) -> Result<(), MemoryError> {
         let (promote, demote) = (plan.promote.clone(), plan.demote.clone());
@@ -114,9 +115,11 @@ impl Memories {
             .await?;
         let state = self.state(tenant);
         state.counters.raise().promoted += promoted as u64;
-        for &id in &plan.delete {
-            match self.forget_all(tenant, ForgetRequest::One(id), now).await {
-                // It may have been forgotten meanwhile.
+        let is_over = |one: &&Evidence| plan.delete.binary_search(&one.id).is_ok();
+        for one in evidence.iter().filter(is_over) {
+            let unused = ForgetRequest::Unused(one.clone());
+            match self.forget_all(tenant, unused, now).await {
+                // It may have been used, or forgotten, meanwhile.
                 Err(error) if !error.is_refusal() => return Err(error),
                 _ => {}
             }

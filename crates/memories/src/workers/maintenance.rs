@@ -5,8 +5,9 @@
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
+use memoird_core::time::Steady;
 use memoird_engine::{WorkError, Worker};
-use tokio::time::{Instant, sleep, sleep_until};
+use tokio::time::sleep;
 
 use crate::error::{FileError, MemoryError};
 use crate::service::Memories;
@@ -16,7 +17,7 @@ use crate::store::{MemoryReader, MemoryWriter, is_scattered};
 /// How long events of recalls are collected before they are written in one commit.
 const COMPANY_WAIT: Duration = Duration::from_millis(200);
 /// How often all tenants are checked for expired memories and due consolidations.
-const ROUND: Duration = Duration::from_secs(600);
+const ROUND_MS: u64 = 600_000;
 /// Rows of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;
 /// Pages of the index of words that one step merges: half a MiB.
@@ -27,44 +28,67 @@ pub(super) struct MaintenanceWorker {
     memories: Memories,
     /// Tenants of a round that were not looked at yet.
     round: Vec<TenantId>,
-    /// When the next round begins; `None`: a round was just begun.
-    round_due: Option<Instant>,
+    /// When the next round begins.
+    round_due: Steady,
     /// Rounds that were begun.
     rounds: u64,
     /// True where the last round was this daemon's to do.
     leads: bool,
     /// Tenants whose events waited long enough, and are written one after the other.
     ripe: usize,
+    /// True where this step is for the round, if that has anything to do, and not for the queue.
+    is_rounds_turn: bool,
 }
 
 impl MaintenanceWorker {
     pub(super) fn new(memories: Memories) -> Self {
         Self {
-            memories,
             round: Vec::new(),
-            round_due: None,
+            round_due: memories.shared.engine.machine.now().steady,
             rounds: 0,
             leads: false,
             ripe: 0,
+            is_rounds_turn: false,
+            memories,
         }
+    }
+
+    fn now(&self) -> Steady {
+        self.memories.shared.engine.machine.now().steady
+    }
+
+    fn is_round_due(&self) -> bool {
+        let begins_to_lead = !self.leads && self.memories.leads();
+        self.memories.is_on() && (begins_to_lead || self.round_due <= self.now())
+    }
+
+    fn put_off_round(&mut self) {
+        self.round_due = Steady(self.now().0.saturating_add(ROUND_MS));
     }
 
     /// Begins a round over all tenants that have memories. Of several daemons one does it.
     async fn begin_round(&mut self) -> Result<(), MemoryError> {
-        let led = std::mem::replace(&mut self.leads, self.memories.leads());
-        if self.leads {
+        let leads = self.memories.leads();
+        if leads {
             self.round = self.memories.tenants().await?;
         }
-        self.round_due = None;
-        self.rounds += 1;
-        if self.leads {
-            self.memories.make_vector_indexes().await?;
-        }
-        if self.leads && !led {
+        if leads && (!self.leads || self.memories.are_shared()) {
             for tenant in &self.round {
-                // A crash may have left anything.
+                // A crash, here or of another daemon, may have left anything.
                 self.memories.state(tenant).leave_unfinished();
                 self.memories.shared.embedding.add(tenant);
+            }
+        }
+        self.leads = leads;
+        self.put_off_round();
+        self.rounds += 1;
+        if leads {
+            let stopping = self.memories.shared.engine.stopping();
+            tokio::select! {
+                made = self.memories.make_vector_indexes() => made?,
+                // It may take long. The database goes on by itself, and a round drops what it breaks
+                // off.
+                () = stopping.cancelled() => {}
             }
         }
         Ok(())
@@ -100,12 +124,10 @@ impl Worker for MaintenanceWorker {
     }
 
     async fn wait(&mut self) {
-        let is_first = self.rounds == 0 && self.memories.is_on();
-        if is_first || self.ripe > 0 || !self.round.is_empty() {
+        if self.is_round_due() || self.ripe > 0 || !self.round.is_empty() {
             return;
         }
-        let next_round = || sleep(ROUND).deadline();
-        let round_due = *self.round_due.get_or_insert_with(next_round);
+        let pause = Duration::from_millis(self.round_due.since(self.now()));
         let queue = &self.memories.shared.maintenance;
         let mut others = self.memories.shared.engine.cluster().cloned();
         let begins_to_lead = async {
@@ -119,20 +141,28 @@ impl Worker for MaintenanceWorker {
                 sleep(COMPANY_WAIT).await;
                 self.ripe = queue.len();
             }
-            () = sleep_until(round_due) => {}
+            () = sleep(pause) => {}
             () = begins_to_lead => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
         if !self.memories.is_on() {
-            self.round_due = None;
+            self.put_off_round();
             return Ok(());
         }
-        self.ripe = self.ripe.saturating_sub(1);
-        let queued = self.memories.shared.maintenance.take();
-        let is_round = queued.is_none();
-        let Some(tenant) = queued.or_else(|| self.round.pop()) else {
+        // In turn: a tenant that fails is in the queue again at once.
+        self.is_rounds_turn = !self.is_rounds_turn;
+        let queue = &self.memories.shared.maintenance;
+        let has_round = !self.round.is_empty() || self.is_round_due();
+        let is_round = queue.len() == 0 || self.is_rounds_turn && has_round;
+        let next = if is_round {
+            self.round.pop()
+        } else {
+            self.ripe = self.ripe.saturating_sub(1);
+            queue.take()
+        };
+        let Some(tenant) = next else {
             return Ok(self.begin_round().await?);
         };
         let maintained = self.maintain(&tenant, is_round).await;
@@ -154,7 +184,8 @@ impl Worker for MaintenanceWorker {
 impl Memories {
     /// Goes on with all that was cut off. False when the log still has to be emptied.
     async fn finish(&self, tenant: &TenantId) -> Result<bool, MemoryError> {
-        let erased = self.finish_forgetting(tenant).await?;
+        self.finish_jobs(tenant).await?;
+        let erased = self.erase(tenant).await?;
         let mut is_moved = false;
         loop {
             let step = |writer: &MemoryWriter<'_>| writer.words_step(ROWS_MAX);

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use memoird_memories::rules::{MemoryKind, Outcome};
+use memoird_memories::ForgetRequest;
+use memoird_memories::rules::{MemoryKind, MemoryLimits, Outcome};
+use memoird_memories::store::Embedding;
 
 use crate::kit::*;
 use crate::place::Place;
@@ -102,18 +104,15 @@ fn no_tenant_sees_anothers_rows() {
     assert_eq!(kit.peek("SELECT count(*) FROM memories"), 1);
 }
 
-#[test]
-fn a_very_large_subject_has_an_index_of_its_own() {
-    let kit = Kit::new();
-    if let Place::Skipped(_) = kit.place {
-        return;
-    }
+fn values(number: u64) -> Embedding {
+    let mut values = [0.1; 8];
+    values[usize::try_from(number % 8).unwrap()] = number as f32;
+    vector(values)
+}
+
+/// Memories of two subjects, with vectors.
+fn say_all(kit: &Kit) {
     kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
-    let values = |number: u64| {
-        let mut values = [0.1; 8];
-        values[usize::try_from(number % 8).unwrap()] = number as f32;
-        vector(values)
-    };
     for number in 1..=64 {
         let who = if number % 4 == 0 { "bob" } else { "ann" };
         let mut said = order(
@@ -123,6 +122,25 @@ fn a_very_large_subject_has_an_index_of_its_own() {
         said.vector = Some(values(number));
         kit.remember(said);
     }
+}
+
+/// From now on one of the subjects is very large.
+fn enlarge(kit: &Kit) {
+    kit.place
+        .run("UPDATE partitions SET next = 30000 WHERE subject = 'ann'");
+}
+
+/// Indexes of large subjects that can be used.
+const INDEXES: &str = "SET statement_timeout = 0; SELECT count(*) FROM pg_index
+    JOIN pg_class ON pg_class.oid = indexrelid WHERE relname LIKE 'near_%' AND indisvalid";
+
+#[test]
+fn a_very_large_subject_has_an_index_of_its_own() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    say_all(&kit);
     let mut ask = ask(&["ann", "bob"], "");
     ask.limit = 20;
     let near = || -> Vec<(u64, f64)> {
@@ -131,18 +149,125 @@ fn a_very_large_subject_has_an_index_of_its_own() {
         found.map(|one| (number(one.id), one.score)).collect()
     };
     let exact = near();
-    kit.place
-        .run("UPDATE partitions SET next = 30000 WHERE subject = 'ann'");
+    enlarge(&kit);
     // Before there is an index, and with it.
     assert_eq!(near(), exact);
     kit.store.make_vector_indexes().unwrap();
-    let valid = "SELECT count(*) FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
-                 WHERE relname LIKE 'near_%' AND indisvalid";
-    assert_eq!(kit.peek(valid), 1);
+    assert_eq!(kit.peek(INDEXES), 1);
     kit.place.run("ANALYZE memoird_vectors.vectors");
     assert_eq!(near(), exact);
     kit.store.make_vector_indexes().unwrap();
-    assert_eq!(kit.peek(valid), 1);
+    assert_eq!(kit.peek(INDEXES), 1);
+}
+
+#[test]
+fn an_index_of_a_model_or_a_subject_that_is_no_more_goes() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    say_all(&kit);
+    enlarge(&kit);
+    let indexes = || {
+        kit.store.make_vector_indexes().unwrap();
+        kit.peek(INDEXES)
+    };
+    assert_eq!(indexes(), 1);
+    kit.write(|writer| writer.set_embedding_model(Some("another")));
+    assert_eq!(indexes(), 0);
+    kit.write(|writer| writer.set_embedding_model(Some(MODEL)));
+    assert_eq!(indexes(), 1);
+    kit.forget(100, &ForgetRequest::Subject(subject("ann")));
+    assert_eq!(indexes(), 0);
+}
+
+#[test]
+fn an_index_that_another_daemon_is_making_is_left_to_it() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    say_all(&kit);
+    enlarge(&kit);
+    // It is not ready before a write that has begun is done.
+    let (begin, begun) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let memories = kit.memories.clone();
+    let write = std::thread::spawn(move || {
+        memories.write_one(move |writer| {
+            writer.embedded(id(3), 1, &values(5))?;
+            let _ = (begin.send(()), released.recv());
+            Ok(())
+        })
+    });
+    begun.recv().unwrap();
+    let other = kit.place.open();
+    let make = std::thread::spawn(move || other.make_vector_indexes());
+    let under_way = "SELECT count(*) FROM pg_stat_progress_create_index
+        WHERE datname = current_database() AND index_relid <> 0";
+    while kit.peek(under_way) == 0 {
+        assert!(!make.is_finished() && !write.is_finished());
+    }
+    let oid = || kit.peek("SELECT max(oid::bigint) FROM pg_class WHERE relname LIKE 'near_%'");
+    let made = oid();
+    kit.store.make_vector_indexes().unwrap();
+    drop(release);
+    write.join().unwrap().unwrap();
+    make.join().unwrap().unwrap();
+    assert_eq!((kit.peek(INDEXES), oid()), (1, made));
+}
+
+#[test]
+fn a_time_limit_of_statements_breaks_off_no_index() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    say_all(&kit);
+    enlarge(&kit);
+    // So many that it takes longer.
+    kit.place.run(
+        "INSERT INTO vectors (no, model, kind, observed, embedding)
+         SELECT no + number, model, kind, observed, ARRAY(SELECT random() + number / 1e9
+             FROM generate_series(1, 8))::real[]::vector
+         FROM generate_series(1, 6000) AS number,
+             (SELECT no, model, kind, observed FROM vectors WHERE no IN
+                 (SELECT max(no) FROM memories WHERE owner IN
+                     (SELECT no FROM partitions WHERE subject = 'ann'))) AS newest",
+    );
+    kit.place.run(
+        "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET statement_timeout = 100',
+             current_database()); END $$",
+    );
+    kit.store.make_vector_indexes().unwrap();
+    assert_eq!(kit.peek(INDEXES), 1);
+}
+
+#[test]
+fn of_a_tag_the_newest_memories_are_looked_at() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    for number in 1..=2 {
+        let mut said = fact("ann", MemoryKind::Project, &format!("boat {number}"));
+        said.tags = vec!["dock".into()];
+        kit.remember(order(number, said));
+    }
+    let mut ask = ask(&["ann"], "boat");
+    ask.tags = vec!["dock".into()];
+    let found = || {
+        let lists = kit.recall(&ask);
+        let found: Vec<u64> = lists.lexical.iter().map(|one| number(one.id)).collect();
+        found
+    };
+    assert_eq!(found().len(), 2);
+    let more = MemoryLimits::FILTERED_LOOKED_AT - 1;
+    kit.place.run(&format!(
+        "INSERT INTO tags (tag, no) SELECT tag, no + number FROM generate_series(1, {more}) AS number,
+         (SELECT tag, max(no) AS no FROM tags GROUP BY tag) AS newest"
+    ));
+    assert_eq!(found(), [2]);
 }
 
 #[test]

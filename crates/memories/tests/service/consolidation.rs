@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use memoird_core::ids::MemoryId;
+use memoird_engine::Blocking;
 use memoird_memories::RecallRequest;
-use memoird_memories::rules::Pin;
+use memoird_memories::rules::{Patch, Pin};
 use tokio::time::sleep;
 
 use super::{ANN, Daemon, acme, query, world};
@@ -109,6 +110,35 @@ async fn what_a_policy_lets_go_is_forgotten() {
     assert_eq!(number(&dream(&bot, false).await, "deleted"), 1);
     assert!(super::is_not_found(&bot.memory(id).await));
     assert_eq!(bot.manifest(ANN).await, "");
+}
+
+/// Pinned at each moment of a sweep that would delete it.
+#[tokio::test(start_paused = true)]
+async fn what_is_used_during_a_sweep_is_not_forgotten() {
+    for yields in 0..12 {
+        let mut world = world();
+        world.config = asked_only();
+        world.config.long_term.consolidation.retention_days = [None, None, Some(1), None];
+        world.blocking = Blocking::Pool;
+        let bot = acme(&world.open().await);
+        bot.learn(ANN, "ships on Friday").await;
+        let id = bot.learn(ANN, "rests on Sunday").await;
+        sleep(2 * DAY).await;
+        let pin = async {
+            for _ in 0..yields {
+                tokio::task::yield_now().await;
+                std::thread::yield_now();
+            }
+            let patch = Patch {
+                pinned: Some(true),
+                ..Patch::default()
+            };
+            bot.memories.update(&bot.tenant, id, None, patch).await
+        };
+        let (_, pinned) = tokio::join!(dream(&bot, false), pin);
+        assert_eq!(bot.memory(id).await.is_ok(), pinned.is_ok(), "{yields}");
+        bot.engine.close().await;
+    }
 }
 
 #[test]

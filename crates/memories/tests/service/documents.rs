@@ -3,14 +3,15 @@
 
 use std::time::Duration;
 
-use memoird_memories::MemoryError;
+use memoird_engine::TenantLimits;
 use memoird_memories::rules::documents::{
     Document, DocumentGet, DocumentName, DocumentPut, DocumentValue,
 };
+use memoird_memories::{ForgetRequest, MemoryError};
 use tokio::time::sleep;
 
 use crate::world::Bot;
-use crate::{acme, world};
+use crate::{ANN, acme, kit, subject, world};
 
 fn name(key: &str) -> DocumentName {
     DocumentName::parse(&["a".to_owned()], key.to_owned()).unwrap()
@@ -63,6 +64,23 @@ async fn what_has_expired_goes_in_the_background() {
     sleep(3 * HOUR).await;
     assert_eq!(bot.documents_kept().await, 1);
     bot.document("stays", None).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_whose_file_is_damaged_holds_up_nobody_elses_maintenance() {
+    const HOUR: Duration = Duration::from_secs(3_600);
+    let mut world = world();
+    let bad = kit::tenant("bad", TenantLimits::default());
+    world.config.tenants.push(bad);
+    let dir = world.memories.as_ref().unwrap().dir.path();
+    std::fs::write(dir.join("bad.db"), "no database at all\n".repeat(1_000)).unwrap();
+    let house = world.open().await;
+    let (bot, bad) = (acme(&house), Bot::of(&house, "bad"));
+    bot.put(put("short", Some(HOUR))).await;
+    let forget = ForgetRequest::Subject(subject(ANN));
+    bad.forget(forget).await.unwrap_err();
+    sleep(24 * HOUR).await;
+    assert_eq!(bot.documents_kept().await, 0);
 }
 
 #[tokio::test(start_paused = true)]

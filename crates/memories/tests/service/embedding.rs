@@ -4,8 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use memoird_core::time::Timestamp;
 use memoird_memories::rules::{NearDuplicate, Outcome};
-use memoird_memories::{MemoryStats, RecallMode, RememberRequest};
+use memoird_memories::{ForgetRequest, MemoryStats, RecallMode, RememberRequest};
 use tokio::time::sleep;
 
 use super::embedder::{Mood, ScriptedEmbedder};
@@ -64,6 +65,23 @@ async fn what_is_remembered_is_embedded_soon_and_once() {
     for number in 0..10 {
         assert_eq!(embedder.times(&format!("fact number{number} of all")), 1);
     }
+}
+
+/// Written by a clock that was ahead, or imported so.
+#[tokio::test(start_paused = true)]
+async fn what_says_that_it_is_of_the_future_is_embedded_now() {
+    let embedder = embedder("m");
+    let world = world_with(&embedder);
+    let bot = acme(&world.open().await);
+    let id = bot.learn(ANN, "likes tea").await;
+    sleep(MINUTE).await;
+    let mut memory = bot.memory(id).await.unwrap();
+    bot.forget(ForgetRequest::One(id)).await.unwrap();
+    memory.updated_at = Timestamp::from_ms(4_102_444_800_000);
+    let imported = bot.memories.import(&bot.tenant, vec![memory]).await;
+    assert_eq!(imported.unwrap().added, 1);
+    sleep(HOUR).await;
+    assert_eq!(progress(&bot).await, (1, 0, 0));
 }
 
 #[test]

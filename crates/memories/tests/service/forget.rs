@@ -5,9 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_core::ids::MemoryId;
-use memoird_engine::{Blocking, Machine};
+use memoird_engine::{Blocking, Cluster, EraseRequest, EraseTarget, Eraser, Machine};
 use memoird_memories::rules::MemoryKind;
+use memoird_memories::store::MemoryWriter;
 use memoird_memories::{ForgetRequest, MemoryFilter, RememberRequest};
+use tokio::sync::watch;
 use tokio::time::sleep;
 
 use super::embedder::{Mood, ScriptedEmbedder};
@@ -21,6 +23,24 @@ const MANY: usize = 1_300;
 
 fn all_of(whose: &str) -> ForgetRequest {
     ForgetRequest::Subject(subject(whose))
+}
+
+/// Writes down a job that nobody does.
+fn leave_job(world: &World, bot: &Bot, ask: ForgetRequest) {
+    let now = world.machine.now().wall;
+    let job = MemoryId::new(now.as_ms(), 1);
+    world
+        .kept_of(bot)
+        .write_one(move |writer| writer.forget_begin(job, &ask, now))
+        .unwrap();
+}
+
+/// Rows of memories on the disk, with those of nobody.
+fn rows(world: &World) -> i64 {
+    let path = world.memories.as_ref().unwrap().dir.path().join("acme.db");
+    let file = rusqlite::Connection::open(path).unwrap();
+    let count = "SELECT count(*) FROM memories";
+    file.query_row(count, [], |row| row.get(0)).unwrap()
 }
 
 async fn knows_nothing(bot: &Bot, whose: &str, words: &str) {
@@ -191,6 +211,45 @@ async fn a_call_that_leaves_in_the_middle_is_finished_by_the_keeper() {
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn nothing_is_erased_while_an_earlier_job_still_has_some_of_it() {
+    for is_erasure in [false, true] {
+        let world = world();
+        let bot = acme(&world.open().await);
+        learn_many(&bot, ANN).await;
+        leave_job(&world, &bot, all_of(ANN));
+        if is_erasure {
+            let request = EraseRequest {
+                tenant: bot.tenant.id.clone(),
+                target: EraseTarget::Subject(subject(ANN)),
+                generations: [].into(),
+            };
+            bot.memories.erase(request).await.unwrap();
+        } else {
+            assert!(bot.forget(all_of(ANN)).await.unwrap().erased);
+        }
+        assert_eq!(rows(&world), 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_two_that_forget_the_same_none_says_too_early_that_it_is_erased() {
+    let world = World {
+        blocking: Blocking::Pool,
+        ..world()
+    };
+    let bot = acme(&world.open().await);
+    learn_many(&bot, ANN).await;
+    let forget = async || {
+        let outcome = bot.forget(all_of(ANN)).await.unwrap();
+        assert!(!outcome.erased || rows(&world) == 0);
+        outcome.memories
+    };
+    let (one, other) = tokio::join!(forget(), forget());
+    assert_eq!(one + other, MANY as u64);
+    assert_eq!(rows(&world), 0);
+}
+
 #[test]
 fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
     for ask in [all_of(ANN), ForgetRequest::Filter(MemoryFilter::default())] {
@@ -232,6 +291,52 @@ fn a_daemon_that_dies_in_the_middle_goes_on_in_its_next_life() {
             assert_eq!(bot.memories.stats(&bot.tenant).await.unwrap().memories, 0);
         });
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_another_daemon_left_is_finished_by_the_one_that_leads() {
+    let embedder = Arc::new(ScriptedEmbedder::new("m"));
+    let mut world = world_with(&embedder);
+    let (_leads, leads) = watch::channel(true);
+    world.config.cluster = Some(Cluster::new(1, leads));
+    world.store = Arc::new(world.store.shared(1));
+    let bot = acme(&world.open().await);
+    let tea = bot.learn(BOB, "likes tea").await;
+    bot.learn(ANN, "likes chess").await;
+    sleep(Duration::from_secs(60)).await;
+    let memories = bot.list_of(Some(BOB), false).await;
+    bot.forget(ForgetRequest::One(tea)).await.unwrap();
+    let now = world.machine.now().wall;
+    let import =
+        move |writer: &MemoryWriter<'_>| writer.import(&memories, now, &Default::default());
+    world.kept_of(&bot).write_one(import).unwrap();
+    leave_job(&world, &bot, all_of(ANN));
+    let outcome = bot.forget(all_of("zoe")).await.unwrap();
+    assert!(!outcome.erased, "a caller elsewhere may still do the other");
+    sleep(Duration::from_secs(300)).await;
+    assert_eq!(rows(&world), 2, "and count what went");
+    sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(rows(&world), 1);
+    assert_eq!(bot.memories.stats(&bot.tenant).await.unwrap().embedded, 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_crash_left_is_finished_although_the_first_look_at_it_fails() {
+    let world = world();
+    let engine = world.open().await;
+    let bot = acme(&engine);
+    bot.learn(ANN, "likes chess").await;
+    leave_job(&world, &bot, all_of(ANN));
+    engine.close().await;
+    let dir = world.memories.as_ref().unwrap().dir.path();
+    let elsewhere = dir.with_extension("elsewhere");
+    std::fs::rename(dir, &elsewhere).unwrap();
+    let _engine = world.open().await;
+    settle().await;
+    std::fs::rename(&elsewhere, dir).unwrap();
+    assert_eq!(rows(&world), 1);
+    sleep(Duration::from_secs(3_600)).await;
+    assert_eq!(rows(&world), 0);
 }
 
 /// The keeper looks for what a crash left as soon as an engine is opened.

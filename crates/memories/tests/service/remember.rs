@@ -125,6 +125,22 @@ async fn a_fact_is_there_once_however_often_it_is_said() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_vector_to_which_no_cosine_can_be_computed_is_refused() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    let with = |content: &str, vector: [f32; 2]| RememberRequest {
+        vector: vector.to_vec(),
+        ..fact(ANN, content)
+    };
+    bot.learn_so(with("the dog is brown", [1.0, 0.2])).await;
+    for vector in [[1e-30, 0.0], [0.0, 1e-30], [1e30, 1.0]] {
+        let refused = bot.remember(with("the boat is blue", vector)).await;
+        let is_named = |error: &MemoryError| error.to_string().starts_with("vector: ");
+        assert!(refused.as_ref().is_err_and(is_named), "{refused:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_takes_the_place_of_another_leaves_it_as_history() {
     let world = world();
     let bot = acme(&world.open().await);

@@ -8,7 +8,7 @@ use memoird_core::time::Steady;
 use memoird_engine::{Blocking, ContextModel, Engine, EngineConfig, Machine, Tenant};
 use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
 use memoird_formats::tokens::Tokenizer;
-use memoird_memories::store::{FilesOptions, MemoryStore};
+use memoird_memories::store::{FilesOptions, MemoryStore, TenantMemories};
 use memoird_memories::{Memories, MemoriesConfig};
 use memoird_store::Store;
 use tempfile::TempDir;
@@ -121,6 +121,12 @@ impl World {
     /// The moment on the steady clock.
     pub(crate) fn machine_now(&self) -> Steady {
         self.machine.now().steady
+    }
+
+    /// What is kept for a bot, behind the daemon's back.
+    pub(crate) fn kept_of(&self, bot: &Bot) -> TenantMemories {
+        let folder = self.memories.as_ref().unwrap();
+        folder.files.tenant(&bot.tenant.id).unwrap()
     }
 
     pub(crate) async fn open(&self) -> House {

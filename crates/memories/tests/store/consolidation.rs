@@ -28,7 +28,7 @@ fn a_count_of_recalls_that_is_full_stays_so_and_loses_nothing_else() {
     let mut poisoned = kit.get(id(1)).unwrap();
     (poisoned.id, poisoned.content) = (id(2), "other".into());
     (poisoned.recalls, poisoned.reinforced) = (u64::MAX, u64::MAX);
-    kit.write(move |writer| writer.import(&[poisoned], &limits()));
+    kit.write(move |writer| writer.import(&[poisoned], at(0), &limits()));
     for hours in 0..2 {
         tell(&kit, hours, 1, &[(1, 0.5), (2, 0.5)], &limits());
     }

@@ -152,7 +152,7 @@ fn a_vector_of_another_length_is_refused() {
             .read(|reader| reader.recall(&question, Some(&short), at(1)))
             .is_err()
     );
-    for bad in [[0.0; 8], [f32::NAN; 8]] {
+    for bad in [[0.0; 8], [f32::NAN; 8], [1e-30; 8], [1e30; 8]] {
         let bad = vector(bad);
         let refusal = kit.refusal(move |writer| writer.embedded(id(2), 1, &bad));
         assert!(matches!(

@@ -78,6 +78,45 @@ fn one_goes_with_the_history_that_leads_to_it() {
     assert_eq!(refusal, MemoryError::NotFound { id: id(3) });
 }
 
+/// A memory that was said in other words again and again, and one whose versions lead to each other.
+#[test]
+fn a_long_history_goes_step_by_step_before_the_memory() {
+    let kit = Kit::new();
+    for number in 1..=60 {
+        let name = |text: String| Fact {
+            external_key: Some("boat".into()),
+            ..fact("ann", MemoryKind::Project, &text)
+        };
+        kit.remember(order(number, name(format!("boat number {number}"))));
+        let supersedes = (number > 1).then(|| id(100 + number - 1));
+        let text = format!("dog number {number}");
+        let said = Fact {
+            supersedes,
+            ..fact("ann", MemoryKind::Project, &text)
+        };
+        kit.remember(order(100 + number, said));
+    }
+    for (job, last) in [(200, 1), (201, 160)] {
+        let before = kit.peek("SELECT count(*) FROM memories");
+        let (filter, mut left) = (ForgetRequest::One(id(last)), before);
+        kit.write(move |writer| writer.forget_begin(id(job), &filter, at(1)));
+        loop {
+            let progress = kit.write(move |writer| writer.forget_step(id(job), 10));
+            let rows = kit.peek("SELECT count(*) FROM memories");
+            assert!(left - rows <= 10, "{left} to {rows}");
+            left = rows;
+            if progress.is_done {
+                let counts = (progress.counts.memories, progress.counts.superseded);
+                assert_eq!((counts, before - left), ((1, 59), 60));
+                break;
+            }
+            assert!(kit.get(id(last)).is_some());
+            kit.check_indexes();
+        }
+    }
+    kit.check_indexes();
+}
+
 #[test]
 fn a_newer_memory_outlives_the_history_that_is_forgotten() {
     let kit = Kit::new();

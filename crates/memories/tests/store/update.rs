@@ -185,7 +185,7 @@ fn an_import_loses_nothing_and_overwrites_nothing() {
     let other = Kit::new();
     let import = |memories: &[Memory]| {
         let memories = memories.to_vec();
-        other.write(move |writer| writer.import(&memories, &limits()))
+        other.write(move |writer| writer.import(&memories, at(0), &limits()))
     };
     let first = import(&exported);
     assert_eq!((first.added, first.skipped), (3, 0));

@@ -2,7 +2,9 @@
 //! longer than a recall may: above some 20,000 memories. It has the vectors of that partition and
 //! of one model only, so nothing that it finds is somebody else's.
 
-use memoird_postgres::{Transactions, Value};
+use std::collections::BTreeMap;
+
+use memoird_postgres::{Column, FoundRow, Transactions, Value};
 use memoird_store::StoreError;
 use tracing::{info, warn};
 
@@ -64,7 +66,8 @@ pub(super) fn nearest(
     Ok(found)
 }
 
-/// Makes the indexes that are missing, one after the other, beside all that goes on.
+/// Makes the indexes that are missing, one after the other, beside all that goes on, and drops those
+/// of models and partitions that are no more.
 pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError> {
     let sql = "SELECT partitions.tenant, partitions.no, models.no, models.dimension
         FROM memoird_memories.partitions
@@ -72,34 +75,41 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
         JOIN memoird_memories.models ON models.tenant = partitions.tenant AND models.name = meta.value
         WHERE partitions.next > $1 AND models.dimension BETWEEN 1 AND $2";
     let values = [Value::Whole(INDEXED_FROM), Value::Whole(DIMENSIONS_MAX)];
-    let large = transactions.look("BEGIN READ ONLY", |open| {
-        let rows = open.query(sql, &values)?;
-        rows.iter()
-            .map(memoird_postgres::FoundRow::wholes)
-            .collect::<Result<Vec<_>, _>>()
+    // What another daemon is making is not valid yet, and left to it.
+    let known = "SELECT relname::text, indisvalid, EXISTS (
+            SELECT 1 FROM pg_stat_progress_create_index
+            WHERE datname = current_database() AND index_relid = indexrelid)
+        FROM pg_index JOIN pg_class ON pg_class.oid = indexrelid
+        WHERE indrelid = 'memoird_vectors.vectors'::regclass AND relname ~ '^near_[0-9_]+$'";
+    let (large, known) = transactions.look("BEGIN READ ONLY", |open| {
+        let large = open.query(sql, &values)?;
+        let large = large.iter().map(FoundRow::wholes);
+        let known = open.query(known, &[])?;
+        let known = known.iter().map(Index::read);
+        Ok::<_, StoreError>((
+            large.collect::<Result<Vec<_>, _>>()?,
+            known.collect::<Result<Vec<_>, _>>()?,
+        ))
     })?;
+    let mut missing = BTreeMap::new();
     for row in large {
-        let [tenant, partition, model, dimension] = row[..] else {
-            continue;
-        };
-        let name = format!("near_{tenant}_{partition}_{model}");
-        let known = format!(
-            "SELECT indisvalid FROM pg_index
-            WHERE indexrelid = to_regclass('memoird_vectors.{name}')"
-        );
-        let state = transactions.look("BEGIN READ ONLY", |open| open.query(&known, &[]))?;
-        let state = state
-            .first()
-            .map(memoird_postgres::FoundRow::wholes)
-            .transpose()?;
-        match state.as_deref() {
-            Some([1]) => continue,
-            // One that was broken off, or that another daemon is making.
-            Some(_) => {
-                transactions.alone(&format!("DROP INDEX CONCURRENTLY memoird_vectors.{name}"))?;
-            }
-            None => {}
+        if let [tenant, partition, model, dimension] = row[..] {
+            let name = format!("near_{tenant}_{partition}_{model}");
+            missing.insert(name, [tenant, partition, model, dimension]);
         }
+    }
+    for index in known {
+        let is_wanted = missing.contains_key(&index.name);
+        if index.is_being_made || is_wanted && index.is_valid {
+            missing.remove(&index.name);
+        } else {
+            // One that was broken off, or that nobody needs.
+            let name = &index.name;
+            let drop = format!("DROP INDEX CONCURRENTLY IF EXISTS memoird_vectors.{name}");
+            transactions.alone(&drop)?;
+        }
+    }
+    for (name, [tenant, partition, model, dimension]) in missing {
         info!(
             tenant,
             partition, "the vectors of a large subject are indexed"
@@ -114,6 +124,27 @@ pub(super) fn make_indexes(transactions: &Transactions) -> Result<(), StoreError
         }
     }
     Ok(())
+}
+
+/// An index that there is.
+struct Index {
+    name: String,
+    is_valid: bool,
+    is_being_made: bool,
+}
+
+impl Index {
+    fn read(row: &FoundRow) -> Result<Self, StoreError> {
+        let name = match row.column(0)? {
+            Column::Bytes(name) => String::from_utf8_lossy(name).into_owned(),
+            _ => String::new(),
+        };
+        Ok(Self {
+            name,
+            is_valid: row.column(1)? == Column::Whole(1),
+            is_being_made: row.column(2)? == Column::Whole(1),
+        })
+    }
 }
 
 fn condition(tenant: i64, partition: i64, model: i64) -> String {

@@ -13,6 +13,9 @@ use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought};
 use crate::store::row::{limit, partition_of};
 use crate::store::sql::Answer;
 
+/// Terms of a partition that are looked up at once: what is found of them is in memory together.
+const SOUGHT_AT_ONCE: usize = 64;
+
 /// Adds the words of a memory that the index does not have.
 pub(in crate::store) fn add(it: &Transaction<'_>, no: i64, words: &IndexWords) -> Answer<()> {
     let sql = "INSERT INTO terms (partition, form, no)
@@ -39,6 +42,24 @@ pub(in crate::store) fn look_up(
     sought: &[Sought<'_>],
     mut note: impl FnMut(usize, &[i64]),
 ) -> Answer<Vec<Looked>> {
+    let mut looked = Vec::with_capacity(sought.len());
+    for some in sought.chunks(SOUGHT_AT_ONCE) {
+        for mut found in find(it, some)? {
+            found.sort_unstable_by(|one, other| other.cmp(one));
+            found.dedup();
+            found.truncate(MATCHES_MAX);
+            note(looked.len(), &found);
+            looked.push(Looked {
+                found: found.len(),
+                last: found.last().copied().unwrap_or_default(),
+            });
+        }
+    }
+    Ok(looked)
+}
+
+/// Of each term the memories with any of its forms: the newest of each form, and so of all.
+fn find(it: &Transaction<'_>, sought: &[Sought<'_>]) -> Answer<Vec<Vec<i64>>> {
     let (mut places, mut forms, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
     for (place, one) in sought.iter().enumerate() {
         for form in one.term.forms() {
@@ -47,35 +68,23 @@ pub(in crate::store) fn look_up(
             partitions.push(one.partition);
         }
     }
-    let sql = "SELECT place, no FROM unnest($1, $2, $3) AS sought (place, form, partition)
-        CROSS JOIN LATERAL (SELECT no FROM terms WHERE terms.partition = sought.partition
-            AND terms.form = sought.form ORDER BY no DESC LIMIT $4) AS found";
+    let sql = "SELECT place, ARRAY(SELECT no FROM terms WHERE terms.partition = sought.partition
+            AND terms.form = sought.form ORDER BY no DESC LIMIT $4)
+        FROM unnest($1, $2, $3) AS sought (place, form, partition)";
     let values = [
         Value::Wholes(places),
         Value::Halves(forms),
         Value::Wholes(partitions),
         Value::Whole(limit(MATCHES_MAX)),
     ];
-    // Of a term with several forms these are the newest of each, and so of all.
     let mut found: Vec<Vec<i64>> = vec![Vec::new(); sought.len()];
     for row in it.rows(sql, &values)? {
         let place = value(&row, 0)?.as_i64().map_err(rusqlite::Error::from)?;
-        let no = value(&row, 1)?.as_i64().map_err(rusqlite::Error::from)?;
         if let Some(found) = usize::try_from(place).ok().and_then(|at| found.get_mut(at)) {
-            found.push(no);
+            found.extend(row.list(1)?);
         }
     }
-    let looked = found.into_iter().enumerate().map(|(place, mut found)| {
-        found.sort_unstable_by(|one, other| other.cmp(one));
-        found.dedup();
-        found.truncate(MATCHES_MAX);
-        note(place, &found);
-        Looked {
-            found: found.len(),
-            last: found.last().copied().unwrap_or_default(),
-        }
-    });
-    Ok(looked.collect())
+    Ok(found)
 }
 
 /// FNV-1a of 32 bits (G. Fowler, L. C. Noll, K.-P. Vo): it is stored, so it never changes.
