@@ -16,7 +16,7 @@ use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
     Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser,
-    JournalConfig, SystemMachine, TenantConfig, TenantLimits,
+    JournalConfig, SystemMachine, TenantConfig, TenantLimits, TurnName, TurnUpdateCommand,
 };
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tempfile::TempDir;
@@ -91,6 +91,19 @@ impl House {
         let (tenant, session) = (tenant(&self.engine, of), session_id(session));
         let ended = self.engine.commands.end_session(&tenant, &session);
         ended.await.unwrap();
+    }
+
+    /// Gives a turn of `acme` another content.
+    async fn update(&self, session: &str, seq: u64, turn: Turn) {
+        let command = TurnUpdateCommand {
+            turn_name: TurnName::Seq(seq),
+            turn,
+            expected_generation: None,
+        };
+        let (tenant, session) = (tenant(&self.engine, "acme"), session_id(session));
+        let commands = &self.engine.commands;
+        let updated = commands.update_turn(&tenant, &session, command);
+        updated.await.unwrap();
     }
 
     async fn ask(&self, request: SearchRequest) -> SearchPage {
@@ -678,18 +691,49 @@ async fn a_turn_that_says_something_else_is_found_by_that_alone() {
         if is_followed {
             assert_eq!(house.found("zqpears").await.len(), 1);
         }
-        let command = memoird_engine::TurnUpdateCommand {
-            turn_name: memoird_engine::TurnName::Seq(2),
-            turn: turn(Role::User, "cherries"),
-            expected_generation: None,
-        };
-        let (tenant, id) = (tenant(&house.engine, "acme"), session_id(&session));
-        let commands = &house.engine.commands;
-        commands.update_turn(&tenant, &id, command).await.unwrap();
+        house
+            .update(&session, 2, turn(Role::User, "cherries"))
+            .await;
         assert_eq!(house.found("zqpears").await.len(), 0);
         let found = if is_followed { 1 } else { 2 };
         assert_eq!(house.found("cherries").await.len(), found);
         assert_eq!(house.found("plums").await.len(), found);
         house.close().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_another_time_is_found_by_that_alone() {
+    const DAY_MS: i64 = 86_400_000;
+    let said_on = |day: i64, text| {
+        let mut turn = turn(Role::User, text);
+        turn.timestamp = Some(Timestamp::from_ms(day * DAY_MS));
+        turn
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    let said = [1, 1, 1, 5, 5].map(|day| said_on(day, "tea"));
+    house.append("acme", "chat", said.to_vec()).await;
+    let seqs_of = async |query, day: i64| -> Vec<u64> {
+        let request = SearchRequest {
+            after: Some(Timestamp::from_ms(day * DAY_MS)),
+            before: Some(Timestamp::from_ms((day + 1) * DAY_MS)),
+            ..words(query)
+        };
+        let hits = house.ask(request).await.hits;
+        let mut seqs: Vec<u64> = hits.iter().map(|hit| hit.seq).collect();
+        seqs.sort_unstable();
+        seqs
+    };
+    assert_eq!(seqs_of("tea", 1).await, [1, 2, 3]);
+    // To a day that has later turns only, one that has earlier ones only, and one that has none.
+    house.update("chat", 2, said_on(5, "tea")).await;
+    house.update("chat", 4, said_on(1, "tea")).await;
+    house.update("chat", 5, said_on(9, "tea")).await;
+    for query in ["tea", ""] {
+        assert_eq!(seqs_of(query, 1).await, [1, 3, 4]);
+        assert_eq!(seqs_of(query, 5).await, [2]);
+        assert_eq!(seqs_of(query, 9).await, [5]);
+    }
+    house.close().await;
 }
