@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use memoird_core::ids::Subject;
-use memoird_core::session::AppendCommand;
+use memoird_core::session::{AppendCommand, RewindCommand};
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
     Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser,
@@ -735,5 +735,43 @@ async fn a_turn_of_another_time_is_found_by_that_alone() {
         assert_eq!(seqs_of(query, 5).await, [2]);
         assert_eq!(seqs_of(query, 9).await, [5]);
     }
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_by_filters_lead_past_turns_that_were_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house.say("acme", "chat", &["tea"; 100]).await;
+    house
+        .say("acme", "chat", &["more"; 2 * CANDIDATES_MAX])
+        .await;
+    let by_session = SearchRequest {
+        session: Some(session_id("chat")),
+        ..words("")
+    };
+    assert_eq!(house.ask(by_session.clone()).await.hits.len(), 20);
+    let rewind = RewindCommand {
+        after_seq: 100,
+        ..RewindCommand::default()
+    };
+    let (tenant, session) = (tenant(&house.engine, "acme"), session_id("chat"));
+    let commands = &house.engine.commands;
+    let rewound = commands.rewind(&tenant, &session, rewind);
+    rewound.await.unwrap();
+    let (mut page, mut seqs) = (None, Vec::new());
+    loop {
+        let request = SearchRequest {
+            page,
+            ..by_session.clone()
+        };
+        let found = house.ask(request).await;
+        seqs.extend(found.hits.iter().map(|hit| hit.seq));
+        page = found.next;
+        if page.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seqs, (1..=100).rev().collect::<Vec<u64>>());
     house.close().await;
 }

@@ -92,7 +92,8 @@ impl Sessions {
                 return false;
             };
             if let Some(slot) = slot.upgrade() {
-                slot.lock().unload_if_unused_since(&slot.tenant, last_access);
+                slot.lock()
+                    .unload_if_unused_since(&slot.tenant, last_access);
             }
         }
         true
