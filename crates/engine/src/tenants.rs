@@ -311,11 +311,10 @@ impl Tenant {
         self.memory.count_content(before, after);
     }
 
-    /// The journal has so many bytes more of its turns.
-    pub(crate) fn add_journal_bytes(&self, more: u64) {
+    /// The journal has turns of so many bytes more, in the place of others.
+    pub(crate) fn add_journal_bytes(&self, more: u64, less: u64) {
         let before = self.stats.journal_bytes();
-        self.stats.count_journal(before, before + more);
-        self.journal.change(before, before + more);
+        self.set_journal_bytes((before + more).saturating_sub(less));
     }
 
     /// The journal has so many bytes of its turns.

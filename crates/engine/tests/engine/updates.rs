@@ -13,6 +13,7 @@ use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
 use crate::compaction::talk::Talk;
 use crate::kit::{World, session_id, unswept};
+use crate::options::keeping_all;
 use crate::windows::texts;
 
 impl Bot {
@@ -161,6 +162,55 @@ async fn a_turn_that_grows_makes_older_ones_leave() {
     let huge = bot.update("a", 3, &"y".repeat(2_000)).await.unwrap_err();
     let expected = matches!(huge, EngineError::Core(CoreError::TurnTooLarge { .. }));
     assert!(expected, "{huge}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_does_not_grow_beyond_what_a_session_that_keeps_all_may_have() {
+    let mut config = unswept();
+    config.limits.max_history_bytes = 2_000;
+    let bot = Bot::acme(&World::new(config).open().await);
+    let texts: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    bot.append("a", keeping_all(true, &texts)).await.unwrap();
+    bot.update("a", 1, &"x".repeat(900)).await.unwrap();
+    let before = bot.live("a").await.unwrap();
+    let refused = bot.update("a", 5, &"y".repeat(900)).await.unwrap_err();
+    let is_full = matches!(
+        refused,
+        EngineError::Core(CoreError::HistoryFull { limit: 2_000, .. })
+    );
+    assert!(is_full, "{refused}");
+    assert_eq!(bot.live("a").await.unwrap(), before);
+    // In the place of what is as long already.
+    bot.update("a", 1, &"z".repeat(900)).await.unwrap();
+    bot.update("a", 1, "short").await.unwrap();
+    bot.update("a", 5, &"y".repeat(900)).await.unwrap();
+    let view = bot.view("a").await.unwrap();
+    assert!(view.head.totals.bytes <= 2_000);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_updates_add_counts_in_what_the_journal_may_have() {
+    let mut config = unswept();
+    config.tenants[0].limits.journal_bytes = Some(50_000);
+    let bot = Bot::acme(&World::new(config).open().await);
+    bot.append("a", saying(&["short"; 10])).await.unwrap();
+    let long = "x".repeat(12_000);
+    for seq in 1..=4 {
+        bot.update("a", seq, &long).await.unwrap();
+    }
+    let refused = bot.update("a", 5, &long).await.unwrap_err();
+    let is_full = matches!(
+        refused,
+        EngineError::JournalQuota {
+            whose: "tenant",
+            ..
+        }
+    );
+    assert!(is_full, "{refused}");
+    bot.update("a", 1, "short").await.unwrap();
+    bot.update("a", 5, &long).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -31,6 +31,7 @@ pub(crate) fn decide(chat: &mut Chat, seq: u64, text: &str, at: u64) -> UpdateDe
     let update = TurnUpdate {
         seq,
         before: saying(""),
+        bytes_before: 0,
         after: saying(text),
     };
     let updated = chat
