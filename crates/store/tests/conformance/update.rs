@@ -90,6 +90,7 @@ fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
         let seqs: Vec<u64> = seqs.iter().map(|turn| turn.seq).collect();
         assert_eq!(seqs, [1, 2, turns - 1], "what was rewound is not shown");
         changes = changed[3].change;
+        assert_eq!(written.last_change, changes);
         assert_eq!(store.changed_after(changes, 9).unwrap(), []);
         assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
         let reloaded = chat.reloaded(store);
