@@ -302,6 +302,7 @@ impl Change {
                 let turns = appended.turns.iter();
                 turns.map(|(_, content)| content.len()).sum()
             }
+            ChangeKind::UpdateTurn(updated) => updated.content.len(),
             ChangeKind::PatchState(patched) => patched.state_json.len(),
             ChangeKind::SetOptions(options) => options.bytes(),
             ChangeKind::Compact {
