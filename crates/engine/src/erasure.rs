@@ -6,11 +6,11 @@
 //! [`Eraser`]s and hooks, and at last the disk's pages are cleaned. Every step can be done
 //! again, so after a crash the job goes on where it was.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use memoird_core::ids::{ErasureId, Generation, TenantId};
+use memoird_core::ids::{ErasureId, Generation, HookName, TenantId};
 use memoird_core::time::Steady;
 use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
 use tokio::sync::{Notify, watch};
@@ -36,6 +36,8 @@ const OPEN_MAX: usize = 64;
 const LOOKED_AT_MAX: usize = 4_096;
 /// Jobs that are cleaned together.
 const CLEANED_MAX: usize = 256;
+/// Generations that an answer names of those that a hook out of reach was given.
+const GIVEN_NAMED_MAX: usize = 100;
 /// How long a call waits for its job.
 const WAIT: Duration = Duration::from_secs(5);
 /// The pause of a job that waits for somebody: a reader, or a hook that is under way.
@@ -479,13 +481,17 @@ impl Shared {
             reached.insert(name.clone());
             self.note(&mut erasure, erased).await.map_err(described)?;
         }
-        let given = scope.given.into_iter();
-        let given = given.filter(|(_, hook)| !reached.contains(hook));
+        let mut given: BTreeMap<HookName, BTreeSet<Generation>> = BTreeMap::new();
+        for (generation, hook) in scope.given {
+            if !reached.contains(&hook) {
+                given.entry(hook).or_default().insert(generation);
+            }
+        }
         let outside = given
-            .map(|(generation, hook)| format!("hook {hook} was given generation {generation}"))
-            .collect();
+            .iter()
+            .flat_map(|(hook, generations)| given_lines(hook, generations));
         let erased = ErasedElsewhere {
-            outside,
+            outside: outside.collect(),
             ..ErasedElsewhere::default()
         };
         self.note(&mut erasure, erased).await.map_err(described)?;
@@ -500,11 +506,10 @@ impl Shared {
     ) -> Result<(), EngineError> {
         erasure.counts.memories += erased.memories;
         erasure.counts.commits += erased.commits;
-        for line in erased.outside {
-            if !erasure.outside.contains(&line) {
-                erasure.outside.push(line);
-            }
-        }
+        let mut known: HashSet<String> = erasure.outside.iter().cloned().collect();
+        let outside = erased.outside.into_iter();
+        let new = outside.filter(|line| known.insert(line.clone()));
+        erasure.outside.extend(new);
         self.save(erasure.clone()).await
     }
 
@@ -546,4 +551,13 @@ impl Shared {
         self.done.send_modify(|done| *done += 1);
         Ok(())
     }
+}
+
+/// What is out of reach because a hook was given it.
+fn given_lines(hook: &HookName, generations: &BTreeSet<Generation>) -> Vec<String> {
+    let named = generations.iter().take(GIVEN_NAMED_MAX);
+    let named = named.map(|generation| format!("hook {hook} was given generation {generation}"));
+    let more = generations.len().saturating_sub(GIVEN_NAMED_MAX);
+    let more = (more > 0).then(|| format!("hook {hook} was given {more} more generations"));
+    named.chain(more).collect()
 }
