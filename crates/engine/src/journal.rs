@@ -519,9 +519,11 @@ impl<C> Journal<C> {
 }
 
 impl<C> Backend<C> {
+    /// Half of the queue at most: a set that is larger is written in parts, and keeps its permits
+    /// until the last of them, while others pass it.
     fn permits_of(&self, bytes: usize) -> u32 {
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        count.clamp(1, self.permits_max)
+        count.clamp(1, (self.permits_max / 2).max(1))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<C>> {
