@@ -40,11 +40,11 @@ const CLEANED_MAX: usize = 256;
 const GIVEN_NAMED_MAX: usize = 100;
 /// How long a call waits for its job.
 const WAIT: Duration = Duration::from_secs(5);
-/// The pause of a job that waits for somebody: a reader, or a hook that is under way.
+/// The pause of a job that waits for somebody, such as a hook that is under way.
 const PAUSE_MS: u64 = 50;
 /// After so long other tenants have their turn, if jobs of theirs can go on.
 const TURN_MS: u64 = 250;
-/// The longest pause of a job that failed; it is doubled from [`PAUSE_MS`] on.
+/// The longest pause of a job that failed, or whose log is read; it is doubled from [`PAUSE_MS`] on.
 const PAUSE_MS_MAX: u64 = 60_000;
 
 /// The erasures. Cheap to clone.
@@ -92,6 +92,7 @@ impl Erasures {
             erasers,
             stopping,
             pauses: HashMap::new(),
+            log_pause: None,
             turn: None,
             has_more: true,
         }
@@ -178,6 +179,9 @@ struct ErasureWorker {
     stopping: CancellationToken,
     /// Jobs that wait, and until when.
     pauses: HashMap<ErasureId, Pause>,
+    /// While somebody reads an older moment of the log, until when no job is cleaned: trying it
+    /// holds up commits.
+    log_pause: Option<Pause>,
     /// Whose jobs go on, and since when.
     turn: Option<(TenantId, Steady)>,
     has_more: bool,
@@ -191,12 +195,26 @@ struct Pause {
     failures: u32,
 }
 
+impl Pause {
+    /// The pause after one more failure: each is twice as long as the one before.
+    fn after(before: Option<Self>, now: Steady) -> Self {
+        let failures = before.map_or(0, |pause| pause.failures);
+        let pause_ms = (PAUSE_MS << failures.min(16)).min(PAUSE_MS_MAX);
+        Self {
+            until: Steady(now.0.saturating_add(pause_ms)),
+            failures: failures.saturating_add(1),
+        }
+    }
+}
+
 /// What a step came to.
 enum Step {
     /// The job goes on at once.
     GoOn,
     /// It has to wait for somebody.
     Wait,
+    /// The log could not be emptied: somebody reads an older moment of it.
+    LogIsRead,
 }
 
 impl Worker for ErasureWorker {
@@ -209,11 +227,8 @@ impl Worker for ErasureWorker {
             return;
         }
         let now = self.erasures.shared.sessions.now().steady;
-        let next = self
-            .pauses
-            .values()
-            .map(|pause| pause.until.since(now))
-            .min();
+        let pauses = self.pauses.values().chain(&self.log_pause);
+        let next = pauses.map(|pause| pause.until.since(now)).min();
         let pause = Duration::from_millis(next.unwrap_or(PAUSE_MS_MAX));
         let asked = self.erasures.shared.asked.notified();
         let _ = tokio::time::timeout(pause, asked).await;
@@ -227,10 +242,15 @@ impl Worker for ErasureWorker {
         let open = open.await.map_err(|error| WorkError(error.to_string()))?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
         self.pauses.retain(|id, _| is_open(id));
+        let is_cleaned = |erasure: &Erasure| erasure.stage == ErasureStage::Clean;
+        if !open.iter().any(is_cleaned) {
+            self.log_pause = None;
+        }
         let now = shared.sessions.now().steady;
         let may_go_on = |erasure: &&Erasure| {
-            let pause = self.pauses.get(&erasure.id);
-            pause.is_none_or(|pause| pause.until <= now) && !waits_for_earlier(erasure, &open)
+            let of_log = self.log_pause.as_ref().filter(|_| is_cleaned(erasure));
+            let mut pauses = self.pauses.get(&erasure.id).into_iter().chain(of_log);
+            pauses.all(|pause| pause.until <= now) && !waits_for_earlier(erasure, &open)
         };
         let ready: Vec<Erasure> = open.iter().filter(may_go_on).cloned().collect();
         let next = self.next(&ready, now).cloned();
@@ -260,21 +280,20 @@ impl Worker for ErasureWorker {
             warn!(job = %id, problem, "an erasure is gone on with later");
         }
         let now = shared.sessions.now().steady;
+        if let Ok(Step::LogIsRead) = &outcome {
+            self.log_pause = Some(Pause::after(self.log_pause, now));
+        }
         for id in ids {
-            let failures = self.pauses.get(&id).map_or(0, |pause| pause.failures);
-            let (pause_ms, failures) = match &outcome {
-                Ok(Step::GoOn) => {
-                    self.pauses.remove(&id);
-                    continue;
-                }
-                Ok(Step::Wait) => (PAUSE_MS, 0),
-                Err(_) => {
-                    let pause_ms = PAUSE_MS << failures.min(16);
-                    (pause_ms.min(PAUSE_MS_MAX), failures.saturating_add(1))
-                }
+            let before = self.pauses.remove(&id);
+            let pause = match &outcome {
+                Ok(Step::GoOn | Step::LogIsRead) => continue,
+                Ok(Step::Wait) => Pause {
+                    failures: 0,
+                    ..Pause::after(None, now)
+                },
+                Err(_) => Pause::after(before, now),
             };
-            let until = Steady(now.0.saturating_add(pause_ms));
-            self.pauses.insert(id, Pause { until, failures });
+            self.pauses.insert(id, pause);
         }
         Ok(())
     }
@@ -536,7 +555,7 @@ impl Shared {
             return Ok(Step::GoOn);
         }
         if unclean.log {
-            return Ok(Step::Wait);
+            return Ok(Step::LogIsRead);
         }
         for job in jobs {
             self.finish(job).await?;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_core::outbox::DeliveryState;
 use memoird_engine::{EraseFuture, EraseRequest, EraseTarget, ErasedElsewhere, Eraser};
-use memoird_store::ErasureStage;
+use memoird_store::{ErasureStage, Store};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
@@ -136,6 +136,35 @@ async fn a_job_that_has_to_wait_lets_others_go_on() {
     let asked = soon(ask(&acme, names(2)).join_all()).await;
     assert_eq!(asked, [true, true], "within five seconds");
     assert_eq!(eraser.called_for.lock().unwrap().len(), 2);
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_read_for_long_is_tried_ever_less_often_however_many_jobs_come() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let bots = [Bot::acme(&engine), Bot::of(&engine, OTHER)];
+    engine.start_erasing(Vec::new());
+    world.store.read_log(true);
+    let mut asked = JoinSet::new();
+    for session in names(20) {
+        for bot in &bots {
+            bot.say(&session, "hello").await.unwrap();
+            let bot = bot.clone();
+            let session = session.clone();
+            asked.spawn(async move { ask(&bot, [session]).join_all().await });
+        }
+        sleep(Duration::from_secs(3)).await;
+    }
+    let tries = world.store.cleanings();
+    assert!((5..=15).contains(&tries), "{tries} in a minute");
+    asked.join_all().await;
+    world.store.read_log(false);
+    sleep(Duration::from_secs(60)).await;
+    let last = ask(&bots[0], ["one more".to_owned()]).join_all().await;
+    assert_eq!(last, [true]);
+    let open = world.store.open_erasures(99).unwrap();
+    assert!(open.is_empty(), "{open:?}");
     engine.close().await;
 }
 
