@@ -8,11 +8,12 @@ use memoird_engine::{
     TurnUpdateOutcome,
 };
 use memoird_store::encoding;
+use tokio::task::JoinSet;
 
 use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
 use crate::compaction::talk::Talk;
-use crate::kit::{World, session_id, unswept};
+use crate::kit::{World, begun, capped, session_id, unswept};
 use crate::options::keeping_all;
 use crate::windows::texts;
 
@@ -267,4 +268,37 @@ async fn a_copy_that_was_not_written_leaves_what_was_there() {
         let ended = bot.copy("a", "b", false).await.unwrap();
         assert!(ended.duplicate && ended.session.is_none());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_copies_are_in_memory_at_once() {
+    let names = ["one", "two", "three"];
+    let mut config = unswept();
+    config.tenants = names.map(|name| capped(name, 10)).into();
+    let engine = World::new(config).open().await;
+    let bots = names.map(|name| Bot::of(&engine, name));
+    for bot in &bots {
+        bot.append("a", saying(&["1", "2"])).await.unwrap();
+    }
+    let live = || bots.each_ref().map(|bot| bot.stats().sessions_live);
+    let copies = bots
+        .iter()
+        .flat_map(|bot| ["b", "c"].map(|target| (bot, target)));
+    let mut copies: Vec<_> = copies
+        .map(|(bot, target)| Box::pin(bot.copy("a", target, false)))
+        .collect();
+    for copy in &mut copies {
+        assert!(begun(copy).await.is_none());
+    }
+    assert_eq!(live(), [2, 2, 1], "one of a tenant, two of all");
+    let mut running = JoinSet::new();
+    drop(copies);
+    for bot in &bots {
+        for target in ["b", "c"] {
+            let bot = bot.clone();
+            running.spawn(async move { bot.copy("a", target, false).await.unwrap() });
+        }
+    }
+    running.join_all().await;
+    assert_eq!(live(), [3, 3, 3]);
 }
