@@ -192,6 +192,8 @@ pub struct UpdatedTurn {
     pub seq: u64,
     /// Its new content, with its seq.
     pub content: Arc<[u8]>,
+    /// Bytes of the content before.
+    pub bytes_before: usize,
     /// The turns that the history keeps.
     pub kept: LiveSet,
     /// Number and size of those turns.
@@ -300,6 +302,7 @@ impl Change {
                 let turns = appended.turns.iter();
                 turns.map(|(_, content)| content.len()).sum()
             }
+            ChangeKind::UpdateTurn(updated) => updated.content.len(),
             ChangeKind::PatchState(patched) => patched.state_json.len(),
             ChangeKind::SetOptions(options) => options.bytes(),
             ChangeKind::Compact {

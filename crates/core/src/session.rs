@@ -338,18 +338,8 @@ impl Session {
             record.note_mark(self.mark);
             arrivals.push((record, &turn.links.results[..]));
         }
-        if limits.max_history_bytes > tenants.max_history_bytes {
-            let added = arrivals
-                .iter()
-                .map(|(record, _)| record.content.len() as u64);
-            let (actual, limit) = (
-                self.history.totals().bytes + added.sum::<u64>(),
-                tenants.max_history_bytes as u64,
-            );
-            if actual > limit {
-                return Err(CoreError::HistoryFull { actual, limit });
-            }
-        }
+        let added = arrivals.iter().map(|(record, _)| record.content.len());
+        self.check_room(limits, tenants, 0, added.sum())?;
         let dropped_turns = self.history.append(arrivals, limits)?;
 
         self.head.last_access = now.steady;
@@ -393,6 +383,27 @@ impl Session {
         changes.extend(state.map(|state| self.set_state(key, &state, None, now)));
         changes.extend(options.map(|options| self.set_options(options)));
         Ok(AppendDecision { record, changes })
+    }
+
+    /// Where it keeps all of its history, whether that has room for turns of so many bytes in
+    /// the place of others. Its own limits are then above those of its tenant.
+    fn check_room(
+        &self,
+        own: &Limits,
+        tenants: &Limits,
+        bytes_before: usize,
+        bytes: usize,
+    ) -> Result<(), CoreError> {
+        let is_bounded = own.max_history_bytes > tenants.max_history_bytes;
+        let more = bytes.saturating_sub(bytes_before) as u64;
+        let (actual, limit) = (
+            self.history.totals().bytes + more,
+            tenants.max_history_bytes as u64,
+        );
+        match is_bounded && more > 0 && actual > limit {
+            true => Err(CoreError::HistoryFull { actual, limit }),
+            false => Ok(()),
+        }
     }
 
     /// What is decided about it after a change; `None` where nothing changes.

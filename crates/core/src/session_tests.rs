@@ -1,6 +1,7 @@
 //! What an append is to a session: ordered, repeatable, refused when it is stale.
 
 use super::*;
+use crate::change::ChangeSet;
 use crate::ids::{SessionId, TenantId};
 use crate::turn::{Links, Role};
 
@@ -323,4 +324,24 @@ fn a_request_has_the_tokens_of_the_providers_cache_too() {
     ] {
         assert_eq!(told.request_tokens(), tokens);
     }
+}
+
+#[test]
+fn an_update_weighs_what_the_turn_says_then() {
+    let mut session = session();
+    append(&mut session, &command(&["short"]), 1).unwrap();
+    let long = "x".repeat(10_000);
+    let [before, after] = ["short", &long].map(|text| command(&[text]).turns.remove(0));
+    let update = TurnUpdate {
+        seq: 1,
+        bytes_before: before.body.len(),
+        before,
+        after,
+    };
+    let limits = Limits::default();
+    let updated = session.update_turn(&update, &limits, now(2), seal, true);
+    let set = ChangeSet {
+        changes: updated.unwrap().changes,
+    };
+    assert!(set.weight_bytes() > 10_000, "{}", set.weight_bytes());
 }

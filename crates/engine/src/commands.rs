@@ -14,6 +14,7 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 use memoird_core::ids::SessionId;
 use memoird_core::window::WindowSettings;
+use tokio::sync::Semaphore;
 
 use crate::blocking::Blocking;
 use crate::compaction::CompactionQueue;
@@ -45,6 +46,8 @@ struct Shared {
     models: Arc<ModelRegistry>,
     window_settings: ArcSwap<WindowSettings>,
     counting: TokenCounting,
+    /// Places for the copies that are made of sessions, of all tenants.
+    copies: Semaphore,
 }
 
 impl Commands {
@@ -61,6 +64,7 @@ impl Commands {
             models,
             window_settings: ArcSwap::from_pointee(window_settings),
             counting: TokenCounting::new(blocking),
+            copies: Semaphore::new(copy::COPIES_MAX),
         };
         Self {
             shared: Arc::new(shared),

@@ -11,11 +11,11 @@
 //! after it was noted as under way and before its content is read: so no hook gets a generation
 //! whose rows are gone, and what was given before is listed as out of reach.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use memoird_core::ids::{ErasureId, Generation, TenantId};
+use memoird_core::ids::{ErasureId, Generation, HookName, TenantId};
 use memoird_core::time::Steady;
 use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
 use tokio::sync::{Notify, watch};
@@ -41,13 +41,15 @@ const OPEN_MAX: usize = 64;
 const LOOKED_AT_MAX: usize = 4_096;
 /// Jobs that are cleaned together.
 const CLEANED_MAX: usize = 256;
+/// Generations that an answer names of those that a hook out of reach was given.
+const GIVEN_NAMED_MAX: usize = 100;
 /// How long a call waits for its job.
 const WAIT: Duration = Duration::from_secs(5);
-/// The pause of a job that waits for somebody: a reader, or a hook that is under way.
+/// The pause of a job that waits for somebody, such as a hook that is under way.
 const PAUSE_MS: u64 = 50;
 /// After so long other tenants have their turn, if jobs of theirs can go on.
 const TURN_MS: u64 = 250;
-/// The longest pause of a job that failed; it is doubled from [`PAUSE_MS`] on.
+/// The longest pause of a job that failed, or whose log is read; it is doubled from [`PAUSE_MS`] on.
 const PAUSE_MS_MAX: u64 = 60_000;
 
 /// The erasures. Cheap to clone.
@@ -95,6 +97,7 @@ impl Erasures {
             erasers,
             stopping,
             pauses: HashMap::new(),
+            log_pause: None,
             turn: None,
             has_more: true,
         }
@@ -181,6 +184,9 @@ struct ErasureWorker {
     stopping: CancellationToken,
     /// Jobs that wait, and until when.
     pauses: HashMap<ErasureId, Pause>,
+    /// While somebody reads an older moment of the log, until when no job is cleaned: trying it
+    /// holds up commits.
+    log_pause: Option<Pause>,
     /// Whose jobs go on, and since when.
     turn: Option<(TenantId, Steady)>,
     has_more: bool,
@@ -194,12 +200,26 @@ struct Pause {
     failures: u32,
 }
 
+impl Pause {
+    /// The pause after one more failure: each is twice as long as the one before.
+    fn after(before: Option<Self>, now: Steady) -> Self {
+        let failures = before.map_or(0, |pause| pause.failures);
+        let pause_ms = (PAUSE_MS << failures.min(16)).min(PAUSE_MS_MAX);
+        Self {
+            until: Steady(now.0.saturating_add(pause_ms)),
+            failures: failures.saturating_add(1),
+        }
+    }
+}
+
 /// What a step came to.
 enum Step {
     /// The job goes on at once.
     GoOn,
     /// It has to wait for somebody.
     Wait,
+    /// The log could not be emptied: somebody reads an older moment of it.
+    LogIsRead,
 }
 
 impl Worker for ErasureWorker {
@@ -212,11 +232,8 @@ impl Worker for ErasureWorker {
             return;
         }
         let now = self.erasures.shared.sessions.now().steady;
-        let next = self
-            .pauses
-            .values()
-            .map(|pause| pause.until.since(now))
-            .min();
+        let pauses = self.pauses.values().chain(&self.log_pause);
+        let next = pauses.map(|pause| pause.until.since(now)).min();
         let pause = Duration::from_millis(next.unwrap_or(PAUSE_MS_MAX));
         let asked = self.erasures.shared.asked.notified();
         let _ = tokio::time::timeout(pause, asked).await;
@@ -230,10 +247,15 @@ impl Worker for ErasureWorker {
         let open = open.await.map_err(|error| WorkError(error.to_string()))?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
         self.pauses.retain(|id, _| is_open(id));
+        let is_cleaned = |erasure: &Erasure| erasure.stage == ErasureStage::Clean;
+        if !open.iter().any(is_cleaned) {
+            self.log_pause = None;
+        }
         let now = shared.sessions.now().steady;
         let may_go_on = |erasure: &&Erasure| {
-            let pause = self.pauses.get(&erasure.id);
-            pause.is_none_or(|pause| pause.until <= now) && !waits_for_earlier(erasure, &open)
+            let of_log = self.log_pause.as_ref().filter(|_| is_cleaned(erasure));
+            let mut pauses = self.pauses.get(&erasure.id).into_iter().chain(of_log);
+            pauses.all(|pause| pause.until <= now) && !waits_for_earlier(erasure, &open)
         };
         let ready: Vec<Erasure> = open.iter().filter(may_go_on).cloned().collect();
         let next = self.next(&ready, now).cloned();
@@ -263,21 +285,20 @@ impl Worker for ErasureWorker {
             warn!(job = %id, problem, "an erasure is gone on with later");
         }
         let now = shared.sessions.now().steady;
+        if let Ok(Step::LogIsRead) = &outcome {
+            self.log_pause = Some(Pause::after(self.log_pause, now));
+        }
         for id in ids {
-            let failures = self.pauses.get(&id).map_or(0, |pause| pause.failures);
-            let (pause_ms, failures) = match &outcome {
-                Ok(Step::GoOn) => {
-                    self.pauses.remove(&id);
-                    continue;
-                }
-                Ok(Step::Wait) => (PAUSE_MS, 0),
-                Err(_) => {
-                    let pause_ms = PAUSE_MS << failures.min(16);
-                    (pause_ms.min(PAUSE_MS_MAX), failures.saturating_add(1))
-                }
+            let before = self.pauses.remove(&id);
+            let pause = match &outcome {
+                Ok(Step::GoOn | Step::LogIsRead) => continue,
+                Ok(Step::Wait) => Pause {
+                    failures: 0,
+                    ..Pause::after(None, now)
+                },
+                Err(_) => Pause::after(before, now),
             };
-            let until = Steady(now.0.saturating_add(pause_ms));
-            self.pauses.insert(id, Pause { until, failures });
+            self.pauses.insert(id, pause);
         }
         Ok(())
     }
@@ -484,13 +505,17 @@ impl Shared {
             reached.insert(name.clone());
             self.note(&mut erasure, erased).await.map_err(described)?;
         }
-        let given = scope.given.into_iter();
-        let given = given.filter(|(_, hook)| !reached.contains(hook));
+        let mut given: BTreeMap<HookName, BTreeSet<Generation>> = BTreeMap::new();
+        for (generation, hook) in scope.given {
+            if !reached.contains(&hook) {
+                given.entry(hook).or_default().insert(generation);
+            }
+        }
         let outside = given
-            .map(|(generation, hook)| format!("hook {hook} was given generation {generation}"))
-            .collect();
+            .iter()
+            .flat_map(|(hook, generations)| given_lines(hook, generations));
         let erased = ErasedElsewhere {
-            outside,
+            outside: outside.collect(),
             ..ErasedElsewhere::default()
         };
         self.note(&mut erasure, erased).await.map_err(described)?;
@@ -505,11 +530,10 @@ impl Shared {
     ) -> Result<(), EngineError> {
         erasure.counts.memories += erased.memories;
         erasure.counts.commits += erased.commits;
-        for line in erased.outside {
-            if !erasure.outside.contains(&line) {
-                erasure.outside.push(line);
-            }
-        }
+        let mut known: HashSet<String> = erasure.outside.iter().cloned().collect();
+        let outside = erased.outside.into_iter();
+        let new = outside.filter(|line| known.insert(line.clone()));
+        erasure.outside.extend(new);
         self.save(erasure.clone()).await
     }
 
@@ -536,7 +560,7 @@ impl Shared {
             return Ok(Step::GoOn);
         }
         if unclean.log {
-            return Ok(Step::Wait);
+            return Ok(Step::LogIsRead);
         }
         for job in jobs {
             self.finish(job).await?;
@@ -551,4 +575,13 @@ impl Shared {
         self.done.send_modify(|done| *done += 1);
         Ok(())
     }
+}
+
+/// What is out of reach because a hook was given it.
+fn given_lines(hook: &HookName, generations: &BTreeSet<Generation>) -> Vec<String> {
+    let named = generations.iter().take(GIVEN_NAMED_MAX);
+    let named = named.map(|generation| format!("hook {hook} was given generation {generation}"));
+    let more = generations.len().saturating_sub(GIVEN_NAMED_MAX);
+    let more = (more > 0).then(|| format!("hook {hook} was given {more} more generations"));
+    named.chain(more).collect()
 }

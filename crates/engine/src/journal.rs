@@ -459,27 +459,39 @@ impl<C> Journal<C> {
     /// # Errors
     /// With [`Durability::Interval`], what the next try to write them fails with.
     pub(crate) async fn wait_processed(&self, ticket: u64) -> Result<(), EngineError> {
+        self.wait_until(|progress| progress.processed >= ticket)
+            .await
+    }
+
+    /// Waits until the sets of one session up to this ticket of it are written or refused.
+    ///
+    /// # Errors
+    /// As [`Self::wait_processed`].
+    pub(crate) async fn wait_processed_of_session(&self, ticket: u64) -> Result<(), EngineError> {
+        self.wait_until(|progress| progress.is_over(ticket)).await
+    }
+
+    async fn wait_until(&self, is_over: impl Fn(&Progress) -> bool) -> Result<(), EngineError> {
         let Some(backend) = &self.backend else {
             return Ok(());
         };
-        if backend.progress.borrow().processed >= ticket {
+        if is_over(&backend.progress.borrow()) {
             return Ok(());
         }
         let mut progress = backend.progress.subscribe();
         loop {
             let tries_before = progress.borrow().failed_tries;
-            if progress.borrow().processed >= ticket {
+            if is_over(&progress.borrow()) {
                 return Ok(());
             }
             backend.flush.notify_one();
-            let is_over = |progress: &Progress| {
-                progress.processed >= ticket || progress.failed_tries > tries_before
-            };
+            let is_tried =
+                |progress: &Progress| is_over(progress) || progress.failed_tries > tries_before;
             // The sender is part of the journal itself: it does not go away.
-            let Ok(progress) = progress.wait_for(is_over).await else {
+            let Ok(progress) = progress.wait_for(is_tried).await else {
                 return Err(EngineError::Stopping);
             };
-            if let (Some(failure), true) = (&progress.failure, progress.processed < ticket) {
+            if let (Some(failure), false) = (&progress.failure, is_over(&progress)) {
                 return Err(failure.clone());
             }
         }
@@ -524,9 +536,11 @@ impl<C> Journal<C> {
 }
 
 impl<C> Backend<C> {
+    /// Half of the queue at most: a set that is larger is written in parts, and keeps its permits
+    /// until the last of them, while others pass it.
     fn permits_of(&self, bytes: usize) -> u32 {
         let count = u32::try_from(bytes.div_ceil(PERMIT_BYTES)).unwrap_or(u32::MAX);
-        count.clamp(1, self.permits_max)
+        count.clamp(1, (self.permits_max / 2).max(1))
     }
 
     fn queue(&self) -> MutexGuard<'_, Queue<C>> {

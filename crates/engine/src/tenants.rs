@@ -32,6 +32,8 @@ const WEIGHT_MAX: u32 = 100;
 /// Where several tenants share a journal, so many sets of each may be in its queue at once, so
 /// that nobody's set waits behind all that a flood brings; of large sets fewer.
 pub(crate) const JOURNAL_SHARE: u32 = 64;
+/// Copies of sessions that are made for a tenant at once: each is in memory as a whole.
+const COPIES_MAX: usize = 1;
 /// Fewer are less than a message, and more are no limit.
 const BYTES_PER_SECOND: RangeInclusive<usize> = 1 << 10..=100 << 20;
 
@@ -144,6 +146,8 @@ pub struct Tenant {
     tenants: Arc<AtomicUsize>,
     /// Room for its changes in the journal's queue, where there are several tenants.
     pub(crate) journal_share: Arc<Semaphore>,
+    /// Places for the copies that it makes of sessions.
+    pub(crate) copies: Semaphore,
     pub(crate) events: EventLog,
     /// By model profile; a configuration has few.
     calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
@@ -253,6 +257,7 @@ impl Tenant {
             journal: Arc::clone(&of_all.journal),
             tenants: Arc::clone(&of_all.tenants),
             journal_share: Arc::new(Semaphore::new(JOURNAL_SHARE as usize)),
+            copies: Semaphore::new(COPIES_MAX),
             events: EventLog::default(),
             calibrations: Mutex::default(),
             prompts: Prompts::default(),
@@ -311,11 +316,10 @@ impl Tenant {
         self.memory.count_content(before, after);
     }
 
-    /// The journal has so many bytes more of its turns.
-    pub(crate) fn add_journal_bytes(&self, more: u64) {
+    /// The journal has turns of so many bytes more, in the place of others.
+    pub(crate) fn add_journal_bytes(&self, more: u64, less: u64) {
         let before = self.stats.journal_bytes();
-        self.stats.count_journal(before, before + more);
-        self.journal.change(before, before + more);
+        self.set_journal_bytes((before + more).saturating_sub(less));
     }
 
     /// The journal has so many bytes of its turns.

@@ -710,9 +710,11 @@ pub(crate) async fn written_after(
     counters: &TurnCounters,
 ) -> Result<WrittenTurns, StoreError> {
     let last = last_number(client, "turn_numbers").await?;
+    let last_change = last_number(client, "change_numbers").await?;
     let mut written = WrittenTurns {
         turns: Vec::new(),
         last_number: last.unsigned_abs(),
+        last_change: last_change.unsigned_abs(),
     };
     if written.last_number <= number {
         return Ok(written);

@@ -46,10 +46,13 @@ pub(crate) struct Follower {
     followed: Option<Followed>,
     /// The last change of the journal that was known before it was read.
     seen: u64,
-    /// A change that was known when the journal was read, and the number of its last turn then.
-    goal: Option<(u64, u64)>,
-    /// The last change of turns that was taken in; `None` until the index was opened.
-    changes: Option<u64>,
+    goal: Option<Goal>,
+    /// Turns that say something else; `None` until the index was opened.
+    changes: Option<Changes>,
+    /// The last of these changes whose old words are gone once the merge under way is over.
+    cleaning: Option<u64>,
+    /// Before this the pages are not cleared again, on the engine's steady clock.
+    next_cleaning_ms: u64,
     /// What to rest after the last step.
     rest: Duration,
     has_more: bool,
@@ -61,6 +64,26 @@ pub(crate) struct Follower {
     leaving: Option<Arc<Index>>,
 }
 
+/// What the index is to have, whatever is said meanwhile.
+#[derive(Clone, Copy, Debug)]
+struct Goal {
+    /// A change of the journal that was known when it was read.
+    seen: u64,
+    /// The number of its last turn then.
+    number: u64,
+    /// The last of its turns then that said something else.
+    change: u64,
+}
+
+/// How far turns that say something else were followed.
+#[derive(Clone, Copy, Debug)]
+struct Changes {
+    /// The last that was taken in.
+    taken: u64,
+    /// The last whose old words are gone from the pages.
+    cleaned: u64,
+}
+
 impl Follower {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self {
@@ -69,6 +92,8 @@ impl Follower {
             seen: 0,
             goal: None,
             changes: None,
+            cleaning: None,
+            next_cleaning_ms: 0,
             rest: Duration::ZERO,
             has_more: true,
             forgetting: None,
@@ -87,7 +112,8 @@ impl Follower {
         tokio::time::timeout(Duration::ZERO, change).await.is_ok()
     }
 
-    async fn work(&mut self) -> Result<(), SearchError> {
+    /// Does one step; gives what it took to read the whole file, where it did.
+    async fn work(&mut self) -> Result<Duration, SearchError> {
         let index = self.index().await?;
         let shared = Arc::clone(&self.shared);
         let following = shared.following.lock().await;
@@ -98,10 +124,11 @@ impl Follower {
             .file_bytes
             .store(index.file_bytes(), Ordering::Relaxed);
         if self.has_more {
-            return Ok(());
+            return Ok(Duration::ZERO);
         }
-        self.clean_changed(&index).await?;
-        self.forget(&index).await
+        let cleaned = self.clean_changed(&index).await?;
+        self.forget(&index).await?;
+        Ok(cleaned)
     }
 
     /// The index, opened or made where it is not; one that is damaged is removed first.
@@ -132,6 +159,7 @@ impl Follower {
         self.followed = None;
         self.goal = None;
         self.changes = None;
+        self.cleaning = None;
         self.shared.reached.send_replace(None);
         self.forgetting = None;
         self.has_more = true;
@@ -194,15 +222,21 @@ impl Follower {
         let reached = self.followed.map_or(0, |followed| followed.number);
         let behind = written.last_number.saturating_sub(reached);
         // The last turns may be forgotten: then there is nothing more to read.
-        self.has_more = behind > 0 && reached > followed.number;
-        let behind = if self.has_more { behind } else { 0 };
+        let has_more_turns = behind > 0 && reached > followed.number;
+        let behind = if has_more_turns { behind } else { 0 };
         self.shared.counters.behind.store(behind, Ordering::Relaxed);
-        self.take_changed(index, reached).await?;
+        let (taken, has_more_changes) = self.take_changed(index, reached).await?;
+        self.has_more = has_more_turns || has_more_changes;
         // What was written before the journal was read has no later number.
-        let goal = self.goal.get_or_insert((self.seen, written.last_number));
-        let is_reached = reached >= goal.1;
-        let change = if self.has_more { goal.0 } else { self.seen };
-        if is_reached || !self.has_more {
+        let goal = self.goal.get_or_insert(Goal {
+            seen: self.seen,
+            number: written.last_number,
+            change: written.last_change,
+        });
+        let has_turns = !has_more_turns || reached >= goal.number;
+        let has_changes = !has_more_changes || taken >= goal.change;
+        let change = if self.has_more { goal.seen } else { self.seen };
+        if has_turns && has_changes {
             self.goal = None;
             self.shared.reached.send_replace(Some(change));
         }
@@ -244,31 +278,36 @@ impl Follower {
         Ok(())
     }
 
-    /// Takes in again what says something else by now, of the turns up to this number: later ones
-    /// were read as they are, or will be.
-    async fn take_changed(&mut self, index: &Arc<Index>, reached: u64) -> Result<(), SearchError> {
-        let after = match self.changes {
-            Some(change) => change,
+    /// Takes in again some of what says something else by now, of the turns up to this number:
+    /// later ones were read as they are, or will be. Gives how far it came, and whether there may
+    /// be more.
+    async fn take_changed(
+        &mut self,
+        index: &Arc<Index>,
+        reached: u64,
+    ) -> Result<(u64, bool), SearchError> {
+        let mut changes = match self.changes {
+            Some(changes) => changes,
             None => {
                 let opened = Arc::clone(index);
-                self.run(move || opened.changes()).await?
+                let cleaned = self.run(move || opened.changes()).await?;
+                Changes {
+                    taken: cleaned,
+                    cleaned,
+                }
             }
         };
-        self.changes = Some(after);
-        loop {
-            let after = self.changes.unwrap_or_default();
-            let transcripts = &self.shared.engine.transcripts;
-            let changed = transcripts.changed_after(after, STEP_CHANGES).await?;
-            for change in &changed {
-                if change.number <= reached {
-                    self.replace(index, change).await?;
-                }
-                self.changes = Some(change.change);
+        let transcripts = &self.shared.engine.transcripts;
+        let changed = transcripts.changed_after(changes.taken, STEP_CHANGES);
+        let changed = changed.await?;
+        for change in &changed {
+            if change.number <= reached {
+                self.replace(index, change).await?;
             }
-            if changed.len() < STEP_CHANGES {
-                return Ok(());
-            }
+            changes.taken = change.change;
         }
+        self.changes = Some(changes);
+        Ok((changes.taken, changed.len() >= STEP_CHANGES))
     }
 
     async fn replace(&self, index: &Arc<Index>, change: &TurnChange) -> Result<(), SearchError> {
@@ -285,27 +324,41 @@ impl Follower {
         Ok(())
     }
 
-    /// Clears the words of turns that say something else from the pages, once for all that came.
-    async fn clean_changed(&self, index: &Arc<Index>) -> Result<(), SearchError> {
-        let opened = Arc::clone(index);
-        let cleaned = self.run(move || opened.changes()).await?;
-        let Some(change) = self.changes.filter(|change| *change > cleaned) else {
-            return Ok(());
+    /// One step of clearing the words of turns that say something else from the pages, once for
+    /// all that came. Gives what the last one took, which reads the whole file: nothing that is
+    /// said has to wait for as long as that asks for, but the next clearing has.
+    async fn clean_changed(&mut self, index: &Arc<Index>) -> Result<Duration, SearchError> {
+        let Some(changes) = self.changes.filter(|_| self.is_unclean()) else {
+            return Ok(Duration::ZERO);
         };
-        let mut is_first = true;
-        loop {
-            let opened = Arc::clone(index);
-            if !self.run(move || opened.merge_step(is_first)).await? {
-                break;
-            }
-            is_first = false;
+        if self.cleaning.is_none() && self.now_ms() < self.next_cleaning_ms {
+            return Ok(Duration::ZERO);
         }
+        let is_first = self.cleaning.is_none();
+        let cleaned = *self.cleaning.get_or_insert(changes.taken);
+        let opened = Arc::clone(index);
+        if self.run(move || opened.merge_step(is_first)).await? {
+            return Ok(Duration::ZERO);
+        }
+        self.cleaning = None;
+        let watch = Stopwatch::start();
         let opened = Arc::clone(index);
         if self.run(move || opened.clean()).await? {
             let opened = Arc::clone(index);
-            self.run(move || opened.save_changes(change)).await?;
+            self.run(move || opened.save_changes(cleaned)).await?;
+            self.changes = Some(Changes { cleaned, ..changes });
         }
-        Ok(())
+        let took = watch.elapsed();
+        let pause = self.shared.config.rest_after(took);
+        let pause_ms = u64::try_from(pause.as_millis()).unwrap_or(u64::MAX);
+        self.next_cleaning_ms = self.now_ms().saturating_add(pause_ms);
+        Ok(took)
+    }
+
+    /// True while pages may have old words of turns that say something else.
+    fn is_unclean(&self) -> bool {
+        self.changes
+            .is_some_and(|changes| changes.taken > changes.cleaned)
     }
 
     /// Reads turns, and the tools that they are about.
@@ -424,27 +477,33 @@ impl Worker for Follower {
         if !rest.is_zero() && self.have_sessions_changed().await {
             tokio::time::sleep(rest).await;
         }
-        if self.has_more || self.forgetting.is_some() {
+        if self.has_more || self.cleaning.is_some() || self.forgetting.is_some() {
             return;
         }
         let shared = &self.shared;
-        let until_round = self.next_round_ms.saturating_sub(self.now_ms());
+        let mut due_ms = self.next_round_ms;
+        if self.is_unclean() {
+            due_ms = due_ms.min(self.next_cleaning_ms);
+        }
+        let until_due = due_ms.saturating_sub(self.now_ms());
         tokio::select! {
             _ = shared.engine.transcripts.written_beyond(self.seen) => {
                 // Many changes become one transaction.
                 let _ = tokio::time::timeout(GATHER, shared.wanted.notified()).await;
             }
             () = shared.wanted.notified() => {}
-            () = tokio::time::sleep(Duration::from_millis(until_round)) => {}
+            () = tokio::time::sleep(Duration::from_millis(until_due)) => {}
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
         let watch = Stopwatch::start();
         let done = self.work().await;
-        self.rest = self.shared.config.rest_after(watch.elapsed());
+        let apart = done.as_ref().copied().unwrap_or_default();
+        let work = watch.elapsed().saturating_sub(apart);
+        self.rest = self.shared.config.rest_after(work);
         match done {
-            Ok(()) => Ok(()),
+            Ok(_) => Ok(()),
             Err(SearchError::Failed { cause }) if cause.is_damage() => {
                 warn!(%cause, "the index of what was said is damaged; it is built anew");
                 self.leave();

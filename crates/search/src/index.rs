@@ -134,6 +134,10 @@ impl Index {
             transaction.pragma_update(None, "user_version", SCHEMA_VERSION)?;
             transaction.commit()?;
         }
+        // Otherwise a step leaves a merge of two or three segments alone, where as many have come
+        // since it began.
+        let merge_of_two = "INSERT INTO words (words, rank) VALUES ('usermerge', 2)";
+        writer.execute(merge_of_two, [])?;
         let index = Self {
             path: path.to_owned(),
             key,

@@ -36,7 +36,7 @@ pub struct SearchRequest {
 /// A page of hits, best first.
 #[derive(Clone, Debug, Default)]
 pub struct SearchPage {
-    /// The hits.
+    /// The hits; there may be none although there is a next page.
     pub hits: Vec<Hit>,
     /// Where the next page goes on; `None` on the last one.
     pub next: Option<PageToken>,
@@ -72,7 +72,7 @@ pub struct Hit {
 pub struct PageToken {
     /// The tenant's turns that the index had when the first page was made.
     pub(crate) turns: u64,
-    /// The score of the last hit, finite and not negative.
+    /// The score of the last turn that was looked at, finite and not negative.
     pub(crate) score: f64,
     /// Its number among the tenant's turns.
     pub(crate) number: u64,

@@ -344,10 +344,13 @@ impl Search {
             seen += 1;
         }
         let last = wanted[..seen].last().filter(|_| seen < scored.len());
-        let next = last.map(|last| PageToken {
+        let last = last.map(|last| (last.score, last.turn));
+        // What was looked at may be all but forgotten, and older turns are not.
+        let last = last.or(judge.matches.more_before.map(|turn| (0.0, turn)));
+        let next = last.map(|(score, number)| PageToken {
             turns,
-            score: last.score,
-            number: last.turn,
+            score,
+            number,
         });
         Ok(SearchPage {
             hits,

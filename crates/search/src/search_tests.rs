@@ -12,11 +12,11 @@ use std::path::Path;
 use std::sync::atomic::AtomicU64;
 
 use memoird_core::ids::Subject;
-use memoird_core::session::AppendCommand;
+use memoird_core::session::{AppendCommand, RewindCommand};
 use memoird_core::turn::{PartKind, Turn};
 use memoird_engine::{
     Blocking, Durability, EngineConfig, EraseRequest, EraseTarget, ErasedElsewhere, Eraser,
-    JournalConfig, SystemMachine, TenantConfig, TenantLimits,
+    JournalConfig, SystemMachine, TenantConfig, TenantLimits, TurnName, TurnUpdateCommand, Worker,
 };
 use memoird_store::{SqliteOptions, SqliteStore, Store};
 use tempfile::TempDir;
@@ -78,6 +78,18 @@ async fn say(engine: &Engine, of: &str, session: &str, texts: &[&str]) {
     append(engine, of, session, turns).await;
 }
 
+/// Gives a turn another content.
+async fn update(engine: &Engine, of: &str, session: &str, seq: u64, turn: Turn) {
+    let command = TurnUpdateCommand {
+        turn_name: TurnName::Seq(seq),
+        turn,
+        expected_generation: None,
+    };
+    let (tenant, session) = (tenant(engine, of), session_id(session));
+    let updated = engine.commands.update_turn(&tenant, &session, command);
+    updated.await.unwrap();
+}
+
 impl House {
     async fn append(&self, of: &str, session: &str, turns: Vec<Turn>) {
         append(&self.engine, of, session, turns).await;
@@ -85,6 +97,10 @@ impl House {
 
     async fn say(&self, of: &str, session: &str, texts: &[&str]) {
         say(&self.engine, of, session, texts).await;
+    }
+
+    async fn update(&self, of: &str, session: &str, seq: u64, turn: Turn) {
+        update(&self.engine, of, session, seq, turn).await;
     }
 
     async fn end(&self, of: &str, session: &str) {
@@ -605,6 +621,93 @@ async fn a_search_does_not_wait_for_what_others_go_on_saying() {
     house.close().await;
 }
 
+/// An index that is not kept up but by the steps of this follower.
+async fn open_by_steps(dir: &Path) -> (House, Follower) {
+    let off = SearchConfig {
+        enabled: false,
+        ..SearchConfig::default()
+    };
+    let house = open(dir, off).await;
+    let follower = Follower::new(Arc::clone(&house.search.shared));
+    (house, follower)
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_that_say_something_else_are_taken_in_step_by_step_and_nobody_waits_for_later_ones() {
+    let dir = tempfile::tempdir().unwrap();
+    let (house, mut follower) = open_by_steps(dir.path()).await;
+    let turns = 190;
+    house.say("other", "flood", &vec!["x"; turns]).await;
+    let update_some = async |some: std::ops::Range<usize>| {
+        let mut updates = JoinSet::new();
+        for seq in some {
+            let (engine, seq) = (house.engine.clone(), 1 + seq as u64);
+            updates.spawn(async move {
+                update(&engine, "other", "flood", seq, turn(Role::User, "y")).await;
+            });
+        }
+        updates.join_all().await;
+    };
+    follower.step().await.unwrap();
+    update_some(0..turns).await;
+    house.say("acme", "chat", &["tea"]).await;
+    let acme = tenant(&house.engine, "acme");
+    let last = house.engine.transcripts.settled(&acme).await.unwrap();
+    let mut steps = 0;
+    while house
+        .search
+        .shared
+        .reached
+        .borrow()
+        .is_none_or(|reached| reached < last)
+    {
+        follower.step().await.unwrap();
+        steps += 1;
+        // As many as a step takes in.
+        update_some(0..64).await;
+    }
+    assert_eq!(steps, 3);
+    assert_eq!(house.search.counts().indexed, turns as u64 + 1);
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn old_words_leave_the_pages_in_steps_between_which_others_are_followed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (house, mut follower) = open_by_steps(dir.path()).await;
+    let texts: Vec<String> = (0..300)
+        .map(|turn| (0..500).map(|word| format!("w{turn}x{word} ")).collect())
+        .collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    for some in texts.chunks(10) {
+        house.say("acme", "chat", some).await;
+        follower.step().await.unwrap();
+    }
+    // One segment, and a small one beside it.
+    let index = locked(&house.search.shared.index).clone().unwrap();
+    while index.merge_step(true).unwrap() {}
+    house.say("acme", "chat", &["zqpears"]).await;
+    follower.step().await.unwrap();
+    let updated = turn(Role::User, "something else");
+    house.update("acme", "chat", 301, updated).await;
+    let (mut steps, mut indexed) = (0, house.search.counts().indexed);
+    loop {
+        follower.step().await.unwrap();
+        let counts = house.search.counts();
+        assert_eq!(counts.indexed, indexed);
+        if index.changes().unwrap() == 1 {
+            break;
+        }
+        steps += 1;
+        house.say("other", "chat", &["more"]).await;
+        indexed += 1;
+    }
+    assert!(steps > 1, "{steps}");
+    let file = std::fs::read(index_file(&dir)).unwrap();
+    assert!(!file.windows(5).any(|bytes| bytes == b"qpear"));
+    house.close().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_erasure_waits_for_an_index_only_where_there_is_something_to_erase() {
     let dir = tempfile::tempdir().unwrap();
@@ -678,18 +781,87 @@ async fn a_turn_that_says_something_else_is_found_by_that_alone() {
         if is_followed {
             assert_eq!(house.found("zqpears").await.len(), 1);
         }
-        let command = memoird_engine::TurnUpdateCommand {
-            turn_name: memoird_engine::TurnName::Seq(2),
-            turn: turn(Role::User, "cherries"),
-            expected_generation: None,
-        };
-        let (tenant, id) = (tenant(&house.engine, "acme"), session_id(&session));
-        let commands = &house.engine.commands;
-        commands.update_turn(&tenant, &id, command).await.unwrap();
+        house
+            .update("acme", &session, 2, turn(Role::User, "cherries"))
+            .await;
         assert_eq!(house.found("zqpears").await.len(), 0);
         let found = if is_followed { 1 } else { 2 };
         assert_eq!(house.found("cherries").await.len(), found);
         assert_eq!(house.found("plums").await.len(), found);
         house.close().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_turn_of_another_time_is_found_by_that_alone() {
+    const DAY_MS: i64 = 86_400_000;
+    let said_on = |day: i64, text| {
+        let mut turn = turn(Role::User, text);
+        turn.timestamp = Some(Timestamp::from_ms(day * DAY_MS));
+        turn
+    };
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    let said = [1, 1, 1, 5, 5].map(|day| said_on(day, "tea"));
+    house.append("acme", "chat", said.to_vec()).await;
+    let seqs_of = async |query, day: i64| -> Vec<u64> {
+        let request = SearchRequest {
+            after: Some(Timestamp::from_ms(day * DAY_MS)),
+            before: Some(Timestamp::from_ms((day + 1) * DAY_MS)),
+            ..words(query)
+        };
+        let hits = house.ask(request).await.hits;
+        let mut seqs: Vec<u64> = hits.iter().map(|hit| hit.seq).collect();
+        seqs.sort_unstable();
+        seqs
+    };
+    assert_eq!(seqs_of("tea", 1).await, [1, 2, 3]);
+    // To a day that has later turns only, one that has earlier ones only, and one that has none.
+    house.update("acme", "chat", 2, said_on(5, "tea")).await;
+    house.update("acme", "chat", 4, said_on(1, "tea")).await;
+    house.update("acme", "chat", 5, said_on(9, "tea")).await;
+    for query in ["tea", ""] {
+        assert_eq!(seqs_of(query, 1).await, [1, 3, 4]);
+        assert_eq!(seqs_of(query, 5).await, [2]);
+        assert_eq!(seqs_of(query, 9).await, [5]);
+    }
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pages_by_filters_lead_past_turns_that_were_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    house.say("acme", "chat", &["tea"; 100]).await;
+    house
+        .say("acme", "chat", &["more"; 2 * CANDIDATES_MAX])
+        .await;
+    let by_session = SearchRequest {
+        session: Some(session_id("chat")),
+        ..words("")
+    };
+    assert_eq!(house.ask(by_session.clone()).await.hits.len(), 20);
+    let rewind = RewindCommand {
+        after_seq: 100,
+        ..RewindCommand::default()
+    };
+    let (tenant, session) = (tenant(&house.engine, "acme"), session_id("chat"));
+    let commands = &house.engine.commands;
+    let rewound = commands.rewind(&tenant, &session, rewind);
+    rewound.await.unwrap();
+    let (mut page, mut seqs) = (None, Vec::new());
+    loop {
+        let request = SearchRequest {
+            page,
+            ..by_session.clone()
+        };
+        let found = house.ask(request).await;
+        seqs.extend(found.hits.iter().map(|hit| hit.seq));
+        page = found.next;
+        if page.is_none() {
+            break;
+        }
+    }
+    assert_eq!(seqs, (1..=100).rev().collect::<Vec<u64>>());
+    house.close().await;
 }

@@ -134,6 +134,9 @@ pub struct WrittenTurns {
     pub turns: Vec<WrittenTurn>,
     /// The highest number that was given so far; 0 before the first turn.
     pub last_number: u64,
+    /// The last change of a turn's content so far, as [`TurnChange`] counts them; 0: none that is
+    /// not forgotten.
+    pub last_change: u64,
 }
 
 /// A turn whose content was replaced.

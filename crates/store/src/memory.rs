@@ -383,8 +383,12 @@ impl Store for MemoryStore {
             bytes += turn.content.len();
             turns.push(turn);
         }
-        let last_number = tables.last_number;
-        Ok(WrittenTurns { turns, last_number })
+        let last_change = tables.turn_changes.last();
+        Ok(WrittenTurns {
+            turns,
+            last_number: tables.last_number,
+            last_change: last_change.map_or(0, |last| last.change),
+        })
     }
 
     fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {

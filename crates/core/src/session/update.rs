@@ -21,6 +21,8 @@ pub struct TurnUpdate {
     pub seq: u64,
     /// As it is.
     pub before: NewTurn,
+    /// Bytes of its content, as it is.
+    pub bytes_before: usize,
     /// As it will be.
     pub after: NewTurn,
 }
@@ -44,7 +46,7 @@ impl Session {
     /// they have what it said. `is_stored`: a store has the summaries before the last.
     ///
     /// # Errors
-    /// [`CoreError::TurnUpdateInvalid`].
+    /// [`CoreError::TurnUpdateInvalid`], [`CoreError::HistoryFull`].
     pub fn update_turn(
         &mut self,
         update: &TurnUpdate,
@@ -56,6 +58,12 @@ impl Session {
         check_links(update)?;
         let (seq, turn) = (update.seq, &update.after);
         let content = seal(turn, seq, turn.timestamp.unwrap_or(now.wall));
+        if let Some(record) = self.history.turns_after(seq - 1).next()
+            && record.seq == seq
+        {
+            let own = self.limits(limits);
+            self.check_room(&own, limits, record.content.len(), content.len())?;
+        }
         if let Some(windows) = &mut self.windows {
             windows.forget_turns();
         }
@@ -69,6 +77,7 @@ impl Session {
         let updated = ChangeKind::UpdateTurn(Box::new(UpdatedTurn {
             seq,
             content: Arc::clone(&content),
+            bytes_before: update.bytes_before,
             kept: self.history.live_set(self.head.last_seq),
             totals: self.head.totals,
             cuts: self.take_changed_cuts(),
@@ -84,7 +93,9 @@ impl Session {
 }
 
 fn check_links(update: &TurnUpdate) -> Result<(), CoreError> {
-    let TurnUpdate { seq, before, after } = update;
+    let TurnUpdate {
+        seq, before, after, ..
+    } = update;
     let what = match (&before.links, &after.links) {
         _ if after.role != before.role => "role",
         _ if after.pinned != before.pinned => "pin",

@@ -24,6 +24,8 @@ use crate::tenants::Tenant;
 /// Turns of a copy, and their bytes: it is one change, and all of it is in memory.
 const TURNS_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
+/// Copies that are made at once, of all tenants.
+pub(super) const COPIES_MAX: usize = 2;
 
 /// What to copy, and where to.
 #[derive(Clone, Debug)]
@@ -84,6 +86,9 @@ impl Commands {
         if let Some(outcome) = self.try_copy(&target, &append, command.replaces).await? {
             return Ok(outcome);
         }
+        let stopping = |_| EngineError::Stopping;
+        let _own = tenant.copies.acquire().await.map_err(stopping)?;
+        let _place = self.shared.copies.acquire().await.map_err(stopping)?;
         let copied = self.copied(&source, &command).await?;
         if copied.turns.is_empty() {
             let session = session.clone();

@@ -182,18 +182,20 @@ impl Commands {
             check_generation(update, command.expected_generation)?;
             let head = update.session.head();
             let record = update.session.history().turn(seq);
-            let (before, is_removed) = match (record, journaled) {
-                (Some(record), _) => (encoding::open(&record.content), false),
+            let known = match (record, journaled) {
+                (Some(record), _) => Some((&record.content, false)),
                 (None, Some(known)) if known.generation == Some(head.generation) => {
-                    (encoding::open(&known.content), known.is_removed)
+                    Some((&known.content, known.is_removed))
                 }
-                _ => (None, false),
+                _ => None,
             };
-            let Some(before) = before else {
+            let Some((before, is_removed)) = known else {
                 return Ok::<_, EngineError>(Decision::intermediate(None));
             };
             let (limits, now) = (&update.policy.limits, update.now);
-            let change = turn_update(seq, command, before, limits)?;
+            let Some(change) = turn_update(seq, command, before, limits)? else {
+                return Ok(Decision::intermediate(None));
+            };
             let updated =
                 update
                     .session
@@ -256,13 +258,16 @@ fn check_generation(update: &Update<'_>, expected: Option<Generation>) -> Result
     }
 }
 
-/// What the turn will be.
+/// What the turn will be; `None` where what it is cannot be read.
 fn turn_update(
     seq: u64,
     command: &TurnUpdateCommand,
-    before: Turn,
+    content: &[u8],
     limits: &Limits,
-) -> Result<TurnUpdate, CoreError> {
+) -> Result<Option<TurnUpdate>, CoreError> {
+    let Some(before) = encoding::open(content) else {
+        return Ok(None);
+    };
     let mut turn = command.turn.clone();
     turn.pinned = before.pinned;
     turn.timestamp = turn.timestamp.or(before.timestamp);
@@ -278,9 +283,10 @@ fn turn_update(
             limit,
         });
     }
-    Ok(TurnUpdate {
+    Ok(Some(TurnUpdate {
         seq,
         before: encoding::encode(before),
+        bytes_before: content.len(),
         after,
-    })
+    }))
 }

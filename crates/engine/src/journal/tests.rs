@@ -62,3 +62,13 @@ async fn the_only_tenant_has_the_whole_queue() {
     let only = tenant(&tenants, "only");
     assert!(permits(&journal, &only, 4 * JOURNAL_SHARE).await.is_ok());
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_set_as_large_as_the_queue_leaves_room_for_others() {
+    let (journal, tenants) = (journal(), Tenants::new(<_>::default()));
+    let (flood, victim) = (tenant(&tenants, "flood"), tenant(&tenants, "victim"));
+    let larger = 2 * JournalConfig::default().queue_bytes;
+    let large = journal.permit_of(&flood, larger).await;
+    assert!(large.is_ok());
+    assert!(permits(&journal, &victim, JOURNAL_SHARE).await.is_ok());
+}

@@ -33,7 +33,16 @@ pub(super) struct Tally {
     created: Option<Generation>,
     appended: Option<NewTurns>,
     rewound: Option<LostTurns>,
-    updated: Option<(Generation, u64)>,
+    updated: Option<ReplacedTurn>,
+}
+
+/// A turn that says something else.
+#[derive(Clone, Copy, Debug)]
+struct ReplacedTurn {
+    generation: Generation,
+    seq: u64,
+    bytes_before: u64,
+    bytes: u64,
 }
 
 /// Turns of a generation that were taken back.
@@ -87,7 +96,12 @@ impl Tally {
                     });
                 }
                 ChangeKind::UpdateTurn(updated) => {
-                    tally.updated = Some((generation, updated.seq));
+                    tally.updated = Some(ReplacedTurn {
+                        generation,
+                        seq: updated.seq,
+                        bytes_before: updated.bytes_before as u64,
+                        bytes: updated.content.len() as u64,
+                    });
                 }
                 ChangeKind::End { reason, .. } => tally.ended = Some((generation, *reason)),
                 _ => {}
@@ -118,11 +132,13 @@ impl Tally {
             };
             push(lost.generation, kind);
         }
-        if let Some((generation, seq)) = self.updated {
-            push(generation, EventKind::TurnUpdated { seq });
+        if let Some(turn) = self.updated {
+            let tenant = &slot.tenant;
+            tenant.add_journal_bytes(turn.bytes, turn.bytes_before);
+            push(turn.generation, EventKind::TurnUpdated { seq: turn.seq });
         }
         if let Some(turns) = &mut self.appended {
-            slot.tenant.add_journal_bytes(turns.bytes);
+            slot.tenant.add_journal_bytes(turns.bytes, 0);
             stats.count_appended(turns.last_seq + 1 - turns.first_seq, turns.dropped);
             let kind = EventKind::Appended {
                 first_seq: turns.first_seq,

@@ -76,6 +76,30 @@ pub struct SessionPage {
     pub sessions: Vec<SessionView>,
     /// Where the next page goes on; `None` on the last one.
     pub next: Option<SessionPlace>,
+    /// When each was touched, as its place in the order has it.
+    touched_at: Vec<Steady>,
+}
+
+impl SessionPage {
+    /// Ends the page behind so many of its sessions, at least one.
+    pub fn cut(&mut self, count: usize) {
+        let count = count.max(1);
+        if count >= self.sessions.len() {
+            return;
+        }
+        self.sessions.truncate(count);
+        self.touched_at.truncate(count);
+        let last = self.sessions.last().zip(self.touched_at.last());
+        self.next = last.map(|(view, at)| SessionPlace {
+            session: view.session.clone(),
+            at: *at,
+        });
+    }
+
+    fn push(&mut self, session: SessionView, touched_at: Steady) {
+        self.sessions.push(session);
+        self.touched_at.push(touched_at);
+    }
 }
 
 /// What is asked for, at one moment.
@@ -91,7 +115,7 @@ struct Search<'a> {
 
 /// Sessions that were found, in order, and where the next page goes on.
 struct Found {
-    slots: Vec<Arc<Slot>>,
+    slots: Vec<(Arc<Slot>, Steady)>,
     next: Option<SessionPlace>,
 }
 
@@ -194,7 +218,7 @@ impl<'a> Search<'a> {
                 looked_at += 1;
                 after = Some(slot.key.session.clone());
                 if self.used_at(&slot).is_some() {
-                    slots.push(slot);
+                    slots.push((slot, Steady(0)));
                 }
             }
             if is_last {
@@ -257,7 +281,10 @@ impl<'a> Search<'a> {
         let next = placed.last().filter(|_| !is_last);
         Found {
             next: next.map(|(place, _)| place.clone()),
-            slots: placed.into_iter().map(|(_, slot)| slot).collect(),
+            slots: placed
+                .into_iter()
+                .map(|(place, slot)| (slot, place.at))
+                .collect(),
         }
     }
 
@@ -304,7 +331,7 @@ impl<'a> Search<'a> {
                     at: entry.last_access,
                 });
                 if self.used_at(&entry.slot).is_some() {
-                    slots.push(entry.slot);
+                    slots.push((entry.slot, entry.last_access));
                 }
             }
             if is_last {
@@ -345,7 +372,7 @@ impl Sessions {
     ) -> Result<SessionPage, EngineError> {
         let order = order_of(search.query.order);
         let mut after = after.map(|place| (place.at, place.session.clone()));
-        let (mut sessions, mut looked_at) = (Vec::new(), 0);
+        let (mut page, mut looked_at) = (SessionPage::default(), 0);
         loop {
             let query = LiveQuery {
                 tenant: search.tenant.id.clone(),
@@ -355,27 +382,28 @@ impl Sessions {
                 until: search.until,
                 order,
                 after: after.clone(),
-                max: BATCH_SESSIONS.min(count - sessions.len() + 1),
+                max: BATCH_SESSIONS.min(count - page.sessions.len() + 1),
             };
             let max = query.max;
             let batch = self.live_page(query).await?;
             let is_last = batch.len() < max;
             for (key, mut head) in batch {
-                if sessions.len() == count || looked_at == LOOKED_AT_MAX {
-                    let next = after.map(|(at, session)| SessionPlace { session, at });
-                    return Ok(SessionPage { sessions, next });
+                if page.sessions.len() == count || looked_at == LOOKED_AT_MAX {
+                    page.next = after.map(|(at, session)| SessionPlace { session, at });
+                    return Ok(page);
                 }
                 looked_at += 1;
-                after = Some((head.last_access, key.session.clone()));
+                let touched_at = head.last_access;
+                after = Some((touched_at, key.session.clone()));
                 // That of a session with windows is written a little ahead.
                 head.last_access = head.last_access.min(search.now.steady);
                 if search.takes(&key.session, &head) {
-                    sessions.push(SessionView::of(&key, &head, search.tenant, search.now));
+                    let view = SessionView::of(&key, &head, search.tenant, search.now);
+                    page.push(view, touched_at);
                 }
             }
             if is_last {
-                let next = None;
-                return Ok(SessionPage { sessions, next });
+                return Ok(page);
             }
         }
     }
@@ -395,7 +423,7 @@ impl Sessions {
         };
         let mut seen = Vec::with_capacity(found.slots.len());
         let mut last_ticket = 0;
-        for slot in found.slots {
+        for (slot, touched_at) in found.slots {
             let inner = slot.lock();
             let head = inner.head();
             let head = head.filter(|head| search.takes(&slot.key.session, head));
@@ -404,26 +432,29 @@ impl Sessions {
                 last_ticket = last_ticket.max(inner.ticket);
                 let epoch = inner.epoch;
                 drop(inner);
-                seen.push((slot, view, epoch));
+                seen.push((slot, touched_at, view, epoch));
             }
         }
         self.shared.journal.wait_all_durable(last_ticket).await;
-        let mut sessions = Vec::with_capacity(seen.len());
-        for (slot, view, epoch) in seen {
+        let mut page = SessionPage {
+            next: found.next,
+            ..SessionPage::default()
+        };
+        for (slot, touched_at, view, epoch) in seen {
             let is_durable = slot.lock().epoch == epoch;
             match view.filter(|_| is_durable) {
-                Some(view) => sessions.push(view),
+                Some(view) => page.push(view, touched_at),
                 // The change that was seen was not written: the journal has the truth.
                 None => {
                     let session = SessionRef::new(tenant, &slot.key.session);
                     let view = self.head(&session).await.ok();
-                    sessions.extend(view.filter(|view| search.takes(&view.session, &view.head)));
+                    let view = view.filter(|view| search.takes(&view.session, &view.head));
+                    if let Some(view) = view {
+                        page.push(view, touched_at);
+                    }
                 }
             }
         }
-        SessionPage {
-            sessions,
-            next: found.next,
-        }
+        page
     }
 }

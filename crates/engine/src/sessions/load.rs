@@ -67,7 +67,8 @@ impl Sessions {
             }
             (inner.ticket, inner.epoch)
         };
-        self.shared.journal.wait_processed(ticket).await?;
+        let journal = &self.shared.journal;
+        journal.wait_processed_of_session(ticket).await?;
         let saved = match self.shared.journal.is_on() {
             true => self.read_session(&slot.key, &slot.tenant).await?,
             // A session that a panic left half changed, and no journal to ask.
@@ -149,7 +150,8 @@ impl Sessions {
             return Ok(());
         };
         let ticket = slot.lock().ticket;
-        self.shared.journal.wait_processed(ticket).await
+        let journal = &self.shared.journal;
+        journal.wait_processed_of_session(ticket).await
     }
 
     /// Gives a live session the idempotency keys of its id. It was started by an append

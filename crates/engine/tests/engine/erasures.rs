@@ -5,13 +5,16 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use memoird_core::ids::TenantId;
+use memoird_core::outbox::DeliveryState;
 use memoird_engine::{EraseFuture, EraseRequest, EraseTarget, ErasedElsewhere, Eraser};
-use memoird_store::ErasureStage;
+use memoird_store::{ErasureStage, Store};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::bot::Bot;
-use crate::kit::{ACME, World, capped, session_id, soon, tenant_id, unswept};
+use crate::hooks::script::ScriptedHook;
+use crate::hooks::{hooked, states, with_hooks};
+use crate::kit::{ACME, World, capped, session_id, settle, soon, tenant_id, unswept};
 
 const OTHER: &str = "other";
 
@@ -133,5 +136,66 @@ async fn a_job_that_has_to_wait_lets_others_go_on() {
     let asked = soon(ask(&acme, names(2)).join_all()).await;
     assert_eq!(asked, [true, true], "within five seconds");
     assert_eq!(eraser.called_for.lock().unwrap().len(), 2);
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_log_that_is_read_for_long_is_tried_ever_less_often_however_many_jobs_come() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let bots = [Bot::acme(&engine), Bot::of(&engine, OTHER)];
+    engine.start_erasing(Vec::new());
+    world.store.read_log(true);
+    let mut asked = JoinSet::new();
+    for session in names(20) {
+        for bot in &bots {
+            bot.say(&session, "hello").await.unwrap();
+            let bot = bot.clone();
+            let session = session.clone();
+            asked.spawn(async move { ask(&bot, [session]).join_all().await });
+        }
+        sleep(Duration::from_secs(3)).await;
+    }
+    let tries = world.store.cleanings();
+    assert!((5..=15).contains(&tries), "{tries} in a minute");
+    asked.join_all().await;
+    world.store.read_log(false);
+    sleep(Duration::from_secs(60)).await;
+    let last = ask(&bots[0], ["one more".to_owned()]).join_all().await;
+    assert_eq!(last, [true]);
+    let open = world.store.open_erasures(99).unwrap();
+    assert!(open.is_empty(), "{open:?}");
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_out_of_reach_is_named_up_to_a_bound() {
+    const ENDS: usize = 130;
+    let hooks = [ScriptedHook::new([]), ScriptedHook::new([])];
+    let hooks = ["crm", "log"].iter().zip(&hooks);
+    let hooks = hooks.map(|(name, hook)| hooked(name, hook));
+    let world = World::new(with_hooks(unswept(), hooks));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for _ in 0..ENDS {
+        bot.say("chat", "hello").await.unwrap();
+        bot.end("chat").await.unwrap();
+    }
+    settle().await;
+    assert_eq!(states(&engine).await, [DeliveryState::Done; 2 * ENDS]);
+    engine.start_erasing(Vec::new());
+    let target = EraseTarget::Session {
+        session: session_id("chat"),
+        generation: None,
+    };
+    let erased = engine.erasures.erase(&bot.tenant, target).await.unwrap();
+    assert_eq!(erased.stage, ErasureStage::Done);
+    assert_eq!(erased.outside.len(), 2 * 101);
+    for (hook, lines) in ["crm", "log"].iter().zip(erased.outside.chunks(101)) {
+        let one = format!("hook {hook} was given generation ");
+        assert!(lines[..100].iter().all(|line| line.starts_with(&one)));
+        let more = format!("hook {hook} was given {} more generations", ENDS - 100);
+        assert_eq!(lines[100], more);
+    }
     engine.close().await;
 }

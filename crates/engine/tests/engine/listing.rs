@@ -3,7 +3,9 @@
 use memoird_core::ids::Subject;
 use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
-use memoird_engine::{Durability, SessionOrder, SessionPlace, SessionQuery, SessionView};
+use memoird_engine::{
+    Durability, SessionOrder, SessionPage, SessionPlace, SessionQuery, SessionView,
+};
 
 use crate::bot::{Bot, saying};
 use crate::kit::{Dice, World, session_id, settle, unswept};
@@ -37,6 +39,35 @@ async fn a_list_has_every_session_once_most_recently_used_first() {
             .map(|v| v.session.as_str().parse().unwrap())
             .collect();
         assert_eq!(ids, expected, "in pages of {page_size}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_list_goes_on_behind_the_last_session_of_a_page_that_was_cut() {
+    let engine = World::new(unswept()).open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b", "c", "d", "e"] {
+        settle().await;
+        bot.say(id, "hello").await.unwrap();
+    }
+    for order in [SessionOrder::Newest, SessionOrder::Oldest, SessionOrder::Id] {
+        let query = SessionQuery { order, ..all() };
+        let ask = async |after: Option<&SessionPlace>| {
+            let page = engine.commands.sessions(&bot.tenant, &query, after, 10);
+            page.await.unwrap()
+        };
+        let ids = |page: &SessionPage| -> Vec<String> {
+            let ids = page.sessions.iter();
+            ids.map(|view| view.session.as_str().to_owned()).collect()
+        };
+        let whole = ids(&ask(None).await);
+        let mut page = ask(None).await;
+        page.cut(2);
+        let place = page.next.clone().unwrap();
+        let rest = ask(Some(&place)).await;
+        assert_eq!([ids(&page), ids(&rest)].concat(), whole, "{order:?}");
+        page.cut(9);
+        assert_eq!(page.next, Some(place), "there is nothing to cut");
     }
 }
 

@@ -40,7 +40,7 @@ fn in_class(class: &str) -> AppendCommand {
     }
 }
 
-fn keeping_all(keep_all: bool, texts: &[&str]) -> AppendCommand {
+pub(crate) fn keeping_all(keep_all: bool, texts: &[&str]) -> AppendCommand {
     AppendCommand {
         options: OptionsPatch {
             keep_all: Some(keep_all),

@@ -6,7 +6,7 @@ use memoird_engine::{Durability, EngineConfig, EngineError};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, saying};
-use crate::kit::{World, begun, unswept, unswept_with_cap};
+use crate::kit::{World, begun, soon, unswept, unswept_with_cap};
 
 const TEXT: &str = "a text of which a few are too many for one part";
 
@@ -67,6 +67,19 @@ async fn others_pass_a_large_append_which_stays_whole_and_in_order() {
     let texts = bot.journal("large", None).await.unwrap();
     assert_eq!((texts.len(), texts[10].as_str()), (11, "behind"));
     bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_session_that_passed_a_large_append_is_read_without_it() {
+    let (world, bot) = held().await;
+    let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
+    assert!(begun(&mut large).await.is_none());
+    bot.say("small", "passes").await.unwrap();
+    let texts = soon(bot.journal("small", None)).await.unwrap();
+    assert_eq!(texts, ["first", "passes"]);
+    assert!(begun(&mut large).await.is_none());
+    world.store.let_commits_go();
+    large.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

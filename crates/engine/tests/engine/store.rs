@@ -54,6 +54,8 @@ pub(crate) struct Faults {
     key_reads: AtomicU64,
     /// Times that the disk's pages were cleaned.
     cleanings: AtomicU64,
+    /// True while somebody reads an older moment of the log.
+    is_log_read: AtomicBool,
     /// Times that the log was moved.
     log_moves: AtomicU64,
     /// True where turns are written ahead of their set.
@@ -158,6 +160,11 @@ impl Faults {
     /// How often the disk's pages were cleaned.
     pub(crate) fn cleanings(&self) -> u64 {
         self.cleanings.load(Ordering::Relaxed)
+    }
+
+    /// While it is true somebody reads an older moment of the log.
+    pub(crate) fn read_log(&self, is_read: bool) {
+        self.is_log_read.store(is_read, Ordering::Relaxed);
     }
 
     /// What was written so far.
@@ -546,6 +553,10 @@ impl Store for FaultyStore {
 
     fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
         self.cleanings.fetch_add(1, Ordering::Relaxed);
-        self.inner.clean_pages(pages_max)
+        let unclean = self.inner.clean_pages(pages_max)?;
+        Ok(Unclean {
+            log: unclean.log || self.is_log_read.load(Ordering::Relaxed),
+            ..unclean
+        })
     }
 }

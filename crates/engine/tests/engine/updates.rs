@@ -8,11 +8,13 @@ use memoird_engine::{
     TurnUpdateOutcome,
 };
 use memoird_store::encoding;
+use tokio::task::JoinSet;
 
 use crate::bot::{Bot, named, saying, text_of};
 use crate::compaction::script::Script;
 use crate::compaction::talk::Talk;
-use crate::kit::{World, session_id, unswept};
+use crate::kit::{World, begun, capped, session_id, unswept};
+use crate::options::keeping_all;
 use crate::windows::texts;
 
 impl Bot {
@@ -164,6 +166,55 @@ async fn a_turn_that_grows_makes_older_ones_leave() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_turn_does_not_grow_beyond_what_a_session_that_keeps_all_may_have() {
+    let mut config = unswept();
+    config.limits.max_history_bytes = 2_000;
+    let bot = Bot::acme(&World::new(config).open().await);
+    let texts: Vec<String> = (0..10).map(|number| number.to_string()).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    bot.append("a", keeping_all(true, &texts)).await.unwrap();
+    bot.update("a", 1, &"x".repeat(900)).await.unwrap();
+    let before = bot.live("a").await.unwrap();
+    let refused = bot.update("a", 5, &"y".repeat(900)).await.unwrap_err();
+    let is_full = matches!(
+        refused,
+        EngineError::Core(CoreError::HistoryFull { limit: 2_000, .. })
+    );
+    assert!(is_full, "{refused}");
+    assert_eq!(bot.live("a").await.unwrap(), before);
+    // In the place of what is as long already.
+    bot.update("a", 1, &"z".repeat(900)).await.unwrap();
+    bot.update("a", 1, "short").await.unwrap();
+    bot.update("a", 5, &"y".repeat(900)).await.unwrap();
+    let view = bot.view("a").await.unwrap();
+    assert!(view.head.totals.bytes <= 2_000);
+    bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_updates_add_counts_in_what_the_journal_may_have() {
+    let mut config = unswept();
+    config.tenants[0].limits.journal_bytes = Some(50_000);
+    let bot = Bot::acme(&World::new(config).open().await);
+    bot.append("a", saying(&["short"; 10])).await.unwrap();
+    let long = "x".repeat(12_000);
+    for seq in 1..=4 {
+        bot.update("a", seq, &long).await.unwrap();
+    }
+    let refused = bot.update("a", 5, &long).await.unwrap_err();
+    let is_full = matches!(
+        refused,
+        EngineError::JournalQuota {
+            whose: "tenant",
+            ..
+        }
+    );
+    assert!(is_full, "{refused}");
+    bot.update("a", 1, "short").await.unwrap();
+    bot.update("a", 5, &long).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_update_behind_summaries_takes_them_back() {
     let (_world, bot) = crate::compaction::opened(&Script::of([])).await;
     let mut talk = Talk::of(&bot, "a");
@@ -217,4 +268,37 @@ async fn a_copy_that_was_not_written_leaves_what_was_there() {
         let ended = bot.copy("a", "b", false).await.unwrap();
         assert!(ended.duplicate && ended.session.is_none());
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn few_copies_are_in_memory_at_once() {
+    let names = ["one", "two", "three"];
+    let mut config = unswept();
+    config.tenants = names.map(|name| capped(name, 10)).into();
+    let engine = World::new(config).open().await;
+    let bots = names.map(|name| Bot::of(&engine, name));
+    for bot in &bots {
+        bot.append("a", saying(&["1", "2"])).await.unwrap();
+    }
+    let live = || bots.each_ref().map(|bot| bot.stats().sessions_live);
+    let copies = bots
+        .iter()
+        .flat_map(|bot| ["b", "c"].map(|target| (bot, target)));
+    let mut copies: Vec<_> = copies
+        .map(|(bot, target)| Box::pin(bot.copy("a", target, false)))
+        .collect();
+    for copy in &mut copies {
+        assert!(begun(copy).await.is_none());
+    }
+    assert_eq!(live(), [2, 2, 1], "one of a tenant, two of all");
+    let mut running = JoinSet::new();
+    drop(copies);
+    for bot in &bots {
+        for target in ["b", "c"] {
+            let bot = bot.clone();
+            running.spawn(async move { bot.copy("a", target, false).await.unwrap() });
+        }
+    }
+    running.join_all().await;
+    assert_eq!(live(), [3, 3, 3]);
 }

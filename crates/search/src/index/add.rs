@@ -117,10 +117,7 @@ impl Batch<'_> {
         let row = tenant.range.row(tenant.next);
         tenant.next += 1;
         let at_ms = turn.at.as_ms();
-        let day = tenant
-            .days
-            .entry(at_ms.div_euclid(DAY_MS))
-            .or_insert((row, row));
+        let day = tenant.days.entry(day_of(turn.at)).or_insert((row, row));
         day.1 = row;
         let (words, language) = turn.words(generation);
         tenant.languages = tenant.languages.with(language);
@@ -202,16 +199,35 @@ impl Batch<'_> {
         }
         let sql = "UPDATE tenants SET next = ?, languages = ? WHERE no = ?";
         let mut tenants = self.connection.prepare_cached(sql)?;
-        let sql = "INSERT INTO days (tenant, day, first, last) VALUES (?, ?, ?, ?)
-                   ON CONFLICT DO UPDATE SET last = excluded.last";
-        let mut days = self.connection.prepare_cached(sql)?;
         for tenant in self.tenants.values() {
             let no = tenant.range.tenant;
             tenants.execute(params![whole(tenant.next), tenant.languages.bits(), no])?;
             for (day, (first, last)) in &tenant.days {
-                days.execute([no, *day, *first, *last])?;
+                widen_day(self.connection, no, *day, *first, *last)?;
             }
         }
         Ok(())
     }
+}
+
+/// The day of a moment.
+pub(super) fn day_of(at: Timestamp) -> i64 {
+    at.as_ms().div_euclid(DAY_MS)
+}
+
+/// Notes that between these rows of a tenant are turns of a day.
+pub(super) fn widen_day(
+    connection: &Connection,
+    tenant: i64,
+    day: i64,
+    first: i64,
+    last: i64,
+) -> Answer<()> {
+    let sql = "INSERT INTO days (tenant, day, first, last) VALUES (?, ?, ?, ?)
+               ON CONFLICT DO UPDATE SET first = min(first, excluded.first),
+                   last = max(last, excluded.last)";
+    connection
+        .prepare_cached(sql)?
+        .execute([tenant, day, first, last])?;
+    Ok(())
 }

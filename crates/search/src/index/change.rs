@@ -6,6 +6,7 @@
 use memoird_core::ids::Generation;
 use rusqlite::{OptionalExtension, TransactionBehavior, params};
 
+use super::add::{day_of, widen_day};
 use super::{Answer, Index, NewTurn, generation_word, whole};
 use crate::locked;
 use crate::words::Languages;
@@ -63,6 +64,10 @@ impl Index {
             transaction
                 .prepare_cached("INSERT INTO words (rowid, stems) VALUES (?, ?)")?
                 .execute(params![row, stems])?;
+            transaction
+                .prepare_cached("UPDATE turns SET at = ? WHERE no = ?")?
+                .execute([turn.at.as_ms(), row])?;
+            widen_day(&transaction, tenant, day_of(turn.at), row, row)?;
             let sql = "SELECT languages FROM tenants WHERE no = ?";
             let languages = transaction
                 .prepare_cached(sql)?

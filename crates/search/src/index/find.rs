@@ -55,6 +55,8 @@ pub(crate) struct Matches {
     pub(crate) statistics: Statistics,
     /// The turns that the tenant had.
     pub(crate) turns: u64,
+    /// By the filters alone: the last turn that was looked at, where older ones may pass as well.
+    pub(crate) more_before: Option<u64>,
 }
 
 /// The filters in the terms of the index.
@@ -241,7 +243,9 @@ impl Plan {
                 number: 0,
             });
         })?;
+        let last = candidates.last().filter(|_| candidates.len() == max);
         Ok(Matches {
+            more_before: last.map(|last| last.turn),
             candidates,
             ..Matches::default()
         })
@@ -287,7 +291,7 @@ impl Plan {
         Ok(Matches {
             candidates: candidates.collect(),
             statistics,
-            turns: 0,
+            ..Matches::default()
         })
     }
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use memoird_core::ids::Generation;
 use memoird_store::sqlite_file::empty_log;
 use memoird_store::sqlite_gaps;
-use rusqlite::{TransactionBehavior, params};
+use rusqlite::{Connection, TransactionBehavior, params};
 
 use super::{Answer, Index, TenantRange, generation_word, whole};
 use crate::locked;
@@ -17,19 +17,26 @@ const EMPTY_LOG_WAIT: Duration = Duration::from_millis(250);
 
 impl Index {
     /// One step of making all of the words one segment anew, without those of turns that were
-    /// forgotten; `is_first` begins. False when there is nothing more to do.
+    /// forgotten; `is_first` begins. False when that is over, whatever came since it began.
     pub(crate) fn merge_step(&self, is_first: bool) -> Answer<bool> {
         let writer = locked(&self.writer);
-        let before = writer.total_changes();
-        let pages = if is_first {
+        let merge = |pages: i64| -> Answer<bool> {
+            let before = writer.total_changes();
+            let sql = "INSERT INTO words (words, rank) VALUES ('merge', ?)";
+            writer.prepare_cached(sql)?.execute([pages])?;
+            // So FTS5 says that it has done something.
+            Ok(writer.total_changes() - before >= 2)
+        };
+        let has_advanced = merge(if is_first {
             -MERGED_PAGES
         } else {
             MERGED_PAGES
-        };
-        let sql = "INSERT INTO words (words, rank) VALUES ('merge', ?)";
-        writer.prepare_cached(sql)?.execute([pages])?;
-        // So FTS5 says that it has done something.
-        Ok(writer.total_changes() - before >= 2)
+        })?;
+        if !has_advanced && is_merging(&writer)? {
+            // One segment alone was made anew, and another one has come: they are merged.
+            merge(-MERGED_PAGES)?;
+        }
+        is_merging(&writer)
     }
 
     /// Empties the log and the unused space of the file. False while somebody reads an older
@@ -111,5 +118,54 @@ impl Index {
         let mut pages = vacuum.query([])?;
         while pages.next()?.is_some() {}
         Ok(rows.len())
+    }
+}
+
+/// True while FTS5 merges segments and is not over with it. That stands in the record of its
+/// structure: for each level how many of its segments are being merged, and its segments.
+fn is_merging(connection: &Connection) -> Answer<bool> {
+    /// What stands before the numbers: a cookie, and that segments have counts of what was deleted.
+    const HEAD_BYTES: usize = 8;
+    const NUMBERS_OF_SEGMENT: usize = 8;
+    let sql = "SELECT block FROM words_data WHERE id = 10";
+    let mut statement = connection.prepare_cached(sql)?;
+    let record: Vec<u8> = statement.query_row([], |row| row.get(0))?;
+    let mut numbers = Numbers(record.get(HEAD_BYTES..).unwrap_or_default());
+    let levels = numbers.next().unwrap_or_default();
+    // Of all levels together.
+    numbers.by_ref().take(2).for_each(drop);
+    for _ in 0..levels {
+        let (merged, segments) = (numbers.next(), numbers.next());
+        if merged.is_some_and(|merged| merged > 0) {
+            return Ok(true);
+        }
+        let segments = usize::try_from(segments.unwrap_or_default()).unwrap_or_default();
+        let of_segments = segments.saturating_mul(NUMBERS_OF_SEGMENT);
+        numbers.by_ref().take(of_segments).for_each(drop);
+    }
+    Ok(false)
+}
+
+/// Numbers as SQLite writes them: seven bits in each byte, the highest first; a ninth byte has
+/// eight.
+struct Numbers<'a>(&'a [u8]);
+
+impl Iterator for Numbers<'_> {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        let mut number = 0;
+        for place in 0..9 {
+            let (byte, rest) = self.0.split_first()?;
+            self.0 = rest;
+            if place == 8 {
+                return Some(number << 8 | u64::from(*byte));
+            }
+            number = number << 7 | u64::from(byte & 0x7f);
+            if *byte < 0x80 {
+                break;
+            }
+        }
+        Some(number)
     }
 }

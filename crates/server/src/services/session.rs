@@ -7,7 +7,7 @@ use prost::Message;
 use tonic::{Request, Response, async_trait};
 
 use super::watch::EventStream;
-use super::{Answer, Api, answer, caller, place, split, split_for_page};
+use super::{Answer, Api, PAGE_BYTES_MAX, answer, caller, place, split, split_for_page};
 use crate::heavy::HEAVY_BYTES;
 use crate::wire::context::Writer;
 use crate::wire::from::AppendFields;
@@ -144,23 +144,33 @@ impl SessionService for Api {
         let query = from::session_query(request)?;
         let after = from::session_page_token(&token, query.order)?;
         let commands = &self.engine.commands;
-        let page = commands
+        let mut page = commands
             .sessions(&tenant, &query, after.as_ref(), size)
             .await
             .map_err(|error| status::engine(&error))?;
-        let mut reply = to::sessions(&page, query.order);
-        if include_state {
-            for (info, session) in reply.sessions.iter_mut().zip(&page.sessions) {
-                let state = self.engine.commands.state(&tenant, &session.session).await;
-                info.state_json = match state {
+        let (mut sessions, mut bytes) = (Vec::with_capacity(page.sessions.len()), 0);
+        for view in &page.sessions {
+            let mut info = to::session_info(view);
+            if include_state {
+                info.state_json = match commands.state(&tenant, &view.session).await {
                     Ok(state) => state.json.to_string(),
                     // It has ended meanwhile.
                     Err(EngineError::SessionNotFound { .. }) => String::new(),
                     Err(error) => return Err(status::engine(&error)),
                 };
             }
+            bytes += info.encoded_len() as u64;
+            if bytes > PAGE_BYTES_MAX && !sessions.is_empty() {
+                break;
+            }
+            sessions.push(info);
         }
-        Ok(Response::new(reply))
+        page.cut(sessions.len());
+        Ok(Response::new(to::sessions(
+            sessions,
+            page.next.as_ref(),
+            query.order,
+        )))
     }
 
     async fn patch_state(

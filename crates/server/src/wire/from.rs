@@ -285,7 +285,7 @@ pub(crate) fn turn_update(request: v1::UpdateTurnRequest) -> Result<TurnUpdateCo
 /// A refusal of the one turn of an update.
 pub(crate) fn in_turn(refusal: &Status) -> Status {
     fields::renamed(refusal, |field| match field {
-        "turns[0]" => "turn".to_owned(),
+        "turns" | "turns[0]" => "turn".to_owned(),
         field => field.to_owned(),
     })
 }

@@ -11,7 +11,7 @@ use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
     AppendOutcome, CopyOutcome, DeliveryView, EndedSession, Event, EventCursor, EventKind,
-    PatchOutcome, RewindOutcome, SessionOrder, SessionPage, SessionView, StatsSnapshot,
+    PatchOutcome, RewindOutcome, SessionOrder, SessionPlace, SessionView, StatsSnapshot,
     TenantSnapshot, TurnUpdateOutcome, WatchItem,
 };
 use memoird_proto::v1;
@@ -168,11 +168,14 @@ pub(crate) fn verified(checks: &[FileCheck]) -> v1::VerifyResponse {
 }
 
 /// A page of live sessions.
-pub(crate) fn sessions(page: &SessionPage, order: SessionOrder) -> v1::ListSessionsResponse {
-    let next = page.next.as_ref();
+pub(crate) fn sessions(
+    sessions: Vec<v1::SessionInfo>,
+    next: Option<&SessionPlace>,
+    order: SessionOrder,
+) -> v1::ListSessionsResponse {
     let next = next.map(|place| session_token(place, order));
     v1::ListSessionsResponse {
-        sessions: page.sessions.iter().map(session_info).collect(),
+        sessions,
         next_page_token: next.unwrap_or_default(),
     }
 }

@@ -122,6 +122,13 @@ impl Taken {
         self.turns.get(&generation).map_or(&[], Vec::as_slice)
     }
 
+    /// The id of a turn that has no place yet.
+    pub(super) fn turn(&self, generation: Generation, seq: i64) -> Option<i64> {
+        let turns = self.turns(generation);
+        let place = turns.binary_search_by_key(&seq, |turn| turn.seq);
+        place.ok().map(|place| turns[place].id)
+    }
+
     /// The newest states, ends first: a session's next generation must not meet the one before
     /// it, neither in an index nor where a crash leaves them to be read back.
     pub(super) fn rows_in_order(&self) -> Vec<&GenerationRow> {
@@ -214,6 +221,12 @@ impl Intake {
         let taken = folding.chain([&self.newest]);
         let turns = taken.flat_map(|taken| taken.turns(generation));
         turns.map(|turn| turn.id).collect()
+    }
+
+    /// The id of a turn, if it may have no place yet.
+    pub(super) fn turn(&self, generation: Generation, seq: i64) -> Option<i64> {
+        let newest = self.newest.turn(generation, seq);
+        newest.or_else(|| self.folding.as_ref()?.taken.turn(generation, seq))
     }
 
     /// The newest states, in no order.

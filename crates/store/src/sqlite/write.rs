@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use rusqlite::types::Null;
-use rusqlite::{Connection, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior, params};
 
 use memoird_core::change::{
     Appended, Change, ChangeKind, ChangeSet, LiveSet, Rewound, UpdatedTurn,
@@ -143,6 +143,7 @@ impl Writer {
         let mut next_turn = self.next_turn;
         let mut content = Content {
             transaction: &transaction,
+            intake: &self.intake,
             ahead: &self.ahead,
             next_turn: &mut next_turn,
             claimed: None,
@@ -396,6 +397,8 @@ fn take_back(row: &mut GenerationRow, rewound: &Rewound) -> Option<()> {
 /// Writes what changes hold beside the state of their generations.
 struct Content<'a> {
     transaction: &'a Transaction<'a>,
+    /// What was taken in before this transaction.
+    intake: &'a Intake,
     /// What is written already.
     ahead: &'a Ahead,
     next_turn: &'a mut i64,
@@ -432,7 +435,7 @@ impl Content<'_> {
             }
             ChangeKind::UpdateTurn(updated) => {
                 write_cuts(transaction, generation, updated.cuts.as_deref())?;
-                replace_turn(transaction, generation, updated)
+                self.replace_turn(generation, updated, taken)
             }
             ChangeKind::Touch { cuts, .. } => write_cuts(transaction, generation, cuts.as_deref()),
             ChangeKind::PatchState(patched) => {
@@ -523,6 +526,38 @@ impl Content<'_> {
         }
         Ok(())
     }
+
+    /// Overwrites the content of a turn, and notes that for who follows the journal.
+    fn replace_turn(
+        &self,
+        generation: Generation,
+        updated: &UpdatedTurn,
+        taken: &Taken,
+    ) -> Result<(), StoreError> {
+        let (transaction, name, seq) = (self.transaction, generation.to_bytes(), updated.seq);
+        let unplaced = taken.turn(generation, whole(seq));
+        let unplaced = unplaced.or_else(|| self.intake.turn(generation, whole(seq)));
+        let number: Option<i64> = match unplaced {
+            Some(id) => Some(id),
+            None => transaction
+                .prepare_cached("SELECT id FROM turn_places WHERE generation = ? AND seq = ?")?
+                .query_row(params![name, whole(seq)], |row| row.get(0))
+                .optional()?,
+        };
+        let Some(number) = number else { return Ok(()) };
+        ahead::remove_content(transaction, number)?;
+        let place = TurnPlace { generation, seq };
+        let Protection { header, checksum } = protect(place, &updated.content);
+        let sql = "UPDATE turns SET content = ?, header = ?, checksum = ?, content_id = NULL
+                   WHERE id = ?";
+        let parameters = params![&*updated.content, header, checksum, number];
+        if transaction.prepare_cached(sql)?.execute(parameters)? > 0 {
+            transaction
+                .prepare_cached("INSERT INTO turn_changes (generation, turn) VALUES (?, ?)")?
+                .execute(params![name, number])?;
+        }
+        Ok(())
+    }
 }
 
 fn write_cuts(
@@ -534,38 +569,6 @@ fn write_cuts(
     transaction
         .prepare_cached("INSERT OR REPLACE INTO windows (generation, cuts) VALUES (?, ?)")?
         .execute(params![generation.to_bytes(), windows::encode(cuts)])?;
-    Ok(())
-}
-
-/// Overwrites the content of a turn, and notes that for who follows the journal.
-fn replace_turn(
-    transaction: &Transaction<'_>,
-    generation: Generation,
-    updated: &UpdatedTurn,
-) -> Result<(), StoreError> {
-    let (name, seq) = (generation.to_bytes(), updated.seq);
-    let place = TurnPlace { generation, seq };
-    let Protection { header, checksum } = protect(place, &updated.content);
-    // While a fold is under way it may be found in both ways, and is the same.
-    let sql = "SELECT id FROM turn_places WHERE generation = ?1 AND seq = ?2
-               UNION SELECT id FROM turns
-               WHERE id > (SELECT placed FROM progress) AND generation = ?1 AND seq = ?2";
-    let numbers = transaction
-        .prepare_cached(sql)?
-        .query_map(params![name, whole(seq)], |row| row.get::<_, i64>(0))?
-        .collect::<Result<Vec<_>, _>>()?;
-    let sql = "UPDATE turns SET content = ?, header = ?, checksum = ?, content_id = NULL
-               WHERE id = ?";
-    let mut update = transaction.prepare_cached(sql)?;
-    let sql = "INSERT INTO turn_changes (generation, turn) VALUES (?, ?)";
-    let mut note = transaction.prepare_cached(sql)?;
-    for number in numbers {
-        ahead::remove_content(transaction, number)?;
-        let updated = update.execute(params![&*updated.content, header, checksum, number])?;
-        if updated > 0 {
-            note.execute(params![name, number])?;
-        }
-    }
     Ok(())
 }
 

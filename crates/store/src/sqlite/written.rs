@@ -28,6 +28,9 @@ pub(super) fn after(
     let last_number = view
         .prepare_cached(sql)?
         .query_row([], |row| count(row, 0))?;
+    let last_change = view
+        .prepare_cached("SELECT ifnull(max(change), 0) FROM turn_changes")?
+        .query_row([], |row| count(row, 0))?;
     let sql = format!("{} AND id > ? ORDER BY id", written_turns());
     let mut statement = view.prepare_cached(&sql)?;
     let mut rows = statement.query([whole(number)])?;
@@ -40,7 +43,11 @@ pub(super) fn after(
         bytes += turn.content.len();
         turns.push(turn);
     }
-    Ok(WrittenTurns { turns, last_number })
+    Ok(WrittenTurns {
+        turns,
+        last_number,
+        last_change,
+    })
 }
 
 pub(super) fn at(

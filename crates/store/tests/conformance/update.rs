@@ -31,6 +31,7 @@ pub(crate) fn decide(chat: &mut Chat, seq: u64, text: &str, at: u64) -> UpdateDe
     let update = TurnUpdate {
         seq,
         before: saying(""),
+        bytes_before: 0,
         after: saying(text),
     };
     let updated = chat
@@ -89,6 +90,7 @@ fn an_updated_turn_is_read_everywhere_as_it_is_now(store: &dyn Store) {
         let seqs: Vec<u64> = seqs.iter().map(|turn| turn.seq).collect();
         assert_eq!(seqs, [1, 2, turns - 1], "what was rewound is not shown");
         changes = changed[3].change;
+        assert_eq!(written.last_change, changes);
         assert_eq!(store.changed_after(changes, 9).unwrap(), []);
         assert_eq!(known(store, &chat.key).unwrap().head, *chat.session.head());
         let reloaded = chat.reloaded(store);

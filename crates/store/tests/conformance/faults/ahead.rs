@@ -151,6 +151,7 @@ fn contents_go_with_their_turns_and_with_what_replaces_them() {
         kind: ChangeKind::UpdateTurn(Box::new(UpdatedTurn {
             seq: 4,
             content: content.clone(),
+            bytes_before: 0,
             kept: known(&store, &chat.key).unwrap().kept,
             totals: chat.session.head().totals,
             cuts: None,

@@ -6,9 +6,10 @@ use memoird_core::time::Steady;
 use memoird_store::{DeliveryOutcome, PruneBefore};
 
 use super::*;
-use crate::chat::{command, large, named};
+use crate::chat::{begun, command, large, named};
 use crate::outbox::{id, owing};
 use crate::prune::{self, prune_all};
+use crate::update::decide;
 
 const TABLES: [&str; 4] = ["generations", "turns", "states", "idempotency"];
 const EVERYTHING: PruneBefore = PruneBefore {
@@ -180,4 +181,27 @@ fn of_a_session_with_many_keys_the_newest_stay() {
         chat.session.keys()
     );
     assert_eq!(store.keys(&other.key, Steady(0)).unwrap().len(), 1);
+}
+
+/// A commit of an update does not look through what other sessions have in the intake.
+#[test]
+fn a_turn_is_replaced_where_memory_says_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut chat = begun(&store, "s", 1);
+    must_write(&store, [chat.append("u u u", 2)]);
+    // As late as what was taken in last.
+    let raw = raw(dir.path());
+    let copied = raw.execute(
+        "INSERT INTO turns (id, generation, seq, content, header, checksum)
+         SELECT id + 1000000, generation, seq, content, header, checksum FROM turns",
+        [],
+    );
+    assert_eq!(copied.unwrap(), 3);
+    must_write(&store, decide(&mut chat, 2, "it is new", 3).changes);
+    let ids: Vec<u64> = {
+        let changed = store.changed_after(0, 9).unwrap();
+        changed.iter().map(|change| change.number).collect()
+    };
+    assert_eq!(ids, [2]);
 }
