@@ -409,3 +409,37 @@ async fn the_command_line_gives_labels_lists_by_them_and_exports_them() {
     let there = info(&mut to.sessions(), "chat").await;
     assert_eq!(there.labels, labels([("app", "shop")]));
 }
+
+#[tokio::test]
+async fn a_page_of_large_states_ends_early_and_the_pages_have_all_of_them() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let large = "x".repeat(60_000);
+    let ids: Vec<String> = (10..90).map(|number| format!("chat-{number}")).collect();
+    for id in &ids {
+        let request = PatchStateRequest {
+            session_id: id.clone(),
+            merge_patch_json: format!(r#"{{"a":"{large}"}}"#),
+            create: true,
+            ..PatchStateRequest::default()
+        };
+        client.patch_state(request).await.expect("patched");
+    }
+    let orders = [SessionOrder::Newest, SessionOrder::Oldest, SessionOrder::Id];
+    for order in orders {
+        let request = ListSessionsRequest {
+            include_state: true,
+            order: order.into(),
+            ..ListSessionsRequest::default()
+        };
+        let first = try_list(&mut client, request.clone())
+            .await
+            .expect("a page");
+        let first = first.into_inner().sessions;
+        let bytes = first.iter().map(|info| info.state_json.len());
+        assert!((1 << 20..2 << 20).contains(&bytes.sum::<usize>()));
+        let mut listed = listed(&mut client, request).await;
+        listed.sort();
+        assert_eq!(listed, ids, "{order:?}");
+    }
+}
