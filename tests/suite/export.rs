@@ -1,7 +1,10 @@
 //! `memoird export` and `memoird import`: sessions from one daemon to another, as often as one
 //! likes.
 
+use std::path::{Path, PathBuf};
+
 use memoird_proto::v1::{GetSessionRequest, GetSessionResponse, PatchStateRequest, Turn};
+use serde_json::Value;
 
 use crate::harness::{
     Daemon, Sessions, Setup, append, ask_as, assistant, end, fails, journal, live, say,
@@ -167,5 +170,52 @@ async fn without_a_journal_what_is_kept_is_exported() {
             (&counts["turns_imported"], &counts["turns_there"]),
             expected
         );
+    }
+}
+
+fn patch(session: &str, json: &str) -> PatchStateRequest {
+    PatchStateRequest {
+        session_id: session.into(),
+        merge_patch_json: json.into(),
+        ..PatchStateRequest::default()
+    }
+}
+
+/// A file with all that a daemon exports.
+async fn exported(daemon: &Daemon) -> PathBuf {
+    let exported = ask_as(daemon, &["export"], "").await;
+    assert_eq!(exported.code, Some(0), "{exported:?}");
+    let file = daemon.path("export.jsonl");
+    std::fs::write(&file, exported.stdout).expect("written");
+    file
+}
+
+/// What an import counted.
+async fn import(daemon: &Daemon, file: &Path) -> Value {
+    let path = file.to_str().expect("a path");
+    ask_as(daemon, &["import", path, "--json"], "").await.json()
+}
+
+#[tokio::test]
+async fn a_repetition_leaves_the_state_that_was_written_since() {
+    let (from, to) = (Daemon::start().await, Daemon::start().await);
+    let mut client = from.sessions();
+    for session in ["stateful", "bare"] {
+        say(&mut client, session, "hi").await;
+    }
+    let first = patch("stateful", r#"{"mood": "fine"}"#);
+    client.patch_state(first).await.expect("patched");
+    let file = exported(&from).await;
+    import(&to, &file).await;
+    let mut there = to.sessions();
+    for session in ["stateful", "bare"] {
+        let newer = patch(session, r#"{"mood": "better"}"#);
+        there.patch_state(newer).await.expect("patched");
+    }
+    let counts = import(&to, &file).await;
+    assert_eq!(counts["turns_there"], 2, "{counts}");
+    for session in ["stateful", "bare"] {
+        let state = detail(&mut there, session).await.state_json;
+        assert_eq!(state, r#"{"mood":"better"}"#, "{session}");
     }
 }

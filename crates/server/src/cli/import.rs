@@ -1,5 +1,6 @@
 //! `memoird import`: the lines of an export. A session that is there already is compared turn by
-//! turn, and only what is missing at its end is added: so an import can be repeated.
+//! turn, and only what is missing at its end is added, and its state where it never had one: so an
+//! import can be repeated.
 
 use std::path::PathBuf;
 
@@ -7,8 +8,8 @@ use clap::Args;
 use memoird_proto::v1::{AppendRequest, GetHistoryRequest, PatchStateRequest, SessionInfo, Turn};
 use prost::Message;
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::connect::Target;
@@ -136,7 +137,7 @@ fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadItem, CliError> {
                 .map_err(|error| bad(&error))?,
             state: state
                 .map(|state| state.get().to_owned())
-                .filter(|state| state != "null"),
+                .filter(|state| !["null", "{}"].contains(&state.as_str())),
         },
         RawLine {
             session: None,
@@ -231,16 +232,11 @@ impl Importer<'_> {
         let Some(state) = current.state else {
             return Ok(());
         };
-        let session_id = current.info.session_id;
-        let there = export::session(self.target, session_id.clone()).await?;
-        let value = |text: &str| serde_json::from_str::<Value>(text).ok();
-        if value(&there.state_json) == value(&state) {
-            return Ok(());
-        }
         let request = PatchStateRequest {
-            session_id,
+            session_id: current.info.session_id,
             merge_patch_json: state,
             replace: true,
+            expected_version: Some(0),
             ..PatchStateRequest::default()
         };
         let patched = self
@@ -248,7 +244,11 @@ impl Importer<'_> {
             .sessions_of(&request.session_id)
             .patch_state(request)
             .await;
-        self.target.done(patched).map(drop)
+        match self.target.done(patched) {
+            // It has a state already, from an earlier import or a newer one.
+            Err(error) if error.is_because("STALE_STATE_VERSION") => Ok(()),
+            patched => patched.map(drop),
+        }
     }
 }
 
