@@ -2,12 +2,16 @@
 //! likes.
 
 use std::path::{Path, PathBuf};
+use std::process::Stdio;
 
 use memoird_proto::v1::{GetSessionRequest, GetSessionResponse, PatchStateRequest, Turn};
 use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::task::JoinSet;
 
 use crate::harness::{
-    Daemon, Sessions, Setup, append, ask_as, assistant, end, fails, journal, live, say,
+    Daemon, Sessions, Setup, append, ask_as, assistant, binary, end, fails, journal, live, say,
     tool_results, tool_uses, user,
 };
 
@@ -218,4 +222,37 @@ async fn a_repetition_leaves_the_state_that_was_written_since() {
         let state = detail(&mut there, session).await.state_json;
         assert_eq!(state, r#"{"mood":"better"}"#, "{session}");
     }
+}
+
+#[tokio::test]
+async fn a_session_that_is_used_during_an_export_is_in_it() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    say(&mut client, "z-oldest", "hi").await;
+    let mut appends = JoinSet::new();
+    // One page has a thousand.
+    for number in 0..1_000 {
+        let mut client = client.clone();
+        appends.spawn(async move { say(&mut client, &number.to_string(), "hi").await });
+    }
+    appends.join_all().await;
+    let mut export = Command::new(binary())
+        .args(["--addr", daemon.grpc_addr(), "export"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("memoird runs");
+    let mut lines = BufReader::new(export.stdout.take().expect("a pipe")).lines();
+    // It has asked for its first page, and the pipe does not take all of that.
+    let mut sessions = Vec::from_iter(lines.next_line().await.expect("read"));
+    say(&mut client, "z-oldest", "again").await;
+    while let Some(line) = lines.next_line().await.expect("read") {
+        sessions.push(line);
+    }
+    assert!(export.wait().await.expect("it ends").success());
+    sessions.retain(|line| line.starts_with(r#"{"session""#));
+    let is_oldest = |line: &&String| line.contains(r#""z-oldest""#);
+    assert_eq!(sessions.iter().filter(is_oldest).count(), 1);
+    assert_eq!(sessions.len(), 1_001);
 }
