@@ -4,7 +4,9 @@
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use memoird_proto::v1::{GetSessionRequest, GetSessionResponse, PatchStateRequest, Turn};
+use memoird_proto::v1::{
+    GetSessionRequest, GetSessionResponse, PatchStateRequest, RewindSessionRequest, Turn,
+};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
@@ -255,4 +257,44 @@ async fn a_session_that_is_used_during_an_export_is_in_it() {
     let is_oldest = |line: &&String| line.contains(r#""z-oldest""#);
     assert_eq!(sessions.iter().filter(is_oldest).count(), 1);
     assert_eq!(sessions.len(), 1_001);
+}
+
+#[tokio::test]
+async fn a_session_that_was_rewound_is_there_already() {
+    let (from, to) = (Daemon::start().await, Daemon::start().await);
+    let mut client = from.sessions();
+    for text in ["first", "second", "third"] {
+        say(&mut client, "chat", text).await;
+    }
+    let rewind = |after_seq| RewindSessionRequest {
+        session_id: "chat".into(),
+        after_seq,
+        ..RewindSessionRequest::default()
+    };
+    client.rewind_session(rewind(1)).await.expect("rewound");
+    for text in ["second again", "third again", "fourth"] {
+        say(&mut client, "chat", text).await;
+    }
+    // Also where the newest turn was taken back.
+    client.rewind_session(rewind(5)).await.expect("rewound");
+    let file = exported(&from).await;
+    for (daemon, imported, there) in [(&from, 0, 3), (&to, 3, 0), (&to, 0, 3)] {
+        let counts = import(daemon, &file).await;
+        let expected = (&imported.into(), &there.into());
+        assert_eq!(
+            (&counts["turns_imported"], &counts["turns_there"]),
+            expected
+        );
+    }
+    // What was said since, behind what the other daemon has.
+    say(&mut client, "chat", "fourth again").await;
+    let file = exported(&from).await;
+    for (daemon, imported, there) in [(&from, 0, 4), (&to, 1, 3)] {
+        let counts = import(daemon, &file).await;
+        let expected = (&imported.into(), &there.into());
+        assert_eq!(
+            (&counts["turns_imported"], &counts["turns_there"]),
+            expected
+        );
+    }
 }

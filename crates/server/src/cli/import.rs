@@ -67,6 +67,8 @@ struct Current {
     state: Option<String>,
     /// Turns that the daemon has of it.
     turns: u64,
+    /// The seq of the last of them there. Some before it may have been taken back.
+    last_seq: u64,
     batch: Vec<Turn>,
     batch_bytes: usize,
 }
@@ -166,6 +168,7 @@ impl Importer<'_> {
                     info,
                     state,
                     turns: 0,
+                    last_seq: 0,
                     batch: Vec::new(),
                     batch_bytes: 0,
                 });
@@ -261,10 +264,10 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
         labels: current.info.labels.clone(),
         ttl_class: current.info.ttl_class.clone(),
         keep_all: current.info.keep_all.then_some(true),
-        expected_seq: Some(current.turns),
+        expected_seq: Some(current.last_seq),
         ..AppendRequest::default()
     };
-    target.done(
+    let appended = target.done(
         target
             .sessions_of(&request.session_id)
             .append(request)
@@ -272,6 +275,7 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
     )?;
     let turns = current.batch.len() as u64;
     current.turns += turns;
+    current.last_seq = appended.last_seq;
     Ok(turns)
 }
 
@@ -279,17 +283,15 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
 /// others, it is another conversation.
 async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u64, CliError> {
     let mut there = 0;
+    let mut after_seq = current.last_seq;
     while !current.batch.is_empty() {
         let request = GetHistoryRequest {
             session_id: current.info.session_id.clone(),
-            after_seq: current.turns,
+            after_seq,
             limit: u32::try_from(current.batch.len()).unwrap_or(u32::MAX),
             ..GetHistoryRequest::default()
         };
-        let (turns, _) = export::history(target, request).await?;
-        if turns.is_empty() {
-            break;
-        }
+        let (turns, next) = export::history(target, request).await?;
         for mut turn in turns {
             let seq = std::mem::take(&mut turn.seq);
             if current.batch.first() != Some(&turn) {
@@ -301,8 +303,13 @@ async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u6
             }
             current.batch.remove(0);
             current.turns += 1;
+            current.last_seq = seq;
             there += 1;
         }
+        if next == 0 {
+            break;
+        }
+        after_seq = next;
     }
     Ok(there)
 }
