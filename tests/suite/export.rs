@@ -298,3 +298,46 @@ async fn a_session_that_was_rewound_is_there_already() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_session_without_turns_moves_with_all_that_it_has() {
+    let classes = "short_term: { ttl_classes: { long: 90d } }";
+    let with_classes = || Daemon::with(Setup::default().section(classes));
+    let (from, to) = (with_classes().await, with_classes().await);
+    let mut client = from.sessions();
+    let stateful = PatchStateRequest {
+        create: true,
+        ..patch("stateful", r#"{"step":1}"#)
+    };
+    let labelled = PatchStateRequest {
+        create: true,
+        labels: [("app".to_owned(), "shop".to_owned())].into(),
+        ttl_class: "long".into(),
+        keep_all: Some(true),
+        ..patch("labelled", "")
+    };
+    for request in [stateful, labelled] {
+        client.patch_state(request).await.expect("created");
+    }
+    let file = exported(&from).await;
+    let mut there = to.sessions();
+    for _ in 0..2 {
+        let counts = import(&to, &file).await;
+        assert_eq!(counts["sessions"], 2, "{counts}");
+        let stateful = detail(&mut there, "stateful").await;
+        assert_eq!(stateful.state_json, r#"{"step":1}"#);
+        let labelled = detail(&mut there, "labelled").await.session.expect("it");
+        assert_eq!(labelled.labels["app"], "shop");
+        assert_eq!((&*labelled.ttl_class, labelled.keep_all), ("long", true));
+        assert_eq!(labelled.state_version, 0);
+    }
+    // What is there is left as it is.
+    let other = PatchStateRequest {
+        labels: [("app".to_owned(), "bank".to_owned())].into(),
+        ..patch("labelled", "")
+    };
+    there.patch_state(other).await.expect("patched");
+    import(&to, &file).await;
+    let labelled = detail(&mut there, "labelled").await.session.expect("it");
+    assert_eq!(labelled.labels["app"], "bank");
+}

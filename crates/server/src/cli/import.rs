@@ -228,18 +228,39 @@ impl Importer<'_> {
 
     async fn finish_session(&mut self) -> Result<(), CliError> {
         self.flush().await?;
-        let Some(current) = self.current.take().filter(|current| current.turns > 0) else {
+        let Some(Current {
+            mut info,
+            state,
+            turns,
+            ..
+        }) = self.current.take()
+        else {
             return Ok(());
         };
-        self.sessions += 1;
-        let Some(state) = current.state else {
+        let has_options = !info.labels.is_empty() || !info.ttl_class.is_empty() || info.keep_all;
+        if turns == 0 && state.is_none() && !has_options {
             return Ok(());
+        }
+        self.sessions += 1;
+        let session_id = std::mem::take(&mut info.session_id);
+        // Where there are turns, the first of them has started it.
+        let create = turns == 0 && is_missing(self.target, &session_id).await?;
+        if state.is_none() && !create {
+            return Ok(());
+        }
+        let options = match create {
+            true => info,
+            false => SessionInfo::default(),
         };
         let request = PatchStateRequest {
-            session_id: current.info.session_id,
-            merge_patch_json: state,
-            replace: true,
-            expected_version: Some(0),
+            session_id,
+            create,
+            labels: options.labels,
+            ttl_class: options.ttl_class,
+            keep_all: options.keep_all.then_some(true),
+            replace: state.is_some(),
+            expected_version: state.is_some().then_some(0),
+            merge_patch_json: state.unwrap_or_default(),
             ..PatchStateRequest::default()
         };
         let patched = self
@@ -252,6 +273,14 @@ impl Importer<'_> {
             Err(error) if error.is_because("STALE_STATE_VERSION") => Ok(()),
             patched => patched.map(drop),
         }
+    }
+}
+
+/// True where no such session lives.
+async fn is_missing(target: &Target, session_id: &str) -> Result<bool, CliError> {
+    match export::session(target, session_id.to_owned()).await {
+        Err(error) if error.is_because("SESSION_NOT_FOUND") => Ok(true),
+        session => session.map(|_| false),
     }
 }
 
