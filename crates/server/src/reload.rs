@@ -145,9 +145,17 @@ impl Reloader {
             return Err(invalid(problem.to_owned()));
         }
         let running = self.config.load_full();
-        if config.is_open() && !running.is_open() {
+        let is_open = config.is_open();
+        if is_open && !running.is_open() {
             let problem = "tenants: there are no keys any more, and a daemon with keys never opens \
                            to everybody while it runs; give them keys, or start it anew";
+            return Err(invalid(problem.to_owned()));
+        }
+        config.keep_listeners_of(&running);
+        if config.is_open() && !is_open {
+            let problem = "tenants: there are no keys, and who needs none by server.tls and \
+                           server.unix.peers is let in after the next start only; give them keys, \
+                           or start the daemon anew";
             return Err(invalid(problem.to_owned()));
         }
         for warning in &config.warnings {
