@@ -399,3 +399,24 @@ async fn no_reload_leaves_a_daemon_that_nobody_can_call() {
     let mut anybody = sessions_by_tls(open.grpc_addr(), ours.client(None), None);
     say(&mut anybody, "chat", "as before").await;
 }
+
+#[tokio::test]
+async fn a_certificate_that_is_lost_where_it_was_keeps_no_revoked_key() {
+    let (first, second) = (Authority::new(&[]).await, Authority::new(&[]).await);
+    let keyed = || Setup::default().two_tenants("", "");
+    let mut daemon = Daemon::with(keyed().server(&first.setting(""))).await;
+    let addr = daemon.grpc_addr().to_owned();
+    let mut beta = sessions_by_tls(&addr, first.client(None), Some(Setup::BETA));
+    say(&mut beta, "chat", "hi").await;
+    std::fs::remove_file(first.path("server.pem")).expect("removed");
+    let alpha_only = "tenants: [ { id: alpha, keys: [ { env: A }, { env: O, role: admin } ] } ]";
+    let mut fewer = Setup::default().server(&second.setting(""));
+    fewer.env = keyed().env;
+    daemon.rewrite(fewer.section(alpha_only));
+    stays(&reload_by_tls(&daemon, &first).await, "server.tls");
+    let revoked = beta.append(append("chat", [user("hi")])).await;
+    refused(revoked, Code::Unauthenticated, "WRONG_KEY");
+    let mut alpha = sessions_by_tls(&addr, first.client(None), Some(Setup::ALPHA));
+    say(&mut alpha, "chat", "hi").await;
+    assert!(daemon.log().contains("server.pem"), "{}", daemon.log());
+}
