@@ -341,3 +341,14 @@ async fn a_session_without_turns_moves_with_all_that_it_has() {
     let labelled = detail(&mut there, "labelled").await.session.expect("it");
     assert_eq!(labelled.labels["app"], "bank");
 }
+
+#[tokio::test]
+async fn answers_may_be_larger_than_what_grpc_takes_by_itself() {
+    let roomy = "short_term: { max_history_bytes: 16MiB }\nlimits: { turn_bytes: 6MiB }";
+    let daemon = Daemon::with(Setup::default().section(roomy)).await;
+    say(&mut daemon.sessions(), "chat", &"a".repeat(5 << 20)).await;
+    for command in [&["export"][..], &["sessions", "show", "chat"]] {
+        let outcome = ask_as(&daemon, command, "").await;
+        assert_eq!(outcome.code, Some(0), "{command:?}: {}", outcome.stderr);
+    }
+}
