@@ -1,10 +1,19 @@
 //! `memoird export` and `memoird import`: sessions from one daemon to another, as often as one
 //! likes.
 
-use memoird_proto::v1::{GetSessionRequest, GetSessionResponse, PatchStateRequest, Turn};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+
+use memoird_proto::v1::{
+    GetSessionRequest, GetSessionResponse, PatchStateRequest, RewindSessionRequest, Turn,
+};
+use serde_json::Value;
+use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::process::Command;
+use tokio::task::JoinSet;
 
 use crate::harness::{
-    Daemon, Sessions, Setup, append, ask_as, assistant, end, fails, journal, live, say,
+    Daemon, Sessions, Setup, append, ask_as, assistant, binary, end, fails, journal, live, say,
     tool_results, tool_uses, user,
 };
 
@@ -167,5 +176,179 @@ async fn without_a_journal_what_is_kept_is_exported() {
             (&counts["turns_imported"], &counts["turns_there"]),
             expected
         );
+    }
+}
+
+fn patch(session: &str, json: &str) -> PatchStateRequest {
+    PatchStateRequest {
+        session_id: session.into(),
+        merge_patch_json: json.into(),
+        ..PatchStateRequest::default()
+    }
+}
+
+/// A file with all that a daemon exports.
+async fn exported(daemon: &Daemon) -> PathBuf {
+    let exported = ask_as(daemon, &["export"], "").await;
+    assert_eq!(exported.code, Some(0), "{exported:?}");
+    let file = daemon.path("export.jsonl");
+    std::fs::write(&file, exported.stdout).expect("written");
+    file
+}
+
+/// What an import counted.
+async fn import(daemon: &Daemon, file: &Path) -> Value {
+    let path = file.to_str().expect("a path");
+    ask_as(daemon, &["import", path, "--json"], "").await.json()
+}
+
+#[tokio::test]
+async fn a_repetition_leaves_the_state_that_was_written_since() {
+    let (from, to) = (Daemon::start().await, Daemon::start().await);
+    let mut client = from.sessions();
+    for session in ["stateful", "bare"] {
+        say(&mut client, session, "hi").await;
+    }
+    let first = patch("stateful", r#"{"mood": "fine"}"#);
+    client.patch_state(first).await.expect("patched");
+    let file = exported(&from).await;
+    import(&to, &file).await;
+    let mut there = to.sessions();
+    for session in ["stateful", "bare"] {
+        let newer = patch(session, r#"{"mood": "better"}"#);
+        there.patch_state(newer).await.expect("patched");
+    }
+    let counts = import(&to, &file).await;
+    assert_eq!(counts["turns_there"], 2, "{counts}");
+    for session in ["stateful", "bare"] {
+        let state = detail(&mut there, session).await.state_json;
+        assert_eq!(state, r#"{"mood":"better"}"#, "{session}");
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_is_used_during_an_export_is_in_it() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    say(&mut client, "z-oldest", "hi").await;
+    let mut appends = JoinSet::new();
+    // One page has a thousand.
+    for number in 0..1_000 {
+        let mut client = client.clone();
+        appends.spawn(async move { say(&mut client, &number.to_string(), "hi").await });
+    }
+    appends.join_all().await;
+    let mut export = Command::new(binary())
+        .args(["--addr", daemon.grpc_addr(), "export"])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .expect("memoird runs");
+    let mut lines = BufReader::new(export.stdout.take().expect("a pipe")).lines();
+    // It has asked for its first page, and the pipe does not take all of that.
+    let mut sessions = Vec::from_iter(lines.next_line().await.expect("read"));
+    say(&mut client, "z-oldest", "again").await;
+    while let Some(line) = lines.next_line().await.expect("read") {
+        sessions.push(line);
+    }
+    assert!(export.wait().await.expect("it ends").success());
+    sessions.retain(|line| line.starts_with(r#"{"session""#));
+    let is_oldest = |line: &&String| line.contains(r#""z-oldest""#);
+    assert_eq!(sessions.iter().filter(is_oldest).count(), 1);
+    assert_eq!(sessions.len(), 1_001);
+}
+
+#[tokio::test]
+async fn a_session_that_was_rewound_is_there_already() {
+    let (from, to) = (Daemon::start().await, Daemon::start().await);
+    let mut client = from.sessions();
+    for text in ["first", "second", "third"] {
+        say(&mut client, "chat", text).await;
+    }
+    let rewind = |after_seq| RewindSessionRequest {
+        session_id: "chat".into(),
+        after_seq,
+        ..RewindSessionRequest::default()
+    };
+    client.rewind_session(rewind(1)).await.expect("rewound");
+    for text in ["second again", "third again", "fourth"] {
+        say(&mut client, "chat", text).await;
+    }
+    // Also where the newest turn was taken back.
+    client.rewind_session(rewind(5)).await.expect("rewound");
+    let file = exported(&from).await;
+    for (daemon, imported, there) in [(&from, 0, 3), (&to, 3, 0), (&to, 0, 3)] {
+        let counts = import(daemon, &file).await;
+        let expected = (&imported.into(), &there.into());
+        assert_eq!(
+            (&counts["turns_imported"], &counts["turns_there"]),
+            expected
+        );
+    }
+    // What was said since, behind what the other daemon has.
+    say(&mut client, "chat", "fourth again").await;
+    let file = exported(&from).await;
+    for (daemon, imported, there) in [(&from, 0, 4), (&to, 1, 3)] {
+        let counts = import(daemon, &file).await;
+        let expected = (&imported.into(), &there.into());
+        assert_eq!(
+            (&counts["turns_imported"], &counts["turns_there"]),
+            expected
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_session_without_turns_moves_with_all_that_it_has() {
+    let classes = "short_term: { ttl_classes: { long: 90d } }";
+    let with_classes = || Daemon::with(Setup::default().section(classes));
+    let (from, to) = (with_classes().await, with_classes().await);
+    let mut client = from.sessions();
+    let stateful = PatchStateRequest {
+        create: true,
+        ..patch("stateful", r#"{"step":1}"#)
+    };
+    let labelled = PatchStateRequest {
+        create: true,
+        labels: [("app".to_owned(), "shop".to_owned())].into(),
+        ttl_class: "long".into(),
+        keep_all: Some(true),
+        ..patch("labelled", "")
+    };
+    for request in [stateful, labelled] {
+        client.patch_state(request).await.expect("created");
+    }
+    let file = exported(&from).await;
+    let mut there = to.sessions();
+    for _ in 0..2 {
+        let counts = import(&to, &file).await;
+        assert_eq!(counts["sessions"], 2, "{counts}");
+        let stateful = detail(&mut there, "stateful").await;
+        assert_eq!(stateful.state_json, r#"{"step":1}"#);
+        let labelled = detail(&mut there, "labelled").await.session.expect("it");
+        assert_eq!(labelled.labels["app"], "shop");
+        assert_eq!((&*labelled.ttl_class, labelled.keep_all), ("long", true));
+        assert_eq!(labelled.state_version, 0);
+    }
+    // What is there is left as it is.
+    let other = PatchStateRequest {
+        labels: [("app".to_owned(), "bank".to_owned())].into(),
+        ..patch("labelled", "")
+    };
+    there.patch_state(other).await.expect("patched");
+    import(&to, &file).await;
+    let labelled = detail(&mut there, "labelled").await.session.expect("it");
+    assert_eq!(labelled.labels["app"], "bank");
+}
+
+#[tokio::test]
+async fn answers_may_be_larger_than_what_grpc_takes_by_itself() {
+    let roomy = "short_term: { max_history_bytes: 16MiB }\nlimits: { turn_bytes: 6MiB }";
+    let daemon = Daemon::with(Setup::default().section(roomy)).await;
+    say(&mut daemon.sessions(), "chat", &"a".repeat(5 << 20)).await;
+    for command in [&["export"][..], &["sessions", "show", "chat"]] {
+        let outcome = ask_as(&daemon, command, "").await;
+        assert_eq!(outcome.code, Some(0), "{command:?}: {}", outcome.stderr);
     }
 }

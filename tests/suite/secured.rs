@@ -10,8 +10,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Code, Status};
 
 use crate::harness::{
-    Authority, Daemon, Sessions, Setup, append, closed, connect_from, eventually, fails, refused,
-    run, say, sessions_at_socket, sessions_by_tls, tls_stream, user,
+    Authority, Daemon, Outcome, Sessions, Setup, append, ask_as, closed, connect_from, eventually,
+    fails, refused, run, say, sessions_at_socket, sessions_by_tls, tls_stream, user,
 };
 
 /// How many sessions its tenant has.
@@ -306,4 +306,117 @@ async fn without_keys_a_socket_is_open_to_who_may_open_it() {
     let setup = Setup::default().listen(&format!("unix:{}", path.display()));
     let _daemon = Daemon::with(setup).await;
     say(&mut sessions_at_socket(&path, None), "chat", "hi").await;
+}
+
+/// Has a daemon with TLS read its file again.
+async fn reload_by_tls(daemon: &Daemon, authority: &Authority) -> Outcome {
+    let port = daemon.grpc_addr().rsplit_once(':').expect("a port").1;
+    let addr = format!("https://localhost:{port}");
+    let ca = authority.file("ca.pem");
+    let args = ["--addr", &addr, "--ca", &ca, "reload", "--json"];
+    run(&args, &[("MEMOIRD_KEY", Setup::ADMIN)]).await
+}
+
+/// Whether a reload said that this setting stays.
+#[track_caller]
+fn stays(outcome: &Outcome, setting: &str) {
+    let refused = outcome.json()["refused"].to_string();
+    assert!(refused.contains(setting), "{refused}");
+}
+
+#[tokio::test]
+async fn who_needs_no_key_is_let_in_until_a_start_says_otherwise() {
+    let ours = Authority::new(&["alpha"]).await;
+    let with_clients = ours.setting(&format!(", client_ca: {:?}", ours.file("ca.pem")));
+    let mut daemon = Daemon::with(Setup::default().two_tenants("", "").server(&with_clients)).await;
+    let addr = daemon.grpc_addr().to_owned();
+    let certified = || sessions_by_tls(&addr, ours.client(Some((&ours, "alpha"))), None);
+    say(&mut certified(), "chat", "hi").await;
+    let without = ours.setting("");
+    daemon.rewrite(Setup::default().two_tenants("", "").server(&without));
+    stays(&reload_by_tls(&daemon, &ours).await, "server.tls");
+    say(&mut certified(), "chat", "as before").await;
+    // A tenant that goes takes its callers with it, one that comes may be named.
+    let beta_only = "tenants: [ { id: beta, keys: [ { env: B }, { env: O, role: admin } ] } ]";
+    let keys = Setup::default().two_tenants("", "").env;
+    let mut fewer = Setup::default().server(&with_clients).section(beta_only);
+    fewer.env = keys;
+    daemon.rewrite(fewer);
+    let applied = reload_by_tls(&daemon, &ours).await;
+    assert_eq!(applied.code, Some(0), "{applied:?}");
+    let gone = certified().append(append("chat", [user("hi")])).await;
+    refused(gone, Code::Unauthenticated, "WRONG_CERTIFICATE");
+}
+
+#[tokio::test]
+async fn users_of_a_socket_are_let_in_until_a_start_says_otherwise() {
+    let home = tempfile::tempdir().expect("a directory");
+    let path = home.path().join("grpc.sock");
+    let uid = home.path().metadata().expect("a directory").uid();
+    let setup = |peers: &str| {
+        let unix = format!("unix: {{ mode: 0600, peers: [ {peers} ] }}");
+        let setup = Setup::default().two_tenants("", "").server(&unix);
+        setup.listen(&format!("unix:{}", path.display()))
+    };
+    let peer = format!("{{ uid: {uid}, tenant: beta }}");
+    let mut daemon = Daemon::with(setup(&peer)).await;
+    say(&mut sessions_at_socket(&path, None), "chat", "hi").await;
+    daemon.rewrite(setup(""));
+    for _ in 0..2 {
+        let outcome = ask_as(&daemon, &["reload", "--json"], Setup::ADMIN).await;
+        stays(&outcome, "server.unix.peers");
+        say(&mut sessions_at_socket(&path, None), "chat", "as before").await;
+    }
+}
+
+#[tokio::test]
+async fn no_reload_leaves_a_daemon_that_nobody_can_call() {
+    let ours = Authority::new(&["alpha"]).await;
+    let keyed = || Setup::default().two_tenants("", "");
+    let mut daemon = Daemon::with(keyed().server(&ours.setting(""))).await;
+    let with_clients = ours.setting(&format!(", client_ca: {:?}", ours.file("ca.pem")));
+    let by_certificate = || {
+        let setup = Setup::default().server(&with_clients);
+        setup.section("tenants: [ { id: alpha } ]")
+    };
+    daemon.rewrite(by_certificate());
+    let outcome = reload_by_tls(&daemon, &ours).await;
+    fails(&outcome, 1, "server.tls");
+    let addr = daemon.grpc_addr();
+    let mut alpha = sessions_by_tls(addr, ours.client(None), Some(Setup::ALPHA));
+    say(&mut alpha, "chat", "as before").await;
+    // The same of one that is open.
+    let mut open = Daemon::with(Setup::default().server(&ours.setting(""))).await;
+    open.rewrite(by_certificate());
+    let port = open.grpc_addr().rsplit_once(':').expect("a port").1;
+    let addr = format!("https://localhost:{port}");
+    let outcome = run(
+        &["--addr", &addr, "--ca", &ours.file("ca.pem"), "reload"],
+        &[],
+    )
+    .await;
+    fails(&outcome, 1, "server.tls");
+    let mut anybody = sessions_by_tls(open.grpc_addr(), ours.client(None), None);
+    say(&mut anybody, "chat", "as before").await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_is_lost_where_it_was_keeps_no_revoked_key() {
+    let (first, second) = (Authority::new(&[]).await, Authority::new(&[]).await);
+    let keyed = || Setup::default().two_tenants("", "");
+    let mut daemon = Daemon::with(keyed().server(&first.setting(""))).await;
+    let addr = daemon.grpc_addr().to_owned();
+    let mut beta = sessions_by_tls(&addr, first.client(None), Some(Setup::BETA));
+    say(&mut beta, "chat", "hi").await;
+    std::fs::remove_file(first.path("server.pem")).expect("removed");
+    let alpha_only = "tenants: [ { id: alpha, keys: [ { env: A }, { env: O, role: admin } ] } ]";
+    let mut fewer = Setup::default().server(&second.setting(""));
+    fewer.env = keyed().env;
+    daemon.rewrite(fewer.section(alpha_only));
+    stays(&reload_by_tls(&daemon, &first).await, "server.tls");
+    let revoked = beta.append(append("chat", [user("hi")])).await;
+    refused(revoked, Code::Unauthenticated, "WRONG_KEY");
+    let mut alpha = sessions_by_tls(&addr, first.client(None), Some(Setup::ALPHA));
+    say(&mut alpha, "chat", "hi").await;
+    assert!(daemon.log().contains("server.pem"), "{}", daemon.log());
 }

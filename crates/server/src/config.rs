@@ -224,6 +224,16 @@ impl Config {
         self.keys.is_empty() && self.keyless == Keyless::default()
     }
 
+    /// Takes the listeners of a daemon that runs, which stay until it starts anew, and with them who
+    /// needs no key: of the tenants that there are now.
+    pub(crate) fn keep_listeners_of(&mut self, running: &Self) {
+        self.server.tls.clone_from(&running.server.tls);
+        self.server.unix.clone_from(&running.server.unix);
+        // Whoever is of a tenant that is gone goes with it; that is no problem of the new file.
+        let mut gone = Problems::default();
+        self.keyless = keyless(&self.server, &self.engine.tenants, &mut gone);
+    }
+
     /// The key of the data, read where it is. At the start only.
     pub(crate) fn read_data_key(&self) -> Result<Option<DataKey>, CliError> {
         data_key(self.server.data_key.as_ref())

@@ -145,23 +145,38 @@ impl Reloader {
             return Err(invalid(problem.to_owned()));
         }
         let running = self.config.load_full();
-        if config.is_open() && !running.is_open() {
+        let is_open = config.is_open();
+        if is_open && !running.is_open() {
             let problem = "tenants: there are no keys any more, and a daemon with keys never opens \
                            to everybody while it runs; give them keys, or start it anew";
+            return Err(invalid(problem.to_owned()));
+        }
+        let has_other_tls = config.server.tls != running.server.tls;
+        config.keep_listeners_of(&running);
+        if config.is_open() && !is_open {
+            let problem = "tenants: there are no keys, and who needs none by server.tls and \
+                           server.unix.peers is let in after the next start only; give them keys, \
+                           or start the daemon anew";
             return Err(invalid(problem.to_owned()));
         }
         for warning in &config.warnings {
             warn!("{warning}");
         }
-        self.log
-            .apply(&config.log)
-            .map_err(|error| invalid(error.to_string()))?;
         if let Some(tls) = self.tls.clone() {
             // Of the files that it was started with, whatever the newer file names.
             let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
             let loaded = loaded.map_err(|error| invalid(error.to_string()))?;
-            loaded.map_err(|problem| invalid(format!("server.tls: {problem}")))?;
+            match loaded {
+                // What the newer file says of other things does not wait for that.
+                Err(problem) if has_other_tls => {
+                    warn!("server.tls: {problem}; what was read before stays");
+                }
+                loaded => loaded.map_err(|problem| invalid(format!("server.tls: {problem}")))?,
+            }
         }
+        self.log
+            .apply(&config.log)
+            .map_err(|error| invalid(error.to_string()))?;
         self.engine.adopt(config.engine.clone());
         self.memories.adopt(config.memories.clone());
         // Before sessions are ended, which may take long, so that a removed key stops working.

@@ -25,6 +25,8 @@ const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// A daemon that is stopped, not dead, is noticed after these two.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_TIME_MAX: Duration = Duration::from_secs(10);
+/// An answer may be larger than what gRPC takes by itself: a document, a window, a page of turns.
+const ANSWER_BYTES_MAX: usize = 256 << 20;
 /// Where the key is that no file has.
 const KEY_VARIABLE: &str = "MEMOIRD_KEY";
 /// A key is a line, not a file.
@@ -200,11 +202,13 @@ impl Target {
     /// A client of the sessions.
     pub(crate) fn sessions(&self) -> Sessions {
         SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// A client for calls of a session.
     pub(crate) fn sessions_of(&self, session_id: &str) -> Sessions {
         SessionServiceClient::with_interceptor(self.channel.clone(), self.auth.of(session_id))
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// A client for calls of a subject's memories.
@@ -217,10 +221,10 @@ impl Target {
         MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
     }
 
-    /// A client of the documents. One of them may be larger than what gRPC takes by itself.
+    /// A client of the documents.
     pub(crate) fn documents(&self) -> Documents {
         DocumentServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
-            .max_decoding_message_size(256 << 20)
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// A client for operators.

@@ -4,7 +4,7 @@
 use clap::Args;
 use memoird_proto::v1::{
     GetHistoryRequest, GetSessionRequest, GetSessionResponse, HistoryScope, ListSessionsRequest,
-    SessionInfo, Turn,
+    SessionInfo, SessionOrder, Turn,
 };
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -70,6 +70,8 @@ impl Exporter<'_> {
             let request = ListSessionsRequest {
                 page_size,
                 page_token,
+                // What is touched meanwhile keeps its place.
+                order: SessionOrder::Id.into(),
                 ..ListSessionsRequest::default()
             };
             let reply = target.done(target.sessions().list_sessions(request).await)?;

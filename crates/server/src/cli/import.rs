@@ -1,5 +1,6 @@
 //! `memoird import`: the lines of an export. A session that is there already is compared turn by
-//! turn, and only what is missing at its end is added: so an import can be repeated.
+//! turn, and only what is missing at its end is added, and its state where it never had one: so an
+//! import can be repeated.
 
 use std::path::PathBuf;
 
@@ -7,8 +8,8 @@ use clap::Args;
 use memoird_proto::v1::{AppendRequest, GetHistoryRequest, PatchStateRequest, SessionInfo, Turn};
 use prost::Message;
 use serde::Deserialize;
+use serde_json::json;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use super::connect::Target;
@@ -66,6 +67,8 @@ struct Current {
     state: Option<String>,
     /// Turns that the daemon has of it.
     turns: u64,
+    /// The seq of the last of them there. Some before it may have been taken back.
+    last_seq: u64,
     batch: Vec<Turn>,
     batch_bytes: usize,
 }
@@ -136,7 +139,7 @@ fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadItem, CliError> {
                 .map_err(|error| bad(&error))?,
             state: state
                 .map(|state| state.get().to_owned())
-                .filter(|state| state != "null"),
+                .filter(|state| !["null", "{}"].contains(&state.as_str())),
         },
         RawLine {
             session: None,
@@ -165,6 +168,7 @@ impl Importer<'_> {
                     info,
                     state,
                     turns: 0,
+                    last_seq: 0,
                     batch: Vec::new(),
                     batch_bytes: 0,
                 });
@@ -224,23 +228,39 @@ impl Importer<'_> {
 
     async fn finish_session(&mut self) -> Result<(), CliError> {
         self.flush().await?;
-        let Some(current) = self.current.take().filter(|current| current.turns > 0) else {
+        let Some(Current {
+            mut info,
+            state,
+            turns,
+            ..
+        }) = self.current.take()
+        else {
             return Ok(());
         };
-        self.sessions += 1;
-        let Some(state) = current.state else {
-            return Ok(());
-        };
-        let session_id = current.info.session_id;
-        let there = export::session(self.target, session_id.clone()).await?;
-        let value = |text: &str| serde_json::from_str::<Value>(text).ok();
-        if value(&there.state_json) == value(&state) {
+        let has_options = !info.labels.is_empty() || !info.ttl_class.is_empty() || info.keep_all;
+        if turns == 0 && state.is_none() && !has_options {
             return Ok(());
         }
+        self.sessions += 1;
+        let session_id = std::mem::take(&mut info.session_id);
+        // Where there are turns, the first of them has started it.
+        let create = turns == 0 && is_missing(self.target, &session_id).await?;
+        if state.is_none() && !create {
+            return Ok(());
+        }
+        let options = match create {
+            true => info,
+            false => SessionInfo::default(),
+        };
         let request = PatchStateRequest {
             session_id,
-            merge_patch_json: state,
-            replace: true,
+            create,
+            labels: options.labels,
+            ttl_class: options.ttl_class,
+            keep_all: options.keep_all.then_some(true),
+            replace: state.is_some(),
+            expected_version: state.is_some().then_some(0),
+            merge_patch_json: state.unwrap_or_default(),
             ..PatchStateRequest::default()
         };
         let patched = self
@@ -248,7 +268,19 @@ impl Importer<'_> {
             .sessions_of(&request.session_id)
             .patch_state(request)
             .await;
-        self.target.done(patched).map(drop)
+        match self.target.done(patched) {
+            // It has a state already, from an earlier import or a newer one.
+            Err(error) if error.is_because("STALE_STATE_VERSION") => Ok(()),
+            patched => patched.map(drop),
+        }
+    }
+}
+
+/// True where no such session lives.
+async fn is_missing(target: &Target, session_id: &str) -> Result<bool, CliError> {
+    match export::session(target, session_id.to_owned()).await {
+        Err(error) if error.is_because("SESSION_NOT_FOUND") => Ok(true),
+        session => session.map(|_| false),
     }
 }
 
@@ -261,10 +293,10 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
         labels: current.info.labels.clone(),
         ttl_class: current.info.ttl_class.clone(),
         keep_all: current.info.keep_all.then_some(true),
-        expected_seq: Some(current.turns),
+        expected_seq: Some(current.last_seq),
         ..AppendRequest::default()
     };
-    target.done(
+    let appended = target.done(
         target
             .sessions_of(&request.session_id)
             .append(request)
@@ -272,6 +304,7 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
     )?;
     let turns = current.batch.len() as u64;
     current.turns += turns;
+    current.last_seq = appended.last_seq;
     Ok(turns)
 }
 
@@ -279,17 +312,15 @@ async fn append(target: &Target, current: &mut Current) -> Result<u64, CliError>
 /// others, it is another conversation.
 async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u64, CliError> {
     let mut there = 0;
+    let mut after_seq = current.last_seq;
     while !current.batch.is_empty() {
         let request = GetHistoryRequest {
             session_id: current.info.session_id.clone(),
-            after_seq: current.turns,
+            after_seq,
             limit: u32::try_from(current.batch.len()).unwrap_or(u32::MAX),
             ..GetHistoryRequest::default()
         };
-        let (turns, _) = export::history(target, request).await?;
-        if turns.is_empty() {
-            break;
-        }
+        let (turns, next) = export::history(target, request).await?;
         for mut turn in turns {
             let seq = std::mem::take(&mut turn.seq);
             if current.batch.first() != Some(&turn) {
@@ -301,8 +332,13 @@ async fn skip_what_is_there(target: &Target, current: &mut Current) -> Result<u6
             }
             current.batch.remove(0);
             current.turns += 1;
+            current.last_seq = seq;
             there += 1;
         }
+        if next == 0 {
+            break;
+        }
+        after_seq = next;
     }
     Ok(there)
 }

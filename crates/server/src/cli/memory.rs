@@ -79,7 +79,7 @@ pub(crate) enum MemoryCommand {
     Forget(ForgetArgs),
     /// Print the memory file of a subject, as agents read it
     Manifest(ManifestArgs),
-    /// Write memories to stdout as JSON lines, with all that is known of them
+    /// Write memories to stdout as JSON lines, with all that is known of them but their vectors
     Export(ExportArgs),
     /// Store memories from JSON lines that `export` wrote; those that are there stay
     Import(ImportArgs),
