@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
 use memoird_core::turn::PartKind;
-use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere, Hook, SessionContent};
+use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere, Hook, HookCall, SessionContent};
 use memoird_hooks::git::EraseMode;
 
 use crate::kit::*;
@@ -215,6 +215,45 @@ async fn a_tombstone_keeps_the_history_and_says_who_still_has_it() {
         is_clean(&house.bare());
         assert_eq!((files(&house.bare()).len(), commits(&house.bare())), (6, 4));
     }
+}
+
+/// Delivers it as a machine does whose clock began anew.
+async fn deliver_in_1970(house: &House, ended: &Arc<SessionContent>) {
+    let call = HookCall {
+        at: at(0),
+        ..call(ended)
+    };
+    let answers = house.hook.deliver(vec![call]).await;
+    assert_eq!(answers, [Ok(())]);
+}
+
+#[tokio::test]
+async fn what_was_committed_by_a_wrong_clock_is_erased_as_well() {
+    for later in [0, 3] {
+        let house = House::new();
+        let marked = says(40, "zq-marked-qz");
+        house.deliver(&sessions(0, 3)).await.unwrap();
+        deliver_in_1970(&house, &marked).await;
+        if later > 0 {
+            house.deliver(&sessions(5, later)).await.unwrap();
+        }
+        let erased = erase(&house, all_of(&marked), &[&marked]).await;
+        is_gone(&house.bare(), &["zq-marked-qz", "telegram%3A40"]);
+        assert_eq!(erased.commits, 1 + later.min(1));
+    }
+}
+
+#[tokio::test]
+async fn a_tombstone_names_what_was_committed_by_a_wrong_clock() {
+    let house = House::with(|config| config.erase = EraseMode::Tombstone);
+    let marked = says(40, "zq-marked-qz");
+    deliver_in_1970(&house, &marked).await;
+    let commit = git(&house.bare(), &["rev-parse", "main"]);
+    house.deliver(&sessions(5, 3)).await.unwrap();
+    let erased = erase(&house, all_of(&marked), &[&marked]).await;
+    let line = format!("commit {} still has it", commit.trim());
+    assert_eq!(erased.outside, [line]);
+    assert_eq!(files(&house.bare()).len(), 3);
 }
 
 #[tokio::test]
