@@ -29,9 +29,9 @@ use super::tree::{Entries, Trees};
 
 /// Says that refs were moved, or are about to be, and what they led to is still there.
 const MARK: &str = "memoird.sweep";
-/// New objects that are held in memory before they become a pack, and bytes of their folders.
+/// New objects that are held before they become a pack, and the memory they take.
 const OBJECTS_MAX: usize = 50_000;
-const FOLDER_BYTES_MAX: usize = 128 << 20;
+const BYTES_MAX: usize = 128 << 20;
 /// Folders that are remembered with what becomes of them.
 const MEMO_MAX: usize = 200_000;
 /// Commits that an answer names; the others are counted.
@@ -145,7 +145,6 @@ struct NewObjects<'a> {
     repo: &'a Repo,
     objects: Objects,
     trees: Trees<'a>,
-    folder_bytes: usize,
 }
 
 /// The history of a repository, while it is looked through.
@@ -173,7 +172,6 @@ impl<'a> NewObjects<'a> {
             repo,
             objects: Objects::new(),
             trees: Trees::new(repo),
-            folder_bytes: 0,
         }
     }
 
@@ -181,14 +179,13 @@ impl<'a> NewObjects<'a> {
         let added = self.objects.add(kind, &content);
         let id = added.map_err(|error| self.repo.damaged(&"a new object", error))?;
         if kind == ObjectType::Tree {
-            self.folder_bytes += content.len();
             self.trees.note(id, content);
         }
         Ok(id)
     }
 
     fn flush_when_full(&mut self, stop: &Stop) -> Result<(), GitError> {
-        let is_full = self.objects.count() >= OBJECTS_MAX || self.folder_bytes >= FOLDER_BYTES_MAX;
+        let is_full = self.objects.count() >= OBJECTS_MAX || self.objects.bytes() >= BYTES_MAX;
         if is_full { self.flush(stop) } else { Ok(()) }
     }
 
