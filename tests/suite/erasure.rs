@@ -4,9 +4,10 @@
 use std::path::Path;
 use std::process::Command;
 
+use memoird_proto::v1::forget_request::Target;
 use memoird_proto::v1::{
-    AppendRequest, CompactSessionRequest, EraseSessionRequest, EraseSessionResponse,
-    EraseSubjectRequest, GetErasureRequest, GetErasureResponse, GetHistoryRequest,
+    AppendRequest, BackupRequest, CompactSessionRequest, EraseSessionRequest, EraseSessionResponse,
+    EraseSubjectRequest, ForgetRequest, GetErasureRequest, GetErasureResponse, GetHistoryRequest,
     GetSessionRequest, HistoryScope, MemorySource, PatchStateRequest, RememberRequest,
     SearchTranscriptsRequest, TranscriptHit,
 };
@@ -14,8 +15,8 @@ use tonic::Code;
 
 use crate::harness::{
     Daemon, Events, KEEPS, Seed, Sessions, Setup, all_delivered, ask_as, contents, each_once, end,
-    eventually, fact, fsck, journal, kept, keyed, live, memories_of, refused, say, seeds, text_of,
-    told, user,
+    eventually, fact, fsck, journal, kept, keyed, live, memories_of, refused, remember, say, seeds,
+    text_of, told, user,
 };
 use crate::search;
 
@@ -379,6 +380,40 @@ async fn a_hook_under_way_is_waited_for_and_named() {
     );
     let owed = crate::harness::deliveries(&mut daemon.admin(), Default::default()).await;
     assert!(owed.iter().all(|one| one.session_id == "other"), "{owed:?}");
+}
+
+#[tokio::test]
+async fn a_backup_under_way_is_waited_for() {
+    let mut seed = Seed::new(75);
+    let mark = marker(&mut seed);
+    println!("the mark is {mark}");
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    fill(&mut client, "chat", "ann", &mark).await;
+    // More than there is room for on the way to a caller that reads nothing.
+    for number in 0..64 {
+        let text = format!("{number} {}", number.to_string().repeat(250_000));
+        say(&mut client, "large", &text).await;
+    }
+    remember(&mut daemon.memories(), fact("bob", "likes tea")).await;
+    let request = BackupRequest::default();
+    let steps = daemon.admin().backup(request).await;
+    let mut steps = steps.expect("a backup").into_inner();
+    let first = steps.message().await.expect("a step");
+    let copies = daemon.path("data/backup.tmp");
+    assert!(first.is_some() && !files_with(&copies, &mark).is_empty());
+    let erased = erase(&mut client, "chat", "").await;
+    assert!(!erased.done, "a copy has it: {erased:?}");
+    let forget = ForgetRequest {
+        target: Some(Target::Subject("bob".to_owned())),
+        dry_run: false,
+    };
+    let forgotten = daemon.memories().forget(forget).await;
+    let forgotten = forgotten.expect("forgotten").into_inner();
+    assert_eq!((forgotten.memories, forgotten.erased), (1, false));
+    drop(steps);
+    done(&mut client, &erased.job_id).await;
+    is_nowhere(&daemon, &mark, "after the backup");
 }
 
 #[tokio::test]

@@ -20,6 +20,7 @@ use memoird_core::time::Steady;
 use memoird_store::{EraseTarget, ErasedRows, Erasure, ErasureScope, ErasureStage, Store};
 use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
 use tracing::{debug, info, warn};
 
 use crate::eraser::{EraseRequest, ErasedElsewhere, Eraser};
@@ -68,6 +69,7 @@ struct Shared {
     asked: Notify,
     /// Counts the jobs that were done, and those moments at which another daemon may have done one.
     done: watch::Sender<u64>,
+    copies: TaskTracker,
 }
 
 impl Erasures {
@@ -79,6 +81,7 @@ impl Erasures {
             last_id: Mutex::default(),
             asked: Notify::new(),
             done: watch::Sender::default(),
+            copies: TaskTracker::new(),
         };
         Self {
             shared: Arc::new(shared),
@@ -156,6 +159,12 @@ impl Erasures {
             .with_store(move |store| store.erasure(id));
         let found = found.await?.filter(|erasure| erasure.tenant == *tenant);
         found.ok_or(EngineError::ErasureNotFound { id })
+    }
+
+    /// What makes copies of the daemon's files, as long as it runs or they are there: they have
+    /// what was removed meanwhile, and no erasure is done before they are gone.
+    pub fn copies(&self) -> &TaskTracker {
+        &self.shared.copies
     }
 
     /// Another daemon may have asked for one, or have done one.
@@ -554,6 +563,10 @@ impl Shared {
         if !are_nameless {
             return Ok(Step::GoOn);
         }
+        // The whole file is looked at once, after them.
+        if !self.copies.is_empty() {
+            return Ok(Step::Wait);
+        }
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
         let unclean = self.outbox.with_store(clean).await?;
         if unclean.pages {
@@ -561,6 +574,10 @@ impl Shared {
         }
         if unclean.log {
             return Ok(Step::LogIsRead);
+        }
+        // A copy that was begun meanwhile may have pages that were not clean yet.
+        if !self.copies.is_empty() {
+            return Ok(Step::Wait);
         }
         for job in jobs {
             self.finish(job).await?;

@@ -238,7 +238,11 @@ impl App {
             }),
             members: members.clone(),
             watching: Watching::new(engine.clone(), stop.clone()),
-            maintenance: Maintenance::new(data_files, is_elsewhere),
+            maintenance: Maintenance::new(
+                data_files,
+                is_elsewhere,
+                engine.erasures.copies().clone(),
+            ),
             heavy: HeavyWork::default(),
             rates: Rates::new(server.max_request_bytes),
             started_at: process::wall_clock(),

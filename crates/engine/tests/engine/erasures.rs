@@ -199,3 +199,18 @@ async fn what_is_out_of_reach_is_named_up_to_a_bound() {
     }
     engine.close().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_job_waits_until_no_copy_of_the_files_is_left() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let acme = Bot::acme(&engine);
+    acme.say("chat-0", "hello").await.unwrap();
+    engine.start_erasing(Vec::new());
+    let copy = engine.erasures.copies().token();
+    assert_eq!(ask(&acme, names(1)).join_all().await, [false]);
+    assert_eq!(world.store.cleanings(), 0, "it would be looked at again");
+    drop(copy);
+    assert_eq!(ask(&acme, names(1)).join_all().await, [true]);
+    engine.close().await;
+}

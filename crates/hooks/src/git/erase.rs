@@ -29,15 +29,13 @@ use super::tree::{Entries, Trees};
 
 /// Says that refs were moved, or are about to be, and what they led to is still there.
 const MARK: &str = "memoird.sweep";
-/// New objects that are held in memory before they become a pack, and bytes of their folders.
+/// New objects that are held before they become a pack, and the memory they take.
 const OBJECTS_MAX: usize = 50_000;
-const FOLDER_BYTES_MAX: usize = 128 << 20;
+const BYTES_MAX: usize = 128 << 20;
 /// Folders that are remembered with what becomes of them.
 const MEMO_MAX: usize = 200_000;
 /// Commits that an answer names; the others are counted.
 const NAMED_MAX: usize = 100;
-/// A day: so far the clocks of those who commit may be apart.
-const CLOCK_SECONDS: i64 = 24 * 60 * 60;
 /// What is left of the message of a commit that was about one erased session.
 const ERASED: &[u8] = b"Erased\n";
 
@@ -65,7 +63,6 @@ pub(super) fn erase(
         stop,
         generations: &generations,
         sessions: session_names(request),
-        since: first_commit_at(&generations),
         commits: HashMap::new(),
         made: HashMap::new(),
         folders: HashMap::new(),
@@ -121,18 +118,6 @@ fn covered(
     Ok(covered)
 }
 
-/// When the first of these generations began, less what clocks may be wrong by.
-fn first_commit_at(generations: &HashSet<Generation>) -> i64 {
-    let ms = |generation: &Generation| {
-        let time = generation.to_bytes();
-        time[..6]
-            .iter()
-            .fold(0, |ms, byte| ms << 8 | i64::from(*byte))
-    };
-    let first = generations.iter().map(ms).min().unwrap_or(i64::MAX);
-    first / 1_000 - CLOCK_SECONDS
-}
-
 /// The names of sessions that go whole, as messages of commits have them.
 fn session_names(request: &EraseRequest) -> Vec<String> {
     if let EraseTarget::Session {
@@ -160,7 +145,6 @@ struct NewObjects<'a> {
     repo: &'a Repo,
     objects: Objects,
     trees: Trees<'a>,
-    folder_bytes: usize,
 }
 
 /// The history of a repository, while it is looked through.
@@ -169,8 +153,6 @@ struct History<'a> {
     stop: &'a Stop,
     generations: &'a HashSet<Generation>,
     sessions: Vec<String>,
-    /// Commits before this moment have none of it, in seconds since 1970.
-    since: i64,
     /// What takes the place of a commit, of those that do not stay.
     commits: HashMap<Oid, Oid>,
     /// New commits with their folders.
@@ -190,7 +172,6 @@ impl<'a> NewObjects<'a> {
             repo,
             objects: Objects::new(),
             trees: Trees::new(repo),
-            folder_bytes: 0,
         }
     }
 
@@ -198,14 +179,13 @@ impl<'a> NewObjects<'a> {
         let added = self.objects.add(kind, &content);
         let id = added.map_err(|error| self.repo.damaged(&"a new object", error))?;
         if kind == ObjectType::Tree {
-            self.folder_bytes += content.len();
             self.trees.note(id, content);
         }
         Ok(id)
     }
 
     fn flush_when_full(&mut self, stop: &Stop) -> Result<(), GitError> {
-        let is_full = self.objects.count() >= OBJECTS_MAX || self.folder_bytes >= FOLDER_BYTES_MAX;
+        let is_full = self.objects.count() >= OBJECTS_MAX || self.objects.bytes() >= BYTES_MAX;
         if is_full { self.flush(stop) } else { Ok(()) }
     }
 
@@ -227,9 +207,6 @@ impl History<'_> {
             self.stop.check()?;
             let (tree, parents) = self.tree_and_parents(id)?;
             let new_parents: Vec<Oid> = parents.iter().map(|id| self.now(*id)).collect();
-            if new_parents == parents && self.is_before(id)? {
-                continue;
-            }
             let new_tree = self.without(tree)?;
             if new_tree == tree && new_parents == parents {
                 continue;
@@ -260,11 +237,6 @@ impl History<'_> {
             }
         }
         walk.collect::<Result<_, _>>().map_err(damaged)
-    }
-
-    /// True for a commit that was made before any of what goes began.
-    fn is_before(&self, id: Oid) -> Result<bool, GitError> {
-        Ok(self.repo.commit(id)?.time().seconds() < self.since)
     }
 
     fn tree_and_parents(&self, id: Oid) -> Result<(Oid, Vec<Oid>), GitError> {
@@ -432,9 +404,6 @@ impl History<'_> {
     ) -> Result<ErasedElsewhere, GitError> {
         for id in self.all_commits()? {
             self.stop.check()?;
-            if self.is_before(id)? {
-                continue;
-            }
             let (tree, _) = self.tree_and_parents(id)?;
             let known = self.removed.len();
             self.without(tree)?;

@@ -156,13 +156,12 @@ impl ExistingPack {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             index => index.doing("read", &index_path)?,
         };
-        let entries = parse_index(&index).ok_or_else(|| {
-            let path = path.display();
+        parse_ids(&index).ok_or_else(|| {
+            let path = index_path.display();
             GitError::unusable(format!(
-                "{path} is too large to be written anew; `git repack -a -d`"
+                "{path} is no index of version 2; `git repack -a -d`"
             ))
-        })?;
-        Ok(entries.into_iter().map(|entry| entry.id).collect())
+        })
     }
 
     /// Where its file is.
@@ -230,24 +229,36 @@ impl ExistingPack {
     }
 }
 
-/// The entries that an index of version 2 names, without their ends and kinds.
-fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
-    let number = |offset: usize| Some(u32::from_be_bytes(*index.get(offset..)?.first_chunk()?));
+/// The ids that an index of version 2 lists.
+fn parse_ids(index: &[u8]) -> Option<Vec<Oid>> {
     if !index.starts_with(INDEX_HEAD) {
         return None;
     }
-    let count = number(TABLES_OFFSET - 4)? as usize;
-    let crcs = TABLES_OFFSET + count * HASH_BYTES;
-    let offsets = crcs + count * 4;
-    let entry = |row: usize| {
-        let id = TABLES_OFFSET + row * HASH_BYTES;
-        let offset = number(offsets + row * 4).filter(|offset| *offset < OFFSET_END)? as usize;
+    let count = number(index, TABLES_OFFSET - 4)? as usize;
+    let ids = index.get(TABLES_OFFSET..TABLES_OFFSET + count * HASH_BYTES)?;
+    let ids = ids.chunks(HASH_BYTES).map(|id| Oid::from_bytes(id).ok());
+    ids.collect()
+}
+
+/// The entries that an index of version 2 names, without their ends and kinds; `None` for a pack
+/// that is larger than those written here.
+fn parse_index(index: &[u8]) -> Option<Vec<PackEntry>> {
+    let ids = parse_ids(index)?;
+    let crcs = TABLES_OFFSET + ids.len() * HASH_BYTES;
+    let offsets = crcs + ids.len() * 4;
+    let entry = |(row, id)| {
+        let offset = number(index, offsets + row * 4).filter(|offset| *offset < OFFSET_END)?;
+        let offset = offset as usize;
         Some(PackEntry {
-            id: Oid::from_bytes(index.get(id..id + HASH_BYTES)?).ok()?,
-            crc32: number(crcs + row * 4)?,
+            id,
+            crc32: number(index, crcs + row * 4)?,
             content: Content::Other,
             range: offset..offset,
         })
     };
-    (0..count).map(entry).collect()
+    ids.into_iter().enumerate().map(entry).collect()
+}
+
+fn number(index: &[u8], offset: usize) -> Option<u32> {
+    Some(u32::from_be_bytes(*index.get(offset..)?.first_chunk()?))
 }

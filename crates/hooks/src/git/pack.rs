@@ -56,6 +56,7 @@ pub(super) struct Objects {
     known: HashSet<Oid>,
     entries: Vec<PackEntry>,
     body: Vec<u8>,
+    folder_bytes: usize,
     encoder: ZlibEncoder<Vec<u8>>,
 }
 
@@ -66,6 +67,7 @@ impl Objects {
             known: HashSet::new(),
             entries: Vec::new(),
             body: Vec::new(),
+            folder_bytes: 0,
             encoder: ZlibEncoder::new(Vec::new(), Compression::fast()),
         }
     }
@@ -73,6 +75,12 @@ impl Objects {
     /// How many there are.
     pub(super) fn count(&self) -> usize {
         self.entries.len()
+    }
+
+    /// What they take of memory while they become a pack: as they are packed, and their folders
+    /// once more, to be compared.
+    pub(super) fn bytes(&self) -> usize {
+        self.body.len() + self.folder_bytes
     }
 
     /// Adds an object, once, and returns its id.
@@ -83,6 +91,9 @@ impl Objects {
         let id = finish(hasher)?;
         if !self.known.insert(id) {
             return Ok(id);
+        }
+        if kind == ObjectType::Tree {
+            self.folder_bytes += content.len();
         }
         let start = self.body.len();
         put_head(&mut self.body, type_number(kind), content.len());
@@ -172,7 +183,7 @@ pub(super) fn write_part(
     stop: &Stop,
 ) -> Result<(), GitError> {
     let here: HashSet<Oid> = old.entries.iter().map(|entry| entry.id).collect();
-    let mut whole = Objects::new();
+    let mut whole = Vec::new();
     let mut copied = Vec::new();
     for entry in old.entries.iter().filter(|entry| kept.contains(&entry.id)) {
         stop.check()?;
@@ -182,15 +193,18 @@ pub(super) fn write_part(
         };
         match base.is_none_or(|base| kept.contains(&base) && here.contains(&base)) {
             true => copied.push(entry),
-            false => whole.copy(repo, entry.id)?,
+            false => whole.push(entry.id),
         }
     }
-    if copied.is_empty() && whole.count() == 0 {
+    if copied.is_empty() && whole.is_empty() {
         return Ok(());
     }
-    let mut pack = NewPack::create(old.pack_dir(), copied.len() + whole.count())?;
-    for entry in &whole.entries {
-        pack.put(entry.id, entry.crc32, &whole.body[entry.range.clone()])?;
+    let mut pack = NewPack::create(old.pack_dir(), copied.len() + whole.len())?;
+    for id in whole {
+        stop.check()?;
+        let mut object = Objects::new();
+        object.copy(repo, id)?;
+        pack.put(id, crc32fast::hash(&object.body), &object.body)?;
     }
     for entry in copied {
         stop.check()?;

@@ -198,12 +198,7 @@ fn is_vacant(path: &Path) -> Result<bool, GitError> {
 
 /// Builds a bare repository beside its place and moves it there whole.
 fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> {
-    let mut private = fs::DirBuilder::new();
-    private.recursive(true);
-    // Other users of the machine must not read conversations.
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
-    private.create(&config.dir).doing("create", &config.dir)?;
+    create_private(&config.dir)?;
     let folder = File::open(&config.dir).doing("open", &config.dir)?;
     lock::hold(&folder, &config.dir, stop)?;
     // Another memoird may have been faster.
@@ -224,6 +219,15 @@ fn create(config: &GitConfig, path: &Path, stop: &Stop) -> Result<(), GitError> 
     built
 }
 
+/// Creates a folder: other users of the machine must not read conversations.
+fn create_private(path: &Path) -> Result<(), GitError> {
+    let mut private = fs::DirBuilder::new();
+    private.recursive(true);
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut private, 0o700);
+    private.create(path).doing("create", path)
+}
+
 fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
     match fs::remove_dir_all(new) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
@@ -231,6 +235,7 @@ fn build(config: &GitConfig, new: &Path) -> Result<(), GitError> {
         }
         _ => {}
     }
+    create_private(new)?;
     let folders = ["objects/info", "objects/pack", "refs/heads", "refs/tags"];
     for folder in folders.map(|folder| new.join(folder)) {
         fs::create_dir_all(&folder).doing("create", &folder)?;

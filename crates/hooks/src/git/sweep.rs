@@ -15,8 +15,9 @@ use super::pack::{self, Objects};
 use super::repo::{Repo, sync_dir};
 use super::tree::{Entries, Trees};
 
-/// Objects of a pack that is made of one that git wrote.
+/// Objects of a pack that is made of one that git wrote, and the memory they take.
 const OBJECTS_MAX: usize = 20_000;
+const BYTES_MAX: usize = 64 << 20;
 
 /// Removes what no ref leads to. Nobody else may write to the repository meanwhile.
 pub(super) fn sweep(repo: &Repo, stop: &Stop) -> Result<(), GitError> {
@@ -98,14 +99,17 @@ fn walk(repo: &Repo, root: Oid, reachable: &mut HashSet<Oid>) -> Result<(), GitE
 
 /// Writes objects of a pack that git wrote as packs of whole objects.
 fn copy_whole(repo: &Repo, kept: &[Oid], stop: &Stop) -> Result<(), GitError> {
-    let pack_dir = repo.pack_dir();
-    for part in kept.chunks(OBJECTS_MAX) {
+    let mut kept = kept.iter().peekable();
+    while kept.peek().is_some() {
         let mut objects = Objects::new();
-        for id in part {
+        while objects.count() < OBJECTS_MAX
+            && objects.bytes() < BYTES_MAX
+            && let Some(id) = kept.next()
+        {
             stop.check()?;
             objects.copy(repo, *id)?;
         }
-        objects.write(&pack_dir, &[], &mut Trees::new(repo), stop)?;
+        objects.write(&repo.pack_dir(), &[], &mut Trees::new(repo), stop)?;
     }
     Ok(())
 }

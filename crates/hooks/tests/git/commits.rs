@@ -1,6 +1,8 @@
 //! What a batch of ends becomes: one commit, exactly once, with files and a message worth
 //! reading.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use memoird_core::change::EndReason;
@@ -82,6 +84,20 @@ async fn each_tenant_has_a_repository_of_its_own() {
     let answers = house.hook.deliver(calls.iter().map(call).collect()).await;
     assert!(answers[0].is_err(), "{answers:?}");
     assert_eq!(answers[1], Ok(()));
+}
+
+#[tokio::test]
+async fn a_repository_is_for_the_daemons_user_only_also_in_a_folder_that_others_may_read() {
+    let house = House::new();
+    std::fs::create_dir(&house.config.dir).unwrap();
+    let readable = Permissions::from_mode(0o755);
+    std::fs::set_permissions(&house.config.dir, readable).unwrap();
+    house.deliver(&sessions(0, 1)).await.unwrap();
+    let mode = std::fs::metadata(house.bare())
+        .unwrap()
+        .permissions()
+        .mode();
+    assert_eq!(mode & 0o777, 0o700);
 }
 
 #[tokio::test]

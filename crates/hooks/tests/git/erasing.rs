@@ -1,11 +1,13 @@
 //! Erasing: no object has the text any more, whoever packed it; all else is as it was.
 
+use std::fs::File;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
 use memoird_core::turn::PartKind;
-use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere, Hook, SessionContent};
+use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere, Hook, HookCall, SessionContent};
 use memoird_hooks::git::EraseMode;
 
 use crate::kit::*;
@@ -179,6 +181,95 @@ async fn refs_of_people_and_what_git_packed_are_cleaned_as_well() {
     exactly_once(&repository, &other);
 }
 
+/// Adds a folder by a commit of a person.
+fn add_folder(repository: &Path, name: &str, entries: &str) {
+    let list = repository.join("list");
+    std::fs::write(&list, entries).unwrap();
+    let mktree = |list: &Path| {
+        let mut mktree = Command::new("git");
+        mktree
+            .arg("-C")
+            .arg(repository)
+            .args(["mktree", "--missing"]);
+        mktree.stdin(File::open(list).unwrap());
+        let output = mktree.output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let folder = mktree(&list);
+    let sessions = git(repository, &["ls-tree", "main"]);
+    let line = format!("040000 tree {}\t{name}\n", folder.trim());
+    std::fs::write(&list, sessions + &line).unwrap();
+    let root = mktree(&list);
+    std::fs::remove_file(&list).unwrap();
+    let commit = ["commit-tree", root.trim(), "-p", "main", "-m", "a folder"];
+    let commit = git(repository, &commit);
+    git(
+        repository,
+        &["update-ref", "refs/heads/main", commit.trim()],
+    );
+}
+
+#[tokio::test]
+async fn what_git_packed_is_copied_in_parts() {
+    let house = House::new();
+    let repository = house.bare();
+    let marked = says(40, "zq-marked-qz");
+    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    std::fs::write(repository.join("empty"), "").unwrap();
+    let empty = git(&repository, &["hash-object", "-w", "empty"]);
+    let empty = empty.trim();
+    std::fs::remove_file(repository.join("empty")).unwrap();
+    for folder in 0..3 {
+        // 18 MiB, which are not compressed.
+        let names = (0..4_600).map(|number| format!("{number:0>4000}-{folder}"));
+        let entries = names.map(|name| format!("100644 blob {empty}\t{name}\n"));
+        add_folder(
+            &repository,
+            &format!("folder-{folder}"),
+            &entries.collect::<String>(),
+        );
+    }
+    git(&repository, &["branch", "kept", "main"]);
+    git(&repository, &["repack", "-a", "-d", "-q"]);
+    erase(&house, all_of(&marked), &[&marked]).await;
+    is_gone(&repository, &["zq-marked-qz"]);
+    assert_eq!(
+        packs(&repository),
+        3,
+        "the new history, and two of what was there"
+    );
+}
+
+#[tokio::test]
+async fn a_pack_of_more_than_two_gibibytes_is_written_anew() {
+    let house = House::new();
+    let repository = house.bare();
+    let marked = says(40, "zq-marked-qz");
+    let other = sessions(0, 6);
+    house.deliver(&other).await.unwrap();
+    house.deliver(&[Arc::clone(&marked)]).await.unwrap();
+    git(&repository, &["repack", "-a", "-d", "-q"]);
+    // Its index is that of a large one: places are in the table of 64 bits.
+    let folder = repository.join("objects/pack");
+    let names = std::fs::read_dir(&folder).unwrap();
+    let pack = names
+        .map(|entry| entry.unwrap().path())
+        .find(|path| path.extension().is_some_and(|ending| ending == "pack"));
+    let pack = pack.unwrap();
+    let index = pack.with_extension("idx");
+    std::fs::remove_file(&index).unwrap();
+    let large = [
+        "index-pack",
+        "--index-version=2,0x10",
+        pack.to_str().unwrap(),
+    ];
+    git(&repository, &large);
+    erase(&house, all_of(&marked), &[&marked]).await;
+    is_gone(&repository, &["zq-marked-qz"]);
+    exactly_once(&repository, &other);
+}
+
 #[tokio::test]
 async fn what_a_crash_left_is_swept_by_the_next_one() {
     let house = House::new();
@@ -215,6 +306,45 @@ async fn a_tombstone_keeps_the_history_and_says_who_still_has_it() {
         is_clean(&house.bare());
         assert_eq!((files(&house.bare()).len(), commits(&house.bare())), (6, 4));
     }
+}
+
+/// Delivers it as a machine does whose clock began anew.
+async fn deliver_in_1970(house: &House, ended: &Arc<SessionContent>) {
+    let call = HookCall {
+        at: at(0),
+        ..call(ended)
+    };
+    let answers = house.hook.deliver(vec![call]).await;
+    assert_eq!(answers, [Ok(())]);
+}
+
+#[tokio::test]
+async fn what_was_committed_by_a_wrong_clock_is_erased_as_well() {
+    for later in [0, 3] {
+        let house = House::new();
+        let marked = says(40, "zq-marked-qz");
+        house.deliver(&sessions(0, 3)).await.unwrap();
+        deliver_in_1970(&house, &marked).await;
+        if later > 0 {
+            house.deliver(&sessions(5, later)).await.unwrap();
+        }
+        let erased = erase(&house, all_of(&marked), &[&marked]).await;
+        is_gone(&house.bare(), &["zq-marked-qz", "telegram%3A40"]);
+        assert_eq!(erased.commits, 1 + later.min(1));
+    }
+}
+
+#[tokio::test]
+async fn a_tombstone_names_what_was_committed_by_a_wrong_clock() {
+    let house = House::with(|config| config.erase = EraseMode::Tombstone);
+    let marked = says(40, "zq-marked-qz");
+    deliver_in_1970(&house, &marked).await;
+    let commit = git(&house.bare(), &["rev-parse", "main"]);
+    house.deliver(&sessions(5, 3)).await.unwrap();
+    let erased = erase(&house, all_of(&marked), &[&marked]).await;
+    let line = format!("commit {} still has it", commit.trim());
+    assert_eq!(erased.outside, [line]);
+    assert_eq!(files(&house.bare()).len(), 3);
 }
 
 #[tokio::test]

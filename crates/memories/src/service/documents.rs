@@ -94,7 +94,7 @@ impl Memories {
         if let Some(unfinished) = &mut unfinished {
             unfinished.is_done = is_erased;
         }
-        Ok((removed, is_erased))
+        Ok((removed, is_erased && self.have_no_copies()))
     }
 
     /// A page of documents.

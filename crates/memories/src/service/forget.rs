@@ -37,7 +37,14 @@ impl Memories {
             let read = move |reader: &MemoryReader<'_>| reader.forget_count(&request);
             return self.read(&tenant.id, read).await;
         }
-        self.forget_all(&tenant.id, request, self.now()).await
+        let mut outcome = self.forget_all(&tenant.id, request, self.now()).await?;
+        outcome.erased &= self.have_no_copies();
+        Ok(outcome)
+    }
+
+    /// True when no backup has copies of the files, which may have what was removed.
+    pub(super) fn have_no_copies(&self) -> bool {
+        self.shared.engine.erasures.copies().is_empty()
     }
 
     /// Does a job from its beginning to its end; says whether nothing is left on the disk: the log

@@ -76,19 +76,20 @@ pub(crate) struct Maintenance {
     /// True where the journal is none of them.
     is_journal_elsewhere: bool,
     busy: Arc<Mutex<()>>,
-    tasks: TaskTracker,
+    /// Backups under way: erasures wait for them.
+    copies: TaskTracker,
 }
 
 /// The steps of a backup.
 pub(crate) type Steps = ReceiverStream<Result<BackupResponse, Status>>;
 
 impl Maintenance {
-    pub(crate) fn new(files: DataFiles, is_journal_elsewhere: bool) -> Self {
+    pub(crate) fn new(files: DataFiles, is_journal_elsewhere: bool, copies: TaskTracker) -> Self {
         Self {
             files: Arc::new(files),
             is_journal_elsewhere,
             busy: Arc::default(),
-            tasks: TaskTracker::new(),
+            copies,
         }
     }
 
@@ -128,7 +129,7 @@ impl Maintenance {
                 }
             }
         });
-        self.tasks.spawn(sending);
+        self.copies.spawn(sending);
         Ok(ReceiverStream::new(steps))
     }
 

@@ -1294,7 +1294,8 @@ export type ForgetResponse = Message<"memoird.v1.ForgetResponse"> & {
 
   /**
    * True when nothing of it is left on the disk's pages either. False after a dry run, and
-   * when a long read held the log of the file: that is then done in the background.
+   * when a long read held the log of the file, which is then emptied in the background, or a
+   * backup was under way, whose copies of the files may have it until it ends.
    *
    * @generated from field: bool erased = 7;
    */
