@@ -715,7 +715,7 @@ class DeleteDocumentsRequest:
     """True: what was removed is cleared from the disk's pages, too, before the call answers where
     that is soon done. It reads the tenant's whole file. False: SQLite overwrites it in the file
     with the pages' next write, and copies stay in unused space until something is forgotten or
-    erased.
+    erased. In a database (`journal.postgres`) it changes nothing: `VACUUM` clears the pages.
     """
 
 
@@ -726,8 +726,8 @@ class DeleteDocumentsResponse:
     deleted: int = 0
     """So many documents."""
     erased: bool = False
-    """True when nothing of them is left on the disk's pages. With `erase`, false says that it is
-    done in the background.
+    """True when nothing of them is left on the disk's pages, or, in a database, as rows. With
+    `erase`, false says that it is done in the background.
     """
 
 
@@ -1008,7 +1008,9 @@ class RecallRequest:
     kinds: list[MemoryKind] = field(default_factory=list)
     """Only of these kinds; empty: of all."""
     tags: list[str] = field(default_factory=list)
-    """Only those with all of these labels."""
+    """Only those with all of these labels. Of a subject's memories that have one, the newest
+    65,536 are looked at.
+    """
     after: datetime | None = None
     """Only those observed at or after this moment."""
     before: datetime | None = None
@@ -1310,8 +1312,10 @@ class ForgetResponse:
     """Extraction cursors and leases."""
     erased: bool = False
     """True when nothing of it is left on the disk's pages either. False after a dry run, and when
-    a long read held the log of the file, which is then emptied in the background, or a backup
-    was under way, whose copies of the files may have it until it ends.
+    a long read held the log of the file, or others still forget: that is then done in the
+    background; or when a backup was under way, whose copies of the files may have it until it
+    ends. In a database (`journal.postgres`) it is true once all rows are removed: from the
+    pages they go by `VACUUM`, which is the database's own.
     """
 
 
@@ -1759,8 +1763,8 @@ class AppendRequest:
     """
     keep_all: bool | None = None
     """True: first in, first out drops nothing of the session's history; windows are cut as ever.
-    An append that would bring it above `max_history_bytes` is refused (HISTORY_FULL). False:
-    first in, first out goes on with the next append. Absent: as it was.
+    An append, or an update of a turn, that would bring it above `max_history_bytes` is refused
+    (HISTORY_FULL). False: first in, first out goes on with the next append. Absent: as it was.
     """
 
     @property

@@ -349,7 +349,7 @@ export type DeleteDocumentsRequest = Message<"memoird.v1.DeleteDocumentsRequest"
    * True: what was removed is cleared from the disk's pages, too, before the call answers where
    * that is soon done. It reads the tenant's whole file. False: SQLite overwrites it in the file
    * with the pages' next write, and copies stay in unused space until something is forgotten or
-   * erased.
+   * erased. In a database (`journal.postgres`) it changes nothing: `VACUUM` clears the pages.
    *
    * @generated from field: bool erase = 6;
    */
@@ -377,8 +377,8 @@ export type DeleteDocumentsResponse = Message<"memoird.v1.DeleteDocumentsRespons
   deleted: bigint;
 
   /**
-   * True when nothing of them is left on the disk's pages. With `erase`, false says that it is
-   * done in the background.
+   * True when nothing of them is left on the disk's pages, or, in a database, as rows. With
+   * `erase`, false says that it is done in the background.
    *
    * @generated from field: bool erased = 2;
    */

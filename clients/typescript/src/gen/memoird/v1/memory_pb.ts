@@ -449,7 +449,8 @@ export type RecallRequest = Message<"memoird.v1.RecallRequest"> & {
   kinds: MemoryKind[];
 
   /**
-   * Only those with all of these labels.
+   * Only those with all of these labels. Of a subject's memories that have one, the newest 65,536
+   * are looked at.
    *
    * @generated from field: repeated string tags = 4;
    */
@@ -1294,8 +1295,10 @@ export type ForgetResponse = Message<"memoird.v1.ForgetResponse"> & {
 
   /**
    * True when nothing of it is left on the disk's pages either. False after a dry run, and
-   * when a long read held the log of the file, which is then emptied in the background, or a
-   * backup was under way, whose copies of the files may have it until it ends.
+   * when a long read held the log of the file, or others still forget: that is then done in the
+   * background; or when a backup was under way, whose copies of the files may have it until it ends.
+   * In a database (`journal.postgres`) it is true once all rows are removed: from the pages they go
+   * by `VACUUM`, which is the database's own.
    *
    * @generated from field: bool erased = 7;
    */
