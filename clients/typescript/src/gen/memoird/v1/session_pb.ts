@@ -427,8 +427,7 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
   /**
    * True: first in, first out drops nothing of the session's history; windows are cut as ever. An
    * append, or an update of a turn, that would bring it above `max_history_bytes` is refused
-   * (HISTORY_FULL). False: first
-   * in, first out goes on with the next append. Absent: as it was.
+   * (HISTORY_FULL). False: first in, first out goes on with the next append. Absent: as it was.
    *
    * @generated from field: optional bool keep_all = 15;
    */
