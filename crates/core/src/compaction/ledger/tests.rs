@@ -209,6 +209,38 @@ fn the_output_of_a_command_is_not_the_user_s() {
 }
 
 #[test]
+fn what_the_user_says_to_a_command_is_no_output_in_any_script() {
+    let is_said = |text: &str| {
+        let turns = [
+            said(1, Role::Assistant, "Run:\n```bash\npip install foo\n```"),
+            said(2, Role::User, text),
+        ];
+        let ledger = Ledger::of(&turns);
+        ledger.said.iter().any(|it| it.turn.role == Role::User)
+    };
+    for text in [
+        "请改用 poetry 安装，并锁定版本 1.2",
+        "poetry に変更してください",
+        "используй poetry",
+        "use poetry instead",
+        "Thanks.",
+    ] {
+        assert!(is_said(text), "{text}");
+    }
+    for text in [
+        "344",
+        "a.py",
+        "a.py b.py c.py d.py",
+        "README\nsrc\ntests",
+        "Python 3.11.4",
+        "foo==1.2",
+        "Löschen: 3",
+    ] {
+        assert!(!is_said(text), "{text}");
+    }
+}
+
+#[test]
 fn a_result_in_a_turn_of_the_user_is_no_wish() {
     let mut turn = said(2, Role::User, "ok\nAnd book it.");
     turn.results = vec![CallResult {
