@@ -253,6 +253,32 @@ fn a_result_in_a_turn_of_the_user_is_no_wish() {
 }
 
 #[test]
+fn a_result_that_says_nothing_new_is_told_as_it_is() {
+    for known in [
+        r#"{"approved":false}"#,
+        r#"{"order_id":"O1","status":"pending"}"#,
+    ] {
+        let turns = [
+            called(1, "get_status", r#"{"order_id":"O1"}"#),
+            answered(1, known),
+            called(3, "request_refund", r#"{"order_id":"O1"}"#),
+            answered(3, known),
+        ];
+        let told = lines(&turns).concat();
+        assert!(
+            told.ends_with("approved=false") || told.ends_with("status=pending"),
+            "{told}"
+        );
+    }
+    let input = r#"{"error":"declined"}"#;
+    let turns = [called(1, "report", input), answered(1, input)];
+    assert_eq!(
+        lines(&turns),
+        ["report(error=declined) \u{2192} failed: error=declined"]
+    );
+}
+
+#[test]
 fn any_text_is_read() {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let pieces = [
