@@ -279,6 +279,27 @@ fn a_result_that_says_nothing_new_is_told_as_it_is() {
 }
 
 #[test]
+fn what_stands_behind_a_result_takes_no_results_place() {
+    let mut turn = said(2, Role::Tool, "declined\n3 retries left");
+    let result = |call_id: &str, range| CallResult {
+        call_id: call_id.to_owned(),
+        range,
+        is_error: call_id == "call_1",
+    };
+    turn.results = vec![result("call_1", 0..8), result("", 9..24)];
+    let turns = [called(1, "charge", r#"{"card":"4242"}"#), turn];
+    assert_eq!(
+        lines(&turns),
+        ["charge(card=4242) \u{2192} failed: declined"]
+    );
+    // A call from before the turns is no other one.
+    let mut late = said(2, Role::Tool, "late");
+    late.results = vec![result("call_0", 0..4)];
+    let turns = [called(1, "charge", "{}"), late];
+    assert_eq!(lines(&turns), ["charge()"]);
+}
+
+#[test]
 fn any_text_is_read() {
     let mut seed = 0x2545_f491_4f6c_dd1d_u64;
     let pieces = [
