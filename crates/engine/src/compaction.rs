@@ -370,10 +370,10 @@ impl Compaction {
                 summary: looked_at.summary().cloned(),
                 notes,
             };
-            let seen = (detail, turns, update.version);
+            let seen = (detail, turns, update.version, looked_at.head().revision);
             Ok::<_, EngineError>(Decision::unused(seen, None))
         });
-        let (mut detail, turns, version) = seen.await?;
+        let (mut detail, turns, version, revision) = seen.await?;
         if turns.is_empty() {
             return Ok(detail);
         }
@@ -387,10 +387,13 @@ impl Compaction {
             notes
         };
         detail.notes = self.shared.blocking.run(fold).await?;
-        // The next look begins where this one ended.
+        // The next look begins where this one ended, unless what was noted may have been rewound.
         let kept = detail.notes.clone();
-        self.sessions()
-            .annotate(&session, version, |session| session.keep_notes(kept));
+        self.sessions().annotate(&session, version, |session| {
+            if session.head().revision == revision {
+                session.keep_notes(kept);
+            }
+        });
         Ok(detail)
     }
 }

@@ -109,7 +109,10 @@ pub fn check(
     if says_nothing(body) {
         return Err(Rejection::Empty);
     }
-    if facts.is_written && fields.iter().any(|(_, field)| is_refusal(field)) {
+    // What refuses in a language that nobody thought of says it in both.
+    let [intent, narrative] = fields.map(|(_, field)| field.trim());
+    let is_same = !intent.is_empty() && intent == narrative;
+    if facts.is_written && (is_same || is_refusal(intent) || is_refusal(narrative)) {
         return Err(Rejection::Refusal);
     }
     let summarized = facts.previous.map_or(0, |previous| previous.turns);

@@ -106,7 +106,8 @@ impl<'a> Ledger<'a> {
 struct Reading<'a> {
     entries: Vec<Entry>,
     said: Vec<Said<'a>>,
-    /// The entries whose result has not come, by the id of the call; and the last of them.
+    /// The entries whose result has not come, by the id of the call; and the last of them, for a
+    /// result without an id.
     open: HashMap<&'a str, usize>,
     last_open: Option<usize>,
     /// The entry of a command that stands at the end of the turn before.
@@ -180,8 +181,11 @@ impl<'a> Reading<'a> {
     }
 
     fn answer(&mut self, turn: &'a TranscriptTurn, result: &'a CallResult) {
-        let known = self.open.remove(result.call_id.as_str());
-        let entry = known.or_else(|| self.last_open.take());
+        let entry = match result.call_id.as_str() {
+            "" => self.last_open,
+            id => self.open.remove(id),
+        };
+        self.last_open.take_if(|last| Some(*last) == entry);
         // The call may stand before the turns.
         let entry = entry.unwrap_or_else(|| self.called(String::new(), false));
         let text = turn.text.get(result.range.clone()).unwrap_or_default();

@@ -95,7 +95,8 @@ pub(crate) fn choose(
 /// The newest turn that needs no answer any more: the turns that the model answers next are
 /// never summarized.
 fn answered_through(view: &View<'_>) -> u64 {
-    let Some(newest) = view.tail_from(0).next_back() else {
+    let mut said = view.tail_from(0).rev();
+    let Some(newest) = said.find(|record| record.role != Role::System) else {
         return view.last_seq;
     };
     match newest.role {

@@ -144,7 +144,7 @@ impl TurnRecord {
     }
 
     /// What it adds to a history.
-    pub(super) fn totals(&self) -> Totals {
+    pub(crate) fn totals(&self) -> Totals {
         Totals {
             turns: 1,
             bytes: self.content.len() as u64,

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Session;
 use crate::breaker::BreakerState;
+use crate::change::Totals;
 use crate::compaction::notes::Notes;
 use crate::compaction::{
     CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose, is_apart,
@@ -213,16 +214,23 @@ impl Session {
         let limits = self.limits(limits);
         let status = self.head.compaction.as_ref();
         let through = status.map_or(0, |status| status.through_seq);
-        let covered = (through + 1).saturating_sub(self.history.front_seq(self.head.last_seq));
-        let totals = self.head.totals;
         let near = |used: u64, cap: usize| {
             let cap = cap as u64;
             used.saturating_add((cap / 10).max(1)) > cap
         };
+        let is_near = |totals: Totals| {
+            near(totals.turns, limits.max_history_turns)
+                || near(totals.bytes, limits.max_history_bytes)
+        };
+        let totals = self.head.totals;
+        if !is_near(totals) {
+            return false;
+        }
         // Turns that the summary covers leave first, and make room.
-        let left = totals.turns.saturating_sub(covered);
-        near(left, limits.max_history_turns)
-            || (covered == 0 && near(totals.bytes, limits.max_history_bytes))
+        let view = self.history.view(self.head.last_seq);
+        let covered = view.tail_before(through + 1);
+        let covered = covered.filter(|record| !view.is_kept(record));
+        is_near(covered.fold(totals, |left, record| left.minus(record.totals())))
     }
 
     fn consider(

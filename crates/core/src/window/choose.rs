@@ -51,9 +51,7 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
         ..from.clone()
     };
     let mut maker = Maker::new(composer, from, ask);
-    if ask.policy == Policy::Salience {
-        salience::leave_torn(&mut maker);
-    }
+    salience::leave_torn(&mut maker);
     let mut target = target(ask);
     if maker.tokens() > target.tokens {
         maker.reduce();

@@ -433,7 +433,7 @@ impl Windows {
             }),
             newest: self.newest,
             kept,
-            uncharged: Some(window.counted.saturating_add_signed(-ask.learnt)),
+            uncharged: None,
             charged,
         });
         let cuts = &self.cuts;
@@ -469,7 +469,7 @@ impl Windows {
         self.cuts.iter().any(|entry| entry.key.is(model, policy))
     }
 
-    /// Notes the tokens of a window that is not kept, for what the provider will charge.
+    /// Notes the tokens of a window with its memories, for what the provider will charge.
     pub fn note_sent(&mut self, model: &str, policy: Policy, counted: u64) {
         let mut entries = self.cuts.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {

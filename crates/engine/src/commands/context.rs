@@ -322,7 +322,8 @@ impl Commands {
                     next_cut = update.session.next_cut(&ask).ok().flatten();
                 }
                 if !plan.peek {
-                    request = plan.compaction_request(session, update, &window, &ask);
+                    request =
+                        plan.compaction_request(session, update, &window, memories.tokens, &ask);
                     effect = plan.note_use(update, &window, &ask);
                 }
                 let built = Box::new(Built {
@@ -447,9 +448,7 @@ impl Plan {
 
     /// Notes that the session was used for a window; gives what of that has to be written.
     fn note_use(&self, update: &mut Update<'_>, window: &Window, ask: &Ask<'_>) -> Option<Effect> {
-        if !self.keep
-            && let Some(windows) = update.session.windows_mut()
-        {
+        if let Some(windows) = update.session.windows_mut() {
             let counted = window.counted.saturating_add_signed(-ask.learnt);
             windows.note_sent(&self.model.profile.name, self.policy, counted);
         }

@@ -63,6 +63,32 @@ fn an_answer_must_say_what_was_wanted_and_what_happened() {
         (body("I cannot summarize this.", "They flew."), 3, "refusal"),
         (body("Fly", "Error: 503 Service Unavailable"), 30, "refusal"),
         (
+            body("Fliegen", "Es tut mir leid, das kann ich nicht."),
+            3,
+            "refusal",
+        ),
+        (body("Volar", "Lo siento, no puedo ayudar."), 3, "refusal"),
+        (body("Voler", "Je suis désolé, mais non."), 3, "refusal"),
+        (body("订票", "抱歉，我无法总结这段对话。"), 3, "refusal"),
+        (
+            body("予約", "申し訳ありませんが、要約できません。"),
+            3,
+            "refusal",
+        ),
+        (
+            body("예약", "죄송합니다. 요약할 수 없습니다."),
+            3,
+            "refusal",
+        ),
+        (body("Билет", "К сожалению, я не могу."), 3, "refusal"),
+        (body("حجز", "عذرًا، لا أستطيع."), 3, "refusal"),
+        (
+            body("Ei, en voi auttaa.", " Ei, en voi auttaa. "),
+            3,
+            "refusal",
+        ),
+        (body("Volar", "El pago no puede repetirse."), 30, "ok"),
+        (
             body(
                 "Find an error",
                 "Error E0308 came up; the user fixed it in a.rs.",

@@ -18,8 +18,9 @@ const SHELLS: &[&str] = &[
 ];
 /// Characters of the line that stands for a command.
 const LINE_CHARS_MAX: usize = 160;
-/// Words of a line that somebody says; and bytes of a prompt.
+/// Words of a line that somebody says, or letters of it in another script; and bytes of a prompt.
 const SPEECH_WORDS_MIN: usize = 4;
+const SPEECH_LETTERS_MIN: usize = 5;
 const PROMPT_BYTES_MAX: usize = 120;
 
 /// A command at the end of a text.
@@ -92,7 +93,7 @@ pub(super) fn is_framed(text: &str) -> bool {
 
 /// True of a user's text that is the output of the command before it, and not what somebody
 /// says to it: it ends with a prompt or a bracket, begins with a bracket, or no line of it is a
-/// sentence.
+/// sentence and it is not one line of plain words.
 pub(super) fn is_output(text: &str) -> bool {
     let text = text.trim();
     let last = text.lines().next_back().unwrap_or_default().trim_end();
@@ -107,13 +108,18 @@ pub(super) fn is_output(text: &str) -> bool {
     {
         return true;
     }
+    let is_word = |word: &str| {
+        let word = word.trim_end_matches([',', '.', '!', '?']);
+        word.chars().all(|c| c.is_alphabetic() || "'’".contains(c))
+    };
     let is_sentence = |line: &str| {
         let line = line.trim();
-        let words = line.split_whitespace().filter(|word| {
-            word.chars()
-                .all(|c| c.is_alphabetic() || ",.!?'’".contains(c))
-        });
-        words.count() >= SPEECH_WORDS_MIN || line.ends_with(['?', '!', '。', '？', '！'])
+        let words = line.split_whitespace().filter(|word| is_word(word));
+        let letters = line.chars().filter(|c| !c.is_ascii() && c.is_alphabetic());
+        words.count() >= SPEECH_WORDS_MIN
+            || letters.count() >= SPEECH_LETTERS_MIN
+            || line.ends_with(['?', '!', '。', '？', '！'])
     };
-    !text.lines().any(is_sentence)
+    let is_plain = !text.contains('\n') && text.split_whitespace().all(is_word);
+    !is_plain && !text.lines().any(is_sentence)
 }

@@ -209,6 +209,38 @@ fn the_output_of_a_command_is_not_the_user_s() {
 }
 
 #[test]
+fn what_the_user_says_to_a_command_is_no_output_in_any_script() {
+    let is_said = |text: &str| {
+        let turns = [
+            said(1, Role::Assistant, "Run:\n```bash\npip install foo\n```"),
+            said(2, Role::User, text),
+        ];
+        let ledger = Ledger::of(&turns);
+        ledger.said.iter().any(|it| it.turn.role == Role::User)
+    };
+    for text in [
+        "请改用 poetry 安装，并锁定版本 1.2",
+        "poetry に変更してください",
+        "используй poetry",
+        "use poetry instead",
+        "Thanks.",
+    ] {
+        assert!(is_said(text), "{text}");
+    }
+    for text in [
+        "344",
+        "a.py",
+        "a.py b.py c.py d.py",
+        "README\nsrc\ntests",
+        "Python 3.11.4",
+        "foo==1.2",
+        "Löschen: 3",
+    ] {
+        assert!(!is_said(text), "{text}");
+    }
+}
+
+#[test]
 fn a_result_in_a_turn_of_the_user_is_no_wish() {
     let mut turn = said(2, Role::User, "ok\nAnd book it.");
     turn.results = vec![CallResult {
@@ -218,6 +250,53 @@ fn a_result_in_a_turn_of_the_user_is_no_wish() {
     }];
     let turns = [called(1, "delete_file", r#"{"path":"a/b.rs"}"#), turn];
     assert_eq!(lines(&turns), ["delete_file(path=a/b.rs) \u{2192} ok"]);
+}
+
+#[test]
+fn a_result_that_says_nothing_new_is_told_as_it_is() {
+    for known in [
+        r#"{"approved":false}"#,
+        r#"{"order_id":"O1","status":"pending"}"#,
+    ] {
+        let turns = [
+            called(1, "get_status", r#"{"order_id":"O1"}"#),
+            answered(1, known),
+            called(3, "request_refund", r#"{"order_id":"O1"}"#),
+            answered(3, known),
+        ];
+        let told = lines(&turns).concat();
+        assert!(
+            told.ends_with("approved=false") || told.ends_with("status=pending"),
+            "{told}"
+        );
+    }
+    let input = r#"{"error":"declined"}"#;
+    let turns = [called(1, "report", input), answered(1, input)];
+    assert_eq!(
+        lines(&turns),
+        ["report(error=declined) \u{2192} failed: error=declined"]
+    );
+}
+
+#[test]
+fn what_stands_behind_a_result_takes_no_results_place() {
+    let mut turn = said(2, Role::Tool, "declined\n3 retries left");
+    let result = |call_id: &str, range| CallResult {
+        call_id: call_id.to_owned(),
+        range,
+        is_error: call_id == "call_1",
+    };
+    turn.results = vec![result("call_1", 0..8), result("", 9..24)];
+    let turns = [called(1, "charge", r#"{"card":"4242"}"#), turn];
+    assert_eq!(
+        lines(&turns),
+        ["charge(card=4242) \u{2192} failed: declined"]
+    );
+    // A call from before the turns is no other one.
+    let mut late = said(2, Role::Tool, "late");
+    late.results = vec![result("call_0", 0..4)];
+    let turns = [called(1, "charge", "{}"), late];
+    assert_eq!(lines(&turns), ["charge()"]);
 }
 
 #[test]

@@ -214,7 +214,8 @@ impl<'a> Result<'a> {
         lines(text).filter(|line| !is_frame(line)).last()
     }
 
-    /// What came of a call in one line: what neither the call nor an earlier result said.
+    /// What came of a call in one line: what neither the call nor an earlier result said, and where
+    /// that is nothing, what the result says.
     pub(super) fn outcome(
         &self,
         entry: &Entry,
@@ -228,10 +229,13 @@ impl<'a> Result<'a> {
         };
         match &self.records {
             Some(records) => {
-                let pairs = records.iter().flatten().map(written);
+                let mut pairs: Vec<String> = records.iter().flatten().map(written).collect();
                 let is_new =
                     |pair: &String| !known.contains(pair) && !entry.call.contains(pair.as_str());
-                for pair in pairs.filter(is_new) {
+                if pairs.iter().any(is_new) {
+                    pairs.retain(is_new);
+                }
+                for pair in pairs {
                     if line.len() + pair.len() > bytes_max {
                         continue;
                     }

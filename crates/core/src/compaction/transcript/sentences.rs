@@ -40,7 +40,7 @@ fn end(line: &str) -> usize {
             blank = offset;
         }
         let is_end = match c {
-            '。' | '！' | '？' => true,
+            '。' | '！' | '？' | '؟' | '۔' | '।' | '॥' | '።' | '။' | '។' => true,
             '.' | '!' | '?' | '…' => !line[behind..].starts_with(|c: char| !c.is_whitespace()),
             _ => false,
         };

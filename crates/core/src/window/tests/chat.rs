@@ -92,6 +92,36 @@ fn a_result_that_comes_late_stands_behind_its_call() {
 }
 
 #[test]
+fn of_what_stands_behind_a_summary_only_a_result_leaves_that_came_late_for_its_call() {
+    for policy in POLICIES {
+        if matches!(policy, Policy::SlidingWindow { .. }) {
+            continue;
+        }
+        let mut chat = chat([
+            text(Role::User, "hello"),
+            call(&["x"], "{}"),
+            text(Role::User, "still there?"),
+            text(Role::Assistant, "yes"),
+        ]);
+        assert!(chat.summarize(0));
+        for turn in [
+            text(Role::Assistant, "A"),
+            text(Role::User, "B"),
+            result("x", "late"),
+            text(Role::Assistant, "C"),
+            text(Role::User, "D"),
+        ] {
+            assert!(chat.say(turn));
+        }
+        let words = chat.see(policy, 100_000).unwrap().words();
+        assert!(
+            words.contains("a5 u6") && words.ends_with("a8 u9"),
+            "{policy:?}: {words}"
+        );
+    }
+}
+
+#[test]
 fn a_turn_with_results_for_two_turns_is_shown_in_two() {
     let both = |x: &str, y: &str| {
         let mut turn = result("x", x);

@@ -90,6 +90,7 @@ fn what_a_provider_charged_belongs_to_the_last_window_of_its_model_once() {
     let seen = chat.see(Policy::TokenBudget, 1_000).unwrap();
     assert_eq!(chat.windows.charged(|model| model == "other"), None);
     let counted = seen.window.report.blocks.total();
+    chat.windows.note_sent("m", Policy::TokenBudget, counted);
     assert_eq!(
         chat.windows.charged(|model| model == "m"),
         Some(("m".into(), counted))

@@ -93,6 +93,15 @@ fn system_and_pinned_turns_are_shown_whatever_a_summary_stands_for() {
 }
 
 #[test]
+fn a_request_with_a_system_turn_behind_it_is_not_summarized_before_it_is_answered() {
+    let mut chat = long_chat(1);
+    chat.say(text(Role::System, "it is noon"));
+    assert!(chat.summarize(0));
+    let through = chat.summary.as_ref().map(|summary| summary.through_seq);
+    assert_eq!(through, Some(3));
+}
+
+#[test]
 fn a_window_that_is_too_small_for_the_summary_goes_without_and_says_so() {
     let mut chat = long_chat(4);
     chat.summarize(1);

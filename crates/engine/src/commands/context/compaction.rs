@@ -68,7 +68,8 @@ pub(super) fn explain(window: &mut Window, session: &Session, policy: &Compactio
 }
 
 impl Plan {
-    /// Whether this window shows that the session is to be compacted.
+    /// Whether this window, which has so many tokens of memories, shows that the session is to be
+    /// compacted.
     #[allow(
         clippy::cast_possible_truncation,
         clippy::cast_sign_loss,
@@ -79,6 +80,7 @@ impl Plan {
         session: &SessionRef,
         update: &mut Update<'_>,
         window: &Window,
+        memories: u64,
         ask: &Ask<'_>,
     ) -> Option<CompactionRequest> {
         let target = WindowTokens {
@@ -115,7 +117,7 @@ impl Plan {
                     .iter()
                     .map(|turn| turn.content.clone())
                     .collect(),
-                counted: window.counted.saturating_add_signed(-ask.learnt),
+                counted: window.counted.saturating_add_signed(-ask.learnt) - memories,
                 due_tokens: self.input_budget / 100 * u64::from(soft),
             });
         }

@@ -8,7 +8,9 @@ use std::time::Duration;
 use memoird_core::turn::MessageFormat;
 use memoird_core::turn::Role;
 use memoird_core::window::Report;
-use memoird_engine::{CountFuture, CountRequest, FaultKind, ModelFault, TokenCounter};
+use memoird_engine::{
+    ContextRequest, CountFuture, CountRequest, FaultKind, ModelFault, TokenCounter,
+};
 use tokio::time::sleep;
 
 use super::compacting;
@@ -16,7 +18,7 @@ use super::script::Script;
 use super::talk::{Talk, answering, calling, said};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
-use crate::windows::{model, with_models};
+use crate::windows::{Remembered, model, with_models};
 
 /// Says what it is told to: tokens, or that it is down.
 #[derive(Debug)]
@@ -192,4 +194,29 @@ async fn what_the_provider_counted_is_learnt_from() {
         last.token_factor > 1.05 || system(&last) > system(&first) + 500.0,
         "{last:?}"
     );
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_the_provider_counts_without_memories_is_no_less_than_was_counted() {
+    let (script, teller) = (Script::of([]), Teller::new(None));
+    let (_world, bot) = counted(&script, &teller).await;
+    let mut talk = Talk::of(&bot, "a");
+    let mut factors = Vec::new();
+    while teller.times() < 3 {
+        talk.exchange().await;
+        let plain = ContextRequest {
+            peek: true,
+            ..ContextRequest::default()
+        };
+        let plain = bot.context("a", plain).await.unwrap().report;
+        factors.push((plain.token_factor, plain.blocks.system));
+        teller.will_now(Some(plain.blocks.total()));
+        let ask = ContextRequest {
+            memories: Some(Arc::new(Remembered(800))),
+            ..ContextRequest::default()
+        };
+        bot.context("a", ask).await.unwrap();
+        settle().await;
+    }
+    assert!(factors.iter().all(|it| *it == factors[0]), "{factors:?}");
 }

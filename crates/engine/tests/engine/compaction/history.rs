@@ -69,6 +69,35 @@ async fn nothing_leaves_a_history_that_no_summary_holds() {
     }
 }
 
+/// However little is left of what the last summary holds.
+#[tokio::test(start_paused = true)]
+async fn nothing_leaves_a_history_that_is_full_of_bytes_and_that_no_summary_holds() {
+    let script = Script::of([]);
+    let mut config = compacting(&script);
+    config.limits.max_history_bytes = 20_000;
+    // What has left is nowhere then.
+    config.journal.durability = Durability::Off;
+    let models = vec![model("m", 1_000_000, &Arc::default())];
+    let bot = Bot::acme(&World::new(with_models(config, models)).open().await);
+    let mut talk = Talk::of(&bot, "a");
+    let role = |talk: &Talk| [Role::User, Role::Assistant][talk.said.len() % 2];
+    let long = "x".repeat(800);
+    for words in ["the task", &long, "tiny", "too", "and", "so"] {
+        talk.add(vec![said(role(&talk), words)]).await;
+    }
+    talk.window().await;
+    talk.compact(Some(1)).await.unwrap();
+    assert_eq!(given(&script), [2, 3, 4]);
+    for number in 0..40 {
+        let words = format!("#{number} {}", "x".repeat(1_500));
+        talk.add(vec![said(role(&talk), &words)]).await;
+        settle().await;
+    }
+    let through = talk.status().await.through_seq;
+    assert!(script.times() > 2);
+    assert_eq!(given(&script), Vec::from_iter(2..=through), "each once");
+}
+
 #[tokio::test(start_paused = true)]
 async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
     for durability in [Durability::Sync, Durability::Interval, Durability::Off] {

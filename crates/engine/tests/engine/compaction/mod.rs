@@ -27,7 +27,7 @@ use memoird_store::encoding;
 use tokio::sync::Notify;
 
 use crate::bot::{ALL, Bot};
-use crate::kit::{NEVER, World, session_id, settle, unswept};
+use crate::kit::{NEVER, World, begun, session_id, settle, unswept};
 use crate::windows::{model, texts, with_models};
 use script::{Does, Script};
 
@@ -254,6 +254,30 @@ async fn the_first_look_after_a_load_notes_the_newest_turns() {
     assert_eq!(decisions(&bot).await, ["last"]);
     decide(&bot, "newer").await;
     assert_eq!(decisions(&bot).await, ["last", "newer"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_rewound_while_it_is_noted_is_not_noted() {
+    let script = Script::of([]);
+    let world = World::with_pool(compacting(&script));
+    let bot = Bot::acme(&world.open().await);
+    let session = session_id("a");
+    let mut turn = talk::said(Role::Assistant, &"word ".repeat(100_000));
+    turn.metadata.insert(DECISION.into(), "secret".into());
+    bot.say_as("a", Role::User, "hello").await;
+    bot.append("a", talk::command(vec![turn])).await.unwrap();
+    let look = || {
+        let detail = bot.engine.compaction.session_detail(&bot.tenant, &session);
+        Box::pin(detail)
+    };
+    let mut before = look();
+    let seen = begun(&mut before).await;
+    bot.rewind("a", 1, Default::default()).await.unwrap();
+    if seen.is_none() {
+        before.await.unwrap();
+    }
+    let decisions = look().await.unwrap().notes.decisions;
+    assert!(decisions.is_empty(), "{decisions:?}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use memoird_engine::ContextRequest;
 use tokio::task::JoinSet;
 
-use super::{Abacus, asking, charged, model, peeking, with_models};
+use super::{Abacus, Remembered, asking, charged, model, peeking, with_models};
 use crate::bot::Bot;
 use crate::kit::{ACME, World, settle, tenant, unswept};
 
@@ -163,6 +163,31 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
             .iter()
             .any(|note| note.contains("is an excerpt"));
         assert_eq!(is_noted, is_excerpt, "{report:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_block_of_memories_is_not_learnt_as_what_a_provider_adds() {
+    let mut config = with_models(unswept(), vec![model("m", 500_000, &Arc::default())]);
+    config.tenants.push(tenant("other", Default::default()));
+    let engine = World::new(config).open().await;
+    let (bot, other) = (Bot::of(&engine, ACME), Bot::of(&engine, "other"));
+    for bot in [&bot, &other] {
+        bot.say("a", &"x".repeat(4_000)).await.unwrap();
+    }
+    let tokens = async |bot: &Bot| {
+        let ask = ContextRequest {
+            memories: Some(Arc::new(Remembered(800))),
+            ..asking("m", 400_000)
+        };
+        bot.context("a", ask).await.unwrap().report.blocks.total()
+    };
+    for _ in 0..20 {
+        // Nothing is charged there.
+        let counted = tokens(&other).await;
+        assert_eq!(tokens(&bot).await, counted);
+        bot.append("a", charged("m", counted)).await.unwrap();
+        other.say("a", "answer").await.unwrap();
     }
 }
 

@@ -10,12 +10,13 @@ use std::time::Duration;
 
 use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::session::{AppendCommand, ModelUsage};
-use memoird_core::window::Policy;
+use memoird_core::window::{Policy, Window};
 use memoird_engine::{
-    ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, WindowTurn,
+    ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, MemoryBlock, Recalled,
+    RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom, WindowTurn,
 };
 use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
-use memoird_formats::tokens::Tokenizer;
+use memoird_formats::tokens::{Scale, Tokenizer};
 
 use crate::bot::{Bot, saying, text_of};
 use crate::kit::{session_id, unswept};
@@ -69,6 +70,34 @@ impl Abacus {
     fn set_closed(&self, closed: bool) {
         *self.is_closed.lock().unwrap() = closed;
         self.opened.notify_all();
+    }
+}
+
+/// Memories of so many tokens, whatever they are recalled for.
+#[derive(Clone, Debug)]
+pub(crate) struct Remembered(pub(crate) u64);
+
+impl WindowMemories for Remembered {
+    fn recall<'a>(&'a self, _room: WindowRoom<'a>) -> WindowRecall<'a> {
+        let memories: Box<dyn RecalledMemories> = Box::new(self.clone());
+        let recalled = Recalled {
+            memories: Some(memories),
+            notes: Vec::new(),
+        };
+        Box::pin(std::future::ready(recalled))
+    }
+}
+
+impl RecalledMemories for Remembered {
+    fn tokens(&self) -> u64 {
+        self.0
+    }
+
+    fn block(&self, _window: &Window, _session: SessionPoint<'_>, _scale: &Scale) -> MemoryBlock {
+        MemoryBlock {
+            tokens: self.0,
+            ..MemoryBlock::default()
+        }
     }
 }
 
