@@ -9,7 +9,7 @@ use memoird_core::quote::unmarked;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_core::words::{is_stop_word, normalised, numbers_and_negations, stem, tokens};
-use regex::Regex;
+use regex::{Match, Regex};
 use serde::Deserialize as _;
 use serde_json::Value;
 
@@ -135,8 +135,19 @@ static INSTRUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-static HARD: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)[\w.+-]+@[\w-]+\.[\w.-]+|https?://[^\s)>,;]+|\d[\d .,/-]*\d").ok()
+static ADDRESS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i)[\w.+-]+@[\w-]+\.[\w.-]+|https?://[^\s)>,;]+").ok());
+
+static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\d[\d .,/-]*\d").ok());
+
+/// What a model makes of "next Thursday", as the prompt asks it to.
+static DATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix)
+        \b (?:19|20)\d\d - (?: (?:19|20)\d\d | \d\d? (?: -\d\d? )? ) (?: \b | T )
+        | \b (?: \d\d? [-./] \s? )? \d\d? [-./] \s? (?:19|20)\d\d \b
+        | \b (?: jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec ) \p{L}* \.? ,? \s+
+          (?: \d\d? (?:st|nd|rd|th)? ,? \s+ )? (?:19|20)\d\d \b";
+    Regex::new(pattern).ok()
 });
 
 /// The entries of an answer: a JSON list, alone, in a code fence, or in an object with nothing else
@@ -426,16 +437,23 @@ impl Said {
 
     /// True when every address and every long number was said; years and dates are counted.
     fn supports(&self, content: &str) -> bool {
-        let Some(hard) = &*HARD else { return true };
-        hard.find_iter(content).all(|found| {
-            let text = found.as_str().trim_end_matches(['.', ',', '/', ' ']);
-            if text.contains(['@', ':']) {
-                return self.all.contains(&text.to_lowercase());
-            }
-            let digits = plain(text);
-            let is_date = text.contains('-') && text.len() <= 10 || is_year(&digits);
+        let (Some(address), Some(date), Some(number)) = (&*ADDRESS, &*DATE, &*NUMBER) else {
+            return true;
+        };
+        let is_address_said = |found: Match<'_>| {
+            let text = found.as_str().trim_end_matches(['.', ',', '/']);
+            self.all.contains(&text.to_lowercase())
+        };
+        // What is cut out joins no numbers.
+        let rest = address.replace_all(content, "|");
+        let rest = date.replace_all(&rest, "|");
+        let is_number_said = |found: Match<'_>| {
+            let digits = plain(found.as_str());
+            let is_date = found.len() <= 10 && found.as_str().contains('-') || is_year(&digits);
             digits.len() < NUMBER_DIGITS || is_date || self.all.contains(&digits)
-        })
+        };
+        address.find_iter(content).all(is_address_said)
+            && number.find_iter(&rest).all(is_number_said)
     }
 
     /// True when a fact's words are a tool's, and not the user's.

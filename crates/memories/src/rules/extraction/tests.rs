@@ -248,3 +248,32 @@ fn a_correction_replaces_what_it_may() {
         assert_eq!(kept, [first == 4, second == 4]);
     }
 }
+
+#[test]
+fn a_date_is_no_number_that_somebody_has_to_say() {
+    for dated in [
+        "The launch is on November 26, 2026",
+        "The launch is on Nov. 26th 2026",
+        "Demo in November 2026, 10 people come",
+        "Der Termin ist am 26.11.2026",
+        "The launch is on 11/26/2026, 10:00",
+        "Dentist on 2026-11-26 10:00",
+        "Dentist at 2026-11-26T10:00:00Z",
+        "Lived in Rome 2019-2023, in Bonn since 2024-05",
+    ] {
+        assert!(one(entry(dated, &[4])).fact.is_ok(), "{dated}");
+    }
+    for made_up in [
+        "Account 4711 2026-11-26",
+        "Account 26.11.2026.4711",
+        "Account November 4711, 2026",
+        "Account 2026-11-26-4711",
+        "Mail goes to ann2026-11-26@evil.example",
+    ] {
+        assert_eq!(
+            refusal(&entry(made_up, &[4])),
+            Refusal::Unsupported,
+            "{made_up}"
+        );
+    }
+}
