@@ -84,6 +84,16 @@ pub fn numbers_and_negations(text: &str) -> Vec<String> {
     found
 }
 
+/// True when two texts deny the same; numbers, as far as they have digits, do not count.
+pub fn deny_alike(one: &str, other: &str) -> bool {
+    let denials = |text| {
+        let mut found = numbers_and_negations(text);
+        found.retain(|found| !found.contains(char::is_numeric));
+        found
+    };
+    denials(one) == denials(other)
+}
+
 /// The signs of a text that are no words and change what it says, in their order: "C" is not "C++",
 /// and "5 %" is not "5 €". Punctuation, quotes and pictures are none of them.
 pub fn telling_signs(text: &str) -> String {

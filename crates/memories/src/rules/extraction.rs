@@ -8,7 +8,9 @@ use memoird_core::ids::MemoryId;
 use memoird_core::quote::unmarked;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_core::words::{is_stop_word, normalised, numbers_and_negations, stem, tokens};
+use memoird_core::words::{
+    deny_alike, is_stop_word, normalised, numbers_and_negations, stem, tokens,
+};
 use regex::{Match, Regex};
 use serde::Deserialize as _;
 use serde_json::Value;
@@ -244,11 +246,12 @@ fn fact(
     if said.is_told_by_tools(content) {
         return Err(Refusal::NotSaidByUser);
     }
-    if shown.recalled.iter().any(|known| repeats(content, known)) {
-        return Err(Refusal::Echo);
-    }
     let said_at = seqs.iter().filter_map(|seq| shown.said_at.get(seq)).max();
     let supersedes = supersedes(entry, said_at.copied(), shown, notes)?;
+    let is_echo = |known: &String| repeats(content, known);
+    if supersedes.is_none() && shown.recalled.iter().any(is_echo) {
+        return Err(Refusal::Echo);
+    }
     if entry["visibility"].as_str() == Some("team") {
         // What one person's conversation says is not the team's on a model's word.
         notes.push("kept private");
@@ -388,11 +391,12 @@ fn masked(content: &str) -> String {
     }
 }
 
-/// True when all that a fact says stands in a memory that was recalled.
+/// True when all that a fact says stands in a memory that was recalled, which denies nothing else.
 fn repeats(content: &str, known: &str) -> bool {
     let (words, told) = (words_of(content), words_of(known));
     !words.is_empty()
         && words.is_subset(&told)
+        && deny_alike(content, known)
         && numbers_and_negations(content)
             .iter()
             .all(|found| numbers_and_negations(known).contains(found))

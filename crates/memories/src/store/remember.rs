@@ -5,7 +5,7 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
-use memoird_core::words::{normalised, numbers_and_negations, telling_signs};
+use memoird_core::words::{deny_alike, normalised, numbers_and_negations, telling_signs};
 use rusqlite::params;
 
 use super::embedding::Near;
@@ -487,16 +487,6 @@ impl MemoryReader<'_> {
 pub(super) fn agree(one: &str, other: &str) -> bool {
     numbers_and_negations(one) == numbers_and_negations(other)
         && telling_signs(one) == telling_signs(other)
-}
-
-/// True when two texts deny the same; numbers, as far as they have digits, do not count.
-fn deny_alike(one: &str, other: &str) -> bool {
-    let denials = |text| {
-        let mut found = numbers_and_negations(text);
-        found.retain(|found| !found.contains(char::is_numeric));
-        found
-    };
-    denials(one) == denials(other)
 }
 
 /// What two memories must agree in before their texts are compared.

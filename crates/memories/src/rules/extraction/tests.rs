@@ -50,7 +50,12 @@ fn judged(entries: &[Value]) -> Vec<Judged> {
         turns: &turns,
         said_at: &said_at,
         known: &known,
-        recalled: &["Ann works at the harbour since 2019".to_owned()],
+        recalled: &[
+            "Ann works at the harbour since 2019",
+            "Ann does not like coffee",
+            "Ann lives in Oslo and works in Riga",
+        ]
+        .map(str::to_owned),
         now: at(1_700_000_100),
         content_bytes: 200,
     };
@@ -276,4 +281,16 @@ fn a_date_is_no_number_that_somebody_has_to_say() {
             "{made_up}"
         );
     }
+}
+
+#[test]
+fn a_correction_of_what_was_recalled_is_no_echo() {
+    assert!(one(entry("Ann likes coffee", &[1])).fact.is_ok());
+    let mut moved = entry("Ann lives in Riga", &[1]);
+    assert_eq!(refusal(&moved), Refusal::Echo);
+    moved["supersedes_id"] = json!(PINNED);
+    assert_eq!(refusal(&moved), Refusal::Echo, "it replaces nothing");
+    moved["supersedes_id"] = json!(ID);
+    let fact = one(moved).fact.unwrap().fact;
+    assert_eq!(fact.supersedes, Some(ID.parse().unwrap()));
 }
