@@ -396,7 +396,8 @@ impl Failure {
         match self {
             Self::Fault(fault) => fault.is_refusal() || fault.kind == FaultKind::Unusable,
             // What the rules refuse of an answer.
-            Self::Refused(error) => error.is_refusal() && *error != MemoryError::LeaseLost,
+            Self::Refused(MemoryError::LeaseLost | MemoryError::Full { .. }) => false,
+            Self::Refused(error) => error.is_refusal(),
         }
     }
 

@@ -9,7 +9,8 @@ use memoird_core::ids::TenantId;
 use memoird_engine::{EventKind, FaultKind, ModelFault, TextEnd, WatchFrom, WatchItem, WatchScope};
 use memoird_memories::rules::{Origin, Outcome};
 use memoird_memories::{
-    After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, MemoryError,
+    After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, ForgetRequest,
+    MemoryError,
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
@@ -485,4 +486,19 @@ async fn of_each_tenant_few_sessions_are_looked_at_at_once() {
     assert_eq!(model.calls().len(), 6);
     let kept = fact(ANN, "is remembered meanwhile");
     bot.remember(kept).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_whose_facts_find_no_room_are_not_left_behind() {
+    let good = found(&["Likes tea"]);
+    let (mut world, model) = taught(&[good.clone(), good.clone(), good.clone()]);
+    world.config.long_term.limits.memories = 1;
+    let (_house, bot) = opened(&world).await;
+    let id = bot.learn(BOB, "takes all the room").await;
+    tell_all(&bot, &["I like tea"]).await;
+    asked(&model, 3).await;
+    bot.forget(ForgetRequest::One(id)).await.unwrap();
+    model.say([good]);
+    asked(&model, 4).await;
+    assert_eq!(bot.listed(ANN).await, ["Likes tea"]);
 }
