@@ -153,7 +153,7 @@ static DATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
 });
 
 /// The entries of an answer: a JSON list, alone, in a code fence, or in an object with nothing else
-/// that is a list. `None` for anything else, such as half of one.
+/// that is a list; or a single entry. `None` for anything else, such as half of one.
 pub fn entries(answer: &str) -> Option<Vec<Value>> {
     let text = answer.trim();
     let fenced = text
@@ -162,6 +162,7 @@ pub fn entries(answer: &str) -> Option<Vec<Value>> {
         .map(|rest| rest.strip_prefix("json").unwrap_or(rest).trim());
     match serde_json::from_str(fenced.unwrap_or(text)).ok()? {
         Value::Array(entries) => Some(entries),
+        entry if entry.get("content").is_some() => Some(vec![entry]),
         Value::Object(fields) => {
             let mut lists = fields.into_iter().filter_map(|(_, value)| match value {
                 Value::Array(entries) => Some(entries),

@@ -294,3 +294,9 @@ fn a_correction_of_what_was_recalled_is_no_echo() {
     let fact = one(moved).fact.unwrap().fact;
     assert_eq!(fact.supersedes, Some(ID.parse().unwrap()));
 }
+
+#[test]
+fn an_object_that_is_an_entry_is_a_list_of_one() {
+    let tea = entry("Likes tea", &[1]);
+    assert_eq!(entries(&tea.to_string()), Some(vec![tea]));
+}
