@@ -26,13 +26,11 @@ use crate::store::MemoryReader;
 const ANSWER_TOKENS: u64 = 4_096;
 /// Bytes of a token, at least, where a provider's limit is to be kept.
 const TOKEN_BYTES: u64 = 3;
-/// Bytes of a prompt beside its turns: the task, the rules, and a manifest.
+/// Bytes of a prompt beside its turns and what was recalled: the task, the rules, and a manifest.
 const PROMPT_BYTES: u64 = 32 << 10;
-/// Bytes of turns that are shown in any case.
-const TURNS_BYTES_MIN: u64 = 4 << 10;
 /// Turns for which the model gave no usable answer so often are left behind: another answer costs
 /// as much, and would hold up those that follow.
-const FAILURES_MAX: u32 = 3;
+pub(super) const FAILURES_MAX: u32 = 3;
 /// A model that does not answer so often in a row is not asked for so long, whosever turns they are.
 const BREAKER: BreakerPolicy = BreakerPolicy {
     failures_max: 3,
@@ -74,7 +72,7 @@ impl Memories {
         };
         let take = if dry_run { Take::Look } else { Take::Lease };
         let bytes_max = extractor.input_tokens_max().saturating_mul(TOKEN_BYTES);
-        let bytes_max = bytes_max.saturating_sub(PROMPT_BYTES).max(TURNS_BYTES_MIN);
+        let bytes_max = bytes_max.saturating_sub(PROMPT_BYTES);
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let mut prepared = match self.prepare(tenant, whose, take, bytes_max).await? {
             Ok(prepared) => prepared,

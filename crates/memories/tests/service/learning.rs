@@ -10,12 +10,12 @@ use memoird_engine::{EventKind, FaultKind, ModelFault, TextEnd, WatchFrom, Watch
 use memoird_memories::rules::{Origin, Outcome};
 use memoird_memories::{
     After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, ForgetRequest,
-    MemoryError,
+    MemoryError, RecallRequest,
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::{ANN, BOB, Daemon, acme, fact, world};
+use super::{ANN, BOB, Daemon, acme, fact, query_in, world};
 use crate::kit::session_id;
 use crate::world::{Bot, House, World};
 
@@ -35,6 +35,8 @@ enum Says {
     Down,
     /// It stops in the middle.
     CutOff,
+    /// The prompt is too long for it.
+    TooLong,
 }
 
 /// A model that does what it is told, and then finds nothing.
@@ -81,6 +83,7 @@ impl Extractor for Scripted {
                 }
                 Some(Says::Never) => std::future::pending().await,
                 Some(Says::Down) => Err(ModelFault::new(FaultKind::Later, "it is down")),
+                Some(Says::TooLong) => Err(ModelFault::new(FaultKind::TooLong, "it is too long")),
                 Some(Says::CutOff) => Ok(ExtractorAnswer {
                     end: TextEnd::CutOff,
                     ..answer("[{\"kind\": \"us".to_owned())
@@ -501,4 +504,50 @@ async fn turns_whose_facts_find_no_room_are_not_left_behind() {
     model.say([good]);
     asked(&model, 4).await;
     assert_eq!(bot.listed(ANN).await, ["Likes tea"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_recalled_leaves_less_room_for_turns() {
+    let (world, model) = taught(&[]);
+    let (_house, bot) = opened(&world).await;
+    let long = "word ".repeat(60);
+    for group in 0..8 {
+        for number in 0..20 {
+            bot.learn(ANN, &format!("group{group} number{number} {long}"))
+                .await;
+        }
+    }
+    for turn in 0..8 {
+        let text = format!("{turn} {}", "tea ".repeat(600));
+        tell_all(&bot, &[&text]).await;
+        let ask = RecallRequest {
+            limit: 20,
+            ..query_in("s", &format!("group{turn}"))
+        };
+        assert_eq!(bot.recall(ask).await.unwrap().hits.len(), 20);
+    }
+    asked(&model, 1).await;
+    let prompt = &model.calls()[0].prompt;
+    let most = usize::try_from(model.input_tokens_max() * 3).unwrap();
+    assert!(prompt.len() <= most, "{} of {most} bytes", prompt.len());
+    let newest = "group7 number7 ";
+    assert!(prompt.contains(newest), "what was recalled last is shown");
+    sleep(20 * IDLE).await;
+    let seen: usize = model.calls().iter().map(|call| call.turns.len()).sum();
+    assert_eq!(seen, 8, "each turn once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_turns_that_are_too_long_fewer_are_shown_the_next_time() {
+    let (world, model) = taught(&[Says::TooLong]);
+    let (_house, bot) = opened(&world).await;
+    for turn in 0..3 {
+        let text = format!("{turn} {}", "tea ".repeat(1_000));
+        tell_all(&bot, &[&text]).await;
+    }
+    asked(&model, 3).await;
+    sleep(20 * IDLE).await;
+    let calls = model.calls();
+    let shown: Vec<usize> = calls.iter().map(|call| call.turns.len()).collect();
+    assert_eq!(shown, [3, 1, 2]);
 }
