@@ -551,3 +551,21 @@ async fn of_turns_that_are_too_long_fewer_are_shown_the_next_time() {
     let shown: Vec<usize> = calls.iter().map(|call| call.turns.len()).collect();
     assert_eq!(shown, [3, 1, 2]);
 }
+
+#[test]
+fn lives_that_end_in_the_middle_are_no_failures_of_the_model() {
+    let good = found(&["Likes tea"]);
+    let (world, model) = taught(&[Says::Never, Says::Never, Says::CutOff, Says::CutOff, good]);
+    let mut daemon = Daemon::new(world.config);
+    daemon.live(async |house, _| {
+        let bot = acme(house);
+        sleep(SECOND).await;
+        tell_all(&bot, &["I like tea"]).await;
+        asked(&model, 1).await;
+    });
+    daemon.live(async |_, _| asked(&model, 2).await);
+    daemon.live(async |house, _| {
+        asked(&model, 5).await;
+        assert_eq!(acme(house).listed(ANN).await, ["Likes tea"]);
+    });
+}
