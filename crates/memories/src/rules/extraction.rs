@@ -41,8 +41,8 @@ pub struct Shown<'a> {
 pub struct Known {
     /// When it was so.
     pub observed_at: Timestamp,
-    /// True when the bot pinned it.
-    pub is_pinned: bool,
+    /// True when the bot pinned or named it, or it is the team's.
+    pub is_fixed: bool,
 }
 
 /// One entry of an answer.
@@ -354,8 +354,8 @@ fn observed_at(entry: &Value, now: Timestamp) -> Option<Timestamp> {
     (at <= now).then_some(at)
 }
 
-/// The memory that it replaces. An id that the model was not shown, or of what the bot pinned, is
-/// left out: then both stand beside each other.
+/// The memory that it replaces. An id that the model was not shown, or of what is not a model's to
+/// replace, is left out: then both stand beside each other.
 fn supersedes(
     entry: &Value,
     said_at: Option<Timestamp>,
@@ -370,8 +370,8 @@ fn supersedes(
         notes.push("names a memory that is not known");
         return Ok(None);
     };
-    if known.is_pinned {
-        notes.push("does not replace what is pinned");
+    if known.is_fixed {
+        notes.push("does not replace what is pinned, named or the team's");
         return Ok(None);
     }
     if said_at.is_some_and(|said_at| said_at < known.observed_at) {

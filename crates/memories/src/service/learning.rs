@@ -18,8 +18,8 @@ use crate::error::MemoryError;
 use crate::extractor::{Extractor, ExtractorRequest};
 use crate::locked;
 use crate::requests::{ExtractedFact, LearnOutcome, LearnedEntry, RememberOutcome};
-use crate::rules::Pin;
 use crate::rules::extraction::{Judged, Known, Shown, entries, judge, replaced};
+use crate::rules::{Pin, Visibility};
 use crate::store::MemoryReader;
 
 /// Tokens that an answer may have.
@@ -246,13 +246,15 @@ impl Memories {
                 let memory = reader.get(id)?;
                 let memory = memory.filter(|it| it.subject == subject && it.is_current(now));
                 if let Some(memory) = memory {
-                    let is_pinned = memory.pin == Some(Pin::Bot);
+                    let is_fixed = memory.pin == Some(Pin::Bot)
+                        || memory.visibility == Visibility::Team
+                        || memory.external_key.is_some();
                     let observed_at = memory.observed_at;
                     known.insert(
                         id,
                         Known {
                             observed_at,
-                            is_pinned,
+                            is_fixed,
                         },
                     );
                 }

@@ -7,15 +7,16 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{EventKind, FaultKind, ModelFault, TextEnd, WatchFrom, WatchItem, WatchScope};
-use memoird_memories::rules::{Origin, Outcome};
+use memoird_memories::rules::{Origin, Outcome, Pin};
 use memoird_memories::{
     After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, ForgetRequest,
-    MemoryError, RecallRequest,
+    MemoryError, RecallRequest, RememberRequest,
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::{ANN, BOB, Daemon, acme, fact, query_in, world};
+use super::embedder::ScriptedEmbedder;
+use super::{ANN, BOB, Daemon, acme, fact, query_in, team, with_embedder, world};
 use crate::kit::session_id;
 use crate::world::{Bot, House, World};
 
@@ -568,4 +569,50 @@ fn lives_that_end_in_the_middle_are_no_failures_of_the_model() {
         asked(&model, 5).await;
         assert_eq!(acme(house).listed(ANN).await, ["Likes tea"]);
     });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_the_teams_named_or_pinned_is_not_a_models_to_replace() {
+    let (mut world, model) = taught(&[]);
+    world.config = with_embedder(world.config, &Arc::new(ScriptedEmbedder::new("m")));
+    let (_house, bot) = opened(&world).await;
+    let named = RememberRequest {
+        external_key: Some("home".to_owned()),
+        ..fact(ANN, "Lives in Berlin")
+    };
+    let pinned = RememberRequest {
+        pinned: true,
+        ..fact(ANN, "Ann likes tea")
+    };
+    let mut ids = Vec::new();
+    for fact in [team(ANN, "The office is in Berlin"), named, pinned] {
+        ids.push(bot.learn_so(fact).await);
+    }
+    tell_all(
+        &bot,
+        &["The office and I moved to Rome, and I love infusion"],
+    )
+    .await;
+    let mut entries = [
+        entry("The office is in Rome", &[1]),
+        entry("Lives in Rome", &[1]),
+        entry("Ann loves infusion", &[1]),
+    ];
+    for (entry, id) in entries.iter_mut().zip(&ids) {
+        entry["kind"] = json!("project");
+        entry["supersedes_id"] = json!(id.to_string());
+    }
+    model.say([Says::This(json!(entries).to_string())]);
+    asked(&model, 1).await;
+    sleep(IDLE).await;
+    for id in &ids {
+        let kept = bot.memory(*id).await.unwrap();
+        assert_eq!(kept.superseded_by, None, "{}", kept.content);
+    }
+    let tea = bot.memory(ids[2]).await.unwrap();
+    assert_eq!(
+        (tea.content.as_str(), tea.pin, tea.reinforced),
+        ("Ann likes tea", Some(Pin::Bot), 1)
+    );
+    assert_eq!(bot.listed(ANN).await.len(), 5);
 }

@@ -34,9 +34,9 @@ fn judged(entries: &[Value]) -> Vec<Judged> {
     ];
     let at = |seconds| Timestamp::new(seconds, 0).unwrap();
     let said_at = (1..=4).map(|seq| (seq, at(1_700_000_000))).collect();
-    let known = |seconds, is_pinned| Known {
+    let known = |seconds, is_fixed| Known {
         observed_at: at(seconds),
-        is_pinned,
+        is_fixed,
     };
     let known = BTreeMap::from([
         (ID.parse().unwrap(), known(1_600_000_000, false)),
