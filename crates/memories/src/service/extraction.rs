@@ -449,7 +449,7 @@ impl Memories {
             unread.cursor_seq = cursor.seq;
             unread.failures = cursor.failures;
             unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
-            let echoes = reader.echoes(&unread.session, now)?;
+            let echoes = reader.echoes(&unread.session, &unread.subject, now)?;
             unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
             // Whether a lease of them runs is checked where one is taken.
             let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;

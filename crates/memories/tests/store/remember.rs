@@ -312,7 +312,12 @@ fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
 #[test]
 fn what_a_recall_just_told_a_session_is_no_news_there() {
     let kit = Kit::new();
-    kit.say(1, "bob", "The release is planned for Friday, 12:30");
+    let content = "The release is planned for Friday, 12:30";
+    let teams = Fact {
+        visibility: Visibility::Team,
+        ..fact("bob", MemoryKind::Project, content)
+    };
+    kit.remember(order(1, teams));
     let told = RecallEvent {
         at: at(0),
         session: Some(session("chat")),
