@@ -94,7 +94,9 @@ impl HeldLease {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Some(dropped) = self.dropped.take() {
-            locked(&self.memories.shared.dropped_leases).push(dropped);
+            let shared = &self.memories.shared;
+            locked(&shared.dropped_leases).push(dropped);
+            shared.extraction_changed.notify_one();
         }
     }
 }
@@ -238,15 +240,21 @@ impl Memories {
         let held = (take == Take::Lease).then(|| HeldLease::new(self, &tenant.id, &lease));
         if held.is_some() {
             let lease = lease.clone();
-            self.write(&tenant.id, move |writer| {
+            let taken = self.write(&tenant.id, move |writer| {
                 let cursor = writer.cursor(&lease.session, lease.generation)?;
                 if (from_seq..=to_seq).contains(&cursor.seq) {
                     // Another lease of them was committed since they were read.
                     return Err(MemoryError::LeaseHeld { seconds_left: 1 });
                 }
                 writer.take_lease(lease, now)
-            })
-            .await?;
+            });
+            if let Err(error) = taken.await {
+                if error.is_refusal() {
+                    // Nothing is to be given back.
+                    held.map(HeldLease::keep);
+                }
+                return Err(error);
+            }
         }
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
         let said: Vec<TranscriptTurn> = turns
