@@ -14,7 +14,9 @@ use std::sync::LazyLock;
 pub use languages::{Languages, stem};
 pub use segments::{Token, tokens};
 pub use stop_words::is_stop_word;
+use unicode_normalization::UnicodeNormalization as _;
 
+use fold::is_diacritic;
 use segments::runs;
 
 /// Goes up with every change of how words are cut, folded or stemmed: an index of transcripts of
@@ -92,6 +94,16 @@ pub fn deny_alike(one: &str, other: &str) -> bool {
         found
     };
     denials(one) == denials(other)
+}
+
+/// True unless two texts have the same word with other diacritics, on both sides: "bò" is not "bơ",
+/// but a writer of "bo" may mean either. Words are compared in their order, as far as both go.
+pub fn marks_agree(one: &str, other: &str) -> bool {
+    let marks = |token: &Token<'_>| -> String { token.word.nfd().filter(is_diacritic).collect() };
+    runs(one).zip(runs(other)).all(|(one, other)| {
+        let (own, others) = (marks(&one), marks(&other));
+        own == others || own.is_empty() || others.is_empty() || one.folded() != other.folded()
+    })
 }
 
 /// The signs of a text that are no words and change what it says, in their order: "C" is not "C++",

@@ -5,7 +5,9 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
-use memoird_core::words::{deny_alike, normalised, numbers_and_negations, telling_signs};
+use memoird_core::words::{
+    deny_alike, marks_agree, normalised, numbers_and_negations, telling_signs,
+};
 use rusqlite::params;
 
 use super::embedding::Near;
@@ -495,11 +497,13 @@ impl MemoryReader<'_> {
     }
 }
 
-/// True when two texts have the same numbers, negations and signs, without which neither their
-/// words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of "C".
+/// True when two texts have the same numbers, negations, signs and marks, without which neither
+/// their words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of
+/// "C", "bò" those of "bơ".
 pub(super) fn agree(one: &str, other: &str) -> bool {
     numbers_and_negations(one) == numbers_and_negations(other)
         && telling_signs(one) == telling_signs(other)
+        && marks_agree(one, other)
 }
 
 /// What two memories must agree in before their texts are compared.

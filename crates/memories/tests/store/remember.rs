@@ -408,3 +408,15 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
     assert_eq!(kit.found("ann", "alpha beta gamma"), [1]);
     kit.check_indexes();
 }
+
+#[test]
+fn words_with_other_marks_are_other_words() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "Dị ứng bò");
+    kit.say(2, "ann", "Dị ứng bơ");
+    let unmarked = kit.remember(order(3, project("di ung bo")));
+    assert_eq!(unmarked.outcome, Outcome::Merged);
+    kit.say(4, "ann", "Likes crème brûlée");
+    let half = kit.remember(order(5, project("likes creme brûlée")));
+    assert_eq!((half.outcome, half.memory.id), (Outcome::Merged, id(4)));
+}
