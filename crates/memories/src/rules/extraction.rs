@@ -9,7 +9,7 @@ use memoird_core::quote::unmarked;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_core::words::{
-    deny_alike, is_stop_word, normalised, numbers_and_negations, stem, tokens,
+    deny_alike, is_stop_word, normalised, numbers_and_negations, stem, telling_signs, tokens,
 };
 use regex::{Match, Regex};
 use serde::Deserialize as _;
@@ -296,7 +296,13 @@ fn refuse_repeated(judged: &mut [Judged]) {
         let Ok(found) = &judged[place].fact else {
             continue;
         };
-        if !known.insert(normalised(&found.fact.content)) {
+        let content = &found.fact.content;
+        let says = (
+            normalised(content),
+            numbers_and_negations(content),
+            telling_signs(content),
+        );
+        if !known.insert(says) {
             judged[place].fact = Err(Refusal::Repeated);
             continue;
         }

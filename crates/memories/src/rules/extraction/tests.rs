@@ -300,3 +300,15 @@ fn an_object_that_is_an_entry_is_a_list_of_one() {
     let tea = entry("Likes tea", &[1]);
     assert_eq!(entries(&tea.to_string()), Some(vec![tea]));
 }
+
+#[test]
+fn facts_that_differ_in_signs_numbers_or_a_not_are_two() {
+    for (first, second) in [
+        ("Codes in C", "Codes in C++"),
+        ("Pays 1.5 dollars", "Pays 1,5 dollars"),
+        ("It is -5 outside", "It is 5 outside"),
+    ] {
+        let both = judged(&[entry(first, &[1]), entry(second, &[4])]);
+        assert!(both.iter().all(|one| one.fact.is_ok()), "{both:?}");
+    }
+}
