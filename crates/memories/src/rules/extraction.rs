@@ -14,6 +14,7 @@ use memoird_core::words::{
 use regex::{Match, Regex};
 use serde::Deserialize as _;
 use serde_json::Value;
+use unicode_normalization::UnicodeNormalization as _;
 
 use super::prompt::TranscriptTurn;
 use super::{MemoryKind, MemoryLimits, Polarity, Visibility, secrets};
@@ -120,9 +121,11 @@ static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
         (?: \b(?: pass(?:word|phrase|code|wd) | pin(?:\s+code)? | (?:api|secret|private|access)[\s_-]?key
           | secret | token | credentials? | passwort | kennwort | geheimzahl | contraseña | clave
           | mot\s+de\s+passe | senha | wachtwoord )s?\b
-          | парол\w* | 密码 | 口令 | パスワード | 비밀번호 )
+          | \b(?: parola | şifre | hasł | lösenord | adgangskode )\w*
+          | парол\w* | 密码 | 密碼 | 口令 | パスワード | 비밀번호 | كلمة\s+السر | סיסמה | पासवर्ड )
         [^.!?]{0,60}?
-        (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|são)\b | [:=] | это | 是 | は | 는 )";
+        (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|è|são)\b | [:=] | \s[—–-]\s
+          | это | 是 | 为 | 為 | は | 는 )";
     Regex::new(pattern).ok()
 });
 
@@ -387,7 +390,11 @@ fn supersedes(
 }
 
 fn is_secret(text: &str) -> bool {
-    !secrets::find(text).is_empty() || SECRET_SAID.as_ref().is_none_or(|said| said.is_match(text))
+    let plain: String = text.nfkc().collect();
+    !secrets::find(text).is_empty()
+        || SECRET_SAID
+            .as_ref()
+            .is_none_or(|said| said.is_match(&plain))
 }
 
 /// The content as a report may show it.

@@ -312,3 +312,28 @@ fn facts_that_differ_in_signs_numbers_or_a_not_are_two() {
         assert!(both.iter().all(|one| one.fact.is_ok()), "{both:?}");
     }
 }
+
+#[test]
+fn a_secret_is_told_by_what_is_said_of_it_in_many_languages() {
+    for secret in [
+        "家里的Wi-Fi密码：tiger2024",
+        "密码为tiger2024",
+        "密碼為tiger2024",
+        "Пароль от вайфая — tigr2024",
+        "The wifi password - tiger2024",
+        "La password del wifi è Tiger2024",
+        "Şifresi: tiger2024",
+        "Parolası: tiger2024",
+        "Hasło: tygrys2024",
+        "Lösenordet är: tiger2024",
+        "Adgangskoden: tiger2024",
+        "كلمة السر: tiger2024",
+        "סיסמה: tiger2024",
+        "पासवर्ड: tiger2024",
+    ] {
+        assert_eq!(refusal(&entry(secret, &[1])), Refusal::Secret, "{secret}");
+    }
+    for other in ["Uses a password-manager", "Prefers token-based logins"] {
+        assert!(one(entry(other, &[1])).fact.is_ok(), "{other}");
+    }
+}
