@@ -27,11 +27,12 @@ const TOO_LONG_CODES: [&str; 4] = [
 /// The same where there is only a message: OpenAI and vLLM (older and newer), llama.cpp,
 /// Ollama, Anthropic (the prompt alone, and with its answer), Gemini, Groq, and OpenAI for
 /// more tokens than an account has in a minute.
-const TOO_LONG_WORDS: [&str; 10] = [
+const TOO_LONG_WORDS: [&str; 11] = [
     "maximum context length",
     "maximum model length",
     "exceeds the available context size",
     "exceeds the context",
+    "too large to process",
     "prompt is too long",
     "exceed context limit",
     "exceeds the maximum number of tokens",
@@ -257,6 +258,10 @@ mod tests {
             (
                 429,
                 message("Request too large for gpt-4o on tokens per min (TPM): Limit 30000"),
+            ),
+            (
+                500,
+                message("input is too large to process. increase the physical batch size"),
             ),
             (
                 400,
