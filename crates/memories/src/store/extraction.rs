@@ -191,14 +191,16 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// Counts what a call has really used, which may be more.
+    /// Counts what a call has really used, which may be more; nothing where another day has begun.
     ///
     /// # Errors
     /// When the memories cannot be written.
     pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
+        if self.meta::<i64>(DAY)? != Some(day) {
+            return Ok(());
+        }
         let spent = self.tokens_spent(day)?;
         let spent = spent.saturating_sub(counted).saturating_add(used);
-        self.set_meta(DAY, day)?;
         self.set_meta(SPENT, whole(spent))
     }
 

@@ -166,3 +166,14 @@ fn turns_in_which_the_bot_remembers_are_told_until_the_cursor_passed_them() {
     assert_eq!(kit.write(|writer| writer.prune_cursors(at(2), 9)), 1);
     assert_eq!(cursor(&kit), ExtractionCursor::default());
 }
+
+#[test]
+fn a_correction_of_yesterday_leaves_today_alone() {
+    let kit = Kit::new();
+    let spend = |day| kit.write(move |writer| writer.spend_tokens(day, 900, 1_000));
+    assert!(spend(1) && spend(2));
+    kit.write(|writer| writer.correct_tokens(1, 900, 5));
+    assert!(!spend(2), "today's are spent");
+    kit.write(|writer| writer.correct_tokens(2, 900, 5));
+    assert!(spend(2));
+}
