@@ -19,7 +19,9 @@ use std::sync::LazyLock;
 pub use languages::{Languages, stem};
 pub use segments::{Token, tokens};
 pub use stop_words::is_stop_word;
+use unicode_normalization::UnicodeNormalization as _;
 
+use fold::is_diacritic;
 use segments::runs;
 
 /// Goes up with every change of how words are cut, folded or stemmed: an index of transcripts of
@@ -82,11 +84,35 @@ pub fn numbers_and_negations(text: &str) -> Vec<String> {
             found.push("not".to_owned());
         } else if NEGATIONS.contains(&*folded) || NUMBERS.contains(&*folded) {
             found.push(folded.into_owned());
+        } else if !folded.is_ascii() {
+            let times = |not: &&str| folded.matches(not).count();
+            let count = NEGATIONS_WITHIN.iter().map(times).sum();
+            found.extend(std::iter::repeat_n("not".to_owned(), count));
         }
         number_end = is_number.then(|| token.end());
         before = Some(token);
     }
     found
+}
+
+/// True when two texts deny the same; numbers, as far as they have digits, do not count.
+pub fn deny_alike(one: &str, other: &str) -> bool {
+    let denials = |text| {
+        let mut found = numbers_and_negations(text);
+        found.retain(|found| !found.contains(char::is_numeric));
+        found
+    };
+    denials(one) == denials(other)
+}
+
+/// True unless two texts have the same word with other diacritics, on both sides: "bò" is not "bơ",
+/// but a writer of "bo" may mean either. Words are compared in their order, as far as both go.
+pub fn marks_agree(one: &str, other: &str) -> bool {
+    let marks = |token: &Token<'_>| -> String { token.word.nfd().filter(is_diacritic).collect() };
+    runs(one).zip(runs(other)).all(|(one, other)| {
+        let (own, others) = (marks(&one), marks(&other));
+        own == others || own.is_empty() || others.is_empty() || one.folded() != other.folded()
+    })
 }
 
 /// The signs of a text that are no words and change what it says, in their order: "C" is not "C++",
@@ -135,6 +161,9 @@ static SAYS_NOT: Words = LazyLock::new(|| words_of("not"));
 
 /// Words that negate a sentence, in several languages.
 static NEGATIONS: Words = LazyLock::new(|| words_of("negation"));
+
+/// The same, where they stand within words.
+static NEGATIONS_WITHIN: Words = LazyLock::new(|| words_of("negation_within"));
 
 /// Numbers in words.
 static NUMBERS: Words = LazyLock::new(|| words_of("number"));
@@ -305,6 +334,37 @@ mod tests {
             add_index_words(&text, &mut words);
             prop_assert!(words.chars().all(|c| c == ' ' || fold::is_of_word(c)), "{words:?}");
             numbers_and_negations(&text);
+        }
+    }
+
+    #[test]
+    fn a_not_of_many_languages_keeps_texts_apart() {
+        for (one, other) in [
+            ("Ann gillar te", "Ann gillar inte te"),
+            ("Ann liker te", "Ann liker ikke te"),
+            ("Ann juo teetä", "Ann ei juo teetä"),
+            ("Ann szereti a teát", "Ann nem szereti a teát"),
+            ("Ann bea ceai", "Ann nu bea ceai"),
+            ("çay seviyor", "çay seviyor değil"),
+            ("喜欢茶", "不喜欢茶"),
+            ("有猫", "没有猫"),
+            ("お茶が好きだ", "お茶が好きではない"),
+            ("肉を食べます", "肉を食べません"),
+            ("차를 좋아해요", "차를 안 좋아해요"),
+            ("차를 좋아한다", "차를 좋아하지 않는다"),
+            ("चाय पसंद है", "चाय पसंद नहीं है"),
+            ("يحب الشاي", "لا يحب الشاي"),
+            ("هو هنا", "ليس هنا"),
+            ("אוהב תה", "לא אוהב תה"),
+            ("ชอบชา", "ไม่ชอบชา"),
+            ("του αρέσει", "δεν του αρέσει"),
+            ("thích trà", "không thích trà"),
+        ] {
+            assert_ne!(
+                numbers_and_negations(one),
+                numbers_and_negations(other),
+                "{one}; {other}"
+            );
         }
     }
 }

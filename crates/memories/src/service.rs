@@ -64,7 +64,7 @@ pub(crate) struct Shared {
     extractor_breaker: Mutex<Breaker>,
     /// Leases to be given back.
     dropped_leases: Mutex<Vec<DroppedLease>>,
-    /// Another configuration applies.
+    /// Another configuration applies, or there are leases to be given back.
     pub(crate) extraction_changed: Notify,
     /// Tenants with texts that may wait to be embedded.
     pub(crate) embedding: TenantQueue,

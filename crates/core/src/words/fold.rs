@@ -69,14 +69,18 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
     Cow::Owned(folded.nfc().skip_while(is_mark).collect())
 }
 
+/// True of marks on letters of Latin, Greek and Cyrillic.
+pub(super) fn is_diacritic(c: &char) -> bool {
+    matches!(c, '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
+        | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}')
+}
+
 /// Marks that writers leave out. Vowel signs of other scripts are none of them.
 fn is_left_out(c: char) -> bool {
-    matches!(c,
-        // Diacritics.
-        '\u{300}'..='\u{36f}' | '\u{1ab0}'..='\u{1aff}' | '\u{1dc0}'..='\u{1dff}'
-        | '\u{20d0}'..='\u{20ff}' | '\u{fe20}'..='\u{fe2f}'
+    is_diacritic(&c)
+        || matches!(c,
         // Hebrew points.
-        | '\u{591}'..='\u{5bd}' | '\u{5bf}' | '\u{5c1}' | '\u{5c2}' | '\u{5c4}' | '\u{5c5}'
+        '\u{591}'..='\u{5bd}' | '\u{5bf}' | '\u{5c1}' | '\u{5c2}' | '\u{5c4}' | '\u{5c5}'
         | '\u{5c7}'
         // Arabic vowel marks and the line that stretches a word.
         | '\u{610}'..='\u{61a}' | '\u{640}' | '\u{64b}'..='\u{65f}' | '\u{670}'

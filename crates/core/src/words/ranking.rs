@@ -9,6 +9,8 @@ use super::{Languages, Token, is_apostrophe, tokens};
 
 /// Terms of one query; further words of it are not looked for.
 pub const TERMS_MAX: usize = 32;
+/// Terms that are looked at where there are more.
+const TERMS_READ: usize = 4 * TERMS_MAX;
 /// Candidates whose text is read: more would cost time and improve nothing.
 pub const CANDIDATES_MAX: usize = 128;
 
@@ -91,7 +93,8 @@ impl Term {
 
 impl Query {
     /// The terms of a text: its words without stop words, or all of its words if there are
-    /// no others; the first [`TERMS_MAX`]. `languages` are those of the texts that it may find.
+    /// no others; the first [`TERMS_MAX`], of more those first that are not of hiragana alone, which
+    /// seldom name a thing. `languages` are those of the texts that it may find.
     pub fn new(text: &str, languages: Languages) -> Self {
         let none = Self {
             terms: Vec::new(),
@@ -114,15 +117,20 @@ impl Query {
                 telling.add(&token);
             }
             is_behind_apostrophe = is_before_apostrophe;
-            if telling.terms.len() == TERMS_MAX {
+            if telling.terms.len() == TERMS_READ {
                 break;
             }
         }
-        if telling.terms.is_empty() {
+        let mut query = if telling.terms.is_empty() {
             all
         } else {
             telling
+        };
+        if query.terms.len() > TERMS_MAX {
+            query.terms.sort_by_key(|term| is_hiragana(&term.word));
+            query.terms.truncate(TERMS_MAX);
         }
+        query
     }
 
     /// What to ask the index for; at most [`TERMS_MAX`].
@@ -134,13 +142,17 @@ impl Query {
         let mut forms = Vec::new();
         token.forms(self.languages, |form| forms.push(form.to_owned()));
         let is_known = self.terms.iter().any(|term| term.forms == forms);
-        if !is_known && !forms.is_empty() && self.terms.len() < TERMS_MAX {
+        if !is_known && !forms.is_empty() && self.terms.len() < TERMS_READ {
             self.terms.push(Term {
                 word: token.word.to_owned(),
                 forms,
             });
         }
     }
+}
+
+fn is_hiragana(word: &str) -> bool {
+    word.chars().all(|c| matches!(c, '\u{3041}'..='\u{309f}'))
 }
 
 impl Found {

@@ -283,3 +283,12 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn the_words_at_the_end_of_a_long_query_in_an_unspaced_script_are_looked_for() {
+    let long = "先週の日曜日にみんなで行った海の近くの新しいレストランのことはもういいので、私の猫の名前を教えてください";
+    let query = Query::new(long, Languages::default());
+    for word in ["猫", "名前"] {
+        assert!(query.terms().iter().any(|term| term.word == word), "{word}");
+    }
+}

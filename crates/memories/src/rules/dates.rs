@@ -39,6 +39,14 @@ static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
+/// The month of a weekday, or of a week.
+static IN_MONTH: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix)^ \s+ in \s+
+        (?: jan(?:uary)? | feb(?:ruary)? | mar(?:ch)? | apr(?:il)? | may | june? | july? | aug(?:ust)?
+          | sept?(?:ember)? | oct(?:ober)? | nov(?:ember)? | dec(?:ember)? ) \b";
+    Regex::new(pattern).ok()
+});
+
 const NUMBERS: [&str; 12] = [
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
     "twelve",
@@ -125,6 +133,9 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
         };
     }
     if let Some(unit) = word("ago") {
+        if is_end_of_count(before) {
+            return None;
+        }
         let count = word("count")?;
         let named = NUMBERS.iter().position(|number| *number == count);
         let count = match (named, count.as_str()) {
@@ -140,12 +151,14 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
         };
     }
     let which = word("which")?;
-    // "The next Monday" and "the last week of May" count from something else.
+    // "The next Monday", "the last week of May" and "last Friday in May" count from something else.
     let last = before.split_whitespace().next_back().unwrap_or_default();
     let is_counted = ["the", "his", "her", "its", "their", "every", "each"]
         .iter()
         .any(|article| last.eq_ignore_ascii_case(article));
-    if is_counted || after.trim_start().starts_with("of ") {
+    let is_of_month = word("unit").is_none_or(|unit| unit == "week")
+        && IN_MONTH.as_ref().is_none_or(|it| it.is_match(after));
+    if is_counted || is_of_month || after.trim_start().starts_with("of ") {
         return None;
     }
     let steps = match which.as_str() {
@@ -177,6 +190,22 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
         "month" => month(today.checked_add(steps.months()).ok()?),
         _ => year(today.checked_add(steps.years()).ok()?),
     }
+}
+
+/// True where the next number is only the rest of a count: "2.5", "half a", "twenty five", "a year
+/// and a".
+fn is_end_of_count(before: &str) -> bool {
+    let is_number = before
+        .strip_suffix(['.', ',', '/'])
+        .is_some_and(|rest| rest.ends_with(|c: char| c.is_ascii_digit()));
+    let last = before.split_whitespace().next_back().unwrap_or_default();
+    is_number
+        || [
+            "half", "and", "twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty",
+            "ninety", "hundred", "thousand",
+        ]
+        .iter()
+        .any(|begin| last.eq_ignore_ascii_case(begin))
 }
 
 fn month(date: Date) -> Option<String> {
@@ -299,5 +328,22 @@ mod tests {
             let text = "999 years ago, yesterday, next year, 999 months ago, next Monday";
             assert!(with_dates(text, at, 1_000).starts_with("999 years ago"));
         }
+    }
+
+    #[test]
+    fn a_count_of_which_more_stands_before_says_no_date() {
+        for text in [
+            "moved half a year ago, and about half a month ago",
+            "2.5 years ago, 1,500 days ago, 1/2 years ago",
+            "twenty five years ago, thirty-one days ago, a hundred two weeks ago",
+            "a year and a month ago, two years and three months ago",
+            "last Friday in October, next week in May, last Monday in Sept.",
+        ] {
+            assert_eq!(dated(text), text);
+        }
+        assert_eq!(
+            dated("3, maybe 4 days ago; last Friday in Rome, last year in May"),
+            "3, maybe 4 days ago (2026-11-18); last Friday (2026-11-20) in Rome, last year (2025) in May"
+        );
     }
 }

@@ -8,10 +8,13 @@ use memoird_core::ids::MemoryId;
 use memoird_core::quote::unmarked;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
-use memoird_core::words::{is_stop_word, normalised, numbers_and_negations, stem, tokens};
-use regex::Regex;
+use memoird_core::words::{
+    deny_alike, is_stop_word, normalised, numbers_and_negations, stem, telling_signs, tokens,
+};
+use regex::{Match, Regex};
 use serde::Deserialize as _;
 use serde_json::Value;
+use unicode_normalization::UnicodeNormalization as _;
 
 use super::prompt::TranscriptTurn;
 use super::{MemoryKind, MemoryLimits, Polarity, Visibility, secrets};
@@ -39,8 +42,8 @@ pub struct Shown<'a> {
 pub struct Known {
     /// When it was so.
     pub observed_at: Timestamp,
-    /// True when the bot pinned it.
-    pub is_pinned: bool,
+    /// True when the bot pinned or named it, or it is the team's.
+    pub is_fixed: bool,
 }
 
 /// One entry of an answer.
@@ -118,9 +121,11 @@ static SECRET_SAID: LazyLock<Option<Regex>> = LazyLock::new(|| {
         (?: \b(?: pass(?:word|phrase|code|wd) | pin(?:\s+code)? | (?:api|secret|private|access)[\s_-]?key
           | secret | token | credentials? | passwort | kennwort | geheimzahl | contraseña | clave
           | mot\s+de\s+passe | senha | wachtwoord )s?\b
-          | парол\w* | 密码 | 口令 | パスワード | 비밀번호 )
+          | \b(?: parola | şifre | hasł | lösenord | adgangskode )\w*
+          | парол\w* | 密码 | 密碼 | 口令 | パスワード | 비밀번호 | كلمة\s+السر | סיסמה | पासवर्ड )
         [^.!?]{0,60}?
-        (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|são)\b | [:=] | это | 是 | は | 는 )";
+        (?: \b(?:is|are|was|ist|sind|lautet|es|est|é|è|são)\b | [:=] | \s[—–-]\s
+          | это | 是 | 为 | 為 | は | 는 )";
     Regex::new(pattern).ok()
 });
 
@@ -135,12 +140,23 @@ static INSTRUCTION: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(pattern).ok()
 });
 
-static HARD: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?i)[\w.+-]+@[\w-]+\.[\w.-]+|https?://[^\s)>,;]+|\d[\d .,/-]*\d").ok()
+static ADDRESS: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r"(?i)[\w.+-]+@[\w-]+\.[\w.-]+|https?://[^\s)>,;]+").ok());
+
+static NUMBER: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\d[\d .,/-]*\d").ok());
+
+/// What a model makes of "next Thursday", as the prompt asks it to.
+static DATE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let pattern = r"(?ix)
+        \b (?:19|20)\d\d - (?: (?:19|20)\d\d | \d\d? (?: -\d\d? )? ) (?: \b | T )
+        | \b (?: \d\d? [-./] \s? )? \d\d? [-./] \s? (?:19|20)\d\d \b
+        | \b (?: jan|feb|mar|apr|may|jun|jul|aug|sep|oct|nov|dec ) \p{L}* \.? ,? \s+
+          (?: \d\d? (?:st|nd|rd|th)? ,? \s+ )? (?:19|20)\d\d \b";
+    Regex::new(pattern).ok()
 });
 
 /// The entries of an answer: a JSON list, alone, in a code fence, or in an object with nothing else
-/// that is a list. `None` for anything else, such as half of one.
+/// that is a list; or a single entry. `None` for anything else, such as half of one.
 pub fn entries(answer: &str) -> Option<Vec<Value>> {
     let text = answer.trim();
     let fenced = text
@@ -149,6 +165,7 @@ pub fn entries(answer: &str) -> Option<Vec<Value>> {
         .map(|rest| rest.strip_prefix("json").unwrap_or(rest).trim());
     match serde_json::from_str(fenced.unwrap_or(text)).ok()? {
         Value::Array(entries) => Some(entries),
+        entry if entry.get("content").is_some() => Some(vec![entry]),
         Value::Object(fields) => {
             let mut lists = fields.into_iter().filter_map(|(_, value)| match value {
                 Value::Array(entries) => Some(entries),
@@ -233,11 +250,12 @@ fn fact(
     if said.is_told_by_tools(content) {
         return Err(Refusal::NotSaidByUser);
     }
-    if shown.recalled.iter().any(|known| repeats(content, known)) {
-        return Err(Refusal::Echo);
-    }
     let said_at = seqs.iter().filter_map(|seq| shown.said_at.get(seq)).max();
     let supersedes = supersedes(entry, said_at.copied(), shown, notes)?;
+    let is_echo = |known: &String| repeats(content, known);
+    if supersedes.is_none() && shown.recalled.iter().any(is_echo) {
+        return Err(Refusal::Echo);
+    }
     if entry["visibility"].as_str() == Some("team") {
         // What one person's conversation says is not the team's on a model's word.
         notes.push("kept private");
@@ -281,7 +299,13 @@ fn refuse_repeated(judged: &mut [Judged]) {
         let Ok(found) = &judged[place].fact else {
             continue;
         };
-        if !known.insert(normalised(&found.fact.content)) {
+        let content = &found.fact.content;
+        let says = (
+            normalised(content),
+            numbers_and_negations(content),
+            telling_signs(content),
+        );
+        if !known.insert(says) {
             judged[place].fact = Err(Refusal::Repeated);
             continue;
         }
@@ -339,8 +363,8 @@ fn observed_at(entry: &Value, now: Timestamp) -> Option<Timestamp> {
     (at <= now).then_some(at)
 }
 
-/// The memory that it replaces. An id that the model was not shown, or of what the bot pinned, is
-/// left out: then both stand beside each other.
+/// The memory that it replaces. An id that the model was not shown, or of what is not a model's to
+/// replace, is left out: then both stand beside each other.
 fn supersedes(
     entry: &Value,
     said_at: Option<Timestamp>,
@@ -355,8 +379,8 @@ fn supersedes(
         notes.push("names a memory that is not known");
         return Ok(None);
     };
-    if known.is_pinned {
-        notes.push("does not replace what is pinned");
+    if known.is_fixed {
+        notes.push("does not replace what is pinned, named or the team's");
         return Ok(None);
     }
     if said_at.is_some_and(|said_at| said_at < known.observed_at) {
@@ -366,7 +390,11 @@ fn supersedes(
 }
 
 fn is_secret(text: &str) -> bool {
-    !secrets::find(text).is_empty() || SECRET_SAID.as_ref().is_none_or(|said| said.is_match(text))
+    let plain: String = text.nfkc().collect();
+    !secrets::find(text).is_empty()
+        || SECRET_SAID
+            .as_ref()
+            .is_none_or(|said| said.is_match(&plain))
 }
 
 /// The content as a report may show it.
@@ -377,11 +405,12 @@ fn masked(content: &str) -> String {
     }
 }
 
-/// True when all that a fact says stands in a memory that was recalled.
+/// True when all that a fact says stands in a memory that was recalled, which denies nothing else.
 fn repeats(content: &str, known: &str) -> bool {
     let (words, told) = (words_of(content), words_of(known));
     !words.is_empty()
         && words.is_subset(&told)
+        && deny_alike(content, known)
         && numbers_and_negations(content)
             .iter()
             .all(|found| numbers_and_negations(known).contains(found))
@@ -426,16 +455,23 @@ impl Said {
 
     /// True when every address and every long number was said; years and dates are counted.
     fn supports(&self, content: &str) -> bool {
-        let Some(hard) = &*HARD else { return true };
-        hard.find_iter(content).all(|found| {
-            let text = found.as_str().trim_end_matches(['.', ',', '/', ' ']);
-            if text.contains(['@', ':']) {
-                return self.all.contains(&text.to_lowercase());
-            }
-            let digits = plain(text);
-            let is_date = text.contains('-') && text.len() <= 10 || is_year(&digits);
+        let (Some(address), Some(date), Some(number)) = (&*ADDRESS, &*DATE, &*NUMBER) else {
+            return true;
+        };
+        let is_address_said = |found: Match<'_>| {
+            let text = found.as_str().trim_end_matches(['.', ',', '/']);
+            self.all.contains(&text.to_lowercase())
+        };
+        // What is cut out joins no numbers.
+        let rest = address.replace_all(content, "|");
+        let rest = date.replace_all(&rest, "|");
+        let is_number_said = |found: Match<'_>| {
+            let digits = plain(found.as_str());
+            let is_date = found.len() <= 10 && found.as_str().contains('-') || is_year(&digits);
             digits.len() < NUMBER_DIGITS || is_date || self.all.contains(&digits)
-        })
+        };
+        address.find_iter(content).all(is_address_said)
+            && number.find_iter(&rest).all(is_number_said)
     }
 
     /// True when a fact's words are a tool's, and not the user's.

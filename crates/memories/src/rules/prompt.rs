@@ -40,7 +40,7 @@ pub struct TranscriptTurn {
 /// The tags around the sections; no text inside may imitate them.
 const TAGS: &[&str] = &["known", "recalled", "transcript"];
 /// Characters of a recalled memory that are shown: enough to know it again.
-const RECALLED_CHARS_MAX: usize = 300;
+pub const RECALLED_CHARS_MAX: usize = 300;
 
 const TASK: &str = include_str!("prompt/task.txt");
 const RULES: &str = include_str!("prompt/rules.txt");

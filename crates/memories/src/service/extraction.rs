@@ -12,17 +12,20 @@ use memoird_engine::{EngineError, HistoryPage, HistoryQuery, HistoryScope, Journ
 use memoird_store::encoding;
 
 use super::Memories;
+use super::learning::FAILURES_MAX;
 use super::remember::fact_of;
 use super::sources::{SourceTurns, text_of};
 use crate::error::MemoryError;
 use crate::locked;
 use crate::requests::{ExtractedFact, ExtractionLease, ExtractionOutcome, RememberOutcome};
 use crate::rules::manifest::Manifest;
-use crate::rules::prompt::{ExtractionPrompt, TranscriptTurn, prompt};
+use crate::rules::prompt::{ExtractionPrompt, RECALLED_CHARS_MAX, TranscriptTurn, prompt};
 use crate::rules::{Fact, MemoryLimits, Origin, Source};
 use crate::store::time::after;
 use crate::store::{Lease, MemoryReader, MemoryWriter, RememberCommand};
 
+/// Bytes of turns that are shown in any case.
+const TURNS_BYTES_MIN: usize = 4 << 10;
 /// Pages that one call skips because their turns are older than the forgetting of the subject.
 const SKIPS_MAX: usize = 64;
 
@@ -32,6 +35,8 @@ struct Unread {
     generation: Generation,
     subject: Subject,
     cursor_seq: u64,
+    /// Answers about the next turns that could not be used.
+    failures: u32,
     not_before: Option<Timestamp>,
     recalled: Vec<String>,
 }
@@ -89,7 +94,9 @@ impl HeldLease {
 impl Drop for HeldLease {
     fn drop(&mut self) {
         if let Some(dropped) = self.dropped.take() {
-            locked(&self.memories.shared.dropped_leases).push(dropped);
+            let shared = &self.memories.shared;
+            locked(&shared.dropped_leases).push(dropped);
+            shared.extraction_changed.notify_one();
         }
     }
 }
@@ -188,8 +195,9 @@ impl Memories {
     }
 
     /// The next turns to look for facts in, with what a model is shown of them; else how far was
-    /// looked already. Texts of a turn are cut to `bytes_max`, and of several turns only so many
-    /// are taken as have no more together.
+    /// looked already. What was recalled and the turns have `bytes_max` together, and half as many
+    /// after each failure: of what was recalled the newest are shown, of the turns the first, and
+    /// the text of one is cut.
     pub(super) async fn prepare(
         &self,
         tenant: &Arc<Tenant>,
@@ -203,6 +211,9 @@ impl Memories {
             .unread(tenant, whose.session, whose.generation, whose.subject)
             .await?;
         let mut page = self.turns_to_look_at(tenant, &mut unread).await?;
+        let bytes_max = bytes_max >> unread.failures.min(FAILURES_MAX);
+        let (told, told_bytes) = fitting_recalled(&unread.recalled, bytes_max / 2);
+        let bytes_max = (bytes_max - told_bytes).max(TURNS_BYTES_MIN);
         cut(&mut page.turns, bytes_max);
         let turns: Vec<(u64, Turn)> = page
             .turns
@@ -229,15 +240,21 @@ impl Memories {
         let held = (take == Take::Lease).then(|| HeldLease::new(self, &tenant.id, &lease));
         if held.is_some() {
             let lease = lease.clone();
-            self.write(&tenant.id, move |writer| {
+            let taken = self.write(&tenant.id, move |writer| {
                 let cursor = writer.cursor(&lease.session, lease.generation)?;
                 if (from_seq..=to_seq).contains(&cursor.seq) {
                     // Another lease of them was committed since they were read.
                     return Err(MemoryError::LeaseHeld { seconds_left: 1 });
                 }
                 writer.take_lease(lease, now)
-            })
-            .await?;
+            });
+            if let Err(error) = taken.await {
+                if error.is_refusal() {
+                    // Nothing is to be given back.
+                    held.map(HeldLease::keep);
+                }
+                return Err(error);
+            }
         }
         let manifest = self.manifest(tenant, unread.subject.clone(), 0, 0).await?;
         let said: Vec<TranscriptTurn> = turns
@@ -259,7 +276,7 @@ impl Memories {
             subject: &unread.subject,
             manifest: &manifest.text,
             turns: &said,
-            recalled: &unread.recalled,
+            recalled: told,
             mark: mark.prompt_mark(unread.generation, to_seq),
         };
         let said_at = turns
@@ -431,14 +448,16 @@ impl Memories {
             generation,
             subject,
             cursor_seq: 0,
+            failures: 0,
             not_before: None,
             recalled: Vec::new(),
         };
         let read = move |reader: &MemoryReader<'_>| {
             let cursor = reader.cursor(&unread.session, generation)?;
             unread.cursor_seq = cursor.seq;
+            unread.failures = cursor.failures;
             unread.not_before = reader.not_before(&unread.subject)?.max(cursor.not_before);
-            let echoes = reader.echoes(&unread.session, now)?;
+            let echoes = reader.echoes(&unread.session, &unread.subject, now)?;
             unread.recalled = echoes.into_iter().map(|(_, content)| content).collect();
             // Whether a lease of them runs is checked where one is taken.
             let remembered = reader.remembered_seqs(&unread.session, generation, cursor.seq)?;
@@ -568,6 +587,20 @@ impl Memories {
             .filter_map(|(seq, turn)| Some((seq, turn.timestamp?)))
             .collect())
     }
+}
+
+/// The newest of what was recalled that a prompt shows in so many bytes, and how many these are.
+fn fitting_recalled(recalled: &[String], bytes_max: usize) -> (&[String], usize) {
+    let (mut count, mut bytes) = (0, 0_usize);
+    for content in recalled {
+        let shown = content.chars().take(RECALLED_CHARS_MAX);
+        let with = bytes + shown.map(char::len_utf8).sum::<usize>();
+        if with > bytes_max {
+            break;
+        }
+        (count, bytes) = (count + 1, with);
+    }
+    (&recalled[..count], bytes)
 }
 
 /// Leaves as many turns as have no more bytes than these together; one, where there is one.

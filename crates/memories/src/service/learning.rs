@@ -18,21 +18,19 @@ use crate::error::MemoryError;
 use crate::extractor::{Extractor, ExtractorRequest};
 use crate::locked;
 use crate::requests::{ExtractedFact, LearnOutcome, LearnedEntry, RememberOutcome};
-use crate::rules::Pin;
 use crate::rules::extraction::{Judged, Known, Shown, entries, judge, replaced};
+use crate::rules::{Pin, Visibility};
 use crate::store::MemoryReader;
 
 /// Tokens that an answer may have.
 const ANSWER_TOKENS: u64 = 4_096;
 /// Bytes of a token, at least, where a provider's limit is to be kept.
 const TOKEN_BYTES: u64 = 3;
-/// Bytes of a prompt beside its turns: the task, the rules, and a manifest.
+/// Bytes of a prompt beside its turns and what was recalled: the task, the rules, and a manifest.
 const PROMPT_BYTES: u64 = 32 << 10;
-/// Bytes of turns that are shown in any case.
-const TURNS_BYTES_MIN: u64 = 4 << 10;
 /// Turns for which the model gave no usable answer so often are left behind: another answer costs
 /// as much, and would hold up those that follow.
-const FAILURES_MAX: u32 = 3;
+pub(super) const FAILURES_MAX: u32 = 3;
 /// A model that does not answer so often in a row is not asked for so long, whosever turns they are.
 const BREAKER: BreakerPolicy = BreakerPolicy {
     failures_max: 3,
@@ -74,7 +72,7 @@ impl Memories {
         };
         let take = if dry_run { Take::Look } else { Take::Lease };
         let bytes_max = extractor.input_tokens_max().saturating_mul(TOKEN_BYTES);
-        let bytes_max = bytes_max.saturating_sub(PROMPT_BYTES).max(TURNS_BYTES_MIN);
+        let bytes_max = bytes_max.saturating_sub(PROMPT_BYTES);
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let mut prepared = match self.prepare(tenant, whose, take, bytes_max).await? {
             Ok(prepared) => prepared,
@@ -248,13 +246,15 @@ impl Memories {
                 let memory = reader.get(id)?;
                 let memory = memory.filter(|it| it.subject == subject && it.is_current(now));
                 if let Some(memory) = memory {
-                    let is_pinned = memory.pin == Some(Pin::Bot);
+                    let is_fixed = memory.pin == Some(Pin::Bot)
+                        || memory.visibility == Visibility::Team
+                        || memory.external_key.is_some();
                     let observed_at = memory.observed_at;
                     known.insert(
                         id,
                         Known {
                             observed_at,
-                            is_pinned,
+                            is_fixed,
                         },
                     );
                 }
@@ -396,7 +396,8 @@ impl Failure {
         match self {
             Self::Fault(fault) => fault.is_refusal() || fault.kind == FaultKind::Unusable,
             // What the rules refuse of an answer.
-            Self::Refused(error) => error.is_refusal() && *error != MemoryError::LeaseLost,
+            Self::Refused(MemoryError::LeaseLost | MemoryError::Full { .. }) => false,
+            Self::Refused(error) => error.is_refusal(),
         }
     }
 

@@ -109,7 +109,7 @@ impl MemoryReader<'_> {
 
 impl MemoryWriter<'_> {
     /// Leases the turns after the cursor, which says what `after_seq` is. A lease that ran
-    /// out counts as a failure.
+    /// out is no failure: nobody answered.
     ///
     /// # Errors
     /// As [`MemoryError`]: `LeaseHeld`.
@@ -191,14 +191,16 @@ impl MemoryWriter<'_> {
         Ok(true)
     }
 
-    /// Counts what a call has really used, which may be more.
+    /// Counts what a call has really used, which may be more; nothing where another day has begun.
     ///
     /// # Errors
     /// When the memories cannot be written.
     pub fn correct_tokens(&self, day: i64, counted: u64, used: u64) -> Answer<()> {
+        if self.meta::<i64>(DAY)? != Some(day) {
+            return Ok(());
+        }
         let spent = self.tokens_spent(day)?;
         let spent = spent.saturating_sub(counted).saturating_add(used);
-        self.set_meta(DAY, day)?;
         self.set_meta(SPENT, whole(spent))
     }
 
@@ -276,7 +278,7 @@ impl MemoryWriter<'_> {
         Ok(pruned + self.change(seqs, parameters)?)
     }
 
-    /// The cursor, unless a lease of it runs; a lease that ran out counts as a failure.
+    /// The cursor, unless a lease of it runs.
     fn free_cursor(
         &self,
         session: &SessionId,
@@ -295,8 +297,6 @@ impl MemoryWriter<'_> {
             let seconds_left = left_ms.unsigned_abs().div_ceil(1_000);
             return Err(MemoryError::LeaseHeld { seconds_left });
         }
-        cursor.failures = cursor.failures.saturating_add(1);
-        cursor.failed_at = Some(lease.until.min(now));
         Ok(cursor)
     }
 

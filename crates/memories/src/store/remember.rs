@@ -9,7 +9,9 @@ use std::time::Duration;
 use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
-use memoird_core::words::{normalised, numbers_and_negations, telling_signs};
+use memoird_core::words::{
+    deny_alike, marks_agree, normalised, numbers_and_negations, telling_signs,
+};
 use rusqlite::params;
 
 use super::embedding::Near;
@@ -326,13 +328,13 @@ impl MemoryWriter<'_> {
         }
     }
 
-    /// The memory that a recall gave to this session recently, if the fact repeats it or a
-    /// piece of it.
+    /// The memory of the fact's subject or of the team that a recall gave to this session
+    /// recently, if the fact repeats it or a piece of it.
     fn echo(&self, fact: &Fact, at: Timestamp) -> Answer<Option<Memory>> {
         let Some(source) = &fact.source else {
             return Ok(None);
         };
-        let recalled = self.echoes(&source.session, at)?;
+        let recalled = self.echoes(&source.session, &fact.subject, at)?;
         if recalled.is_empty() {
             return Ok(None);
         }
@@ -344,7 +346,12 @@ impl MemoryWriter<'_> {
             // history since does not count.
             let is_echo =
                 content == fact.content || is_piece && deny_alike(&content, &fact.content);
-            if is_echo && let Some(memory) = self.get(id)?.filter(|memory| memory.is_current(at)) {
+            let is_of_its_kind = |memory: &Memory| {
+                memory.is_current(at)
+                    && memory.kind == fact.kind
+                    && memory.polarity == fact.polarity
+            };
+            if is_echo && let Some(memory) = self.get(id)?.filter(is_of_its_kind) {
                 return Ok(Some(memory));
             }
         }
@@ -464,11 +471,17 @@ impl MemoryReader<'_> {
         MemoryRow::find(self.connection, rest, params![owner, key])
     }
 
-    /// The memories that recalls gave to a session in the last 24 hours, newest first.
+    /// The memories of a subject and of the team that recalls gave to a session in the last 24
+    /// hours, newest first.
     ///
     /// # Errors
     /// When the memories cannot be read.
-    pub fn echoes(&self, session: &SessionId, now: Timestamp) -> Answer<Vec<(MemoryId, String)>> {
+    pub fn echoes(
+        &self,
+        session: &SessionId,
+        subject: &Subject,
+        now: Timestamp,
+    ) -> Answer<Vec<(MemoryId, String)>> {
         // The same memory is often recalled again: more hits are read than memories are needed.
         let sql = "SELECT id, content FROM memories JOIN (
                 SELECT memory, max(no) AS told FROM (
@@ -476,31 +489,25 @@ impl MemoryReader<'_> {
                     ORDER BY no DESC LIMIT 4 * ?3
                 ) AS recent GROUP BY memory ORDER BY told DESC LIMIT ?3
             ) AS told ON memories.id = told.memory
-            WHERE owner IN (SELECT no FROM partitions) ORDER BY told DESC";
+            WHERE owner IN (SELECT no FROM partitions) AND (owner = ?4 OR partition = ?5)
+            ORDER BY told DESC";
         let session = self.digest(session.as_str())?;
         let since = moment(before(now, ECHO_SPAN));
-        let parameters = params![session, since, limit(MemoryLimits::ECHOES)];
+        let owner = find_partition(self.connection, subject)?.unwrap_or(TEAM);
+        let parameters = params![session, since, limit(MemoryLimits::ECHOES), owner, TEAM];
         self.all(sql, parameters, |row| {
             Ok((MemoryId::from_bytes(row.get(0)?), row.get(1)?))
         })
     }
 }
 
-/// True when two texts have the same numbers, negations and signs, without which neither their
-/// words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of "C".
+/// True when two texts have the same numbers, negations, signs and marks, without which neither
+/// their words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of
+/// "C", "bò" those of "bơ".
 pub(super) fn agree(one: &str, other: &str) -> bool {
     numbers_and_negations(one) == numbers_and_negations(other)
         && telling_signs(one) == telling_signs(other)
-}
-
-/// True when two texts deny the same; numbers, as far as they have digits, do not count.
-fn deny_alike(one: &str, other: &str) -> bool {
-    let denials = |text| {
-        let mut found = numbers_and_negations(text);
-        found.retain(|found| !found.contains(char::is_numeric));
-        found
-    };
-    denials(one) == denials(other)
+        && marks_agree(one, other)
 }
 
 /// What two memories must agree in before their texts are compared.

@@ -10,7 +10,7 @@ use super::sql::Answer;
 use super::{Imported, MemoryWriter};
 use crate::MemoryError;
 use crate::requests::ForgetOutcome;
-use crate::rules::{Memory, MemoryLimits, Patch, Pin};
+use crate::rules::{Memory, MemoryLimits, Origin, Patch, Pin};
 
 impl MemoryWriter<'_> {
     /// Changes a memory; with a subject only if it is that subject's.
@@ -92,11 +92,14 @@ impl MemoryWriter<'_> {
         if old.no == was.no || old.owner != was.owner || old.memory.kind != was.memory.kind {
             return Ok(false);
         }
+        // What the bot pinned is not a model's to replace.
+        let stays = old.memory.pin == Some(Pin::Bot) && was.memory.origin == Origin::Extraction;
+        let (old, was) = if stays { (was, old) } else { (old, was) };
         let mut row = was.clone();
         take_over(&mut row.memory, &old.memory);
         row.memory.updated_at = at;
         self.save(&was, &mut row)?;
-        self.supersede(&old, newer, at)?;
+        self.supersede(&old, was.memory.id, at)?;
         Ok(true)
     }
 }

@@ -23,6 +23,8 @@ const EMBED_WAIT: Duration = Duration::from_secs(120);
 /// For how long texts are those of the daemon that takes them: as long as an embedder may take for
 /// a few calls.
 const CLAIM: Duration = Duration::from_secs(300);
+/// After so many tries of a text it is not the provider alone that may be to blame.
+const TRIES_TOGETHER: u32 = 5;
 /// The longest pause before a text is tried again.
 const PAUSE_MAX: Duration = Duration::from_secs(600);
 /// The longest sleep when something is due later.
@@ -161,9 +163,15 @@ impl Worker for EmbeddingWorker {
     }
 }
 
+/// True where a single one of the texts may be to blame.
+fn may_be_of_one(fault: &ModelFault, due: &[Due]) -> bool {
+    let is_again = || due.iter().any(|text| text.tries >= TRIES_TOGETHER);
+    fault.is_refusal() || fault.kind == FaultKind::Later && is_again()
+}
+
 impl Memories {
     /// Embeds texts and stores their vectors; of texts that the embedder refuses all
-    /// together, each alone.
+    /// together, or fails at again and again, each alone.
     async fn embed_batch(
         &self,
         tenant: &TenantId,
@@ -175,7 +183,7 @@ impl Memories {
                 self.store_vectors(tenant, embedder.model(), due, vectors)
                     .await
             }
-            Err(fault) if fault.is_refusal() && due.len() > 1 => {
+            Err(fault) if due.len() > 1 && may_be_of_one(&fault, &due) => {
                 for text in due {
                     let alone = vec![text];
                     // An error that is not the text's fault ends the loop: the next text would fail too.

@@ -444,6 +444,7 @@ impl Worker for LearningWorker {
             self.begin().await?;
             self.has_begun = true;
         }
+        self.memories.give_back_dropped().await;
         let Some(config) = self.config() else {
             self.rest();
             return Ok(());
@@ -458,7 +459,6 @@ impl Worker for LearningWorker {
         if self.has_more || self.followed.is_none() {
             self.follow(&config).await?;
         }
-        self.memories.give_back_dropped().await;
         self.start(&config).await;
         let now_ms = self.now_ms();
         if now_ms >= self.save_ms {

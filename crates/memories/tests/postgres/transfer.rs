@@ -132,7 +132,7 @@ fn memories_go_into_a_database_and_back_to_the_byte() {
     assert!(!found[0].0.is_empty() && !found[0].1.is_empty());
     for memories in [&kit.memories, &back] {
         let echoes = memories
-            .read(|reader| reader.echoes(&session("telegram:1"), at(2)))
+            .read(|reader| reader.echoes(&session("telegram:1"), &subject("bob"), at(2)))
             .unwrap();
         assert_eq!(echoes.len(), 1);
         while !memories

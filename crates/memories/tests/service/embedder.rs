@@ -146,6 +146,9 @@ impl Embedder for ScriptedEmbedder {
                 Mood::Misconfigured => return Err(fault(FaultKind::Misconfigured)),
                 Mood::Hangs => pending().await,
             }
+            if texts.iter().any(|text| text.contains("poison")) {
+                return Err(fault(FaultKind::Later));
+            }
             if texts.iter().any(|text| text.contains("unspeakable")) {
                 return Err(fault(FaultKind::Refused));
             }

@@ -407,3 +407,17 @@ async fn building_anew_goes_on_by_itself() {
     let bot = acme(&world.open().await);
     assert_eq!(bot.memories.reindex(&bot.tenant).await.unwrap(), 0);
 }
+
+#[tokio::test(start_paused = true)]
+async fn a_text_that_a_provider_always_fails_at_fails_alone() {
+    let embedder = embedder("m");
+    let world = world_with(&embedder);
+    let bot = acme(&world.open().await);
+    for content in ["two of poison", "one", "three"] {
+        bot.learn(ANN, content).await;
+    }
+    sleep(24 * HOUR).await;
+    assert_eq!(progress(&bot).await, (2, 1, 0));
+    let calls = embedder.calls();
+    assert!(calls <= 24 * 6 * 2 + 40, "{calls} in a day");
+}

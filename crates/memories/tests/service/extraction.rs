@@ -1,6 +1,8 @@
 //! Leases of turns: handed out until somebody says what was found in them, and never what
 //! was forgotten.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::time::Duration;
 
 use memoird_core::ids::{Generation, LeaseId};
@@ -15,7 +17,7 @@ use tokio::time::sleep;
 
 use super::{ANN, BOB, Daemon, acme, fact, from, query_in, subject, world};
 use crate::bot::saying;
-use crate::kit::session_id;
+use crate::kit::{session_id, settle};
 use crate::world::Bot;
 use crate::world::{Folder, World, unswept};
 
@@ -463,4 +465,36 @@ async fn a_session_that_says_nothing_of_its_subject_needs_one() {
         })
     ));
     assert_eq!(seqs(&bot.lease_of(None, Some(ANN)).await.unwrap()), [1]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_model_calls_that_are_gone_leave_nothing_behind() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    for steps in 1.. {
+        bot.tell_all(&["I like tea"]).await;
+        let mut call = Box::pin(bot.lease_of(None, None));
+        let mut left = steps;
+        let done = poll_fn(|context| match call.as_mut().poll(context) {
+            Poll::Pending if left > 0 => {
+                left -= 1;
+                context.waker().wake_by_ref();
+                Poll::Pending
+            }
+            answer => Poll::Ready(answer.is_ready()),
+        });
+        let is_done = done.await;
+        drop(call);
+        settle().await;
+        if is_done {
+            break;
+        }
+        let lease = bot.lease().await;
+        bot.commit(lease.lease, Vec::new()).await.unwrap();
+    }
+    for _ in 0..1_000 {
+        assert!(is_held(&bot.lease_of(None, None).await));
+    }
+    let kept = format!("{:?}", bot.memories);
+    assert_eq!(kept.matches("DroppedLease").count(), 0);
 }

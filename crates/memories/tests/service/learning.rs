@@ -7,14 +7,16 @@ use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_engine::{EventKind, FaultKind, ModelFault, TextEnd, WatchFrom, WatchItem, WatchScope};
-use memoird_memories::rules::{Origin, Outcome};
+use memoird_memories::rules::{Origin, Outcome, Pin};
 use memoird_memories::{
-    After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, MemoryError,
+    After, Extractor, ExtractorAnswer, ExtractorFuture, ExtractorRequest, ForgetRequest,
+    MemoryError, RecallRequest, RememberRequest,
 };
 use serde_json::{Value, json};
 use tokio::time::{sleep, timeout};
 
-use super::{ANN, BOB, Daemon, acme, fact, world};
+use super::embedder::ScriptedEmbedder;
+use super::{ANN, BOB, Daemon, acme, fact, query_in, team, with_embedder, world};
 use crate::kit::session_id;
 use crate::world::{Bot, House, World};
 
@@ -34,6 +36,8 @@ enum Says {
     Down,
     /// It stops in the middle.
     CutOff,
+    /// The prompt is too long for it.
+    TooLong,
 }
 
 /// A model that does what it is told, and then finds nothing.
@@ -80,6 +84,7 @@ impl Extractor for Scripted {
                 }
                 Some(Says::Never) => std::future::pending().await,
                 Some(Says::Down) => Err(ModelFault::new(FaultKind::Later, "it is down")),
+                Some(Says::TooLong) => Err(ModelFault::new(FaultKind::TooLong, "it is too long")),
                 Some(Says::CutOff) => Ok(ExtractorAnswer {
                     end: TextEnd::CutOff,
                     ..answer("[{\"kind\": \"us".to_owned())
@@ -485,4 +490,129 @@ async fn of_each_tenant_few_sessions_are_looked_at_at_once() {
     assert_eq!(model.calls().len(), 6);
     let kept = fact(ANN, "is remembered meanwhile");
     bot.remember(kept).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn turns_whose_facts_find_no_room_are_not_left_behind() {
+    let good = found(&["Likes tea"]);
+    let (mut world, model) = taught(&[good.clone(), good.clone(), good.clone()]);
+    world.config.long_term.limits.memories = 1;
+    let (_house, bot) = opened(&world).await;
+    let id = bot.learn(BOB, "takes all the room").await;
+    tell_all(&bot, &["I like tea"]).await;
+    asked(&model, 3).await;
+    bot.forget(ForgetRequest::One(id)).await.unwrap();
+    model.say([good]);
+    asked(&model, 4).await;
+    assert_eq!(bot.listed(ANN).await, ["Likes tea"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_was_recalled_leaves_less_room_for_turns() {
+    let (world, model) = taught(&[]);
+    let (_house, bot) = opened(&world).await;
+    let long = "word ".repeat(60);
+    for group in 0..8 {
+        for number in 0..20 {
+            bot.learn(ANN, &format!("group{group} number{number} {long}"))
+                .await;
+        }
+    }
+    for turn in 0..8 {
+        let text = format!("{turn} {}", "tea ".repeat(600));
+        tell_all(&bot, &[&text]).await;
+        let ask = RecallRequest {
+            limit: 20,
+            ..query_in("s", &format!("group{turn}"))
+        };
+        assert_eq!(bot.recall(ask).await.unwrap().hits.len(), 20);
+    }
+    asked(&model, 1).await;
+    let prompt = &model.calls()[0].prompt;
+    let most = usize::try_from(model.input_tokens_max() * 3).unwrap();
+    assert!(prompt.len() <= most, "{} of {most} bytes", prompt.len());
+    let newest = "group7 number7 ";
+    assert!(prompt.contains(newest), "what was recalled last is shown");
+    sleep(20 * IDLE).await;
+    let seen: usize = model.calls().iter().map(|call| call.turns.len()).sum();
+    assert_eq!(seen, 8, "each turn once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn of_turns_that_are_too_long_fewer_are_shown_the_next_time() {
+    let (world, model) = taught(&[Says::TooLong]);
+    let (_house, bot) = opened(&world).await;
+    for turn in 0..3 {
+        let text = format!("{turn} {}", "tea ".repeat(1_000));
+        tell_all(&bot, &[&text]).await;
+    }
+    asked(&model, 3).await;
+    sleep(20 * IDLE).await;
+    let calls = model.calls();
+    let shown: Vec<usize> = calls.iter().map(|call| call.turns.len()).collect();
+    assert_eq!(shown, [3, 1, 2]);
+}
+
+#[test]
+fn lives_that_end_in_the_middle_are_no_failures_of_the_model() {
+    let good = found(&["Likes tea"]);
+    let (world, model) = taught(&[Says::Never, Says::Never, Says::CutOff, Says::CutOff, good]);
+    let mut daemon = Daemon::new(world.config);
+    daemon.live(async |house, _| {
+        let bot = acme(house);
+        sleep(SECOND).await;
+        tell_all(&bot, &["I like tea"]).await;
+        asked(&model, 1).await;
+    });
+    daemon.live(async |_, _| asked(&model, 2).await);
+    daemon.live(async |house, _| {
+        asked(&model, 5).await;
+        assert_eq!(acme(house).listed(ANN).await, ["Likes tea"]);
+    });
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_the_teams_named_or_pinned_is_not_a_models_to_replace() {
+    let (mut world, model) = taught(&[]);
+    world.config = with_embedder(world.config, &Arc::new(ScriptedEmbedder::new("m")));
+    let (_house, bot) = opened(&world).await;
+    let named = RememberRequest {
+        external_key: Some("home".to_owned()),
+        ..fact(ANN, "Lives in Berlin")
+    };
+    let pinned = RememberRequest {
+        pinned: true,
+        ..fact(ANN, "Ann likes tea")
+    };
+    let mut ids = Vec::new();
+    for fact in [team(ANN, "The office is in Berlin"), named, pinned] {
+        ids.push(bot.learn_so(fact).await);
+    }
+    tell_all(
+        &bot,
+        &["The office and I moved to Rome, and I love infusion"],
+    )
+    .await;
+    let mut entries = [
+        entry("The office is in Rome", &[1]),
+        entry("Lives in Rome", &[1]),
+        entry("Ann loves infusion", &[1]),
+    ];
+    for (entry, id) in entries.iter_mut().zip(&ids) {
+        entry["kind"] = json!("project");
+        entry["supersedes_id"] = json!(id.to_string());
+    }
+    model.say([Says::This(json!(entries).to_string())]);
+    asked(&model, 1).await;
+    sleep(IDLE).await;
+    for id in &ids {
+        let kept = bot.memory(*id).await.unwrap();
+        assert_eq!(kept.superseded_by, None, "{}", kept.content);
+    }
+    let tea = bot.memory(ids[2]).await.unwrap();
+    assert_eq!(
+        (tea.content.as_str(), tea.pin, tea.reinforced),
+        ("Ann likes tea", Some(Pin::Bot), 1)
+    );
+    assert_eq!(bot.listed(ANN).await.len(), 5);
 }

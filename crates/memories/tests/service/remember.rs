@@ -8,11 +8,11 @@ use memoird_core::CoreError;
 use memoird_core::idempotency::IdempotencyKey;
 use memoird_engine::Blocking;
 use memoird_memories::rules::{MemoryKind, MemoryLimits, NearDuplicate, Outcome, Visibility};
-use memoird_memories::{MemoryError, RememberRequest};
+use memoird_memories::{MemoryError, RecallRequest, RememberRequest};
 use tokio::task::JoinSet;
 
-use super::{ANN, BOB, acme, fact, from, query, query_in, told, world};
-use crate::kit::{begun, soon};
+use super::{ANN, BOB, acme, fact, from, query, query_in, subject, team, told, world};
+use crate::kit::{begun, session_id, soon};
 use crate::world::Bot;
 use crate::world::World;
 
@@ -396,7 +396,7 @@ async fn without_memories_every_call_says_so() {
     let off = |error: MemoryError| matches!(error, MemoryError::Off);
     assert!(off(bot.remember(fact(ANN, "x")).await.unwrap_err()));
     assert!(off(bot.recall(query(ANN, "x")).await.unwrap_err()));
-    let forget = memoird_memories::ForgetRequest::Subject(super::subject(ANN));
+    let forget = memoird_memories::ForgetRequest::Subject(subject(ANN));
     assert!(off(bot.forget(forget).await.unwrap_err()));
     bot.engine.close().await;
 }
@@ -482,4 +482,39 @@ async fn an_index_that_many_writes_have_scattered_is_merged_when_its_tenant_rest
     assert!(segments() > 6, "{} after {number}", segments());
     tokio::time::sleep(Duration::from_secs(1_300)).await;
     assert!(segments() <= 6, "{}", segments());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_recall_told_of_another_is_no_echo() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.tell("s", ANN, "what do we drink?").await;
+    bot.learn(BOB, "likes green tea").await;
+    bot.learn_so(team(BOB, "The kitchen has green tea")).await;
+    let both = RecallRequest {
+        subjects: vec![subject(ANN), subject(BOB)],
+        ..query_in("s", "green tea")
+    };
+    assert_eq!(bot.recall(both).await.unwrap().hits.len(), 2);
+    let said = |content: &str, kind| RememberRequest {
+        source: from("s", &[]),
+        kind,
+        ..fact(ANN, content)
+    };
+    let of_bob = said("likes green tea", MemoryKind::Project);
+    bot.learn_so(of_bob).await;
+    let of_team = said("The kitchen has green tea", MemoryKind::Project);
+    let echo = bot.remember(of_team).await.unwrap();
+    assert_eq!(echo.outcome, Outcome::Recalled);
+    bot.learn_so(said("The kitchen has green tea", MemoryKind::User))
+        .await;
+    bot.tell("s", ANN, "and what do you drink?").await;
+    let lease = bot
+        .memories
+        .lease_extraction(&bot.tenant, &session_id("s"), None, Some(subject(ANN)))
+        .await
+        .unwrap();
+    let recalled = lease.prompt.split("\n<recalled ").nth(1).unwrap();
+    assert!(recalled.contains("The kitchen has green tea"));
+    assert!(!recalled.contains("likes green tea"), "{recalled}");
 }

@@ -78,7 +78,7 @@ fn recalls_are_counted_and_folded() {
     );
     let echoes = kit
         .memories
-        .read(|reader| reader.echoes(&session("chat"), at(9)))
+        .read(|reader| reader.echoes(&session("chat"), &subject("ann"), at(9)))
         .unwrap();
     let echoes: Vec<u64> = echoes.iter().map(|(told, _)| number(*told)).collect();
     assert_eq!(echoes, [1, 2], "newest first, each once");

@@ -67,7 +67,7 @@ fn a_cursor_moves_with_the_facts_or_not_at_all() {
 }
 
 #[test]
-fn one_lease_runs_at_a_time_and_one_that_ran_out_is_a_failure() {
+fn one_lease_runs_at_a_time_and_one_that_ran_out_is_no_failure() {
     let kit = Kit::new();
     let (first, second) = (lease(1, 7, 0, 2), lease(2, 9, 1, 3));
     kit.write(move |writer| writer.take_lease(first.0, first.1));
@@ -94,16 +94,20 @@ fn one_lease_runs_at_a_time_and_one_that_ran_out_is_a_failure() {
     };
     let late = (late, at(2));
     let taken = kit.write(move |writer| writer.take_lease(late.0, late.1));
-    assert_eq!(
-        (taken.failures, taken.failed_at, taken.seq),
-        (1, Some(at(2)), 0)
-    );
+    assert_eq!((taken.failures, taken.failed_at, taken.seq), (0, None, 0));
     let lost = kit.refusal(|writer| writer.commit_extraction(LeaseId::new(1, 1), at(2)));
     assert_eq!(lost, MemoryError::LeaseLost);
     let third = lease(3, 9, 4, 5);
     let taken = kit.write(move |writer| writer.take_lease(third.0, third.1));
-    assert_eq!((taken.failures, taken.failed_at), (2, Some(at(4))));
-    kit.write(|writer| writer.commit_extraction(LeaseId::new(1, 3), at(4)));
+    let given_back = taken.lease.clone().unwrap();
+    kit.write(move |writer| writer.return_lease(&given_back, true, at(4)));
+    assert_eq!(
+        (cursor(&kit).failures, cursor(&kit).failed_at),
+        (1, Some(at(4)))
+    );
+    let fourth = lease(4, 9, 4, 5);
+    kit.write(move |writer| writer.take_lease(fourth.0, fourth.1));
+    kit.write(|writer| writer.commit_extraction(LeaseId::new(1, 4), at(4)));
     assert_eq!(
         (cursor(&kit).seq, cursor(&kit).failures),
         (9, 0),
@@ -161,4 +165,15 @@ fn turns_in_which_the_bot_remembers_are_told_until_the_cursor_passed_them() {
     );
     assert_eq!(kit.write(|writer| writer.prune_cursors(at(2), 9)), 1);
     assert_eq!(cursor(&kit), ExtractionCursor::default());
+}
+
+#[test]
+fn a_correction_of_yesterday_leaves_today_alone() {
+    let kit = Kit::new();
+    let spend = |day| kit.write(move |writer| writer.spend_tokens(day, 900, 1_000));
+    assert!(spend(1) && spend(2));
+    kit.write(|writer| writer.correct_tokens(1, 900, 5));
+    assert!(!spend(2), "today's are spent");
+    kit.write(|writer| writer.correct_tokens(2, 900, 5));
+    assert!(spend(2));
 }

@@ -312,7 +312,12 @@ fn a_key_gets_its_first_answer_again_for_its_time_and_among_the_newest() {
 #[test]
 fn what_a_recall_just_told_a_session_is_no_news_there() {
     let kit = Kit::new();
-    kit.say(1, "bob", "The release is planned for Friday, 12:30");
+    let content = "The release is planned for Friday, 12:30";
+    let teams = Fact {
+        visibility: Visibility::Team,
+        ..fact("bob", MemoryKind::Project, content)
+    };
+    kit.remember(order(1, teams));
     let told = RecallEvent {
         at: at(0),
         session: Some(session("chat")),
@@ -402,4 +407,16 @@ fn a_refused_job_undoes_only_itself_in_the_index_too() {
     assert!(answers[0].is_ok() && answers[1].is_err());
     assert_eq!(kit.found("ann", "alpha beta gamma"), [1]);
     kit.check_indexes();
+}
+
+#[test]
+fn words_with_other_marks_are_other_words() {
+    let kit = Kit::new();
+    kit.say(1, "ann", "Dị ứng bò");
+    kit.say(2, "ann", "Dị ứng bơ");
+    let unmarked = kit.remember(order(3, project("di ung bo")));
+    assert_eq!(unmarked.outcome, Outcome::Merged);
+    kit.say(4, "ann", "Likes crème brûlée");
+    let half = kit.remember(order(5, project("likes creme brûlée")));
+    assert_eq!((half.outcome, half.memory.id), (Outcome::Merged, id(4)));
 }

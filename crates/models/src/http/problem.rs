@@ -27,11 +27,12 @@ const TOO_LONG_CODES: [&str; 4] = [
 /// The same where there is only a message: OpenAI and vLLM (older and newer), llama.cpp,
 /// Ollama, Anthropic (the prompt alone, and with its answer), Gemini, Groq, and OpenAI for
 /// more tokens than an account has in a minute.
-const TOO_LONG_WORDS: [&str; 10] = [
+const TOO_LONG_WORDS: [&str; 11] = [
     "maximum context length",
     "maximum model length",
     "exceeds the available context size",
     "exceeds the context",
+    "too large to process",
     "prompt is too long",
     "exceed context limit",
     "exceeds the maximum number of tokens",
@@ -49,8 +50,8 @@ const WRONG_CODES: [&str; 7] = [
     "invalid_api_key",
     "billing_error",
 ];
-/// What Anthropic says under 400 when there is no money.
-const WRONG_WORDS: &str = "credit balance is too low";
+/// What they say under 400: Anthropic when there is no money, xAI and Gemini of a wrong key.
+const WRONG_WORDS: [&str; 2] = ["credit balance is too low", "api key"];
 
 /// The fault that a response with this status and this body means. The problem repeats nothing of
 /// `private`.
@@ -107,8 +108,8 @@ struct Refusal {
 }
 
 impl Refusal {
-    /// Reads an error as OpenAI, Anthropic, vLLM, Ollama and TEI write it. What is no JSON is
-    /// a message.
+    /// Reads an error as OpenAI, Anthropic, vLLM, Ollama and TEI write it, or in a list as Gemini
+    /// does. What is no JSON is a message.
     fn read(body: &[u8]) -> Self {
         let Ok(answer) = serde_json::from_slice::<Value>(body) else {
             let message = String::from_utf8_lossy(body).to_lowercase();
@@ -117,10 +118,11 @@ impl Refusal {
                 message,
             };
         };
+        let answer = answer.get(0).unwrap_or(&answer);
         let inner = answer
             .get("error")
             .filter(|error| error.is_object())
-            .unwrap_or(&answer);
+            .unwrap_or(answer);
         let word = |name| inner.get(name).and_then(Value::as_str);
         let codes = ["type", "error_type", "code"].into_iter().filter_map(word);
         let codes = codes
@@ -146,7 +148,7 @@ impl Refusal {
     }
 
     fn is_wrong(&self) -> bool {
-        self.has(&WRONG_CODES, &[WRONG_WORDS])
+        self.has(&WRONG_CODES, &WRONG_WORDS)
     }
 
     /// Whether it has one of these codes, or its message some of these words.
@@ -258,6 +260,10 @@ mod tests {
                 message("Request too large for gpt-4o on tokens per min (TPM): Limit 30000"),
             ),
             (
+                500,
+                message("input is too large to process. increase the physical batch size"),
+            ),
+            (
                 400,
                 r#"{"error":"the input length exceeds the context length"}"#.to_owned(),
             ),
@@ -349,5 +355,18 @@ mod tests {
         ] {
             assert_eq!(of(body, ""), "", "{body}");
         }
+    }
+
+    #[test]
+    fn a_wrong_key_is_known_by_its_words_also_in_a_list() {
+        for body in [
+            r#"{"code":"invalid-argument","error":"Incorrect API key provided: xa***. You can"}"#,
+            r#"{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}"#,
+            r#"[{"error":{"code":400,"message":"API key not valid. Please pass a valid API key."}}]"#,
+        ] {
+            assert_eq!(kind(&refused(400, body)), "misconfigured", "{body}");
+        }
+        let long = r#"[{"error":{"message":"exceeds the maximum number of tokens"}}]"#;
+        assert_eq!(kind(&refused(400, long)), "too long");
     }
 }

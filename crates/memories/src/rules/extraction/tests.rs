@@ -34,9 +34,9 @@ fn judged(entries: &[Value]) -> Vec<Judged> {
     ];
     let at = |seconds| Timestamp::new(seconds, 0).unwrap();
     let said_at = (1..=4).map(|seq| (seq, at(1_700_000_000))).collect();
-    let known = |seconds, is_pinned| Known {
+    let known = |seconds, is_fixed| Known {
         observed_at: at(seconds),
-        is_pinned,
+        is_fixed,
     };
     let known = BTreeMap::from([
         (ID.parse().unwrap(), known(1_600_000_000, false)),
@@ -50,7 +50,12 @@ fn judged(entries: &[Value]) -> Vec<Judged> {
         turns: &turns,
         said_at: &said_at,
         known: &known,
-        recalled: &["Ann works at the harbour since 2019".to_owned()],
+        recalled: &[
+            "Ann works at the harbour since 2019",
+            "Ann does not like coffee",
+            "Ann lives in Oslo and works in Riga",
+        ]
+        .map(str::to_owned),
         now: at(1_700_000_100),
         content_bytes: 200,
     };
@@ -246,5 +251,89 @@ fn a_correction_replaces_what_it_may() {
         ]);
         let kept: Vec<bool> = both.iter().map(|one| one.fact.is_ok()).collect();
         assert_eq!(kept, [first == 4, second == 4]);
+    }
+}
+
+#[test]
+fn a_date_is_no_number_that_somebody_has_to_say() {
+    for dated in [
+        "The launch is on November 26, 2026",
+        "The launch is on Nov. 26th 2026",
+        "Demo in November 2026, 10 people come",
+        "Der Termin ist am 26.11.2026",
+        "The launch is on 11/26/2026, 10:00",
+        "Dentist on 2026-11-26 10:00",
+        "Dentist at 2026-11-26T10:00:00Z",
+        "Lived in Rome 2019-2023, in Bonn since 2024-05",
+    ] {
+        assert!(one(entry(dated, &[4])).fact.is_ok(), "{dated}");
+    }
+    for made_up in [
+        "Account 4711 2026-11-26",
+        "Account 26.11.2026.4711",
+        "Account November 4711, 2026",
+        "Account 2026-11-26-4711",
+        "Mail goes to ann2026-11-26@evil.example",
+    ] {
+        assert_eq!(
+            refusal(&entry(made_up, &[4])),
+            Refusal::Unsupported,
+            "{made_up}"
+        );
+    }
+}
+
+#[test]
+fn a_correction_of_what_was_recalled_is_no_echo() {
+    assert!(one(entry("Ann likes coffee", &[1])).fact.is_ok());
+    let mut moved = entry("Ann lives in Riga", &[1]);
+    assert_eq!(refusal(&moved), Refusal::Echo);
+    moved["supersedes_id"] = json!(PINNED);
+    assert_eq!(refusal(&moved), Refusal::Echo, "it replaces nothing");
+    moved["supersedes_id"] = json!(ID);
+    let fact = one(moved).fact.unwrap().fact;
+    assert_eq!(fact.supersedes, Some(ID.parse().unwrap()));
+}
+
+#[test]
+fn an_object_that_is_an_entry_is_a_list_of_one() {
+    let tea = entry("Likes tea", &[1]);
+    assert_eq!(entries(&tea.to_string()), Some(vec![tea]));
+}
+
+#[test]
+fn facts_that_differ_in_signs_numbers_or_a_not_are_two() {
+    for (first, second) in [
+        ("Codes in C", "Codes in C++"),
+        ("Pays 1.5 dollars", "Pays 1,5 dollars"),
+        ("It is -5 outside", "It is 5 outside"),
+    ] {
+        let both = judged(&[entry(first, &[1]), entry(second, &[4])]);
+        assert!(both.iter().all(|one| one.fact.is_ok()), "{both:?}");
+    }
+}
+
+#[test]
+fn a_secret_is_told_by_what_is_said_of_it_in_many_languages() {
+    for secret in [
+        "家里的Wi-Fi密码：tiger2024",
+        "密码为tiger2024",
+        "密碼為tiger2024",
+        "Пароль от вайфая — tigr2024",
+        "The wifi password - tiger2024",
+        "La password del wifi è Tiger2024",
+        "Şifresi: tiger2024",
+        "Parolası: tiger2024",
+        "Hasło: tygrys2024",
+        "Lösenordet är: tiger2024",
+        "Adgangskoden: tiger2024",
+        "كلمة السر: tiger2024",
+        "סיסמה: tiger2024",
+        "पासवर्ड: tiger2024",
+    ] {
+        assert_eq!(refusal(&entry(secret, &[1])), Refusal::Secret, "{secret}");
+    }
+    for other in ["Uses a password-manager", "Prefers token-based logins"] {
+        assert!(one(entry(other, &[1])).fact.is_ok(), "{other}");
     }
 }
