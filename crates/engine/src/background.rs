@@ -3,19 +3,14 @@
 use tokio::sync::oneshot;
 use tracing::warn;
 
-use crate::blocking::{Blocking, give_way};
+use crate::blocking::give_way;
 
-/// Computes on a thread of its own, called `name` and of low priority; without
-/// [`Blocking::Threads`] where other blocking calls run. `None` when the computation panicked,
-/// or there was no thread to have.
+/// Computes on a thread of its own, called `name` and of low priority. `None` when the computation
+/// panicked, or there was no thread to have.
 pub async fn run_in_background<T: Send + 'static>(
-    blocking: Blocking,
     name: &'static str,
     compute: impl FnOnce() -> T + Send + 'static,
 ) -> Option<T> {
-    if !matches!(blocking, Blocking::Threads) {
-        return blocking.run(compute).await.ok();
-    }
     let (sender, answer) = oneshot::channel();
     let spawned = std::thread::Builder::new()
         .name(name.to_owned())

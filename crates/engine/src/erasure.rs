@@ -563,10 +563,11 @@ impl Shared {
         if !are_nameless {
             return Ok(Step::GoOn);
         }
-        // The whole file is looked at once, after them.
+        // It would have to be done once more when the copies are gone.
         if !self.copies.is_empty() {
             return Ok(Step::Wait);
         }
+        // The whole file is looked at once, after them.
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
         let unclean = self.outbox.with_store(clean).await?;
         if unclean.pages {

@@ -153,7 +153,7 @@ impl Tally {
 
 impl CommitHandler<SubmittedChange> for Sessions {
     fn is_well_founded(&self, change: &SubmittedChange) -> bool {
-        // What is acknowledged before it is written nobody else writes on.
+        // With `interval` this process is the only writer, and what it has acknowledged stays.
         !self.shared.journal.is_sync() || change.slot.lock().epoch == change.epoch
     }
 

@@ -31,7 +31,7 @@ use std::time::Duration;
 use memoird_core::ids::TenantId;
 use memoird_core::time::Timestamp;
 use memoird_engine::{
-    Blocking, EraseFuture, EraseRequest, ErasedElsewhere, Hook, HookCall, HookError, HookFuture,
+    EraseFuture, EraseRequest, ErasedElsewhere, Hook, HookCall, HookError, HookFuture,
     SessionContent, run_in_background,
 };
 
@@ -84,7 +84,7 @@ impl GitHook {
         let guard = self.busy_of(&tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
         let (_waiting, stop) = Stop::on_drop();
-        let work = run_in_background(Blocking::Threads, "git hook", move || {
+        let work = run_in_background("git hook", move || {
             // The thread holds the lock, so that a delivery that was given up keeps it until
             // the thread has ended.
             let _guard = guard;
@@ -103,7 +103,7 @@ impl GitHook {
         let guard = self.busy_of(&request.tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
         let (_waiting, stop) = Stop::on_drop();
-        let work = run_in_background(Blocking::Threads, "git hook", move || {
+        let work = run_in_background("git hook", move || {
             let _guard = guard;
             erase::erase(&config, &request, &stop)
         });

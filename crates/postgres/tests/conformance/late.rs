@@ -10,7 +10,8 @@ use memoird_core::ids::Generation;
 use memoird_core::outbox::DeliveryState;
 use memoird_core::time::Steady;
 use memoird_postgres::{PgOptions, PgStore, Sharing};
-use memoird_store::{PruneBefore, PruneBounds, Store, Unpruned};
+use memoird_store::{DeliveryOutcome, PruneBefore, PruneBounds, Store, Unpruned};
+use tokio_postgres::Client;
 
 use crate::chat::{Chat, begun, named};
 use crate::kit::*;
@@ -78,17 +79,24 @@ fn a_start_with_a_key_that_was_used_meanwhile_is_refused() {
     );
 }
 
+/// Two lives that ended, of which the first owes a delivery and the second nothing: a pruner holds the
+/// first, and waits for a row of the second until the client is dropped. And that the delivery was made.
+fn a_pruning_that_waits(database: &Database, store: &PgStore) -> (Client, DeliveryOutcome) {
+    let owed = owing(store, "a", 1, &["h"]);
+    let mut free = begun(store, "b", 11);
+    must_write(store, [free.append("u a", 11)]);
+    must_write(store, [free.end(12)]);
+    let waited_for = database.hold("SELECT FROM memoird.turns WHERE seq = 1 FOR UPDATE");
+    let done = outcome(&id(owed.generation(), "h"), DeliveryState::Done, 5);
+    (waited_for, done)
+}
+
 /// The pruner has seen that something is owed, and is not done yet.
 #[test]
 fn what_is_delivered_while_the_pruner_looks_is_forgotten_all_the_same() {
     let Some(database) = database() else { return };
     let (one, other) = (database.store(), database.store());
-    let owed = owing(&one, "a", 1, &["h"]);
-    let mut free = begun(&one, "b", 11);
-    must_write(&one, [free.append("u a", 11)]);
-    must_write(&one, [free.end(12)]);
-    let held = database.hold("SELECT FROM memoird.turns WHERE seq = 1 FOR UPDATE");
-    let done = outcome(&id(owed.generation(), "h"), DeliveryState::Done, 5);
+    let (held, done) = a_pruning_that_waits(&database, &one);
     thread::scope(|scope| {
         let pruning = scope.spawn(|| prune(&one));
         until(|| waiting(&database) == 1);
@@ -115,12 +123,7 @@ fn who_is_cut_off_in_a_transaction_lets_others_go_on() {
     };
     let one = database.store_with(PgOptions::parse(&words, None, None).unwrap());
     let other = database.store();
-    let owed = owing(&one, "a", 1, &["h"]);
-    let mut free = begun(&one, "b", 11);
-    must_write(&one, [free.append("u a", 11)]);
-    must_write(&one, [free.end(12)]);
-    let held = database.hold("SELECT FROM memoird.turns WHERE seq = 1 FOR UPDATE");
-    let done = outcome(&id(owed.generation(), "h"), DeliveryState::Done, 5);
+    let (held, done) = a_pruning_that_waits(&database, &one);
     thread::scope(|scope| {
         let pruning = scope.spawn(|| prune(&one));
         until(|| waiting(&database) == 1);

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use memoird_engine::{Blocking, run_in_background};
+use memoird_engine::run_in_background;
 use memoird_hooks::git::GitError;
 use memoird_proto::v1::{BackupFile, BackupResponse, VerifyResponse};
 use memoird_store::StoreError;
@@ -97,7 +97,7 @@ impl Maintenance {
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
         let files = Arc::clone(&self.files);
         let turn = self.turn()?;
-        let checked = run_in_background(Blocking::Threads, THREAD, move || {
+        let checked = run_in_background(THREAD, move || {
             let _turn = turn;
             files.verify()
         });
@@ -118,7 +118,7 @@ impl Maintenance {
         let (sender, steps) = mpsc::channel(BLOCKS_WAITING);
         let files = Arc::clone(&self.files);
         let turn = self.turn()?;
-        let sending = run_in_background(Blocking::Threads, THREAD, move || {
+        let sending = run_in_background(THREAD, move || {
             let _turn = turn;
             match backup::send(&files, &have, &sender) {
                 Ok(()) => info!("a backup was sent"),
