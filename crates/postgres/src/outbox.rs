@@ -124,6 +124,8 @@ pub(crate) async fn open_deliveries(client: &Client) -> Result<Vec<DeliveryCount
 /// Writes outcomes, has the pruner look again at generations of which less is owed, and notes for
 /// erasures that a hook had a generation in its hands when its rows went.
 ///
+/// Which states change is [`DeliveryOutcome::changes`], as a condition of the update.
+///
 /// Generations are released whether they are held or not, because a pruner may be about to hold
 /// one: this waits until it has.
 pub(crate) async fn record_outcomes(
