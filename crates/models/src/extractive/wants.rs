@@ -57,26 +57,31 @@ impl Wants {
     /// Takes in what was said later.
     pub(super) fn hear(&mut self, said: &[Said<'_>]) {
         let mut heard = "";
+        let mut pieces = Vec::new();
         for piece in said {
             match piece.turn.role {
-                Role::User => self.hear_user(piece.text, heard),
+                Role::User => pieces.push((piece.text, heard)),
                 _ => heard = piece.text,
             }
         }
-    }
-
-    fn hear_user(&mut self, text: &str, heard: &str) {
-        if asks(text, heard) {
+        if self.wanted.is_empty()
+            && let Some((text, _)) = pieces.first()
+        {
+            self.wanted = beginning(text, WANTED_BYTES_MAX);
+            pieces.remove(0);
+        }
+        let last = pieces.iter().rposition(|(text, heard)| asks(text, heard));
+        if let Some(last) = last {
             if self.first.is_empty() {
                 self.first = std::mem::take(&mut self.wanted);
                 self.first
                     .truncate(self.first.floor_char_boundary(FIRST_BYTES_MAX));
             }
-            self.wanted = beginning(text, WANTED_BYTES_MAX);
+            self.wanted = beginning(pieces[last].0, WANTED_BYTES_MAX);
             self.since.clear();
-        } else if self.wanted.is_empty() {
-            self.wanted = beginning(text, WANTED_BYTES_MAX);
-        } else {
+        }
+        let since = last.map_or(0, |last| last + 1);
+        if let Some((text, _)) = pieces[since..].last() {
             self.since = beginning(text, SINCE_BYTES_MAX);
         }
     }
