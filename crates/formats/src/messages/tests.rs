@@ -176,6 +176,22 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
 }
 
 #[test]
+fn more_values_than_a_tree_should_have_are_refused() {
+    let many = "0,".repeat(300_000);
+    let messages = format!(r#"[{{"role":"user","content":"a","x":[{many}0]}}]"#);
+    for format in [OpenAi, OpenAiResponses, Anthropic] {
+        let text = refusal(format, &messages);
+        assert!(text.contains("more than 262144 JSON values"), "{text}");
+    }
+    let said = many.replace('0', "\\\"");
+    let messages = format!(r#"[{{"role":"user","content":"{said}"}}]"#);
+    assert_eq!(
+        read(OpenAi, &serde_json::from_str(&messages).unwrap()).len(),
+        1
+    );
+}
+
+#[test]
 fn different_messages_give_different_turns() {
     let all = fixtures();
     let turns: Vec<_> = all
