@@ -1,6 +1,7 @@
 //! The schemas of tools as providers put them before a model, which is not the JSON that they
 //! are sent as.
 
+use std::collections::HashSet;
 use std::fmt::Write as _;
 
 use serde_json::{Map, Value};
@@ -124,11 +125,19 @@ fn properties(schema: &Value) -> Option<&Map<String, Value>> {
 
 fn object(text: &mut String, schema: &Value, depth: usize) {
     let required = schema.get("required").and_then(Value::as_array);
-    let is_required = |name: &str| required.is_some_and(|all| all.iter().any(|one| one == name));
+    let required: HashSet<&str> = required
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
     text.push_str("{\n");
     for (name, property) in properties(schema).into_iter().flatten() {
         comment(text, description(property));
-        let mark = if is_required(name) { "" } else { "?" };
+        let mark = if required.contains(name.as_str()) {
+            ""
+        } else {
+            "?"
+        };
         let _ = write!(text, "{name}{mark}: ");
         type_of(text, property, depth + 1);
         text.push(',');
