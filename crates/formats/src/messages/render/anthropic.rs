@@ -230,16 +230,11 @@ fn result(result: ToolResult<'_>) -> Value {
 /// The block for media; `None` for media that the provider does not take.
 fn media_block(media: &Media<'_>) -> Option<Value> {
     let source = match (&media.source, media.kind, media.media_type) {
-        (_, Kind::Audio, _) | (Source::Elsewhere, ..) => return None,
-        (
-            Source::Base64(data),
-            Kind::Image,
-            media_type @ ("image/jpeg" | "image/png" | "image/gif" | "image/webp"),
-        )
+        (_, Kind::Audio | Kind::Video, _) | (Source::Elsewhere, ..) => return None,
+        (Source::Base64(data), Kind::Image, media_type)
         | (Source::Base64(data), Kind::Document, media_type @ "application/pdf") => {
             json!({ "type": "base64", "media_type": media_type, "data": data })
         }
-        (Source::Base64(_), Kind::Image, _) => return None,
         (Source::Base64(_), Kind::Document, _) => {
             json!({ "type": "text", "media_type": "text/plain", "data": media.text()? })
         }
