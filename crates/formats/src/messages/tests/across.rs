@@ -232,6 +232,32 @@ fn media_that_a_provider_refuses_is_a_line_and_text_is_text_whatever_it_is_calle
     }
 }
 
+/// A call of one of the provider's own tools that nobody answered, or a bot answered with a turn.
+#[test]
+fn a_call_of_a_providers_own_tool_has_an_output_of_its_kind() {
+    let calls = json!([
+        { "type": "shell_call", "call_id": "a", "action": { "commands": ["ls"] } },
+        { "type": "apply_patch_call", "call_id": "b", "operation": { "type": "delete_file" } },
+    ]);
+    let mut turns = read(OpenAiResponses, &calls);
+    for (id, is_error) in [("a", true), ("b", false)] {
+        let result = PartKind::ToolResult {
+            tool_use_id: id.into(),
+            content: "no error".into(),
+            parts: vec![],
+            is_error,
+        };
+        turns.push(Turn::new(Role::Tool, vec![result.into()]));
+    }
+    let items = give(OpenAiResponses, &turns);
+    let outcome = json!({ "type": "exit", "exit_code": 1 });
+    let shell = json!({ "type": "shell_call_output", "call_id": "a",
+        "output": [{ "stdout": "no error", "stderr": "", "outcome": outcome }] });
+    let patch = json!({ "type": "apply_patch_call_output", "call_id": "b", "status": "completed",
+        "output": "no error" });
+    assert_eq!(items, json!([calls[0], calls[1], shell, patch]));
+}
+
 #[test]
 fn results_are_tool_messages_and_what_came_with_them_follows() {
     let blocks = json!([
