@@ -192,6 +192,35 @@ fn more_values_than_a_tree_should_have_are_refused() {
 }
 
 #[test]
+fn what_only_others_than_openai_take_is_not_sent() {
+    let hi = json!({ "role": "user", "content": "Hi." });
+    let said = json!({ "role": "assistant", "content": "Yes.", "reasoning_content": "why" });
+    let with = |name: &str, value: Value| {
+        let mut message = said.clone();
+        message[name] = value;
+        message
+    };
+    let silent = |content: Value| json!({ "role": "assistant", "content": content, "tool_calls": [], "refusal": null });
+    let refused = json!({ "role": "assistant", "content": null, "refusal": "No." });
+    for (came, sent) in [
+        (with("tool_calls", json!([])), json!([hi, said, hi])),
+        (with("tool_calls", json!(null)), json!([hi, said, hi])),
+        (silent(json!(null)), json!([hi, hi])),
+        (json!({ "role": "assistant" }), json!([hi, hi])),
+        (refused.clone(), json!([hi, refused, hi])),
+    ] {
+        let turns = read(OpenAi, &json!([hi, came, hi]));
+        assert_eq!(send(OpenAi, &turns), sent, "{came}");
+        assert_eq!(give(OpenAi, &turns)[1], came, "as it came");
+    }
+    let empty = silent(json!(""));
+    assert_eq!(
+        send(OpenAi, &read(OpenAi, &json!([empty])))[0]["content"],
+        ""
+    );
+}
+
+#[test]
 fn different_messages_give_different_turns() {
     let all = fixtures();
     let turns: Vec<_> = all
