@@ -118,7 +118,7 @@ fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usi
 }
 
 /// The texts of a system turn.
-fn texts(turn: &Turn, ids: &Ids<'_>) -> Vec<String> {
+fn texts<'a>(turn: &'a Turn, ids: &Ids<'a>) -> Vec<String> {
     let pieces = Pieces::read(turn, FORMAT, ids);
     let text = |piece| match piece {
         Piece::Text(text, _) => Some(text.into_owned()),
@@ -142,7 +142,7 @@ fn said_by(role: Role) -> &'static str {
     }
 }
 
-fn translate(turn: &Turn, ids: &Ids<'_>, mark: Mark) -> Option<Message> {
+fn translate<'a>(turn: &'a Turn, ids: &Ids<'a>, mark: Mark) -> Option<Message> {
     if turn.role == Role::System {
         let text = texts(turn, ids).join("\n\n");
         // Users write this word as well, but not the mark.

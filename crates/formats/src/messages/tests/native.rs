@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use super::{Anthropic, OpenAi, OpenAiResponses, give, read};
+use super::{Anthropic, OpenAi, OpenAiResponses, give, read, send};
 use crate::messages::{RenderOptions, render};
 
 fn text(text: &str) -> Part {
@@ -259,6 +259,38 @@ fn the_provider_caches_up_to_the_last_block_that_may_say_so() {
         "theirs are counted"
     );
     assert_eq!(messages[2]["content"], json!([marked("d")]));
+}
+
+/// A bot may count its calls anew in each message.
+#[test]
+fn an_id_that_is_used_again_is_another_one_where_the_provider_takes_it_once() {
+    let said = |of: &str| {
+        [
+            turn(Role::Assistant, [call("1", of), call("2", of)]),
+            turn(Role::Tool, [result("1", of, vec![], false)]),
+            turn(Role::Tool, [result("2", of, vec![], false)]),
+        ]
+    };
+    let mut turns = vec![turn(Role::User, [text("hi")])];
+    turns.extend(["{}", "{}", "{}"].into_iter().flat_map(said));
+    let messages = send(Anthropic, &turns);
+    let messages = messages.as_array().unwrap();
+    check_anthropic(messages);
+    let ids = messages
+        .iter()
+        .flat_map(|message| texts(blocks(message), "tool_use", "id"));
+    let ids: Vec<&str> = ids.collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 6, "{ids:?}");
+    assert_eq!(ids[..2], ["1", "2"]);
+    let earlier = send(Anthropic, &turns[..7]).to_string();
+    let all = send(Anthropic, &turns).to_string();
+    assert!(all.starts_with(earlier.trim_end_matches(']')));
+    for format in [OpenAi, OpenAiResponses] {
+        assert!(
+            !send(format, &turns).to_string().contains("1_"),
+            "{format:?}"
+        );
+    }
 }
 
 /// What a native assistant's call may be answered with.
