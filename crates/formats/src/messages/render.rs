@@ -54,7 +54,7 @@ pub struct RenderOptions<'a> {
     /// The bot's system prompt; may be empty.
     pub system: &'a str,
     /// Indices of the turns after which the provider shall cache. Anthropic only, which
-    /// takes 4 in a request: the last ones are set, fewer where turns bring their own.
+    /// takes 4 in a request: the last ones are set, and those that the bot set are not.
     pub cache_after: &'a [usize],
     /// Indices of turns that do not follow on the one before: what was said between them is
     /// left out without a word.

@@ -343,7 +343,7 @@ fn input_is_what_each_provider_takes() {
         let chat = across(OpenAiResponses, OpenAi, &call);
         assert_eq!(chat[0]["tool_calls"][0]["function"]["arguments"], arguments);
         let anthropic = across(OpenAiResponses, Anthropic, &call);
-        let text = anthropic[1]["content"][0]["input"].to_string();
+        let text = anthropic[0]["content"][0]["input"].to_string();
         assert_eq!(
             serde_json::from_str::<Value>(&text).unwrap(),
             object,

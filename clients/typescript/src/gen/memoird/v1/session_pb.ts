@@ -580,7 +580,9 @@ export type GetContextRequest = Message<"memoird.v1.GetContextRequest"> & {
 
   /**
    * Sets `cache_control` in a `messages_json` of MESSAGE_FORMAT_ANTHROPIC where the
-   * report has its `cache_breakpoints`.
+   * report has its `cache_breakpoints`, and nowhere else. Without it, of those that came
+   * with the messages the last two stay: Anthropic takes four in a request, and the system
+   * prompt and the tools may have one each.
    *
    * @generated from field: bool set_cache_control = 12;
    */
