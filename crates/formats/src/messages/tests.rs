@@ -152,6 +152,7 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
     let silent = json!({ "role": "system", "content": "" });
     let blank = json!({ "type": "text", "text": " \n" });
     let call = json!({ "type": "tool_use", "id": "t", "name": "f", "input": {} });
+    let thinking = json!({ "type": "thinking", "thinking": "hm", "signature": "s" });
     let says = |blocks: Value| json!({ "role": "assistant", "content": blocks });
     for (came, sent) in [
         (
@@ -159,6 +160,11 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
             json!([hi, says(json!([call]))]),
         ),
         (json!([hi, says(json!([blank])), hi]), json!([hi, hi])),
+        (json!([hi, says(json!([thinking])), hi]), json!([hi, hi])),
+        (
+            json!([hi, says(json!([thinking, call, thinking, blank]))]),
+            json!([hi, says(json!([thinking, call]))]),
+        ),
         (
             json!([{ "role": "user", "content": [blank] }, yes]),
             json!([empty, yes]),

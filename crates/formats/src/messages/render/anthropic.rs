@@ -68,15 +68,16 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     (texts.join("\n\n"), messages, ends)
 }
 
-/// Takes care of what came in this format and would be refused where it stands now. No text
-/// may be blank, and no message empty but the assistant's at the very end. A system message stands behind a user's (or a
-/// call that the provider answers itself), and before one of the assistant's or at the end; it may
-/// have stood so when it came, and what was around it has left.
+/// Takes care of what came in this format and would be refused where it stands now. No text may be
+/// blank; no message may end in thinking, or be empty but the assistant's at the very end. A system
+/// message stands behind a user's (or a call that the provider answers itself), and before one of
+/// the assistant's or at the end; it may have stood so when it came, and what was around it has
+/// left.
 /// <https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages>
 fn place(written: &mut [Option<Message>], translate: impl Fn(usize) -> Option<Message>) {
     let last = written.iter().rposition(Option::is_some);
     for (index, message) in written.iter_mut().enumerate() {
-        message.iter_mut().for_each(Message::drop_blanks);
+        message.iter_mut().for_each(Message::drop_refused);
         let is_prefill = Some(index) == last && message.as_ref().is_some_and(Message::is_assistant);
         if message.as_ref().is_some_and(Message::is_empty) && !is_prefill {
             *message = translate(index);

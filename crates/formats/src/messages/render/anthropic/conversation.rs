@@ -102,10 +102,15 @@ impl Message {
         }
     }
 
-    /// Leaves out texts without a word, which the provider refuses among its blocks.
-    pub(super) fn drop_blanks(&mut self) {
-        if let Value::Array(blocks) = &mut self.content {
-            blocks.retain(|block| !is(block, "text") || has_words(block));
+    /// Leaves out blocks that the provider refuses: texts without a word, and thinking at the end of
+    /// an answer that was cut off.
+    pub(super) fn drop_refused(&mut self) {
+        let Value::Array(blocks) = &mut self.content else {
+            return;
+        };
+        blocks.retain(|block| !is(block, "text") || has_words(block));
+        while blocks.last().is_some_and(is_thinking) {
+            blocks.pop();
         }
     }
 
