@@ -115,7 +115,7 @@ pub enum EngineError {
     /// The journal has as many turns of the tenant, or of all, as it may.
     #[error(
         "the journal has {used_bytes} of {limit_bytes} bytes that it may have (journal_bytes, \
-         {whose}); ask your operator for more room or a shorter journal.retention"
+         {whose}); erase sessions, or ask your operator for more room or a shorter journal.retention"
     )]
     JournalQuota {
         /// Whose limit it is: `tenant` or `all`.

@@ -2,11 +2,15 @@
 //! more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use memoird_engine::{ContextRequest, Durability, EngineConfig, EngineError, TenantLimits};
+use memoird_engine::{
+    ContextRequest, Durability, EngineConfig, EngineError, EraseTarget, TenantLimits,
+};
+use memoird_store::ErasureStage;
 
 use crate::bot::{Bot, saying};
-use crate::kit::{TTL, World, capped, settle, tenant, unswept};
+use crate::kit::{TTL, World, capped, session_id, settle, tenant, unswept};
 use crate::windows::{model, with_models};
 
 /// A configuration in which sessions may take so much.
@@ -218,4 +222,32 @@ async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room
     large.say("more", &long("hello")).await.unwrap_err();
     settle().await;
     large.say("more", &long("hello")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_erased_makes_room_in_the_journal_at_once() {
+    let mut config = unswept();
+    config.journal_bytes = 50_000;
+    let engine = World::new(config).open().await;
+    engine.start_erasing(Vec::new());
+    let bot = Bot::acme(&engine);
+    settle().await;
+    for number in 0..4 {
+        bot.say(&number.to_string(), &long("hello")).await.unwrap();
+    }
+    bot.say("more", &long("hello")).await.unwrap_err();
+    for number in 0..2 {
+        let target = EraseTarget::Session {
+            session: session_id(&number.to_string()),
+            generation: None,
+        };
+        let erased = engine.erasures.erase(&bot.tenant, target).await.unwrap();
+        assert_eq!(erased.stage, ErasureStage::Done);
+    }
+    let refused = bot.say("more", &long("hello")).await;
+    assert!(matches!(refused, Err(EngineError::JournalQuota { .. })));
+    // Whoever is refused makes it count anew.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    settle().await;
+    bot.say("more", &long("hello")).await.unwrap();
 }
