@@ -72,6 +72,8 @@ pub(crate) struct CliError {
     hint: Option<&'static str>,
     /// The daemon's stable reason, where it refused a call with one.
     reason: Option<String>,
+    /// True where what was sent is wrong by itself: others may be taken.
+    pub(crate) is_of_content: bool,
 }
 
 impl CliError {
@@ -103,7 +105,15 @@ impl CliError {
             },
             _ => Self::failed(Exit::Refused, problem),
         };
-        Self { reason, ..error }
+        let is_of_content = matches!(
+            code,
+            Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange
+        );
+        Self {
+            reason,
+            is_of_content,
+            ..error
+        }
     }
 
     /// True when the daemon refused a call for this reason.
@@ -138,6 +148,7 @@ impl CliError {
             problem: problem.into(),
             hint: None,
             reason: None,
+            is_of_content: false,
         }
     }
 
