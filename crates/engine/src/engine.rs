@@ -204,9 +204,9 @@ impl Engine {
     pub fn adopt(&self, config: EngineConfig) {
         self.models.reconfigure(&config.context);
         self.commands.reconfigure(config.context.settings);
+        let shortened = self.tenants.reconfigure(config.tenants());
         self.tenants.memory().set_limit(config.memory_bytes);
         self.tenants.journal().set_limit(config.journal_bytes);
-        let shortened = self.tenants.reconfigure(config.tenants());
         let retention = retention_of(&config);
         self.compaction.reconfigure(config.compaction);
         self.hooks.reconfigure(config.hooks, retention);

@@ -103,10 +103,12 @@ pub enum EngineError {
     JournalBusy,
     /// Clients use as much memory as they may, and nothing of it can leave.
     #[error(
-        "no memory is left: {used_bytes} of {limit_bytes} bytes (limits.memory) are used; end \
+        "no memory is left: {used_bytes} of {limit_bytes} bytes ({whose}) are used; end \
          sessions, or try again later; nothing was changed"
     )]
     MemoryFull {
+        /// The limit, by its name in the configuration.
+        whose: &'static str,
         /// How much is used.
         used_bytes: u64,
         /// How much may be.

@@ -71,6 +71,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::MemoryFull {
             used_bytes,
             limit_bytes,
+            ..
         }
         | EngineError::JournalQuota {
             used_bytes,
