@@ -66,7 +66,8 @@ pub(super) struct DryRunArgs {
     #[arg(long, value_name = "N", requires = "dry_run", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chain: u32,
-    /// Prices by model, as JSON: {"NAME": {"input", "cached_input"}}, for a million tokens
+    /// Prices by model, as JSON: {"NAME": {"input", "cached_input", "cache_write"}}, for a million
+    /// tokens; without the last one, what is kept in the cache costs as much as `input`
     #[arg(long, value_name = "FILE", requires = "dry_run")]
     prices: Option<PathBuf>,
     /// Draw every window into this HTML file

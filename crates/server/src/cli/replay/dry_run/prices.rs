@@ -15,6 +15,8 @@ pub(super) struct Price {
     input: f64,
     /// Read from the provider's cache.
     cached_input: f64,
+    /// Read for the first time and kept in the cache, where that costs more than `input`.
+    cache_write: Option<f64>,
     /// Whatever the table is in.
     #[serde(default)]
     pub(super) unit: String,
@@ -26,6 +28,7 @@ pub(super) fn find(table: Option<&Path>, model: &str) -> Result<Price, CliError>
         return Ok(Price {
             input: 1.0,
             cached_input: 0.1,
+            cache_write: None,
             unit: "million tokens at the full price".to_owned(),
         });
     };
@@ -44,10 +47,12 @@ pub(super) fn find(table: Option<&Path>, model: &str) -> Result<Price, CliError>
 }
 
 impl Price {
-    /// What so many tokens cost, some of them in cache.
+    /// What so many tokens cost, some of them in cache. Replies are not in it: they cost the same
+    /// whatever the window.
     pub(super) fn cost(&self, tokens: u64, cached: u64) -> f64 {
         let fresh = tokens.saturating_sub(cached) as f64;
-        (fresh * self.input + cached as f64 * self.cached_input) / 1e6
+        let fresh_price = self.cache_write.unwrap_or(self.input);
+        (fresh * fresh_price + cached as f64 * self.cached_input) / 1e6
     }
 }
 
@@ -69,6 +74,10 @@ mod tests {
                 "{name}"
             );
         }
+        let kept = r#"{"m": {"input": 2.0, "cached_input": 0.5, "cache_write": 2.5}}"#;
+        std::fs::write(&path, kept).unwrap();
+        let cost = find(Some(&path), "m").unwrap().cost(2_000_000, 1_000_000);
+        assert!((cost - 3.0).abs() < 1e-9, "{cost}");
         let refused = find(Some(&path), "other").unwrap_err().to_string();
         assert!(
             refused.contains("no price of \"other\"; it has m"),
