@@ -10,7 +10,7 @@ use tracing::info;
 use crate::app::App;
 use crate::auth::are_several;
 use crate::cli::exit::{CliError, Exit};
-use crate::config::ServerConfig;
+use crate::config::{FilesRead, ServerConfig};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging, process};
@@ -20,10 +20,11 @@ const LEFT_WORK_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
-    let mut loaded = match file {
-        Some(path) => config::load(path)?,
-        None => config::embedded()?,
+    let (loaded, files) = match file {
+        Some(path) => config::load_noting(path),
+        None => (config::embedded(), FilesRead::default()),
     };
+    let mut loaded = loaded?;
     let log = logging::init(&loaded.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -38,7 +39,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let waits_for = watch::Sender::default();
         let mut waiting = waits_for.subscribe();
         let app = tokio::select! {
-            app = App::bind(loaded, file, log, &waits_for) => app?,
+            app = App::bind(loaded, file, files, log, &waits_for) => app?,
             reason = signals.stop_waiting(&mut waiting, &notifier) => {
                 info!(reason, "memoird stops before it has its journal");
                 return Ok(());

@@ -11,7 +11,13 @@ use super::*;
 pub(in crate::config) fn parse(text: &str) -> Result<Config, String> {
     let mut file = File::parse(text)?;
     file.server.allow_without_keys |= file.tenants.is_empty();
-    check(file).map_err(|problem| file::without_values(&problem, text))
+    let checked = check(file, &ProcessEnvironment::default());
+    checked.map_err(|problem| file::without_values(&problem, text))
+}
+
+/// A file as the daemon reads it.
+fn parse_as_is(text: &str) -> Result<Config, String> {
+    super::parse(text, &ProcessEnvironment::default())
 }
 
 fn problem(text: &str) -> String {
@@ -20,7 +26,7 @@ fn problem(text: &str) -> String {
 
 #[test]
 fn the_default_file_says_what_the_components_defaults_are() {
-    let (parsed, embedded) = (super::parse(DEFAULT_YAML).unwrap(), embedded().unwrap());
+    let (parsed, embedded) = (parse_as_is(DEFAULT_YAML).unwrap(), embedded().unwrap());
     assert_eq!(format!("{parsed:?}"), format!("{embedded:?}"));
 }
 
@@ -154,16 +160,16 @@ fn a_file_without_keys_says_that_it_is_meant() {
         "version: 1\n",
         "version: 1\ntenants: [ { id: default } ]\n",
     ] {
-        let problem = super::parse(text).expect_err("refused");
+        let problem = parse_as_is(text).expect_err("refused");
         assert!(problem.contains(line), "{problem}");
-        assert!(super::parse(&format!("version: 1\n{line}\n")).is_ok());
+        assert!(parse_as_is(&format!("version: 1\n{line}\n")).is_ok());
     }
     let keyed = format!(
         "tenants: [ {{ id: a, keys: [ {{ sha256: '{}' }} ] }} ]",
         "0a".repeat(32)
     );
-    assert!(super::parse(&keyed).is_ok());
-    let both = super::parse(&format!("{line}\n{keyed}")).unwrap();
+    assert!(parse_as_is(&keyed).is_ok());
+    let both = parse_as_is(&format!("{line}\n{keyed}")).unwrap();
     let warned = |config: &Config, part: &str| config.warnings.iter().any(|it| it.contains(part));
     assert!(warned(&both, "allow_without_keys") && warned(&both, "version is missing"));
     assert!(warned(&embedded().unwrap(), "allow_without_keys"));
