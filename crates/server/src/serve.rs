@@ -160,12 +160,14 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => {
-                    notifier.reloading();
-                    // What came of it is in the log.
-                    let _ = reloader.reload("SIGHUP").await;
-                    notifier.ready();
-                }
+                _ = self.hang_up.recv() => notifier.reloading(),
+            }
+            // It may take long: files are read, and sessions end.
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                // What came of it is in the log.
+                _ = reloader.reload("SIGHUP") => notifier.ready(),
             }
         }
     }
