@@ -208,13 +208,26 @@ impl ServerConfig {
         if let Some(key) = &self.data_key {
             problems.within("data_key", |problems| key.check(problems));
         }
-        problems.not_zero("shutdown_grace", self.shutdown_grace);
+        problems.span("shutdown_grace", self.shutdown_grace);
         problems.at_least_one("max_connections", self.max_connections);
         let streams = self.max_streams_per_connection;
         problems.at_least_one("max_streams_per_connection", streams);
         problems.at_least_one("max_calls_in_flight", self.max_calls_in_flight);
         problems.at_least_one("max_request_bytes", self.max_request_bytes);
         problems.within("connections", |problems| self.connections.check(problems));
+        let is_socket = matches!(self.listen, ListenAddress::Unix(_));
+        problems.unless(
+            is_socket || self.unix.peers.is_empty(),
+            "unix.peers",
+            "are users of a socket in the file system, and listen is an address; listen on \
+             unix:/run/memoird/grpc.sock, or leave them out",
+        );
+        problems.unless(
+            !is_socket || !self.tls.as_ref().is_some_and(TlsConfig::takes_clients),
+            "tls.client_ca",
+            "is of clients that speak TLS, and listen is a socket in the file system, which does \
+             not; listen on an address, or leave it out",
+        );
     }
 }
 
@@ -405,6 +418,7 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
                       daemon at a start from a file that has lost them; leave it out";
         warnings.push(unused.to_owned());
     }
+    warnings.extend(tenants::unknown_to(&engine));
     let memories = problems.within("long_term", |problems| {
         memories(&file, environment, problems)
     });
@@ -465,6 +479,11 @@ fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Probl
     }
     let mut by_uid = Vec::new();
     for (index, peer) in server.unix.peers.iter().enumerate() {
+        let before = &server.unix.peers[..index];
+        if let Some(first) = before.iter().position(|other| other.uid == peer.uid) {
+            let problem = format!("is that of server.unix.peers[{first}]");
+            problems.add(format!("server.unix.peers[{index}].uid"), problem);
+        }
         match ids().find(|id| id.as_str() == peer.tenant) {
             Some(tenant) => by_uid.push((peer.uid, tenant, peer.role)),
             None => {

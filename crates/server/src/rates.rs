@@ -465,6 +465,19 @@ mod tests {
     }
 
     #[test]
+    fn the_largest_limits_do_not_overflow() {
+        let path = "/memoird.v1.SessionService/PatchState";
+        let rates = Rates::new(usize::MAX);
+        assert!(
+            rates
+                .meter(path, usize::MAX, None)
+                .add(&[0; 8 << 10])
+                .is_ok()
+        );
+        rates.changed(None, (None, Some(number(1 << 10))));
+    }
+
+    #[test]
     fn a_request_that_only_names_something_is_small() {
         let rates = Rates::new(8 << 20);
         let takes = |path: &str, bytes: u64| {

@@ -88,8 +88,7 @@ const OTHER_DESCRIPTORS: u64 = 256;
 /// Takes as many descriptors as the process may have. Where these are few, connections leave
 /// enough of them to files: without, every read of the journal would fail.
 fn take_descriptors(server: &mut ServerConfig) {
-    let connections = server.max_connections + server.connections.admin_max;
-    let wanted = connections as u64 + OTHER_DESCRIPTORS;
+    let wanted = descriptors_wanted(server);
     if let Some(limit) = process::raise_descriptor_limit().filter(|limit| *limit < wanted) {
         server.max_connections = connections_max(limit, server);
         tracing::warn!(
@@ -103,9 +102,17 @@ fn take_descriptors(server: &mut ServerConfig) {
     }
 }
 
+/// Descriptors of as many connections as there may be, and of the rest.
+fn descriptors_wanted(server: &ServerConfig) -> u64 {
+    let admin_max = server.connections.admin_max;
+    let connections = server.max_connections.saturating_add(admin_max) as u64;
+    connections.saturating_add(OTHER_DESCRIPTORS)
+}
+
 /// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`], to the rest.
 fn connections_max(limit: u64, server: &ServerConfig) -> usize {
-    let others = OTHER_DESCRIPTORS.min(limit / 2) + server.connections.admin_max as u64;
+    let admin_max = server.connections.admin_max as u64;
+    let others = OTHER_DESCRIPTORS.min(limit / 2).saturating_add(admin_max);
     let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
     server.max_connections.min(room.max(1))
 }
@@ -185,5 +192,11 @@ mod tests {
         assert_eq!(connections_max(1_024, &server), 768 - admin);
         assert_eq!(connections_max(256, &server), 128 - admin);
         assert_eq!(connections_max(8, &server), 1);
+        let most = ServerConfig {
+            max_connections: usize::MAX,
+            ..server
+        };
+        assert_eq!(descriptors_wanted(&most), u64::MAX);
+        assert_eq!(connections_max(1_024, &most), 768 - admin);
     }
 }

@@ -207,6 +207,97 @@ fn what_is_no_key_is_refused() {
 }
 
 #[test]
+fn a_key_that_no_client_can_send_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    let keyed = format!("tenants: [ {{ id: a, keys: [ {{ file: {file:?} }} ] }} ]");
+    for (key, is_one) in [
+        ("the-first-key\nthe-second-key\n", false),
+        ("a-key-in-two\tparts", false),
+        ("schlüssel", false),
+        ("  words with blanks ", true),
+        ("a+/=~key", true),
+    ] {
+        std::fs::write(&file, key).unwrap();
+        let parsed = parse(&keyed);
+        assert_eq!(parsed.is_ok(), is_one, "{key:?}");
+        let told = parsed.err().unwrap_or_default();
+        let shown = key.lines().any(|line| told.contains(line));
+        assert!(
+            is_one || told.contains("tenants[0].keys[0]: has characters") && !shown,
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn whoever_needs_no_key_can_reach_the_daemon_and_is_one_tenant() {
+    let tenants = "tenants: [ { id: a }, { id: b } ]";
+    let peers = |listen: &str, peers: &str| {
+        parse(&format!(
+            "server: {{ listen: {listen}, unix: {{ peers: [ {peers} ] }} }}\n{tenants}"
+        ))
+    };
+    let (one, other) = ("{ uid: 7, tenant: a }", "{ uid: 8, tenant: b }");
+    assert!(peers("unix:/run/a.sock", &format!("{one}, {other}")).is_ok());
+    let twice = peers(
+        "unix:/run/a.sock",
+        &format!("{other}, {one}, {{ uid: 8, tenant: a }}"),
+    );
+    let problem = twice.expect_err("of two tenants");
+    let place = "server.unix.peers[2].uid: is that of server.unix.peers[0]";
+    assert!(problem.contains(place), "{problem}");
+    let problem = peers("127.0.0.1:1", one).expect_err("nobody calls by it");
+    assert!(
+        problem.contains("server.unix.peers: are users of a socket"),
+        "{problem}"
+    );
+    let tls = "tls: { certificate: /none/c, key: /none/k, client_ca: /none/ca }";
+    let text = format!("server: {{ listen: 'unix:/run/a.sock', {tls} }}\n{tenants}");
+    let problem = parse(&text).expect_err("nobody calls by it");
+    assert!(
+        problem.contains("server.tls.client_ca: is of clients"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_hook_of_no_tenant_is_warned_of() {
+    let warned = |tenants: &str| {
+        let hook = format!("{{ name: h, tenants: [ {tenants} ], exec: {{ argv: [ a ] }} }}");
+        let config = parse(&format!(
+            "hooks: [ {hook} ]\nserver: {{ allow_without_keys: true }}"
+        ));
+        let warnings = config.unwrap().warnings;
+        warnings
+            .iter()
+            .any(|it| it.starts_with("hooks: h names the tenant acmee"))
+    };
+    assert!(warned("default, acmee"));
+    assert!(!warned("default") && !warned(""));
+}
+
+#[test]
+fn no_span_is_longer_than_what_can_be_added_to_a_moment() {
+    for key in [
+        "handshake_timeout",
+        "keyless_timeout",
+        "max_age",
+        "max_age_grace",
+    ] {
+        let with = |span: &str| format!("server: {{ connections: {{ {key}: {span} }} }}");
+        let problem = problem(&with("500000000000y"));
+        assert!(
+            problem.contains(&format!("server.connections.{key}: must be at most")),
+            "{problem}"
+        );
+        assert!(parse(&with("36500d")).is_ok());
+    }
+    let problem = problem("server: { shutdown_grace: 500000000000y }");
+    assert!(problem.contains("server.shutdown_grace"), "{problem}");
+}
+
+#[test]
 fn what_is_plain_text_is_warned_of() {
     let key = "tenants: [ { id: a, keys: [ { sha256: '0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a0a\
                0a0a0a0a0a0a0a0a' } ] }]\n";
