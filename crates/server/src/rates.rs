@@ -356,6 +356,7 @@ mod tests {
     use tonic_types::StatusExt;
 
     use super::*;
+    use crate::config::DEFAULT_YAML;
 
     const fn number(number: u32) -> NonZeroU32 {
         NonZeroU32::new(number).unwrap()
@@ -367,6 +368,20 @@ mod tests {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 assert!(size_of(&path).is_some(), "{path}: small, a text, or large?");
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_file_names_the_calls_with_large_requests() {
+        let (before, _) = DEFAULT_YAML.split_once("max_request_bytes:").unwrap();
+        let (_, comment) = before.rsplit_once("max_calls_in_flight:").unwrap();
+        for service in DESCRIPTOR_POOL.services() {
+            for method in service.methods() {
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                let is_named = size_of(&path) != Some(RequestSize::Small)
+                    && size_of(&path) != Some(RequestSize::Patch);
+                assert_eq!(comment.contains(method.name()), is_named, "{path}");
             }
         }
     }

@@ -138,6 +138,9 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
             ("last_seq", last_seq.to_string()),
         ],
         CoreError::StaleSeq { actual, .. } => vec![("last_seq", actual.to_string())],
+        CoreError::StaleGeneration {
+            actual: Some(live), ..
+        } => vec![("generation", live.to_string())],
         CoreError::StaleStateVersion { actual, .. } => vec![("version", actual.to_string())],
         _ => Vec::new(),
     };
@@ -499,9 +502,21 @@ fn shortened(mut message: String) -> String {
 
 #[cfg(test)]
 mod tests {
+    use memoird_core::ids::Generation;
     use tonic::body::Body;
 
     use super::*;
+
+    #[test]
+    fn who_expects_another_generation_is_told_the_live_one() {
+        let (expected, live) = (Generation::new(1, 2), Generation::new(3, 4));
+        let refusal = core(&CoreError::StaleGeneration {
+            expected,
+            actual: Some(live),
+        });
+        let info = refusal.get_details_error_info().unwrap();
+        assert_eq!(info.metadata.get("generation"), Some(&live.to_string()));
+    }
 
     #[test]
     fn the_head_of_a_refusal_is_one_that_clients_take() {
