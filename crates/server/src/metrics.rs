@@ -50,10 +50,12 @@ struct Method {
 /// The labels of a method's histogram.
 type MethodLabel = [(&'static str, String); 1];
 
-/// A call under way.
+/// A call under way. It is counted when it has its answer, or when nobody waits for one any more: as
+/// one that failed, because calls that take too long end so.
 pub(crate) struct CallTimer {
     method: Arc<Method>,
     started: std::time::Instant,
+    has_failed: bool,
 }
 
 impl CallMetrics {
@@ -87,17 +89,24 @@ impl CallMetrics {
         CallTimer {
             method: Arc::clone(method),
             started: std::time::Instant::now(),
+            has_failed: true,
         }
     }
 }
 
 impl CallTimer {
     /// The call has its answer.
-    pub(crate) fn stop(self, answer: Option<&Response<Body>>) {
-        let method = self.method;
+    pub(crate) fn stop(mut self, answer: &Response<Body>) {
+        let status = answer.headers().get("grpc-status");
+        self.has_failed = status.is_some_and(|status| status != "0");
+    }
+}
+
+impl Drop for CallTimer {
+    fn drop(&mut self) {
+        let method = &self.method;
         method.seconds.observe(self.started.elapsed().as_secs_f64());
-        let status = answer.and_then(|answer| answer.headers().get("grpc-status"));
-        if status.is_some_and(|status| status != "0") {
+        if self.has_failed {
             method.failures.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -609,4 +618,32 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_nobody_waits_for_any_more_is_counted_as_one_that_failed() {
+        let calls = CallMetrics::new();
+        let path = "/memoird.v1.SessionService/Append";
+        drop(calls.start(path));
+        let mut answer = Response::new(Body::empty());
+        calls.start(path).stop(&answer);
+        let ok = http::HeaderValue::from_static("0");
+        answer.headers_mut().insert("grpc-status", ok);
+        calls.start(path).stop(&answer);
+        assert_eq!(calls.methods[path].failures.load(Ordering::Relaxed), 1);
+        let mut registry = Registry::default();
+        registry.register("seconds", "", calls.seconds.clone());
+        let mut page = String::new();
+        text::encode(&mut page, &registry).unwrap();
+        assert!(
+            page.contains("seconds_count{method=\"Append\"} 3"),
+            "{page}"
+        );
+    }
 }
