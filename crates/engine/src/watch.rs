@@ -229,9 +229,12 @@ impl Watcher {
     /// Waits for the next event, or for the news that some were missed. Cancelling the wait
     /// loses no event.
     pub async fn next(&mut self) -> WatchItem {
-        let signal = Arc::clone(&self.events.signal);
+        let (signal, scope) = (Arc::clone(&self.events.signal), self.scope.clone());
         loop {
-            let published = signal.notified();
+            let published = match &scope {
+                WatchScope::Tenant(tenant) => tenant.events.published(),
+                WatchScope::All => signal.notified(),
+            };
             tokio::pin!(published);
             published.as_mut().enable();
             if self.ready.is_empty() {

@@ -1,6 +1,9 @@
 //! What watchers are told: all that happened, in its order, once it is true; of nobody
 //! else's sessions; and how much they were too slow for.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
@@ -240,6 +243,40 @@ async fn nobody_is_told_of_another_tenants_sessions() {
             ("b".to_owned(), vec![1, 2, 3, 4]),
         ]
     );
+}
+
+/// How often a task was woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A thousand bots that wait must not run at each append of another one.
+#[tokio::test(start_paused = true)]
+async fn what_another_tenant_says_wakes_nobody() {
+    let tenants = vec![capped("busy", 0), capped("quiet", 0)];
+    let config = EngineConfig {
+        tenants,
+        ..unswept()
+    };
+    let engine = World::new(config).open().await;
+    let [busy, quiet] = ["busy", "quiet"].map(|id| Bot::of(&engine, id));
+    let mut watcher = mine(&engine, &quiet, None);
+    let wakes = Arc::<Wakes>::default();
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut next = Box::pin(watcher.next());
+    let polled = next.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    busy.say("s", "hello").await.unwrap();
+    busy.end("s").await.unwrap();
+    settle().await;
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+    quiet.say("s", "hello").await.unwrap();
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
 }
 
 #[tokio::test(start_paused = true)]
