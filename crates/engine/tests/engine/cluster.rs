@@ -589,6 +589,28 @@ async fn a_cursor_holds_at_any_daemon() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cursor_that_does_not_know_a_daemon_tells_nothing_of_its_past() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    for turn in ["1", "2", "3"] {
+        b.say("s", turn).await.unwrap();
+    }
+    sleep(TTL / 2).await;
+    let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
+    a.say("s", "4").await.unwrap();
+    // The other daemon has not heard yet that somebody watches.
+    let seen = watcher.next().await;
+    assert!(matches!(seen, WatchItem::Event { .. }), "{seen:?}");
+    let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
+    drop(watcher);
+    b.say("s", "5").await.unwrap();
+    let seen = told(&mut watching(&daemons.engines[1], b, &from)).await;
+    assert_eq!(seen, ["s 5"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_cursor_knows_how_many_events_have_left() {
     let daemons = Daemons::open(unswept(), 2).await;
     let [a, b] = &daemons.bots[..] else {

@@ -356,6 +356,33 @@ async fn a_watcher_with_an_id_of_another_start_gets_all_also_when_that_id_comes_
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_cursor_of_an_earlier_start_is_told_how_many_events_have_left() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut watcher = mine(&engine, &bot, None);
+    bot.say("s", "hello").await.unwrap();
+    assert_eq!(events(&mut watcher).await.len(), 2);
+    let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
+    drop(watcher);
+    engine.close().await;
+
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for _ in 0..EVENTS_KEPT + 5 {
+        bot.say("s", "more").await.unwrap();
+    }
+    let scope = WatchScope::Tenant(bot.tenant.clone());
+    let mut seen = told(&mut engine.events.watch(scope, &from))
+        .await
+        .into_iter();
+    let Some(WatchItem::Missed { count, .. }) = seen.next() else {
+        panic!("nothing is missing")
+    };
+    assert_eq!((count, seen.len()), (5, EVENTS_KEPT));
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_wait_that_is_given_up_loses_nothing() {
     let engine = World::new(unswept()).open().await;
     let bot = Bot::acme(&engine);
