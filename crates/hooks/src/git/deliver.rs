@@ -15,11 +15,12 @@ use memoird_core::time::Timestamp;
 use memoird_engine::SessionContent;
 
 use super::GitConfig;
+use super::erase::MARK;
 use super::error::GitError;
 use super::existing::{self, packs_to_merge};
 use super::lock::{OwnLock, Stop};
 use super::pack::Objects;
-use super::repo::{Repo, sync_dir};
+use super::repo::{Repo, sync_dir, write};
 use super::tree::Trees;
 use super::{jsonl, markdown, message, names};
 
@@ -102,15 +103,21 @@ impl Delivery<'_> {
             }
             let commit = self.build(tip, base, &missing, &mut trees, &mut objects)?;
             let pack = self.write_pack(&objects, &mut trees)?;
-            self.stop.check()?;
-            if self.advance(tip, commit, &pack)? {
-                return Ok(());
+            let advanced = self.stop.check();
+            match advanced.and_then(|()| self.advance(tip, commit, &pack)) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => {
+                    self.mark();
+                    return Err(error);
+                }
             }
         }
         Err(GitError::contended(format!(
             "branch {} of {} moves faster than it can be built upon",
             self.repo.branch,
             self.repo.git_dir.display()
+        self.mark();
         )))
     }
 
@@ -118,6 +125,14 @@ impl Delivery<'_> {
     fn missing(
         &self,
         base: Option<Oid>,
+    /// Notes that packs have what no branch shows: the sessions of this batch may be erased before
+    /// they are tried again.
+    fn mark(&self) {
+        if let Err(error) = write(&self.repo.git_dir.join(MARK), b"") {
+            tracing::warn!(%error, "what a failed delivery wrote is not noted");
+        }
+    }
+
         trees: &mut Trees<'_>,
     ) -> Result<Vec<&Checkpoint<'_>>, GitError> {
         let mut missing: Vec<&Checkpoint<'_>> = self.batch.iter().collect();
