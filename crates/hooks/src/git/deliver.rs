@@ -54,12 +54,14 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Commits the sessions of the batch that the tenant's branch does not have yet.
+/// Commits the sessions of the batch that the tenant's branch does not have yet. `is_first`: none of
+/// them was tried before.
 pub(super) fn deliver(
     config: &GitConfig,
     tenant: &TenantId,
     batch: &[&SessionContent],
     at: Timestamp,
+    is_first: bool,
     stop: &Stop,
 ) -> Result<(), GitError> {
     let repo = Repo::open_or_create(config, tenant, stop)?;
@@ -75,6 +77,7 @@ pub(super) fn deliver(
         lock: &lock,
         stop,
         at,
+        is_first,
         batch: batch.into_values().map(Checkpoint::new).collect(),
     };
     delivery.commit()
@@ -86,6 +89,7 @@ struct Delivery<'a> {
     lock: &'a OwnLock,
     stop: &'a Stop,
     at: Timestamp,
+    is_first: bool,
     batch: Vec<Checkpoint<'a>>,
 }
 
@@ -113,18 +117,14 @@ impl Delivery<'_> {
                 }
             }
         }
+        self.mark();
         Err(GitError::contended(format!(
             "branch {} of {} moves faster than it can be built upon",
             self.repo.branch,
             self.repo.git_dir.display()
-        self.mark();
         )))
     }
 
-    /// The checkpoints of the batch that the tree does not have.
-    fn missing(
-        &self,
-        base: Option<Oid>,
     /// Notes that packs have what no branch shows: the sessions of this batch may be erased before
     /// they are tried again.
     fn mark(&self) {
@@ -133,6 +133,10 @@ impl Delivery<'_> {
         }
     }
 
+    /// The checkpoints of the batch that the tree does not have.
+    fn missing(
+        &self,
+        base: Option<Oid>,
         trees: &mut Trees<'_>,
     ) -> Result<Vec<&Checkpoint<'_>>, GitError> {
         let mut missing: Vec<&Checkpoint<'_>> = self.batch.iter().collect();
@@ -189,9 +193,13 @@ impl Delivery<'_> {
     }
 
     /// Writes all objects as one pack, together with small packs that are there. Where these
-    /// cannot be read, or there is no room for a copy of them, they stay.
+    /// cannot be read, or there is no room for a copy of them, they stay; and so they do for a
+    /// delivery that failed: there may be no time for a copy of them.
     fn write_pack(&self, objects: &Objects, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
         let pack_dir = self.repo.pack_dir();
+        if !self.is_first {
+            return objects.write(&pack_dir, &[], trees, self.stop);
+        }
         let merged = packs_to_merge(&pack_dir, objects.count()).and_then(|old| {
             let pack = objects.write(&pack_dir, &old, trees, self.stop)?;
             existing::remove(&old, &pack);
