@@ -50,10 +50,11 @@ struct Method {
 /// The labels of a method's histogram.
 type MethodLabel = [(&'static str, String); 1];
 
-/// A call under way.
+/// A call under way. One that is dropped has failed: its client has given it up, or gets no answer.
 pub(crate) struct CallTimer {
     method: Arc<Method>,
     started: std::time::Instant,
+    has_failed: bool,
 }
 
 impl CallMetrics {
@@ -87,18 +88,25 @@ impl CallMetrics {
         CallTimer {
             method: Arc::clone(method),
             started: std::time::Instant::now(),
+            has_failed: true,
         }
     }
 }
 
 impl CallTimer {
     /// The call has its answer.
-    pub(crate) fn stop(self, answer: Option<&Response<Body>>) {
-        let method = self.method;
-        method.seconds.observe(self.started.elapsed().as_secs_f64());
-        let status = answer.and_then(|answer| answer.headers().get("grpc-status"));
-        if status.is_some_and(|status| status != "0") {
-            method.failures.fetch_add(1, Ordering::Relaxed);
+    pub(crate) fn stop(mut self, answer: &Response<Body>) {
+        let status = answer.headers().get("grpc-status");
+        self.has_failed = status.is_some_and(|status| status != "0");
+    }
+}
+
+impl Drop for CallTimer {
+    fn drop(&mut self) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.method.seconds.observe(seconds);
+        if self.has_failed {
+            self.method.failures.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
@@ -554,7 +562,7 @@ impl Sources {
             let failures = method.failures.load(Ordering::Relaxed);
             ([("method", method.name.as_str())], failures)
         });
-        let help = "Calls that failed";
+        let help = "Calls that failed, or were given up by their clients";
         family(encoder, kind, "call_failures", help, failures)?;
         let workers = self.api.engine.workers();
         let failures = workers
@@ -609,4 +617,26 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_call_that_its_client_gives_up_has_failed() {
+        let calls = CallMetrics::new();
+        let path = "/memoird.v1.SessionService/Append";
+        let failures = || calls.methods[path].failures.load(Ordering::Relaxed);
+        calls.start(path).stop(&Response::new(Body::empty()));
+        assert_eq!(failures(), 0);
+        drop(calls.start(path));
+        assert_eq!(failures(), 1);
+        let mut registry = Registry::default();
+        registry.register("seconds", "", calls.seconds.clone());
+        let mut page = String::new();
+        prometheus_client::encoding::text::encode(&mut page, &registry).unwrap();
+        let count = "seconds_count{method=\"Append\"} 2";
+        assert!(page.contains(count), "{page}");
+    }
 }
