@@ -386,6 +386,15 @@ fn check(file: File) -> Result<Config, String> {
                       daemon at a start from a file that has lost them; leave it out";
         warnings.push(unused.to_owned());
     }
+    for (index, hook) in file.hooks.iter().enumerate() {
+        let is_known = |name: &String| engine.tenants.iter().any(|it| it.id.as_str() == name);
+        if !hook.tenants.iter().all(is_known) {
+            warnings.push(format!(
+                "hooks[{index}].tenants names a tenant that is not configured: none of that name \
+                 has sessions for which the hook would be called"
+            ));
+        }
+    }
     let memories = problems.within("long_term", |problems| {
         memories(&file, &environment, problems)
     });

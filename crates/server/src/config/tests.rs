@@ -326,6 +326,34 @@ fn tenants_that_may_fill_the_disk_are_warned_of() {
 }
 
 #[test]
+fn a_hook_for_a_tenant_that_is_not_there_is_warned_of() {
+    let hex = "0b".repeat(32);
+    for (named, is_there) in [
+        ("[]", true),
+        ("[a]", true),
+        ("[a, b]", false),
+        ("[A]", false),
+    ] {
+        let text = format!(
+            "tenants: [ {{ id: a, keys: [ {{ sha256: '{hex}' }} ] }} ]\n\
+             hooks: [ {{ name: h, tenants: {named}, exec: {{ argv: [x] }} }} ]"
+        );
+        let warnings = parse(&text).unwrap().warnings;
+        let mut of_hooks = warnings
+            .iter()
+            .filter(|it| it.starts_with("hooks[0].tenants"));
+        assert_eq!(of_hooks.next().is_none(), is_there, "{named}: {warnings:?}");
+    }
+    let open = "server: { allow_without_keys: true }\n\
+                hooks: [ { name: h, tenants: [default], exec: { argv: [x] } } ]";
+    let warnings = parse(open).unwrap().warnings;
+    assert!(
+        warnings.iter().all(|it| !it.starts_with("hooks")),
+        "{warnings:?}"
+    );
+}
+
+#[test]
 fn one_key_belongs_to_one_tenant() {
     let hex = "0b".repeat(32);
     let key = format!("keys: [ {{ sha256: '{hex}' }} ]");
