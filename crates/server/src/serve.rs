@@ -161,9 +161,12 @@ impl Signals {
                 _ = self.interrupt.recv() => return "SIGINT",
                 _ = self.hang_up.recv() => {
                     notifier.reloading();
-                    // What came of it is in the log.
-                    let _ = reloader.reload("SIGHUP").await;
-                    notifier.ready();
+                    tokio::select! {
+                        // What came of it is in the log. A stop does not wait for it.
+                        _ = reloader.reload("SIGHUP") => notifier.ready(),
+                        _ = self.terminate.recv() => return "SIGTERM",
+                        _ = self.interrupt.recv() => return "SIGINT",
+                    }
                 }
             }
         }
