@@ -132,6 +132,38 @@ pub(crate) fn metrics_shown() -> BTreeSet<String> {
     shown.into_iter().collect()
 }
 
+/// Each daemon of a cluster tells the number of all.
+#[test]
+fn what_every_daemon_of_a_cluster_tells_is_counted_once() {
+    let dashboard: Value = serde_json::from_str(&text("grafana/memoird.json")).expect("JSON");
+    let panels = dashboard["panels"].as_array().expect("panels");
+    let targets = panels
+        .iter()
+        .flat_map(|panel| panel["targets"].as_array())
+        .flatten();
+    let shown = targets.filter_map(|target| target["expr"].as_str().map(str::to_owned));
+    let alerts = yaml("prometheus/alerts.yaml");
+    let rules = alerts[0]["groups"][0]["rules"].as_array().expect("rules");
+    let watched = rules
+        .iter()
+        .filter_map(|rule| rule["expr"].as_str().map(str::to_owned));
+    let mut found = BTreeSet::new();
+    for expression in shown.chain(watched) {
+        for metric in ["sessions_live", "hooks_pending", "hooks_dead"] {
+            if expression.contains(&format!("memoird_{metric}")) {
+                found.insert(metric);
+                assert!(
+                    expression.contains("unless on (instance) memoird_cluster_members")
+                        && expression.contains("or max by")
+                        && expression.contains("and on (instance) memoird_cluster_members"),
+                    "{expression}"
+                );
+            }
+        }
+    }
+    assert_eq!(found.len(), 3);
+}
+
 #[tokio::test]
 async fn every_configuration_is_good_once_its_keys_are_there() {
     let dir = tempfile::tempdir().expect("a directory");

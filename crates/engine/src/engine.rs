@@ -166,11 +166,7 @@ impl Engine {
                 Arc::clone(&tenants),
                 event_signal,
                 Arc::clone(&machine),
-                // Without others it is the number of this start.
-                config
-                    .cluster
-                    .as_ref()
-                    .map_or_else(|| machine.random(), Cluster::node),
+                config.cluster.as_ref(),
             ),
             tenants,
             transcripts: Transcripts::new(sessions.clone()),

@@ -563,7 +563,7 @@ impl Sources {
             let failures = method.failures.load(Ordering::Relaxed);
             ([("method", method.name.as_str())], failures)
         });
-        let help = "Calls that failed";
+        let help = "Calls that failed, or were given up by their clients";
         family(encoder, kind, "call_failures", help, failures)?;
         let workers = self.api.engine.workers();
         let failures = workers
