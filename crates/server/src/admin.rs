@@ -217,7 +217,9 @@ impl Shared {
 impl Opened {
     async fn encode_metrics(&self) -> Option<Bytes> {
         // Where it cannot be counted, the page shows what was counted before.
-        if let Err(error) = self.engine.hooks.count_deliveries().await {
+        if self.engine.leads()
+            && let Err(error) = self.engine.hooks.count_deliveries().await
+        {
             warn!(%error, "hook deliveries could not be counted");
         }
         let mut page = String::new();

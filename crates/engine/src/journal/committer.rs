@@ -327,12 +327,15 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         let at = self.machine.now().wall;
         let mut replies = Vec::with_capacity(batch.len());
         for (submission, outcome) in batch.into_iter().zip(outcomes) {
-            match outcome {
+            match &outcome {
                 Ok(()) => self
                     .handler
                     .committed(submission.ticket, submission.context, at),
-                Err(_) => {
-                    self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
+                Err(error) => {
+                    // What others were faster to change is decided again, and is no failure.
+                    if !matches!(error, EngineError::SessionReloaded) {
+                        self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
+                    }
                     self.handler.failed(submission.context);
                 }
             }
