@@ -35,6 +35,11 @@ async fn the_default_configuration_is_printed_checked_and_the_one_in_the_reposit
         warned.stdout.contains("warning: short_term.max_sessions"),
         "{warned:?}"
     );
+    let file = daring.path().display().to_string();
+    let told = run(&["config", "check", &file, "--json"], &[]).await.json();
+    assert_eq!(told["file"], file);
+    let warning = told["warnings"][0].as_str().expect("a warning");
+    assert!(warning.starts_with("short_term.max_sessions"), "{told}");
     let missing = run(&["config", "check", "/proc/no-such-file"], &[]).await;
     fails(&missing, 66, "/proc/no-such-file");
     let missing = run(&["serve", "--config", "/proc/no-such-file"], &[]).await;

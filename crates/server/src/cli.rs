@@ -222,7 +222,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
     let Cli { client, command } = cli;
     match command {
         Command::Serve { config } => crate::serve::run(config.as_deref()),
-        Command::Config(ConfigCommand::Check { file }) => crate::config::print_check(&file),
+        Command::Config(ConfigCommand::Check { file }) => {
+            crate::config::print_check(&file, client.json)
+        }
         Command::Config(ConfigCommand::PrintDefault) => crate::config::print_default(),
         Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(replay::run(&client, args)),
@@ -250,7 +252,7 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Decrypt(args) => encrypt::run(&args, Target::Plain, client.json),
         Command::Migrate(args) => migrate::run(&args, client.json),
         Command::Health => block_on(daemon::health(&client)),
-        Command::Cert(args) => cert::run(&args),
+        Command::Cert(args) => cert::run(&args, client.json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),
     }
