@@ -132,38 +132,6 @@ pub(crate) fn metrics_shown() -> BTreeSet<String> {
     shown.into_iter().collect()
 }
 
-/// Each daemon of a cluster tells the number of all.
-#[test]
-fn what_every_daemon_of_a_cluster_tells_is_counted_once() {
-    let dashboard: Value = serde_json::from_str(&text("grafana/memoird.json")).expect("JSON");
-    let panels = dashboard["panels"].as_array().expect("panels");
-    let targets = panels
-        .iter()
-        .flat_map(|panel| panel["targets"].as_array())
-        .flatten();
-    let shown = targets.filter_map(|target| target["expr"].as_str().map(str::to_owned));
-    let alerts = yaml("prometheus/alerts.yaml");
-    let rules = alerts[0]["groups"][0]["rules"].as_array().expect("rules");
-    let watched = rules
-        .iter()
-        .filter_map(|rule| rule["expr"].as_str().map(str::to_owned));
-    let mut found = BTreeSet::new();
-    for expression in shown.chain(watched) {
-        for metric in ["sessions_live", "hooks_pending", "hooks_dead"] {
-            if expression.contains(&format!("memoird_{metric}")) {
-                found.insert(metric);
-                assert!(
-                    expression.contains("unless on (instance) memoird_cluster_members")
-                        && expression.contains("or max by")
-                        && expression.contains("and on (instance) memoird_cluster_members"),
-                    "{expression}"
-                );
-            }
-        }
-    }
-    assert_eq!(found.len(), 3);
-}
-
 #[tokio::test]
 async fn every_configuration_is_good_once_its_keys_are_there() {
     let dir = tempfile::tempdir().expect("a directory");
@@ -232,6 +200,61 @@ async fn every_place_stops_the_daemon_with_patience_enough() {
         given.iter().all(|time| *time > least),
         "{given:?} for {least:?}"
     );
+}
+
+#[test]
+fn the_monitoring_of_a_cluster_in_compose_sees_every_daemon() {
+    let alone = &yaml("compose/compose.yaml")[0];
+    let cluster = &yaml("compose/cluster.yaml")[0];
+    let services = cluster["services"].as_object().expect("services");
+    let daemons = services.keys().filter(|name| name.starts_with("memoird-"));
+    let expected: Vec<String> = daemons.map(|name| format!("{name}:7718")).collect();
+    assert_eq!(expected.len(), 2);
+    let scraped = &yaml("prometheus/cluster.yaml")[0]["scrape_configs"][0];
+    assert_eq!(
+        scraped["static_configs"][0]["targets"],
+        serde_json::json!(expected)
+    );
+    let of_one = &yaml("prometheus/prometheus.yaml")[0]["scrape_configs"][0];
+    for name in ["job_name", "metrics_path"] {
+        assert_eq!(scraped[name], of_one[name], "the alerts are of one job");
+    }
+    assert!(cluster["x-daemon"]["networks"]["monitoring"].is_object());
+    for name in ["prometheus", "grafana"] {
+        let extended = serde_json::json!({ "file": "compose.yaml", "service": name });
+        assert_eq!(services[name]["extends"], extended);
+        // Of what a service takes along, the file names what it refers to.
+        let taken = &alone["services"][name];
+        assert_eq!(taken["networks"], serde_json::json!(["monitoring"]));
+        for secret in taken["secrets"].as_array().into_iter().flatten() {
+            let secret = secret.as_str().expect("a name");
+            assert!(cluster["secrets"][secret].is_object(), "{secret}");
+        }
+        assert!(
+            cluster["volumes"][name].is_object() && cluster["networks"]["monitoring"].is_object()
+        );
+    }
+}
+
+#[test]
+fn what_compose_starts_is_there_again_after_the_machine_was_started_anew() {
+    for name in ["compose", "cluster"] {
+        let file = &yaml(&format!("compose/{name}.yaml"))[0];
+        let services = file["services"].as_object().expect("services");
+        for (service, it) in services
+            .iter()
+            .chain([(&"x-daemon".to_owned(), &file["x-daemon"])])
+        {
+            let restart = it["restart"].as_str();
+            assert_ne!(restart, Some("on-failure"), "{name}: {service}");
+        }
+        assert_eq!(
+            text(&format!("compose/{name}.yaml"))
+                .matches("restart: unless-stopped")
+                .count(),
+            3
+        );
+    }
 }
 
 #[tokio::test]

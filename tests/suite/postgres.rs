@@ -170,6 +170,7 @@ async fn one_daemon_has_the_database_and_another_one_follows_it() {
     // One that stands by ends when it is told to, and takes nothing.
     let (mut third, _) = Daemon::standby(over(&words, "")).await;
     third.stop().await;
+    assert!(!third.log().contains("panicked"), "{}", third.log());
     // The database is given back by a daemon that stops.
     first.stop().await;
     second.serves().await;

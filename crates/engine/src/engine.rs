@@ -227,6 +227,11 @@ impl Engine {
         self.cluster.as_ref()
     }
 
+    /// True where this daemon does what is to be done once, and tells what is of all of them.
+    pub fn leads(&self) -> bool {
+        self.cluster.as_ref().is_none_or(Cluster::leads)
+    }
+
     /// How long the turns of an ended generation stay readable.
     pub fn retention(&self) -> Duration {
         self.hooks.retention()

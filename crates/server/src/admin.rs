@@ -221,10 +221,12 @@ impl Opened {
     async fn encode_metrics(&self) -> Option<Bytes> {
         // Where it cannot be counted, the page shows what was counted before: a journal that does not
         // answer is when the other numbers are asked for.
-        match timeout(COUNT_TIME_MAX, self.engine.hooks.count_deliveries()).await {
-            Ok(Ok(_)) => {}
-            Ok(Err(error)) => warn!(%error, "hook deliveries could not be counted"),
-            Err(_) => warn!("hook deliveries could not be counted in time"),
+        if self.engine.leads() {
+            match timeout(COUNT_TIME_MAX, self.engine.hooks.count_deliveries()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => warn!(%error, "hook deliveries could not be counted"),
+                Err(_) => warn!("hook deliveries could not be counted in time"),
+            }
         }
         let mut page = String::new();
         text::encode(&mut page, &self.registry).ok()?;

@@ -28,6 +28,7 @@ use memoird_memories::store::FilesOptions;
 use memoird_search::SearchConfig;
 use memoird_store::DataKey;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::{Key, Keyless, Role};
@@ -309,8 +310,12 @@ pub(crate) fn git_hooks(path: &Path) -> Result<Vec<GitConfig>, CliError> {
 }
 
 /// Says everything that is wrong with a configuration file.
-pub(crate) fn print_check(path: &Path) -> Result<(), CliError> {
+pub(crate) fn print_check(path: &Path, json: bool) -> Result<(), CliError> {
     let config = load(path)?;
+    if json {
+        let found = json!({ "file": path.display().to_string(), "warnings": config.warnings });
+        return output::print_json(&found);
+    }
     for warning in &config.warnings {
         output::print(&format!("warning: {warning}"))?;
     }

@@ -198,8 +198,12 @@ fn encode_by_tenant<T>(
     })
 }
 
-const SESSIONS: [TenantMetric<TenantSnapshot>; 16] = [
-    level("sessions_live", "Sessions alive", |t| t.sessions_live),
+/// Where daemons share the journal, these are of all of them.
+const LIVE: [TenantMetric<TenantSnapshot>; 1] = [level("sessions_live", "Sessions alive", |t| {
+    t.sessions_live
+})];
+
+const SESSIONS: [TenantMetric<TenantSnapshot>; 15] = [
     level("turns_live", "Turns in their histories", |t| t.turns_live),
     level("bytes_live", "Encoded bytes of those turns", |t| {
         t.bytes_live
@@ -335,6 +339,11 @@ impl Collector for Sources {
         let encoder = &mut encoder;
         let stats = self.api.engine.stats();
         let tenants: Vec<_> = stats.tenants.iter().map(|it| (&it.id, it)).collect();
+        if self.api.engine.leads() {
+            // What is of all daemons is told by one of them, so that a sum counts it once.
+            encode_by_tenant(encoder, &LIVE, &tenants)?;
+            self.encode_hooks(encoder)?;
+        }
         encode_by_tenant(encoder, &SESSIONS, &tenants)?;
         self.encode_rates(encoder, &stats.tenants)?;
         self.encode_compactions(encoder, &stats.tenants)?;
@@ -356,7 +365,7 @@ impl Collector for Sources {
         gauge(encoder, "memory_limit_bytes", help, memory.limit_bytes)?;
         let help = "How often the content of a session has left memory";
         counter(encoder, "sessions_unloaded", help, memory.unloads)?;
-        let help = "Change sets not written";
+        let help = "Change sets that the journal failed to write";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
         let turns = self.journal.as_ref().map(|journal| journal.turn_counts());
         let turns = turns.unwrap_or_default();
@@ -366,7 +375,6 @@ impl Collector for Sources {
         counter(encoder, "journal_turns_unchecked", help, turns.unchecked)?;
         self.encode_by_name(encoder)?;
         self.encode_connections(encoder)?;
-        self.encode_hooks(encoder)?;
         let watchers = self.api.watching.count() as u64;
         let help = "Streams of WatchEvents";
         gauge(encoder, "events_watchers", help, watchers)?;

@@ -94,6 +94,8 @@ pub(super) async fn run(
         Some(path) => config::load(path)?,
         None => config::embedded()?,
     };
+    let default_model = &config.engine.context.default_model;
+    let price = prices::find(args.prices.as_deref(), args.model.as_deref(), default_model)?;
     let simulation = Simulation {
         args,
         config: quiet(config.engine),
@@ -108,10 +110,6 @@ pub(super) async fn run(
         turns: COMPARED_TURNS,
     };
     let compared = simulation.play(&sessions, Some(sliding)).await?;
-    let price = prices::find(
-        args.prices.as_deref(),
-        args.model.as_deref().unwrap_or_default(),
-    )?;
     if let Some(path) = &args.html {
         let page = chart::page(&asked.bars(), &summary(&asked, &compared, &price));
         std::fs::write(path, page).map_err(CliError::cannot_create(path))?;
