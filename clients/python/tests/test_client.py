@@ -8,9 +8,11 @@ import importlib.util
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent import futures
 
 import grpc
@@ -572,6 +574,27 @@ if not child:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 """
 
+KILLED = """
+import memoird, signal
+with memoird.local() as own:
+    print(own.addr, flush=True)
+    signal.pause()
+"""
+
+
+def test_who_is_killed_leaves_no_daemon_behind():
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) as killed:
+        host, _, port = killed.stdout.readline().strip().rpartition("/")[2].partition(":")
+        killed.kill()
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection((host, int(port))).close()
+        except ConnectionRefusedError:
+            break
+        assert time.monotonic() < ends, "it serves on"
+
+
 
 def test_an_event_loop_in_a_fork_is_refused_rather_than_hang(client):
     subprocess.run([sys.executable, "-c", FORKED, client.addr], check=True, timeout=60)
@@ -609,14 +632,14 @@ def test_nobody_listens():
 
 def test_a_socket_in_the_file_system(client, tmp_path):
     # It is the daemon's that says so: what it makes of a call's authority is not a fake server's.
-    socket = tmp_path / "memoird.sock"
+    path = tmp_path / "memoird.sock"
     settings = pathlib.Path(tmp_path / "memoird.yaml")
     data = json.dumps(str(tmp_path / "data"))
-    listens = f"listen: 'unix:{socket}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
+    listens = f"listen: 'unix:{path}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
     settings.write_text(f"version: 1\nserver: {{ {listens} }}\ndata_dir: {data}\n")
     daemon = subprocess.Popen([os.environ["MEMOIRD_BIN"], "serve", "--config", str(settings)])
     try:
-        for addr in (f"unix:{socket}", f"unix://{socket}"):
+        for addr in (f"unix:{path}", f"unix://{path}"):
             with memoird.Client(addr, key="") as calls:
                 assert calls.append("chat", SAID, timeout=30).last_seq
                 assert asyncio.run(calls.for_event_loops().get_session("chat")).session.last_seq
