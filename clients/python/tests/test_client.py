@@ -420,6 +420,13 @@ def answered(context):
     return b""
 
 
+class Answering(grpc.GenericRpcHandler):
+    """A daemon that answers each call with nothing."""
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+
+
 def refused(code, reason, seconds=None):
     """A refusal as the daemon's are; it says when to try again, or does not."""
     status = status_pb2.Status(code=code.value[0])
@@ -637,6 +644,46 @@ def test_a_socket_in_the_file_system(client, tmp_path):
     data = json.dumps(str(tmp_path / "data"))
     listens = f"listen: 'unix:{path}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
     settings.write_text(f"version: 1\nserver: {{ {listens} }}\ndata_dir: {data}\n")
+def test_a_server_that_is_no_daemon_is_not_called_an_older_one():
+    def refuse(context):
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "Received http2 header with status: 404")
+
+    with scripted(refuse) as (addr, _), memoird.Client(addr) as other:
+        with pytest.raises(errors.Unimplemented, match="no memoird daemon.*404.*address") as failed:
+            other.get_session("chat")
+    assert not isinstance(failed.value, errors.MissingCall)
+
+
+def test_a_daemon_that_comes_back_is_reached_soon():
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    with memoird.Client(f"http://127.0.0.1:{port}", timeout=0.01) as other:
+        with pytest.raises(errors.MemoirdError):
+            other.get_session("chat")
+        server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Answering()])
+        assert server.add_insecure_port(f"127.0.0.1:{port}") == port
+        server.start()
+        # gRPC's own first pause is of 0.8 s and more.
+        assert other.get_session("chat", timeout=0.6)
+        server.stop(None)
+
+
+PROXIED = """
+import asyncio, memoird
+with memoird.local() as own:
+    own.append("chat", [memoird.user("hi")], timeout=5)
+    asyncio.run(own.for_event_loops().get_session("chat", timeout=5))
+    memoird.Client(own.addr.replace("127.0.0.1", "localhost"), key="").get_session("chat", timeout=5)
+"""
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
+def test_the_daemon_of_this_machine_is_called_without_a_proxy(variable):
+    environment = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    environment[variable] = "http://127.0.0.1:1"
+    subprocess.run([sys.executable, "-c", PROXIED], check=True, env=environment, timeout=60)
+
+
     daemon = subprocess.Popen([os.environ["MEMOIRD_BIN"], "serve", "--config", str(settings)])
     try:
         for addr in (f"unix:{path}", f"unix://{path}"):
@@ -648,7 +695,10 @@ def test_a_socket_in_the_file_system(client, tmp_path):
         daemon.wait()
 
 
-@pytest.mark.parametrize("addr", ["ftp://x", "http://", "unix:"])
+@pytest.mark.parametrize(
+    "addr",
+    ["ftp://x", "http://", "unix:", "http://x:y", "http://x:7717/path", "http://a:b@x", "http://[::1", "http://:7717"],
+)
 def test_an_address_that_is_none(addr):
     with pytest.raises(ValueError, match="is no address"):
         memoird.Client(addr)
@@ -665,6 +715,12 @@ def test_each_event_loop_has_its_own_connection(client):
         return len(page.turns)
 
     assert [asyncio.run(chat(name)) for name in ("one", "two")] == [10, 10]
+
+
+def test_an_address_without_a_port_has_that_of_its_scheme():
+    with memoird.Client("http://127.0.0.1", timeout=0.3) as nobody:
+        with pytest.raises(errors.Unavailable, match=":80:"):
+            nobody.get_session("chat")
 
 
 def test_a_client_that_is_closed_in_its_loop_says_so(client):
