@@ -473,6 +473,12 @@ def test_a_window_that_was_refused_for_want_of_room_may_have_appended(idempotent
             assert len(seen) == 4
 
 
+def test_every_call_that_only_reads_is_tried_again():
+    calls = [call for call in vars(_calls).values() if isinstance(call, _calls.Call)]
+    reads = [call for call in calls if call.name.startswith(("Get", "List", "Recall", "Search"))]
+    assert len(reads) > 10 and [call.name for call in reads if not call.repeatable] == []
+
+
 def test_a_patch_has_a_key_and_is_done_once(client):
     patch = {"create": True, "expected_version": 0, "idempotency_key": "p1"}
     first = client.patch_state("patched", {"a": 1}, **patch)
@@ -566,21 +572,6 @@ def test_an_interrupted_cell_leaves_the_daemon_alone():
     subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, start_new_session=True, timeout=60)
 
 
-FORKED = """
-import asyncio, os, signal, sys, memoird
-calls = memoird.AsyncClient(sys.argv[1])
-asyncio.run(calls.get_memory_stats())
-child = os.fork()
-if not child:
-    signal.alarm(20)
-    try:
-        asyncio.run(calls.get_memory_stats(timeout=5))
-    except memoird.MemoirdError as error:
-        os._exit(7 if "forked" in str(error) else 1)
-    os._exit(0)
-assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-"""
-
 KILLED = """
 import memoird, signal
 with memoird.local() as own:
@@ -601,6 +592,21 @@ def test_who_is_killed_leaves_no_daemon_behind():
             break
         assert time.monotonic() < ends, "it serves on"
 
+
+FORKED = """
+import asyncio, os, signal, sys, memoird
+calls = memoird.AsyncClient(sys.argv[1])
+asyncio.run(calls.get_memory_stats())
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    try:
+        asyncio.run(calls.get_memory_stats(timeout=5))
+    except memoird.MemoirdError as error:
+        os._exit(7 if "forked" in str(error) else 1)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
 
 
 def test_an_event_loop_in_a_fork_is_refused_rather_than_hang(client):
@@ -631,19 +637,6 @@ def test_what_no_daemon_of_a_cluster_does_is_no_older_daemon():
     assert (failed.value.reason, failed.value.facts) == ("NOT_IN_CLUSTER", {})
 
 
-def test_nobody_listens():
-    with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
-        with pytest.raises(errors.Unavailable):
-            nobody.get_session("chat")
-
-
-def test_a_socket_in_the_file_system(client, tmp_path):
-    # It is the daemon's that says so: what it makes of a call's authority is not a fake server's.
-    path = tmp_path / "memoird.sock"
-    settings = pathlib.Path(tmp_path / "memoird.yaml")
-    data = json.dumps(str(tmp_path / "data"))
-    listens = f"listen: 'unix:{path}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
-    settings.write_text(f"version: 1\nserver: {{ {listens} }}\ndata_dir: {data}\n")
 def test_a_server_that_is_no_daemon_is_not_called_an_older_one():
     def refuse(context):
         context.abort(grpc.StatusCode.UNIMPLEMENTED, "Received http2 header with status: 404")
@@ -684,6 +677,19 @@ def test_the_daemon_of_this_machine_is_called_without_a_proxy(variable):
     subprocess.run([sys.executable, "-c", PROXIED], check=True, env=environment, timeout=60)
 
 
+def test_nobody_listens():
+    with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
+        with pytest.raises(errors.Unavailable):
+            nobody.get_session("chat")
+
+
+def test_a_socket_in_the_file_system(client, tmp_path):
+    # It is the daemon's that says so: what it makes of a call's authority is not a fake server's.
+    path = tmp_path / "memoird.sock"
+    settings = pathlib.Path(tmp_path / "memoird.yaml")
+    data = json.dumps(str(tmp_path / "data"))
+    listens = f"listen: 'unix:{path}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
+    settings.write_text(f"version: 1\nserver: {{ {listens} }}\ndata_dir: {data}\n")
     daemon = subprocess.Popen([os.environ["MEMOIRD_BIN"], "serve", "--config", str(settings)])
     try:
         for addr in (f"unix:{path}", f"unix://{path}"):
@@ -704,6 +710,12 @@ def test_an_address_that_is_none(addr):
         memoird.Client(addr)
 
 
+def test_an_address_without_a_port_has_that_of_its_scheme():
+    with memoird.Client("http://127.0.0.1", timeout=0.3) as nobody:
+        with pytest.raises(errors.Unavailable, match=":80:"):
+            nobody.get_session("chat")
+
+
 def test_each_event_loop_has_its_own_connection(client):
     calls = memoird.AsyncClient(client.addr)
 
@@ -715,12 +727,6 @@ def test_each_event_loop_has_its_own_connection(client):
         return len(page.turns)
 
     assert [asyncio.run(chat(name)) for name in ("one", "two")] == [10, 10]
-
-
-def test_an_address_without_a_port_has_that_of_its_scheme():
-    with memoird.Client("http://127.0.0.1", timeout=0.3) as nobody:
-        with pytest.raises(errors.Unavailable, match=":80:"):
-            nobody.get_session("chat")
 
 
 def test_a_client_that_is_closed_in_its_loop_says_so(client):

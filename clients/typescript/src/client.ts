@@ -64,6 +64,7 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   MemoryService.method.getMemory,
   MemoryService.method.listMemories,
   MemoryService.method.listSubjects,
+  MemoryService.method.listConflicts,
   MemoryService.method.forget,
   MemoryService.method.getManifest,
   MemoryService.method.commitExtraction,
