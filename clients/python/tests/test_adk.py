@@ -308,27 +308,25 @@ def test_a_write_of_shared_state_whose_answer_was_lost_is_done(run, client, app)
     assert read.state == {"app:a": 1, "app:b": 2, "user:c": 3}
 
 
-class Racing:
+class Racing(memoird.AsyncClient):
     """A client whose first pages have the turns of one moment, and the session of a later one."""
 
-    def __init__(self, calls, meanwhile):
-        self._calls, self._meanwhile, self._raced = calls, meanwhile, asyncio.Event()
-
-    def __getattr__(self, name):
-        return getattr(self._calls, name)
+    def __init__(self, addr, meanwhile):
+        super().__init__(addr)
+        self._meanwhile, self._raced = meanwhile, asyncio.Event()
 
     async def get_history(self, session_id, **which):
-        page = await self._calls.get_history(session_id, **which)
+        page = await super().get_history(session_id, **which)
         if self._meanwhile:
             await self._meanwhile.pop(0)
-            page.session = (await self._calls.get_session(session_id)).session
+            page.session = (await super().get_session(session_id)).session
             if not self._meanwhile:
                 self._raced.set()
         return page
 
     async def get_session(self, *which, **how):
         await self._raced.wait()
-        return await self._calls.get_session(*which, **how)
+        return await super().get_session(*which, **how)
 
 
 def test_an_event_that_comes_amid_a_read_is_read(run, service, client, app):
@@ -337,7 +335,7 @@ def test_an_event_that_comes_amid_a_read_is_read(run, service, client, app):
     run(service.append_event(session, event(text="one")))
     # The newest turns of memory, and those of the journal.
     meanwhile = [service.append_event(session, event(text=text)) for text in ("two", "three")]
-    racing = Racing(client.for_event_loops(), meanwhile)
+    racing = Racing(client.addr, meanwhile)
     read = run(MemoirdSessionService(racing).get_session(**of, session_id=session.id))
     assert read.events == session.events and len(read.events) == 3
 

@@ -42,7 +42,8 @@ from google.genai import types
 from . import errors
 from ._history import Window, read_all, read_last, run_async, window
 from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media
-from .client import AsyncClient, shared
+from ._steps import Clients
+from .client import AsyncClient, Client
 from .types import (
     AppendResponse,
     DocumentOperation,
@@ -83,8 +84,8 @@ CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 class MemoirdSessionService(BaseSessionService):
     """Sessions of ADK as sessions of memoird: an event is a turn, and comes back equal.
 
-    Without `client` it calls the daemon that `MEMOIRD_ADDR` and `MEMOIRD_KEY` name. Each event loop has
-    a connection of its own.
+    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
+    name. Each event loop has a connection of its own.
 
     With `window`, memoird chooses what the model sees: `get_session` gives the events of a window within
     a budget of tokens, with a summary in place of what is left out, rather than all of them. A runner
@@ -101,9 +102,9 @@ class MemoirdSessionService(BaseSessionService):
     """
 
     def __init__(
-        self, client: AsyncClient | None = None, *, window: Window | None = None
+        self, client: Client | AsyncClient | None = None, *, window: Window | None = None
     ) -> None:
-        self._client = client or shared(AsyncClient)
+        self._client = Clients(client).looping()
         self._window = window
 
     async def create_session(
@@ -363,9 +364,10 @@ class MemoirdSessionService(BaseSessionService):
 class MemoirdMemoryService(BaseMemoryService):
     """What users said in sessions that were added, found by words and, with an embedder, by meaning.
 
-    Without `client` it calls the daemon that `MEMOIRD_ADDR` and `MEMOIRD_KEY` name. A user of an app is a
-    subject; an event with text is a memory of `kind`. An event that is added again counts once more,
-    and is not there twice; so do the same words of two events.
+    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
+    name. A user of an app is a subject; an event with text is a memory of `kind`. An event that is added
+    again counts once more, and is not there twice; so do the same words of two events. What a window says in
+    memoird's words is no memory.
 
     A text of more than `long_term.content_bytes` (8 KiB) is cut. A search gives up to `limit` memories, 100
     at most. What looks like a secret is taken out before anything is stored.
@@ -373,12 +375,12 @@ class MemoirdMemoryService(BaseMemoryService):
 
     def __init__(
         self,
-        client: AsyncClient | None = None,
+        client: Client | AsyncClient | None = None,
         *,
         kind: MemoryKind = MemoryKind.PROJECT,
         limit: int = 10,
     ) -> None:
-        self._client = client or shared(AsyncClient)
+        self._client = Clients(client).looping()
         self._kind, self._limit = kind, limit
 
     async def add_session_to_memory(self, session: Session) -> None:
