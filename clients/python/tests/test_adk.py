@@ -463,6 +463,26 @@ def trains(to: str) -> str:
     return f"a train to {to}"
 
 
+def test_what_a_window_says_in_memoirds_words_is_no_memory(run, client, app):
+    memories = MemoirdMemoryService(client.for_event_loops())
+    subject = f"{app}/ann"
+    client.remember(subject, memoird.MemoryKind.USER, "Ann lives in Oslo")
+    recall = memoird.RecallRequest(query="Where does Ann live?", subjects=[subject])
+    policy = memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4))
+    service = MemoirdSessionService(client, window=Window(policy=policy, memories=recall))
+    of = {"app_name": app, "user_id": "ann"}
+    session = run(service.create_session(**of, session_id="1"))
+    for number in range(9):
+        run(service.append_event(session, event("user", f"parcel {number}")))
+    chosen = run(service.get_session(**of, session_id="1"))
+    said = [it.content.parts[0].text for it in chosen.events]
+    assert "turns are left out" in said[0] and "Ann lives in Oslo" in said[-1]
+    for _ in range(2):
+        run(memories.add_session_to_memory(chosen))
+    kept = {memory.content for memory in client.list_memories(subject).memories}
+    assert kept == {"Ann lives in Oslo", *(f"parcel {number}" for number in range(5, 9))}
+
+
 def test_a_runner(run, client, app):
     async def ask(runner, text):
         content = types.Content(role="user", parts=[types.Part(text=text)])

@@ -76,6 +76,8 @@ READS_MAX = 5
 LOST_MAX = 5
 # The key of a document with the state of an app or a user.
 STATE = "state"
+# In the metadata of an event that says what memoird made, or in its words: a summary, memories, an excerpt.
+MADE = "memoird"
 # Before the name of who said it, in the label of a memory.
 AUTHOR = "author:"
 CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
@@ -400,6 +402,7 @@ class MemoirdMemoryService(BaseMemoryService):
     ) -> None:
         """Adds some events."""
         subject = _subject(app_name, user_id)
+        events = [event for event in events if not (event.custom_metadata or {}).get(MADE)]
         for start in range(0, len(events), REMEMBERED_AT_ONCE):
             await asyncio.gather(
                 *(
@@ -617,13 +620,14 @@ def _event(turn: Turn) -> Event:
         return _said(turn.role, _contents(turn))
     content = types.Content(role=own["content"].get("role"), parts=_contents(turn))
     about = {key: own[key] for key in ("id", "author", "invocation_id", "branch") if key in own}
-    return Event(**about, content=content, timestamp=own["timestamp"])
+    return Event(**about, content=content, timestamp=own["timestamp"], custom_metadata={MADE: True})
 
 
 def _said(role: Role, parts: list[types.Part]) -> Event:
     # ADK tells an agent of others' words in its own way, but not of those of this author.
     model = "model" if role is Role.ASSISTANT else "user"
-    return Event(author="user", content=types.Content(role=model, parts=parts))
+    content = types.Content(role=model, parts=parts)
+    return Event(author="user", content=content, custom_metadata={MADE: True})
 
 
 def _contents(turn: Turn) -> list[types.Part]:
