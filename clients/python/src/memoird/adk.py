@@ -400,7 +400,7 @@ class MemoirdMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Adds some events."""
+        """Adds some events, without those in which a window has memoird's words."""
         subject = _subject(app_name, user_id)
         events = [event for event in events if not (event.custom_metadata or {}).get(MADE)]
         for start in range(0, len(events), REMEMBERED_AT_ONCE):
@@ -563,8 +563,13 @@ def _turn(event: Event) -> Turn:
         role = Role.TOOL
     elif own and event.author == "user" and not calls:
         role = Role.USER
-    made = [_part(part, role, event.id, number) for number, part in enumerate(own)]
-    held = _translated(event.model_dump(mode="json", exclude_none=True), FOR_URIS)
+    held = event.model_dump(mode="json", exclude_none=True)
+    plain = (held.get("content") or {}).get("parts") or ()
+    made = [
+        _part(part, dumped, role, f"{event.id}/{number}")
+        for number, (part, dumped) in enumerate(zip(own, plain, strict=True))
+    ]
+    held = _translated(held, FOR_URIS)
     turn = kept(role, [part for part in made if part], FRAMEWORK, held, event.id)
     said = datetime.fromtimestamp(event.timestamp, timezone.utc)
     return replace(turn, timestamp=said, format=MessageFormat.UNSPECIFIED)
@@ -578,16 +583,18 @@ def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]
     return held
 
 
-def _part(part: types.Part, role: Role, event_id: str, number: int) -> Part | None:
+def _part(part: types.Part, dumped: dict[str, Any], role: Role, name: str) -> Part | None:
+    """What a model reads of a part; `dumped` is it as JSON has it, whose values may be of any kind of Python's."""
     if part.text is not None:
         if part.thought and role is Role.ASSISTANT:
             return Part(thinking=Thinking(part.text))
         return Part(text=part.text)
     if call := part.function_call:
-        id = str(call.id) if is_id(call.id) else f"{event_id}/{number}"
-        return Part(tool_use=ToolUse(id, call.name or "call", json.dumps(call.args or {})))
+        id = str(call.id) if is_id(call.id) else name
+        args = dumped["function_call"].get("args") or {}
+        return Part(tool_use=ToolUse(id, call.name or "call", json.dumps(args)))
     if answer := part.function_response:
-        content = json.dumps(answer.response or {}, ensure_ascii=False)
+        content = json.dumps(dumped["function_response"].get("response") or {}, ensure_ascii=False)
         if role is Role.TOOL and is_id(answer.id):
             return Part(tool_result=ToolResult(answer.id or "", content))
         return Part(text=f"{answer.name}: {content}")
