@@ -1,6 +1,7 @@
 """LangChain's chat message history against a real daemon."""
 
 import asyncio
+import json
 import sys
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from readme import example
 
 import memoird
@@ -185,6 +187,49 @@ def test_refusals_are_typed(daemon):
 
 
 def test_the_example_of_the_readme(daemon, monkeypatch):
+def test_a_run_adds_what_is_new_whatever_becomes_of_the_window_meanwhile(daemon):
+    window = Window(policy=memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4)))
+
+    class Slow(FakeListChatModel):
+        def _call(self, *args, **kwargs):
+            # Another message of the chat is answered; a compaction would make the window shorter.
+            for number in range(6):
+                daemon.append("amid", [memoird.user(str(number))])
+            return super()._call(*args, **kwargs)
+
+    def history(session_id: str) -> MemoirdChatMessageHistory:
+        return MemoirdChatMessageHistory(session_id, client=daemon, window=window)
+
+    bot = RunnableWithMessageHistory(Slow(responses=["In Oslo.", "Since noon."]), history)
+    config = {"configurable": {"session_id": "amid"}}
+
+    async def ask(text):
+        return await bot.ainvoke(text, config)
+
+    bot.invoke("Where is it?", config)
+    asyncio.run(ask("Since when?"))
+    said = [message.content for message in MemoirdChatMessageHistory("amid", client=daemon).messages]
+    others = [str(number) for number in range(6)]
+    assert said == [*others, "Where is it?", "In Oslo.", *others, "Since when?", "Since noon."]
+
+
+def test_a_window_has_memories(daemon):
+    daemon.remember("ann", memoird.MemoryKind.USER, "Ann lives in Oslo")
+    recall = memoird.RecallRequest(query="Where does Ann live?", subjects=["ann"])
+    history = MemoirdChatMessageHistory("recalls", client=daemon, window=Window(memories=recall))
+    history.add_messages([HumanMessage("Hello"), AIMessage("Hi")])
+    said = history.messages
+    assert [message.type for message in said] == ["human", "ai", "human"]
+    assert "Ann lives in Oslo" in said[-1].content
+
+
+def test_messages_that_are_set_first_are_of_the_subject(daemon):
+    history = MemoirdChatMessageHistory("set first", client=daemon, subject="ann")
+    history.set_messages(MESSAGES[:2])
+    assert history.messages == MESSAGES[:2]
+    assert daemon.get_session("set first").session.subject == "ann"
+
+
     monkeypatch.setenv("MEMOIRD_ADDR", daemon.addr)
     fake = FakeListChatModel(responses=["In Oslo."])
     provider = SimpleNamespace(ChatOpenAI=lambda model: fake)

@@ -248,6 +248,12 @@ def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") ->
     """Takes all turns back and adds others: the first chunk in one step, and then the rest."""
     if not chunks:
         return (yield from clear(session_id))
+    if subject:
+        try:
+            yield Call("get_session", {"session_id": session_id})
+        except SessionNotFound:
+            # A rewind starts a session, too, but nobody's.
+            return (yield from add(session_id, chunks, subject))
     yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **chunks[0]})
     yield from add(session_id, chunks[1:], subject)
 
