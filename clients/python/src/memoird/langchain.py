@@ -285,6 +285,12 @@ def _turns(messages: Sequence[BaseMessage]) -> list[Turn]:
 
 
 def _turn(message: BaseMessage) -> Turn:
+    role, parts = said_in(message)
+    return kept(role, parts, NAME, message_to_dict(message), message.id)
+
+
+def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
+    """Who says a message, and what models read of it."""
     name = message.type.removesuffix("MessageChunk").lower()
     if name == "remove":
         raise ValueError("a history holds no RemoveMessage: set the messages that are to stay")
@@ -303,7 +309,7 @@ def _turn(message: BaseMessage) -> Turn:
             if is_id(call["id"]) and is_id(call["name"]):
                 given = json.dumps(call["args"], ensure_ascii=False)
                 parts.append(Part(tool_use=ToolUse(call["id"] or "", call["name"], given)))
-    return kept(role, parts, NAME, message_to_dict(message), message.id)
+    return role, parts
 
 
 def _parts(content: Any) -> list[Part]:
