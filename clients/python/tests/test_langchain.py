@@ -68,6 +68,27 @@ def test_each_message_is_given_back_equal(daemon):
         assert history.messages == [message]
 
 
+@pytest.mark.parametrize(
+    ("block", "kind", "uri"),
+    [
+        ({"type": "image_url", "image_url": {"url": "https://a/b.png"}}, "", "https://a/b.png"),
+        ({"type": "image_url", "image_url": "https://a/b.png"}, "", "https://a/b.png"),
+        ({"type": "image", "url": "https://a/b.png", "mime_type": "image/png"}, "image/png", "https://a/b.png"),
+        ({"type": "file", "base64": "AAAA", "mime_type": "a/b"}, "a/b", "data:a/b;base64,AAAA"),
+        ({"type": "image", "source": {"type": "base64", "media_type": "a/b", "data": "AAAA"}}, "a/b", "data:a/b;base64,AAAA"),
+        ({"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}, "", "https://a/b.png"),
+        ({"type": "file", "file": {"file_data": "data:a/b;base64,AAAA"}}, "", "data:a/b;base64,AAAA"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "audio/wav", "data:audio/wav;base64,AAAA"),
+    ],
+)
+def test_media_of_any_provider_is_seen(daemon, block, kind, uri):
+    session = json.dumps(block)
+    MemoirdChatMessageHistory(session, client=daemon).add_message(HumanMessage([block]))
+    [part] = daemon.get_history(session).turns[0].parts
+    assert (part.media.media_type, part.media.uri) == (kind, uri)
+    assert MemoirdChatMessageHistory(session, client=daemon).messages == [HumanMessage([block])]
+
+
 def test_all_messages_and_those_set_instead(daemon):
     history = MemoirdChatMessageHistory("all", client=daemon, subject="ann")
     history.add_messages(MESSAGES)
@@ -166,27 +187,6 @@ def test_memoird_chooses_the_window(daemon):
     assert 1 < len(shown) <= 5 and shown[1:] == messages[1 - len(shown) :]
 
 
-def test_what_memoird_says_in_other_words_is_a_message(daemon):
-    history = MemoirdChatMessageHistory("abandoned", client=daemon, window=Window())
-    history.add_messages([HumanMessage("a"), AIMessage("", tool_calls=[CALL]), HumanMessage("b")])
-    kinds = [message.type for message in history.messages]
-    assert kinds == ["human", "ai", "tool", "human"]
-    assert history.messages[2].status == "error"
-
-
-def test_refusals_are_typed(daemon):
-    history = MemoirdChatMessageHistory("refused", client=daemon)
-    with pytest.raises(ValueError, match="RemoveMessage"):
-        history.add_message(RemoveMessage(id="m1"))
-    with pytest.raises(TypeError):
-        history.add_message(ToolMessage("a", tool_call_id="c", artifact=object()))
-    with pytest.raises(errors.InvalidArgument):
-        history.add_message(HumanMessage("x" * (2 << 20)))
-    with pytest.raises(errors.InvalidArgument, match="client_json"):
-        history.add_message(HumanMessage("a", additional_kwargs={"x": "x" * (300 << 10)}))
-
-
-def test_the_example_of_the_readme(daemon, monkeypatch):
 def test_a_run_adds_what_is_new_whatever_becomes_of_the_window_meanwhile(daemon):
     window = Window(policy=memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4)))
 
@@ -230,6 +230,27 @@ def test_messages_that_are_set_first_are_of_the_subject(daemon):
     assert daemon.get_session("set first").session.subject == "ann"
 
 
+def test_what_memoird_says_in_other_words_is_a_message(daemon):
+    history = MemoirdChatMessageHistory("abandoned", client=daemon, window=Window())
+    history.add_messages([HumanMessage("a"), AIMessage("", tool_calls=[CALL]), HumanMessage("b")])
+    kinds = [message.type for message in history.messages]
+    assert kinds == ["human", "ai", "tool", "human"]
+    assert history.messages[2].status == "error"
+
+
+def test_refusals_are_typed(daemon):
+    history = MemoirdChatMessageHistory("refused", client=daemon)
+    with pytest.raises(ValueError, match="RemoveMessage"):
+        history.add_message(RemoveMessage(id="m1"))
+    with pytest.raises(TypeError):
+        history.add_message(ToolMessage("a", tool_call_id="c", artifact=object()))
+    with pytest.raises(errors.InvalidArgument):
+        history.add_message(HumanMessage("x" * (2 << 20)))
+    with pytest.raises(errors.InvalidArgument, match="client_json"):
+        history.add_message(HumanMessage("a", additional_kwargs={"x": "x" * (300 << 10)}))
+
+
+def test_the_example_of_the_readme(daemon, monkeypatch):
     monkeypatch.setenv("MEMOIRD_ADDR", daemon.addr)
     fake = FakeListChatModel(responses=["In Oslo."])
     provider = SimpleNamespace(ChatOpenAI=lambda model: fake)

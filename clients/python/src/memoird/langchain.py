@@ -327,15 +327,16 @@ def _parts(content: Any) -> list[Part]:
 
 def _media(block: dict[str, Any]) -> list[Part]:
     """An image, a sound or a file; nothing where it is another block."""
-    kind = str(block.get("mime_type") or "")
-    url = block.get("image_url") or block.get("url")
-    url = url.get("url") if isinstance(url, dict) else url
+    # Anthropic's, and OpenAI's.
+    places = (block.get(name) for name in ("source", "image_url", "file", "input_audio"))
+    within: dict[str, Any] = next((place for place in places if isinstance(place, dict)), {})
+    kind = str(block.get("mime_type") or within.get("media_type") or "")
+    if not kind and within.get("format"):
+        kind = f"audio/{within['format']}"
+    url = within.get("url") or within.get("file_data") or block.get("image_url") or block.get("url")
     if isinstance(url, str) and url:
         return [media(kind, url)]
-    data = block.get("base64") or block.get("data")
-    source = block.get("source")
-    if isinstance(source, dict):
-        kind, data = str(source.get("media_type") or kind), source.get("data")
+    data = block.get("base64") or block.get("data") or within.get("data")
     return [media(kind, base64_uri(kind, data))] if isinstance(data, str) and data else []
 
 
