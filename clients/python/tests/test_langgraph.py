@@ -123,6 +123,14 @@ def test_writes_that_come_before_their_checkpoint(client, thread):
     assert found.parent_config == placed(thread, "1")
 
 
+def test_writes_whose_checkpoint_is_still_to_come_are_not_pruned(client, thread):
+    saver = MemoirdSaver(client)
+    saver.put_writes(placed(thread, "1"), [("channel", 1)], "task")
+    saver.prune([thread["configurable"]["thread_id"]])
+    saver.put(placed(thread), checkpoint("1"), {}, {})
+    assert saver.get_tuple(placed(thread)).pending_writes == [("task", "channel", 1)]
+
+
 def test_what_a_task_wrote_first_stands(client, thread):
     saver = MemoirdSaver(client)
     saver.put(placed(thread), checkpoint("1"), {}, {})
