@@ -199,6 +199,32 @@ def test_items_end(store):
     assert gone == {"long", "ever"}
 
 
+def vectors(texts):
+    return [[float(word in text) for word in ("tea", "parcel")] for text in texts]
+
+
+@pytest.mark.parametrize("index", [{"dims": 2, "embed": vectors, "fields": ["text"]}, MemoirdIndex(fields=["text"])])
+def test_what_finds_an_item_ends_with_the_item_and_not_before(client, index):
+    space = f"ends-{type(index).__name__}"
+    store = MemoirdStore(client, index=index, namespace=("store", space))
+    ann, minutes = (space, "notes"), 0.03
+    store.put(ann, "kept", {"text": "Ann drinks tea."}, ttl=minutes)
+    store.put(ann, "gone", {"text": "Bob drinks tea, too."}, ttl=minutes)
+    while store.get(ann, "gone", refresh_ttl=False):
+        # Each read begins its time anew.
+        assert store.get(ann, "kept")
+    found = store.search(ann, query="tea")
+    assert [(it.key, it.score is not None) for it in found] == [("kept", True)]
+    if isinstance(index, MemoirdIndex):
+        store.put(ann, "ever", {"text": "Ann drinks tea."})
+    while store.get(ann, "kept", refresh_ttl=False):
+        pass
+    found = {it.key for it in store.search(ann, query="tea")}
+    assert found == ({"ever"} if isinstance(index, MemoirdIndex) else set())
+    memories = client.recall("tea", [space]).hits
+    assert {hit.memory.content for hit in memories} <= {"Ann drinks tea."}
+
+
 def test_a_batch_reads_before_it_writes(store):
     from langgraph.store.base import GetOp, ListNamespacesOp, PutOp, SearchOp
 
