@@ -192,10 +192,8 @@ function turnsOf(message: UiMessage): Turn[] {
   const endStep = () => {
     const parts = step.flatMap((said) => said.part ?? []);
     const results = step.flatMap((said) => said.result ?? []);
-    // A turn has a part, and a message a turn.
-    if (parts.length || (!turns.length && step.length === message.parts.length)) {
-      const some = parts.length ? parts : [partOf({ case: "text", value: "" })];
-      turns.push(create(TurnSchema, { role, parts: some, metadata: { ...metadata } }));
+    if (parts.length) {
+      turns.push(create(TurnSchema, { role, parts, metadata: { ...metadata } }));
     }
     if (results.length) {
       turns.push(create(TurnSchema, { role: Role.TOOL, parts: results, metadata: { ...metadata } }));
@@ -212,6 +210,11 @@ function turnsOf(message: UiMessage): Turn[] {
     return said.part ? { ...fields, [FILLED]: said.filled } : fields;
   });
   endStep();
+  if (!turns.length) {
+    // A turn has a part, and a message a turn.
+    const parts = [partOf({ case: "text", value: "" })];
+    turns.push(create(TurnSchema, { role, parts, metadata }));
+  }
   turns[0]!.clientJson = JSON.stringify({ [REST]: { ...message, parts: rest } });
   return turns;
 }

@@ -73,10 +73,15 @@ const ANSWERED: UIMessage = {
 };
 const THANKS: UIMessage = { id: "u2", role: "user", parts: [{ type: "text", text: "Thanks" }] };
 const EMPTY: UIMessage = { id: "a2", role: "assistant", parts: [{ type: "step-start" }] };
+const EMPTY_STEPS: UIMessage = {
+  id: "a3",
+  role: "assistant",
+  parts: [{ type: "step-start" }, { type: "data-map", id: "d2", data: {} }, { type: "step-start" }],
+};
 
 test("a chat is loaded as it was saved", async () => {
   assert.deepEqual(await loadChat(client, "chat"), []);
-  const steps = [[QUESTION], [QUESTION, ASKING], [QUESTION, ANSWERED], [QUESTION, ANSWERED, THANKS, EMPTY]];
+  const steps = [[QUESTION], [QUESTION, ASKING], [QUESTION, ANSWERED], [QUESTION, ANSWERED, THANKS, EMPTY, EMPTY_STEPS]];
   for (const messages of steps) {
     for (const again of [1, 2]) {
       await saveChat(client, "chat", messages);
@@ -87,7 +92,7 @@ test("a chat is loaded as it was saved", async () => {
   await validateUIMessages({ messages: loaded });
   assert.deepEqual(await convertToModelMessages(loaded), await convertToModelMessages(steps.at(-1)!));
   const { session } = await client.getSession({ sessionId: "chat" });
-  assert.equal(session!.lastSeq, 8n, "each turn is stored once");
+  assert.equal(session!.lastSeq, 9n, "each turn is stored once");
 });
 
 test("memoird gives providers what the messages say, and nothing else of them", async () => {
