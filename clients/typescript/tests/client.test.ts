@@ -1,7 +1,8 @@
 /** The client against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH. */
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http2";
 import type { ServerHttp2Stream } from "node:http2";
@@ -782,6 +783,24 @@ test("the examples of the README", async () => {
     for (const [, code] of examples) {
       assert.ok(code!.split("\n").length <= 20);
       writeFileSync(join(folder, "readme.mjs"), code!.replace('"openai/gpt-4.1"', fake));
+  test("who is killed leaves no daemon behind", async () => {
+    const code = 'const own = await (await import("memoird")).local(); console.log(own.addr); setInterval(() => 0, 1000)';
+    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+      const killed = spawn(process.execPath, ["--input-type=module", "-e", code], { cwd: ROOT });
+      const [addr] = await once(killed.stdout, "data");
+      killed.kill(signal);
+      const port = Number(/:(\d+)/.exec(String(addr))![1]);
+      const isServed = () =>
+        new Promise((done) => {
+          const socket = connectSocket(port, "127.0.0.1", () => done(true)).on("error", () => done(false));
+          socket.on("connect", () => socket.destroy());
+        });
+      while (await isServed()) {
+        await setImmediate();
+      }
+    }
+  });
+
       const said = execFileSync(process.execPath, [join(folder, "readme.mjs")], { env, encoding: "utf8" });
       assert.match(said, /Where is my parcel\?/);
     }
