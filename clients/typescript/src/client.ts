@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { create, isMessage } from "@bufbuild/protobuf";
 import type { DescMessage, Message, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import type { Client as ClientOf, Interceptor, Transport } from "@connectrpc/connect";
+import type { CallOptions, Client as ClientOf, Interceptor, Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { createAsyncIterable } from "@connectrpc/connect/protocol";
@@ -163,8 +163,10 @@ export function connect(options: Options = {}): Client {
     isClosed = true;
     sessionManager.abort();
   };
+  const sessions = createClient(SessionService, transport);
   return {
-    ...createClient(SessionService, transport),
+    ...sessions,
+    watchEvents: ending(sessions.watchEvents),
     ...createClient(MemoryService, transport),
     ...createClient(DocumentService, transport),
     addr,
@@ -172,6 +174,24 @@ export function connect(options: Options = {}): Client {
     [Symbol.asyncDispose]: close,
   };
 }
+
+/** The same call, whose stream ends where its loop is left: Connect would go on with it. */
+function ending<I, O>(begin: Stream<I, O>): Stream<I, O> {
+  return (request, options = {}) => {
+    const left = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, left.signal]) : left.signal;
+    const answers = begin(request, { ...options, signal });
+    return (async function* () {
+      try {
+        yield* answers;
+      } finally {
+        left.abort();
+      }
+    })();
+  };
+}
+
+type Stream<I, O> = (request: I, options?: CallOptions) => AsyncIterable<O>;
 
 const OPTIONS = ["addr", "key", "tls", "timeoutMs", "idempotent", "interceptors"];
 

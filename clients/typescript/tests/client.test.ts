@@ -128,6 +128,25 @@ describe("calls", () => {
   });
 });
 
+test("a stream ends where its loop is left", async () => {
+  let ended = false;
+  const event = Buffer.from([0, 0, 0, 0, 0]);
+  const streaming = (stream: ServerHttp2Stream) => {
+    stream.on("close", () => (ended = true));
+    stream.respond({ ":status": 200, "content-type": "application/grpc" });
+    stream.write(event);
+  };
+  await scripted([streaming], async ({ addr }) => {
+    await using other = memoird.connect({ addr });
+    for await (const _ of other.watchEvents({})) {
+      break;
+    }
+    while (!ended) {
+      await setImmediate();
+    }
+  });
+});
+
 describe("refusals", () => {
   test("are errors by reason", async () => {
     await assert.rejects(client.getSession({ sessionId: "nobody" }), (error) => {
