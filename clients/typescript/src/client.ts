@@ -199,7 +199,8 @@ function milliseconds(limit: number | undefined): number | undefined {
   if (limit !== undefined && (typeof limit !== "number" || Number.isNaN(limit))) {
     throw misfit("timeoutMs", "takes milliseconds as a number");
   }
-  return limit;
+  // Longer than that, timers of JavaScript end at once.
+  return limit === undefined || limit === Infinity ? limit : Math.min(limit, 2 ** 31 - 1);
 }
 
 function parse(addr: string): { baseUrl: string; socket?: string } {

@@ -303,6 +303,27 @@ describe("refusals", () => {
 });
 
 describe("where a daemon is", () => {
+  test("all the time there is", async () => {
+    for (const timeoutMs of [2 ** 40, Infinity]) {
+      await client.append({ sessionId: "patient", turns: [memoird.user("x")] }, { timeoutMs });
+    }
+  });
+
+  test("a server that is no daemon is not called an older one", async () => {
+    const web = (stream: ServerHttp2Stream) => {
+      stream.respond({ ":status": 404, "content-type": "text/html" });
+      stream.end("<h1>Not found</h1>");
+    };
+    await scripted([web], async ({ addr }) => {
+      await using other = memoird.connect({ addr });
+      await assert.rejects(other.getSession({ sessionId: "chat" }), (error) => {
+        assert.ok(error instanceof errors.Unimplemented && !(error instanceof errors.MissingCall));
+        assert.match(error.message, /no memoird daemon.*404.*address/);
+        return true;
+      });
+    });
+  });
+
   test("nobody listens", async () => {
     await using nobody = memoird.connect({ addr: "http://127.0.0.1:1", timeoutMs: 300 });
     await assert.rejects(nobody.getSession({ sessionId: "chat" }), errors.Unavailable);
@@ -762,6 +783,24 @@ describe("what is tried again", () => {
     assert.equal((await second.append({ sessionId: "again", turns })).lastSeq, 2n);
   });
 
+  test("who is killed leaves no daemon behind", async () => {
+    const code = 'const own = await (await import("memoird")).local(); console.log(own.addr); setInterval(() => 0, 1000)';
+    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+      const killed = spawn(process.execPath, ["--input-type=module", "-e", code], { cwd: ROOT });
+      const [addr] = await once(killed.stdout, "data");
+      killed.kill(signal);
+      const port = Number(/:(\d+)/.exec(String(addr))![1]);
+      const isServed = () =>
+        new Promise((done) => {
+          const socket = connectSocket(port, "127.0.0.1", () => done(true)).on("error", () => done(false));
+          socket.on("connect", () => socket.destroy());
+        });
+      while (await isServed()) {
+        await setImmediate();
+      }
+    }
+  });
+
   test("a daemon that was killed is not called", async () => {
     const dataDir = temporary("killed");
     writeFileSync(join(dataDir, "endpoints.json"), JSON.stringify({ grpc: "127.0.0.1:1" }));
@@ -802,24 +841,6 @@ test("the examples of the README", async () => {
     for (const [, code] of examples) {
       assert.ok(code!.split("\n").length <= 20);
       writeFileSync(join(folder, "readme.mjs"), code!.replace('"openai/gpt-4.1"', fake));
-  test("who is killed leaves no daemon behind", async () => {
-    const code = 'const own = await (await import("memoird")).local(); console.log(own.addr); setInterval(() => 0, 1000)';
-    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
-      const killed = spawn(process.execPath, ["--input-type=module", "-e", code], { cwd: ROOT });
-      const [addr] = await once(killed.stdout, "data");
-      killed.kill(signal);
-      const port = Number(/:(\d+)/.exec(String(addr))![1]);
-      const isServed = () =>
-        new Promise((done) => {
-          const socket = connectSocket(port, "127.0.0.1", () => done(true)).on("error", () => done(false));
-          socket.on("connect", () => socket.destroy());
-        });
-      while (await isServed()) {
-        await setImmediate();
-      }
-    }
-  });
-
       const said = execFileSync(process.execPath, [join(folder, "readme.mjs")], { env, encoding: "utf8" });
       assert.match(said, /Where is my parcel\?/);
     }
