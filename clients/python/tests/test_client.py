@@ -314,6 +314,8 @@ def test_too_many_arguments_are_refused(client):
         ("key", {"key": "schl\u00fcssel"}),
         ("key", {"key": 5}),
         ("tls", {"tls": "ca.pem"}),
+        ("tls", {"tls": memoird.Tls(cert="client.pem")}),
+        ("tls", {"tls": memoird.Tls(cert_key="client-key.pem")}),
         ("timeout", {"timeout": "5"}),
         ("adr", {"adr": "http://x"}),
     ],

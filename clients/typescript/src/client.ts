@@ -140,6 +140,9 @@ export function connect(options: Options = {}): Client {
     nodeOptions = { createConnection: () => connectSocket(socket) };
   } else if (baseUrl.startsWith("https:")) {
     const tls = options.tls ?? { ca: env.MEMOIRD_CA, cert: env.MEMOIRD_CERT, certKey: env.MEMOIRD_CERT_KEY };
+    if (!tls.cert !== !tls.certKey) {
+      throw misfit("tls", "takes cert and certKey together (MEMOIRD_CERT and MEMOIRD_CERT_KEY)");
+    }
     nodeOptions = { ca: read(tls.ca), cert: read(tls.cert), key: read(tls.certKey) };
   } else if (options.tls) {
     throw misfit("tls", `needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);

@@ -390,6 +390,8 @@ describe("where a daemon is", () => {
       relay.close();
     }
     assert.throws(() => memoird.connect({ addr: "http://localhost", tls }), /begins with https/);
+    const half = { addr, tls: { cert: tls.cert } };
+    assert.throws(() => memoird.connect(half), /tls takes cert and certKey together/);
   });
 
   test("keys: the tenant's is told, another is refused", async () => {

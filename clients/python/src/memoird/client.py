@@ -72,6 +72,10 @@ class Tls:
     """The key of `cert`."""
 
     def credentials(self) -> grpc.ChannelCredentials:
+        if bool(self.cert) != bool(self.cert_key):
+            # gRPC ends the process where one is missing.
+            raise _not_set("tls", "takes cert and cert_key together (MEMOIRD_CERT and MEMOIRD_CERT_KEY)")
+
         def read(file: str | os.PathLike[str] | None) -> bytes | None:
             return pathlib.Path(file).read_bytes() if file else None
 
