@@ -48,7 +48,7 @@ TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
 _process_of_loops: int | None = None
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
-_OPTIONS = [
+_OPTIONS: list[tuple[str, Any]] = [
     # A window may be larger than the 4 MiB that gRPC takes by itself.
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),

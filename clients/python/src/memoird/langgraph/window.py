@@ -51,7 +51,9 @@ def window(
 
     def messages_of(state: Any) -> Sequence[BaseMessage]:
         # A state may be a model of pydantic, too.
-        return state[messages_key] if isinstance(state, Mapping) else getattr(state, messages_key)
+        is_mapping = isinstance(state, Mapping)
+        found: Sequence[BaseMessage] = state[messages_key] if is_mapping else getattr(state, messages_key)
+        return found
 
     def choose(state: Any, config: RunnableConfig) -> Any:
         return clients.do(_chosen(how, messages_of(state), config))
