@@ -272,6 +272,18 @@ def test_an_item_that_is_put_twice_at_once_is_forgotten_whole(client, monkeypatc
     assert client.list_memories(ann[0]).memories == []
 
 
+def test_the_same_words_in_many_namespaces(client):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "many"))
+    users = [f"user-{number}" for number in range(33)]
+    for user in users:
+        store.put(("wishes", user), "1", {"text": "Prefers short answers."})
+    found = [user for user in users if store.search(("wishes", user), query="short answers")]
+    assert found == users
+    for user in users:
+        store.delete(("wishes", user), "1")
+    assert client.list_memories("wishes").memories == []
+
+
 def test_items_that_memoird_finds(client, store):
     store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "found"))
     ann = ("ann-finds", "notes")
@@ -291,7 +303,8 @@ def test_items_that_memoird_finds(client, store):
     store.put(ann, "1", {"text": "Ann drinks coffee."})
     store.put((*ann, "below"), "2", {"text": "Ann drinks coffee."})
     assert (ann, "1") not in found("tea")
-    assert found("coffee") == [(ann, "1"), ((*ann, "below"), "2")]
+    # Of the same words the newer ones.
+    assert found("coffee") == [((*ann, "below"), "2"), (ann, "1")]
     store.delete(ann, "1")
     assert found("coffee") == [((*ann, "below"), "2")]
     store.delete((*ann, "below"), "2")

@@ -33,9 +33,7 @@ from ..types import (
     DocumentOperation,
     Memory,
     MemoryKind,
-    NearDuplicate,
     PutDocumentRequest,
-    RememberOutcome,
 )
 from ._documents import asked, done, each_document, minutes, removed
 
@@ -145,7 +143,7 @@ class MemoryIndex:
     def written(self, puts: Sequence[PutOp]) -> Steps:
         """Remembers the texts of items that were written, and forgets those that were there before."""
         for op in puts:
-            new, until = set(), _until(op.ttl)
+            new, until = set(), None if op.ttl is None else _until(op.ttl)
             for text in self._texts.of(op):
                 if content := cut(text, CONTENT_BYTES).strip():
                     made = yield Call(
@@ -154,13 +152,12 @@ class MemoryIndex:
                         kind=self._kind,
                         content=content,
                         tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
-                        near_duplicate=NearDuplicate.KEEP,
+                        # A memory has 32 tags: one of the same words in many namespaces had too few.
+                        keep_apart=True,
                         expires_at=until,
                         idempotency_key=uuid.uuid4().hex,
                     )
                     new.add(made.memory.id)
-                    if made.outcome is not RememberOutcome.CREATED:
-                        yield from _live(made.memory, until)
             nobodys = yield from self._own(op, new)
             for id in nobodys:
                 try:
@@ -245,17 +242,15 @@ def _held(
     return []
 
 
-def _until(ttl: float | None) -> datetime | None:
-    """When so many minutes are over; None: never."""
-    if ttl is None:
-        return None
+def _until(ttl: float) -> datetime:
+    """When so many minutes are over."""
     until = datetime.now(timezone.utc) + timedelta(minutes=ttl)
     return until.replace(microsecond=until.microsecond // 1000 * 1000)
 
 
-def _live(memory: Memory, until: datetime | None) -> Steps:
-    """Lets a memory, which may be of other items too, live so long at least."""
-    if memory.expires_at is not None and (until is None or memory.expires_at < until):
+def _live(memory: Memory, until: datetime) -> Steps:
+    """Lets a memory that ends live so long at least."""
+    if memory.expires_at is not None and memory.expires_at < until:
         yield Call(
             "update_memory", memory=Memory(id=memory.id, expires_at=until), update_mask=["expires_at"]
         )
