@@ -95,6 +95,27 @@ test("a chat is loaded as it was saved", async () => {
   assert.equal(session!.lastSeq, 9n, "each turn is stored once");
 });
 
+test("a chat whose messages no turn takes as they are", async () => {
+  const call = (toolCallId: string, output: unknown) =>
+    ({ type: "tool-trains", toolCallId, state: "output-available", input: {}, output }) as UIMessage["parts"][number];
+  const numbers = [...Array(300).keys()];
+  const said: [string, UIMessage["parts"]][] = [
+    ["an id of two calls", [call("c1", 1), { type: "step-start" }, call("c1", "two"), { type: "step-start" }, call("c1", 3)]],
+    ["many calls", [{ type: "step-start" }, ...numbers.map((number) => call(`c${number}`, number))]],
+    ["many texts", numbers.map((number) => ({ type: "text", text: `${number}` }))],
+    ["a call without an id", [call("", 1), { type: "text", text: "It goes." }]],
+    ["a file without a place", [{ type: "file", mediaType: "image/png", url: "" }]],
+  ];
+  for (const [chat, parts] of said) {
+    const messages: UIMessage[] = [THANKS, { id: "a1", role: "assistant", parts }];
+    for (const _ of [1, 2]) {
+      await saveChat(client, chat, messages);
+      assert.deepEqual(await loadChat<UIMessage>(client, chat), messages, chat);
+    }
+    assert.deepEqual(await chooseChat<UIMessage>(client, chat), messages, chat);
+  }
+});
+
 test("memoird gives providers what the messages say, and nothing else of them", async () => {
   await saveChat(client, "window", [QUESTION, ANSWERED, THANKS]);
   const { messagesJson } = await client.getContext({ sessionId: "window", format: MessageFormat.OPENAI });
