@@ -659,7 +659,7 @@ def test_a_daemon_that_comes_back_is_reached_soon():
         assert server.add_insecure_port(f"127.0.0.1:{port}") == port
         server.start()
         # gRPC's own first pause is of 0.8 s and more.
-        assert other.get_session("chat", timeout=0.6)
+        assert other.get_session("chat", timeout=0.75)
         server.stop(None)
 
 

@@ -79,6 +79,8 @@ function watch(daemon: ChildProcess): ChildProcess | undefined {
     stdio: ["pipe", "ignore", "ignore"],
     detached: true,
   });
+  // Where there is no shell, nobody watches.
+  watcher.once("error", () => undefined);
   watcher.unref();
   (watcher.stdin as Socket).unref();
   return watcher;

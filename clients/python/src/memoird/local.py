@@ -63,8 +63,9 @@ def local(
             with Client(_address(daemon, data, log, before), key="") as client:
                 yield client
         finally:
-            watcher.kill()
-            watcher.communicate()
+            if watcher:
+                watcher.kill()
+                watcher.communicate()
             daemon.send_signal(signal.SIGTERM)
             try:
                 daemon.wait(STOP_SECONDS_MAX)
@@ -73,15 +74,18 @@ def local(
                 daemon.wait()
 
 
-def _watcher(daemon: subprocess.Popen[bytes]) -> subprocess.Popen[bytes]:
-    """Stops the daemon where this process is killed: its input ends then."""
-    return subprocess.Popen(
-        ["/bin/sh", "-c", 'read _; kill "$0"', str(daemon.pid)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
+def _watcher(daemon: subprocess.Popen[bytes]) -> subprocess.Popen[bytes] | None:
+    """Stops the daemon where this process is killed: its input ends then. None where there is no shell."""
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'read _; kill "$0"', str(daemon.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return None
 
 
 def _settings(data: pathlib.Path) -> str:
