@@ -88,7 +88,7 @@ pub(crate) async fn open(
         let clock = store.clock()?;
         Ok::<_, StoreError>((store, clock))
     });
-    let (store, clock) = opened.await.map_err(broken_off)??;
+    let (store, clock) = opened.await.map_err(|error| broken_off(&error))??;
     let machine = SystemMachine::resume(clock.as_ref());
     Ok(OpenJournal {
         store: Some(Arc::new(store)),
@@ -97,7 +97,7 @@ pub(crate) async fn open(
     })
 }
 
-fn broken_off(error: JoinError) -> CliError {
+fn broken_off(error: &JoinError) -> CliError {
     CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
 }
 
@@ -343,7 +343,7 @@ mod postgres {
             let machine = SystemMachine::at(steady.unwrap_or_default());
             Ok::<_, StoreError>((Arc::new(store), machine))
         });
-        let (store, machine) = opened.await.map_err(broken_off)??;
+        let (store, machine) = opened.await.map_err(|error| broken_off(&error))??;
         Ok(OpenJournal {
             store: Some(Arc::clone(&store) as Arc<dyn Store>),
             machine,
@@ -386,7 +386,7 @@ mod postgres {
             let store = Arc::clone(&self.store);
             let offered = new_mark_secret(machine);
             let kept = spawn_blocking(move || store.secret("marks", offered.bytes())).await;
-            let kept = kept.map_err(broken_off)??;
+            let kept = kept.map_err(|error| broken_off(&error))??;
             let bytes = kept.try_into().map_err(|_| {
                 let problem = "the secret `marks` of the journal's database is damaged: delete its \
                                row of memoird.secrets, and windows are marked anew";

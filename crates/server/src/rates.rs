@@ -497,7 +497,7 @@ mod tests {
         let rates = Rates::new(8 << 20);
         let takes = |path: &str, bytes: u64| {
             let mut meter = rates.meter(path, 64 << 10, None);
-            let data = vec![0; bytes as usize];
+            let data = vec![0; usize::try_from(bytes).unwrap()];
             let (first, rest) = data.split_at(data.len() / 2);
             meter.add(first).and_then(|()| meter.add(rest)).is_ok()
         };

@@ -235,7 +235,7 @@ impl Session {
         let covered = covered.filter(|record| !view.is_kept(record));
         let mut left = totals;
         // A tenth of them is enough.
-        covered.map(|record| record.totals()).all(|covered| {
+        covered.map(TurnRecord::totals).all(|covered| {
             left = left.minus(covered);
             is_near(left)
         })
