@@ -130,11 +130,13 @@ pub(crate) async fn answered(
     let turns = outcome.turns;
     let mut report = report(outcome.report, &turns);
     report.next_cut = outcome.next_cut.map(next_cut);
-    let hits = recall
-        .into_iter()
-        .flat_map(|recall| recall.shown(&outcome.memories));
+    let hits = recall.into_iter().flat_map(|recall| {
+        let explain = recall.explains();
+        let shown = recall.shown(&outcome.memories);
+        shown.map(move |hit| memory::to::hit(hit, explain))
+    });
     let mut response = v1::GetContextResponse {
-        memories: hits.map(memory::to::hit).collect(),
+        memories: hits.collect(),
         memories_text: outcome.memories.text.clone(),
         session: Some(session),
         ..v1::GetContextResponse::default()

@@ -10,6 +10,7 @@ import operator
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
@@ -30,8 +31,8 @@ from ..types import (
     DeleteDocumentRequest,
     Document,
     DocumentOperation,
+    Memory,
     MemoryKind,
-    NearDuplicate,
     PutDocumentRequest,
 )
 from ._documents import asked, done, each_document, minutes, removed
@@ -108,6 +109,10 @@ class VectorIndex:
         return
         yield
 
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+        """Lets the vectors of items live so many minutes from now on."""
+        yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
+
     def ranked(self, op: SearchOp) -> Steps:
         """Items with the best cosine of their vectors, the best first."""
         query = yield Embed(self.embeddings, str(op.query))
@@ -138,7 +143,7 @@ class MemoryIndex:
     def written(self, puts: Sequence[PutOp]) -> Steps:
         """Remembers the texts of items that were written, and forgets those that were there before."""
         for op in puts:
-            new = set()
+            new, until = set(), None if op.ttl is None else _until(op.ttl)
             for text in self._texts.of(op):
                 if content := cut(text, CONTENT_BYTES).strip():
                     made = yield Call(
@@ -147,7 +152,9 @@ class MemoryIndex:
                         kind=self._kind,
                         content=content,
                         tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
-                        near_duplicate=NearDuplicate.KEEP,
+                        # A memory has 32 tags: one of the same words in many namespaces had too few.
+                        keep_apart=True,
+                        expires_at=until,
                         idempotency_key=uuid.uuid4().hex,
                     )
                     new.add(made.memory.id)
@@ -155,6 +162,19 @@ class MemoryIndex:
             for id in nobodys:
                 try:
                     yield Call("forget", id=id)
+                except errors.MemoryNotFound:
+                    continue
+
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+        """Lets the memories of items live so many minutes from now on."""
+        read = yield from done(
+            [asked([*self._memories, *place], key, minutes(ttl)) for (place, key), ttl in live]
+        )
+        for (_, ttl), result in zip(live, read, strict=True):
+            for id in result.document.value if result.document else []:
+                try:
+                    found = yield Call("get_memory", id=id)
+                    yield from _live(found.memory, _until(ttl))
                 except errors.MemoryNotFound:
                     continue
 
@@ -220,6 +240,20 @@ def _held(
         gone = DeleteDocumentRequest([*place], key, expected_version=version)
         return [DocumentOperation(delete=gone)]
     return []
+
+
+def _until(ttl: float) -> datetime:
+    """When so many minutes are over."""
+    until = datetime.now(timezone.utc) + timedelta(minutes=ttl)
+    return until.replace(microsecond=until.microsecond // 1000 * 1000)
+
+
+def _live(memory: Memory, until: datetime) -> Steps:
+    """Lets a memory that ends live so long at least."""
+    if memory.expires_at is not None and memory.expires_at < until:
+        yield Call(
+            "update_memory", memory=Memory(id=memory.id, expires_at=until), update_mask=["expires_at"]
+        )
 
 
 def _tag(namespace: Sequence[str]) -> str:

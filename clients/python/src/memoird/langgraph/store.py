@@ -144,12 +144,15 @@ class MemoirdStore(BaseStore):
 
     def _refresh(self, documents: Sequence[Document]) -> Steps:
         """Items that were read live as long again as they were to live when they were put."""
-        reads = [
-            asked(document.namespace, document.key, ttl=minutes(ttl))
+        live = [
+            (self._name(document), ttl)
             for document in documents
             if (ttl := document.value.get("ttl")) is not None
         ]
-        yield from done(reads)
+        yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
+        if self._index:
+            # What finds an item lives as long as the item.
+            yield from self._index.refreshed(live)
 
     def _search(self, op: SearchOp) -> Steps:
         if op.query and self._index:
