@@ -117,6 +117,30 @@ async fn sessions_are_listed_shown_and_ended() {
 }
 
 #[tokio::test]
+async fn the_newest_turns_of_a_long_session_are_shown() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    for first in (1..=2_250).step_by(250) {
+        let turns = (first..first + 250).map(|number: u64| user(&number.to_string()));
+        let turns: Vec<_> = turns.collect();
+        client.append(append("long", turns)).await.expect("done");
+    }
+    for (wanted, expected) in [("", 1..=2_250), ("1500", 751..=2_250), ("3", 2_248..=2_250)] {
+        let mut args = vec!["sessions", "show", "long", "--journal", "--json"];
+        if !wanted.is_empty() {
+            args.extend(["--turns", wanted]);
+        }
+        let shown = ask_as(&daemon, &args, "").await.json();
+        let turns = shown["turns"].as_array().expect("turns").iter();
+        let seqs: Vec<u64> = turns.filter_map(|turn| turn["seq"].as_u64()).collect();
+        assert_eq!(seqs, expected.collect::<Vec<_>>(), "{wanted}");
+    }
+    let args = ["sessions", "show", "long", "--turns", "0", "--json"];
+    let none = ask_as(&daemon, &args, "").await.json();
+    assert_eq!(none["turns"], json!([]));
+}
+
+#[tokio::test]
 async fn stats_are_printed_for_people_and_programs() {
     let daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;

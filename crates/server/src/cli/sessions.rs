@@ -16,7 +16,7 @@ use super::compaction::CompactArgs;
 use super::connect::Target;
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::exit::CliError;
-use super::pages::Pages;
+use super::pages::{PAGE_MAX, Pages};
 use super::{ClientArgs, choice, clock, compaction, erase, json, output, redact, transcript};
 
 /// What can be done with sessions.
@@ -270,7 +270,7 @@ fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
     output::print(&format!("\nnotes{}", lines.collect::<String>()))
 }
 
-/// Pages through the turns and keeps the newest that were asked for.
+/// The newest turns that were asked for, from the newest page back, or all of them.
 async fn history(
     target: &Target,
     args: &ShowArgs,
@@ -281,26 +281,30 @@ async fn history(
     } else {
         HistoryScope::Live
     };
-    let kept_max = args.turns.unwrap_or(usize::MAX);
+    let wanted = args.turns.unwrap_or(usize::MAX);
     let mut client = target.sessions_of(&args.id);
     let mut turns = VecDeque::new();
-    let mut request = GetHistoryRequest {
-        session_id: args.id.clone(),
-        generation: args.generation.clone().unwrap_or_default(),
-        scope: scope as i32,
-        after_seq: 0,
-        limit: 0,
-        ..GetHistoryRequest::default()
-    };
-    loop {
-        let page = target.done(client.get_history(request.clone()).await)?;
-        turns.extend(page.turns);
-        turns.drain(..turns.len().saturating_sub(kept_max));
-        if page.next_after_seq <= request.after_seq {
-            return Ok(turns);
+    let mut before_seq = 0;
+    while turns.len() < wanted {
+        let last = (wanted - turns.len()).min(PAGE_MAX);
+        let request = GetHistoryRequest {
+            session_id: args.id.clone(),
+            generation: args.generation.clone().unwrap_or_default(),
+            scope: scope as i32,
+            last: u32::try_from(last).unwrap_or(u32::MAX),
+            before_seq,
+            ..GetHistoryRequest::default()
+        };
+        let page = target.done(client.get_history(request).await)?;
+        for turn in page.turns.into_iter().rev() {
+            turns.push_front(turn);
         }
-        request.after_seq = page.next_after_seq;
+        before_seq = page.previous_before_seq;
+        if before_seq == 0 {
+            break;
+        }
     }
+    Ok(turns)
 }
 
 async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), CliError> {
