@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from typing import Annotated, TypedDict
 
 import pytest
@@ -221,6 +222,9 @@ def test_what_finds_an_item_ends_with_the_item_and_not_before(client, index):
         pass
     found = {it.key for it in store.search(ann, query="tea")}
     assert found == ({"ever"} if isinstance(index, MemoirdIndex) else set())
+    stay, ends = (2 if isinstance(index, MemoirdIndex) else 0), time.monotonic() + 30
+    while len(client.list_documents(["store", f"{space}.index"]).documents) != stay:
+        assert time.monotonic() < ends, "something is left of what has ended"
     memories = client.recall("tea", [space]).hits
     assert {hit.memory.content for hit in memories} <= {"Ann drinks tea."}
 

@@ -170,13 +170,18 @@ class MemoryIndex:
         read = yield from done(
             [asked([*self._memories, *place], key, minutes(ttl)) for (place, key), ttl in live]
         )
-        for (_, ttl), result in zip(live, read, strict=True):
-            for id in result.document.value if result.document else []:
-                try:
-                    found = yield Call("get_memory", id=id)
-                    yield from _live(found.memory, _until(ttl))
-                except errors.MemoryNotFound:
-                    continue
+        ids = [
+            (id, ttl)
+            for (_, ttl), result in zip(live, read, strict=True)
+            for id in (result.document.value if result.document else [])
+        ]
+        yield from done([asked(self._owners, id, minutes(ttl)) for id, ttl in ids])
+        for id, ttl in ids:
+            try:
+                found = yield Call("get_memory", id=id)
+                yield from _live(found.memory, _until(ttl))
+            except errors.MemoryNotFound:
+                continue
 
     def _own(self, op: PutOp, new: set[str]) -> Steps:
         """Notes whose the memories are; gives those that are nobody's any more."""
@@ -194,7 +199,7 @@ class MemoryIndex:
                 there = result.document
                 names = [own for own in (there.value if there else []) if own != name]
                 names += [name] if id in new else []
-                writes += _held(self._owners, id, names, there)
+                writes += _held(self._owners, id, names, there, op.ttl if names == [name] else None)
                 nobodys += [] if names else [id]
             try:
                 yield from done(writes)
