@@ -161,7 +161,7 @@ def _host(rest: str, is_tls: bool) -> tuple[str, str]:
     if not host or parts.netloc != rest.rstrip("/") or "@" in rest:
         return "", ""
     # By itself gRPC takes the port of https for both.
-    return host, parts.netloc if port else f"{parts.netloc.rstrip(':')}:{443 if is_tls else 80}"
+    return host, parts.netloc if port is not None else f"{parts.netloc.rstrip(':')}:{443 if is_tls else 80}"
 
 
 def _is_this_machine(host: str) -> bool:
