@@ -288,6 +288,16 @@ def test_the_same_words_in_many_namespaces(client):
     assert client.list_memories("wishes").memories == []
 
 
+def test_what_fits_a_filter_is_found_behind_the_best_hundred(client):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "behind"))
+    puts = [PutOp(("behind",), f"{number}", {"text": f"Tea, tea, tea {number}", "of": "ann"}) for number in range(100)]
+    last = PutOp(("behind",), "last", {"text": "A note on parcels that names tea once, and trains.", "of": "bob"})
+    store.batch([*puts, last])
+    found = store.search(("behind",), query="tea", filter={"of": "bob"})
+    assert [(item.key, item.score) for item in found] == [("last", None)]
+    assert len(store.search(("behind",), query="tea", limit=200)) == 100
+
+
 def test_items_that_memoird_finds(client, store):
     store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "found"))
     ann = ("ann-finds", "notes")

@@ -114,7 +114,7 @@ class VectorIndex:
         yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
 
     def ranked(self, op: SearchOp) -> Steps:
-        """Items with the best cosine of their vectors, the best first."""
+        """Items with the best cosine of their vectors, the best first, and that others come behind them."""
         query = yield Embed(self.embeddings, str(op.query))
         found: list[tuple[float, Name]] = []
 
@@ -124,7 +124,7 @@ class VectorIndex:
 
         yield from each_document(take, namespace_prefix=[*self._place, *op.namespace_prefix])
         found.sort(key=lambda one: -one[0])
-        return found
+        return found, True
 
 
 class MemoryIndex:
@@ -210,7 +210,7 @@ class MemoryIndex:
                     raise
 
     def ranked(self, op: SearchOp) -> Steps:
-        """Items whose texts a recall finds, the best first: up to 100."""
+        """Items whose texts a recall finds, the best first: up to 100; and whether the filter may fit others."""
         prefix = tuple(op.namespace_prefix)
         if not prefix:
             raise ValueError("a search with a query needs a namespace prefix of one label or more")
@@ -228,7 +228,8 @@ class MemoryIndex:
             for *place, key in result.document.value if result.document else []:
                 if tuple(place[: len(prefix)]) == prefix:
                     found.setdefault((tuple(place), key), hit.score)
-        return [(score, name) for name, score in found.items()]
+        are_more = bool(op.filter) and len(recalled.hits) == HITS_MAX
+        return [(score, name) for name, score in found.items()], are_more
 
 
 def _held(
