@@ -1,6 +1,9 @@
 //! Another configuration for a daemon that runs: what applies, what waits for the next
 //! start, and that a bad file changes nothing.
 
+use std::os::unix::fs::OpenOptionsExt;
+use std::process::Command;
+
 use memoird_proto::v1::GetSessionRequest;
 use tonic::Code;
 
@@ -154,6 +157,40 @@ async fn hooks_are_added_changed_and_removed_when_the_file_changes() {
     end(&mut client, "after").await;
     all_delivered(&mut admin).await;
     assert_eq!(told(&daemon).len(), 2);
+}
+
+#[tokio::test]
+async fn of_a_file_with_many_problems_the_first_are_told_and_the_log_has_all() {
+    let mut daemon = Daemon::start().await;
+    let mut admin = daemon.admin();
+    let tenant = |number| format!("{{ id: t{number}, keys: [ {{ env: MISSING_KEY_{number} }} ] }}");
+    let tenants: Vec<String> = (0..400).map(tenant).collect();
+    daemon.rewrite(Setup::default().section(format!("tenants: [ {} ]", tenants.join(", "))));
+    let answer = try_reload(&mut admin).await;
+    let problem = refused(answer, Code::FailedPrecondition, "CONFIG_INVALID");
+    for part in ["400 problems", "MISSING_KEY_0"] {
+        assert!(problem.contains(part), "{problem}");
+    }
+    assert!(daemon.log().contains("MISSING_KEY_399"));
+}
+
+/// To open a pipe without a wait for whoever reads it; it fails where nobody does.
+const O_NONBLOCK: i32 = 0o4000;
+
+#[tokio::test]
+async fn a_daemon_stops_while_its_configuration_is_read() {
+    let mut daemon = Daemon::start().await;
+    let pipe = daemon.path("pipe");
+    let made = Command::new("mkfifo").arg(&pipe).status();
+    assert!(made.expect("mkfifo runs").success());
+    // Whoever reads it waits for a writer, and then for what that writes.
+    daemon.rewrite(Setup::default().section("tenants: [ { id: a, keys: [ { file: ./pipe } ] } ]"));
+    daemon.signal("-HUP");
+    let mut options = std::fs::File::options();
+    options.write(true).custom_flags(O_NONBLOCK);
+    let writer = eventually("the key is read", async || options.open(&pipe).ok()).await;
+    daemon.stop().await;
+    drop(writer);
 }
 
 #[tokio::test]

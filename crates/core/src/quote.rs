@@ -104,6 +104,9 @@ const TOLD_TAG: &str = "&lt;";
 /// The text with whatever looks like memoird's own words told from them, in any case and
 /// letters and however spaced. JSON stays JSON.
 pub fn unmarked(text: &str) -> Cow<'_, str> {
+    if !has_marks(text.as_bytes()) {
+        return Cow::Borrowed(text);
+    }
     let mut told = String::new();
     let mut end = 0;
     for (at, bracket) in text.match_indices(|c| bracket(c).is_some()) {
@@ -112,9 +115,6 @@ pub fn unmarked(text: &str) -> Cow<'_, str> {
             bracket.chars().for_each(|c| push_told(&mut told, c));
             end = at + bracket.len();
         }
-    }
-    if end == 0 {
-        return Cow::Borrowed(text);
     }
     told.push_str(&text[end..]);
     Cow::Owned(told)

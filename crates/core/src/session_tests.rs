@@ -277,7 +277,9 @@ fn a_summary_of_what_is_rewound_is_taken_back_with_it() {
         append(&mut session, &command(&["a", "b", "c", "d", "e"]), 1).unwrap();
         let generation = session.head().generation;
         for summary in [summary(1, 1, 2), summary(2, 3, 4)] {
-            session.compact(generation, &summary, true, true).unwrap();
+            session
+                .compact(generation, 5, &summary, true, true)
+                .unwrap();
         }
         let rewound = rewind(&mut session, after_seq, AppendCommand::default(), 2).unwrap();
         let newest = session.summary().map_or(0, |summary| summary.number);
@@ -302,7 +304,7 @@ fn a_compaction_under_way_does_not_summarize_what_is_rewound() {
     assert!(span.through_seq > 1);
     rewind(&mut session, 1, command(&["e", "f", "g"]), 3).unwrap();
     let late = summary(snapshot.number, span.first_seq, span.through_seq);
-    let change = session.compact(snapshot.generation, &late, true, true);
+    let change = session.compact(snapshot.generation, 4, &late, true, true);
     assert!(change.is_none() && session.summary().is_none());
     assert!(!session.compaction().running);
 }

@@ -3,10 +3,11 @@
 //!
 //! It reads in batches, each a read of its own, so that the log can be cut meanwhile.
 
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use memoird_core::ids::Generation;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, params};
+use rusqlite::{Connection, ErrorCode, OptionalExtension, Row, Statement, params};
 
 use crate::checksum::{StoredTurn, TurnPlace, Verdict, examine};
 use crate::sqlite::CONTENT;
@@ -17,6 +18,8 @@ use crate::{DataKey, StoreError};
 const DAMAGES_MAX: usize = 100;
 /// Turns that are read at once: so long the log of the journal cannot be cut.
 const BATCH_TURNS: i64 = 1_000;
+/// What is wrong with a page whose rows are not where they should be.
+const OUT_OF_ORDER: &str = "its page has another row in its place";
 /// The first schema with checksums.
 const CHECKSUMS_SINCE: i64 = 5;
 /// The schema since which contents may stand apart from their turns.
@@ -35,6 +38,16 @@ pub struct FileCheck {
     pub damages: Vec<String>,
     /// How much is damaged.
     pub damages_total: u64,
+}
+
+/// Why a batch of turns ends.
+enum Stop {
+    /// There are no more.
+    End,
+    /// There may be more.
+    Batch,
+    /// The next one cannot be read.
+    Damage(String),
 }
 
 /// Turns of a journal by what their checksums say.
@@ -118,52 +131,79 @@ impl FileCheck {
             "{select} WHERE id >= ? ORDER BY id LIMIT {BATCH_TURNS}"
         ))?;
         let mut one = connection.prepare(&format!("{select} WHERE id = ?"))?;
-        let number = |sql| connection.query_row(sql, [], |row| row.get::<_, i64>(0));
-        let last = match number("SELECT ifnull(max(id), 0) FROM turns") {
-            // The page of the newest turns is damaged; most turns are older.
-            Err(error) if is_damage(&error) => {
-                self.add(format!("the newest turns cannot be read: {error}"));
-                number("SELECT placed FROM progress")?
-            }
-            last => last?,
-        };
+        let mut seek =
+            connection.prepare("SELECT id FROM turns WHERE id >= ? ORDER BY id LIMIT 1")?;
         let mut next = 0;
-        while next <= last {
+        loop {
             let first = next;
             let mut rows = batch.query([first])?;
             let end = loop {
                 match rows.next() {
-                    Ok(Some(row)) => {
-                        next = row.get::<_, i64>(0)? + 1;
-                        self.turn(connection, row);
-                    }
-                    Ok(None) => break Ok(()),
+                    Ok(Some(row)) => match row.get(0)? {
+                        id if id < next => break Ok(Stop::Damage(OUT_OF_ORDER.to_owned())),
+                        id => {
+                            next = i64::saturating_add(id, 1);
+                            self.turn(connection, row);
+                        }
+                    },
+                    Ok(None) if next == first => break Ok(Stop::End),
+                    Ok(None) => break Ok(Stop::Batch),
+                    Err(error) if is_damage(&error) => break Ok(Stop::Damage(error.to_string())),
                     Err(error) => break Err(error),
                 }
             };
             drop(rows);
-            match end {
-                Ok(()) if next == first => return Ok(()),
-                Ok(()) => {}
-                // What stands on a damaged page cannot be told from another; each is asked for.
-                Err(error) if is_damage(&error) => {
-                    let until = next.saturating_add(BATCH_TURNS).min(last + 1);
-                    for id in next..until {
-                        let mut rows = one.query([id])?;
-                        match rows.next() {
-                            Ok(Some(row)) => self.turn(connection, row),
-                            Ok(None) => {}
-                            Err(error) if is_damage(&error) => {
-                                self.turns.damaged += 1;
-                                self.add(format!("the turn in row {id} cannot be read: {error}"));
-                            }
-                            Err(error) => return Err(error),
-                        }
+            match end? {
+                Stop::End => return Ok(()),
+                Stop::Batch => {}
+                Stop::Damage(problem) => {
+                    let until = readable_from(&mut seek, next)?;
+                    self.one_by_one(
+                        connection,
+                        &mut one,
+                        next..until.unwrap_or(i64::MAX),
+                        &problem,
+                    )?;
+                    match until {
+                        Some(until) => next = until,
+                        None => return Ok(()),
                     }
-                    next = until;
                 }
-                Err(error) => return Err(error),
             }
+        }
+    }
+
+    /// What stands on a damaged page cannot be told from another; each row is asked for, as long
+    /// as there are not too many that may stand there.
+    fn one_by_one(
+        &mut self,
+        connection: &Connection,
+        one: &mut Statement<'_>,
+        ids: Range<i64>,
+        problem: &str,
+    ) -> rusqlite::Result<()> {
+        let last = ids.end - 1;
+        let asked = ids.start..ids.end.min(ids.start.saturating_add(BATCH_TURNS));
+        if asked.end < ids.end {
+            let from = asked.end;
+            self.add(format!(
+                "the turns in rows {from} to {last} cannot be read: {problem}"
+            ));
+        }
+        for id in asked {
+            let mut rows = one.query([id])?;
+            let problem = match rows.next() {
+                Ok(Some(row)) if row.get::<_, i64>(0)? == id => {
+                    self.turn(connection, row);
+                    continue;
+                }
+                Ok(Some(_)) => OUT_OF_ORDER.to_owned(),
+                Ok(None) => continue,
+                Err(error) if is_damage(&error) => error.to_string(),
+                Err(error) => return Err(error),
+            };
+            self.turns.damaged += 1;
+            self.add(format!("the turn in row {id} cannot be read: {problem}"));
         }
         Ok(())
     }
@@ -218,6 +258,36 @@ fn session_of(connection: &Connection, generation: Generation) -> String {
         Ok(format!(" (tenant {tenant}, session {session})"))
     });
     named.optional().ok().flatten().unwrap_or_default()
+}
+
+/// The first row from which on the table can be read again, behind `damaged`, which cannot; `None`
+/// where nothing behind it can.
+fn readable_from(seek: &mut Statement<'_>, damaged: i64) -> rusqlite::Result<Option<i64>> {
+    let mut can_be_read = |from: i64| match seek.query_row([from], |row| row.get::<_, i64>(0)) {
+        Ok(id) => Ok(id >= from),
+        Err(rusqlite::Error::QueryReturnedNoRows) => Ok(true),
+        Err(error) if is_damage(&error) => Ok(false),
+        Err(error) => Err(error),
+    };
+    let (mut bad, mut step) = (damaged, 1_i64);
+    let mut good = loop {
+        let Some(from) = damaged.checked_add(step) else {
+            return Ok(None);
+        };
+        if can_be_read(from)? {
+            break from;
+        }
+        bad = from;
+        step = step.saturating_mul(2);
+    };
+    while good - bad > 1 {
+        let middle = bad + (good - bad) / 2;
+        match can_be_read(middle)? {
+            true => good = middle,
+            false => bad = middle,
+        }
+    }
+    Ok(Some(good))
 }
 
 /// True when the file is to blame, or the disk under it.

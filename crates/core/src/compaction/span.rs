@@ -87,7 +87,10 @@ pub(crate) fn choose(
     };
     let chosen = match keep.exchanges {
         0 => Some(span(answered_through(view), 0)),
-        _ => boundary(view, after_seq, keep, tokens).map(|(seq, tail)| span(seq - 1, tail)),
+        // All that is left may stay: what has left is summarized alone.
+        _ => boundary(view, after_seq, keep, &tokens)
+            .or_else(|| all_that_is_left(view, after_seq, &tokens))
+            .map(|(seq, tail)| span(seq - 1, tail)),
     };
     chosen.filter(|span| has_something(view, span))
 }
@@ -155,6 +158,18 @@ fn boundary(
     // All that is left is kept, unless even the newest exchange is too much.
     let is_all_kept = keep.is_exact || keep.holds(&tail);
     if is_all_kept { None } else { exchange.or(unit) }
+}
+
+/// Where the turns behind the last summary begin that are still there, and their tokens.
+fn all_that_is_left(
+    view: &View<'_>,
+    after_seq: u64,
+    tokens: impl Fn(&TurnRecord) -> u64,
+) -> Option<(u64, u64)> {
+    let mut left = view.tail_from(after_seq + 1).peekable();
+    let first_seq = left.peek()?.seq;
+    let weighed = left.filter(|record| !is_apart(view, record));
+    Some((first_seq, weighed.map(tokens).sum()))
 }
 
 /// True when a turn of the span would be summarized, here or in a journal.

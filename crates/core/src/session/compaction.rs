@@ -23,6 +23,9 @@ const SUMMARY_TOKENS_MIN: u64 = 256;
 /// A summary may have one part in so many of what the rest of a window leaves.
 const SUMMARY_SHARE: u64 = 8;
 
+/// Of a full history one part in so many stays as it was said, as far as the floor leaves room.
+const HISTORY_SHARE: u64 = 2;
+
 /// What a session knows of its compaction beside its status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compacting {
@@ -230,7 +233,12 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let covered = view.tail_before(through + 1);
         let covered = covered.filter(|record| !view.is_kept(record));
-        is_near(covered.fold(totals, |left, record| left.minus(record.totals())))
+        let mut left = totals;
+        // A tenth of them is enough.
+        covered.map(TurnRecord::totals).all(|covered| {
+            left = left.minus(covered);
+            is_near(left)
+        })
     }
 
     fn consider(
@@ -393,8 +401,7 @@ impl Session {
     /// What may stay as it was said.
     fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
         let view = self.history.view(self.head.last_seq);
-        let target = self.target();
-        let tokens = target.map_or(u64::MAX, |target| {
+        let tokens = self.target().map_or(u64::MAX, |target| {
             let left = percent(self.beside_fixed(target, &view), policy.floor_percent);
             // The summary gets its share of what may stay, and never all of it.
             left - policy.summary_tokens_max.min(left / 2)
@@ -407,17 +414,31 @@ impl Session {
             bytes: u64::MAX,
             splits_exchange: self.splits_exchange(trigger, &view),
         };
-        let limits = limits.map(|limits| self.limits(limits));
-        let share = |cap: usize| percent(cap as u64, policy.floor_percent);
-        match (trigger, limits) {
+        match limits.map(|limits| self.limits(limits)) {
             // The history is full, not the budget: no more turns leave than necessary.
-            (Trigger::History, Some(limits)) => Keep {
+            Some(limits) if self.is_of_history(trigger, policy, &view) => Keep {
                 exchanges: u32::MAX,
-                turns: share(limits.max_history_turns).max(1),
-                bytes: share(limits.max_history_bytes).max(1),
+                turns: (limits.max_history_turns as u64 / HISTORY_SHARE).max(1),
+                bytes: (limits.max_history_bytes as u64 / HISTORY_SHARE).max(1),
                 ..all
             },
             _ => all,
+        }
+    }
+
+    /// True where the history has no room, and a window has room for all that is left of it.
+    fn is_of_history(&self, trigger: Trigger, policy: &CompactionPolicy, view: &View<'_>) -> bool {
+        let fits = |target: WindowTokens| {
+            let room = self.beside_fixed(target, view);
+            let tail = view.tail_from(self.compaction().through_seq + 1);
+            let shown = tail.filter(|record| !is_apart(view, record));
+            let tokens: u64 = shown.map(|record| self.tokens_of(record)).sum();
+            tokens < percent(room, policy.soft_watermark_percent)
+        };
+        match trigger {
+            Trigger::History => true,
+            Trigger::Reactive => self.target().is_some_and(fits),
+            Trigger::Preemptive | Trigger::Command => false,
         }
     }
 

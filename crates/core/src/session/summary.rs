@@ -13,12 +13,13 @@ use crate::window::ScaleId;
 const EARLIER_MAX: usize = 4;
 
 impl Session {
-    /// Sets the summary. `None`, and no change, where the session is no longer in the state that
-    /// the summary was made of. `remembers`: keep the summary before it in memory, because no
+    /// Sets the summary of a session as it was when it had `at_seq` turns. `None`, and no change,
+    /// where the session is no longer in the state that the summary was made of. `remembers`: keep the summary before it in memory, because no
     /// store does. `is_due`: windows show it at once, not when they would be cut.
     pub fn compact(
         &mut self,
         generation: Generation,
+        at_seq: u64,
         summary: &Arc<Summary>,
         remembers: bool,
         is_due: bool,
@@ -36,7 +37,7 @@ impl Session {
         status.succeeded();
         status.summaries = summary.number;
         status.through_seq = summary.through_seq;
-        status.at_seq = self.head.last_seq;
+        status.at_seq = at_seq;
         self.windows
             .get_or_insert_default()
             .note_summary_made(summary.number, is_due);

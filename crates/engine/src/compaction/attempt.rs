@@ -197,7 +197,13 @@ impl Compaction {
             }
             let session = &mut *update.session;
             let change = session
-                .compact(snapshot.generation, &made.summary, remembers, is_due)
+                .compact(
+                    snapshot.generation,
+                    snapshot.last_seq,
+                    &made.summary,
+                    remembers,
+                    is_due,
+                )
                 .ok_or(CompactionError::Discarded)?;
             if let Some((scale, tokens)) = snapshot.scale.zip(made.turn_tokens) {
                 session.note_summary_tokens(scale, tokens);

@@ -80,8 +80,7 @@ impl SummarizerCalls<'_> {
             let previous = self.snapshot.previous.as_ref();
             let said = previous.map_or(0, |last| tokens(&last.text));
             let room = left.tokens_max.saturating_sub(said).max(CHUNK_TOKENS_MIN);
-            let chunks = split(&turns, room);
-            if chunks.len() == 1 {
+            if chunk_tokens(&turns) <= room {
                 let request = self.request(material, turns.clone(), Vec::new(), true);
                 match self.call(request, left).await {
                     Err(Missing::TooLong(problem)) => {
@@ -91,8 +90,8 @@ impl SummarizerCalls<'_> {
                     answered => return answered,
                 }
             }
-            let mut bodies = Vec::with_capacity(chunks.len());
-            for chunk in chunks {
+            let mut bodies = Vec::new();
+            for chunk in split(&turns, room) {
                 let refused = chunk_tokens(&chunk);
                 let mut request = self.request(material, chunk.into(), Vec::new(), false);
                 // So that several of them fit into one call.

@@ -219,16 +219,21 @@ impl<'a> Choice<'a> {
     /// between words each character is one.
     fn words(&mut self, text: &str) -> Vec<u32> {
         let mut words = Vec::new();
+        let mut lower = String::new();
         for word in text
             .split(|c: char| !c.is_alphanumeric())
             .filter(|word| !word.is_empty())
         {
             if word.is_ascii() {
                 let has_content = word.len() >= LETTERS_MIN || word.as_bytes()[0].is_ascii_digit();
-                let has_content = has_content && !is_polite(&word.to_ascii_lowercase());
-                if has_content {
-                    let word = word[..word.len().min(6)].to_ascii_lowercase();
-                    words.push(self.number(&word));
+                if !has_content {
+                    continue;
+                }
+                lower.clear();
+                lower.push_str(word);
+                lower.make_ascii_lowercase();
+                if !is_polite(&lower) {
+                    words.push(self.number(&lower[..lower.len().min(6)]));
                 }
                 continue;
             }

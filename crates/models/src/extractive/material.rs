@@ -291,6 +291,9 @@ impl Material {
 
     /// Marks the facts about what somebody named.
     fn mention(&mut self) {
+        if self.facts.is_empty() {
+            return;
+        }
         let said = self.sentences.iter().map(|sentence| sentence.text.as_str());
         let said = said.chain(self.actions.iter().map(String::as_str));
         let named: HashSet<&str> = said.flat_map(names).collect();

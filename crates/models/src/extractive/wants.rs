@@ -20,6 +20,10 @@ const FIRST_BYTES_MAX: usize = 240;
 const NEW_WORDS_MIN: usize = 4;
 /// Letters of such a word.
 const LETTERS_MIN: usize = 4;
+/// Bytes of what the assistant said that are searched for the words of an answer, all together; and
+/// words that are looked for in any case. Who sends a long text back asks for little of it.
+const HEARD_BYTES_MAX: usize = 1 << 20;
+const LOOKS_MIN: usize = 64;
 /// What is said to be polite; other languages' thanks are few new words.
 static POLITE: LazyLock<HashSet<&str>> = LazyLock::new(|| POLITE_WORDS.split(' ').collect());
 const POLITE_WORDS: &str = "thank thanks thankyou please help appreciate great good perfect much very okay sure \
@@ -57,26 +61,31 @@ impl Wants {
     /// Takes in what was said later.
     pub(super) fn hear(&mut self, said: &[Said<'_>]) {
         let mut heard = "";
+        let mut pieces = Vec::new();
         for piece in said {
             match piece.turn.role {
-                Role::User => self.hear_user(piece.text, heard),
+                Role::User => pieces.push((piece.text, heard)),
                 _ => heard = piece.text,
             }
         }
-    }
-
-    fn hear_user(&mut self, text: &str, heard: &str) {
-        if asks(text, heard) {
+        if self.wanted.is_empty()
+            && let Some((text, _)) = pieces.first()
+        {
+            self.wanted = beginning(text, WANTED_BYTES_MAX);
+            pieces.remove(0);
+        }
+        let last = pieces.iter().rposition(|(text, heard)| asks(text, heard));
+        if let Some(last) = last {
             if self.first.is_empty() {
                 self.first = std::mem::take(&mut self.wanted);
                 self.first
                     .truncate(self.first.floor_char_boundary(FIRST_BYTES_MAX));
             }
-            self.wanted = beginning(text, WANTED_BYTES_MAX);
+            self.wanted = beginning(pieces[last].0, WANTED_BYTES_MAX);
             self.since.clear();
-        } else if self.wanted.is_empty() {
-            self.wanted = beginning(text, WANTED_BYTES_MAX);
-        } else {
+        }
+        let since = last.map_or(0, |last| last + 1);
+        if let Some((text, _)) = pieces[since..].last() {
             self.since = beginning(text, SINCE_BYTES_MAX);
         }
     }
@@ -109,26 +118,32 @@ impl Wants {
 /// just say.
 fn asks(text: &str, heard: &str) -> bool {
     let heard = heard.to_lowercase();
+    let mut looks = (HEARD_BYTES_MAX / heard.len().max(1)).max(LOOKS_MIN);
     let mut letters = 0;
     let mut new = 0;
     for word in text
         .to_lowercase()
         .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
     {
-        let is_ascii = word.is_ascii();
         let is_identifier = word.len() >= 4 && word.bytes().any(|byte| byte.is_ascii_digit());
-        if is_identifier && !heard.contains(word) {
-            return true;
-        }
-        if !is_ascii {
+        let is_telling = word.chars().count() >= LETTERS_MIN && !is_polite(word);
+        if !word.is_ascii() {
             letters += word.chars().count();
         }
-        new += usize::from(
-            word.chars().count() >= LETTERS_MIN && !is_polite(word) && !heard.contains(word),
-        );
+        if (is_identifier || is_telling) && looks > 0 {
+            looks -= 1;
+            let is_new = !heard.contains(word);
+            if is_identifier && is_new {
+                return true;
+            }
+            new += usize::from(is_telling && is_new);
+        }
+        // Scripts without blanks between words.
+        if new >= NEW_WORDS_MIN || letters >= 5 * NEW_WORDS_MIN {
+            return true;
+        }
     }
-    // Scripts without blanks between words.
-    new >= NEW_WORDS_MIN || letters >= 5 * NEW_WORDS_MIN
+    false
 }
 
 /// True of a word that says nothing of what somebody wants.
@@ -149,4 +164,19 @@ fn beginning(text: &str, bytes_max: usize) -> String {
         line.push_str(&sentence[..end]);
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_the_assistant_asks_for_nothing_however_long_it_is() {
+        let heard = format!("{}abcd efgh ijkl mnop", "x".repeat(1 << 20));
+        let repeated = "abcd efgh ijkl mnop ".repeat(50_000);
+        assert!(!asks(&repeated, &heard));
+        assert!(asks("abcd, then bake four large apple pies", &heard));
+        assert!(asks("abcd for ORD-4711", &heard));
+        assert!(!asks("yes, thank you, abcd", &heard));
+    }
 }

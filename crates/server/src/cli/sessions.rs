@@ -17,7 +17,7 @@ use super::connect::Target;
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::exit::CliError;
 use super::pages::Pages;
-use super::{ClientArgs, clock, compaction, erase, json, output, redact, transcript};
+use super::{ClientArgs, choice, clock, compaction, erase, json, output, redact, transcript};
 
 /// What can be done with sessions.
 #[derive(Subcommand)]
@@ -72,6 +72,12 @@ pub(crate) struct ListArgs {
     /// Only those with this label; with several, those that have all of them
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// Only those that were used after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    used_after: Option<Timestamp>,
+    /// Only those that were used before this time
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    used_before: Option<Timestamp>,
     /// In which order
     #[arg(long, value_enum, default_value_t = ListOrder::Newest)]
     order: ListOrder,
@@ -175,6 +181,8 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
             id_prefix: args.id_prefix.clone(),
             subject: args.subject.clone(),
             labels: args.labels.iter().cloned().collect(),
+            updated_after: args.used_after,
+            updated_before: args.used_before,
             order: order.into(),
             ..ListSessionsRequest::default()
         };

@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use memoird_core::turn::Role;
 use memoird_engine::Durability;
+use tokio::sync::Notify;
 
 use super::compacting;
-use super::script::Script;
+use super::script::{Does, Script};
 use super::talk::{Talk, said};
 use crate::bot::Bot;
 use crate::kit::{World, settle};
@@ -19,6 +20,7 @@ async fn capped(script: &Arc<Script>, durability: Durability) -> (World, Bot) {
     let mut config = compacting(script);
     config.limits.max_history_turns = CAP;
     config.compaction.policy.keep_exchanges = 2;
+    config.compaction.policy.floor_percent = 15;
     config.journal.durability = durability;
     let world = World::new(with_models(
         config,
@@ -141,6 +143,78 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
         assert_eq!(given(&script)[0], first, "{durability:?}");
         talk.window().await;
     }
+}
+
+/// The history is full, not the budget.
+#[tokio::test(start_paused = true)]
+async fn a_history_that_is_full_is_never_shown_less_than_half() {
+    let script = Script::of([]);
+    let (_world, bot) = capped(&script, Durability::Sync).await;
+    let mut talk = Talk::of(&bot, "a");
+    for number in 0..60 {
+        talk.exchange_with_tools(number % 3).await;
+        let window = talk.window().await;
+        settle().await;
+        let shown = window.turns.len();
+        let least = CAP.min(talk.said.len()) / 2;
+        assert!(shown >= least, "{shown} after {}", talk.said.len());
+    }
+    assert!(script.times() > 3);
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_asks_late_is_shown_half_of_a_full_history_and_a_summary_of_the_rest() {
+    let mut script = Script::then([], Does::Well);
+    script.is_remote = false;
+    let script = Arc::new(script);
+    let (_world, bot) = capped(&script, Durability::Sync).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(40).await;
+    let window = talk.window().await;
+    assert!(window.turns.len() > CAP / 2, "{}", window.turns.len());
+    let through = window.report.summary.expect("a summary").through_seq;
+    assert_eq!(given(&script), Vec::from_iter(2..=through), "each once");
+}
+
+/// A larger cap than the one that took them.
+#[tokio::test(start_paused = true)]
+async fn what_has_left_is_summarized_although_all_that_is_left_has_room() {
+    let script = Script::of([]);
+    let (mut world, bot) = capped(&script, Durability::Sync).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(20).await;
+    bot.engine.close().await;
+    world.config.limits.max_history_turns = 10 * CAP;
+    let bot = Bot::acme(&world.open().await);
+    let talk = talk.again(&bot);
+    talk.window().await;
+    settle().await;
+    let window = talk.window().await;
+    let left = bot.live("a").await.unwrap().len() as u64 - 1;
+    let through = window.report.summary.expect("a summary").through_seq;
+    assert_eq!(through, talk.said.len() as u64 - left);
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_came_while_a_summary_was_made_gets_the_next_one_without_another_turn() {
+    let goes_on = Arc::new(Notify::new());
+    let script = Script::of([Does::Waits(Arc::clone(&goes_on))]);
+    let (_world, bot) = capped(&script, Durability::Sync).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchange().await;
+    talk.window().await;
+    talk.exchanges(40).await;
+    settle().await;
+    assert_eq!(script.times(), 1, "it is being made");
+    goes_on.notify_one();
+    settle().await;
+    for _ in 0..3 {
+        talk.window().await;
+        settle().await;
+    }
+    let window = talk.window().await;
+    assert!(!window.report.degraded, "{:?}", window.report);
+    assert_eq!(script.times(), 2);
 }
 
 /// Bots say such things as the time of day or what a search found in system turns.

@@ -135,3 +135,31 @@ fn a_page_that_is_damaged_is_named_and_the_other_turns_are_checked() {
     assert!(turns_lost > 0, "no page had turns");
     assert!(all_lost <= 1, "only by the root: {all_lost} times");
 }
+
+#[test]
+fn a_page_whose_rows_are_zeros_is_named_and_the_check_ends() {
+    let dir = tempfile::tempdir().unwrap();
+    journal(dir.path());
+    let whole = check(dir.path()).turns.whole;
+    let path = dir.path().join("journal.db");
+    let file = fs::read(&path).unwrap();
+    let mut turns_lost = 0;
+    for page in 2..file.len() / PAGE {
+        let mut damaged = file.clone();
+        let page_bytes = &mut damaged[page * PAGE..(page + 1) * PAGE];
+        // A leaf of a table: where its cells are stays, and each of them is the row 0.
+        if page_bytes[0] != 0x0d {
+            continue;
+        }
+        let cells = usize::from(u16::from_be_bytes([page_bytes[3], page_bytes[4]]));
+        page_bytes[(8 + 2 * cells).min(PAGE)..].fill(0);
+        fs::write(&path, damaged).unwrap();
+        let check = check(dir.path());
+        assert!(check.turns.whole <= whole, "page {page}: {:?}", check.turns);
+        turns_lost += whole - check.turns.whole;
+        // Without the schema nothing can be read.
+        let is_schema = check.damages.iter().any(|damage| damage.contains("schema"));
+        assert_eq!(check.turns.whole == 0, is_schema, "page {page}: {check:?}");
+    }
+    assert!(turns_lost > 0, "no page had turns");
+}
