@@ -5,6 +5,7 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
@@ -661,6 +662,35 @@ def test_a_daemon_that_comes_back_is_reached_soon():
         # gRPC's own first pause is of 0.8 s and more.
         assert other.get_session("chat", timeout=0.75)
         server.stop(None)
+
+
+def test_a_connection_that_died_without_a_word_is_made_anew(monkeypatch):
+    # A thirtieth of the time.
+    options = [(name, value // 30 if "alive" in name or "ping" in name else value) for name, value in clients._OPTIONS]
+    monkeypatch.setattr(clients, "_OPTIONS", options)
+    died = threading.Event()
+
+    def forward(source, target, is_first):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not (is_first and died.is_set()):
+                    target.sendall(data)
+
+    def relay(listener, port):
+        with contextlib.suppress(OSError):
+            for number in itertools.count():
+                ends = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                for pair in (ends, ends[::-1]):
+                    threading.Thread(target=forward, args=(*pair, number == 0), daemon=True).start()
+
+    with scripted(answered, answered) as (addr, seen), socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(addr.rpartition(":")[2])
+        threading.Thread(target=relay, args=(listener, port), daemon=True).start()
+        with memoird.Client("http://127.0.0.1:%d" % listener.getsockname()[1], timeout=20) as calls:
+            calls.get_session("chat")
+            died.set()
+            calls.get_session("chat")
+        assert len(seen) == 2
 
 
 PROXIED = """

@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from typing import Annotated, TypedDict
 
 import pytest
@@ -221,6 +222,9 @@ def test_what_finds_an_item_ends_with_the_item_and_not_before(client, index):
         pass
     found = {it.key for it in store.search(ann, query="tea")}
     assert found == ({"ever"} if isinstance(index, MemoirdIndex) else set())
+    stay, ends = (2 if isinstance(index, MemoirdIndex) else 0), time.monotonic() + 30
+    while len(client.list_documents(["store", f"{space}.index"]).documents) != stay:
+        assert time.monotonic() < ends, "something is left of what has ended"
     memories = client.recall("tea", [space]).hits
     assert {hit.memory.content for hit in memories} <= {"Ann drinks tea."}
 
@@ -282,6 +286,16 @@ def test_the_same_words_in_many_namespaces(client):
     for user in users:
         store.delete(("wishes", user), "1")
     assert client.list_memories("wishes").memories == []
+
+
+def test_what_fits_a_filter_is_found_behind_the_best_hundred(client):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "behind"))
+    puts = [PutOp(("behind",), f"{number}", {"text": f"Tea, tea, tea {number}", "of": "ann"}) for number in range(100)]
+    last = PutOp(("behind",), "last", {"text": "A note on parcels that names tea once, and trains.", "of": "bob"})
+    store.batch([*puts, last])
+    found = store.search(("behind",), query="tea", filter={"of": "bob"})
+    assert [(item.key, item.score) for item in found] == [("last", None)]
+    assert len(store.search(("behind",), query="tea", limit=200)) == 100
 
 
 def test_items_that_memoird_finds(client, store):

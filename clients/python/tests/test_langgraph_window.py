@@ -114,6 +114,16 @@ def test_messages_of_any_provider(client, thread):
     assert turns[1].parts[0].text == "It is in Oslo."
 
 
+def test_what_others_had_said_before_stays(client, thread):
+    id, chosen, messages = thread["configurable"]["thread_id"], window(client=client), talk(4)
+    client.append(id, [memoird.user("Where is it?"), memoird.assistant("In Oslo.")])
+    for own in (messages[:3], messages, [messages[0], messages[3]], messages[1:2]):
+        given = asked(thread, chosen, own)
+        assert [message.content for message in given[:2]] == ["Where is it?", "In Oslo."]
+        assert given[2:] == own
+    assert [turn.seq for turn in client.get_history(id).turns][:2] == [1, 2]
+
+
 def test_steps_that_run_at_once_have_the_same_window(client, thread):
     chosen, messages = window(client=client), talk(12)
     with futures.ThreadPoolExecutor(8) as threads:

@@ -44,6 +44,7 @@ const TIMEOUT_MS = 30_000;
 const FIRST_PAUSE_MS = 50;
 const PAUSE_MS_MAX = 2_000;
 const MESSAGE_BYTES_MAX = 256 << 20;
+const PING_MS = 10_000;
 // Calls that may be made again when it is not known whether they were done.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
@@ -147,7 +148,9 @@ export function connect(options: Options = {}): Client {
   } else if (options.tls) {
     throw misfit("tls", `needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);
   }
-  const sessionManager = new Http2SessionManager(baseUrl, {}, nodeOptions);
+  // A machine that is gone says nothing: while a call waits, the connection is asked whether it lives.
+  const alive = { pingIntervalMs: PING_MS, pingTimeoutMs: PING_MS };
+  const sessionManager = new Http2SessionManager(baseUrl, alive, nodeOptions);
   const grpc = createGrpcTransport({
     baseUrl,
     sessionManager,

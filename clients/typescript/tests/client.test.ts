@@ -760,6 +760,37 @@ describe("what is tried again", () => {
     });
   });
 
+  test("a call on a connection that died without a word", async (it) => {
+    let died = false;
+    let connections = 0;
+    await scripted([answer(), answer()], async ({ addr, seen }) => {
+      const relay = createTcpServer((socket) => {
+        const isFirst = connections++ === 0;
+        const server = connectSocket(Number(addr.split(":").at(-1)), "127.0.0.1");
+        for (const [from, to] of [[socket, server], [server, socket]] as const) {
+          from.on("data", (data) => (isFirst && died) || to.write(data));
+          from.on("error", () => undefined).on("close", () => to.destroy());
+        }
+      });
+      await using other = memoird.connect({ addr: await listen(relay) });
+      it.mock.timers.enable({ apis: ["setTimeout"] });
+      await other.getSession({ sessionId: "chat" });
+      died = true;
+      let isDone = false;
+      const call = other.getSession({ sessionId: "chat" }).finally(() => (isDone = true));
+      for (let seconds = 0; !isDone && seconds < 29; seconds++) {
+        it.mock.timers.tick(1_000);
+        for (let turn = 0; !isDone && turn < 50; turn++) {
+          await setImmediate();
+        }
+      }
+      await call;
+      it.mock.timers.reset();
+      assert.deepEqual([seen.length, connections], [2, 2]);
+      relay.close();
+    });
+  });
+
   test("nothing once the client is closed", async () => {
     await scripted([refuse(14, "STARTING", 300), () => undefined], async ({ addr, seen }) => {
       const other = memoird.connect({ addr });

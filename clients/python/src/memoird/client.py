@@ -57,6 +57,11 @@ _OPTIONS: list[tuple[str, Any]] = [
     # By itself gRPC waits up to two minutes with its next connection to a daemon that was away.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A machine that is gone says nothing: while a call waits, the connection is asked whether it lives. Else
+    # the system finds out after a quarter of an hour.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 
 
@@ -156,7 +161,7 @@ def _host(rest: str, is_tls: bool) -> tuple[str, str]:
     if not host or parts.netloc != rest.rstrip("/") or "@" in rest:
         return "", ""
     # By itself gRPC takes the port of https for both.
-    return host, parts.netloc if port else f"{parts.netloc.rstrip(':')}:{443 if is_tls else 80}"
+    return host, parts.netloc if port is not None else f"{parts.netloc.rstrip(':')}:{443 if is_tls else 80}"
 
 
 def _is_this_machine(host: str) -> bool:

@@ -114,7 +114,7 @@ class VectorIndex:
         yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
 
     def ranked(self, op: SearchOp) -> Steps:
-        """Items with the best cosine of their vectors, the best first."""
+        """Items with the best cosine of their vectors, the best first, and that others come behind them."""
         query = yield Embed(self.embeddings, str(op.query))
         found: list[tuple[float, Name]] = []
 
@@ -124,7 +124,7 @@ class VectorIndex:
 
         yield from each_document(take, namespace_prefix=[*self._place, *op.namespace_prefix])
         found.sort(key=lambda one: -one[0])
-        return found
+        return found, True
 
 
 class MemoryIndex:
@@ -170,13 +170,18 @@ class MemoryIndex:
         read = yield from done(
             [asked([*self._memories, *place], key, minutes(ttl)) for (place, key), ttl in live]
         )
-        for (_, ttl), result in zip(live, read, strict=True):
-            for id in result.document.value if result.document else []:
-                try:
-                    found = yield Call("get_memory", id=id)
-                    yield from _live(found.memory, _until(ttl))
-                except errors.MemoryNotFound:
-                    continue
+        ids = [
+            (id, ttl)
+            for (_, ttl), result in zip(live, read, strict=True)
+            for id in (result.document.value if result.document else [])
+        ]
+        yield from done([asked(self._owners, id, minutes(ttl)) for id, ttl in ids])
+        for id, ttl in ids:
+            try:
+                found = yield Call("get_memory", id=id)
+                yield from _live(found.memory, _until(ttl))
+            except errors.MemoryNotFound:
+                continue
 
     def _own(self, op: PutOp, new: set[str]) -> Steps:
         """Notes whose the memories are; gives those that are nobody's any more."""
@@ -194,7 +199,7 @@ class MemoryIndex:
                 there = result.document
                 names = [own for own in (there.value if there else []) if own != name]
                 names += [name] if id in new else []
-                writes += _held(self._owners, id, names, there)
+                writes += _held(self._owners, id, names, there, op.ttl if names == [name] else None)
                 nobodys += [] if names else [id]
             try:
                 yield from done(writes)
@@ -205,7 +210,7 @@ class MemoryIndex:
                     raise
 
     def ranked(self, op: SearchOp) -> Steps:
-        """Items whose texts a recall finds, the best first: up to 100."""
+        """Items whose texts a recall finds, the best first: up to 100; and whether the filter may fit others."""
         prefix = tuple(op.namespace_prefix)
         if not prefix:
             raise ValueError("a search with a query needs a namespace prefix of one label or more")
@@ -223,7 +228,8 @@ class MemoryIndex:
             for *place, key in result.document.value if result.document else []:
                 if tuple(place[: len(prefix)]) == prefix:
                     found.setdefault((tuple(place), key), hit.score)
-        return [(score, name) for name, score in found.items()]
+        are_more = bool(op.filter) and len(recalled.hits) == HITS_MAX
+        return [(score, name) for name, score in found.items()], are_more
 
 
 def _held(

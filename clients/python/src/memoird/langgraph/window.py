@@ -44,7 +44,8 @@ def window(
 
     What the state has and the session has not is appended in the same call; of steps that ask for the same
     at once, one appends it. Where a thread goes on from an earlier checkpoint, or messages of it were
-    changed or removed, the session is rewound to its beginning and told all of them.
+    changed or removed, the session is rewound to where the thread began and told all of them. What others
+    had said in it before the thread began stays, and is in windows.
     """
     clients, how = Clients(client), how or Window()
     check(how)
@@ -80,17 +81,20 @@ def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig
         return
     session_id = str(config["configurable"]["thread_id"])
     ids = [message.id or str(number) for number, message in enumerate(messages)]
-    told = last_seq = 0
+    told = after_seq = last_seq = 0
     try:
         found = yield Call("get_session", session_id=session_id, include_state=True)
     except errors.SessionNotFound:
         pass
     else:
         last_seq = found.session.last_seq
-        told = _told((found.state or {}).get(STATE), ids, messages) if last_seq else 0
-        if last_seq and not told:
+        known = (found.state or {}).get(STATE)
+        told = _told(known, ids, messages) if last_seq else 0
+        # What others had said before is no part of the thread, and stays.
+        after_seq = min(known.get("after", 0), last_seq) if known else last_seq
+        if last_seq > after_seq and not told:
             rewound = yield Call(
-                "rewind_session", session_id=session_id, after_seq=0, expected_seq=last_seq
+                "rewind_session", session_id=session_id, after_seq=after_seq, expected_seq=last_seq
             )
             last_seq = rewound.session.last_seq
     append: dict[str, Any] | None = None
@@ -103,7 +107,9 @@ def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig
         append = {
             "turns": batch,
             "expected_seq": last_seq,
-            "state_patch_json": {STATE: {"count": told, "digest": _digest(ids, messages, told)}},
+            "state_patch_json": {
+                STATE: {"count": told, "digest": _digest(ids, messages, told), "after": after_seq}
+            },
         }
     chosen = yield Call(
         "get_context",
