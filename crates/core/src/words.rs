@@ -33,8 +33,9 @@ pub const VERSION: i64 = 3;
 /// of the text. A form has letters, digits, marks and pictures only: to a tokenizer that splits at
 /// what is ASCII and none of them, it is one word.
 ///
-/// Of a text that is not shown to be English there are also the [beginnings](ranking::Term::beginnings) of
-/// its words: in few languages a stemmer takes all endings off, and in most there is none.
+/// Of a text that is not shown to be English there are also the
+/// [beginnings](ranking::Term::beginnings) of its words: in few languages a stemmer takes all endings
+/// off, and in most there is none.
 pub fn add_index_words(text: &str, words: &mut String) -> Languages {
     let (language, is_english) = Languages::told_of(text);
     let mut add = |mark: &str, form: &str| {
@@ -46,8 +47,11 @@ pub fn add_index_words(text: &str, words: &mut String) -> Languages {
         let mut before = String::new();
         token.forms(language, |form| {
             add("", form);
-            if let Some(begins) = beginning(form).filter(|begins| !is_english && *begins != before)
-            {
+            if is_english {
+                return;
+            }
+            let begins = beginning(form).filter(|begins| *begins != before);
+            if let Some(begins) = begins {
                 add(BEGINS, begins);
                 before = begins.to_owned();
             }
