@@ -247,6 +247,18 @@ def is_here(name, program):
     return bool(program)
 
 
+def says_that_nobody_is_there(memoird, balancer):
+    """In gRPC's words: a page in HTML would be a broken message to its clients."""
+
+    def told():
+        command = [memoird, "--addr", balancer.addr, "health"]
+        asked = subprocess.run(command, capture_output=True, text=True, timeout=30)
+        assert "protocol error" not in asked.stderr, f"{balancer.addr}: {asked.stderr}"
+        return asked.returncode == 69
+
+    eventually("a balancer says that no daemon is there", told)
+
+
 def rolling(args):
     if not is_here("PostgreSQL", kit.Postgres.PROGRAMS):
         return
@@ -284,6 +296,12 @@ def rolling(args):
             f"took {slowest:.2f} s; after kill -9 all sessions had answered in {answered:.2f} s"
         )
         load.close()
+        for daemon in cluster.daemons:
+            daemon.stop()
+        says_that_nobody_is_there(args.memoird, balancer)
+        for daemon in cluster.daemons:
+            daemon.start()
+            cluster.is_ready(daemon)
         balancer.stop()
     cluster.stop()
     database.remove()

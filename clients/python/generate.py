@@ -40,7 +40,7 @@ FOREIGN = {
 REPEATABLE = {
     "GetContext", "GetHistory", "GetSession", "ListSessions", "CompactSession", "EraseSession",
     "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
-    "ListSubjects",
+    "ListSubjects", "ListConflicts",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",
     "PatchState", "ReindexMemories", "RewindSession", "SearchTranscripts", "GetDocument", "PutDocument",
     "DeleteDocument", "DeleteDocuments", "ListDocuments", "ListNamespaces", "BatchDocuments",

@@ -2,6 +2,7 @@
 //! load going on, and a backup that was killed is never taken for a whole one.
 
 use std::collections::HashMap;
+use std::os::unix::fs::{MetadataExt, chown};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -14,7 +15,7 @@ use tokio::task::JoinSet;
 
 use crate::harness::{
     Daemon, Sessions, Setup, all_delivered, append, ask_as, binary, contents, end, eventually,
-    fact, fails, git, journal, memories_of, remember, run, say, text_of, user,
+    fact, fails, git, journal, memories_of, remember, run, say, skip, text_of, user,
 };
 
 const CHECKPOINTS: &str =
@@ -59,6 +60,21 @@ async fn fill(client: &mut Sessions, name: &str) {
         let text = format!("{name}{number} {}", number.to_string().repeat(250_000));
         let request = append(&format!("{name}{}", number % 4), [user(&text)]);
         client.append(request).await.expect("done");
+    }
+}
+
+/// A service has a user of its own, and an operator is root.
+async fn restored_for_another_user(dest: &str) {
+    let home = tempfile::tempdir().expect("a directory");
+    let user = 65_534;
+    if chown(home.path(), Some(user), Some(user)).is_err() {
+        let test = "backup::all_of_a_daemon_comes_back_and_a_second_backup_copies_what_changed";
+        return skip(test, "root");
+    }
+    restore(dest, &home.path().display().to_string()).await;
+    for name in ["", "journal.db", "lock", "memories", "memories/default.db"] {
+        let found = std::fs::metadata(home.path().join(name)).expect(name);
+        assert_eq!((found.uid(), found.gid()), (user, user), "{name}");
     }
 }
 
@@ -119,6 +135,7 @@ async fn all_of_a_daemon_comes_back_and_a_second_backup_copies_what_changed() {
     assert!(number(&mended, "bytes_copied") > 0, "{mended}");
 
     restore(&dest, &data).await;
+    restored_for_another_user(&dest).await;
     let again = run(&["restore", &dest, "--data", &data], &[]).await;
     fails(&again, 73, "is not empty");
     let restored = Daemon::in_home(home, Setup::default()).await;

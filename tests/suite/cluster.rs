@@ -227,6 +227,54 @@ async fn an_operator_sees_who_is_there_who_leads_and_who_says_something_else() {
 }
 
 #[tokio::test]
+async fn what_is_of_all_is_in_the_sum_of_their_metrics_once_and_a_race_is_no_failure() {
+    let Some((daemons, _)) = daemons(2, "").await else {
+        return;
+    };
+    let mut bots = JoinSet::new();
+    for daemon in &daemons {
+        for _ in 0..2 {
+            let mut client = daemon.sessions();
+            bots.spawn(async move {
+                for _ in 0..25 {
+                    say(&mut client, "contested", "hello").await;
+                }
+            });
+        }
+    }
+    bots.join_all().await;
+    say(&mut daemons[0].sessions(), "ended", "bye").await;
+    end(&mut daemons[1].sessions(), "ended").await;
+    leader(&daemons.iter().collect::<Vec<_>>()).await;
+    let sum = async |name: &str| {
+        let mut sum = 0.0;
+        for daemon in &daemons {
+            let value = metric(daemon, name).await;
+            sum += if value.is_nan() { 0.0 } else { value };
+        }
+        sum
+    };
+    for (name, expected) in [
+        ("memoird_sessions_live{", 1.0),
+        ("memoird_hooks_dead{", 0.0),
+    ] {
+        eventually(name, async || {
+            let mut told = 0;
+            for daemon in &daemons {
+                told += usize::from(!metric(daemon, name).await.is_nan());
+            }
+            (told == 1 && sum(name).await.total_cmp(&expected).is_eq()).then_some(())
+        })
+        .await;
+    }
+    let failures = sum("memoird_commit_failures_total").await;
+    assert!(
+        failures.total_cmp(&0.0).is_eq(),
+        "{failures} of a healthy journal"
+    );
+}
+
+#[tokio::test]
 async fn what_daemons_together_do_not_serve_is_told() {
     let Some((daemons, _)) = daemons(1, "").await else {
         return;

@@ -35,6 +35,11 @@ async fn the_default_configuration_is_printed_checked_and_the_one_in_the_reposit
         warned.stdout.contains("warning: short_term.max_sessions"),
         "{warned:?}"
     );
+    let file = daring.path().display().to_string();
+    let told = run(&["config", "check", &file, "--json"], &[]).await.json();
+    assert_eq!(told["file"], file);
+    let warning = told["warnings"][0].as_str().expect("a warning");
+    assert!(warning.starts_with("short_term.max_sessions"), "{told}");
     let missing = run(&["config", "check", "/proc/no-such-file"], &[]).await;
     fails(&missing, 66, "/proc/no-such-file");
     let missing = run(&["serve", "--config", "/proc/no-such-file"], &[]).await;
@@ -109,6 +114,30 @@ async fn sessions_are_listed_shown_and_ended() {
         1,
         "the other one lives"
     );
+}
+
+#[tokio::test]
+async fn the_newest_turns_of_a_long_session_are_shown() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    for first in (1..=2_250).step_by(250) {
+        let turns = (first..first + 250).map(|number: u64| user(&number.to_string()));
+        let turns: Vec<_> = turns.collect();
+        client.append(append("long", turns)).await.expect("done");
+    }
+    for (wanted, expected) in [("", 1..=2_250), ("1500", 751..=2_250), ("3", 2_248..=2_250)] {
+        let mut args = vec!["sessions", "show", "long", "--journal", "--json"];
+        if !wanted.is_empty() {
+            args.extend(["--turns", wanted]);
+        }
+        let shown = ask_as(&daemon, &args, "").await.json();
+        let turns = shown["turns"].as_array().expect("turns").iter();
+        let seqs: Vec<u64> = turns.filter_map(|turn| turn["seq"].as_u64()).collect();
+        assert_eq!(seqs, expected.collect::<Vec<_>>(), "{wanted}");
+    }
+    let args = ["sessions", "show", "long", "--turns", "0", "--json"];
+    let none = ask_as(&daemon, &args, "").await.json();
+    assert_eq!(none["turns"], json!([]));
 }
 
 #[tokio::test]
@@ -237,5 +266,48 @@ async fn calls_say_by_what_a_balancer_may_choose_a_daemon() {
         (&["sessions", "list"], "-"),
     ] {
         assert_eq!(place_of_call(args).await, place, "{args:?}");
+    }
+}
+
+#[tokio::test]
+async fn a_variable_that_is_empty_or_of_no_use_is_in_nobody_s_way() {
+    let daemon = Daemon::start().await;
+    let empty = [
+        "MEMOIRD_ADDR",
+        "MEMOIRD_CA",
+        "MEMOIRD_CERT",
+        "MEMOIRD_CERT_KEY",
+    ]
+    .map(|it| (it, ""));
+    let address = ["--addr", daemon.grpc_addr()];
+    let health = run(&[&address[..], &["health"]].concat(), &empty).await;
+    assert_eq!(health.code, Some(0), "{health:?}");
+    // Nothing is called, so what is wrong there is of no account.
+    let wrong = [("MEMOIRD_ADDR", "no address"), ("MEMOIRD_CERT", "/nowhere")];
+    let printed = run(&["config", "print-default"], &wrong).await;
+    assert_eq!(printed.code, Some(0), "{printed:?}");
+    let health = run(&["health"], &wrong).await;
+    fails(&health, 2, "MEMOIRD_ADDR: ");
+    // The daemon's authority is none of the database's.
+    let config = daemon.path("memoird.yaml").display().to_string();
+    let migrate = [
+        "migrate",
+        "--config",
+        &config,
+        "--to",
+        "host=127.0.0.1 port=1",
+    ];
+    let refused = run(&migrate, &[("MEMOIRD_CA", "/nowhere")]).await;
+    assert!(!refused.stderr.contains("/nowhere"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn a_key_is_not_shown_on_the_way_to_a_daemon_whose_certificate_is_asked_for() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    for more in [["--ca", "/nowhere"], ["--cert", "/nowhere"]] {
+        let args = [&["--addr", &address, "sessions", "list"], &more[..]].concat();
+        let refused = run(&args, &[("MEMOIRD_KEY", "a key of a bot")]).await;
+        fails(&refused, 2, "https://");
     }
 }

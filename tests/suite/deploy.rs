@@ -202,6 +202,61 @@ async fn every_place_stops_the_daemon_with_patience_enough() {
     );
 }
 
+#[test]
+fn the_monitoring_of_a_cluster_in_compose_sees_every_daemon() {
+    let alone = &yaml("compose/compose.yaml")[0];
+    let cluster = &yaml("compose/cluster.yaml")[0];
+    let services = cluster["services"].as_object().expect("services");
+    let daemons = services.keys().filter(|name| name.starts_with("memoird-"));
+    let expected: Vec<String> = daemons.map(|name| format!("{name}:7718")).collect();
+    assert_eq!(expected.len(), 2);
+    let scraped = &yaml("prometheus/cluster.yaml")[0]["scrape_configs"][0];
+    assert_eq!(
+        scraped["static_configs"][0]["targets"],
+        serde_json::json!(expected)
+    );
+    let of_one = &yaml("prometheus/prometheus.yaml")[0]["scrape_configs"][0];
+    for name in ["job_name", "metrics_path"] {
+        assert_eq!(scraped[name], of_one[name], "the alerts are of one job");
+    }
+    assert!(cluster["x-daemon"]["networks"]["monitoring"].is_object());
+    for name in ["prometheus", "grafana"] {
+        let extended = serde_json::json!({ "file": "compose.yaml", "service": name });
+        assert_eq!(services[name]["extends"], extended);
+        // Of what a service takes along, the file names what it refers to.
+        let taken = &alone["services"][name];
+        assert_eq!(taken["networks"], serde_json::json!(["monitoring"]));
+        for secret in taken["secrets"].as_array().into_iter().flatten() {
+            let secret = secret.as_str().expect("a name");
+            assert!(cluster["secrets"][secret].is_object(), "{secret}");
+        }
+        assert!(
+            cluster["volumes"][name].is_object() && cluster["networks"]["monitoring"].is_object()
+        );
+    }
+}
+
+#[test]
+fn what_compose_starts_is_there_again_after_the_machine_was_started_anew() {
+    for name in ["compose", "cluster"] {
+        let file = &yaml(&format!("compose/{name}.yaml"))[0];
+        let services = file["services"].as_object().expect("services");
+        for (service, it) in services
+            .iter()
+            .chain([(&"x-daemon".to_owned(), &file["x-daemon"])])
+        {
+            let restart = it["restart"].as_str();
+            assert_ne!(restart, Some("on-failure"), "{name}: {service}");
+        }
+        assert_eq!(
+            text(&format!("compose/{name}.yaml"))
+                .matches("restart: unless-stopped")
+                .count(),
+            3
+        );
+    }
+}
+
 #[tokio::test]
 async fn the_unit_names_commands_and_exit_codes_that_there_are() {
     let help = run(&["--help"], &[]).await.stdout;

@@ -159,6 +159,32 @@ async fn one_session_one_generation_and_bad_lines() {
 }
 
 #[tokio::test]
+async fn a_session_that_is_refused_is_named_and_the_others_are_imported() {
+    let daemon = Daemon::start().await;
+    let file = daemon.path("lines.jsonl");
+    let lines: Vec<String> = ["a", "b", "c"]
+        .iter()
+        .map(|id| {
+            let class = if *id == "b" { "kept" } else { "" };
+            format!(
+                r#"{{"session": {{"session_id": "{id}", "ttl_class": "{class}"}}, "state": null}}
+{{"session_id": "{id}", "turn": {{"role": "ROLE_USER", "parts": [{{"text": "hello"}}]}}}}
+"#
+            )
+        })
+        .collect();
+    std::fs::write(&file, lines.concat()).expect("written");
+    let path = file.to_str().expect("a path");
+    let outcome = ask_as(&daemon, &["import", path], "").await;
+    fails(&outcome, 1, "line 3, session b: ");
+    assert!(outcome.stderr.contains("TTL_CLASS"), "{outcome:?}");
+    assert!(outcome.stderr.contains("2 turns imported"), "{outcome:?}");
+    for id in ["a", "c"] {
+        assert_eq!(live(&mut daemon.sessions(), id).await.len(), 1, "{id}");
+    }
+}
+
+#[tokio::test]
 async fn without_a_journal_what_is_kept_is_exported() {
     let off = "journal: { durability: off }";
     let from = Daemon::with(Setup::default().section(off)).await;

@@ -198,6 +198,23 @@ async fn an_append_of_nothing_of_too_much_or_of_two_kinds_is_refused() {
 }
 
 #[tokio::test]
+async fn of_a_message_array_it_is_named_which_turn_is_refused() {
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let messages = |last: String| AppendRequest {
+        messages_json: format!(r#"[{{"role":"user","content":"hi"}},{last}]"#),
+        format: MessageFormat::Openai.into(),
+        ..append("chat", [])
+    };
+    let long = format!(r#"{{"role":"user","content":"{}"}}"#, "x".repeat(2 << 20));
+    let lost = r#"{"role":"tool","tool_call_id":"lost","content":"x"}"#.to_owned();
+    for (last, reason) in [(long, "TURN_TOO_LARGE"), (lost, "TOOL_USE_UNKNOWN")] {
+        let said = refuses(&mut client, messages(last), reason).await;
+        assert!(said.starts_with("messages_json: turns[1]: "), "{said}");
+    }
+}
+
+#[tokio::test]
 async fn a_turn_that_breaks_a_rule_is_named() {
     let daemon = Daemon::start().await;
     let mut client = daemon.sessions();

@@ -388,6 +388,12 @@ async fn the_command_line_gives_labels_lists_by_them_and_exports_them() {
     let sessions = list["sessions"].as_array().expect("a list");
     assert_eq!(sessions.len(), 1, "{list}");
     assert_eq!(sessions[0]["labels"]["app"], "shop", "{list}");
+    for (option, count) in [("--used-after", 2), ("--used-before", 0)] {
+        let args = ["sessions", "list", option, "2026-01-31", "--json"];
+        let list = ask_as(&daemon, &args, "").await.json();
+        let sessions = list["sessions"].as_array().map(Vec::len);
+        assert_eq!(sessions.unwrap_or_default(), count, "{option}: {list}");
+    }
     fails(
         &ask_as(&daemon, &["sessions", "label", "chat", "app"], "").await,
         2,

@@ -1,6 +1,7 @@
 //! The daemon under a service manager, which these tests play: what it is told, and when.
 
 use std::os::unix::net::UnixDatagram;
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -129,4 +130,19 @@ async fn a_manager_that_is_not_there_harms_nobody() {
         "{}",
         daemon.log()
     );
+}
+
+/// What reads the file for ever may be a mount that does not answer; here it is a pipe.
+#[tokio::test]
+async fn a_reload_that_hangs_holds_no_stop_up() {
+    let mut manager = Manager::new();
+    let mut daemon = Daemon::with(manager.setup()).await;
+    let file = daemon.path("memoird.yaml");
+    std::fs::remove_file(&file).expect("removed");
+    let made = Command::new("mkfifo").arg(&file).status();
+    assert!(made.expect("mkfifo runs").success());
+    daemon.signal("-HUP");
+    manager.hears("RELOADING=1", 1).await;
+    daemon.stop().await;
+    assert_eq!(manager.count("STOPPING=1"), 1, "{:?}", manager.heard);
 }

@@ -18,6 +18,7 @@ use memoird_proto::v1::{
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tonic::Code;
 use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_check_response::ServingStatus;
@@ -169,6 +170,7 @@ async fn one_daemon_has_the_database_and_another_one_follows_it() {
     // One that stands by ends when it is told to, and takes nothing.
     let (mut third, _) = Daemon::standby(over(&words, "")).await;
     third.stop().await;
+    assert!(!third.log().contains("panicked"), "{}", third.log());
     // The database is given back by a daemon that stops.
     first.stop().await;
     second.serves().await;
@@ -180,7 +182,7 @@ async fn one_daemon_has_the_database_and_another_one_follows_it() {
     let third = Daemon::with(over(&words, "")).await;
     say(&mut third.sessions(), "chat", "again").await;
     second.signal("-CONT");
-    let code = tokio::time::timeout(Duration::from_secs(30), second.ended()).await;
+    let code = timeout(Duration::from_secs(30), second.ended()).await;
     assert_eq!(code.expect("it ends"), Some(69), "{}", second.log());
     assert!(second.log().contains("has taken the database over"));
     assert_eq!(live(&mut third.sessions(), "chat").await.len(), 2);
@@ -381,6 +383,27 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
     let said: Vec<&str> = turns.iter().map(text_of).collect();
     assert_eq!(said, ["0", "1"]);
     assert!(daemon.log().contains("the database answers again"));
+}
+
+/// That is when operators look.
+#[tokio::test]
+async fn metrics_are_told_while_the_database_does_not_answer() {
+    let Some(server) = Server::shared() else {
+        return;
+    };
+    let weather = Arc::<Weather>::default();
+    let words = behind_proxy(&server.database(), &weather).expect("a server of the tests' own");
+    let daemon = Daemon::with(over(&words, "")).await;
+    say(&mut daemon.sessions(), "chat", "hello").await;
+    weather.stalls.store(true, Ordering::Relaxed);
+    // Less than a monitoring system waits.
+    let page = http_get(daemon.admin_addr(), "/metrics");
+    let page = timeout(Duration::from_secs(5), page).await;
+    let (status, page) = page.expect("in time");
+    assert_eq!(status, 200);
+    let said = r#"memoird_turns_appended_total{tenant="default"} 1"#;
+    assert!(page.contains(said), "{page}");
+    weather.clear();
 }
 
 #[tokio::test]

@@ -105,6 +105,11 @@ async fn bytes_in_a_second_are_limited_and_the_largest_request_always_has_its_tu
     })
     .await;
     assert_eq!(refused_code(&status), "BYTES_PER_SECOND", "{status:?}");
+    // What is refused takes nothing, however often it is tried.
+    eventually("it has its turn again", async || {
+        alpha.append(large()).await.ok()
+    })
+    .await;
     let mut beta = daemon.sessions_of(Setup::BETA);
     for _ in 0..4 {
         beta.append(large()).await.expect("nobody else notices");

@@ -157,6 +157,21 @@ async fn hooks_are_added_changed_and_removed_when_the_file_changes() {
 }
 
 #[tokio::test]
+async fn of_a_file_with_many_problems_the_first_are_told_and_the_log_has_all() {
+    let mut daemon = Daemon::start().await;
+    let mut admin = daemon.admin();
+    let tenant = |number| format!("{{ id: t{number}, keys: [ {{ env: MISSING_KEY_{number} }} ] }}");
+    let tenants: Vec<String> = (0..400).map(tenant).collect();
+    daemon.rewrite(Setup::default().section(format!("tenants: [ {} ]", tenants.join(", "))));
+    let answer = try_reload(&mut admin).await;
+    let problem = refused(answer, Code::FailedPrecondition, "CONFIG_INVALID");
+    for part in ["400 problems", "MISSING_KEY_0"] {
+        assert!(problem.contains(part), "{problem}");
+    }
+    assert!(daemon.log().contains("MISSING_KEY_399"));
+}
+
+#[tokio::test]
 async fn another_log_filter_applies_at_once() {
     let filter = |filter: &str| Setup::default().section(format!("log: {{ filter: {filter} }}"));
     let mut daemon = Daemon::with(filter("error")).await;

@@ -92,6 +92,23 @@ async fn a_new_key_is_let_in_and_a_revoked_one_is_not_nor_may_it_watch_on() {
 }
 
 #[tokio::test]
+async fn a_key_file_that_comes_after_the_file_that_names_it_is_read_when_it_comes() {
+    let (mut daemon, _) = with_key_files().await;
+    daemon.rewrite(keyed_by(&["old", "later"]));
+    eventually("it is refused, for want of the key", async || {
+        let log = daemon.log();
+        (log.contains("./later") && log.contains("the old one stays")).then_some(())
+    })
+    .await;
+    assert!(is_let_in(&daemon, OLD).await && !is_let_in(&daemon, NEW).await);
+    std::fs::write(daemon.path("later"), NEW).expect("a file");
+    eventually("the key is let in", async || {
+        is_let_in(&daemon, NEW).await.then_some(())
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_daemon_that_others_reach_does_not_lose_its_keys() {
     let (mut daemon, _) = with_key_files().await;
     daemon.stop().await;

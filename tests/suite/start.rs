@@ -242,6 +242,19 @@ async fn a_configuration_that_is_wrong_is_told_with_its_place() {
 }
 
 #[tokio::test]
+async fn a_daemon_stops_while_it_opens_its_journal() {
+    // A pipe that nobody reads is opened for as long as somebody waits.
+    let script = "mkdir data && mkfifo data/lock && exec \"$@\"";
+    let setup = Setup::default().wrapper(&["sh", "-c", script, "sh"]);
+    let mut daemon = Daemon::starting(setup);
+    eventually("it opens the journal", async || {
+        daemon.log().contains("opening the journal").then_some(())
+    })
+    .await;
+    daemon.stop().await;
+}
+
+#[tokio::test]
 async fn a_daemon_that_is_killed_leaves_its_directory_to_the_next() {
     let mut daemon = Daemon::start().await;
     say(&mut daemon.sessions(), "chat", "hi").await;

@@ -1,6 +1,6 @@
 //! A tidy tree: files that say what they are, in the places that are meant for them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -147,4 +147,69 @@ fn text_files_end_with_one_newline_and_no_line_ends_with_blanks() {
         }
     }
     none(mistakes);
+}
+
+/// `InvalidArgument` as gRPC writes it.
+fn as_grpc_writes(code: &str) -> String {
+    let mut written = String::new();
+    for letter in code.chars() {
+        if letter.is_ascii_uppercase() && !written.is_empty() {
+            written.push('_');
+        }
+        written.push(letter.to_ascii_uppercase());
+    }
+    written
+}
+
+/// Clients decide by them, so none is renamed unseen.
+#[test]
+fn every_reason_of_a_refusal_is_documented_with_its_code() {
+    let read = |path: &str| std::fs::read_to_string(root().join(path)).expect(path);
+    let documented = read("docs/errors.md");
+    let documented: BTreeMap<&str, &str> = documented
+        .lines()
+        .filter_map(|line| {
+            let mut cells = line.split('|').map(|cell| cell.trim().trim_matches('`'));
+            let (reason, code) = (cells.nth(1)?, cells.next()?);
+            is_reason(reason).then_some((reason, code))
+        })
+        .collect();
+    let wire = tracked().into_iter().filter(|(name, _)| {
+        let is_test = name.contains("tests") || name.ends_with("fuzz.rs");
+        name.starts_with("crates/server/src/wire") && !is_test
+    });
+    let mut known = BTreeSet::new();
+    let mut mistakes = Vec::new();
+    for (_, source) in wire {
+        let pieces: Vec<&str> = source.split('"').collect();
+        for pair in pieces.windows(2).filter(|pair| is_reason(pair[1])) {
+            let (before, reason) = (pair[0].trim_end().trim_end_matches(','), pair[1]);
+            known.insert(reason.to_owned());
+            let code = before.rsplit(|c: char| !c.is_ascii_alphabetic()).next();
+            let code = match before.ends_with("invalid(") {
+                true => "InvalidArgument",
+                false => code.unwrap_or_default(),
+            };
+            let is_code = code.starts_with(|c: char| c.is_ascii_uppercase());
+            match documented.get(reason) {
+                None => mistakes.push(format!("docs/errors.md lacks {reason}")),
+                Some(is) if is_code && *is != as_grpc_writes(code) => {
+                    mistakes.push(format!("docs/errors.md: {reason} is {code}, not {is}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let gone = documented.keys().filter(|reason| !known.contains(**reason));
+    mistakes.extend(gone.map(|reason| format!("docs/errors.md: no refusal is {reason}")));
+    none(mistakes);
+    assert!(known.len() > 100, "{}", known.len());
+}
+
+/// True of a word in capitals, as reasons are.
+fn is_reason(word: &str) -> bool {
+    word.len() > 5
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_uppercase() || byte == b'_')
 }

@@ -32,8 +32,10 @@ class Bot:
             if calls:
                 window = self._say(chat, [self._run(call) for call in calls])
                 continue
+            # OpenAI takes no list of none.
+            tools = {"tools": self.tools} if self.tools else {}
             reply = self.openai.chat.completions.create(
-                model=self.model, messages=window.messages, tools=self.tools
+                model=self.model, messages=window.messages, **tools
             )
             said = reply.choices[0].message.model_dump(exclude_none=True)
             usage = ModelUsage(reply.model, reply.usage.prompt_tokens, reply.usage.completion_tokens)

@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 import os
+import urllib.error
 import urllib.request
 from collections.abc import Callable
 from datetime import timedelta
@@ -24,6 +25,8 @@ MODEL, SYSTEM, FORMAT = "gpt-5-mini", "You remind people of what they ask you to
 POLL_SECONDS, STEPS_MAX = 50, 8
 # A chat shows for 5 seconds that somebody is typing.
 TYPING_SECONDS, MODEL_SECONDS = 4.0, 60.0
+# Telegram takes 4,096 units of UTF-16 in a message, of which a character has one or two.
+TEXT_MAX = 2048
 NO_ANSWER = "I found no answer. Send /regenerate to let me try again."
 # Telegram keeps an update for a day.
 DONE, DONE_TTL = ["telegram", "done"], timedelta(days=2)
@@ -80,8 +83,19 @@ class Bot:
             if done and number <= done.value:
                 continue
             if reply := await self._reply(f"telegram:{chat}", update):
-                await self.telegram.call("sendMessage", chat_id=chat, text=reply)
+                await self._send(chat, reply)
             await self.client.put_document(DONE, str(chat), json=number, ttl=DONE_TTL)
+
+    async def _send(self, chat: int, text: str) -> None:
+        for start in range(0, len(text), TEXT_MAX):
+            piece = text[start : start + TEXT_MAX]
+            try:
+                await self.telegram.call("sendMessage", chat_id=chat, text=piece)
+            except urllib.error.HTTPError as refused:
+                # Whoever blocks the bot, for instance, stops no other chat.
+                if refused.code not in (400, 403):
+                    raise
+                logging.warning("the chat %s does not take what it is told: %s", chat, refused)
 
     async def _reply(self, session: str, update: dict[str, Any]) -> str | None:
         key = f"update {update['update_id']}"
@@ -153,7 +167,9 @@ class Bot:
 
     async def _ask(self, messages: list[Any]) -> AppendRequest | None:
         """What the model says next; None where it fails."""
-        asked = self.openai.chat.completions.create(model=MODEL, messages=messages, tools=self.tools)
+        # OpenAI takes no list of none.
+        tools = {"tools": self.tools} if self.tools else {}
+        asked = self.openai.chat.completions.create(model=MODEL, messages=messages, **tools)
         try:
             reply = await asyncio.wait_for(asked, self.model_seconds)
         except Exception:

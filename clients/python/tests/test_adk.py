@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import json
 import time
+from datetime import date, datetime
 
 import pytest
 from google.adk.agents import Agent
@@ -17,6 +18,7 @@ from google.adk.runners import Runner
 from google.adk.sessions.base_session_service import GetSessionConfig
 from google.adk.sessions.session import Session
 from google.genai import types
+from pydantic import BaseModel
 from readme import example
 
 import memoird
@@ -218,6 +220,25 @@ def test_an_event_comes_back_equal(run, service, app):
     assert run(service.get_session(**of, session_id=session.id)) == session
 
 
+def test_a_tool_may_answer_what_is_no_json(run, service, client, app):
+    class Train(BaseModel):
+        leaves: datetime
+
+    answer = {"train": Train(leaves=datetime(2026, 5, 1, 6, 2)), "on": {date(2026, 5, 1)}}
+    call = types.FunctionCall(id="c1", name="trains", args={"on": date(2026, 5, 1)})
+    result = types.FunctionResponse(id="c1", name="trains", response=answer)
+    session = run(service.create_session(app_name=app, user_id="ann", session_id="1"))
+    for part in (types.Part(function_call=call), types.Part(function_response=result)):
+        said = Event(author="agent", content=types.Content(role="model", parts=[part]))
+        run(service.append_event(session, said))
+    turns = client.get_history(f"adk/{app}/ann/1").turns
+    assert turns[0].parts[0].tool_use.input == {"on": "2026-05-01"}
+    assert json.loads(turns[1].parts[0].tool_result.content) == {
+        "train": {"leaves": "2026-05-01T06:02:00"}, "on": ["2026-05-01"]
+    }
+    assert len(run(service.get_session(app_name=app, user_id="ann", session_id="1")).events) == 2
+
+
 def test_the_time_of_the_last_event(run, service, app):
     of = {"app_name": app, "user_id": "ann"}
     session = run(service.create_session(**of))
@@ -308,27 +329,25 @@ def test_a_write_of_shared_state_whose_answer_was_lost_is_done(run, client, app)
     assert read.state == {"app:a": 1, "app:b": 2, "user:c": 3}
 
 
-class Racing:
+class Racing(memoird.AsyncClient):
     """A client whose first pages have the turns of one moment, and the session of a later one."""
 
-    def __init__(self, calls, meanwhile):
-        self._calls, self._meanwhile, self._raced = calls, meanwhile, asyncio.Event()
-
-    def __getattr__(self, name):
-        return getattr(self._calls, name)
+    def __init__(self, addr, meanwhile):
+        super().__init__(addr)
+        self._meanwhile, self._raced = meanwhile, asyncio.Event()
 
     async def get_history(self, session_id, **which):
-        page = await self._calls.get_history(session_id, **which)
+        page = await super().get_history(session_id, **which)
         if self._meanwhile:
             await self._meanwhile.pop(0)
-            page.session = (await self._calls.get_session(session_id)).session
+            page.session = (await super().get_session(session_id)).session
             if not self._meanwhile:
                 self._raced.set()
         return page
 
     async def get_session(self, *which, **how):
         await self._raced.wait()
-        return await self._calls.get_session(*which, **how)
+        return await super().get_session(*which, **how)
 
 
 def test_an_event_that_comes_amid_a_read_is_read(run, service, client, app):
@@ -337,7 +356,7 @@ def test_an_event_that_comes_amid_a_read_is_read(run, service, client, app):
     run(service.append_event(session, event(text="one")))
     # The newest turns of memory, and those of the journal.
     meanwhile = [service.append_event(session, event(text=text)) for text in ("two", "three")]
-    racing = Racing(client.for_event_loops(), meanwhile)
+    racing = Racing(client.addr, meanwhile)
     read = run(MemoirdSessionService(racing).get_session(**of, session_id=session.id))
     assert read.events == session.events and len(read.events) == 3
 
@@ -442,6 +461,26 @@ def test_a_window_rather_than_all(run, client, app):
     every = GetSessionConfig(num_recent_events=1_000)
     whole = run(service.get_session(**of, session_id=session.id, config=every))
     assert whole.events == session.events
+
+
+def test_what_a_window_says_in_memoirds_words_is_no_memory(run, client, app):
+    memories = MemoirdMemoryService(client.for_event_loops())
+    subject = f"{app}/ann"
+    client.remember(subject, memoird.MemoryKind.USER, "Ann lives in Oslo")
+    recall = memoird.RecallRequest(query="Where does Ann live?", subjects=[subject])
+    policy = memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4))
+    service = MemoirdSessionService(client, window=Window(policy=policy, memories=recall))
+    of = {"app_name": app, "user_id": "ann"}
+    session = run(service.create_session(**of, session_id="1"))
+    for number in range(9):
+        run(service.append_event(session, event("user", f"parcel {number}")))
+    chosen = run(service.get_session(**of, session_id="1"))
+    said = [it.content.parts[0].text for it in chosen.events]
+    assert "turns are left out" in said[0] and "Ann lives in Oslo" in said[-1]
+    for _ in range(2):
+        run(memories.add_session_to_memory(chosen))
+    kept = {memory.content for memory in client.list_memories(subject).memories}
+    assert kept == {"Ann lives in Oslo", *(f"parcel {number}" for number in range(5, 9))}
 
 
 class Model(BaseLlm):

@@ -143,6 +143,28 @@ def test_memoird_chooses_the_window(calls):
     asyncio.run(read())
 
 
+def test_a_window_has_memories(calls):
+    async def read():
+        await calls.remember("ann", memoird.MemoryKind.USER, "Ann lives in Oslo")
+        recall = memoird.RecallRequest(query="Where does Ann live?", subjects=["ann"])
+        history = MemoirdHistoryProvider(client=calls, window=Window(memories=recall))
+        await history.save_messages("recalls", [Message("user", ["Hello"]), Message("assistant", ["Hi"])])
+        shown = await history.get_messages("recalls")
+        assert [message.role for message in shown] == ["user", "assistant", "user"]
+        assert "Ann lives in Oslo" in shown[-1].text
+
+    asyncio.run(read())
+
+
+def test_a_client_for_threads_is_enough(daemon):
+    async def talk():
+        history = MemoirdHistoryProvider(client=daemon)
+        await history.save_messages("threads", MESSAGES[:2])
+        return await history.get_messages("threads")
+
+    assert dumped(asyncio.run(talk())) == dumped(MESSAGES[:2])
+
+
 def test_what_memoird_says_in_other_words_is_a_message(calls):
     async def read():
         history = MemoirdHistoryProvider(client=calls, window=Window())

@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 import memoird
-from provider import Provider, example
+from provider import Provider, completion, example
 
 bot_module = example("bot")
 
@@ -47,6 +47,19 @@ def test_a_tool_that_fails_is_told_to_the_model(client):
     made = bot(client, Provider())
     made.functions = {}
     assert made.answer("failing", "m1", "To Oslo, please.") == "There is Error: 'trains'."
+
+
+def test_a_bot_without_tools_sends_none(client):
+    asked = []
+
+    def create(**request):
+        asked.append(request)
+        return completion("gpt-4.1", {"role": "assistant", "content": "Good morning."})
+
+    provider = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
+    bare = bot_module.Bot(client, provider, "gpt-4.1", "You greet people.")
+    assert bare.answer("bare", "m1", "Good morning!") == "Good morning."
+    assert sorted(asked[0]) == ["messages", "model"]
 
 
 def test_the_bot_of_the_readme(client, monkeypatch):

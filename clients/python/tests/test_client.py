@@ -5,12 +5,15 @@ import contextlib
 import dataclasses
 import datetime
 import importlib.util
+import itertools
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import threading
+import time
 from concurrent import futures
 
 import grpc
@@ -312,6 +315,8 @@ def test_too_many_arguments_are_refused(client):
         ("key", {"key": "schl\u00fcssel"}),
         ("key", {"key": 5}),
         ("tls", {"tls": "ca.pem"}),
+        ("tls", {"tls": memoird.Tls(cert="client.pem")}),
+        ("tls", {"tls": memoird.Tls(cert_key="client-key.pem")}),
         ("timeout", {"timeout": "5"}),
         ("adr", {"adr": "http://x"}),
     ],
@@ -418,6 +423,13 @@ def answered(context):
     return b""
 
 
+class Answering(grpc.GenericRpcHandler):
+    """A daemon that answers each call with nothing."""
+
+    def service(self, details):
+        return grpc.unary_unary_rpc_method_handler(lambda request, context: b"")
+
+
 def refused(code, reason, seconds=None):
     """A refusal as the daemon's are; it says when to try again, or does not."""
     status = status_pb2.Status(code=code.value[0])
@@ -462,6 +474,12 @@ def test_a_window_that_was_refused_for_want_of_room_may_have_appended(idempotent
                     other.get_context("chat", append)
                 other.get_context("chat")
             assert len(seen) == 4
+
+
+def test_every_call_that_only_reads_is_tried_again():
+    calls = [call for call in vars(_calls).values() if isinstance(call, _calls.Call)]
+    reads = [call for call in calls if call.name.startswith(("Get", "List", "Recall", "Search"))]
+    assert len(reads) > 10 and [call.name for call in reads if not call.repeatable] == []
 
 
 def test_a_patch_has_a_key_and_is_done_once(client):
@@ -557,6 +575,27 @@ def test_an_interrupted_cell_leaves_the_daemon_alone():
     subprocess.run([sys.executable, "-c", INTERRUPTED], check=True, start_new_session=True, timeout=60)
 
 
+KILLED = """
+import memoird, signal
+with memoird.local() as own:
+    print(own.addr, flush=True)
+    signal.pause()
+"""
+
+
+def test_who_is_killed_leaves_no_daemon_behind():
+    with subprocess.Popen([sys.executable, "-c", KILLED], stdout=subprocess.PIPE, text=True) as killed:
+        host, _, port = killed.stdout.readline().strip().rpartition("/")[2].partition(":")
+        killed.kill()
+    ends = time.monotonic() + 30
+    while True:
+        try:
+            socket.create_connection((host, int(port))).close()
+        except ConnectionRefusedError:
+            break
+        assert time.monotonic() < ends, "it serves on"
+
+
 FORKED = """
 import asyncio, os, signal, sys, memoird
 calls = memoird.AsyncClient(sys.argv[1])
@@ -601,6 +640,75 @@ def test_what_no_daemon_of_a_cluster_does_is_no_older_daemon():
     assert (failed.value.reason, failed.value.facts) == ("NOT_IN_CLUSTER", {})
 
 
+def test_a_server_that_is_no_daemon_is_not_called_an_older_one():
+    def refuse(context):
+        context.abort(grpc.StatusCode.UNIMPLEMENTED, "Received http2 header with status: 404")
+
+    with scripted(refuse) as (addr, _), memoird.Client(addr) as other:
+        with pytest.raises(errors.Unimplemented, match="no memoird daemon.*404.*address") as failed:
+            other.get_session("chat")
+    assert not isinstance(failed.value, errors.MissingCall)
+
+
+def test_a_daemon_that_comes_back_is_reached_soon():
+    with contextlib.closing(socket.create_server(("127.0.0.1", 0))) as free:
+        port = free.getsockname()[1]
+    with memoird.Client(f"http://127.0.0.1:{port}", timeout=0.01) as other:
+        with pytest.raises(errors.MemoirdError):
+            other.get_session("chat")
+        server = grpc.server(futures.ThreadPoolExecutor(1), handlers=[Answering()])
+        assert server.add_insecure_port(f"127.0.0.1:{port}") == port
+        server.start()
+        # gRPC's own first pause is of 0.8 s and more.
+        assert other.get_session("chat", timeout=0.75)
+        server.stop(None)
+
+
+def test_a_connection_that_died_without_a_word_is_made_anew(monkeypatch):
+    # A thirtieth of the time.
+    options = [(name, value // 30 if "alive" in name or "ping" in name else value) for name, value in clients._OPTIONS]
+    monkeypatch.setattr(clients, "_OPTIONS", options)
+    died = threading.Event()
+
+    def forward(source, target, is_first):
+        with contextlib.suppress(OSError):
+            while data := source.recv(65536):
+                if not (is_first and died.is_set()):
+                    target.sendall(data)
+
+    def relay(listener, port):
+        with contextlib.suppress(OSError):
+            for number in itertools.count():
+                ends = listener.accept()[0], socket.create_connection(("127.0.0.1", port))
+                for pair in (ends, ends[::-1]):
+                    threading.Thread(target=forward, args=(*pair, number == 0), daemon=True).start()
+
+    with scripted(answered, answered) as (addr, seen), socket.create_server(("127.0.0.1", 0)) as listener:
+        port = int(addr.rpartition(":")[2])
+        threading.Thread(target=relay, args=(listener, port), daemon=True).start()
+        with memoird.Client("http://127.0.0.1:%d" % listener.getsockname()[1], timeout=20) as calls:
+            calls.get_session("chat")
+            died.set()
+            calls.get_session("chat")
+        assert len(seen) == 2
+
+
+PROXIED = """
+import asyncio, memoird
+with memoird.local() as own:
+    own.append("chat", [memoird.user("hi")], timeout=5)
+    asyncio.run(own.for_event_loops().get_session("chat", timeout=5))
+    memoird.Client(own.addr.replace("127.0.0.1", "localhost"), key="").get_session("chat", timeout=5)
+"""
+
+
+@pytest.mark.parametrize("variable", ["http_proxy", "https_proxy", "grpc_proxy"])
+def test_the_daemon_of_this_machine_is_called_without_a_proxy(variable):
+    environment = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    environment[variable] = "http://127.0.0.1:1"
+    subprocess.run([sys.executable, "-c", PROXIED], check=True, env=environment, timeout=60)
+
+
 def test_nobody_listens():
     with memoird.Client("http://127.0.0.1:1", timeout=0.3) as nobody:
         with pytest.raises(errors.Unavailable):
@@ -609,14 +717,14 @@ def test_nobody_listens():
 
 def test_a_socket_in_the_file_system(client, tmp_path):
     # It is the daemon's that says so: what it makes of a call's authority is not a fake server's.
-    socket = tmp_path / "memoird.sock"
+    path = tmp_path / "memoird.sock"
     settings = pathlib.Path(tmp_path / "memoird.yaml")
     data = json.dumps(str(tmp_path / "data"))
-    listens = f"listen: 'unix:{socket}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
+    listens = f"listen: 'unix:{path}', admin_listen: '127.0.0.1:0', allow_without_keys: true"
     settings.write_text(f"version: 1\nserver: {{ {listens} }}\ndata_dir: {data}\n")
     daemon = subprocess.Popen([os.environ["MEMOIRD_BIN"], "serve", "--config", str(settings)])
     try:
-        for addr in (f"unix:{socket}", f"unix://{socket}"):
+        for addr in (f"unix:{path}", f"unix://{path}"):
             with memoird.Client(addr, key="") as calls:
                 assert calls.append("chat", SAID, timeout=30).last_seq
                 assert asyncio.run(calls.for_event_loops().get_session("chat")).session.last_seq
@@ -625,10 +733,19 @@ def test_a_socket_in_the_file_system(client, tmp_path):
         daemon.wait()
 
 
-@pytest.mark.parametrize("addr", ["ftp://x", "http://", "unix:"])
+@pytest.mark.parametrize(
+    "addr",
+    ["ftp://x", "http://", "unix:", "http://x:y", "http://x:7717/path", "http://a:b@x", "http://[::1", "http://:7717"],
+)
 def test_an_address_that_is_none(addr):
     with pytest.raises(ValueError, match="is no address"):
         memoird.Client(addr)
+
+
+def test_an_address_without_a_port_has_that_of_its_scheme():
+    with memoird.Client("http://127.0.0.1", timeout=0.3) as nobody:
+        with pytest.raises(errors.Unavailable, match=":80:"):
+            nobody.get_session("chat")
 
 
 def test_each_event_loop_has_its_own_connection(client):

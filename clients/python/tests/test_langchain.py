@@ -1,6 +1,7 @@
 """LangChain's chat message history against a real daemon."""
 
 import asyncio
+import json
 import sys
 from types import SimpleNamespace
 
@@ -15,6 +16,7 @@ from langchain_core.messages import (
     SystemMessage,
     ToolMessage,
 )
+from langchain_core.runnables.history import RunnableWithMessageHistory
 from readme import example
 
 import memoird
@@ -64,6 +66,27 @@ def test_each_message_is_given_back_equal(daemon):
         history = MemoirdChatMessageHistory(f"one {number}", client=daemon)
         history.add_message(message)
         assert history.messages == [message]
+
+
+@pytest.mark.parametrize(
+    ("block", "kind", "uri"),
+    [
+        ({"type": "image_url", "image_url": {"url": "https://a/b.png"}}, "", "https://a/b.png"),
+        ({"type": "image_url", "image_url": "https://a/b.png"}, "", "https://a/b.png"),
+        ({"type": "image", "url": "https://a/b.png", "mime_type": "image/png"}, "image/png", "https://a/b.png"),
+        ({"type": "file", "base64": "AAAA", "mime_type": "a/b"}, "a/b", "data:a/b;base64,AAAA"),
+        ({"type": "image", "source": {"type": "base64", "media_type": "a/b", "data": "AAAA"}}, "a/b", "data:a/b;base64,AAAA"),
+        ({"type": "image", "source": {"type": "url", "url": "https://a/b.png"}}, "", "https://a/b.png"),
+        ({"type": "file", "file": {"file_data": "data:a/b;base64,AAAA"}}, "", "data:a/b;base64,AAAA"),
+        ({"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}, "audio/wav", "data:audio/wav;base64,AAAA"),
+    ],
+)
+def test_media_of_any_provider_is_seen(daemon, block, kind, uri):
+    session = json.dumps(block)
+    MemoirdChatMessageHistory(session, client=daemon).add_message(HumanMessage([block]))
+    [part] = daemon.get_history(session).turns[0].parts
+    assert (part.media.media_type, part.media.uri) == (kind, uri)
+    assert MemoirdChatMessageHistory(session, client=daemon).messages == [HumanMessage([block])]
 
 
 def test_all_messages_and_those_set_instead(daemon):
@@ -162,6 +185,49 @@ def test_memoird_chooses_the_window(daemon):
     shown = history.messages
     assert "turns are left out" in shown[0].content
     assert 1 < len(shown) <= 5 and shown[1:] == messages[1 - len(shown) :]
+
+
+def test_a_run_adds_what_is_new_whatever_becomes_of_the_window_meanwhile(daemon):
+    window = Window(policy=memoird.WindowPolicy(sliding_window=memoird.SlidingWindow(turns=4)))
+
+    class Slow(FakeListChatModel):
+        def _call(self, *args, **kwargs):
+            # Another message of the chat is answered; a compaction would make the window shorter.
+            for number in range(6):
+                daemon.append("amid", [memoird.user(str(number))])
+            return super()._call(*args, **kwargs)
+
+    def history(session_id: str) -> MemoirdChatMessageHistory:
+        return MemoirdChatMessageHistory(session_id, client=daemon, window=window)
+
+    bot = RunnableWithMessageHistory(Slow(responses=["In Oslo.", "Since noon."]), history)
+    config = {"configurable": {"session_id": "amid"}}
+
+    async def ask(text):
+        return await bot.ainvoke(text, config)
+
+    bot.invoke("Where is it?", config)
+    asyncio.run(ask("Since when?"))
+    said = [message.content for message in MemoirdChatMessageHistory("amid", client=daemon).messages]
+    others = [str(number) for number in range(6)]
+    assert said == [*others, "Where is it?", "In Oslo.", *others, "Since when?", "Since noon."]
+
+
+def test_a_window_has_memories(daemon):
+    daemon.remember("ann", memoird.MemoryKind.USER, "Ann lives in Oslo")
+    recall = memoird.RecallRequest(query="Where does Ann live?", subjects=["ann"])
+    history = MemoirdChatMessageHistory("recalls", client=daemon, window=Window(memories=recall))
+    history.add_messages([HumanMessage("Hello"), AIMessage("Hi")])
+    said = history.messages
+    assert [message.type for message in said] == ["human", "ai", "human"]
+    assert "Ann lives in Oslo" in said[-1].content
+
+
+def test_messages_that_are_set_first_are_of_the_subject(daemon):
+    history = MemoirdChatMessageHistory("set first", client=daemon, subject="ann")
+    history.set_messages(MESSAGES[:2])
+    assert history.messages == MESSAGES[:2]
+    assert daemon.get_session("set first").session.subject == "ann"
 
 
 def test_what_memoird_says_in_other_words_is_a_message(daemon):

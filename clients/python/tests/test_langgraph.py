@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+import time
 from typing import Annotated, TypedDict
 
 import pytest
@@ -123,6 +124,14 @@ def test_writes_that_come_before_their_checkpoint(client, thread):
     assert found.parent_config == placed(thread, "1")
 
 
+def test_writes_whose_checkpoint_is_still_to_come_are_not_pruned(client, thread):
+    saver = MemoirdSaver(client)
+    saver.put_writes(placed(thread, "1"), [("channel", 1)], "task")
+    saver.prune([thread["configurable"]["thread_id"]])
+    saver.put(placed(thread), checkpoint("1"), {}, {})
+    assert saver.get_tuple(placed(thread)).pending_writes == [("task", "channel", 1)]
+
+
 def test_what_a_task_wrote_first_stands(client, thread):
     saver = MemoirdSaver(client)
     saver.put(placed(thread), checkpoint("1"), {}, {})
@@ -191,6 +200,35 @@ def test_items_end(store):
     assert gone == {"long", "ever"}
 
 
+def vectors(texts):
+    return [[float(word in text) for word in ("tea", "parcel")] for text in texts]
+
+
+@pytest.mark.parametrize("index", [{"dims": 2, "embed": vectors, "fields": ["text"]}, MemoirdIndex(fields=["text"])])
+def test_what_finds_an_item_ends_with_the_item_and_not_before(client, index):
+    space = f"ends-{type(index).__name__}"
+    store = MemoirdStore(client, index=index, namespace=("store", space))
+    ann, minutes = (space, "notes"), 0.03
+    store.put(ann, "kept", {"text": "Ann drinks tea."}, ttl=minutes)
+    store.put(ann, "gone", {"text": "Bob drinks tea, too."}, ttl=minutes)
+    while store.get(ann, "gone", refresh_ttl=False):
+        # Each read begins its time anew.
+        assert store.get(ann, "kept")
+    found = store.search(ann, query="tea")
+    assert [(it.key, it.score is not None) for it in found] == [("kept", True)]
+    if isinstance(index, MemoirdIndex):
+        store.put(ann, "ever", {"text": "Ann drinks tea."})
+    while store.get(ann, "kept", refresh_ttl=False):
+        pass
+    found = {it.key for it in store.search(ann, query="tea")}
+    assert found == ({"ever"} if isinstance(index, MemoirdIndex) else set())
+    stay, ends = (2 if isinstance(index, MemoirdIndex) else 0), time.monotonic() + 30
+    while len(client.list_documents(["store", f"{space}.index"]).documents) != stay:
+        assert time.monotonic() < ends, "something is left of what has ended"
+    memories = client.recall("tea", [space]).hits
+    assert {hit.memory.content for hit in memories} <= {"Ann drinks tea."}
+
+
 def test_a_batch_reads_before_it_writes(store):
     from langgraph.store.base import GetOp, ListNamespacesOp, PutOp, SearchOp
 
@@ -238,6 +276,28 @@ def test_an_item_that_is_put_twice_at_once_is_forgotten_whole(client, monkeypatc
     assert client.list_memories(ann[0]).memories == []
 
 
+def test_the_same_words_in_many_namespaces(client):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "many"))
+    users = [f"user-{number}" for number in range(33)]
+    for user in users:
+        store.put(("wishes", user), "1", {"text": "Prefers short answers."})
+    found = [user for user in users if store.search(("wishes", user), query="short answers")]
+    assert found == users
+    for user in users:
+        store.delete(("wishes", user), "1")
+    assert client.list_memories("wishes").memories == []
+
+
+def test_what_fits_a_filter_is_found_behind_the_best_hundred(client):
+    store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "behind"))
+    puts = [PutOp(("behind",), f"{number}", {"text": f"Tea, tea, tea {number}", "of": "ann"}) for number in range(100)]
+    last = PutOp(("behind",), "last", {"text": "A note on parcels that names tea once, and trains.", "of": "bob"})
+    store.batch([*puts, last])
+    found = store.search(("behind",), query="tea", filter={"of": "bob"})
+    assert [(item.key, item.score) for item in found] == [("last", None)]
+    assert len(store.search(("behind",), query="tea", limit=200)) == 100
+
+
 def test_items_that_memoird_finds(client, store):
     store = MemoirdStore(client, index=MemoirdIndex(fields=["text"]), namespace=("store", "found"))
     ann = ("ann-finds", "notes")
@@ -257,7 +317,8 @@ def test_items_that_memoird_finds(client, store):
     store.put(ann, "1", {"text": "Ann drinks coffee."})
     store.put((*ann, "below"), "2", {"text": "Ann drinks coffee."})
     assert (ann, "1") not in found("tea")
-    assert found("coffee") == [(ann, "1"), ((*ann, "below"), "2")]
+    # Of the same words the newer ones.
+    assert found("coffee") == [((*ann, "below"), "2"), (ann, "1")]
     store.delete(ann, "1")
     assert found("coffee") == [((*ann, "below"), "2")]
     store.delete((*ann, "below"), "2")

@@ -3,12 +3,14 @@
 import asyncio
 import itertools
 import sys
+from concurrent import futures
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from pydantic import BaseModel
 from readme import example
 
 import memoird
@@ -80,6 +82,66 @@ def test_messages_that_were_changed_are_told_anew(client, thread):
         assert asked(thread, chosen, changed) == changed
         kept = client.get_history(thread["configurable"]["thread_id"]).turns
         assert len(kept) == len(changed)
+
+
+def test_a_call_that_somebody_changed_is_told_anew(client, thread):
+    chosen = window(client=client)
+
+    def calling(order):
+        call = {"id": "c1", "name": "find", "args": {"order": order}}
+        return [HumanMessage("Where is it?", id="1"), AIMessage("", id="2", tool_calls=[call])]
+
+    for order in (7, 8):
+        assert asked(thread, chosen, calling(order)) == calling(order)
+    turns = client.get_history(thread["configurable"]["thread_id"]).turns
+    assert [turn.parts[-1].tool_use.input for turn in turns[1:]] == [{"order": 8}]
+
+
+def test_messages_of_any_provider(client, thread):
+    blocks = [
+        {"type": "server_tool_use", "id": "s1", "name": "web_search", "input": {"query": "parcel"}},
+        {"type": "web_search_tool_result", "tool_use_id": "s1", "content": []},
+        {"type": "text", "text": "It is in Oslo.", "citations": []},
+    ]
+    pdf = {"type": "media", "mime_type": "application/pdf", "data": "JVBERi0="}
+    messages = [
+        HumanMessage([{"type": "text", "text": "Where is it?"}, pdf], id="1"),
+        AIMessage(blocks, id="2"),
+        HumanMessage("Since when?", id="4"),
+    ]
+    assert asked(thread, window(client=client), messages) == messages
+    turns = client.get_history(thread["configurable"]["thread_id"]).turns
+    assert turns[1].parts[0].text == "It is in Oslo."
+
+
+def test_what_others_had_said_before_stays(client, thread):
+    id, chosen, messages = thread["configurable"]["thread_id"], window(client=client), talk(4)
+    client.append(id, [memoird.user("Where is it?"), memoird.assistant("In Oslo.")])
+    for own in (messages[:3], messages, [messages[0], messages[3]], messages[1:2]):
+        given = asked(thread, chosen, own)
+        assert [message.content for message in given[:2]] == ["Where is it?", "In Oslo."]
+        assert given[2:] == own
+    assert [turn.seq for turn in client.get_history(id).turns][:2] == [1, 2]
+
+
+def test_steps_that_run_at_once_have_the_same_window(client, thread):
+    chosen, messages = window(client=client), talk(12)
+    with futures.ThreadPoolExecutor(8) as threads:
+        for count in (3, 6, 9, 12):
+            given = list(threads.map(lambda _: asked(thread, chosen, messages[:count]), range(8)))
+            assert given == [messages[:count]] * 8
+    turns = client.get_history(thread["configurable"]["thread_id"]).turns
+    assert [turn.client_id for turn in turns] == [message.id for message in messages]
+
+
+def test_a_state_may_be_a_model_and_have_no_messages(client, thread):
+    class State(BaseModel):
+        messages: list[Any]
+
+    chosen, messages = window(client=client), talk(2)
+    for said in ([], messages):
+        given = chosen.invoke(State(messages=said), thread)
+        assert given == {"llm_input_messages": said}
 
 
 def test_a_window_in_an_event_loop(client, thread):

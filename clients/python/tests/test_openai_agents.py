@@ -224,6 +224,15 @@ def test_limits_of_the_session_and_of_the_call(calls):
     asyncio.run(read())
 
 
+def test_a_client_for_threads_is_enough(daemon):
+    async def talk():
+        session = MemoirdSession("threads", client=daemon)
+        await session.add_items([made(1)])
+        return await session.get_items()
+
+    assert asyncio.run(talk()) == [made(1)]
+
+
 def test_refusals_are_typed(calls):
     async def read():
         with pytest.raises(errors.InvalidArgument, match="session_id"):

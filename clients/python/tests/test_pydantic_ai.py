@@ -170,6 +170,27 @@ def test_memoird_chooses_the_window(daemon):
     assert 1 < len(shown) <= 5 and shown[1:] == messages[1 - len(shown) :]
 
 
+def test_a_window_has_memories(daemon):
+    daemon.remember("ann", memoird.MemoryKind.USER, "Ann lives in Oslo")
+    recall = memoird.RecallRequest(query="Where does Ann live?", subjects=["ann"])
+    history = MemoirdHistory("recalls", sync_client=daemon, window=Window(memories=recall))
+    history.add_sync([MESSAGES[0], MESSAGES[3]])
+    seen = []
+
+    def answer(messages, info):
+        seen.extend(part.content for message in messages for part in message.parts)
+        return ModelResponse([TextPart("In Oslo.")])
+
+    shown = history.messages_sync()
+    result = Agent(FunctionModel(answer)).run_sync("Where do I live?", message_history=shown)
+    assert len(shown) == 3 and "Ann lives in Oslo" in shown[-1].parts[0].content
+    assert any("Ann lives in Oslo" in str(said) for said in seen)
+    history.add_sync(result.new_messages())
+    kept = MemoirdHistory("recalls", sync_client=daemon).messages_sync()
+    said = [part.content for message in kept[2:] for part in message.parts]
+    assert said == ["Where do I live?", "In Oslo."]
+
+
 def test_what_memoird_says_in_other_words_is_a_message(daemon):
     history = MemoirdHistory("abandoned", sync_client=daemon, window=Window())
     history.add_sync([MESSAGES[0], MESSAGES[1], MESSAGES[0]])

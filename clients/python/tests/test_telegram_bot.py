@@ -44,7 +44,7 @@ class Telegram(ThreadingHTTPServer):
 
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.updates, self.sent, self.confirmed = [], [], 0
+        self.updates, self.sent, self.confirmed, self.blocked = [], [], 0, set()
 
     def write(self, text, id=0, kind="message", chat=CHAT):
         number = len(self.updates) + 1
@@ -64,10 +64,14 @@ class Handler(BaseHTTPRequestHandler):
         method, result = self.path.rpartition("/")[2], True
         if method == "getUpdates":
             result = self.server.get_updates(**fields)
-        elif method == "sendMessage":
-            self.server.sent.append((fields["chat_id"], fields["text"]))
-        body = json.dumps({"ok": True, "result": result}).encode()
-        self.send_response(200)
+        status = 200
+        if method == "sendMessage":
+            units = len(fields["text"].encode("utf-16-le")) // 2
+            status = 403 if fields["chat_id"] in self.server.blocked else 200 if 0 < units <= 4096 else 400
+            if status == 200:
+                self.server.sent.append((fields["chat_id"], fields["text"]))
+        body = json.dumps({"ok": status == 200, "result": result}).encode()
+        self.send_response(status)
         self.send_header("content-length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
@@ -111,14 +115,14 @@ class Model:
         self.asked, self.fails, self.world = [], [], World()
         self.chat = SimpleNamespace(completions=SimpleNamespace(create=self.create))
 
-    async def create(self, *, model, messages, tools):
-        assert tools[0]["function"]["name"] == "remind"
+    async def create(self, *, model, messages, tools=None):
+        assert tools is None or tools[0]["function"]["name"] == "remind"
         self.asked.append(messages)
         if self.fails:
             raise self.fails.pop()
         self.world.step()
         last = messages[-1]
-        if last["role"] == "tool":
+        if last["role"] == "tool" or tools is None:
             said = {"role": "assistant", "content": f"{last['content']} ({len(self.asked)})"}
         else:
             arguments = json.dumps({"what": last["content"]})
@@ -149,7 +153,7 @@ class Bots:
 
     def __init__(self, daemon, telegram):
         self.daemon, self.telegram = daemon, telegram
-        self.model, self.reminders = Model(), {}
+        self.model, self.reminders, self.has_tools = Model(), {}, True
 
     def work(self, dies_at=None):
         """Does all updates, the first bot until this step. Gives what the last one had of the world."""
@@ -172,7 +176,7 @@ class Bots:
             return f"Noted: {what}."
 
         bot = telegram_bot.Bot(Caller(self.telegram, world), client, self.model)
-        bot.tools = [{"type": "function", "function": {"name": "remind"}}]
+        bot.tools = [{"type": "function", "function": {"name": "remind"}}] if self.has_tools else []
         bot.functions = {"remind": remind}
         try:
             await bot.run()
@@ -220,6 +224,24 @@ def test_an_update_that_is_done_is_not_done_again(bots, telegram):
     telegram.confirmed = 0
     bots.work()
     assert len(telegram.sent) == 2 and len(bots.model.asked) == 4
+
+
+def test_who_blocks_the_bot_stops_no_other_chat(bots, telegram):
+    telegram.blocked.add(CHAT)
+    telegram.write("tea at five")
+    telegram.write("cake at six", chat=CHAT + 1)
+    bots.work()
+    telegram.write("tea at seven", chat=CHAT + 1)
+    bots.work()
+    assert [chat for chat, _ in telegram.sent] == [CHAT + 1] * 2
+
+
+def test_a_long_answer_comes_in_pieces_and_a_bot_needs_no_tools(bots, telegram):
+    bots.has_tools = False
+    said = "\U0001f375 tea at five, " * 400
+    telegram.write(said)
+    bots.work()
+    assert len(telegram.sent) > 1 and "".join(text for _, text in telegram.sent).startswith(said)
 
 
 def test_what_is_forgotten_is_gone(bots, telegram, daemon):

@@ -26,7 +26,7 @@ export interface ToolCall {
 export interface OpenAi {
   chat: {
     completions: {
-      create(request: { model: string; messages: any[]; tools: any[] }): Promise<{
+      create(request: { model: string; messages: any[]; tools?: any[] }): Promise<{
         model: string;
         choices: { message: object }[];
         usage?: { prompt_tokens: number; completion_tokens: number };
@@ -61,7 +61,8 @@ export class Bot {
         const reply = await this.openai.chat.completions.create({
           model: this.model,
           messages,
-          tools: this.tools,
+          // OpenAI takes no list of none.
+          ...(this.tools.length && { tools: this.tools }),
         });
         window = await this.say(chat, [reply.choices[0]!.message], {
           usage: {

@@ -15,7 +15,7 @@ import { GenerationNotFound, SessionNotFound } from "./errors.js";
 import { PartSchema, Role, TurnSchema } from "./gen/memoird/v1/common_pb.js";
 import type { Media, Part, Turn } from "./gen/memoird/v1/common_pb.js";
 import { HistoryScope } from "./gen/memoird/v1/session_pb.js";
-import { batched, isMade, json } from "./kept.js";
+import { batched, isId, isMade, json, PARTS_MAX } from "./kept.js";
 import type { Window } from "./kept.js";
 import { misfit } from "./misfit.js";
 
@@ -192,10 +192,8 @@ function turnsOf(message: UiMessage): Turn[] {
   const endStep = () => {
     const parts = step.flatMap((said) => said.part ?? []);
     const results = step.flatMap((said) => said.result ?? []);
-    // A turn has a part, and a message a turn.
-    if (parts.length || (!turns.length && step.length === message.parts.length)) {
-      const some = parts.length ? parts : [partOf({ case: "text", value: "" })];
-      turns.push(create(TurnSchema, { role, parts: some, metadata: { ...metadata } }));
+    if (parts.length) {
+      turns.push(create(TurnSchema, { role, parts, metadata: { ...metadata } }));
     }
     if (results.length) {
       turns.push(create(TurnSchema, { role: Role.TOOL, parts: results, metadata: { ...metadata } }));
@@ -204,7 +202,8 @@ function turnsOf(message: UiMessage): Turn[] {
   };
   const rest = message.parts.map((given) => {
     const said = saidIn(given as Fields);
-    if (given.type === "step-start" && turns.length + step.length) {
+    const isFull = said.part && step.filter(({ part }) => part).length === PARTS_MAX;
+    if (isFull || (given.type === "step-start" && turns.length + step.length)) {
       endStep();
     }
     step.push(said);
@@ -212,6 +211,11 @@ function turnsOf(message: UiMessage): Turn[] {
     return said.part ? { ...fields, [FILLED]: said.filled } : fields;
   });
   endStep();
+  if (!turns.length) {
+    // A turn has a part, and a message a turn.
+    const parts = [partOf({ case: "text", value: "" })];
+    turns.push(create(TurnSchema, { role, parts, metadata }));
+  }
   turns[0]!.clientJson = JSON.stringify({ [REST]: { ...message, parts: rest } });
   return turns;
 }
@@ -231,16 +235,16 @@ function saidIn(given: Fields): Said {
   if (given.type === "reasoning") {
     return { part: partOf({ case: "thinking", value: { text: text("text") } }), filled: { text: "text" } };
   }
-  if (given.type === "file") {
+  if (given.type === "file" && given.url) {
     const mediaType = text("mediaType");
     const source = sourceOf(text("url"), mediaType);
     return { part: partOf({ case: "media", value: { mediaType, source } }), filled: { url: "text" } };
   }
-  if (typeof given.toolCallId !== "string") {
-    return { filled: {} };
-  }
   const id = given.toolCallId;
   const name = given.type === "dynamic-tool" ? text("toolName") : text("type").replace(/^tool-/, "");
+  if (!isId(id) || !isId(name)) {
+    return { filled: {} };
+  }
   const inputJson = JSON.stringify(given.input ?? {});
   const said: Said = {
     part: partOf({ case: "toolUse", value: { id, name, inputJson } }),
@@ -380,9 +384,11 @@ function fillIn({ [FILLED]: filled, ...fields }: Fields, said: Part[], results: 
     return fields;
   }
   const part = said.shift()?.part;
-  const result = results.find(
-    ({ part }) => part.case === "toolResult" && part.value.toolUseId === fields.toolCallId,
-  )?.part;
+  // An id may be of several calls: each has its own result.
+  const at = ["output", "errorText"].some((name) => name in (filled as Filled))
+    ? results.findIndex(({ part }) => part.case === "toolResult" && part.value.toolUseId === fields.toolCallId)
+    : -1;
+  const result = at < 0 ? undefined : results.splice(at, 1)[0]?.part;
   for (const [name, as] of Object.entries(filled as Filled)) {
     const from = name === "output" || name === "errorText" ? result : part;
     const text = from ? textOf(from) : "";

@@ -8,7 +8,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { create, isMessage } from "@bufbuild/protobuf";
 import type { DescMessage, Message, MessageInitShape, MessageShape } from "@bufbuild/protobuf";
 import { Code, ConnectError, createClient } from "@connectrpc/connect";
-import type { Client as ClientOf, Interceptor, Transport } from "@connectrpc/connect";
+import type { CallOptions, Client as ClientOf, Interceptor, Transport } from "@connectrpc/connect";
 import { createGrpcTransport, Http2SessionManager } from "@connectrpc/connect-node";
 
 import { createAsyncIterable } from "@connectrpc/connect/protocol";
@@ -44,6 +44,7 @@ const TIMEOUT_MS = 30_000;
 const FIRST_PAUSE_MS = 50;
 const PAUSE_MS_MAX = 2_000;
 const MESSAGE_BYTES_MAX = 256 << 20;
+const PING_MS = 10_000;
 // Calls that may be made again when it is not known whether they were done.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
@@ -64,6 +65,7 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   MemoryService.method.getMemory,
   MemoryService.method.listMemories,
   MemoryService.method.listSubjects,
+  MemoryService.method.listConflicts,
   MemoryService.method.forget,
   MemoryService.method.getManifest,
   MemoryService.method.commitExtraction,
@@ -139,11 +141,16 @@ export function connect(options: Options = {}): Client {
     nodeOptions = { createConnection: () => connectSocket(socket) };
   } else if (baseUrl.startsWith("https:")) {
     const tls = options.tls ?? { ca: env.MEMOIRD_CA, cert: env.MEMOIRD_CERT, certKey: env.MEMOIRD_CERT_KEY };
+    if (!tls.cert !== !tls.certKey) {
+      throw misfit("tls", "takes cert and certKey together (MEMOIRD_CERT and MEMOIRD_CERT_KEY)");
+    }
     nodeOptions = { ca: read(tls.ca), cert: read(tls.cert), key: read(tls.certKey) };
   } else if (options.tls) {
     throw misfit("tls", `needs an address that begins with https://, and this is ${JSON.stringify(addr)}`);
   }
-  const sessionManager = new Http2SessionManager(baseUrl, {}, nodeOptions);
+  // A machine that is gone says nothing: while a call waits, the connection is asked whether it lives.
+  const alive = { pingIntervalMs: PING_MS, pingTimeoutMs: PING_MS };
+  const sessionManager = new Http2SessionManager(baseUrl, alive, nodeOptions);
   const grpc = createGrpcTransport({
     baseUrl,
     sessionManager,
@@ -162,8 +169,10 @@ export function connect(options: Options = {}): Client {
     isClosed = true;
     sessionManager.abort();
   };
+  const sessions = createClient(SessionService, transport);
   return {
-    ...createClient(SessionService, transport),
+    ...sessions,
+    watchEvents: ending(sessions.watchEvents),
     ...createClient(MemoryService, transport),
     ...createClient(DocumentService, transport),
     addr,
@@ -172,13 +181,32 @@ export function connect(options: Options = {}): Client {
   };
 }
 
+/** The same call, whose stream ends where its loop is left: Connect would go on with it. */
+function ending<I, O>(begin: Stream<I, O>): Stream<I, O> {
+  return (request, options = {}) => {
+    const left = new AbortController();
+    const signal = options.signal ? AbortSignal.any([options.signal, left.signal]) : left.signal;
+    const answers = begin(request, { ...options, signal });
+    return (async function* () {
+      try {
+        yield* answers;
+      } finally {
+        left.abort();
+      }
+    })();
+  };
+}
+
+type Stream<I, O> = (request: I, options?: CallOptions) => AsyncIterable<O>;
+
 const OPTIONS = ["addr", "key", "tls", "timeoutMs", "idempotent", "interceptors"];
 
 function milliseconds(limit: number | undefined): number | undefined {
   if (limit !== undefined && (typeof limit !== "number" || Number.isNaN(limit))) {
     throw misfit("timeoutMs", "takes milliseconds as a number");
   }
-  return limit;
+  // Longer than that, timers of JavaScript end at once.
+  return limit === undefined || limit === Infinity ? limit : Math.min(limit, 2 ** 31 - 1);
 }
 
 function parse(addr: string): { baseUrl: string; socket?: string } {

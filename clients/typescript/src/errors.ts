@@ -146,7 +146,9 @@ export function errorOf(failure: unknown, call: string, isWanted: boolean): Memo
   const facts = { ...info?.metadata };
   let message = cause.rawMessage || Code[code];
   let kind = REASONS.get(reason) ?? CODES.get(code) ?? MemoirdError;
-  if (code === Code.Unimplemented && (!reason || reason === "UNIMPLEMENTED")) {
+  if (code === Code.Unimplemented && cause.rawMessage && !reason) {
+    message = `who answers is no memoird daemon (${message}): look at the address`;
+  } else if (code === Code.Unimplemented && (!reason || reason === "UNIMPLEMENTED")) {
     kind = MissingCall;
     facts.call = call;
     message = `this daemon has no call ${call}: it is older than this client; update it`;

@@ -21,6 +21,8 @@ export type Window = Pick<
 export const TURNS_MAX = 256;
 /** Their bytes: a request may have 8 MiB (`server.max_request_bytes`), and room is left for what else is in it. */
 export const BYTES_MAX = 6 << 20;
+/** Parts of a turn (`limits.parts_per_turn`). */
+export const PARTS_MAX = 128;
 // A text of so many characters that a part has is not kept twice.
 const LONG_TEXT = 64;
 const ID_BYTES_MAX = 256;

@@ -5,6 +5,7 @@ import type { ChildProcess } from "node:child_process";
 import { once } from "node:events";
 import { accessSync, constants, closeSync, openSync } from "node:fs";
 import { mkdtemp, readFile, rm, stat, writeFile } from "node:fs/promises";
+import type { Socket } from "node:net";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
@@ -40,18 +41,20 @@ export async function local(options: LocalOptions = {}): Promise<Client> {
   await writeFile(config, settings(data) + (options.config ?? ""));
   const before = await written(join(data, ENDPOINTS));
   const words = openSync(log, "w");
-  const daemon = spawn(program, ["serve", "--config", config], { stdio: ["ignore", words, words] });
+  // What interrupts the program, such as Ctrl+C, is for the program, which stops it.
+  const daemon = spawn(program, ["serve", "--config", config], {
+    stdio: ["ignore", words, words],
+    detached: true,
+  });
   closeSync(words);
   const exited = once(daemon, "exit").catch(() => undefined);
-  // Whoever ends without `close` leaves no daemon behind.
-  const kill = () => daemon.kill("SIGKILL");
-  process.once("exit", kill);
+  const watcher = watch(daemon);
   const stop = async () => {
+    watcher?.kill("SIGKILL");
     daemon.kill("SIGTERM");
-    const late = setTimeout(kill, STOP_MS_MAX);
+    const late = setTimeout(() => daemon.kill("SIGKILL"), STOP_MS_MAX);
     await exited;
     clearTimeout(late);
-    process.off("exit", kill);
     await rm(scratch, { recursive: true, force: true });
   };
   try {
@@ -65,6 +68,22 @@ export async function local(options: LocalOptions = {}): Promise<Client> {
     await stop();
     throw problem;
   }
+}
+
+/** Stops the daemon where this process ends without `close`, however: the watcher's input ends then. */
+function watch(daemon: ChildProcess): ChildProcess | undefined {
+  if (daemon.pid === undefined) {
+    return undefined;
+  }
+  const watcher = spawn("/bin/sh", ["-c", 'read _; kill "$0"', String(daemon.pid)], {
+    stdio: ["pipe", "ignore", "ignore"],
+    detached: true,
+  });
+  // Where there is no shell, nobody watches.
+  watcher.once("error", () => undefined);
+  watcher.unref();
+  (watcher.stdin as Socket).unref();
+  return watcher;
 }
 
 function onPath(name: string): string {

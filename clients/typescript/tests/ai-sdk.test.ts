@@ -73,10 +73,15 @@ const ANSWERED: UIMessage = {
 };
 const THANKS: UIMessage = { id: "u2", role: "user", parts: [{ type: "text", text: "Thanks" }] };
 const EMPTY: UIMessage = { id: "a2", role: "assistant", parts: [{ type: "step-start" }] };
+const EMPTY_STEPS: UIMessage = {
+  id: "a3",
+  role: "assistant",
+  parts: [{ type: "step-start" }, { type: "data-map", id: "d2", data: {} }, { type: "step-start" }],
+};
 
 test("a chat is loaded as it was saved", async () => {
   assert.deepEqual(await loadChat(client, "chat"), []);
-  const steps = [[QUESTION], [QUESTION, ASKING], [QUESTION, ANSWERED], [QUESTION, ANSWERED, THANKS, EMPTY]];
+  const steps = [[QUESTION], [QUESTION, ASKING], [QUESTION, ANSWERED], [QUESTION, ANSWERED, THANKS, EMPTY, EMPTY_STEPS]];
   for (const messages of steps) {
     for (const again of [1, 2]) {
       await saveChat(client, "chat", messages);
@@ -87,7 +92,28 @@ test("a chat is loaded as it was saved", async () => {
   await validateUIMessages({ messages: loaded });
   assert.deepEqual(await convertToModelMessages(loaded), await convertToModelMessages(steps.at(-1)!));
   const { session } = await client.getSession({ sessionId: "chat" });
-  assert.equal(session!.lastSeq, 8n, "each turn is stored once");
+  assert.equal(session!.lastSeq, 9n, "each turn is stored once");
+});
+
+test("a chat whose messages no turn takes as they are", async () => {
+  const call = (toolCallId: string, output: unknown) =>
+    ({ type: "tool-trains", toolCallId, state: "output-available", input: {}, output }) as UIMessage["parts"][number];
+  const numbers = [...Array(300).keys()];
+  const said: [string, UIMessage["parts"]][] = [
+    ["an id of two calls", [call("c1", 1), { type: "step-start" }, call("c1", "two"), { type: "step-start" }, call("c1", 3)]],
+    ["many calls", [{ type: "step-start" }, ...numbers.map((number) => call(`c${number}`, number))]],
+    ["many texts", numbers.map((number) => ({ type: "text", text: `${number}` }))],
+    ["a call without an id", [call("", 1), { type: "text", text: "It goes." }]],
+    ["a file without a place", [{ type: "file", mediaType: "image/png", url: "" }]],
+  ];
+  for (const [chat, parts] of said) {
+    const messages: UIMessage[] = [THANKS, { id: "a1", role: "assistant", parts }];
+    for (const _ of [1, 2]) {
+      await saveChat(client, chat, messages);
+      assert.deepEqual(await loadChat<UIMessage>(client, chat), messages, chat);
+    }
+    assert.deepEqual(await chooseChat<UIMessage>(client, chat), messages, chat);
+  }
 });
 
 test("memoird gives providers what the messages say, and nothing else of them", async () => {

@@ -73,6 +73,17 @@ for (const failsAt of [[], [1], [2], [1, 3]]) {
   });
 }
 
+test("a bot without tools sends none", async () => {
+  const asked: object[] = [];
+  const create = async (request: object) => {
+    asked.push(request);
+    return { model: "gpt-4.1", choices: [{ message: { role: "assistant", content: "Good morning." } }] };
+  };
+  const bare = new Bot(client, { chat: { completions: { create } } }, "gpt-4.1", "You greet people.");
+  assert.equal(await bare.answer("bare", "m1", "Good morning!"), "Good morning.");
+  assert.deepEqual(Object.keys(asked[0]!).sort(), ["messages", "model"]);
+});
+
 test("a tool that fails is told to the model", async () => {
   const made = bot(new Provider());
   made.functions = {

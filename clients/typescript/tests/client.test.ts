@@ -1,7 +1,8 @@
 /** The client against a real daemon: `MEMOIRD_BIN` names it, where it is not on PATH. */
 
 import assert from "node:assert/strict";
-import { execFileSync } from "node:child_process";
+import { execFileSync, spawn } from "node:child_process";
+import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { createServer } from "node:http2";
 import type { ServerHttp2Stream } from "node:http2";
@@ -124,6 +125,25 @@ describe("calls", () => {
         await events.next();
       }
     }, errors.Canceled);
+  });
+});
+
+test("a stream ends where its loop is left", async () => {
+  let ended = false;
+  const event = Buffer.from([0, 0, 0, 0, 0]);
+  const streaming = (stream: ServerHttp2Stream) => {
+    stream.on("close", () => (ended = true));
+    stream.respond({ ":status": 200, "content-type": "application/grpc" });
+    stream.write(event);
+  };
+  await scripted([streaming], async ({ addr }) => {
+    await using other = memoird.connect({ addr });
+    for await (const _ of other.watchEvents({})) {
+      break;
+    }
+    while (!ended) {
+      await setImmediate();
+    }
   });
 });
 
@@ -283,6 +303,27 @@ describe("refusals", () => {
 });
 
 describe("where a daemon is", () => {
+  test("all the time there is", async () => {
+    for (const timeoutMs of [2 ** 40, Infinity]) {
+      await client.append({ sessionId: "patient", turns: [memoird.user("x")] }, { timeoutMs });
+    }
+  });
+
+  test("a server that is no daemon is not called an older one", async () => {
+    const web = (stream: ServerHttp2Stream) => {
+      stream.respond({ ":status": 404, "content-type": "text/html" });
+      stream.end("<h1>Not found</h1>");
+    };
+    await scripted([web], async ({ addr }) => {
+      await using other = memoird.connect({ addr });
+      await assert.rejects(other.getSession({ sessionId: "chat" }), (error) => {
+        assert.ok(error instanceof errors.Unimplemented && !(error instanceof errors.MissingCall));
+        assert.match(error.message, /no memoird daemon.*404.*address/);
+        return true;
+      });
+    });
+  });
+
   test("nobody listens", async () => {
     await using nobody = memoird.connect({ addr: "http://127.0.0.1:1", timeoutMs: 300 });
     await assert.rejects(nobody.getSession({ sessionId: "chat" }), errors.Unavailable);
@@ -349,6 +390,8 @@ describe("where a daemon is", () => {
       relay.close();
     }
     assert.throws(() => memoird.connect({ addr: "http://localhost", tls }), /begins with https/);
+    const half = { addr, tls: { cert: tls.cert } };
+    assert.throws(() => memoird.connect(half), /tls takes cert and certKey together/);
   });
 
   test("keys: the tenant's is told, another is refused", async () => {
@@ -717,6 +760,37 @@ describe("what is tried again", () => {
     });
   });
 
+  test("a call on a connection that died without a word", async (it) => {
+    let died = false;
+    let connections = 0;
+    await scripted([answer(), answer()], async ({ addr, seen }) => {
+      const relay = createTcpServer((socket) => {
+        const isFirst = connections++ === 0;
+        const server = connectSocket(Number(addr.split(":").at(-1)), "127.0.0.1");
+        for (const [from, to] of [[socket, server], [server, socket]] as const) {
+          from.on("data", (data) => (isFirst && died) || to.write(data));
+          from.on("error", () => undefined).on("close", () => to.destroy());
+        }
+      });
+      await using other = memoird.connect({ addr: await listen(relay) });
+      it.mock.timers.enable({ apis: ["setTimeout"] });
+      await other.getSession({ sessionId: "chat" });
+      died = true;
+      let isDone = false;
+      const call = other.getSession({ sessionId: "chat" }).finally(() => (isDone = true));
+      for (let seconds = 0; !isDone && seconds < 29; seconds++) {
+        it.mock.timers.tick(1_000);
+        for (let turn = 0; !isDone && turn < 50; turn++) {
+          await setImmediate();
+        }
+      }
+      await call;
+      it.mock.timers.reset();
+      assert.deepEqual([seen.length, connections], [2, 2]);
+      relay.close();
+    });
+  });
+
   test("nothing once the client is closed", async () => {
     await scripted([refuse(14, "STARTING", 300), () => undefined], async ({ addr, seen }) => {
       const other = memoird.connect({ addr });
@@ -740,6 +814,24 @@ describe("what is tried again", () => {
     await first.close();
     await using second = await memoird.local({ dataDir });
     assert.equal((await second.append({ sessionId: "again", turns })).lastSeq, 2n);
+  });
+
+  test("who is killed leaves no daemon behind", async () => {
+    const code = 'const own = await (await import("memoird")).local(); console.log(own.addr); setInterval(() => 0, 1000)';
+    for (const signal of ["SIGTERM", "SIGKILL"] as const) {
+      const killed = spawn(process.execPath, ["--input-type=module", "-e", code], { cwd: ROOT });
+      const [addr] = await once(killed.stdout, "data");
+      killed.kill(signal);
+      const port = Number(/:(\d+)/.exec(String(addr))![1]);
+      const isServed = () =>
+        new Promise((done) => {
+          const socket = connectSocket(port, "127.0.0.1", () => done(true)).on("error", () => done(false));
+          socket.on("connect", () => socket.destroy());
+        });
+      while (await isServed()) {
+        await setImmediate();
+      }
+    }
   });
 
   test("a daemon that was killed is not called", async () => {

@@ -965,6 +965,21 @@ describe("memoird beneath Mastra", () => {
     assert.equal(await store({ prefix: "" }).stores.memory.getThreadById({ threadId: "not-mastra" }), null);
   });
 
+  test("a store sees nothing of one whose prefix begins with its own", async () => {
+    const prefix = `${randomUUID()}/`;
+    const [one, other] = [store({ prefix }), store({ prefix: `${prefix}other:` })];
+    const { of } = await filled(one.stores.memory, "one");
+    const elsewhere = await filled(other.stores.memory, "two");
+    const resourceId = of.resourceId;
+    await other.stores.memory.saveThread({ thread: { ...elsewhere.of, resourceId } });
+    const { threads } = await one.stores.memory.listThreads({ filter: { resourceId } });
+    assert.deepEqual(threads.map(({ id }) => id), [of.id]);
+    const { messages } = await one.stores.memory.listMessagesByResourceId({ resourceId });
+    assert.deepEqual(texts(messages), ["one"]);
+    await one.stores.memory.dangerouslyClearAll();
+    assert.equal((await other.stores.memory.listMessages({ threadId: elsewhere.of.id })).total, 1);
+  });
+
   test("a thread lives as its class says", async () => {
     const config = "short_term: { ttl_classes: { forever: never } }\n";
     await using other = await local({ config });

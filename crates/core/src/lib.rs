@@ -15,6 +15,7 @@ pub mod error;
 pub mod history;
 pub mod idempotency;
 pub mod ids;
+pub mod json;
 pub mod limits;
 pub mod mark;
 pub mod options;

@@ -7,6 +7,7 @@ use serde_json::{Map, Value};
 
 use crate::error::CoreError;
 use crate::ids::ID_BYTES_MAX;
+use crate::json::{VALUES_MAX, has_too_many_values};
 use crate::limits::Limits;
 use crate::time::Timestamp;
 
@@ -294,6 +295,9 @@ fn check_length(what: &str, text: &str, min: usize, max: usize) -> Result<(), St
 fn check_extra(json: &str) -> Result<(), String> {
     if json.is_empty() {
         return Ok(());
+    }
+    if has_too_many_values(json) {
+        return Err(format!("extra_json has more than {VALUES_MAX} values"));
     }
     let object = serde_json::from_str::<Map<String, Value>>(json);
     let problem = |error| format!("extra_json is not a JSON object: {error}");

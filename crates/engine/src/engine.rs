@@ -166,11 +166,7 @@ impl Engine {
                 Arc::clone(&tenants),
                 event_signal,
                 Arc::clone(&machine),
-                // Without others it is the number of this start.
-                config
-                    .cluster
-                    .as_ref()
-                    .map_or_else(|| machine.random(), Cluster::node),
+                config.cluster.as_ref(),
             ),
             tenants,
             transcripts: Transcripts::new(sessions.clone()),
@@ -204,9 +200,9 @@ impl Engine {
     pub fn adopt(&self, config: EngineConfig) {
         self.models.reconfigure(&config.context);
         self.commands.reconfigure(config.context.settings);
+        let shortened = self.tenants.reconfigure(config.tenants());
         self.tenants.memory().set_limit(config.memory_bytes);
         self.tenants.journal().set_limit(config.journal_bytes);
-        let shortened = self.tenants.reconfigure(config.tenants());
         let retention = retention_of(&config);
         self.compaction.reconfigure(config.compaction);
         self.hooks.reconfigure(config.hooks, retention);
@@ -229,6 +225,11 @@ impl Engine {
     /// The daemons that share the journal; `None` where this one has it alone.
     pub fn cluster(&self) -> Option<&Cluster> {
         self.cluster.as_ref()
+    }
+
+    /// True where this daemon does what is to be done once, and tells what is of all of them.
+    pub fn leads(&self) -> bool {
+        self.cluster.as_ref().is_none_or(Cluster::leads)
     }
 
     /// How long the turns of an ended generation stay readable.

@@ -103,10 +103,12 @@ pub enum EngineError {
     JournalBusy,
     /// Clients use as much memory as they may, and nothing of it can leave.
     #[error(
-        "no memory is left: {used_bytes} of {limit_bytes} bytes (limits.memory) are used; end \
+        "no memory is left: {used_bytes} of {limit_bytes} bytes ({whose}) are used; end \
          sessions, or try again later; nothing was changed"
     )]
     MemoryFull {
+        /// The limit, by its name in the configuration.
+        whose: &'static str,
         /// How much is used.
         used_bytes: u64,
         /// How much may be.
@@ -115,7 +117,7 @@ pub enum EngineError {
     /// The journal has as many turns of the tenant, or of all, as it may.
     #[error(
         "the journal has {used_bytes} of {limit_bytes} bytes that it may have (journal_bytes, \
-         {whose}); ask your operator for more room or a shorter journal.retention"
+         {whose}); erase sessions, or ask your operator for more room or a shorter journal.retention"
     )]
     JournalQuota {
         /// Whose limit it is: `tenant` or `all`.

@@ -154,6 +154,8 @@ pub enum EventKind {
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     inner: Mutex<Inner>,
+    /// Wakes those who watch this tenant: what others say is no reason to.
+    published: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -186,11 +188,11 @@ pub(crate) struct LoggedEvent {
 /// were started anew while somebody watches.
 pub(crate) const NODES_KEPT: usize = 64;
 
-/// Who watches, and what wakes them.
+/// Who watches, and what wakes those who watch all tenants.
 #[derive(Debug, Default)]
 pub(crate) struct EventSignal {
     published: Notify,
-    /// Without watchers an append has nothing to do here.
+    /// Who watches all. Without them an append has nothing to do here.
     watchers: AtomicUsize,
     /// Of each tenant; `None`: of all.
     watched: Mutex<BTreeMap<Option<TenantId>, usize>>,
@@ -207,7 +209,8 @@ impl EventSignal {
 
     /// Somebody watches a tenant, or all.
     pub(crate) fn add_watcher(&self, tenant: Option<TenantId>) {
-        self.watchers.fetch_add(1, Ordering::SeqCst);
+        self.watchers
+            .fetch_add(tenant.is_none().into(), Ordering::SeqCst);
         let mut watched = self.lock();
         let count = watched.entry(tenant).or_default();
         *count += 1;
@@ -217,7 +220,8 @@ impl EventSignal {
     }
 
     pub(crate) fn remove_watcher(&self, tenant: Option<TenantId>) {
-        self.watchers.fetch_sub(1, Ordering::SeqCst);
+        self.watchers
+            .fetch_sub(tenant.is_none().into(), Ordering::SeqCst);
         if let Entry::Occupied(mut count) = self.lock().entry(tenant) {
             *count.get_mut() -= 1;
             if *count.get() == 0 {
@@ -281,6 +285,13 @@ impl EventLog {
             generation,
             kind,
         });
+        drop(inner);
+        self.published.notify_waiters();
+    }
+
+    /// Ends once there is another event.
+    pub(crate) fn published(&self) -> Notified<'_> {
+        self.published.notified()
     }
 
     /// Adds an event of another daemon, unless it is there already.
@@ -300,6 +311,8 @@ impl EventLog {
             generation: told.generation,
             kind: told.kind,
         });
+        drop(inner);
+        self.published.notify_waiters();
     }
 
     /// The oldest events of this daemon that no other one was told of, at most `max`, of those that

@@ -15,7 +15,7 @@ pub(crate) struct JournalUse {
     /// 0: no limit.
     limit: AtomicU64,
     used: AtomicU64,
-    /// Notified when there was no room: meanwhile old turns may have been forgotten.
+    /// Notified when there was no room: meanwhile turns may have been forgotten, or erased.
     pub(crate) refused: Notify,
 }
 

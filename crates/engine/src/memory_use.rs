@@ -14,8 +14,8 @@ use crate::error::EngineError;
 
 /// What a session takes beside its content: its head, its places in the table and the list.
 const SESSION_BYTES: u64 = 1 << 10;
-/// Once the limit is passed, so much of it is made free: one part of this many.
-const SHARE_KEPT_FREE: u64 = 32;
+/// Once a limit is passed, so much of it is made free: one part of this many.
+pub(crate) const SHARE_KEPT_FREE: u64 = 32;
 
 /// How much clients may make the daemon use; in a configuration file a part of `limits`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -41,7 +41,7 @@ pub struct MemoryUse {
     content: AtomicU64,
     calls: AtomicU64,
     unloads: AtomicU64,
-    /// Notified when the limit is passed.
+    /// Notified when the limit is passed, or a tenant's own.
     passed: Notify,
 }
 
@@ -150,11 +150,14 @@ impl MemoryUse {
         now.used_bytes() <= limit - limit / SHARE_KEPT_FREE
     }
 
-    /// Waits until the limit is passed.
+    /// Waits until a limit was passed: this one, or a tenant's own.
     pub(crate) async fn passed(&self) {
-        while self.check_room(0).is_ok() {
-            self.passed.notified().await;
-        }
+        self.passed.notified().await;
+    }
+
+    /// A tenant's own limit is passed.
+    pub(crate) fn notify_passed(&self) {
+        self.passed.notify_one();
     }
 
     fn shift(&self, sum: &AtomicU64, before: u64, after: u64) {
@@ -178,6 +181,7 @@ fn limit(configured: u64) -> u64 {
 
 fn full(now: MemorySnapshot, used_bytes: u64) -> EngineError {
     EngineError::MemoryFull {
+        whose: "limits.memory",
         used_bytes,
         limit_bytes: now.limit_bytes,
     }

@@ -25,8 +25,8 @@ pub struct Stats {
     pub commits: AtomicU64,
     /// Change sets in them.
     pub commit_sets: AtomicU64,
-    /// Change sets that a commit did not write; with [`crate::Durability::Interval`] a later
-    /// one does.
+    /// Change sets that a commit could not write; with [`crate::Durability::Interval`] a later
+    /// one does. Those that were built on another version are not among them.
     pub commit_failures: AtomicU64,
     /// How long a transaction takes.
     pub commit_seconds: Histogram,

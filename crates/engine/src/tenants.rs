@@ -23,7 +23,7 @@ use tokio::sync::Semaphore;
 use crate::error::EngineError;
 use crate::events::EventLog;
 use crate::journal_use::JournalUse;
-use crate::memory_use::MemoryUse;
+use crate::memory_use::{MemoryUse, SHARE_KEPT_FREE};
 use crate::models::Prompts;
 use crate::stats::TenantStats;
 
@@ -119,6 +119,11 @@ pub struct TenantLimits {
     /// Bytes of its turns that the journal may have; 0: no limit of its own.
     #[serde(with = "AsOptionalText::<Size>")]
     pub journal_bytes: Option<usize>,
+    /// Bytes of content that its sessions may have in memory; 0: no limit of its own. Above it the
+    /// content of those that are idle longest leaves memory; where that cannot be, appends are
+    /// refused.
+    #[serde(with = "AsOptionalText::<Size>")]
+    pub memory_bytes: Option<usize>,
     /// Calls it has worked on in each round in which the others have one; 1 unless told.
     pub weight: Option<u32>,
 }
@@ -181,6 +186,8 @@ pub struct Policy {
     pub weight: u32,
     /// Bytes of its turns that the journal may have; 0: no limit.
     pub(crate) journal_bytes: u64,
+    /// Bytes of content in memory; 0: no limit.
+    pub(crate) memory_bytes: u64,
     pub(crate) max_sessions: usize,
     pub(crate) ttl_ms: u64,
     /// By their names; one that never expires has the largest number.
@@ -314,6 +321,37 @@ impl Tenant {
     pub(crate) fn count_content(&self, before: u64, after: u64) {
         self.stats.count_loaded(before, after);
         self.memory.count_content(before, after);
+        if after > before && self.check_own_memory(0).is_err() {
+            self.memory.notify_passed();
+        }
+    }
+
+    /// Whether so many bytes of content more have room in memory.
+    ///
+    /// # Errors
+    /// [`EngineError::MemoryFull`].
+    pub(crate) fn check_memory_room(&self, more: u64) -> Result<(), EngineError> {
+        self.check_own_memory(more)?;
+        self.memory.check_room(more)
+    }
+
+    fn check_own_memory(&self, more: u64) -> Result<(), EngineError> {
+        let (used_bytes, limit_bytes) =
+            (self.stats.bytes_loaded(), self.policy.load().memory_bytes);
+        if limit_bytes > 0 && used_bytes.saturating_add(more) > limit_bytes {
+            return Err(EngineError::MemoryFull {
+                whose: "tenants[].limits.memory_bytes",
+                used_bytes,
+                limit_bytes,
+            });
+        }
+        Ok(())
+    }
+
+    /// True when so much of its own limit is free that not every call has to look for room.
+    pub(crate) fn has_own_room(&self) -> bool {
+        let kept_free = self.policy.load().memory_bytes / SHARE_KEPT_FREE;
+        self.check_own_memory(kept_free).is_ok()
     }
 
     /// The journal has turns of so many bytes more, in the place of others.
@@ -372,6 +410,7 @@ impl Policy {
             bytes_per_second: bytes_per_second.and_then(NonZeroU32::new),
             weight: own.weight.unwrap_or(1),
             journal_bytes: own.journal_bytes.unwrap_or(0) as u64,
+            memory_bytes: own.memory_bytes.unwrap_or(0) as u64,
             max_sessions: own.max_sessions.unwrap_or(config.sessions.max_sessions),
             ttl_ms,
             ttl_classes,
@@ -447,6 +486,21 @@ impl Tenants {
     /// How much memory their sessions and calls use.
     pub fn memory(&self) -> &Arc<MemoryUse> {
         &self.of_all.memory
+    }
+
+    /// Waits until all of them together use more memory than they may, or one of them does.
+    pub(crate) async fn memory_passed(&self) {
+        let is_over = |tenant: &Arc<Tenant>| tenant.check_own_memory(0).is_err();
+        let memory = self.memory();
+        while memory.check_room(0).is_ok() && !self.all().iter().any(is_over) {
+            memory.passed().await;
+        }
+    }
+
+    /// True when so much is free, of what all together may have and of what each may, that not
+    /// every call has to look for room.
+    pub(crate) fn have_memory_room(&self) -> bool {
+        self.memory().is_roomy() && self.all().iter().all(|tenant| tenant.has_own_room())
     }
 
     /// How much the journal has of their turns.

@@ -10,6 +10,7 @@ use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::time::{Steady, Timestamp};
 
 pub use self::cursor::{CursorInvalid, EventCursor};
+use crate::cluster::Cluster;
 use crate::events::{Event, EventKind, EventSignal, LoggedEvent};
 use crate::machine::Machine;
 use crate::tenants::{Tenant, Tenants};
@@ -50,6 +51,10 @@ pub struct Events {
     machine: Arc<dyn Machine>,
     /// The number of this daemon among those that tell each other what happened.
     node: u128,
+    /// When it began.
+    began: Timestamp,
+    /// Whether others share its journal.
+    is_shared: bool,
 }
 
 /// From where on to watch.
@@ -115,13 +120,16 @@ impl Events {
         tenants: Arc<Tenants>,
         signal: Arc<EventSignal>,
         machine: Arc<dyn Machine>,
-        node: u128,
+        cluster: Option<&Cluster>,
     ) -> Self {
         Self {
             tenants,
             signal,
+            // Without others it is the number of this start.
+            node: cluster.map_or_else(|| machine.random(), Cluster::node),
+            began: machine.now().wall,
+            is_shared: cluster.is_some(),
             machine,
-            node,
         }
     }
 
@@ -229,9 +237,12 @@ impl Watcher {
     /// Waits for the next event, or for the news that some were missed. Cancelling the wait
     /// loses no event.
     pub async fn next(&mut self) -> WatchItem {
-        let signal = Arc::clone(&self.events.signal);
+        let (signal, scope) = (Arc::clone(&self.events.signal), self.scope.clone());
         loop {
-            let published = signal.notified();
+            let published = match &scope {
+                WatchScope::Tenant(tenant) => tenant.events.published(),
+                WatchScope::All => signal.notified(),
+            };
             tokio::pin!(published);
             published.as_mut().enable();
             if self.ready.is_empty() {
@@ -270,7 +281,7 @@ impl Watcher {
                     return Some(WatchItem::Missed { tenant, count });
                 }
             };
-            match position.judge(&logged, self.events.node) {
+            match position.judge(&logged, &self.events) {
                 Judged::Known => {}
                 Judged::Next => {
                     let event = logged.event;
@@ -314,27 +325,39 @@ impl Watcher {
 
 impl Position {
     /// What an event is, beside those that were told before.
-    fn judge(&mut self, logged: &LoggedEvent, own: u128) -> Judged {
-        let (node, number) = (logged.node.unwrap_or(own), logged.number);
-        let is_first = self.cursor.get(node).is_none();
-        let is_before = match self.before {
-            Before::Nothing => false,
+    fn judge(&mut self, logged: &LoggedEvent, events: &Events) -> Judged {
+        let (node, number) = (logged.node.unwrap_or(events.node), logged.number);
+        let last = self.cursor.get(node);
+        if last.is_some_and(|last| number <= last) {
+            return Judged::Known;
+        }
+        match self.before {
             // Daemons tell what they saw since somebody watched last.
-            Before::Moment(started) => logged.node.is_some() && logged.happened < started,
-            Before::Time(early) => is_first && logged.event.at < early,
-        };
-        match self.cursor.get(node) {
-            Some(last) if number <= last => return Judged::Known,
-            _ if is_before => {
+            Before::Moment(started) if logged.node.is_some() && logged.happened < started => {
                 // With its number, so that the next one is not taken for one behind a gap.
                 self.cursor.set(node, number);
                 return Judged::Known;
             }
-            Some(last) if number > last + 1 && !self.unsure.remove(&node) => {
-                self.cursor.set(node, number - 1);
-                return Judged::Missed(number - last - 1);
+            // A daemon that is alone began after a cursor that does not know it.
+            Before::Time(early)
+                if last.is_none() && events.is_shared && logged.event.at < early =>
+            {
+                return Judged::Known;
             }
             _ => {}
+        }
+        // How many events came before the first of a daemon is known where it began after the cursor.
+        let last = last.or_else(|| match self.before {
+            Before::Time(early) if logged.node.is_none() => {
+                (!events.is_shared || events.began >= early).then_some(0)
+            }
+            _ => None,
+        });
+        if let Some(last) = last.filter(|last| number > last + 1)
+            && !self.unsure.remove(&node)
+        {
+            self.cursor.set(node, number - 1);
+            return Judged::Missed(number - last - 1);
         }
         self.unsure.remove(&node);
         self.cursor.set(node, number);

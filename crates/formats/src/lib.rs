@@ -5,6 +5,7 @@
 //! and no lock. Budgets and token numbers belong to the rules of windows and stay there.
 
 mod base64;
+mod media_type;
 pub mod messages;
 pub mod model;
 pub mod tokens;

@@ -90,6 +90,7 @@ mod responses;
 mod tests;
 
 use memoird_core::error::CoreError;
+use memoird_core::json::{VALUES_MAX, has_too_many_values};
 use memoird_core::turn::{MessageFormat, Turn};
 use serde_json::Value;
 use serde_json::error::Category;
@@ -106,6 +107,10 @@ use fields::{Fields, JsonPath};
 /// # Errors
 /// [`CoreError::MessagesInvalid`] with the field and the reason; never with its content.
 pub fn parse(format: MessageFormat, messages_json: &str) -> Result<Vec<Turn>, CoreError> {
+    if has_too_many_values(messages_json) {
+        let problem = format!("more than {VALUES_MAX} JSON values; send fewer messages at once");
+        return Err(JsonPath::Messages.refuse(problem));
+    }
     let messages = match serde_json::from_str(messages_json) {
         Ok(Value::Array(messages)) => messages,
         Ok(other) => return Err(JsonPath::Messages.expected("a list of messages", Some(&other))),

@@ -24,7 +24,7 @@
 //! | the answer | the delivery |
 //! |---|---|
 //! | 2xx | is made, whatever follows the status and the headers |
-//! | 408, 425, 429, 5xx | is tried again, not before what `Retry-After` says |
+//! | 408, 425, 429, 5xx | is tried again, not before what `Retry-After` says, or `retry.pause_max` where that is less |
 //! | 307, 308 to the same scheme, host and port | goes there, three times at most |
 //! | another redirect | is tried again: it goes nowhere else with a conversation, but a gateway that sends everybody to its page for a minute must not cost a delivery |
 //! | anything else | is given up at once |

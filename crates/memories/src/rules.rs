@@ -15,8 +15,8 @@ mod memory;
 pub mod prompt;
 pub mod secrets;
 
-pub(crate) use fact::checked_seqs;
 pub use fact::{Fact, IMPORTANCE_DEFAULT, NearDuplicate, Patch};
+pub(crate) use fact::{checked_seqs, external_key};
 pub use memory::{
     Memory, MemoryKind, MemoryLimits, Origin, Outcome, Pin, Polarity, Source, Visibility,
 };

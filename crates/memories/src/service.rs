@@ -35,7 +35,7 @@ use crate::error::MemoryError;
 use crate::locked;
 use crate::requests::{Conflicts, ListRequest, MemoryPage, MemoryStats, SubjectPage};
 use crate::rules::manifest::{Caps, Manifest, manifest};
-use crate::rules::{Memory, MemoryLimits};
+use crate::rules::{Memory, MemoryLimits, external_key};
 use crate::store::{MemoryReader, MemoryStore, MemoryWriter};
 use crate::workers;
 
@@ -321,6 +321,7 @@ impl Memories {
         subject: Subject,
         key: String,
     ) -> Result<Memory, MemoryError> {
+        external_key(&key)?;
         let wanted = key.clone();
         let read = move |reader: &MemoryReader<'_>| reader.named(&subject, &wanted);
         let found = self.read(&tenant.id, read).await?;

@@ -10,7 +10,7 @@ use memoird_engine::{CountFuture, CountRequest, FaultKind, ModelFault, TokenCoun
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use crate::error::ModelError;
 use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, Tries, with_key};
@@ -166,13 +166,13 @@ impl RemoteCounter {
         })
     }
 
-    /// The tools as this API takes them, whichever of OpenAI's two forms they have.
+    /// The tools as this API takes them, whichever provider's form they have: so are the messages.
     fn tools(&self, tools_json: &str) -> Result<Option<Box<RawValue>>, ModelFault> {
         if tools_json.is_empty() {
             return Ok(None);
         }
         let rewrite = match self.api {
-            Api::Anthropic => return raw("tools", tools_json.to_owned()).map(Some),
+            Api::Anthropic => anthropic_tool,
             Api::Responses => flat_tool,
             Api::Tokenize => nested_tool,
         };
@@ -352,31 +352,54 @@ fn check(model: Option<&str>, timeout: Duration) -> Result<(), ModelError> {
 
 /// The tool as the Responses API takes it.
 fn flat_tool(mut tool: Value) -> Value {
-    match tool.get_mut("function").map(Value::take) {
-        Some(Value::Object(mut function)) => {
-            function.insert("type".to_owned(), json!("function"));
-            Value::Object(function)
-        }
-        Some(other) => {
-            tool["function"] = other;
-            tool
-        }
-        None => tool,
+    if let Some(Value::Object(function)) = tool.get_mut("function") {
+        let mut function = std::mem::take(function);
+        function.insert("type".to_owned(), json!("function"));
+        return Value::Object(function);
     }
+    if let Value::Object(tool) = &mut tool
+        && let Some(schema) = tool.shift_remove("input_schema")
+    {
+        tool.shift_remove("cache_control");
+        tool.insert("type".to_owned(), json!("function"));
+        tool.insert("parameters".to_owned(), schema);
+    }
+    tool
 }
 
 /// The tool as chat completions take it.
 fn nested_tool(tool: Value) -> Value {
-    match tool {
-        Value::Object(mut function)
-            if function.get("type") == Some(&json!("function"))
-                && !function.contains_key("function") =>
-        {
-            function.remove("type");
+    match flat_tool(tool) {
+        Value::Object(mut function) if is_function(&function) => {
+            function.shift_remove("type");
             json!({"type": "function", "function": function})
         }
         other => other,
     }
+}
+
+/// The tool as Anthropic takes it.
+fn anthropic_tool(tool: Value) -> Value {
+    if tool.get("input_schema").is_some() {
+        return tool;
+    }
+    match flat_tool(tool) {
+        Value::Object(mut tool) if is_function(&tool) => {
+            let schema = tool.shift_remove("parameters");
+            for field in ["type", "strict"] {
+                tool.shift_remove(field);
+            }
+            let schema = schema.unwrap_or_else(|| json!({"type": "object"}));
+            tool.insert("input_schema".to_owned(), schema);
+            Value::Object(tool)
+        }
+        other => other,
+    }
+}
+
+/// True for a function in the flat form.
+fn is_function(tool: &Map<String, Value>) -> bool {
+    tool.get("type") == Some(&json!("function")) && !tool.contains_key("function")
 }
 
 #[cfg(test)]
@@ -518,10 +541,38 @@ mod tool_tests {
             json!(1),
             json!({"function": 1}),
         ] {
-            assert_eq!(
-                (flat_tool(odd.clone()), nested_tool(odd.clone())),
-                (odd.clone(), odd)
-            );
+            for rewrite in [flat_tool, nested_tool, anthropic_tool] {
+                assert_eq!(rewrite(odd.clone()), odd);
+            }
         }
+    }
+
+    #[test]
+    fn tools_of_one_provider_are_counted_by_another() {
+        let schema = json!({"type": "object", "properties": {}});
+        let claude = json!({"name": "f", "description": "F.", "input_schema": schema});
+        let flat = json!({
+            "name": "f", "description": "F.", "type": "function", "parameters": schema,
+        });
+        let nested = json!({"type": "function", "function": {
+            "name": "f", "description": "F.", "parameters": schema, "strict": true,
+        }});
+        assert_eq!(flat_tool(claude.clone()), flat);
+        assert_eq!(anthropic_tool(claude.clone()), claude);
+        assert_eq!(anthropic_tool(flat.clone()), claude);
+        assert_eq!(anthropic_tool(nested), claude);
+        let mut marked = claude.clone();
+        marked["cache_control"] = json!({"type": "ephemeral"});
+        assert_eq!(flat_tool(marked.clone()), flat);
+        assert_eq!(anthropic_tool(marked.clone()), marked);
+        assert_eq!(
+            nested_tool(claude)["function"]["parameters"],
+            flat["parameters"]
+        );
+        let bare = json!({"type": "function", "name": "f"});
+        assert_eq!(
+            anthropic_tool(bare)["input_schema"],
+            json!({"type": "object"})
+        );
     }
 }

@@ -79,12 +79,16 @@ impl std::fmt::Debug for PgOptions {
 impl PgOptions {
     /// A URL (`postgres://user@host:port/database?sslmode=require`) or words
     /// (`host=… user=… dbname=…`); the password may stand apart. `ca_pem`: the only authorities
-    /// whose certificates are trusted; `None`: those of the system.
+    /// whose certificates are trusted; `None`: those of the system. A certificate is always checked
+    /// with its name, so that `sslmode=verify-full` says the same as `require`.
     ///
     /// # Errors
     /// A sentence for the operator about what is wrong; it has nothing of the URL in it.
     pub fn parse(url: &str, password: Option<&str>, ca_pem: Option<&str>) -> Result<Self, String> {
-        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+        let known = url
+            .replace("sslmode=verify-full", "sslmode=require")
+            .replace("sslmode=verify-ca", "sslmode=require");
+        let mut config: Config = known.parse().map_err(|error: tokio_postgres::Error| {
             let cause = std::error::Error::source(&error).map(ToString::to_string);
             let what = cause.unwrap_or_else(|| error.to_string());
             format!("is none of PostgreSQL ({what}); write postgres://user@host/database")

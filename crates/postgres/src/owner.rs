@@ -46,6 +46,7 @@ impl Ownership {
         node: Ulid,
     ) -> Result<Self, StoreError> {
         let waits_for = &database.options().waits_for;
+        let is_watched = !waits_for.is_closed();
         loop {
             let offered = match database.options().sharing {
                 Sharing::Members => owner_before_members(database, &client, node).await,
@@ -59,7 +60,15 @@ impl Ownership {
                 Err(error) if waits_for.borrow().is_none() => return Err(error),
                 Err(error) => tracing::debug!(%error, "the lease could not be looked at"),
             }
-            sleep(LOOK_PAUSE).await;
+            tokio::select! {
+                // Looked at first: the runtime of a daemon that stops has no timers any more.
+                biased;
+                () = waits_for.closed(), if is_watched => {
+                    let detail = "nobody waits for the database any more".to_owned();
+                    return Err(StoreError::Unavailable { detail });
+                }
+                () = sleep(LOOK_PAUSE) => {}
+            }
             if client.is_closed()
                 && let Ok(other) = database.connect().await
             {

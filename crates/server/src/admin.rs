@@ -20,7 +20,7 @@ use memoird_engine::Engine;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, watch};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::{Instant, sleep_until, timeout};
 use tower::Service;
 use tracing::warn;
 
@@ -30,6 +30,9 @@ use crate::journal_place::Members;
 
 /// Between two pages of metrics, however many ask.
 const PAGE_PAUSE: Duration = Duration::from_millis(100);
+
+/// How long a page waits for what the journal counts.
+const COUNT_TIME_MAX: Duration = Duration::from_secs(1);
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -216,9 +219,14 @@ impl Shared {
 
 impl Opened {
     async fn encode_metrics(&self) -> Option<Bytes> {
-        // Where it cannot be counted, the page shows what was counted before.
-        if let Err(error) = self.engine.hooks.count_deliveries().await {
-            warn!(%error, "hook deliveries could not be counted");
+        // Where it cannot be counted, the page shows what was counted before: a journal that does not
+        // answer is when the other numbers are asked for.
+        if self.engine.leads() {
+            match timeout(COUNT_TIME_MAX, self.engine.hooks.count_deliveries()).await {
+                Ok(Ok(_)) => {}
+                Ok(Err(error)) => warn!(%error, "hook deliveries could not be counted"),
+                Err(_) => warn!("hook deliveries could not be counted in time"),
+            }
         }
         let mut page = String::new();
         text::encode(&mut page, &self.registry).ok()?;

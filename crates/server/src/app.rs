@@ -26,7 +26,7 @@ use crate::admission::Admission;
 use crate::admission::schedule::{InTurn, Schedule};
 use crate::auth::{AuthLayer, AuthService, Keyring};
 use crate::cli::exit::{CliError, Exit};
-use crate::config::{Config, ServerConfig, UnixConfig};
+use crate::config::{Config, FilesRead, ServerConfig, UnixConfig};
 use crate::connections::serve::{Io, Port, Protocol, http2};
 use crate::connections::socket::{ListenAddress, Listener};
 use crate::connections::{Connection, Connections};
@@ -40,7 +40,7 @@ use crate::mark_secret;
 use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
 use crate::rates::Rates;
-use crate::reload::{self, ReloadCounts, Reloader};
+use crate::reload::{ReloadCounts, Reloader};
 use crate::services::{Api, Maintenance, Watching};
 use crate::tls::{Tls, TlsPort};
 
@@ -121,16 +121,15 @@ pub(crate) struct Running {
 
 impl App {
     /// Takes the data directory and the sockets, and brings the sessions back. `file` is
-    /// where the configuration came from, to be read again; `waits_for` is told which daemon has
-    /// the journal, as long as this one waits for it.
+    /// where the configuration came from, to be read again when `files_read` change; `waits_for` is told
+    /// which daemon has the journal, as long as this one waits for it.
     pub(crate) async fn bind(
         mut config: Config,
         file: Option<&Path>,
+        files_read: FilesRead,
         log: LogControl,
         waits_for: &watch::Sender<Option<String>>,
     ) -> Result<Self, CliError> {
-        // Taken first, so that a change of the file while a large journal is opened is noticed.
-        let seen = reload::fingerprint(file, &config.secret_files);
         let key = config.read_data_key()?;
         let data_files = DataFiles {
             data_dir: config.data_dir.clone(),
@@ -233,7 +232,7 @@ impl App {
                 told_settings: keeper.settings(),
                 counts: ReloadCounts::default(),
                 turn: Mutex::default(),
-                seen: StdMutex::new(seen),
+                seen: StdMutex::new(files_read),
                 tasks: TaskTracker::new(),
             }),
             members: members.clone(),

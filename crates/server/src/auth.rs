@@ -568,7 +568,7 @@ impl AuthService {
                 },
             };
             explain(&mut answer);
-            timer.stop(Some(&answer));
+            timer.stop(&answer);
             Ok(match path {
                 // It is as long as its client wants it, and small at any time.
                 Path::Stream => answer.map(|body| Body::new(HeldAnswer::new(body, call))),
@@ -594,7 +594,7 @@ impl AuthService {
             }
         };
         let answer = status.into_http();
-        timer.stop(Some(&answer));
+        timer.stop(&answer);
         Box::pin(async move {
             if !delay.is_zero() {
                 tokio::time::sleep(delay).await;
@@ -640,7 +640,7 @@ impl AuthService {
         Box::pin(async move {
             let answer = this.answer_probe(request, call).await;
             let answer = answer.unwrap_or_else(Status::into_http);
-            timer.stop(Some(&answer));
+            timer.stop(&answer);
             Ok(answer)
         })
     }

@@ -44,8 +44,7 @@ use std::future::Future;
 use std::path::PathBuf;
 
 use clap::error::{ContextKind, ErrorKind};
-use clap::parser::ValueSource;
-use clap::{ArgMatches, Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 use clap_complete::Shell;
 use memoird_store::conversion::Target;
 use tokio::runtime::{Builder, Runtime};
@@ -203,8 +202,7 @@ fn parse_from<W>(words: impl IntoIterator<Item = W>) -> Result<Cli, clap::Error>
 where
     W: Into<OsString> + Clone,
 {
-    let matches = Cli::command().try_get_matches_from(words);
-    read(&matches.map_err(explain_key)?)
+    Cli::try_parse_from(words).map_err(explain_key)
 }
 
 /// Where somebody typed a key: clap says that there is no such option, and this says why.
@@ -224,7 +222,9 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
     let Cli { client, command } = cli;
     match command {
         Command::Serve { config } => crate::serve::run(config.as_deref()),
-        Command::Config(ConfigCommand::Check { file }) => crate::config::print_check(&file),
+        Command::Config(ConfigCommand::Check { file }) => {
+            crate::config::print_check(&file, client.json)
+        }
         Command::Config(ConfigCommand::PrintDefault) => crate::config::print_default(),
         Command::Demo(args) => block_on(demo::run(&client, args)),
         Command::Replay(args) => block_on(replay::run(&client, args)),
@@ -252,16 +252,10 @@ pub(crate) fn run(cli: Cli) -> Result<(), CliError> {
         Command::Decrypt(args) => encrypt::run(&args, Target::Plain, client.json),
         Command::Migrate(args) => migrate::run(&args, client.json),
         Command::Health => block_on(daemon::health(&client)),
-        Command::Cert(args) => cert::run(&args),
+        Command::Cert(args) => cert::run(&args, client.json),
         Command::Completions { shell } => manual::completions(shell),
         Command::Man { dir } => manual::man(dir.as_deref()),
     }
-}
-
-fn read(matches: &ArgMatches) -> Result<Cli, clap::Error> {
-    let mut cli = Cli::from_arg_matches(matches)?;
-    cli.client.connect.addr_typed = matches.value_source("addr") == Some(ValueSource::CommandLine);
-    Ok(cli)
 }
 
 /// Runs a client to its end, or to a signal: dropping it stops the daemons that it
@@ -328,17 +322,19 @@ mod tests {
             ["memoird", "--addr", "h:1", "stats"],
             ["memoird", "stats", "--addr", "h:1"],
         ] {
-            let cli = parsed(&args).expect("fine arguments");
-            assert!(cli.client.connect.addr_typed);
-            assert_eq!(cli.client.connect.addr.to_string(), "http://h:1");
+            let addr = parsed(&args).expect("fine arguments").client.connect.addr;
+            assert_eq!(addr.expect("typed").to_string(), "http://h:1");
         }
-        assert!(
-            !parsed(&["memoird", "stats"])
-                .expect("fine")
-                .client
-                .connect
-                .addr_typed
-        );
+    }
+
+    #[test]
+    fn what_the_database_shows_is_no_affair_of_the_daemon_s_certificate() {
+        let line = "memoird --ca daemon.pem migrate --config c --to d --database-ca database.pem";
+        let cli = parsed(&line.split(' ').collect::<Vec<_>>()).expect("fine arguments");
+        let Command::Migrate(args) = cli.command else {
+            panic!("another command");
+        };
+        assert_eq!(args.ca, Some("database.pem".into()));
     }
 
     #[test]

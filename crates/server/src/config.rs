@@ -10,6 +10,7 @@ mod settings;
 mod tenants;
 
 use std::collections::HashMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -27,6 +28,7 @@ use memoird_memories::store::FilesOptions;
 use memoird_search::SearchConfig;
 use memoird_store::DataKey;
 use serde::{Deserialize, Serialize};
+use serde_json::json;
 use tracing_subscriber::EnvFilter;
 
 use crate::auth::{Key, Keyless, Role};
@@ -42,6 +44,7 @@ use data_key::DataKeySpec;
 use environment::ProcessEnvironment;
 use file::{AUTO, File, VERSION};
 
+pub(crate) use environment::FilesRead;
 pub(crate) use settings::Settings;
 #[cfg(feature = "postgres")]
 pub(crate) use settings::differing;
@@ -85,8 +88,6 @@ pub(crate) struct Config {
     pub(crate) warnings: Vec<String>,
     /// All settings, to compare with those of another file.
     pub(crate) settings: Settings,
-    /// The files in which secrets were found.
-    pub(crate) secret_files: Vec<PathBuf>,
 }
 
 /// The files of memories.
@@ -208,13 +209,26 @@ impl ServerConfig {
         if let Some(key) = &self.data_key {
             problems.within("data_key", |problems| key.check(problems));
         }
-        problems.not_zero("shutdown_grace", self.shutdown_grace);
+        problems.span("shutdown_grace", self.shutdown_grace);
         problems.at_least_one("max_connections", self.max_connections);
         let streams = self.max_streams_per_connection;
         problems.at_least_one("max_streams_per_connection", streams);
         problems.at_least_one("max_calls_in_flight", self.max_calls_in_flight);
         problems.at_least_one("max_request_bytes", self.max_request_bytes);
         problems.within("connections", |problems| self.connections.check(problems));
+        let is_socket = matches!(self.listen, ListenAddress::Unix(_));
+        problems.unless(
+            is_socket || self.unix.peers.is_empty(),
+            "unix.peers",
+            "are users of a socket in the file system, and listen is an address; listen on \
+             unix:/run/memoird/grpc.sock, or leave them out",
+        );
+        problems.unless(
+            !is_socket || !self.tls.as_ref().is_some_and(TlsConfig::takes_clients),
+            "tls.client_ca",
+            "is of clients that speak TLS, and listen is a socket in the file system, which does \
+             not; listen on an address, or leave it out",
+        );
     }
 }
 
@@ -271,7 +285,16 @@ pub(crate) fn data_place(path: &Path) -> Result<(DataFiles, JournalPlace), CliEr
 
 /// Reads and checks a configuration file.
 pub(crate) fn load(path: &Path) -> Result<Config, CliError> {
-    read(path, parse)
+    load_noting(path).0
+}
+
+/// The same, and which files were read for it: also of one that is refused, because what it lacks
+/// may come.
+pub(crate) fn load_noting(path: &Path) -> (Result<Config, CliError>, FilesRead) {
+    let environment = ProcessEnvironment::default();
+    let text = environment.file(path);
+    let config = parsed(path, text, |text| parse(text, &environment));
+    (config, environment.into_files())
 }
 
 /// Where the first git hook of a configuration file writes. Needs none of the secrets that
@@ -287,8 +310,12 @@ pub(crate) fn git_hooks(path: &Path) -> Result<Vec<GitConfig>, CliError> {
 }
 
 /// Says everything that is wrong with a configuration file.
-pub(crate) fn print_check(path: &Path) -> Result<(), CliError> {
+pub(crate) fn print_check(path: &Path, json: bool) -> Result<(), CliError> {
     let config = load(path)?;
+    if json {
+        let found = json!({ "file": path.display().to_string(), "warnings": config.warnings });
+        return output::print_json(&found);
+    }
     for warning in &config.warnings {
         output::print(&format!("warning: {warning}"))?;
     }
@@ -307,32 +334,42 @@ pub(crate) fn variable(name: &str) -> Option<String> {
 }
 
 fn read<T>(path: &Path, parse: impl FnOnce(&str) -> Result<T, String>) -> Result<T, CliError> {
-    let text = std::fs::read_to_string(path).map_err(CliError::no_input(path))?;
+    parsed(path, std::fs::read_to_string(path), parse)
+}
+
+fn parsed<T>(
+    path: &Path,
+    text: io::Result<String>,
+    parse: impl FnOnce(&str) -> Result<T, String>,
+) -> Result<T, CliError> {
+    let text = text.map_err(CliError::no_input(path))?;
     let invalid = |problem| format!("{}: {problem}", path.display());
     parse(&text).map_err(|problem| CliError::failed(Exit::Config, invalid(problem)))
 }
 
 /// Reads the files of TLS again.
-pub(crate) fn reload_tls(tls: &Tls) -> Result<(), String> {
-    tls.reload(&ProcessEnvironment::default())
+pub(crate) fn reload_tls(tls: &Tls) -> (Result<(), String>, FilesRead) {
+    let environment = ProcessEnvironment::default();
+    let loaded = tls.reload(&environment);
+    (loaded, environment.into_files())
 }
 
 /// The configuration of a daemon that was started without a file.
 pub(crate) fn embedded() -> Result<Config, CliError> {
     let mut file = File::default();
     file.server.allow_without_keys = true;
-    check(file)
+    check(file, &ProcessEnvironment::default())
         .map_err(|problem| CliError::failed(Exit::Config, format!("embedded default: {problem}")))
 }
 
-fn parse(text: &str) -> Result<Config, String> {
-    check(File::parse(text)?).map_err(|problem| file::without_values(&problem, text))
+fn parse(text: &str, environment: &ProcessEnvironment) -> Result<Config, String> {
+    let checked = check(File::parse(text)?, environment);
+    checked.map_err(|problem| file::without_values(&problem, text))
 }
 
 /// Builds the configuration that a file describes, or reports all its problems at once.
-fn check(file: File) -> Result<Config, String> {
+fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String> {
     let settings = Settings::of(&file);
-    let environment = ProcessEnvironment::default();
     let mut problems = Problems::default();
     let is_known = file.version.is_none_or(|version| version == VERSION);
     problems.unless(is_known, "version", "this memoird reads version 1");
@@ -340,16 +377,16 @@ fn check(file: File) -> Result<Config, String> {
         problems.add("log.filter", error);
     }
     let needs_keys = !has_keyless(&file.server);
-    let keys = tenants::keys(&file.tenants, needs_keys, &environment, &mut problems);
+    let keys = tenants::keys(&file.tenants, needs_keys, environment, &mut problems);
     let tls = problems.within("server", |problems| {
         file.server.check(problems);
         let has_keys = tenants::have_keys(&file.tenants);
         check_access(&file.server, has_keys, problems);
-        let tls = file.server.tls.as_ref().map(|tls| tls.load(&environment));
+        let tls = file.server.tls.as_ref().map(|tls| tls.load(environment));
         let loaded = tls.transpose().map_err(|error| Problem::new("tls", error));
         problems.take("", loaded).flatten()
     });
-    let mut engine = engine(&file, &environment, &mut problems);
+    let mut engine = engine(&file, environment, &mut problems);
     let keyless = keyless(&file.server, &engine.tenants, &mut problems);
     let mut warnings = plain_text::warnings(&file);
     if file.version.is_none() {
@@ -386,8 +423,9 @@ fn check(file: File) -> Result<Config, String> {
                       daemon at a start from a file that has lost them; leave it out";
         warnings.push(unused.to_owned());
     }
+    warnings.extend(tenants::unknown_to(&engine));
     let memories = problems.within("long_term", |problems| {
-        memories(&file, &environment, problems)
+        memories(&file, environment, problems)
     });
     let long_term = long_term_files(&file, &mut problems);
     let journal = problems.within("journal", |problems| journal_place(&file, problems));
@@ -412,7 +450,6 @@ fn check(file: File) -> Result<Config, String> {
         tls,
         warnings,
         settings,
-        secret_files: environment.into_files(),
     })
 }
 
@@ -447,6 +484,11 @@ fn keyless(server: &ServerConfig, tenants: &[TenantConfig], problems: &mut Probl
     }
     let mut by_uid = Vec::new();
     for (index, peer) in server.unix.peers.iter().enumerate() {
+        let before = &server.unix.peers[..index];
+        if let Some(first) = before.iter().position(|other| other.uid == peer.uid) {
+            let problem = format!("is that of server.unix.peers[{first}]");
+            problems.add(format!("server.unix.peers[{index}].uid"), problem);
+        }
         match ids().find(|id| id.as_str() == peer.tenant) {
             Some(tenant) => by_uid.push((peer.uid, tenant, peer.role)),
             None => {

@@ -3,6 +3,7 @@
 
 use std::fs;
 use std::io;
+use std::os::unix::fs::{MetadataExt, lchown};
 use std::path::{Path, PathBuf};
 
 use memoird_memories::store::tenant_files;
@@ -90,6 +91,39 @@ impl DataFiles {
         let index = index_file(&self.data_dir);
         for ending in ["db-shm", "db-wal", "db"] {
             wipe(&index.with_extension(ending))?;
+        }
+        Ok(())
+    }
+
+    /// Gives what root has just made here to whom the data directory belongs: that is whose daemon is
+    /// to use it.
+    ///
+    /// # Errors
+    /// When a directory cannot be read, or a file in it not be given away.
+    pub(crate) fn give_to_owner(&self) -> io::Result<()> {
+        let owner = fs::metadata(&self.data_dir)?;
+        if !rustix::process::geteuid().is_root() || owner.uid() == 0 {
+            return Ok(());
+        }
+        let mut paths = vec![self.memories_dir.clone()];
+        for dir in [&self.data_dir, &self.memories_dir] {
+            match fs::read_dir(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                entries => {
+                    for entry in entries? {
+                        paths.push(entry?.path());
+                    }
+                }
+            }
+        }
+        for path in paths {
+            let Ok(found) = fs::symlink_metadata(&path) else {
+                continue;
+            };
+            // A file with another name may be somebody else's.
+            if found.uid() == 0 && (found.is_dir() || found.is_file() && found.nlink() == 1) {
+                lchown(&path, Some(owner.uid()), Some(owner.gid()))?;
+            }
         }
         Ok(())
     }

@@ -5,12 +5,13 @@ use std::sync::Arc;
 use memoird_core::mark::MarkSecret;
 use memoird_engine::{Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine};
 use memoird_memories::store::{FilesOptions, MemoryStore};
-use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store};
+use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store, StoreError};
 use tokio::sync::watch;
+use tokio::task::{JoinError, spawn_blocking};
 use tokio_util::sync::CancellationToken;
 use tracing::info;
 
-use crate::cli::exit::CliError;
+use crate::cli::exit::{CliError, Exit};
 use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
 
@@ -80,13 +81,24 @@ pub(crate) async fn open(
         key,
         ..SqliteOptions::default()
     };
-    let store = SqliteStore::open(&config.data_dir, options)?;
-    let machine = SystemMachine::resume(store.clock()?.as_ref());
+    let dir = config.data_dir.clone();
+    // Aside, so that a signal stops the daemon meanwhile.
+    let opened = spawn_blocking(move || {
+        let store = SqliteStore::open(&dir, options)?;
+        let clock = store.clock()?;
+        Ok::<_, StoreError>((store, clock))
+    });
+    let (store, clock) = opened.await.map_err(|error| broken_off(&error))??;
+    let machine = SystemMachine::resume(clock.as_ref());
     Ok(OpenJournal {
         store: Some(Arc::new(store)),
         machine,
         keeper: Keeper::default(),
     })
+}
+
+fn broken_off(error: &JoinError) -> CliError {
+    CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
 }
 
 /// Opens the memories: they are where the journal is.
@@ -267,7 +279,7 @@ mod postgres {
     use tokio_util::sync::CancellationToken;
     use tracing::{info, warn};
 
-    use super::{Keeper, Members, OpenJournal, name_of_this};
+    use super::{Keeper, Members, OpenJournal, broken_off, name_of_this};
     use crate::cli::exit::{CliError, Exit};
     use crate::cluster::{ClusterView, MemberView};
     use crate::config::{Config, differing};
@@ -329,12 +341,9 @@ mod postgres {
             let store = PgStore::open(options, &runtime)?;
             let steady = store.steady()?;
             let machine = SystemMachine::at(steady.unwrap_or_default());
-            Ok((Arc::new(store), machine))
+            Ok::<_, StoreError>((Arc::new(store), machine))
         });
-        let opened = opened.await.map_err(|error| {
-            CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
-        })?;
-        let (store, machine) = opened.map_err(|error: StoreError| error)?;
+        let (store, machine) = opened.await.map_err(|error| broken_off(&error))??;
         Ok(OpenJournal {
             store: Some(Arc::clone(&store) as Arc<dyn Store>),
             machine,
@@ -377,9 +386,7 @@ mod postgres {
             let store = Arc::clone(&self.store);
             let offered = new_mark_secret(machine);
             let kept = spawn_blocking(move || store.secret("marks", offered.bytes())).await;
-            let kept = kept.map_err(|error| {
-                CliError::failed(Exit::Internal, format!("opening the journal: {error}"))
-            })??;
+            let kept = kept.map_err(|error| broken_off(&error))??;
             let bytes = kept.try_into().map_err(|_| {
                 let problem = "the secret `marks` of the journal's database is damaged: delete its \
                                row of memoird.secrets, and windows are marked anew";

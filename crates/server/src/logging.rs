@@ -1,5 +1,5 @@
 //! Logs: readable on a terminal, JSON for programs. They name tenants, sessions and
-//! sizes; never a key, never what a message says.
+//! sizes; never a key, and of what a message says only what others repeat of it where they fail.
 //!
 //! A log serves the daemon, and never stops it: a line that cannot be written is counted and
 //! forgotten, and of one kind of line only so many a minute are written.

@@ -50,10 +50,12 @@ struct Method {
 /// The labels of a method's histogram.
 type MethodLabel = [(&'static str, String); 1];
 
-/// A call under way.
+/// A call under way. It is counted when it has its answer, or when nobody waits for one any more: as
+/// one that failed, because calls that take too long end so.
 pub(crate) struct CallTimer {
     method: Arc<Method>,
     started: std::time::Instant,
+    has_failed: bool,
 }
 
 impl CallMetrics {
@@ -87,17 +89,24 @@ impl CallMetrics {
         CallTimer {
             method: Arc::clone(method),
             started: std::time::Instant::now(),
+            has_failed: true,
         }
     }
 }
 
 impl CallTimer {
     /// The call has its answer.
-    pub(crate) fn stop(self, answer: Option<&Response<Body>>) {
-        let method = self.method;
+    pub(crate) fn stop(mut self, answer: &Response<Body>) {
+        let status = answer.headers().get("grpc-status");
+        self.has_failed = status.is_some_and(|status| status != "0");
+    }
+}
+
+impl Drop for CallTimer {
+    fn drop(&mut self) {
+        let method = &self.method;
         method.seconds.observe(self.started.elapsed().as_secs_f64());
-        let status = answer.and_then(|answer| answer.headers().get("grpc-status"));
-        if status.is_some_and(|status| status != "0") {
+        if self.has_failed {
             method.failures.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -189,8 +198,12 @@ fn encode_by_tenant<T>(
     })
 }
 
-const SESSIONS: [TenantMetric<TenantSnapshot>; 16] = [
-    level("sessions_live", "Sessions alive", |t| t.sessions_live),
+/// Where daemons share the journal, these are of all of them.
+const LIVE: [TenantMetric<TenantSnapshot>; 1] = [level("sessions_live", "Sessions alive", |t| {
+    t.sessions_live
+})];
+
+const SESSIONS: [TenantMetric<TenantSnapshot>; 15] = [
     level("turns_live", "Turns in their histories", |t| t.turns_live),
     level("bytes_live", "Encoded bytes of those turns", |t| {
         t.bytes_live
@@ -326,6 +339,11 @@ impl Collector for Sources {
         let encoder = &mut encoder;
         let stats = self.api.engine.stats();
         let tenants: Vec<_> = stats.tenants.iter().map(|it| (&it.id, it)).collect();
+        if self.api.engine.leads() {
+            // What is of all daemons is told by one of them, so that a sum counts it once.
+            encode_by_tenant(encoder, &LIVE, &tenants)?;
+            self.encode_hooks(encoder)?;
+        }
         encode_by_tenant(encoder, &SESSIONS, &tenants)?;
         self.encode_rates(encoder, &stats.tenants)?;
         self.encode_compactions(encoder, &stats.tenants)?;
@@ -347,7 +365,7 @@ impl Collector for Sources {
         gauge(encoder, "memory_limit_bytes", help, memory.limit_bytes)?;
         let help = "How often the content of a session has left memory";
         counter(encoder, "sessions_unloaded", help, memory.unloads)?;
-        let help = "Change sets not written";
+        let help = "Change sets that the journal failed to write";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
         let turns = self.journal.as_ref().map(|journal| journal.turn_counts());
         let turns = turns.unwrap_or_default();
@@ -357,7 +375,6 @@ impl Collector for Sources {
         counter(encoder, "journal_turns_unchecked", help, turns.unchecked)?;
         self.encode_by_name(encoder)?;
         self.encode_connections(encoder)?;
-        self.encode_hooks(encoder)?;
         let watchers = self.api.watching.count() as u64;
         let help = "Streams of WatchEvents";
         gauge(encoder, "events_watchers", help, watchers)?;
@@ -554,7 +571,7 @@ impl Sources {
             let failures = method.failures.load(Ordering::Relaxed);
             ([("method", method.name.as_str())], failures)
         });
-        let help = "Calls that failed";
+        let help = "Calls that failed, or were given up by their clients";
         family(encoder, kind, "call_failures", help, failures)?;
         let workers = self.api.engine.workers();
         let failures = workers
@@ -609,4 +626,32 @@ fn gauge(encoder: &mut DescriptorEncoder<'_>, name: &str, help: &str, value: u64
 
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use prometheus_client::encoding::text;
+
+    use super::*;
+
+    #[test]
+    fn a_call_that_nobody_waits_for_any_more_is_counted_as_one_that_failed() {
+        let calls = CallMetrics::new();
+        let path = "/memoird.v1.SessionService/Append";
+        drop(calls.start(path));
+        let mut answer = Response::new(Body::empty());
+        calls.start(path).stop(&answer);
+        let ok = http::HeaderValue::from_static("0");
+        answer.headers_mut().insert("grpc-status", ok);
+        calls.start(path).stop(&answer);
+        assert_eq!(calls.methods[path].failures.load(Ordering::Relaxed), 1);
+        let mut registry = Registry::default();
+        registry.register("seconds", "", calls.seconds.clone());
+        let mut page = String::new();
+        text::encode(&mut page, &registry).unwrap();
+        assert!(
+            page.contains("seconds_count{method=\"Append\"} 3"),
+            "{page}"
+        );
+    }
 }

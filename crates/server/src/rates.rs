@@ -2,7 +2,8 @@
 //! looked at when its tenant is known, and its bytes as they come.
 //!
 //! Each limit is a bucket (GCRA): it holds what may come at once, and is filled again at the
-//! rate of the limit. What is refused in the middle of a request has taken its bytes.
+//! rate of the limit. The bytes of a message are taken when its first ones say how many there are,
+//! all of them or none: so what is refused takes nothing, and is told when all of it has room.
 //!
 //! How large a request of each call may be is here, too.
 
@@ -29,6 +30,8 @@ const SMALL_REQUEST_BYTES: u64 = 64 << 10;
 const TEXT_REQUEST_BYTES: u64 = 256 << 10;
 /// What gRPC puts before a message, and more than what ids take beside a patch.
 const BESIDE_BYTES: u64 = 4 << 10;
+/// What gRPC puts before a message: whether it is compressed, and how many bytes it has.
+const MESSAGE_HEAD_BYTES: usize = 5;
 
 /// A limit of this kind, as the configuration names it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,6 +76,10 @@ struct Bucket<C: Clock = Monotonic> {
 pub(crate) struct RequestMeter {
     bytes_left: u64,
     bytes_max: u64,
+    /// False before its first bytes.
+    has_begun: bool,
+    /// Bytes that are taken already, and have not come yet.
+    bytes_taken: u64,
     rates: Option<Arc<TenantRates>>,
 }
 
@@ -155,7 +162,7 @@ impl Rates {
         state_bytes: usize,
         rates: Option<Arc<TenantRates>>,
     ) -> RequestMeter {
-        let small = match size_of(path) {
+        let bytes_max = match size_of(path) {
             Some(RequestSize::Small) => SMALL_REQUEST_BYTES,
             Some(RequestSize::Text) => TEXT_REQUEST_BYTES,
             Some(RequestSize::Patch) => {
@@ -163,13 +170,14 @@ impl Rates {
             }
             Some(RequestSize::Large) | None => self.request_bytes_max,
             // Each file of a backup is named by the hashes of its blocks.
-            Some(RequestSize::Backup) => u64::MAX - BESIDE_BYTES,
+            Some(RequestSize::Backup) => u64::MAX,
         };
-        // Where the operator allows less than that, the services refuse it.
-        let bytes_max = small + BESIDE_BYTES;
         RequestMeter {
-            bytes_left: bytes_max,
+            // Where the operator allows less than that, the services refuse it.
+            bytes_left: bytes_max.saturating_add(BESIDE_BYTES),
             bytes_max,
+            has_begun: false,
+            bytes_taken: 0,
             rates,
         }
     }
@@ -205,7 +213,8 @@ impl Rates {
         before: Option<&TenantRates>,
         (calls, bytes): (Option<NonZeroU32>, Option<NonZeroU32>),
     ) -> TenantRates {
-        let request = u32::try_from(self.request_bytes_max + BESIDE_BYTES).unwrap_or(u32::MAX);
+        let request = self.request_bytes_max.saturating_add(BESIDE_BYTES);
+        let request = u32::try_from(request).unwrap_or(u32::MAX);
         let bucket = |was: Option<&Bucket>, per_second: Option<NonZeroU32>, burst_min: u32| {
             let per_second = per_second?;
             let same = was.filter(|was| was.per_second == per_second);
@@ -275,19 +284,36 @@ impl<C: Clock + Clone> Bucket<C> {
 }
 
 impl RequestMeter {
-    /// So many bytes more of the request are here.
+    /// These bytes more of the request are here.
     ///
     /// # Errors
     /// Where the request has more than calls of its kind have, or the tenant has sent too much.
-    pub(crate) fn add(&mut self, bytes: u64) -> Result<(), Status> {
-        let left = self.bytes_left.checked_sub(bytes);
-        self.bytes_left = left.ok_or_else(|| status::request_too_large(self.bytes_max))?;
-        let count = NonZeroU32::new(u32::try_from(bytes).unwrap_or(u32::MAX));
-        match (&self.rates, count) {
-            (Some(rates), Some(count)) => rates.take(RateLimit::Bytes, count),
-            _ => Ok(()),
+    pub(crate) fn add(&mut self, data: &[u8]) -> Result<(), Status> {
+        let bytes = data.len() as u64;
+        let announced = match std::mem::replace(&mut self.has_begun, true) {
+            true => bytes,
+            false => announced_bytes(data).max(bytes),
+        };
+        if announced > self.bytes_left {
+            return Err(status::request_too_large(self.bytes_max));
         }
+        self.bytes_left -= bytes;
+        let more = announced.saturating_sub(self.bytes_taken);
+        let more = NonZeroU32::new(u32::try_from(more).unwrap_or(u32::MAX));
+        if let (Some(rates), Some(more)) = (&self.rates, more) {
+            rates.take(RateLimit::Bytes, more)?;
+        }
+        self.bytes_taken = self.bytes_taken.max(announced) - bytes;
+        Ok(())
     }
+}
+
+/// How many bytes a message has that begins so, with its head; 0 where that is not all there.
+fn announced_bytes(data: &[u8]) -> u64 {
+    let Some([_, length @ ..]) = data.first_chunk::<MESSAGE_HEAD_BYTES>() else {
+        return 0;
+    };
+    MESSAGE_HEAD_BYTES as u64 + u64::from(u32::from_be_bytes(*length))
 }
 
 /// How large the requests of a call are.
@@ -327,8 +353,10 @@ fn size_of(path: &str) -> Option<RequestSize> {
 mod tests {
     use governor::clock::FakeRelativeClock;
     use memoird_proto::DESCRIPTOR_POOL;
+    use tonic_types::StatusExt;
 
     use super::*;
+    use crate::config::DEFAULT_YAML;
 
     const fn number(number: u32) -> NonZeroU32 {
         NonZeroU32::new(number).unwrap()
@@ -340,6 +368,20 @@ mod tests {
             for method in service.methods() {
                 let path = format!("/{}/{}", service.full_name(), method.name());
                 assert!(size_of(&path).is_some(), "{path}: small, a text, or large?");
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_file_names_the_calls_with_large_requests() {
+        let (before, _) = DEFAULT_YAML.split_once("max_request_bytes:").unwrap();
+        let (_, comment) = before.rsplit_once("max_calls_in_flight:").unwrap();
+        for service in DESCRIPTOR_POOL.services() {
+            for method in service.methods() {
+                let path = format!("/{}/{}", service.full_name(), method.name());
+                let is_named = size_of(&path) != Some(RequestSize::Small)
+                    && size_of(&path) != Some(RequestSize::Patch);
+                assert_eq!(comment.contains(method.name()), is_named, "{path}");
             }
         }
     }
@@ -396,15 +438,68 @@ mod tests {
         open.take(RateLimit::Bytes, number(1 << 30)).unwrap();
     }
 
+    /// The data of a request whose message says that it has so many bytes, in parts of as many as
+    /// HTTP/2 sends at once; of the message itself only this much is there.
+    fn parts(said: usize, there: usize) -> Vec<Vec<u8>> {
+        let length = u32::try_from(said).unwrap().to_be_bytes();
+        let data = [&[0][..], &length, &vec![1; there]].concat();
+        data.chunks(16 << 10).map(<[u8]>::to_vec).collect()
+    }
+
+    #[test]
+    fn a_message_s_bytes_are_taken_all_at_once_or_not_at_all() {
+        let rates = Rates::new(64 << 10);
+        let limited = Arc::new(rates.changed(None, (None, Some(number(1 << 10)))));
+        let path = "/memoird.v1.SessionService/Append";
+        let send = |said: usize, there: usize| {
+            let mut meter = rates.meter(path, 0, Some(Arc::clone(&limited)));
+            let parts = parts(said, there);
+            let sent = parts.iter().try_for_each(|part| meter.add(part));
+            sent.map_err(|refusal| refusal.get_details_retry_info().unwrap())
+        };
+        let (large, small) = (60 << 10, 4 << 10);
+        send(large, large).unwrap();
+        for _ in 0..3 {
+            let hint = send(large, large).unwrap_err().retry_delay.unwrap();
+            assert!(
+                (45..=56).contains(&hint.as_secs()),
+                "as long as all of it takes, and not its first part: {hint:?}"
+            );
+        }
+        send(small, small).unwrap();
+        let refused = limited.refused.bytes.load(Ordering::Relaxed);
+        assert_eq!(refused, 3, "each is refused once");
+        // More than calls of its kind have is refused by what it says of itself.
+        let mut meter = rates.meter(path, 0, None);
+        let refusal = meter.add(&parts(1 << 20, 0)[0]).unwrap_err();
+        assert_eq!(refusal.code(), tonic::Code::ResourceExhausted);
+        // Who says less than there is takes what comes.
+        let mut meter = rates.meter(path, 0, Some(Arc::clone(&limited)));
+        let parts = parts(1, 30 << 10);
+        assert!(parts.iter().any(|part| meter.add(part).is_err()));
+    }
+
+    #[test]
+    fn the_largest_limits_do_not_overflow() {
+        let path = "/memoird.v1.SessionService/PatchState";
+        let rates = Rates::new(usize::MAX);
+        assert!(
+            rates
+                .meter(path, usize::MAX, None)
+                .add(&[0; 8 << 10])
+                .is_ok()
+        );
+        rates.changed(None, (None, Some(number(1 << 10))));
+    }
+
     #[test]
     fn a_request_that_only_names_something_is_small() {
         let rates = Rates::new(8 << 20);
         let takes = |path: &str, bytes: u64| {
             let mut meter = rates.meter(path, 64 << 10, None);
-            meter
-                .add(bytes / 2)
-                .and_then(|()| meter.add(bytes - bytes / 2))
-                .is_ok()
+            let data = vec![0; usize::try_from(bytes).unwrap()];
+            let (first, rest) = data.split_at(data.len() / 2);
+            meter.add(first).and_then(|()| meter.add(rest)).is_ok()
         };
         for (method, most) in [
             ("GetSession", SMALL_REQUEST_BYTES),

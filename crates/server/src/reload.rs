@@ -4,7 +4,7 @@
 //! A tenant's policy is replaced as a whole: who reads it has the old one or the new one. A daemon
 //! that has keys never opens by a reload.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -12,14 +12,13 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use memoird_engine::Engine;
 use memoird_memories::Memories;
-use sha2::{Digest, Sha256};
 use thiserror::Error;
 use tokio::sync::{Mutex, watch};
 use tokio_util::task::TaskTracker;
 use tracing::{error, info, warn};
 
 use crate::auth::Keyring;
-use crate::config::{self, Config};
+use crate::config::{self, Config, FilesRead};
 use crate::logging::LogControl;
 use crate::tls::Tls;
 
@@ -76,13 +75,10 @@ pub(crate) struct Reloader {
     pub(crate) counts: ReloadCounts,
     /// Held during a reload, so that there is one at a time.
     pub(crate) turn: Mutex<()>,
-    /// The fingerprint of the files when they were last read, even if they were refused.
-    pub(crate) seen: std::sync::Mutex<Fingerprint>,
+    /// The files when they were last read, even if they were refused.
+    pub(crate) seen: std::sync::Mutex<FilesRead>,
     pub(crate) tasks: TaskTracker,
 }
-
-/// A hash of the content of some files.
-pub(crate) type Fingerprint = [u8; 32];
 
 impl Reloader {
     /// How long calls may take to finish when the daemon stops.
@@ -95,10 +91,7 @@ impl Reloader {
     /// # Errors
     /// When there is no file, or it is not valid: then nothing has changed.
     pub(crate) async fn reload(&self, why: &str) -> Result<Reloaded, ReloadError> {
-        // Before they are read: what changes after this is seen as another change.
-        let fingerprint = self.fingerprint().await;
         let outcome = self.try_reload().await;
-        *self.seen() = fingerprint;
         match &outcome {
             Ok(Reloaded { applied, refused }) => {
                 self.counts.applied.fetch_add(1, Ordering::Relaxed);
@@ -137,8 +130,9 @@ impl Reloader {
         let path = self.path.clone().ok_or(ReloadError::NoFile)?;
         let invalid = |problem: String| ReloadError::Invalid { problem };
         // Files are read and certificates are parsed: not on a thread that answers calls.
-        let loaded = tokio::task::spawn_blocking(move || config::load(&path)).await;
-        let config = loaded.map_err(|error| invalid(error.to_string()))?;
+        let loaded = tokio::task::spawn_blocking(move || config::load_noting(&path)).await;
+        let (config, files) = loaded.map_err(|error| invalid(error.to_string()))?;
+        *self.seen() = files;
         let mut config = config.map_err(|error| invalid(error.to_string()))?;
         if !config.is_versioned {
             let problem = "version is missing: the file is empty or cut off, or lacks `version: 1`";
@@ -165,7 +159,8 @@ impl Reloader {
         if let Some(tls) = self.tls.clone() {
             // Of the files that it was started with, whatever the newer file names.
             let loaded = tokio::task::spawn_blocking(move || config::reload_tls(&tls)).await;
-            let loaded = loaded.map_err(|error| invalid(error.to_string()))?;
+            let (loaded, files) = loaded.map_err(|error| invalid(error.to_string()))?;
+            self.seen().extend(files);
             match loaded {
                 // What the newer file says of other things does not wait for that.
                 Err(problem) if has_other_tls => {
@@ -218,11 +213,10 @@ impl Reloader {
         if self.path.is_none() {
             return std::future::pending().await;
         }
-        let mut last = *self.seen();
+        let mut last = self.seen().clone();
         loop {
             tokio::time::sleep(LOOK_EVERY).await;
-            let now = self.fingerprint().await;
-            let is_new = *self.seen() != now;
+            let (now, is_new) = self.look().await;
             if is_new && now == last {
                 // The outcome is in the log. A refused file is tried again when it changes.
                 let _ = self.reload("the file changed").await;
@@ -231,33 +225,21 @@ impl Reloader {
         }
     }
 
-    fn seen(&self) -> std::sync::MutexGuard<'_, Fingerprint> {
+    fn seen(&self) -> std::sync::MutexGuard<'_, FilesRead> {
         self.seen
             .lock()
             .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    /// The fingerprint of the files now. Waits for the end of a reload.
-    async fn fingerprint(&self) -> Fingerprint {
+    /// The files as they are now, and whether they were others when they were read. Waits for the
+    /// end of a reload.
+    async fn look(&self) -> (FilesRead, bool) {
         let _turn = self.turn.lock().await;
-        let (path, config) = (self.path.clone(), self.config.load_full());
-        let read = move || fingerprint(path.as_deref(), &config.secret_files);
-        tokio::task::spawn_blocking(read).await.unwrap_or_default()
+        let seen = self.seen().clone();
+        let look = seen.clone();
+        let now = tokio::task::spawn_blocking(move || look.again()).await;
+        let now = now.unwrap_or_default();
+        let is_new = now != seen;
+        (now, is_new)
     }
-}
-
-/// The fingerprint of these files. It is of their content, because a mounted volume swaps links.
-pub(crate) fn fingerprint(path: Option<&Path>, secret_files: &[PathBuf]) -> Fingerprint {
-    let mut hasher = Sha256::new();
-    for file in path
-        .into_iter()
-        .chain(secret_files.iter().map(PathBuf::as_path))
-    {
-        // A missing file differs from an empty one.
-        let text = std::fs::read(file).ok();
-        hasher.update([u8::from(text.is_some())]);
-        let digest: [u8; 32] = Sha256::digest(text.unwrap_or_default()).into();
-        hasher.update(digest);
-    }
-    hasher.finalize().into()
 }

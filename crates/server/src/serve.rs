@@ -10,7 +10,7 @@ use tracing::info;
 use crate::app::App;
 use crate::auth::are_several;
 use crate::cli::exit::{CliError, Exit};
-use crate::config::ServerConfig;
+use crate::config::{FilesRead, ServerConfig};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging, process};
@@ -20,10 +20,11 @@ const LEFT_WORK_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
-    let mut loaded = match file {
-        Some(path) => config::load(path)?,
-        None => config::embedded()?,
+    let (loaded, files) = match file {
+        Some(path) => config::load_noting(path),
+        None => (config::embedded(), FilesRead::default()),
     };
+    let mut loaded = loaded?;
     let log = logging::init(&loaded.log)?;
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
@@ -38,7 +39,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
         let waits_for = watch::Sender::default();
         let mut waiting = waits_for.subscribe();
         let app = tokio::select! {
-            app = App::bind(loaded, file, log, &waits_for) => app?,
+            app = App::bind(loaded, file, files, log, &waits_for) => app?,
             reason = signals.stop_waiting(&mut waiting, &notifier) => {
                 info!(reason, "memoird stops before it has its journal");
                 return Ok(());
@@ -87,8 +88,7 @@ const OTHER_DESCRIPTORS: u64 = 256;
 /// Takes as many descriptors as the process may have. Where these are few, connections leave
 /// enough of them to files: without, every read of the journal would fail.
 fn take_descriptors(server: &mut ServerConfig) {
-    let connections = server.max_connections + server.connections.admin_max;
-    let wanted = connections as u64 + OTHER_DESCRIPTORS;
+    let wanted = descriptors_wanted(server);
     if let Some(limit) = process::raise_descriptor_limit().filter(|limit| *limit < wanted) {
         server.max_connections = connections_max(limit, server);
         tracing::warn!(
@@ -102,9 +102,17 @@ fn take_descriptors(server: &mut ServerConfig) {
     }
 }
 
+/// Descriptors of as many connections as there may be, and of the rest.
+fn descriptors_wanted(server: &ServerConfig) -> u64 {
+    let admin_max = server.connections.admin_max;
+    let connections = server.max_connections.saturating_add(admin_max) as u64;
+    connections.saturating_add(OTHER_DESCRIPTORS)
+}
+
 /// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`], to the rest.
 fn connections_max(limit: u64, server: &ServerConfig) -> usize {
-    let others = OTHER_DESCRIPTORS.min(limit / 2) + server.connections.admin_max as u64;
+    let admin_max = server.connections.admin_max as u64;
+    let others = OTHER_DESCRIPTORS.min(limit / 2).saturating_add(admin_max);
     let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
     server.max_connections.min(room.max(1))
 }
@@ -159,12 +167,14 @@ impl Signals {
             tokio::select! {
                 _ = self.terminate.recv() => return "SIGTERM",
                 _ = self.interrupt.recv() => return "SIGINT",
-                _ = self.hang_up.recv() => {
-                    notifier.reloading();
-                    // What came of it is in the log.
-                    let _ = reloader.reload("SIGHUP").await;
-                    notifier.ready();
-                }
+                _ = self.hang_up.recv() => notifier.reloading(),
+            }
+            // It may take long: files are read, and sessions end.
+            tokio::select! {
+                _ = self.terminate.recv() => return "SIGTERM",
+                _ = self.interrupt.recv() => return "SIGINT",
+                // What came of it is in the log.
+                _ = reloader.reload("SIGHUP") => notifier.ready(),
             }
         }
     }
@@ -182,5 +192,11 @@ mod tests {
         assert_eq!(connections_max(1_024, &server), 768 - admin);
         assert_eq!(connections_max(256, &server), 128 - admin);
         assert_eq!(connections_max(8, &server), 1);
+        let most = ServerConfig {
+            max_connections: usize::MAX,
+            ..server
+        };
+        assert_eq!(descriptors_wanted(&most), u64::MAX);
+        assert_eq!(connections_max(1_024, &most), 768 - admin);
     }
 }

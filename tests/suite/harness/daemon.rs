@@ -45,6 +45,11 @@ impl Daemon {
         }
     }
 
+    /// Starts one, and waits for nothing.
+    pub(crate) fn starting(setup: Setup) -> Self {
+        Self::launched(tempfile::tempdir().expect("a directory"), setup)
+    }
+
     /// Starts one in a directory that may hold data already, and waits until it serves.
     pub(crate) async fn in_home(home: TempDir, setup: Setup) -> Self {
         let mut daemon = Self::launched(home, setup);

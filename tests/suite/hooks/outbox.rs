@@ -272,6 +272,11 @@ async fn what_is_owed_to_a_hook_that_was_removed_stays_until_somebody_drops_it()
         page.contains(r#"memoird_hooks_pending{hook="later"} 2"#),
         "{page}"
     );
+    let told = "deliveries are owed to a hook that the configuration does not have";
+    eventually("the log says so", async || {
+        daemon.log().contains(told).then_some(())
+    })
+    .await;
 
     // It comes back, and works now: what was retried is made at once.
     daemon.rewrite(setup(

@@ -93,7 +93,11 @@ async fn a_service_that_fails_for_a_while_gets_it_signed_each_time() {
         );
         assert_eq!(body["turns"][0]["parts"][0]["text"], "tell ☃ this");
     }
-    assert!(!daemon.log().contains("hidden"), "{}", daemon.log());
+    let works = async || daemon.log().contains("a hook works again").then_some(());
+    eventually("the log says so", works).await;
+    let log = daemon.log();
+    assert_eq!(log.matches("a hook fails").count(), 1, "{log}");
+    assert!(!log.contains("hidden"), "{log}");
 }
 
 #[tokio::test]

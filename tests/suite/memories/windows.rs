@@ -77,6 +77,35 @@ async fn daemon_with(facts: &[&str]) -> Daemon {
 }
 
 #[tokio::test]
+async fn a_recall_that_explains_has_the_parts_of_scores_and_leaves_no_trace() {
+    let daemon = daemon_with(&["Ann's launch is in May"]).await;
+    let mut client = daemon.sessions();
+    let turns = [user("When is my launch?")];
+    client
+        .append(append("chat", turns))
+        .await
+        .expect("appended");
+    let mut request = window(MessageFormat::Openai, "launch");
+    let plain = ask(&mut client, request.clone()).await;
+    assert_eq!(plain.memories[0].parts, None);
+    let told = async || memories_of(&mut daemon.memories(), "ann").await[0].recall_count;
+    eventually("it counts", async || (told().await == 1).then_some(())).await;
+    request.memories.as_mut().expect("a recall").explain = true;
+    let explained = ask(&mut client, request).await;
+    let hit = &explained.memories[0];
+    let parts = hit.parts.as_ref().expect("its parts");
+    let score = (parts.relevance + parts.beside) * parts.importance * parts.recency;
+    assert!((score - hit.score).abs() < 1e-9, "{hit:?}");
+    // A recall that counts is counted behind the one that would have been.
+    ask(&mut client, window(MessageFormat::Openai, "launch")).await;
+    eventually("the last one counts", async || {
+        (told().await >= 2).then_some(())
+    })
+    .await;
+    assert_eq!(told().await, 2);
+}
+
+#[tokio::test]
 async fn the_block_is_the_last_thing_that_a_model_reads_in_every_format() {
     let daemon = daemon_with(&["Ann's launch is in May", "The launch is in Oslo"]).await;
     let mut client = daemon.sessions();

@@ -131,7 +131,7 @@ LIST_SUBJECTS: Call[ListSubjectsRequest, ListSubjectsResponse] = Call(
 )
 LIST_CONFLICTS: Call[ListConflictsRequest, ListConflictsResponse] = Call(
     "/memoird.v1.MemoryService/ListConflicts",
-    False,
+    True,
     w.write_list_conflicts_request,
     memory_pb2.ListConflictsRequest,
     w.read_list_conflicts_response,

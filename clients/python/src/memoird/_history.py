@@ -35,7 +35,9 @@ from .types import (
     GetHistoryRequest,
     HistoryScope,
     MessageFormat,
+    Part,
     RecallRequest,
+    Role,
     Turn,
     WindowPolicy,
 )
@@ -230,10 +232,14 @@ def turns_in_chunks(turns: Sequence[Turn]) -> list[dict[str, Any]]:
 
 
 def turns(session_id: str, chosen_by: Window | None) -> Steps[list[Turn]]:
-    """All turns of a live session, oldest first, or those of memoird's window."""
+    """All turns of a live session, oldest first, or those of memoird's window and one with its memories."""
     if chosen_by is not None:
         answer = yield from window(session_id, chosen_by)
-        return answer.turns if answer else []
+        if answer is None:
+            return []
+        # A block of its own, behind the turns.
+        told = [Turn(Role.USER, [Part(text=answer.memories_text)])] if answer.memories_text else []
+        return [*answer.turns, *told]
     pages = yield from read_all(session_id)
     return [turn for page in pages for turn in page.turns]
 
@@ -242,6 +248,12 @@ def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") ->
     """Takes all turns back and adds others: the first chunk in one step, and then the rest."""
     if not chunks:
         return (yield from clear(session_id))
+    if subject:
+        try:
+            yield Call("get_session", {"session_id": session_id})
+        except SessionNotFound:
+            # A rewind starts a session, too, but nobody's.
+            return (yield from add(session_id, chunks, subject))
     yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **chunks[0]})
     yield from add(session_id, chunks[1:], subject)
 

@@ -42,7 +42,8 @@ from google.genai import types
 from . import errors
 from ._history import Window, read_all, read_last, run_async, window
 from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media
-from .client import AsyncClient, shared
+from ._steps import Clients
+from .client import AsyncClient, Client
 from .types import (
     AppendResponse,
     DocumentOperation,
@@ -75,6 +76,8 @@ READS_MAX = 5
 LOST_MAX = 5
 # The key of a document with the state of an app or a user.
 STATE = "state"
+# In the metadata of an event that says what memoird made, or in its words: a summary, memories, an excerpt.
+MADE = "memoird"
 # Before the name of who said it, in the label of a memory.
 AUTHOR = "author:"
 CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
@@ -83,8 +86,8 @@ CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 class MemoirdSessionService(BaseSessionService):
     """Sessions of ADK as sessions of memoird: an event is a turn, and comes back equal.
 
-    Without `client` it calls the daemon that `MEMOIRD_ADDR` and `MEMOIRD_KEY` name. Each event loop has
-    a connection of its own.
+    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
+    name. Each event loop has a connection of its own.
 
     With `window`, memoird chooses what the model sees: `get_session` gives the events of a window within
     a budget of tokens, with a summary in place of what is left out, rather than all of them. A runner
@@ -101,9 +104,9 @@ class MemoirdSessionService(BaseSessionService):
     """
 
     def __init__(
-        self, client: AsyncClient | None = None, *, window: Window | None = None
+        self, client: Client | AsyncClient | None = None, *, window: Window | None = None
     ) -> None:
-        self._client = client or shared(AsyncClient)
+        self._client = Clients(client).looping()
         self._window = window
 
     async def create_session(
@@ -363,9 +366,10 @@ class MemoirdSessionService(BaseSessionService):
 class MemoirdMemoryService(BaseMemoryService):
     """What users said in sessions that were added, found by words and, with an embedder, by meaning.
 
-    Without `client` it calls the daemon that `MEMOIRD_ADDR` and `MEMOIRD_KEY` name. A user of an app is a
-    subject; an event with text is a memory of `kind`. An event that is added again counts once more,
-    and is not there twice; so do the same words of two events.
+    `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
+    name. A user of an app is a subject; an event with text is a memory of `kind`. An event that is added
+    again counts once more, and is not there twice; so do the same words of two events. What a window says in
+    memoird's words is no memory.
 
     A text of more than `long_term.content_bytes` (8 KiB) is cut. A search gives up to `limit` memories, 100
     at most. What looks like a secret is taken out before anything is stored.
@@ -373,12 +377,12 @@ class MemoirdMemoryService(BaseMemoryService):
 
     def __init__(
         self,
-        client: AsyncClient | None = None,
+        client: Client | AsyncClient | None = None,
         *,
         kind: MemoryKind = MemoryKind.PROJECT,
         limit: int = 10,
     ) -> None:
-        self._client = client or shared(AsyncClient)
+        self._client = Clients(client).looping()
         self._kind, self._limit = kind, limit
 
     async def add_session_to_memory(self, session: Session) -> None:
@@ -396,8 +400,9 @@ class MemoirdMemoryService(BaseMemoryService):
         session_id: str | None = None,
         custom_metadata: Mapping[str, object] | None = None,
     ) -> None:
-        """Adds some events."""
+        """Adds some events, without those in which a window has memoird's words."""
         subject = _subject(app_name, user_id)
+        events = [event for event in events if not (event.custom_metadata or {}).get(MADE)]
         for start in range(0, len(events), REMEMBERED_AT_ONCE):
             await asyncio.gather(
                 *(
@@ -558,8 +563,13 @@ def _turn(event: Event) -> Turn:
         role = Role.TOOL
     elif own and event.author == "user" and not calls:
         role = Role.USER
-    made = [_part(part, role, event.id, number) for number, part in enumerate(own)]
-    held = _translated(event.model_dump(mode="json", exclude_none=True), FOR_URIS)
+    held = event.model_dump(mode="json", exclude_none=True)
+    plain = (held.get("content") or {}).get("parts") or ()
+    made = [
+        _part(part, dumped, role, f"{event.id}/{number}")
+        for number, (part, dumped) in enumerate(zip(own, plain, strict=True))
+    ]
+    held = _translated(held, FOR_URIS)
     turn = kept(role, [part for part in made if part], FRAMEWORK, held, event.id)
     said = datetime.fromtimestamp(event.timestamp, timezone.utc)
     return replace(turn, timestamp=said, format=MessageFormat.UNSPECIFIED)
@@ -573,16 +583,18 @@ def _translated(held: dict[str, Any], letters: dict[int, int]) -> dict[str, Any]
     return held
 
 
-def _part(part: types.Part, role: Role, event_id: str, number: int) -> Part | None:
+def _part(part: types.Part, dumped: dict[str, Any], role: Role, name: str) -> Part | None:
+    """What a model reads of a part; `dumped` is it as JSON has it, whose values may be of any kind of Python's."""
     if part.text is not None:
         if part.thought and role is Role.ASSISTANT:
             return Part(thinking=Thinking(part.text))
         return Part(text=part.text)
     if call := part.function_call:
-        id = str(call.id) if is_id(call.id) else f"{event_id}/{number}"
-        return Part(tool_use=ToolUse(id, call.name or "call", json.dumps(call.args or {})))
+        id = str(call.id) if is_id(call.id) else name
+        args = dumped["function_call"].get("args") or {}
+        return Part(tool_use=ToolUse(id, call.name or "call", json.dumps(args)))
     if answer := part.function_response:
-        content = json.dumps(answer.response or {}, ensure_ascii=False)
+        content = json.dumps(dumped["function_response"].get("response") or {}, ensure_ascii=False)
         if role is Role.TOOL and is_id(answer.id):
             return Part(tool_result=ToolResult(answer.id or "", content))
         return Part(text=f"{answer.name}: {content}")
@@ -615,13 +627,14 @@ def _event(turn: Turn) -> Event:
         return _said(turn.role, _contents(turn))
     content = types.Content(role=own["content"].get("role"), parts=_contents(turn))
     about = {key: own[key] for key in ("id", "author", "invocation_id", "branch") if key in own}
-    return Event(**about, content=content, timestamp=own["timestamp"])
+    return Event(**about, content=content, timestamp=own["timestamp"], custom_metadata={MADE: True})
 
 
 def _said(role: Role, parts: list[types.Part]) -> Event:
     # ADK tells an agent of others' words in its own way, but not of those of this author.
     model = "model" if role is Role.ASSISTANT else "user"
-    return Event(author="user", content=types.Content(role=model, parts=parts))
+    content = types.Content(role=model, parts=parts)
+    return Event(author="user", content=content, custom_metadata={MADE: True})
 
 
 def _contents(turn: Turn) -> list[types.Part]:

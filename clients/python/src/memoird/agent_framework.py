@@ -15,7 +15,8 @@ from agent_framework import Content, HistoryProvider, Message
 from . import _history
 from ._history import Result, Window
 from ._kept import is_id, kept, kept_in, media, text_of
-from .client import AsyncClient, shared
+from ._steps import Clients
+from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
 
 NAME = "agent_framework"
@@ -30,9 +31,9 @@ class MemoirdHistoryProvider(HistoryProvider):
     """Loads a session's messages before a run and stores those of the run after it.
 
     The framework's `session_id` is memoird's, behind `prefix`: together 1 to 256 bytes. `subject` says whose
-    memories its facts become. Without a `client` it is the daemon that the environment names (`MEMOIRD_ADDR`,
-    `MEMOIRD_KEY`). With `skip_excluded`, messages that a compaction of the framework excluded are stored and not
-    loaded. `options` are those of every history provider: `load_messages`, `store_inputs`, `store_outputs` and others.
+    memories its facts become. `client` may be of either kind; without one it is the daemon that the environment
+    names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). With `skip_excluded`, messages that a compaction of the framework excluded
+    are stored and not loaded. `options` are those of every history provider: `load_messages`, `store_inputs`, `store_outputs` and others.
 
     With a `window`, `get_messages` gives what memoird chooses for the next model call: what it says in other
     words, such as a summary, are messages of its own. Otherwise it gives all of the live session. A session
@@ -47,7 +48,7 @@ class MemoirdHistoryProvider(HistoryProvider):
         self,
         source_id: str = "memoird",
         *,
-        client: AsyncClient | None = None,
+        client: Client | AsyncClient | None = None,
         prefix: str = "",
         subject: str = "",
         window: Window | None = None,
@@ -57,7 +58,7 @@ class MemoirdHistoryProvider(HistoryProvider):
         super().__init__(source_id, **options)
         self.skip_excluded = skip_excluded
         self.prefix, self.subject, self.window = prefix, subject, window
-        self._client = client
+        self._clients = Clients(client)
 
     async def get_messages(self, session_id: str | None, **_: Any) -> list[Message]:
         """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
@@ -86,7 +87,7 @@ class MemoirdHistoryProvider(HistoryProvider):
         return f"{self.prefix}{session_id or 'default'}"
 
     async def _run(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._client or shared(AsyncClient), steps)
+        return await _history.run_async(self._clients.looping(), steps)
 
 
 def _turn(message: Message) -> Turn:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ipaddress
 import math
 import os
 import pathlib
@@ -47,12 +48,20 @@ TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
 _process_of_loops: int | None = None
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
-_OPTIONS = [
+_OPTIONS: list[tuple[str, Any]] = [
     # A window may be larger than the 4 MiB that gRPC takes by itself.
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.max_send_message_length", 256 << 20),
     # What is to be tried again is decided here.
     ("grpc.enable_retries", 0),
+    # By itself gRPC waits up to two minutes with its next connection to a daemon that was away.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
+    # A machine that is gone says nothing: while a call waits, the connection is asked whether it lives. Else
+    # the system finds out after a quarter of an hour.
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.http2.ping_timeout_ms", 10_000),
 ]
 
 
@@ -68,6 +77,10 @@ class Tls:
     """The key of `cert`."""
 
     def credentials(self) -> grpc.ChannelCredentials:
+        if bool(self.cert) != bool(self.cert_key):
+            # gRPC ends the process where one is missing.
+            raise _not_set("tls", "takes cert and cert_key together (MEMOIRD_CERT and MEMOIRD_CERT_KEY)")
+
         def read(file: str | os.PathLike[str] | None) -> bytes | None:
             return pathlib.Path(file).read_bytes() if file else None
 
@@ -89,10 +102,10 @@ class _Endpoint:
         scheme, found, rest = addr.partition("://")
         if not found:
             scheme, rest = ("unix", addr[5:]) if addr.startswith("unix:") else ("http", addr)
-        if scheme not in ("http", "https", "unix") or not rest:
+        host, self.target = ("", f"unix:{rest}") if scheme == "unix" else _host(rest, scheme == "https")
+        if scheme not in ("http", "https", "unix") or not (rest and self.target):
             known = "http://HOST:PORT, https://HOST:PORT or unix:PATH"
             raise _not_set("addr", f"{addr!r} is no address: {known}")
-        self.target = f"unix:{rest}" if scheme == "unix" else rest.rstrip("/")
         if tls is None and scheme == "https":
             tls = Tls(
                 ca=os.environ.get(CA),
@@ -100,9 +113,13 @@ class _Endpoint:
                 cert_key=os.environ.get("MEMOIRD_CERT_KEY"),
             )
         self.credentials = tls.credentials() if tls else None
-        # By itself gRPC names the socket's path, which servers do not take for a host.
-        local = [("grpc.default_authority", "localhost")] if scheme == "unix" else []
-        self.options = [*_OPTIONS, *local]
+        self.options = [*_OPTIONS]
+        if scheme == "unix":
+            # By itself gRPC names the socket's path, which servers do not take for a host.
+            self.options.append(("grpc.default_authority", "localhost"))
+        elif _is_this_machine(host):
+            # Else gRPC asks the proxy of the environment to reach what only this machine can.
+            self.options.append(("grpc.enable_http_proxy", 0))
         key = os.environ.get(KEY) if key is None else key
         if key and not (isinstance(key, str) and key.isascii() and key.isprintable()):
             # Of a key nothing is said.
@@ -132,6 +149,26 @@ class _Endpoint:
 def _not_set(field: str, problem: str) -> InvalidSetting:
     invalid = grpc.StatusCode.INVALID_ARGUMENT
     return InvalidSetting(f"{field} {problem}", code=invalid, facts={"field": field})
+
+
+def _host(rest: str, is_tls: bool) -> tuple[str, str]:
+    """The host of an address and what gRPC takes as its target; empty where there is none."""
+    try:
+        parts = urllib.parse.urlsplit(f"//{rest.rstrip('/')}")
+        host, port = parts.hostname or "", parts.port
+    except ValueError:
+        return "", ""
+    if not host or parts.netloc != rest.rstrip("/") or "@" in rest:
+        return "", ""
+    # By itself gRPC takes the port of https for both.
+    return host, parts.netloc if port is not None else f"{parts.netloc.rstrip(':')}:{443 if is_tls else 80}"
+
+
+def _is_this_machine(host: str) -> bool:
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def _place(call: Call[Any, Any], request: Any) -> str:

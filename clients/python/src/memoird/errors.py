@@ -211,7 +211,9 @@ def error_of(failure: Any, call: str) -> MemoirdError:
             elif detail.Unpack(retry):
                 retry_after = retry.retry_delay.seconds + retry.retry_delay.nanos / 1e9
     kind = _REASONS.get(reason) or _CODES.get(code, MemoirdError)
-    if code == grpc.StatusCode.UNIMPLEMENTED and reason in ("", "UNIMPLEMENTED"):
+    if code == grpc.StatusCode.UNIMPLEMENTED and message and not reason:
+        message = f"who answers is no memoird daemon ({message}): look at the address"
+    elif code == grpc.StatusCode.UNIMPLEMENTED and reason in ("", "UNIMPLEMENTED"):
         kind = MissingCall
         message = f"this daemon has no call {call}: it is older than this client; update it"
         facts["call"] = call

@@ -64,9 +64,10 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     daemon that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`); one of them is enough for all methods.
 
     With a `window`, `messages` are what memoird chooses for the next model call: what it says in other words,
-    such as a summary, are messages of its own. Otherwise they are all of the live session. A session that
-    ended, for instance because nothing touched it for its TTL, has none; with durability `off` the oldest
-    leave at the daemon's `max_history_turns`.
+    such as a summary, are messages of its own. They stay the same until this object adds or takes back messages:
+    `RunnableWithMessageHistory` reads them before and after a run, and what is more than them is new to it.
+    Otherwise they are all of the live session. A session that ended, for instance because nothing touched it for
+    its TTL, has none; with durability `off` the oldest leave at the daemon's `max_history_turns`.
 
     A message has at most 1 MiB unless configured otherwise (`limits.turn_bytes`), and beside its texts and
     media 256 KiB (`limits.client_json_bytes`). Messages that are not JSON, such as those with an `artifact`
@@ -84,6 +85,8 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     ) -> None:
         self.session_id, self.subject, self.window = session_id, subject, window
         self._clients = Clients(client, async_client)
+        # What the window had, for the run that was begun with it.
+        self._chosen: list[BaseMessage] | None = None
 
     @property
     def messages(self) -> list[BaseMessage]:
@@ -116,31 +119,41 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     def clear(self) -> None:
         """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
-        self._run(_history.clear(self.session_id))
+        self._run(self._changed(_history.clear(self.session_id)))
 
     async def aclear(self) -> None:
         """`clear`, in an event loop."""
-        await self._run_async(_history.clear(self.session_id))
+        await self._run_async(self._changed(_history.clear(self.session_id)))
 
     def erase(self) -> None:
         """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
-        self._run(_history.erase(self.session_id))
+        self._run(self._changed(_history.erase(self.session_id)))
 
     async def aerase(self) -> None:
         """`erase`, in an event loop."""
-        await self._run_async(_history.erase(self.session_id))
+        await self._run_async(self._changed(_history.erase(self.session_id)))
 
     def _messages(self) -> _history.Steps[list[BaseMessage]]:
+        if self._chosen is not None:
+            return [*self._chosen]
         turns = yield from _history.turns(self.session_id, self.window)
-        return [_message(turn) for turn in turns]
+        messages = [_message(turn) for turn in turns]
+        if self.window is not None:
+            self._chosen = [*messages]
+        return messages
+
+    def _changed(self, steps: _history.Steps[None]) -> _history.Steps[None]:
+        """Steps after which a window is chosen anew, also where they fail."""
+        self._chosen = None
+        yield from steps
 
     def _set(self, messages: Sequence[BaseMessage]) -> _history.Steps[None]:
         chunks = _history.turns_in_chunks(_turns(messages))
-        return _history.replace(self.session_id, chunks, self.subject)
+        return self._changed(_history.replace(self.session_id, chunks, self.subject))
 
     def _add(self, messages: Sequence[BaseMessage]) -> _history.Steps[None]:
         chunks = _history.turns_in_chunks(_turns(messages))
-        return _history.add(self.session_id, chunks, self.subject)
+        return self._changed(_history.add(self.session_id, chunks, self.subject))
 
     def _run(self, steps: _history.Steps[Result]) -> Result:
         return _history.run(self._clients.blocking(), steps)
@@ -272,6 +285,12 @@ def _turns(messages: Sequence[BaseMessage]) -> list[Turn]:
 
 
 def _turn(message: BaseMessage) -> Turn:
+    role, parts = said_in(message)
+    return kept(role, parts, NAME, message_to_dict(message), message.id)
+
+
+def said_in(message: BaseMessage) -> tuple[Role, list[Part]]:
+    """Who says a message, and what models read of it."""
     name = message.type.removesuffix("MessageChunk").lower()
     if name == "remove":
         raise ValueError("a history holds no RemoveMessage: set the messages that are to stay")
@@ -290,7 +309,7 @@ def _turn(message: BaseMessage) -> Turn:
             if is_id(call["id"]) and is_id(call["name"]):
                 given = json.dumps(call["args"], ensure_ascii=False)
                 parts.append(Part(tool_use=ToolUse(call["id"] or "", call["name"], given)))
-    return kept(role, parts, NAME, message_to_dict(message), message.id)
+    return role, parts
 
 
 def _parts(content: Any) -> list[Part]:
@@ -308,15 +327,16 @@ def _parts(content: Any) -> list[Part]:
 
 def _media(block: dict[str, Any]) -> list[Part]:
     """An image, a sound or a file; nothing where it is another block."""
-    kind = str(block.get("mime_type") or "")
-    url = block.get("image_url") or block.get("url")
-    url = url.get("url") if isinstance(url, dict) else url
+    # Anthropic's, and OpenAI's.
+    places = (block.get(name) for name in ("source", "image_url", "file", "input_audio"))
+    within: dict[str, Any] = next((place for place in places if isinstance(place, dict)), {})
+    kind = str(block.get("mime_type") or within.get("media_type") or "")
+    if not kind and within.get("format"):
+        kind = f"audio/{within['format']}"
+    url = within.get("url") or within.get("file_data") or block.get("image_url") or block.get("url")
     if isinstance(url, str) and url:
         return [media(kind, url)]
-    data = block.get("base64") or block.get("data")
-    source = block.get("source")
-    if isinstance(source, dict):
-        kind, data = str(source.get("media_type") or kind), source.get("data")
+    data = block.get("base64") or block.get("data") or within.get("data")
     return [media(kind, base64_uri(kind, data))] if isinstance(data, str) and data else []
 
 

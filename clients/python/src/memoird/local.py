@@ -37,7 +37,7 @@ def local(
     data_dir: str | os.PathLike[str] | None = None,
     binary: str | os.PathLike[str] | None = None,
 ) -> Iterator[Client]:
-    """Starts a daemon on this machine, gives a client of it, and stops it at the end.
+    """Starts a daemon on this machine, gives a client of it, and stops it at the end, also if this process is killed.
 
     `config` is more of its YAML file than where it listens and keeps its data. Without `data_dir` its
     data goes with it. Another client calls it by `client.addr`.
@@ -58,16 +58,34 @@ def local(
                 # What interrupts a cell of a notebook, or Ctrl+C, is for the program, which stops it.
                 start_new_session=True,
             )
+        watcher = _watcher(daemon)
         try:
             with Client(_address(daemon, data, log, before), key="") as client:
                 yield client
         finally:
+            if watcher:
+                watcher.kill()
+                watcher.communicate()
             daemon.send_signal(signal.SIGTERM)
             try:
                 daemon.wait(STOP_SECONDS_MAX)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+
+
+def _watcher(daemon: subprocess.Popen[bytes]) -> subprocess.Popen[bytes] | None:
+    """Stops the daemon where this process is killed: its input ends then. None where there is no shell."""
+    try:
+        return subprocess.Popen(
+            ["/bin/sh", "-c", 'read _; kill "$0"', str(daemon.pid)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except OSError:
+        return None
 
 
 def _settings(data: pathlib.Path) -> str:

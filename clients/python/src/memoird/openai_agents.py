@@ -18,7 +18,8 @@ from agents.memory.session_settings import coerce_session_settings, resolve_sess
 from . import _history
 from ._batches import batched, json_bytes
 from ._history import Window
-from .client import AsyncClient, shared
+from ._steps import Clients
+from .client import AsyncClient, Client
 from .errors import InvalidArgument
 from .types import MessageFormat
 
@@ -39,10 +40,10 @@ __all__ = ["MemoirdSession", "Window"]
 class MemoirdSession:
     """A conversation in memoird, as the SDK's `Session`.
 
-    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. Without a `client` it is
-    the one that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). Items are given back equal to what was
-    added. One that is no item of OpenAI's API, such as the envelopes of `EncryptedSession`, is kept whole, but
-    memoird cannot read it.
+    `session_id` has 1 to 256 bytes. `subject` says whose memories its facts become. `client` may be of either kind;
+    without one it is the one that the environment names (`MEMOIRD_ADDR`, `MEMOIRD_KEY`). Items are given back equal
+    to what was added. One that is no item of OpenAI's API, such as the envelopes of `EncryptedSession`, is kept
+    whole, but memoird cannot read it.
 
     With a `window`, `get_items` without a limit gives what memoird chooses for the next model call. Otherwise
     it gives every item of the live session, or the newest `limit`. A session that ended, for instance because
@@ -56,19 +57,19 @@ class MemoirdSession:
         self,
         session_id: str,
         *,
-        client: AsyncClient | None = None,
+        client: Client | AsyncClient | None = None,
         subject: str = "",
         window: Window | None = None,
         session_settings: SessionSettings | dict[str, Any] | None = None,
     ) -> None:
         self.session_id, self.subject, self.window = session_id, subject, window
         self.session_settings = coerce_session_settings(session_settings or {})
-        self._client = client
+        self._clients = Clients(client)
 
     @property
     def client(self) -> AsyncClient:
         """What calls the daemon."""
-        return self._client or shared(AsyncClient)
+        return self._clients.looping()
 
     async def get_items(
         self, limit: int | None = None, *, wrapper: RunContextWrapper[Any] | None = None

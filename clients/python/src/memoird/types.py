@@ -1723,9 +1723,9 @@ class AppendRequest:
     """The turns, oldest first: 1 to 256. Not together with `messages_json`."""
     messages_json: Json = ""
     """The same as the provider's own array of messages or items, in `format`. At most 128 levels
-    deep. A message or item may have two fields beside the provider's own, `memoird_client_id`
-    (a string) and `memoird_client_json` (any JSON): they become the `client_id` and
-    `client_json` of its turn, and are in no `messages_json` that is given.
+    deep and 262,144 JSON values. A message or item may have two fields beside the provider's
+    own, `memoird_client_id` (a string) and `memoird_client_json` (any JSON): they become the
+    `client_id` and `client_json` of its turn, and are in no `messages_json` that is given.
     """
     format: MessageFormat = MessageFormat.UNSPECIFIED
     """The format of `messages_json`."""
@@ -1830,7 +1830,9 @@ class GetContextRequest:
     """
     set_cache_control: bool = False
     """Sets `cache_control` in a `messages_json` of MESSAGE_FORMAT_ANTHROPIC where the report has
-    its `cache_breakpoints`.
+    its `cache_breakpoints`, and nowhere else. Without it, of those that came with the messages
+    the last two stay: Anthropic takes four in a request, and the system prompt and the tools
+    may have one each.
     """
     peek: bool = False
     """Only look: the session is not touched, and what is decided for this window is not kept for
@@ -2223,8 +2225,8 @@ class UpdateTurnRequest:
     """
     turn: Turn | None = None
     """What it says from now on. Its role and the ids of its calls and results, in their order, are
-    those of the turn that it replaces; its seq and pin do not count; without a time or a format
-    it keeps those that it had.
+    those of the turn that it replaces; its seq and pin do not count; without a time, a format
+    or a `client_id` it keeps those that it had.
     """
     expected_generation: str = ""
     """Refuse (STALE_GENERATION) unless this is the live generation."""

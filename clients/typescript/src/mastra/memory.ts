@@ -395,10 +395,16 @@ export class MemoirdMemory extends MemoryStorage {
         labels,
         order: SessionOrder.ID,
       });
-      found.push(...page.sessions);
+      // The id of a store with a longer prefix begins so, too.
+      found.push(...page.sessions.filter((session) => this.isOwn(session)));
       pageToken = page.nextPageToken;
     } while (pageToken);
     return found;
+  }
+
+  private isOwn({ sessionId, stateJson }: SessionInfo): boolean {
+    const thread = threadIn(stateJson);
+    return !thread || this.prefix + thread.id === sessionId;
   }
 
   /** Puts messages into a thread; `places` says in which thread each was until now. */

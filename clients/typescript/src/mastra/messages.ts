@@ -7,10 +7,9 @@ import { timestampDate, timestampFromDate } from "@bufbuild/protobuf/wkt";
 
 import { PartSchema, Role, TurnSchema } from "../gen/memoird/v1/common_pb.js";
 import type { Part, Turn } from "../gen/memoird/v1/common_pb.js";
-import { grouped, isId, isMade, json, keep, keptIn } from "../kept.js";
+import { grouped, isId, isMade, json, keep, keptIn, PARTS_MAX } from "../kept.js";
 
 const FRAMEWORK = "mastra";
-const PARTS_MAX = 128;
 
 type Fields = Record<string, any>;
 

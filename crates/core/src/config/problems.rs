@@ -63,6 +63,15 @@ impl Problems {
         self.unless(!duration.is_zero(), key, "must be more than zero");
     }
 
+    /// Adds a problem where a duration is zero, or so long that no sum of it can be told from
+    /// never.
+    pub fn span(&mut self, key: &str, duration: Duration) {
+        /// A hundred years.
+        const MAX: Duration = Duration::from_secs(36_500 * 24 * 60 * 60);
+        self.not_zero(key, duration);
+        self.unless(duration <= MAX, key, "must be at most 36500d");
+    }
+
     /// Adds a problem where a number is 0.
     pub fn at_least_one<N: Copy + Default + PartialEq>(&mut self, key: &str, number: N) {
         self.unless(number != N::default(), key, "must be at least 1");

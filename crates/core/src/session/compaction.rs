@@ -23,7 +23,7 @@ const SUMMARY_TOKENS_MIN: u64 = 256;
 /// A summary may have one part in so many of what the rest of a window leaves.
 const SUMMARY_SHARE: u64 = 8;
 
-/// Of a full history, and of a window's room, one part in so many stays as it was said.
+/// Of a full history one part in so many stays as it was said, as far as the floor leaves room.
 const HISTORY_SHARE: u64 = 2;
 
 /// What a session knows of its compaction beside its status.
@@ -235,7 +235,7 @@ impl Session {
         let covered = covered.filter(|record| !view.is_kept(record));
         let mut left = totals;
         // A tenth of them is enough.
-        covered.map(|record| record.totals()).all(|covered| {
+        covered.map(TurnRecord::totals).all(|covered| {
             left = left.minus(covered);
             is_near(left)
         })
@@ -401,14 +401,15 @@ impl Session {
     /// What may stay as it was said.
     fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
         let view = self.history.view(self.head.last_seq);
-        let room = self.target().map(|target| self.beside_fixed(target, &view));
-        let floor = room.map(|room| percent(room, policy.floor_percent));
-        // The summary gets its share of what may stay, and never all of it.
-        let floor = floor.map(|floor| floor - policy.summary_tokens_max.min(floor / 2));
+        let tokens = self.target().map_or(u64::MAX, |target| {
+            let left = percent(self.beside_fixed(target, &view), policy.floor_percent);
+            // The summary gets its share of what may stay, and never all of it.
+            left - policy.summary_tokens_max.min(left / 2)
+        });
         let all = Keep {
             exchanges: policy.keep_exchanges.max(1),
             is_exact: false,
-            tokens: floor.unwrap_or(u64::MAX),
+            tokens,
             turns: u64::MAX,
             bytes: u64::MAX,
             splits_exchange: self.splits_exchange(trigger, &view),
@@ -417,7 +418,6 @@ impl Session {
             // The history is full, not the budget: no more turns leave than necessary.
             Some(limits) if self.is_of_history(trigger, policy, &view) => Keep {
                 exchanges: u32::MAX,
-                tokens: room.map_or(u64::MAX, |room| room / HISTORY_SHARE),
                 turns: (limits.max_history_turns as u64 / HISTORY_SHARE).max(1),
                 bytes: (limits.max_history_bytes as u64 / HISTORY_SHARE).max(1),
                 ..all
@@ -429,14 +429,11 @@ impl Session {
     /// True where the history has no room, and a window has room for all that is left of it.
     fn is_of_history(&self, trigger: Trigger, policy: &CompactionPolicy, view: &View<'_>) -> bool {
         let fits = |target: WindowTokens| {
+            let room = self.beside_fixed(target, view);
             let tail = view.tail_from(self.compaction().through_seq + 1);
             let shown = tail.filter(|record| !is_apart(view, record));
             let tokens: u64 = shown.map(|record| self.tokens_of(record)).sum();
-            tokens
-                < percent(
-                    self.beside_fixed(target, view),
-                    policy.soft_watermark_percent,
-                )
+            tokens < percent(room, policy.soft_watermark_percent)
         };
         match trigger {
             Trigger::History => true,

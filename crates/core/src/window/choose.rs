@@ -499,6 +499,7 @@ impl<'a> Maker<'a> {
 /// An excerpt of at most `wanted` tokens: its bytes shrink until it fits.
 fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Option<Excerpt> {
     let bytes = reduce::text_bytes(anchor, ask);
+    let tokens = reduce::text_tokens(anchor, tokens, ask);
     // What has no words, such as an image, becomes a line.
     let mut bytes = (bytes.saturating_mul(wanted) / tokens.max(1)).max(1);
     while bytes > 0 {

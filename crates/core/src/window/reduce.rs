@@ -99,6 +99,25 @@ pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> u64 {
     turn.map_or(0, |turn| turn.parts.iter().map(bytes).sum::<usize>() as u64)
 }
 
+/// Of the tokens of a turn those of what it says: a shorter one does not show its media.
+pub(super) fn text_tokens(record: &TurnRecord, tokens: u64, ask: &Ask<'_>) -> u64 {
+    let is_media = |part: &Part| matches!(part.kind, PartKind::Media { .. });
+    let has_media = |part: &Part| match &part.kind {
+        PartKind::ToolResult { parts, .. } => parts.iter().any(is_media),
+        _ => is_media(part),
+    };
+    let turn = (ask.codec.open)(&record.content);
+    if !turn.is_some_and(|turn| turn.parts.iter().any(has_media)) {
+        return tokens;
+    }
+    let all = How::Trimmed {
+        head_bytes: u32::MAX,
+        tail_bytes: u32::MAX,
+    };
+    let shown = show(record, &[(WHOLE, all)], ask);
+    shown.map_or(tokens, |shown| shown.tokens)
+}
+
 /// Shows the results of a turn with at most about so many tokens each, or where it `is_whole` all
 /// that it says. Gives the tokens that this saves.
 pub(super) fn shrink(
@@ -115,7 +134,8 @@ pub(super) fn shrink(
     if before <= size.into() {
         return 0;
     }
-    let bytes = text_bytes(record, ask) * u64::from(size) / tokens.max(1);
+    let said = text_tokens(record, tokens, ask);
+    let bytes = text_bytes(record, ask) * u64::from(size) / said.max(1);
     let parts = if is_whole {
         1
     } else {
@@ -197,7 +217,7 @@ fn superseded(turns: &[(&TurnRecord, Turn)]) -> Vec<(Answer, String)> {
                 } => {
                     let of = record.answers().get(place).copied().unwrap_or(0);
                     let call = calls.get(&(of, tool_use_id.as_str()));
-                    if let Some(call) = call.filter(|_| !is_given_back_whole(part)) {
+                    if let Some(call) = call.filter(|_| !says_nothing(part)) {
                         answers.push(Answer {
                             seq: record.seq,
                             place,
@@ -249,7 +269,6 @@ fn long_results(
         return Vec::new();
     }
     let results = turn.parts.iter().filter_map(|part| match &part.kind {
-        PartKind::ToolResult { .. } if is_given_back_whole(part) => Some(0),
         PartKind::ToolResult { content, parts, .. } => Some(content.len() + inner_bytes(parts)),
         _ => None,
     });
@@ -271,15 +290,23 @@ fn long_results(
     long.map(|(place, _)| (place, how.clone())).collect()
 }
 
-/// True for a result whose provider's object is kept whole, whatever its content says.
-fn is_given_back_whole(part: &Part) -> bool {
-    part.extra_json.contains("\"type\"")
+/// True for a result that says nothing here: there is nothing to shorten, and where it is an object
+/// of its provider's that is kept whole, that is given back whatever stands beside it.
+fn says_nothing(part: &Part) -> bool {
+    matches!(&part.kind, PartKind::ToolResult { content, parts, .. }
+        if content.is_empty() && parts.is_empty())
+}
+
+/// True for an object of its provider's that has no words of its own.
+fn is_opaque(part: &Part) -> bool {
+    matches!(&part.kind, PartKind::Text(text) if text.is_empty() && !part.extra_json.is_empty())
 }
 
 fn inner_bytes(parts: &[Part]) -> usize {
     let bytes = parts.iter().map(|part| match &part.kind {
         PartKind::Text(text) => text.len(),
-        _ => part.extra_json.len(),
+        // An image or a document is something, also where its provider's object says nothing.
+        _ => part.extra_json.len().max(1),
     });
     bytes.sum()
 }
@@ -292,12 +319,12 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
     let whole = whole.map(|(_, how)| how);
     let mut place = 0;
     for part in &mut turn.parts {
-        let is_kept = is_given_back_whole(part);
+        let is_opaque = is_opaque(part);
         let PartKind::ToolResult { content, parts, .. } = &mut part.kind else {
             if let Some(How::Trimmed {
                 head_bytes,
                 tail_bytes,
-            }) = whole.filter(|_| !is_kept)
+            }) = whole.filter(|_| !is_opaque)
             {
                 shorten(part, *head_bytes as usize, *tail_bytes as usize, mark);
             }
@@ -339,9 +366,9 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
 /// Text by its head and tail, a call's arguments as smaller JSON, media by a line; other parts as
 /// they are.
 fn shorten(part: &mut Part, head: usize, tail: usize, mark: Mark) {
-    let is_opaque = !part.extra_json.is_empty();
+    let is_opaque = is_opaque(part);
     let media_type = match &mut part.kind {
-        PartKind::Text(text) if text.is_empty() && is_opaque => "",
+        PartKind::Text(_) if is_opaque => "",
         PartKind::Text(text) => {
             *text = trim::trim(text, head, tail, mark);
             return;

@@ -82,7 +82,11 @@ impl RemoteCounts {
                 Some(tokens)
             }
             Err(error) => {
-                breaker.failed(now(), &policy);
+                // What one request is refused for says nothing of the others.
+                match error.is_refusal() {
+                    true => breaker.succeeded(),
+                    false => breaker.failed(now(), &policy),
+                }
                 warn!(counter = counter.name(), %error, "tokens are estimated");
                 None
             }

@@ -44,6 +44,8 @@ pub(crate) struct Dispatcher {
     waits_for_batches: bool,
     /// Counts the times that a queue started something.
     starts: u64,
+    /// Whether anything is owed to hooks that are not in the configuration is to be said.
+    tells_unknown: bool,
 }
 
 /// Outcomes of one transaction.
@@ -63,6 +65,7 @@ impl Dispatcher {
             finished: Vec::new(),
             waits_for_batches: true,
             starts: 0,
+            tells_unknown: true,
         };
         dispatcher.apply_config(config);
         dispatcher
@@ -85,6 +88,36 @@ impl Dispatcher {
                 .or_insert_with(|| HookQueue::new(hook.clone()));
         }
         self.config = config;
+        self.tells_unknown = true;
+    }
+
+    /// Says what is owed to hooks that are not in the configuration: nobody calls them, and the journal
+    /// keeps the turns for them.
+    async fn tell_unknown(&mut self) -> Result<(), EngineError> {
+        if !self.tells_unknown {
+            return Ok(());
+        }
+        let counts = self.hooks.count_deliveries().await?;
+        self.tells_unknown = false;
+        let mut owed: BTreeMap<&HookName, u64> = BTreeMap::new();
+        for of_hook in counts.iter() {
+            let is_known = self.config.hooks.iter();
+            let mut is_known = is_known.map(|hook| &hook.subscription.hook);
+            if of_hook.state == DeliveryState::Pending
+                && !is_known.any(|hook| *hook == of_hook.hook)
+            {
+                *owed.entry(&of_hook.hook).or_default() += of_hook.count;
+            }
+        }
+        for (hook, deliveries) in owed {
+            warn!(
+                %hook,
+                deliveries,
+                "deliveries are owed to a hook that the configuration does not have: they wait, and \
+                 their turns are kept, until it has one of this name or `memoird hooks drop` drops them"
+            );
+        }
+        Ok(())
     }
 
     /// When the next delivery is due that no attempt stands in the way of.
@@ -192,6 +225,9 @@ impl Dispatcher {
             {
                 if let Some(key) = by_id.get(&recorded.id.generation) {
                     self.publish(key, recorded);
+                    if let Some(queue) = self.queues.get_mut(name) {
+                        queue.note_outcome(recorded);
+                    }
                 }
             }
         }
@@ -330,7 +366,9 @@ impl Dispatcher {
         let recorded = self.record_outcomes().await;
         recorded.map_err(|error| WorkError(error.to_string()))?;
         let started = self.start_attempts().await;
-        started.map_err(|error| WorkError(error.to_string()))
+        started.map_err(|error| WorkError(error.to_string()))?;
+        let told = self.tell_unknown().await;
+        told.map_err(|error| WorkError(error.to_string()))
     }
 }
 
@@ -341,7 +379,7 @@ impl Worker for Dispatcher {
 
     async fn wait(&mut self) {
         // What could not be written down is tried again as soon as the pause is over.
-        if !self.finished.is_empty() {
+        if !self.finished.is_empty() || self.tells_unknown {
             return;
         }
         let now = self.hooks.shared.sessions.now().steady;

@@ -95,7 +95,7 @@ pub struct SessionContent {
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{problem}")]
 pub struct HookError {
-    /// For an operator, in a few words. Never a secret, never what a message says.
+    /// For an operator, in a few words: no secret, and of what a program or a service said an excerpt.
     pub problem: String,
     /// Whether trying again may help.
     pub retry: Retry,

@@ -327,12 +327,16 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         let at = self.machine.now().wall;
         let mut replies = Vec::with_capacity(batch.len());
         for (submission, outcome) in batch.into_iter().zip(outcomes) {
-            match outcome {
+            match &outcome {
                 Ok(()) => self
                     .handler
                     .committed(submission.ticket, submission.context, at),
-                Err(_) => {
-                    self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
+                Err(error) => {
+                    // What was built on another version is decided again, which is no failure: where
+                    // daemons share the journal, each of them may be faster.
+                    if !matches!(error, EngineError::SessionReloaded) {
+                        self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
+                    }
                     self.handler.failed(submission.context);
                 }
             }

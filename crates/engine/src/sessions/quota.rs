@@ -1,5 +1,5 @@
 //! Counting what the journal has of each tenant, where that is limited. What is appended is
-//! added at once; what retention has forgotten is found by counting again.
+//! added at once; what retention has forgotten, or was erased, is found by counting again.
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -7,25 +7,29 @@ use std::time::Duration;
 use memoird_store::Store;
 
 use super::Sessions;
+use crate::machine::Stopwatch;
 use crate::worker::{WorkError, Worker};
 
-/// A count looks at every turn: between two of them is at least the first time, and at most
-/// the second, which comes where nobody was refused meanwhile. Retention comes as often as the
-/// first: a call is refused for no longer after there is room.
-const PAUSE_MIN: Duration = Duration::from_secs(60);
-const PAUSE_MAX: Duration = Duration::from_secs(600);
+/// A count looks at every turn: between two of them is so many times what the last one took, at
+/// least the first time here, and at most the second. Where nobody is refused meanwhile the next
+/// one comes after the third.
+const PAUSE_TIMES: u32 = 20;
+const PAUSE_MIN: Duration = Duration::from_secs(1);
+const PAUSE_MAX: Duration = Duration::from_secs(60);
+const UNASKED_PAUSE: Duration = Duration::from_secs(600);
 
 /// The worker that counts.
 pub(super) struct QuotaCounter {
     sessions: Sessions,
-    is_first: bool,
+    /// How long to pause after the last count; `None`: there was none.
+    pause: Option<Duration>,
 }
 
 impl QuotaCounter {
     pub(super) fn new(sessions: Sessions) -> Self {
         Self {
             sessions,
-            is_first: true,
+            pause: None,
         }
     }
 }
@@ -37,10 +41,10 @@ impl Worker for QuotaCounter {
 
     async fn wait(&mut self) {
         let shared = &self.sessions.shared;
-        if !std::mem::take(&mut self.is_first) {
-            tokio::time::sleep(PAUSE_MIN).await;
+        if let Some(pause) = self.pause {
+            tokio::time::sleep(pause).await;
             let refused = shared.tenants.journal().refused.notified();
-            let _ = tokio::time::timeout(PAUSE_MAX - PAUSE_MIN, refused).await;
+            let _ = tokio::time::timeout(UNASKED_PAUSE, refused).await;
         }
         // Where nothing is limited nobody has to know.
         loop {
@@ -60,8 +64,11 @@ impl Worker for QuotaCounter {
             .into_iter()
             .map(|tenant| (tenant.id.clone(), tenant.stats.journal_bytes()))
             .collect();
+        let watch = Stopwatch::start();
         let count = |store: &dyn Store| store.turn_bytes();
         let counted = shared.journal.with_store(None, count).await;
+        let pause = watch.elapsed().saturating_mul(PAUSE_TIMES);
+        self.pause = Some(pause.clamp(PAUSE_MIN, PAUSE_MAX));
         let counted = counted.map_err(|error| WorkError(error.to_string()))?;
         let counted: HashMap<_, _> = counted.into_iter().collect();
         for tenant in shared.tenants.all() {

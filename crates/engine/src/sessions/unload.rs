@@ -1,8 +1,8 @@
 //! Where sessions take more memory than they may, the content of idle ones leaves it. Their
 //! heads stay, and the journal has the rest: whoever asks for it loads it again.
 //!
-//! The tenant with the most content in memory gives it up first, longest idle first: nobody's
-//! sessions are pushed out by a neighbour's flood.
+//! A tenant above its own limit gives it up first, then the one with the most content in memory,
+//! longest idle first: nobody's sessions are pushed out by a neighbour's flood.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError, Weak};
@@ -72,20 +72,25 @@ impl LoadedQueue {
 }
 
 impl Sessions {
-    /// Unloads the longest idle sessions of the tenant with the most content in memory, until
-    /// there is room. False when nobody has any.
+    /// Unloads the longest idle sessions of tenants above their own limit, and of the tenant with
+    /// the most content in memory where all together have too much. False when nobody has any.
     fn unload_batch(&self) -> bool {
         let tenants = self.shared.tenants.all();
+        let over = tenants.iter().filter(|tenant| !tenant.has_own_room());
+        let some = over.fold(false, |some, tenant| self.unload_of(tenant) | some);
+        if self.shared.tenants.memory().is_roomy() {
+            return some;
+        }
         let most = tenants
             .iter()
             .max_by_key(|tenant| tenant.stats.bytes_loaded());
-        most.is_some_and(|tenant| self.unload_of(tenant))
+        most.is_some_and(|tenant| self.unload_of(tenant)) | some
     }
 
     fn unload_of(&self, tenant: &Tenant) -> bool {
         let idle = self.shared.census.idle_list(&tenant.id);
         for _ in 0..BATCH_SESSIONS {
-            if tenant.memory.is_roomy() {
+            if tenant.memory.is_roomy() && tenant.has_own_room() {
                 break;
             }
             let Some((last_access, slot)) = idle.loaded.pop() else {
@@ -125,7 +130,7 @@ impl Worker for Unloader {
         if self.is_stuck {
             tokio::time::sleep(PAUSE).await;
         }
-        self.sessions.shared.tenants.memory().passed().await;
+        self.sessions.shared.tenants.memory_passed().await;
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
@@ -134,10 +139,9 @@ impl Worker for Unloader {
             self.is_stuck = true;
             return Ok(());
         }
-        let memory = self.sessions.shared.tenants.memory();
         for _ in 0..BATCHES_MAX {
             self.is_stuck = !self.sessions.unload_batch();
-            if self.is_stuck || memory.is_roomy() {
+            if self.is_stuck || self.sessions.shared.tenants.have_memory_room() {
                 break;
             }
             // Calls come first.

@@ -365,7 +365,7 @@ impl Sessions {
         let brings_turns = options.when_absent == WhenAbsent::Start;
         match self.have_journal() {
             true if brings_turns => session.tenant.check_journal_room(bytes),
-            false if bytes > 0 => self.shared.tenants.memory().check_room(bytes),
+            false if bytes > 0 => session.tenant.check_memory_room(bytes),
             _ => Ok(()),
         }
     }

@@ -100,6 +100,22 @@ async fn what_one_daemon_wrote_all_others_know() {
     assert_eq!(&*patched.json, r#"{"n":1,"m":2}"#);
 }
 
+/// Operators are alarmed by failures.
+#[tokio::test(start_paused = true)]
+async fn a_change_that_another_daemon_was_faster_than_is_no_failure() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let turns: Vec<String> = (1..=10).map(|turn| turn.to_string()).collect();
+    for (text, bot) in turns.iter().zip(daemons.bots.iter().cycle()) {
+        bot.say("s", text).await.unwrap();
+    }
+    assert_eq!(daemons.bots[0].live("s").await.unwrap(), turns);
+    let stats = daemons.engines.iter().map(Engine::stats);
+    let counts: Vec<_> = stats
+        .map(|stats| (stats.commit_sets > 5, stats.commit_failures))
+        .collect();
+    assert_eq!(counts, [(true, 0); 2], "some were refused, and none failed");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_call_that_is_repeated_at_another_daemon_is_done_once() {
     let daemons = Daemons::open(unswept(), 2).await;
@@ -570,6 +586,28 @@ async fn a_cursor_holds_at_any_daemon() {
         seen.sort();
         assert_eq!(seen, ["s 4", "s 5"]);
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_that_does_not_know_a_daemon_tells_nothing_of_its_past() {
+    let daemons = Daemons::open(unswept(), 2).await;
+    let [a, b] = &daemons.bots[..] else {
+        panic!("two were asked for")
+    };
+    for turn in ["1", "2", "3"] {
+        b.say("s", turn).await.unwrap();
+    }
+    sleep(TTL / 2).await;
+    let mut watcher = watching(&daemons.engines[0], a, &WatchFrom::Now);
+    a.say("s", "4").await.unwrap();
+    // The other daemon has not heard yet that somebody watches.
+    let seen = watcher.next().await;
+    assert!(matches!(seen, WatchItem::Event { .. }), "{seen:?}");
+    let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
+    drop(watcher);
+    b.say("s", "5").await.unwrap();
+    let seen = told(&mut watching(&daemons.engines[1], b, &from)).await;
+    assert_eq!(seen, ["s 5"]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,6 +1,9 @@
 //! What watchers are told: all that happened, in its order, once it is true; of nobody
 //! else's sessions; and how much they were too slow for.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
@@ -242,6 +245,40 @@ async fn nobody_is_told_of_another_tenants_sessions() {
     );
 }
 
+/// How often a task was woken.
+#[derive(Default)]
+struct Wakes(AtomicUsize);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// A thousand bots that wait must not run at each append of another one.
+#[tokio::test(start_paused = true)]
+async fn what_another_tenant_says_wakes_nobody() {
+    let tenants = vec![capped("busy", 0), capped("quiet", 0)];
+    let config = EngineConfig {
+        tenants,
+        ..unswept()
+    };
+    let engine = World::new(config).open().await;
+    let [busy, quiet] = ["busy", "quiet"].map(|id| Bot::of(&engine, id));
+    let mut watcher = mine(&engine, &quiet, None);
+    let wakes = Arc::<Wakes>::default();
+    let waker = Waker::from(Arc::clone(&wakes));
+    let mut next = Box::pin(watcher.next());
+    let polled = next.as_mut().poll(&mut Context::from_waker(&waker));
+    assert!(polled.is_pending());
+    busy.say("s", "hello").await.unwrap();
+    busy.end("s").await.unwrap();
+    settle().await;
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 0);
+    quiet.say("s", "hello").await.unwrap();
+    assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_operator_who_watches_all_sees_a_tenant_that_comes_later() {
     let engine = World::new(unswept()).open().await;
@@ -316,6 +353,33 @@ async fn a_watcher_with_an_id_of_another_start_gets_all_also_when_that_id_comes_
         .map(|event| event.id)
         .collect();
     assert_eq!(ids, [1, 2, 3, 4, 5, 6]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_cursor_of_an_earlier_start_is_told_how_many_events_have_left() {
+    let world = World::new(unswept());
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    let mut watcher = mine(&engine, &bot, None);
+    bot.say("s", "hello").await.unwrap();
+    assert_eq!(events(&mut watcher).await.len(), 2);
+    let from = WatchFrom::Cursor(watcher.cursor().unwrap().clone());
+    drop(watcher);
+    engine.close().await;
+
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for _ in 0..EVENTS_KEPT + 5 {
+        bot.say("s", "more").await.unwrap();
+    }
+    let scope = WatchScope::Tenant(bot.tenant.clone());
+    let mut seen = told(&mut engine.events.watch(scope, &from))
+        .await
+        .into_iter();
+    let Some(WatchItem::Missed { count, .. }) = seen.next() else {
+        panic!("nothing is missing")
+    };
+    assert_eq!((count, seen.len()), (5, EVENTS_KEPT));
 }
 
 #[tokio::test(start_paused = true)]

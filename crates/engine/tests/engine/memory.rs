@@ -2,12 +2,18 @@
 //! more.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use memoird_engine::{ContextRequest, Durability, EngineConfig, EngineError, TenantLimits};
+use memoird_engine::{
+    ContextRequest, Durability, EngineConfig, EngineError, EraseTarget, TenantLimits,
+};
+use memoird_store::ErasureStage;
 
 use crate::bot::{Bot, saying};
-use crate::kit::{TTL, World, capped, settle, tenant, unswept};
+use crate::kit::{ACME, TTL, World, capped, session_id, settle, tenant, unswept};
 use crate::windows::{model, with_models};
+
+const OTHER: &str = "other";
 
 /// A configuration in which sessions may take so much.
 fn limited(memory_bytes: u64) -> EngineConfig {
@@ -50,6 +56,74 @@ async fn the_content_of_idle_sessions_leaves_memory_and_comes_back() {
     assert!(world.store.loads() >= loads + 2);
     bot.recount().await;
     engine.close().await;
+}
+
+/// The acme of a test may have so much in memory, the others any amount.
+fn limited_acme(memory_bytes: usize) -> EngineConfig {
+    let own = TenantLimits {
+        memory_bytes: Some(memory_bytes),
+        ..TenantLimits::default()
+    };
+    EngineConfig {
+        tenants: vec![tenant(ACME, own), capped(OTHER, 0)],
+        ..unswept()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tenant_above_its_own_limit_unloads_its_sessions_and_nobody_elses() {
+    let world = World::new(limited_acme(100_000));
+    let engine = world.open().await;
+    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    for number in 0..40 {
+        other
+            .say(&number.to_string(), &long("first"))
+            .await
+            .unwrap();
+    }
+    let of_other = engine.stats().memory.content_bytes;
+    let of_acme = || engine.stats().memory.content_bytes - of_other;
+    for number in 0..40 {
+        acme.say(&number.to_string(), &long("first")).await.unwrap();
+        settle().await;
+        assert!(of_acme() <= 100_000, "{}", of_acme());
+    }
+    let loads = world.store.loads();
+    assert_eq!(other.live("0").await.unwrap(), [long("first")]);
+    assert_eq!(world.store.loads(), loads, "it never left");
+    assert_eq!(acme.live("0").await.unwrap(), [long("first")]);
+    assert_eq!(world.store.loads(), loads + 1);
+    // A smaller limit applies to what is there.
+    engine.reconfigure(limited_acme(20_000)).await;
+    settle().await;
+    assert!(of_acme() <= 20_000, "{}", of_acme());
+    acme.recount().await;
+    engine.close().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_a_journal_a_tenant_above_its_own_limit_is_refused_and_others_are_not() {
+    let mut config = limited_acme(50_000);
+    config.journal.durability = Durability::Off;
+    let engine = World::new(config).open().await;
+    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    for number in 0..4 {
+        acme.say(&number.to_string(), &long("hello")).await.unwrap();
+    }
+    let refused = acme.say("more", &long("hello")).await.unwrap_err();
+    let is_own = matches!(
+        refused,
+        EngineError::MemoryFull { whose, limit_bytes: 50_000, .. } if whose.starts_with("tenants")
+    );
+    assert!(is_own, "{refused:?}");
+    for number in 0..10 {
+        other
+            .say(&number.to_string(), &long("hello"))
+            .await
+            .unwrap();
+    }
+    acme.end("0").await.unwrap();
+    acme.say("more", &long("hello")).await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,7 +210,7 @@ async fn without_a_journal_what_has_no_room_is_refused_and_nothing_is_dropped() 
         settle().await;
     };
     assert!(
-        matches!(refusal, EngineError::MemoryFull { used_bytes, limit_bytes: 60_000 } if used_bytes > 40_000),
+        matches!(refusal, EngineError::MemoryFull { used_bytes, limit_bytes: 60_000, .. } if used_bytes > 40_000),
         "{refusal:?}"
     );
     let other = bot.append("other", saying(&[&long("hello")])).await;
@@ -218,4 +292,32 @@ async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room
     large.say("more", &long("hello")).await.unwrap_err();
     settle().await;
     large.say("more", &long("hello")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_erased_makes_room_in_the_journal_at_once() {
+    let mut config = unswept();
+    config.journal_bytes = 50_000;
+    let engine = World::new(config).open().await;
+    engine.start_erasing(Vec::new());
+    let bot = Bot::acme(&engine);
+    settle().await;
+    for number in 0..4 {
+        bot.say(&number.to_string(), &long("hello")).await.unwrap();
+    }
+    bot.say("more", &long("hello")).await.unwrap_err();
+    for number in 0..2 {
+        let target = EraseTarget::Session {
+            session: session_id(&number.to_string()),
+            generation: None,
+        };
+        let erased = engine.erasures.erase(&bot.tenant, target).await.unwrap();
+        assert_eq!(erased.stage, ErasureStage::Done);
+    }
+    let refused = bot.say("more", &long("hello")).await;
+    assert!(matches!(refused, Err(EngineError::JournalQuota { .. })));
+    // Whoever is refused makes it count anew.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    settle().await;
+    bot.say("more", &long("hello")).await.unwrap();
 }

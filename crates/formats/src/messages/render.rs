@@ -13,8 +13,8 @@
 //! - Media that the provider does not take there becomes a line such as `[image: cat]`.
 //! - Thinking goes only to the provider whose signature it has: a turn without a format
 //!   can bring signed or redacted thinking for Anthropic; all other thinking is dropped.
-//! - An id of a call that the provider would refuse is replaced, the same way in the call
-//!   and in its result.
+//! - An id of a call that the provider would refuse, in Anthropic's messages also one that was
+//!   used before, is replaced, the same way in the call and in its result.
 //! - A failed tool's result begins with `Error: ` where the provider has no field for it,
 //!   unless it mentions an error early on.
 
@@ -54,7 +54,7 @@ pub struct RenderOptions<'a> {
     /// The bot's system prompt; may be empty.
     pub system: &'a str,
     /// Indices of the turns after which the provider shall cache. Anthropic only, which
-    /// takes 4 in a request: the last ones are set, fewer where turns bring their own.
+    /// takes 4 in a request: the last ones are set, and those that the bot set are not.
     pub cache_after: &'a [usize],
     /// Indices of turns that do not follow on the one before: what was said between them is
     /// left out without a word.

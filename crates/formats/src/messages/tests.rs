@@ -39,19 +39,6 @@ fn give(format: MessageFormat, turns: &[Turn]) -> Value {
     messages
 }
 
-/// The same, without what is said before an assistant that came first.
-fn give_back(format: MessageFormat, turns: &[Turn]) -> Value {
-    let mut messages = give(format, turns);
-    if format == Anthropic
-        && turns
-            .first()
-            .is_some_and(|turn| turn.role == Role::Assistant)
-    {
-        messages.as_array_mut().unwrap().remove(0);
-    }
-    messages
-}
-
 fn refusal(format: MessageFormat, messages: &str) -> String {
     parse(format, messages).unwrap_err().to_string()
 }
@@ -74,7 +61,7 @@ fn what_was_read_can_be_given_back() {
     for (format, message) in fixtures() {
         let messages = json!([message]);
         let turns = read(format, &messages);
-        assert_eq!(give_back(format, &turns), messages, "{turns:?}");
+        assert_eq!(give(format, &turns), messages, "{turns:?}");
         turns[0].check(0, &Limits::default()).unwrap();
     }
     for (format, all) in [
@@ -83,7 +70,7 @@ fn what_was_read_can_be_given_back() {
         (OpenAiResponses, responses::items()),
     ] {
         let all = Value::Array(all);
-        assert_eq!(give_back(format, &read(format, &all)), all);
+        assert_eq!(give(format, &read(format, &all)), all);
         assert_eq!(read(format, &json!([])), []);
     }
 }
@@ -98,7 +85,7 @@ fn a_system_message_in_the_middle_is_given_back_where_it_was() {
     ]);
     let turns = read(Anthropic, &messages);
     assert_eq!(turns[3].role, Role::System);
-    assert_eq!(give_back(Anthropic, &turns), messages);
+    assert_eq!(give(Anthropic, &turns), messages);
 }
 
 /// The message array that is sent to the provider.
@@ -163,7 +150,25 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
     let empty = json!({ "role": "user", "content": [{ "type": "text", "text": "(empty)" }] });
     let yes = json!({ "role": "assistant", "content": "Yes." });
     let silent = json!({ "role": "system", "content": "" });
+    let blank = json!({ "type": "text", "text": " \n" });
+    let call = json!({ "type": "tool_use", "id": "t", "name": "f", "input": {} });
+    let thinking = json!({ "type": "thinking", "thinking": "hm", "signature": "s" });
+    let says = |blocks: Value| json!({ "role": "assistant", "content": blocks });
     for (came, sent) in [
+        (
+            json!([hi, says(json!([blank, call]))]),
+            json!([hi, says(json!([call]))]),
+        ),
+        (json!([hi, says(json!([blank])), hi]), json!([hi, hi])),
+        (json!([hi, says(json!([thinking])), hi]), json!([hi, hi])),
+        (
+            json!([hi, says(json!([thinking, call, thinking, blank]))]),
+            json!([hi, says(json!([thinking, call]))]),
+        ),
+        (
+            json!([{ "role": "user", "content": [blank] }, yes]),
+            json!([empty, yes]),
+        ),
         (json!([hi, nothing]), json!([hi, nothing])),
         (json!([hi, nothing, hi]), json!([hi, hi])),
         (json!([asks_nothing, yes]), json!([empty, yes])),
@@ -173,6 +178,99 @@ fn an_empty_message_is_sent_only_where_the_provider_takes_it() {
         assert_eq!(send(Anthropic, &turns), sent, "{came}");
         assert_eq!(give(Anthropic, &turns), came, "as it came");
     }
+}
+
+/// A bot marks what it says last in each of its calls, and the provider takes four in a request.
+#[test]
+fn of_the_places_that_the_bot_marked_for_the_cache_the_last_two_stay() {
+    let mark = json!({ "type": "ephemeral", "ttl": "1h" });
+    let text = |text: &str| json!({ "type": "text", "text": text });
+    let marked = |text: &str| json!({ "type": "text", "text": text, "cache_control": mark });
+    let result = |inner: Value| {
+        json!({ "type": "tool_result", "tool_use_id": "t", "content": [inner],
+            "cache_control": mark })
+    };
+    let call = json!({ "type": "tool_use", "id": "t", "name": "f",
+        "input": { "content": [{ "cache_control": 1 }] } });
+    let user = |block: &Value| json!({ "role": "user", "content": [block] });
+    let yes = json!({ "role": "assistant", "content": "Yes." });
+    let calls = json!({ "role": "assistant", "content": [call] });
+    let came = json!([
+        user(&marked("a")),
+        yes,
+        user(&marked("b")),
+        calls,
+        user(&result(marked("c"))),
+        yes,
+        user(&marked("d")),
+    ]);
+    let turns = read(Anthropic, &came);
+    assert_eq!(give(Anthropic, &turns), came, "as it came");
+    let sent = json!([
+        user(&text("a")),
+        yes,
+        user(&text("b")),
+        calls,
+        user(&result(text("c"))),
+        yes,
+        user(&marked("d")),
+    ]);
+    assert_eq!(send(Anthropic, &turns), sent);
+    let few = json!([user(&marked("a")), yes, user(&marked("b"))]);
+    assert_eq!(send(Anthropic, &read(Anthropic, &few)), few);
+}
+
+#[test]
+fn what_only_others_than_openai_take_is_not_sent() {
+    let hi = json!({ "role": "user", "content": "Hi." });
+    let said = json!({ "role": "assistant", "content": "Yes.", "reasoning_content": "why" });
+    let with = |name: &str, value: Value| {
+        let mut message = said.clone();
+        message[name] = value;
+        message
+    };
+    let silent = |content: Value| json!({ "role": "assistant", "content": content, "tool_calls": [], "refusal": null });
+    let refused = json!({ "role": "assistant", "content": null, "refusal": "No." });
+    for (came, sent) in [
+        (with("tool_calls", json!([])), json!([hi, said, hi])),
+        (with("tool_calls", json!(null)), json!([hi, said, hi])),
+        (silent(json!(null)), json!([hi, hi])),
+        (json!({ "role": "assistant" }), json!([hi, hi])),
+        (refused.clone(), json!([hi, refused, hi])),
+    ] {
+        let turns = read(OpenAi, &json!([hi, came, hi]));
+        assert_eq!(send(OpenAi, &turns), sent, "{came}");
+        assert_eq!(give(OpenAi, &turns)[1], came, "as it came");
+    }
+    let empty = silent(json!(""));
+    assert_eq!(
+        send(OpenAi, &read(OpenAi, &json!([empty])))[0]["content"],
+        ""
+    );
+}
+
+#[test]
+fn more_values_than_a_tree_should_have_are_refused() {
+    let many = "0,".repeat(300_000);
+    let messages = format!(r#"[{{"role":"user","content":"a","x":[{many}0]}}]"#);
+    for format in [OpenAi, OpenAiResponses, Anthropic] {
+        let text = refusal(format, &messages);
+        assert!(text.contains("more than 262144 JSON values"), "{text}");
+    }
+    let said = many.replace('0', "\\\"");
+    let messages = format!(r#"[{{"role":"user","content":"{said}"}}]"#);
+    assert_eq!(
+        read(OpenAi, &serde_json::from_str(&messages).unwrap()).len(),
+        1
+    );
+}
+
+#[test]
+fn a_page_that_begins_with_the_assistant_is_given_back_as_it_came() {
+    let hello = json!([{ "role": "assistant", "content": "Hello!" }]);
+    let turns = read(Anthropic, &hello);
+    assert_eq!(give(Anthropic, &turns), hello);
+    assert_eq!(send(Anthropic, &turns)[0]["role"], "user");
 }
 
 #[test]
@@ -477,9 +575,9 @@ proptest! {
         if let Ok(turns) = parse(format, &messages.to_string()) {
             for other in [OpenAi, OpenAiResponses, Anthropic] {
                 let translated = give(other, &turns);
-                prop_assert_eq!(give_back(other, &read(other, &translated)), translated);
+                prop_assert_eq!(give(other, &read(other, &translated)), translated);
             }
-            prop_assert_eq!(give_back(format, &turns), messages);
+            prop_assert_eq!(give(format, &turns), messages);
         }
     }
 }

@@ -10,6 +10,7 @@ use memoird_core::turn::MediaSource;
 use serde_json::Value;
 
 use super::Scale;
+use crate::media_type::is_text;
 use content::Content;
 
 /// A media part.
@@ -145,14 +146,8 @@ impl Kind {
             ("image", _) => Self::Image,
             ("audio", _) => Self::Audio,
             ("video", _) => Self::Video,
-            ("text", _) => Self::Text,
+            _ if is_text(media_type) => Self::Text,
             ("application", "pdf" | "x-pdf") => Self::Pdf,
-            ("application", "json" | "xml" | "yaml" | "x-yaml" | "toml" | "javascript") => {
-                Self::Text
-            }
-            ("application", format) if format.ends_with("+json") || format.ends_with("+xml") => {
-                Self::Text
-            }
             ("application", "octet-stream" | "") | ("", _) => Self::Unknown,
             ("application", _) => Self::Document,
             _ => Self::Unknown,

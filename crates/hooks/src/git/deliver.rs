@@ -15,11 +15,12 @@ use memoird_core::time::Timestamp;
 use memoird_engine::SessionContent;
 
 use super::GitConfig;
+use super::erase::MARK;
 use super::error::GitError;
 use super::existing::{self, packs_to_merge};
 use super::lock::{OwnLock, Stop};
 use super::pack::Objects;
-use super::repo::{Repo, sync_dir};
+use super::repo::{Repo, sync_dir, write};
 use super::tree::Trees;
 use super::{jsonl, markdown, message, names};
 
@@ -53,12 +54,14 @@ impl<'a> Checkpoint<'a> {
     }
 }
 
-/// Commits the sessions of the batch that the tenant's branch does not have yet.
+/// Commits the sessions of the batch that the tenant's branch does not have yet. `is_first`: none of
+/// them was tried before.
 pub(super) fn deliver(
     config: &GitConfig,
     tenant: &TenantId,
     batch: &[&SessionContent],
     at: Timestamp,
+    is_first: bool,
     stop: &Stop,
 ) -> Result<(), GitError> {
     let repo = Repo::open_or_create(config, tenant, stop)?;
@@ -74,6 +77,7 @@ pub(super) fn deliver(
         lock: &lock,
         stop,
         at,
+        is_first,
         batch: batch.into_values().map(Checkpoint::new).collect(),
     };
     delivery.commit()
@@ -85,6 +89,7 @@ struct Delivery<'a> {
     lock: &'a OwnLock,
     stop: &'a Stop,
     at: Timestamp,
+    is_first: bool,
     batch: Vec<Checkpoint<'a>>,
 }
 
@@ -102,16 +107,30 @@ impl Delivery<'_> {
             }
             let commit = self.build(tip, base, &missing, &mut trees, &mut objects)?;
             let pack = self.write_pack(&objects, &mut trees)?;
-            self.stop.check()?;
-            if self.advance(tip, commit, &pack)? {
-                return Ok(());
+            let advanced = self.stop.check();
+            match advanced.and_then(|()| self.advance(tip, commit, &pack)) {
+                Ok(true) => return Ok(()),
+                Ok(false) => {}
+                Err(error) => {
+                    self.mark();
+                    return Err(error);
+                }
             }
         }
+        self.mark();
         Err(GitError::contended(format!(
             "branch {} of {} moves faster than it can be built upon",
             self.repo.branch,
             self.repo.git_dir.display()
         )))
+    }
+
+    /// Notes that packs have what no branch shows: the sessions of this batch may be erased before
+    /// they are tried again.
+    fn mark(&self) {
+        if let Err(error) = write(&self.repo.git_dir.join(MARK), b"") {
+            tracing::warn!(%error, "what a failed delivery wrote is not noted");
+        }
     }
 
     /// The checkpoints of the batch that the tree does not have.
@@ -174,9 +193,13 @@ impl Delivery<'_> {
     }
 
     /// Writes all objects as one pack, together with small packs that are there. Where these
-    /// cannot be read, or there is no room for a copy of them, they stay.
+    /// cannot be read, or there is no room for a copy of them, they stay; and so they do for a
+    /// delivery that failed: there may be no time for a copy of them.
     fn write_pack(&self, objects: &Objects, trees: &mut Trees<'_>) -> Result<PathBuf, GitError> {
         let pack_dir = self.repo.pack_dir();
+        if !self.is_first {
+            return objects.write(&pack_dir, &[], trees, self.stop);
+        }
         let merged = packs_to_merge(&pack_dir, objects.count()).and_then(|old| {
             let pack = objects.write(&pack_dir, &old, trees, self.stop)?;
             existing::remove(&old, &pack);

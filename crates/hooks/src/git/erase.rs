@@ -6,13 +6,13 @@
 //! repository has to be swept, so that a crash leaves nothing behind for good. The new history
 //! follows from the old one alone: who begins again comes to the same commits.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fs;
 use std::io;
 use std::path::Path;
 
 use git2::{ErrorCode, ObjectType, Oid, Sort};
-use memoird_core::ids::Generation;
+use memoird_core::ids::{Generation, SessionId};
 use memoird_engine::{EraseRequest, EraseTarget, ErasedElsewhere};
 
 use super::GitConfig;
@@ -27,8 +27,8 @@ use super::repo::{Repo, sync_dir, write};
 use super::sweep::sweep;
 use super::tree::{Entries, Trees};
 
-/// Says that refs were moved, or are about to be, and what they led to is still there.
-const MARK: &str = "memoird.sweep";
+/// Says that packs have what no ref leads to: refs were moved, or are about to be, or a delivery failed.
+pub(super) const MARK: &str = "memoird.sweep";
 /// New objects that are held before they become a pack, and the memory they take.
 const OBJECTS_MAX: usize = 50_000;
 const BYTES_MAX: usize = 128 << 20;
@@ -51,7 +51,10 @@ pub(super) fn erase(
     };
     let lock = OwnLock::acquire(&repo, stop)?;
     let checkpoints = Checkpoints { repo };
-    let generations = covered(&checkpoints, request)?;
+    let Covered {
+        generations,
+        sessions,
+    } = covered(&checkpoints, request)?;
     let repo = &checkpoints.repo;
     let mark = repo.git_dir.join(MARK);
     if generations.is_empty() && !mark.exists() {
@@ -62,7 +65,7 @@ pub(super) fn erase(
         repo,
         stop,
         generations: &generations,
-        sessions: session_names(request),
+        sessions,
         commits: HashMap::new(),
         made: HashMap::new(),
         folders: HashMap::new(),
@@ -93,51 +96,45 @@ pub(super) fn erase(
     })
 }
 
-/// The generations whose files go: those of the journal, and of what it has forgotten those that
-/// the branch shows.
-fn covered(
-    checkpoints: &Checkpoints,
-    request: &EraseRequest,
-) -> Result<HashSet<Generation>, GitError> {
-    let mut covered: HashSet<Generation> =
-        request.generations.iter().map(|(name, _)| *name).collect();
+/// What goes: of the journal, and of what it has forgotten what the branch shows.
+#[derive(Default)]
+struct Covered {
+    /// The generations whose files go.
+    generations: HashSet<Generation>,
+    /// The names of sessions that go whole, as messages of commits have them.
+    sessions: BTreeSet<String>,
+}
+
+fn covered(checkpoints: &Checkpoints, request: &EraseRequest) -> Result<Covered, GitError> {
+    let mut covered = Covered::default();
+    let mut take = |generation: Generation, session: &SessionId| {
+        covered.generations.insert(generation);
+        covered.sessions.insert(message::shortened(session));
+    };
+    for (generation, session) in request.generations.iter() {
+        take(*generation, session);
+    }
     match &request.target {
         EraseTarget::Session {
             generation: Some(generation),
-            ..
-        } => _ = covered.insert(*generation),
+            session,
+        } => {
+            take(*generation, session);
+            covered.sessions.clear();
+        }
         EraseTarget::Session { session, .. } => {
-            checkpoints.each(Some(session), |entry| _ = covered.insert(entry.generation))?;
+            checkpoints.each(Some(session), |entry| take(entry.generation, session))?;
+            covered.sessions.insert(message::shortened(session));
         }
         EraseTarget::Subject(subject) => checkpoints.each(None, |entry| {
-            if entry.subject.as_deref() == Some(subject.as_str()) {
-                covered.insert(entry.generation);
+            if entry.subject.as_deref() == Some(subject.as_str())
+                && let Ok(session) = SessionId::parse(&entry.session)
+            {
+                take(entry.generation, &session);
             }
         })?,
     }
     Ok(covered)
-}
-
-/// The names of sessions that go whole, as messages of commits have them.
-fn session_names(request: &EraseRequest) -> Vec<String> {
-    if let EraseTarget::Session {
-        generation: Some(_),
-        ..
-    } = request.target
-    {
-        return Vec::new();
-    }
-    let mut names: Vec<String> = request
-        .generations
-        .iter()
-        .map(|(_, session)| message::shortened(session))
-        .collect();
-    if let EraseTarget::Session { session, .. } = &request.target {
-        names.push(message::shortened(session));
-    }
-    names.sort_unstable();
-    names.dedup();
-    names
 }
 
 /// New objects on their way into packs.
@@ -152,7 +149,7 @@ struct History<'a> {
     repo: &'a Repo,
     stop: &'a Stop,
     generations: &'a HashSet<Generation>,
-    sessions: Vec<String>,
+    sessions: BTreeSet<String>,
     /// What takes the place of a commit, of those that do not stay.
     commits: HashMap<Oid, Oid>,
     /// New commits with their folders.

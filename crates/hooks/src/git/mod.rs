@@ -61,6 +61,7 @@ impl GitHook {
 
     async fn deliver_all(&self, calls: Vec<HookCall>) -> Vec<Result<(), HookError>> {
         let at = calls.iter().map(|call| call.at).max().unwrap_or_default();
+        let is_first = calls.iter().all(|call| call.attempt <= 1);
         let mut batches: HashMap<&TenantId, Vec<Arc<SessionContent>>> = HashMap::new();
         for call in &calls {
             let batch = batches.entry(&call.content.tenant).or_default();
@@ -68,7 +69,9 @@ impl GitHook {
         }
         let mut results = HashMap::new();
         for (tenant, batch) in batches {
-            let result = self.deliver_batch(tenant.clone(), batch, at).await;
+            let result = self
+                .deliver_batch(tenant.clone(), batch, at, is_first)
+                .await;
             results.insert(tenant, result);
         }
         let answer = |call: &HookCall| results.get(&call.content.tenant).cloned();
@@ -80,6 +83,7 @@ impl GitHook {
         tenant: TenantId,
         batch: Vec<Arc<SessionContent>>,
         at: Timestamp,
+        is_first: bool,
     ) -> Result<(), HookError> {
         let guard = self.busy_of(&tenant).lock_owned().await;
         let config = Arc::clone(&self.config);
@@ -89,7 +93,7 @@ impl GitHook {
             // the thread has ended.
             let _guard = guard;
             let batch: Vec<&SessionContent> = batch.iter().map(|ended| &**ended).collect();
-            deliver::deliver(&config, &tenant, &batch, at, &stop)
+            deliver::deliver(&config, &tenant, &batch, at, is_first, &stop)
         });
         match work.await {
             Some(result) => result.map_err(HookError::from),

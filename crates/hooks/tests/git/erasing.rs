@@ -4,6 +4,7 @@ use std::fs::File;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use memoird_core::ids::TenantId;
 use memoird_core::turn::PartKind;
@@ -119,7 +120,32 @@ async fn what_the_journal_forgot_is_found_by_its_session_and_its_subject() {
     let target = EraseTarget::Subject(eve.subject.unwrap());
     assert_eq!(erase(&house, target, &[]).await.commits, 1);
     is_gone(&house.bare(), &["zq-marked-qz", "zq-eve-qz"]);
+    // Nor does a message of a commit name them.
+    is_gone(&house.bare(), &["telegram:1:", "telegram:3:"]);
     assert_eq!(files(&house.bare()).len(), 1);
+}
+
+/// It is in a pack, and in no branch.
+#[tokio::test]
+async fn what_a_delivery_that_failed_has_written_is_erased() {
+    let house = House::new();
+    house.deliver(&sessions(0, 3)).await.unwrap();
+    let lock = house.bare().join("refs/heads/main.lock");
+    std::fs::write(&lock, "").unwrap();
+    let marked = says(40, "zq-marked-qz");
+    {
+        let batch = [Arc::clone(&marked)];
+        let mut delivery = std::pin::pin!(house.deliver(&batch));
+        while !house.bare().join("memoird.claim").exists() {
+            let soon = tokio::time::timeout(Duration::from_millis(1), &mut delivery).await;
+            assert!(soon.is_err(), "{soon:?}");
+        }
+    }
+    std::fs::remove_file(&lock).unwrap();
+    assert!(objects(&house.bare()).contains("zq-marked-qz"));
+    erase(&house, all_of(&marked), &[&marked]).await;
+    is_gone(&house.bare(), &["zq-marked-qz", "telegram:40"]);
+    exactly_once(&house.bare(), &sessions(0, 3));
 }
 
 #[tokio::test]

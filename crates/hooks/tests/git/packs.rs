@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use memoird_engine::{Hook, HookCall};
+
 use crate::kit::*;
 
 #[tokio::test]
@@ -19,6 +21,22 @@ async fn many_small_batches_leave_few_packs() {
         counted.contains("count: 0\n") && counted.contains("garbage: 0\n"),
         "{counted}"
     );
+}
+
+/// There may be no time to write them again.
+#[tokio::test]
+async fn a_delivery_that_failed_before_leaves_other_packs_alone() {
+    let house = House::new();
+    house.deliver(&sessions(0, 3)).await.unwrap();
+    let again = HookCall {
+        attempt: 2,
+        ..call(&sessions(3, 1)[0])
+    };
+    house.hook.deliver(vec![again]).await.remove(0).unwrap();
+    assert_eq!(packs(&house.bare()), 2);
+    house.deliver(&sessions(4, 1)).await.unwrap();
+    assert_eq!(packs(&house.bare()), 1, "the next one has the time");
+    exactly_once(&house.bare(), &sessions(0, 5));
 }
 
 #[tokio::test]

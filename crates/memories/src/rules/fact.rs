@@ -202,7 +202,7 @@ fn tags(given: &[String]) -> Result<Vec<String>, MemoryError> {
     Ok(tags)
 }
 
-fn external_key(key: &str) -> Result<(), MemoryError> {
+pub(crate) fn external_key(key: &str) -> Result<(), MemoryError> {
     let (bytes, limit) = (key.len(), MemoryLimits::EXTERNAL_KEY_BYTES);
     if (1..=limit).contains(&bytes) && !key.contains('\0') {
         return Ok(());

@@ -82,6 +82,11 @@ impl RecallForWindow {
         block.shown.iter().filter_map(|&index| hits.get(index))
     }
 
+    /// True where each of them is told with the parts of its score.
+    pub fn explains(&self) -> bool {
+        self.request.explain
+    }
+
     async fn recalled(&self, room: WindowRoom<'_>) -> Recalled {
         let mut request = self.request.clone();
         request.session = Some(room.session.clone());
@@ -96,9 +101,10 @@ impl RecallForWindow {
             return Recalled::default();
         }
         let config = self.memories.config();
+        let is_recorded = !room.peek && !request.explain;
         let outcome = self
             .memories
-            .recall_checked(&self.tenant, request, !room.peek)
+            .recall_checked(&self.tenant, request, is_recorded)
             .await;
         let outcome = match outcome {
             Ok(outcome) => outcome,

@@ -20,6 +20,10 @@ const FIRST_BYTES_MAX: usize = 240;
 const NEW_WORDS_MIN: usize = 4;
 /// Letters of such a word.
 const LETTERS_MIN: usize = 4;
+/// Bytes of what the assistant said that are searched for the words of an answer, all together; and
+/// words that are looked for in any case. Who sends a long text back asks for little of it.
+const HEARD_BYTES_MAX: usize = 1 << 20;
+const LOOKS_MIN: usize = 64;
 /// What is said to be polite; other languages' thanks are few new words.
 static POLITE: LazyLock<HashSet<&str>> = LazyLock::new(|| POLITE_WORDS.split(' ').collect());
 const POLITE_WORDS: &str = "thank thanks thankyou please help appreciate great good perfect much very okay sure \
@@ -114,26 +118,32 @@ impl Wants {
 /// just say.
 fn asks(text: &str, heard: &str) -> bool {
     let heard = heard.to_lowercase();
+    let mut looks = (HEARD_BYTES_MAX / heard.len().max(1)).max(LOOKS_MIN);
     let mut letters = 0;
     let mut new = 0;
     for word in text
         .to_lowercase()
         .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
     {
-        let is_ascii = word.is_ascii();
         let is_identifier = word.len() >= 4 && word.bytes().any(|byte| byte.is_ascii_digit());
-        if is_identifier && !heard.contains(word) {
-            return true;
-        }
-        if !is_ascii {
+        let is_telling = word.chars().count() >= LETTERS_MIN && !is_polite(word);
+        if !word.is_ascii() {
             letters += word.chars().count();
         }
-        new += usize::from(
-            word.chars().count() >= LETTERS_MIN && !is_polite(word) && !heard.contains(word),
-        );
+        if (is_identifier || is_telling) && looks > 0 {
+            looks -= 1;
+            let is_new = !heard.contains(word);
+            if is_identifier && is_new {
+                return true;
+            }
+            new += usize::from(is_telling && is_new);
+        }
+        // Scripts without blanks between words.
+        if new >= NEW_WORDS_MIN || letters >= 5 * NEW_WORDS_MIN {
+            return true;
+        }
     }
-    // Scripts without blanks between words.
-    new >= NEW_WORDS_MIN || letters >= 5 * NEW_WORDS_MIN
+    false
 }
 
 /// True of a word that says nothing of what somebody wants.
@@ -154,4 +164,19 @@ fn beginning(text: &str, bytes_max: usize) -> String {
         line.push_str(&sentence[..end]);
     }
     line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_repeats_the_assistant_asks_for_nothing_however_long_it_is() {
+        let heard = format!("{}abcd efgh ijkl mnop", "x".repeat(1 << 20));
+        let repeated = "abcd efgh ijkl mnop ".repeat(50_000);
+        assert!(!asks(&repeated, &heard));
+        assert!(asks("abcd, then bake four large apple pies", &heard));
+        assert!(asks("abcd for ORD-4711", &heard));
+        assert!(!asks("yes, thank you, abcd", &heard));
+    }
 }

@@ -40,8 +40,9 @@ const TOO_LONG_WORDS: [&str; 11] = [
     "request too large",
     "request_too_large",
 ];
-/// Codes of OpenAI and its imitators for what only a configuration can mend, under 400.
-const WRONG_CODES: [&str; 7] = [
+/// Codes of OpenAI and its imitators for what only a configuration or money can mend, under 400 and
+/// 429.
+const WRONG_CODES: [&str; 8] = [
     "model_not_found",
     "invalid_model",
     "unsupported_parameter",
@@ -49,6 +50,7 @@ const WRONG_CODES: [&str; 7] = [
     "unknown_parameter",
     "invalid_api_key",
     "billing_error",
+    "insufficient_quota",
 ];
 /// What they say under 400: Anthropic when there is no money, xAI and Gemini of a wrong key.
 const WRONG_WORDS: [&str; 2] = ["credit balance is too low", "api key"];
@@ -67,11 +69,13 @@ pub(crate) fn refusal<'a>(
     if !codes.is_empty() {
         problem = format!("{problem} ({codes})");
     }
+    // The words of a rate limit may name a key.
+    let is_out_of_money = status.as_u16() == 429 && refusal.has(&WRONG_CODES, &[]);
     match status.as_u16() {
         400 | 413 | 422 | 429 | 500 if refusal.is_too_long() => {
             ModelFault::new(FaultKind::TooLong, problem)
         }
-        408 | 409 | 425 | 429 | 500..=599 => ModelFault {
+        408 | 409 | 425 | 429 | 500..=599 if !is_out_of_money => ModelFault {
             kind: FaultKind::Later,
             problem,
             after: retry_after(headers, None).map(|pause| pause.min(AFTER_MAX)),
@@ -83,7 +87,9 @@ pub(crate) fn refusal<'a>(
                 401 | 403 => "check api_key, and whether it may use the model",
                 404 => "check model (is it there, or pulled?) and base_url (does it lack /v1?)",
                 300..=399 => "it redirects; put where to into base_url",
-                400 | 422 => "check model, api_key, the account and what is asked of the model",
+                400 | 422 | 429 => {
+                    "check model, api_key, the account and what is asked of the model"
+                }
                 _ => "check base_url, model and api_key",
             };
             ModelFault::new(FaultKind::Misconfigured, format!("{problem}; {hint}"))
@@ -125,10 +131,9 @@ impl Refusal {
             .unwrap_or(answer);
         let word = |name| inner.get(name).and_then(Value::as_str);
         let codes = ["type", "error_type", "code"].into_iter().filter_map(word);
-        let codes = codes
-            .filter(|word| is_code(word))
-            .map(str::to_owned)
-            .collect();
+        let codes = codes.filter(|word| is_code(word)).map(str::to_owned);
+        let mut codes: Vec<String> = codes.collect();
+        codes.dedup();
         let message = ["message", "error", "detail"].into_iter().find_map(word);
         Self {
             codes,
@@ -292,6 +297,10 @@ mod tests {
         ] {
             assert_eq!(kind(&refused(400, body)), "misconfigured", "{body}");
         }
+        let quota = r#"{"error":{"type":"insufficient_quota","code":"insufficient_quota"}}"#;
+        assert_eq!(kind(&refused(429, quota)), "misconfigured");
+        let limit = r#"{"error":{"message":"Rate limit reached for this API key"}}"#;
+        assert_eq!(kind(&refused(429, limit)), "later");
         let filtered = r#"{"error":{"code":"content_filter"}}"#;
         assert_eq!(kind(&refused(400, filtered)), "refused");
     }

@@ -89,15 +89,19 @@ fn limit(configured: TokenLimit, base: &Url) -> &'static str {
     }
 }
 
-/// The text behind a model's thoughts; empty if they do not end.
+/// The text behind a model's thoughts; empty if they do not end. Templates that begin the thoughts
+/// themselves leave only their end in the answer.
 fn without_thoughts(text: String) -> String {
     let [begin, end] = THOUGHTS;
-    match text.trim_start().strip_prefix(begin) {
-        None => text,
-        Some(rest) => match rest.split_once(end) {
-            Some((_, said)) => said.trim_start().to_owned(),
-            None => String::new(),
-        },
+    let said = text.trim_start();
+    let begins = said.starts_with(begin);
+    let is_answer = said.starts_with(['{', '[', '`']);
+    match said.split_once(end) {
+        Some((thoughts, said)) if begins || !(is_answer || thoughts.contains(begin)) => {
+            said.trim_start().to_owned()
+        }
+        None if begins => String::new(),
+        _ => text,
     }
 }
 
@@ -133,6 +137,8 @@ mod tests {
             ("<think>\nwell {} </think>\n\n{\"a\":1}", "{\"a\":1}"),
             (" <think>never ending", ""),
             ("see <think>x</think>", "see <think>x</think>"),
+            ("Well, {\"a\":2}? No.\n</think>\n\n{\"a\":1}", "{\"a\":1}"),
+            ("{\"a\":\"</think>\"}", "{\"a\":\"</think>\"}"),
         ] {
             assert_eq!(without_thoughts(text.to_owned()), expected);
         }

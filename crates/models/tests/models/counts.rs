@@ -84,8 +84,9 @@ async fn a_request_is_counted_as_its_provider_takes_it() {
     for line in ["x-api-key: sk-hunter2", "anthropic-version: 2023-06-01"] {
         assert!(got.head.lines().any(|found| found == line), "{}", got.head);
     }
+    let tools = json!([{"name": "f", "input_schema": parameters}]);
     let expected = json!({
-        "model": "small", "system": "Be \"kind\".", "tools": nested, "messages": messages,
+        "model": "small", "system": "Be \"kind\".", "tools": tools, "messages": messages,
     });
     assert_eq!(got.body, expected);
 

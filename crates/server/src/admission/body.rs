@@ -72,9 +72,9 @@ impl CountedRequest {
         }
     }
 
-    fn add(&mut self, bytes: u64) -> Result<(), Status> {
-        self.meter.add(bytes)?;
-        self.place.add_bytes(bytes)
+    fn add(&mut self, data: &Bytes) -> Result<(), Status> {
+        self.meter.add(data)?;
+        self.place.add_bytes(data.len() as u64)
     }
 
     /// Waits for more, but not for ever.
@@ -131,8 +131,8 @@ impl HttpBody for CountedRequest {
             return self.wait(context);
         }
         if let Poll::Ready(Some(Ok(frame))) = &polled
-            && frame.is_data()
-            && let Err(refused) = self.add(data_bytes(frame))
+            && let Some(data) = frame.data_ref()
+            && let Err(refused) = self.add(data)
         {
             return Poll::Ready(Some(Err(refused)));
         }

@@ -19,9 +19,6 @@ use super::{ClientArgs, clock, output, verify};
 use crate::blocks::{self, HASH_BYTES};
 use crate::data_files::{CONFIG, DataFiles, JOURNAL, MEMORIES, RESTORING};
 
-/// A manifest with the hashes of 1 TiB has so many bytes.
-const REPLY_BYTES_MAX: usize = 64 << 20;
-
 /// Where to.
 #[derive(Args)]
 pub(crate) struct BackupArgs {
@@ -41,7 +38,7 @@ pub(crate) struct RestoreArgs {
     key: DataKeyArgs,
 }
 
-/// Copies all that the daemon keeps.
+/// Copies all that the daemon keeps. Of 1 TiB its manifest has 64 MiB.
 pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), CliError> {
     let target = client.connect.target()?;
     // A large backup is read for minutes, and Ctrl-C ends that.
@@ -54,8 +51,7 @@ pub(super) async fn backup(client: &ClientArgs, args: BackupArgs) -> Result<(), 
     let (archive, have) =
         opened.map_err(|error| CliError::failed(Exit::Internal, error.to_string()))??;
     let request = BackupRequest { have };
-    let admin = target.admin().max_decoding_message_size(REPLY_BYTES_MAX);
-    let mut steps = target.done({ admin }.backup(request).await)?;
+    let mut steps = target.done(target.admin().backup(request).await)?;
     let progress = Progress::new(None);
     let mut incoming = archive.receive()?;
     let manifest = loop {
@@ -118,6 +114,8 @@ pub(super) fn restore(args: &RestoreArgs, json: bool) -> Result<(), CliError> {
     sync_dir(&args.data)?;
     fs::remove_dir(&staged).map_err(failed(&staged))?;
     sync_dir(&args.data)?;
+    let given = DataFiles::of_dir(&args.data, None).give_to_owner();
+    given.map_err(failed(&args.data))?;
     drop(lock);
     for head in &manifest.checkpoint_heads {
         output::note(&format!(

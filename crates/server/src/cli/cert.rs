@@ -12,6 +12,8 @@ use rcgen::{
     KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
 };
 
+use serde_json::json;
+
 use super::exit::{CliError, Exit};
 use super::output;
 use crate::process;
@@ -47,7 +49,7 @@ struct Output {
 }
 
 /// Makes the files.
-pub(crate) fn run(args: &CertArgs) -> Result<(), CliError> {
+pub(crate) fn run(args: &CertArgs, json: bool) -> Result<(), CliError> {
     let outputs = certificates(args)
         .map_err(|error| CliError::usage(format!("no certificate can be made: {error}")))?;
     fs::create_dir_all(&args.dir).map_err(CliError::io(format!(
@@ -58,14 +60,16 @@ pub(crate) fn run(args: &CertArgs) -> Result<(), CliError> {
         let problem = format!("{} is there already", there.path.display());
         return Err(CliError::failed(Exit::CannotCreate, problem));
     }
+    let mut files = Vec::new();
     for output in outputs {
-        write(&output).map_err(CliError::io(format!(
-            "cannot write {}",
-            output.path.display()
-        )))?;
-        output::print(&output.path.display().to_string())?;
+        let file = output.path.display().to_string();
+        write(&output).map_err(CliError::io(format!("cannot write {file}")))?;
+        files.push(file);
     }
-    Ok(())
+    match json {
+        true => output::print_json(&json!({ "files": files })),
+        false => output::print(&files.join("\n")),
+    }
 }
 
 fn certificates(args: &CertArgs) -> Result<Vec<Output>, rcgen::Error> {

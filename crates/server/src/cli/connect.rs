@@ -16,17 +16,20 @@ use tonic::service::interceptor::InterceptedService;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response, Status};
 
-use super::connector::{Connector, TlsArgs};
+use super::connector::{Connector, TlsArgs, TlsFiles};
 use super::exit::CliError;
 use crate::config;
 
 const DEFAULT_PORT: u16 = 7717;
+const DEFAULT_HOST: &str = "127.0.0.1";
 const CONNECT_TIME_MAX: Duration = Duration::from_secs(5);
 /// A daemon that is stopped, not dead, is noticed after these two.
 const PING_EVERY: Duration = Duration::from_secs(10);
 const PONG_TIME_MAX: Duration = Duration::from_secs(10);
 /// An answer may be larger than what gRPC takes by itself: a document, a window, a page of turns.
 const ANSWER_BYTES_MAX: usize = 256 << 20;
+/// Where the address is that nobody typed.
+const ADDR_VARIABLE: &str = "MEMOIRD_ADDR";
 /// Where the key is that no file has.
 const KEY_VARIABLE: &str = "MEMOIRD_KEY";
 /// A key is a line, not a file.
@@ -38,16 +41,10 @@ pub(crate) const CLIENT_OPTIONS: &str = "Options of commands that call a daemon"
 /// The address of the daemon and the key to call it with.
 #[derive(Args)]
 pub(crate) struct ConnectArgs {
-    /// The daemon's address: host:port, https://host:port or unix:/path
-    #[arg(
-        long,
-        visible_alias = "url",
-        global = true,
-        env = "MEMOIRD_ADDR",
-        default_value = "http://127.0.0.1:7717",
-        help_heading = CLIENT_OPTIONS
-    )]
-    pub(crate) addr: Address,
+    /// The daemon's address: host:port, https://host:port or unix:/path; otherwise the
+    /// environment's MEMOIRD_ADDR is used [default: http://127.0.0.1:7717]
+    #[arg(long, visible_alias = "url", global = true, help_heading = CLIENT_OPTIONS)]
+    pub(crate) addr: Option<Address>,
 
     /// A file with the key to call with; otherwise the environment's MEMOIRD_KEY is used
     #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
@@ -55,10 +52,6 @@ pub(crate) struct ConnectArgs {
 
     #[command(flatten)]
     tls: TlsArgs,
-
-    /// True when `--addr` was typed, not taken from the environment.
-    #[arg(skip)]
-    pub(crate) addr_typed: bool,
 }
 
 /// An address of a daemon.
@@ -128,15 +121,36 @@ impl ConnectArgs {
         key.map_or(Ok(Auth::default()), Auth::bearer)
     }
 
+    /// The address that was typed, before that of the environment.
+    pub(crate) fn address(&self) -> Result<Address, CliError> {
+        let said = match &self.addr {
+            Some(typed) => return Ok(typed.clone()),
+            None => set_variable(ADDR_VARIABLE),
+        };
+        let Some(text) = said else {
+            return Ok(Address::Plain {
+                host: DEFAULT_HOST.to_owned(),
+                port: DEFAULT_PORT,
+            });
+        };
+        let invalid = |problem: String| CliError::usage(format!("{ADDR_VARIABLE}: {problem}"));
+        text.parse().map_err(invalid)
+    }
+
     /// The daemon that the flags name.
     pub(crate) fn target(&self) -> Result<Target, CliError> {
-        Target::new(self.addr.clone(), self.auth()?, self.channel()?)
+        Target::new(self.address()?, self.auth()?, self.channel()?)
     }
 
     /// A new connection to it, made when it is first used.
     pub(crate) fn channel(&self) -> Result<Channel, CliError> {
-        self.addr.channel(&self.tls)
+        self.address()?.channel(&self.tls.files())
     }
+}
+
+/// A variable of the environment. One that is empty is as good as none.
+pub(super) fn set_variable(name: &str) -> Option<String> {
+    config::variable(name).filter(|text| !text.trim().is_empty())
 }
 
 impl Auth {
@@ -195,7 +209,7 @@ impl Target {
 
     /// A daemon of one's own, on a plain port and without keys.
     pub(crate) fn private(addr: Address) -> Result<Self, CliError> {
-        let channel = addr.channel(&TlsArgs::default())?;
+        let channel = addr.channel(&TlsFiles::default())?;
         Self::new(addr, Auth::default(), channel)
     }
 
@@ -214,11 +228,13 @@ impl Target {
     /// A client for calls of a subject's memories.
     pub(crate) fn memories_of(&self, subject: &str) -> Memories {
         MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.of(subject))
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// A client of the memories.
     pub(crate) fn memories(&self) -> Memories {
         MemoryServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// A client of the documents.
@@ -230,6 +246,7 @@ impl Target {
     /// A client for operators.
     pub(crate) fn admin(&self) -> Admin {
         AdminServiceClient::with_interceptor(self.channel.clone(), self.auth.clone())
+            .max_decoding_message_size(ANSWER_BYTES_MAX)
     }
 
     /// Where the daemon is.
@@ -254,7 +271,14 @@ impl Target {
 
 impl Address {
     /// A new connection, made when it is first used.
-    fn channel(&self, tls: &TlsArgs) -> Result<Channel, CliError> {
+    fn channel(&self, tls: &TlsFiles) -> Result<Channel, CliError> {
+        if matches!(self, Self::Plain { .. }) && tls.is_any() {
+            let problem = format!(
+                "{self} is plain, and would show the key to everybody on the way: with --ca, --cert \
+                 (or MEMOIRD_CA, MEMOIRD_CERT) say https://"
+            );
+            return Err(CliError::usage(problem));
+        }
         let uri = match self {
             // Nobody looks at it.
             Self::Unix(_) => "http://localhost".to_owned(),

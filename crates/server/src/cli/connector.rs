@@ -21,38 +21,44 @@ use tokio_rustls::client::TlsStream;
 use tokio_util::either::Either;
 use tower::Service;
 
-use super::connect::CLIENT_OPTIONS;
+use super::connect::{CLIENT_OPTIONS, set_variable};
 use super::exit::{CliError, Exit};
 use crate::tls;
 
 /// What TLS begins with.
 #[derive(Args, Clone, Debug, Default)]
 pub(crate) struct TlsArgs {
-    /// The authorities that the daemon's certificate may be of; otherwise those of the system
-    #[arg(long, global = true, env = "MEMOIRD_CA", value_name = "FILE", help_heading = CLIENT_OPTIONS)]
+    /// The authorities that the daemon's certificate may be of; otherwise those of MEMOIRD_CA, or of
+    /// the system
+    #[arg(long, global = true, value_name = "FILE", help_heading = CLIENT_OPTIONS)]
     ca: Option<PathBuf>,
 
-    /// A certificate to show to the daemon instead of a key
+    /// A certificate to show to the daemon instead of a key; otherwise that of MEMOIRD_CERT
     #[arg(
         long = "cert",
         id = "client_cert",
         global = true,
-        env = "MEMOIRD_CERT",
         value_name = "FILE",
-        requires = "client_cert_key",
         help_heading = CLIENT_OPTIONS
     )]
     cert: Option<PathBuf>,
 
-    /// The private key of that certificate
+    /// The private key of that certificate; otherwise that of MEMOIRD_CERT_KEY
     #[arg(
         long = "cert-key",
         id = "client_cert_key",
         global = true,
-        env = "MEMOIRD_CERT_KEY",
         value_name = "FILE",
         help_heading = CLIENT_OPTIONS
     )]
+    cert_key: Option<PathBuf>,
+}
+
+/// The files that were typed, and those of the environment where none was.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct TlsFiles {
+    ca: Option<PathBuf>,
+    cert: Option<PathBuf>,
     cert_key: Option<PathBuf>,
 }
 
@@ -76,6 +82,26 @@ pub(crate) enum Connector {
 type Stream = Either<Box<TlsStream<TcpStream>>, UnixStream>;
 
 impl TlsArgs {
+    /// What was said, by whichever means.
+    pub(crate) fn files(&self) -> TlsFiles {
+        let file = |typed: &Option<PathBuf>, name| {
+            let typed = typed.clone();
+            typed.or_else(|| set_variable(name).map(PathBuf::from))
+        };
+        TlsFiles {
+            ca: file(&self.ca, "MEMOIRD_CA"),
+            cert: file(&self.cert, "MEMOIRD_CERT"),
+            cert_key: file(&self.cert_key, "MEMOIRD_CERT_KEY"),
+        }
+    }
+}
+
+impl TlsFiles {
+    /// True where anything was said.
+    pub(crate) fn is_any(&self) -> bool {
+        self.ca.is_some() || self.cert.is_some()
+    }
+
     /// Begins connections to this host.
     pub(crate) fn connector(&self, host: &str, port: u16) -> Result<Connector, CliError> {
         let bare = host.trim_start_matches('[').trim_end_matches(']');
@@ -114,7 +140,12 @@ impl TlsArgs {
                 let chain = certificates(cert)?;
                 builder.with_client_auth_cert(chain, key).map_err(failed)?
             }
-            _ => builder.with_no_client_auth(),
+            (None, None) => builder.with_no_client_auth(),
+            _ => {
+                let problem =
+                    "--cert and --cert-key (or MEMOIRD_CERT and MEMOIRD_CERT_KEY) go together";
+                return Err(CliError::usage(problem));
+            }
         };
         config.alpn_protocols = vec![b"h2".to_vec()];
         Ok(config)

@@ -22,7 +22,7 @@ const ANSWER_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// Asks and prints; fails unless calls are taken.
 pub(crate) async fn health(client: &ClientArgs) -> Result<(), CliError> {
-    let addr = &client.connect.addr;
+    let addr = client.connect.address()?;
     let mut health = HealthClient::new(client.connect.channel()?);
     let request = HealthCheckRequest {
         service: SERVICE.to_owned(),

@@ -41,7 +41,7 @@ pub(crate) struct DemoArgs {
 
 /// Shows it.
 pub(crate) async fn run(client: &ClientArgs, args: DemoArgs) -> Result<(), CliError> {
-    if client.connect.addr_typed || client.json {
+    if client.connect.addr.is_some() || client.json {
         let problem = "the demo is for people, and starts a daemon of its own: leave --addr and \
                        --json out";
         return Err(CliError::usage(problem));

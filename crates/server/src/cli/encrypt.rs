@@ -82,7 +82,9 @@ pub(super) fn run(args: &EncryptArgs, target: Target, json: bool) -> Result<(), 
         check_convertible(path, &key)?;
     }
     files.wipe_derived().map_err(failed)?;
-    let converted = convert_all(&dir, &paths, &key, target)?;
+    let converted = convert_all(&dir, &paths, &key, target);
+    files.give_to_owner().map_err(failed)?;
+    let converted = converted?;
     let unchanged = paths.len() - converted;
     if json {
         return output::print_json(&json!({ "converted": converted, "unchanged": unchanged }));

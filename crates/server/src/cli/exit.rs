@@ -72,6 +72,8 @@ pub(crate) struct CliError {
     hint: Option<&'static str>,
     /// The daemon's stable reason, where it refused a call with one.
     reason: Option<String>,
+    /// True where what was sent is wrong by itself: others may be taken.
+    pub(crate) is_of_content: bool,
 }
 
 impl CliError {
@@ -79,7 +81,10 @@ impl CliError {
     pub(crate) fn of_call(addr: &str, status: &Status) -> Self {
         let reason = status.get_details_error_info().map(|info| info.reason);
         let code = status.code();
-        if is_transport(status) || (code == Code::Unavailable && reason.is_none()) {
+        // A daemon gives a reason. Without one these are of what stands between, or of something that
+        // does not speak gRPC, such as a balancer's page that says that nobody is there.
+        let is_foreign = matches!(code, Code::Unavailable | Code::Internal | Code::Unknown);
+        if is_transport(status) || (is_foreign && reason.is_none()) {
             return Self::unavailable(addr, &transport_problem(status));
         }
         let message = match status.message() {
@@ -94,16 +99,22 @@ impl CliError {
             Code::Unauthenticated | Code::PermissionDenied => Self {
                 hint: Some(match reason.as_deref() {
                     Some("NO_KEYS_HERE") => "unset MEMOIRD_KEY, and leave out --key-file",
-                    _ => {
-                        "give a key in MEMOIRD_KEY or --key-file; what `memoird --help` says so \
-                         of needs the role admin"
-                    }
+                    Some("ROLE_REQUIRED") => "this needs a key with the role admin",
+                    _ => "give a key in MEMOIRD_KEY or --key-file",
                 }),
                 ..Self::failed(Exit::NoPermission, problem)
             },
             _ => Self::failed(Exit::Refused, problem),
         };
-        Self { reason, ..error }
+        let is_of_content = matches!(
+            code,
+            Code::InvalidArgument | Code::FailedPrecondition | Code::OutOfRange
+        );
+        Self {
+            reason,
+            is_of_content,
+            ..error
+        }
     }
 
     /// True when the daemon refused a call for this reason.
@@ -138,6 +149,7 @@ impl CliError {
             problem: problem.into(),
             hint: None,
             reason: None,
+            is_of_content: false,
         }
     }
 
@@ -300,10 +312,16 @@ mod tests {
         let gone = CliError::of_call("http://x", &Status::unavailable("tcp connect error"));
         assert_eq!(gone.exit, Exit::Unavailable);
         let broken = Status::from_error(Box::new(io::Error::other("reset")));
-        assert_eq!(
-            CliError::of_call("http://x", &broken).exit,
-            Exit::Unavailable
-        );
+        // What tonic says of a page in HTML.
+        let page =
+            Status::internal("protocol error: received message with invalid compression flag");
+        for status in [broken, page] {
+            assert_eq!(
+                CliError::of_call("http://x", &status).exit,
+                Exit::Unavailable
+            );
+        }
+        assert_eq!(refused(Code::Internal, "INTERNAL").exit, Exit::Refused);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! `memoird import`: the lines of an export. A session that is there already is compared turn by
 //! turn, and only what is missing at its end is added, and its state where it never had one: so an
-//! import can be repeated.
+//! import can be repeated. A session that is refused is told at the end, and the others are imported.
 
 use std::path::PathBuf;
 
@@ -58,11 +58,19 @@ enum Item {
     },
 }
 
-/// An item, and the bytes of its line.
-type ReadItem = (Item, u64);
+/// An item, and its line: the number and the bytes.
+struct ReadItem {
+    item: Item,
+    line: usize,
+    bytes: u64,
+}
 
 /// The session whose turns are being read.
 struct Current {
+    /// The line of the session.
+    line: usize,
+    /// True where something of it was refused: the rest of it is passed over.
+    is_refused: bool,
     info: SessionInfo,
     state: Option<String>,
     /// Turns that the daemon has of it.
@@ -79,6 +87,8 @@ struct Importer<'a> {
     sessions: u64,
     imported: u64,
     there: u64,
+    /// Why sessions were refused.
+    refused: Vec<CliError>,
 }
 
 pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), CliError> {
@@ -94,12 +104,13 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         sessions: 0,
         imported: 0,
         there: 0,
+        refused: Vec::new(),
     };
-    while let Some(item) = items.recv().await.transpose()? {
-        let (item, text_bytes): ReadItem = item;
-        let taken = importer.take(item).await;
+    while let Some(read) = items.recv().await.transpose()? {
+        let ReadItem { item, line, bytes } = read;
+        let taken = importer.take(item, line).await;
         taken.map_err(|error| error.at(&name))?;
-        progress.add(text_bytes);
+        progress.add(bytes);
         progress.show(|| format!("{} turns imported", importer.imported));
     }
     importer
@@ -111,8 +122,20 @@ pub(super) async fn run(client: &ClientArgs, args: ImportArgs) -> Result<(), Cli
         sessions,
         imported,
         there,
+        refused,
         ..
     } = importer;
+    if let Some(first) = refused.first() {
+        let exit = first.exit;
+        let why: Vec<String> = refused.iter().map(ToString::to_string).collect();
+        let [sessions, refused, imported] =
+            [sessions, why.len() as u64, imported].map(output::count);
+        let problem = format!(
+            "{refused} sessions were refused ({sessions} were not, {imported} turns imported)\n{}",
+            why.join("\n")
+        );
+        return Err(CliError::failed(exit, problem).at(&name));
+    }
     if client.json {
         let counts =
             json!({ "sessions": sessions, "turns_imported": imported, "turns_there": there });
@@ -156,15 +179,21 @@ fn read(lines: &Lines, line: &Line<'_>) -> Result<ReadItem, CliError> {
             return Err(lines.bad(line.number, problem));
         }
     };
-    Ok((item, bytes))
+    Ok(ReadItem {
+        item,
+        line: line.number,
+        bytes,
+    })
 }
 
 impl Importer<'_> {
-    async fn take(&mut self, item: Item) -> Result<(), CliError> {
+    async fn take(&mut self, item: Item, line: usize) -> Result<(), CliError> {
         match item {
             Item::Session { info, state } => {
                 self.finish_session().await?;
                 self.current = Some(Current {
+                    line,
+                    is_refused: false,
                     info,
                     state,
                     turns: 0,
@@ -184,12 +213,16 @@ impl Importer<'_> {
                     let problem = format!("a turn of {session_id} stands before its session");
                     CliError::failed(Exit::Data, problem)
                 })?;
+                if current.is_refused {
+                    return Ok(());
+                }
                 turn.seq = 0;
                 let bytes = turn.encoded_len();
                 let is_full =
                     current.batch.len() >= BATCH_TURNS || current.batch_bytes + bytes > BATCH_BYTES;
                 if is_full {
-                    self.flush().await?;
+                    let flushed = self.flush().await;
+                    self.unless_refused(flushed)?;
                 }
                 if let Some(current) = &mut self.current {
                     current.batch_bytes += bytes;
@@ -226,17 +259,37 @@ impl Importer<'_> {
         Ok(())
     }
 
+    /// Ends the session whose turns are being read.
     async fn finish_session(&mut self) -> Result<(), CliError> {
-        self.flush().await?;
-        let Some(Current {
-            mut info,
-            state,
-            turns,
-            ..
-        }) = self.current.take()
-        else {
+        let finished = match self.flush().await {
+            Ok(()) => self.add_state().await,
+            flushed => flushed,
+        };
+        self.unless_refused(finished)?;
+        self.current = None;
+        Ok(())
+    }
+
+    /// What is wrong with one session is no reason not to import the others.
+    fn unless_refused(&mut self, outcome: Result<(), CliError>) -> Result<(), CliError> {
+        match (outcome, &mut self.current) {
+            (Err(error), Some(current)) if error.is_of_content || error.exit == Exit::Data => {
+                current.is_refused = true;
+                current.batch.clear();
+                let place = format!("line {}, session {}", current.line, current.info.session_id);
+                self.refused.push(error.at(&place));
+                Ok(())
+            }
+            (outcome, _) => outcome,
+        }
+    }
+
+    /// Gives the session its state, and starts it where it has no turns.
+    async fn add_state(&mut self) -> Result<(), CliError> {
+        let Some(current) = self.current.as_ref().filter(|current| !current.is_refused) else {
             return Ok(());
         };
+        let (mut info, state, turns) = (current.info.clone(), current.state.clone(), current.turns);
         let has_options = !info.labels.is_empty() || !info.ttl_class.is_empty() || info.keep_all;
         if turns == 0 && state.is_none() && !has_options {
             return Ok(());

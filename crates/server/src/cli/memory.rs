@@ -383,16 +383,7 @@ async fn subjects(
     limit: usize,
     json: bool,
 ) -> Result<(), CliError> {
-    let pages = Pages::of(async |page_size, page_token| {
-        let request = ListSubjectsRequest {
-            prefix: prefix.clone(),
-            page_size,
-            page_token,
-        };
-        let reply = target.done(target.memories().list_subjects(request).await)?;
-        Ok((reply.subjects, reply.next_page_token))
-    });
-    let found = pages.first(limit).await?;
+    let found = subjects_with(target, &prefix, limit).await?;
     if json {
         return output::print_json(&json!({ "subjects": json::all(&found) }));
     }
@@ -404,6 +395,24 @@ async fn subjects(
     };
     let header = ["SUBJECT", "MEMORIES"];
     output::print(&output::number_table(header, found.iter().map(row)))
+}
+
+/// The subjects whose ids begin so, at most `limit`; 0: all of them.
+async fn subjects_with(
+    target: &Target,
+    prefix: &str,
+    limit: usize,
+) -> Result<Vec<SubjectMemories>, CliError> {
+    let pages = Pages::of(async |page_size, page_token| {
+        let request = ListSubjectsRequest {
+            prefix: prefix.to_owned(),
+            page_size,
+            page_token,
+        };
+        let reply = target.done(target.memories().list_subjects(request).await)?;
+        Ok((reply.subjects, reply.next_page_token))
+    });
+    pages.first(limit).await
 }
 
 async fn show(target: &Target, id: String, json: bool) -> Result<(), CliError> {

@@ -38,8 +38,8 @@ pub(crate) struct MigrateArgs {
     #[arg(long, value_name = "URL|DIR")]
     to: String,
     /// The authorities whose certificates the database may show, in PEM; else those of the system
-    #[arg(long, value_name = "FILE")]
-    ca: Option<PathBuf>,
+    #[arg(long = "database-ca", id = "database_ca", value_name = "FILE")]
+    pub(super) ca: Option<PathBuf>,
     /// A file with the password of the database; else the environment's MEMOIRD_POSTGRES_PASSWORD is used
     #[arg(long, value_name = "FILE")]
     password_file: Option<PathBuf>,
@@ -81,6 +81,12 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     )?;
     compared.splice(0..0, journals);
     drop(progress);
+    if let Place::Dir(dir) = &place {
+        let failed = CliError::io(format!("cannot give {} to its owner", dir.display()));
+        DataFiles::of_dir(dir, None)
+            .give_to_owner()
+            .map_err(failed)?;
+    }
     report(&compared, json)?;
     match json {
         true => Ok(()),
@@ -119,7 +125,8 @@ impl MigrateArgs {
         };
         let ca = self.ca.as_ref().map(text).transpose()?;
         let options = PgOptions::parse(&self.to, password.as_deref(), ca.as_deref());
-        let options = options.map_err(|problem| CliError::usage(format!("--ca: {problem}")))?;
+        let options =
+            options.map_err(|problem| CliError::usage(format!("--database-ca: {problem}")))?;
         Ok(Place::Database(Box::new(options)))
     }
 

@@ -16,6 +16,8 @@ use tokio::time::sleep;
 use super::exit::CliError;
 use super::json;
 
+/// Columns of the terminal that the last column of a table has at least, where it says so much.
+const LAST_COLUMN_MIN: u16 = 32;
 /// How often it is checked whether stdout still has a reader.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -96,7 +98,8 @@ pub(crate) fn fitted_table<const N: usize>(
 }
 
 /// A table without borders, a line for each row. The columns `numbers` are aligned to the right.
-/// With a `width`, the last column is cut so that no line is wider.
+/// With a `width`, the last column is cut so that no line is wider; where the others leave too
+/// little of it, lines are wider, and a terminal breaks them.
 pub(crate) fn table<const N: usize>(
     header: Option<[&str; N]>,
     rows: impl IntoIterator<Item = [String; N]>,
@@ -117,7 +120,7 @@ pub(crate) fn table<const N: usize>(
     }
     if let Some(width) = width {
         table
-            .set_width(width)
+            .set_width(width.max(least_width(&table)))
             .set_truncation_indicator("…")
             .set_content_arrangement(ContentArrangement::Dynamic);
     }
@@ -134,6 +137,20 @@ pub(crate) fn table<const N: usize>(
         }
     }
     table.trim_fmt()
+}
+
+/// The columns of the terminal that leave something of the last column.
+fn least_width(table: &Table) -> u16 {
+    let widths = table.column_max_content_widths();
+    let Some((last, others)) = widths.split_last() else {
+        return 0;
+    };
+    // A blank on both sides of each column, but before the first one.
+    let blanks = u16::try_from(2 * widths.len() - 1).unwrap_or(u16::MAX);
+    let others = others
+        .iter()
+        .fold(blanks, |sum, width| sum.saturating_add(*width));
+    others.saturating_add(*last.min(&LAST_COLUMN_MIN))
 }
 
 /// The columns of the terminal that stdout is, if it is one and has any.
@@ -245,6 +262,26 @@ mod tests {
         assert_eq!(printable("a\x1b[2Jb\nc"), "a\\u{1b}[2Jb\\nc");
         assert_eq!(printable("häuser 家 🙂"), "häuser 家 🙂");
         assert_eq!(printable("x\u{202e}y"), "x\\u{202e}y");
+    }
+
+    #[test]
+    fn the_last_column_says_something_however_narrow_the_terminal_is() {
+        let row = |text: &str| ["01M8BN7D23ZQ6GV0KW9AYA2RCJ".to_owned(), text.to_owned()];
+        let drawn =
+            |text: &str, width| table(Some(["ID", "CONTENT"]), [row(text)], &[], Some(width));
+        let whole = "ID                          CONTENT\n\
+                     01M8BN7D23ZQ6GV0KW9AYA2RCJ  Ann likes black tea";
+        for width in [1, 30, 40, 60] {
+            assert_eq!(drawn("Ann likes black tea", width), whole, "{width}");
+        }
+        let long = "x".repeat(200);
+        let columns = |width| {
+            drawn(&long, width)
+                .lines()
+                .map(|line| line.chars().count())
+                .max()
+        };
+        assert_eq!((columns(100), columns(30)), (Some(99), Some(28 + 32)));
     }
 
     #[test]

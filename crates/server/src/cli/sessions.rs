@@ -16,8 +16,8 @@ use super::compaction::CompactArgs;
 use super::connect::Target;
 use super::erase::{EraseArgs, EraseSubjectArgs};
 use super::exit::CliError;
-use super::pages::Pages;
-use super::{ClientArgs, clock, compaction, erase, json, output, redact, transcript};
+use super::pages::{PAGE_MAX, Pages};
+use super::{ClientArgs, choice, clock, compaction, erase, json, output, redact, transcript};
 
 /// What can be done with sessions.
 #[derive(Subcommand)]
@@ -72,6 +72,12 @@ pub(crate) struct ListArgs {
     /// Only those with this label; with several, those that have all of them
     #[arg(long = "label", value_name = "NAME=VALUE", value_parser = label)]
     labels: Vec<(String, String)>,
+    /// Only those that were used after this time, such as 2026-01-31
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    used_after: Option<Timestamp>,
+    /// Only those that were used before this time
+    #[arg(long, value_name = "TIME", value_parser = choice::moment)]
+    used_before: Option<Timestamp>,
     /// In which order
     #[arg(long, value_enum, default_value_t = ListOrder::Newest)]
     order: ListOrder,
@@ -175,6 +181,8 @@ async fn list(target: &Target, args: &ListArgs, json: bool) -> Result<(), CliErr
             id_prefix: args.id_prefix.clone(),
             subject: args.subject.clone(),
             labels: args.labels.iter().cloned().collect(),
+            updated_after: args.used_after,
+            updated_before: args.used_before,
             order: order.into(),
             ..ListSessionsRequest::default()
         };
@@ -262,7 +270,7 @@ fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
     output::print(&format!("\nnotes{}", lines.collect::<String>()))
 }
 
-/// Pages through the turns and keeps the newest that were asked for.
+/// The newest turns that were asked for, from the newest page back, or all of them.
 async fn history(
     target: &Target,
     args: &ShowArgs,
@@ -273,26 +281,30 @@ async fn history(
     } else {
         HistoryScope::Live
     };
-    let kept_max = args.turns.unwrap_or(usize::MAX);
+    let wanted = args.turns.unwrap_or(usize::MAX);
     let mut client = target.sessions_of(&args.id);
     let mut turns = VecDeque::new();
-    let mut request = GetHistoryRequest {
-        session_id: args.id.clone(),
-        generation: args.generation.clone().unwrap_or_default(),
-        scope: scope as i32,
-        after_seq: 0,
-        limit: 0,
-        ..GetHistoryRequest::default()
-    };
-    loop {
-        let page = target.done(client.get_history(request.clone()).await)?;
-        turns.extend(page.turns);
-        turns.drain(..turns.len().saturating_sub(kept_max));
-        if page.next_after_seq <= request.after_seq {
-            return Ok(turns);
+    let mut before_seq = 0;
+    while turns.len() < wanted {
+        let last = (wanted - turns.len()).min(PAGE_MAX);
+        let request = GetHistoryRequest {
+            session_id: args.id.clone(),
+            generation: args.generation.clone().unwrap_or_default(),
+            scope: scope as i32,
+            last: u32::try_from(last).unwrap_or(u32::MAX),
+            before_seq,
+            ..GetHistoryRequest::default()
+        };
+        let page = target.done(client.get_history(request).await)?;
+        for turn in page.turns.into_iter().rev() {
+            turns.push_front(turn);
         }
-        request.after_seq = page.next_after_seq;
+        before_seq = page.previous_before_seq;
+        if before_seq == 0 {
+            break;
+        }
     }
+    Ok(turns)
 }
 
 async fn rewind(target: &Target, args: RewindArgs, json: bool) -> Result<(), CliError> {

@@ -69,6 +69,10 @@ pub(super) fn report(reply: &VerifyResponse, json: bool) -> Result<(), CliError>
 
 /// The table of all files, and a line for each damage.
 fn described(reply: &VerifyResponse) -> String {
+    if reply.files.is_empty() {
+        return "there is no file to check: this daemon has neither journal nor memories of its own"
+            .to_owned();
+    }
     let mut text = table(&reply.files);
     for file in &reply.files {
         for damage in &file.damages {
@@ -143,6 +147,8 @@ mod tests {
             (error.exit, &*error.to_string()),
             (Exit::Data, "damaged: b.db")
         );
+        let nothing = described(&VerifyResponse::default());
+        assert!(nothing.starts_with("there is no file"), "{nothing}");
         let whole = VerifyResponse { files: vec![whole] };
         assert!(report(&whole, true).is_ok());
     }

@@ -38,8 +38,10 @@ struct Watch<'a> {
     target: &'a Target,
     all: bool,
     json: bool,
-    /// The newest event that was printed, or the one to begin after.
+    /// The newest event that was printed, or the one to begin after; 0: there is none.
     after: u64,
+    /// Events that were missed since then.
+    missed: u64,
     /// Where to begin, or the place behind what was printed.
     cursor: String,
     /// True when a daemon has answered before: only then waiting for one makes sense.
@@ -58,6 +60,7 @@ pub(crate) async fn run(client: &ClientArgs, args: WatchArgs) -> Result<(), CliE
         all: args.all,
         json: client.json,
         after: args.after.unwrap_or(0),
+        missed: 0,
         cursor: args.after_cursor.unwrap_or_default(),
         was_connected: false,
         is_away: false,
@@ -131,10 +134,13 @@ impl Watch<'_> {
 
     fn print(&mut self, told: &WatchEventsResponse) -> Result<(), CliError> {
         self.cursor.clone_from(&told.cursor);
+        self.missed += told.missed;
         if let Some(event) = &told.event
             && !self.all
         {
-            if std::mem::take(&mut self.is_back) && event.event_id != self.after + 1 {
+            let is_first = std::mem::take(&mut self.is_back);
+            let missed = std::mem::take(&mut self.missed);
+            if is_first && counts_anew(self.after, event.event_id, missed) {
                 output::note(
                     "the daemon was started anew, or is another one: its events count from another number",
                 );
@@ -152,6 +158,17 @@ impl Watch<'_> {
         };
         output::print(&line)
     }
+}
+
+/// Ids of a later start of a daemon are further away than that; between two events of one start there
+/// may be some that were told before, at another daemon.
+const IDS_APART_MAX: u64 = 4_096;
+
+/// True where the daemon that told this event counts from another number than the one that told the
+/// event before.
+fn counts_anew(before: u64, id: u64, missed: u64) -> bool {
+    let apart = id.checked_sub(before);
+    before != 0 && apart.is_none_or(|apart| apart > missed.saturating_add(IDS_APART_MAX))
 }
 
 /// True when asking again would be answered in the same way.
@@ -225,7 +242,12 @@ fn detail(event: &Event, whole: bool) -> String {
             let dropped = number("dropped_turns");
             appended(number("first_seq"), number("last_seq"), dropped)
         }
-        "created" | "expired" | "evicted" => String::new(),
+        "created" | "expired" | "evicted" | "erased" => String::new(),
+        "rewound" => {
+            let (first, last) = (number("after_seq") + 1, number("through_seq"));
+            format!("{} taken back", turns(first, last))
+        }
+        "turn_updated" => turns(number("seq"), number("seq")),
         "ended" if event.reason() == EndReason::Ended => "by command".to_owned(),
         "ended" => format!("by {}", short_name("EndReason", event.reason)),
         "hook_delivered" => hook(&detail, number("tries")),
@@ -235,13 +257,10 @@ fn detail(event: &Event, whole: bool) -> String {
             } else {
                 ""
             };
-            let error = detail["error"].as_str().unwrap_or_default();
-            let what = format!("{}{verdict}", hook(&detail, number("tries")));
-            match output::one_line(error, ERROR_CHARS_MAX) {
-                // Only operators are told.
-                error if error.is_empty() => what,
-                error => format!("{what}: {error}"),
-            }
+            with_error(
+                format!("{}{verdict}", hook(&detail, number("tries"))),
+                &detail,
+            )
         }
         "compacted" => format!(
             "summary {} of turns {}-{} by {} ({}), {} → {} tokens, {} of {} identifiers found",
@@ -255,24 +274,54 @@ fn detail(event: &Event, whole: bool) -> String {
             number("identifiers_found"),
             number("identifiers"),
         ),
-        "compaction_failed" => format!(
-            "{} ({}), breaker {}: {}",
-            text("reason"),
-            text("trigger"),
-            text("breaker").replace('_', " "),
-            text("error")
-        ),
+        "compaction_failed" => {
+            let breaker = text("breaker").replace('_', " ");
+            let what = format!(
+                "{} ({}), breaker {breaker}",
+                text("reason"),
+                text("trigger")
+            );
+            with_error(what, &detail)
+        }
         "compaction_undone" => format!("summary {}", number("number")),
+        "learned" => format!(
+            "{} by {} in {}, {} refused",
+            output::counted(number("kept"), "fact", "facts"),
+            text("by"),
+            turns(number("first_seq"), number("through_seq")),
+            output::count(number("refused")),
+        ),
+        "extraction_failed" => {
+            let verdict = if detail["gave_up"] == true {
+                ", given up"
+            } else {
+                ""
+            };
+            with_error(format!("{}{verdict}", text("reason")), &detail)
+        }
         // A later daemon's: better raw than not at all.
         _ => output::one_line(&event.detail_json, ERROR_CHARS_MAX),
     }
 }
 
-fn appended(first_seq: u64, last_seq: u64, dropped: u64) -> String {
-    let mut words = match first_seq == last_seq {
+/// What went wrong, with the words of the program or the service where they are told: to operators.
+fn with_error(what: String, detail: &Value) -> String {
+    let error = detail["error"].as_str().unwrap_or_default();
+    match output::one_line(error, ERROR_CHARS_MAX) {
+        error if error.is_empty() => what,
+        error => format!("{what}: {error}"),
+    }
+}
+
+fn turns(first_seq: u64, last_seq: u64) -> String {
+    match first_seq == last_seq {
         true => format!("turn {last_seq}"),
         false => format!("turns {first_seq}-{last_seq}"),
-    };
+    }
+}
+
+fn appended(first_seq: u64, last_seq: u64, dropped: u64) -> String {
+    let mut words = turns(first_seq, last_seq);
     if dropped > 0 {
         let _ = write!(words, ", {dropped} dropped");
     }
@@ -309,6 +358,14 @@ mod tests {
         let details = ErrorDetails::with_retry_info(Some(Duration::from_millis(1)));
         let keys_changed = Status::with_error_details(Code::Unauthenticated, "others", details);
         assert!(!is_final(&keys_changed));
+    }
+
+    #[test]
+    fn only_another_start_counts_anew() {
+        assert!(!counts_anew(7, 8, 0), "the next one");
+        assert!(!counts_anew(7, 5_008, 5_000), "some have left");
+        assert!(!counts_anew(0, 1_800_000, 0), "there was none before");
+        assert!(counts_anew(7, 1_800_000, 0) && counts_anew(1_800_000, 7, 0));
     }
 
     const WATCH: Columns = Columns {
@@ -431,6 +488,38 @@ mod tests {
                 none,
                 lost,
                 "compaction_failed  telegram:4711  lost_identifiers (command), breaker half open: 7 of 9",
+            ),
+            (
+                "compaction_failed",
+                none,
+                json!({"trigger": "command", "reason": "timeout", "breaker": "open"}),
+                "compaction_failed  telegram:4711  timeout (command), breaker open",
+            ),
+            (
+                "rewound",
+                none,
+                json!({"after_seq": 12, "through_seq": 14}),
+                "rewound         telegram:4711  turns 13-14 taken back",
+            ),
+            (
+                "turn_updated",
+                none,
+                json!({"seq": 7}),
+                "turn_updated    telegram:4711  turn 7",
+            ),
+            ("erased", none, Value::Null, "erased          telegram:4711"),
+            (
+                "learned",
+                none,
+                json!({"by": "gpt", "first_seq": 1, "through_seq": 6, "kept": 2, "refused": 1,
+                       "tokens": 900}),
+                "learned         telegram:4711  2 facts by gpt in turns 1-6, 1 refused",
+            ),
+            (
+                "extraction_failed",
+                none,
+                json!({"reason": "timeout", "gave_up": true, "error": "no answer"}),
+                "extraction_failed  telegram:4711  timeout, given up: no answer",
             ),
             (
                 "compaction_undone",

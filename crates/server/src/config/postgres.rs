@@ -165,9 +165,11 @@ mod tests {
             assert!(problem.contains(part), "{spec}: {problem}");
             assert!(!problem.contains("hunter2"), "{spec}: {problem}");
         }
-        let good =
-            "journal: { postgres: { url: 'postgres://memoird@db/memoird?sslmode=require' } }";
-        let good = format!("server: {{ allow_without_keys: true }}\n{good}");
-        assert!(parse(&good).expect("it is good").journal.is_elsewhere());
+        for mode in ["require", "verify-ca", "verify-full"] {
+            let url = format!("postgres://memoird@db/memoird?sslmode={mode}");
+            let good = format!("journal: {{ postgres: {{ url: '{url}' }} }}");
+            let good = format!("server: {{ allow_without_keys: true }}\n{good}");
+            assert!(parse(&good).expect(mode).journal.is_elsewhere());
+        }
     }
 }

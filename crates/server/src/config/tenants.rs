@@ -5,7 +5,8 @@ use std::path::PathBuf;
 
 use memoird_core::config::{Environment, Problems, SecretRef};
 use memoird_core::ids::TenantId;
-use memoird_engine::{TenantConfig, TenantLimits};
+use memoird_core::outbox::Subscription;
+use memoird_engine::{EngineConfig, TenantConfig, TenantLimits};
 use serde::{Deserialize, Serialize};
 
 use crate::auth::{Key, KeyDigest, Role, digest};
@@ -75,6 +76,21 @@ pub(super) fn are_journals_unbounded(specs: &[TenantSpec]) -> bool {
     with_bots.clone().count() > 1 && with_bots.all(is_unbounded)
 }
 
+/// What hooks name that is no tenant: warnings, because one that left the file may still have sessions
+/// that end.
+pub(super) fn unknown_to(engine: &EngineConfig) -> Vec<String> {
+    let is_known = |id: &TenantId| engine.tenants.iter().any(|tenant| tenant.id == *id);
+    let mut warnings = Vec::new();
+    for Subscription { hook, tenants, .. } in engine.hooks.hooks.iter().map(|it| &it.subscription) {
+        for id in tenants.iter().filter(|id| !is_known(id)) {
+            warnings.push(format!(
+                "hooks: {hook} names the tenant {id}, which is none of tenants: is it spelt as there?"
+            ));
+        }
+    }
+    warnings
+}
+
 /// The keys of all tenants. No two tenants share one, and where one tenant has keys all
 /// have, unless callers can show something else.
 pub(super) fn keys(
@@ -129,12 +145,18 @@ impl KeySpec {
                     file: self.file.clone(),
                 };
                 let key = place.read(environment)?;
-                match key.len() < KEY_BYTES_MIN {
-                    true => Err(format!(
+                let is_sendable = |byte: u8| byte == b' ' || byte.is_ascii_graphic();
+                if key.len() < KEY_BYTES_MIN {
+                    return Err(format!(
                         "has less than {KEY_BYTES_MIN} bytes, which is no key"
-                    )),
-                    false => Ok(digest(key.as_bytes())),
+                    ));
                 }
+                if !key.bytes().all(is_sendable) {
+                    let problem = "has characters that no client can send in a header, such as a \
+                                   line's end; a key is one line of ASCII, and a file has one key";
+                    return Err(problem.to_owned());
+                }
+                Ok(digest(key.as_bytes()))
             }
             _ => Err("takes one of env, file, sha256".to_owned()),
         }

@@ -11,7 +11,13 @@ use super::*;
 pub(in crate::config) fn parse(text: &str) -> Result<Config, String> {
     let mut file = File::parse(text)?;
     file.server.allow_without_keys |= file.tenants.is_empty();
-    check(file).map_err(|problem| file::without_values(&problem, text))
+    let checked = check(file, &ProcessEnvironment::default());
+    checked.map_err(|problem| file::without_values(&problem, text))
+}
+
+/// A file as the daemon reads it.
+fn parse_as_is(text: &str) -> Result<Config, String> {
+    super::parse(text, &ProcessEnvironment::default())
 }
 
 fn problem(text: &str) -> String {
@@ -20,7 +26,7 @@ fn problem(text: &str) -> String {
 
 #[test]
 fn the_default_file_says_what_the_components_defaults_are() {
-    let (parsed, embedded) = (super::parse(DEFAULT_YAML).unwrap(), embedded().unwrap());
+    let (parsed, embedded) = (parse_as_is(DEFAULT_YAML).unwrap(), embedded().unwrap());
     assert_eq!(format!("{parsed:?}"), format!("{embedded:?}"));
 }
 
@@ -154,16 +160,16 @@ fn a_file_without_keys_says_that_it_is_meant() {
         "version: 1\n",
         "version: 1\ntenants: [ { id: default } ]\n",
     ] {
-        let problem = super::parse(text).expect_err("refused");
+        let problem = parse_as_is(text).expect_err("refused");
         assert!(problem.contains(line), "{problem}");
-        assert!(super::parse(&format!("version: 1\n{line}\n")).is_ok());
+        assert!(parse_as_is(&format!("version: 1\n{line}\n")).is_ok());
     }
     let keyed = format!(
         "tenants: [ {{ id: a, keys: [ {{ sha256: '{}' }} ] }} ]",
         "0a".repeat(32)
     );
-    assert!(super::parse(&keyed).is_ok());
-    let both = super::parse(&format!("{line}\n{keyed}")).unwrap();
+    assert!(parse_as_is(&keyed).is_ok());
+    let both = parse_as_is(&format!("{line}\n{keyed}")).unwrap();
     let warned = |config: &Config, part: &str| config.warnings.iter().any(|it| it.contains(part));
     assert!(warned(&both, "allow_without_keys") && warned(&both, "version is missing"));
     assert!(warned(&embedded().unwrap(), "allow_without_keys"));
@@ -198,6 +204,97 @@ fn what_is_no_key_is_refused() {
         let told = parsed.err().unwrap_or_default();
         assert!(key.trim().is_empty() || !told.contains(key), "{told}");
     }
+}
+
+#[test]
+fn a_key_that_no_client_can_send_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("key");
+    let keyed = format!("tenants: [ {{ id: a, keys: [ {{ file: {file:?} }} ] }} ]");
+    for (key, is_one) in [
+        ("the-first-key\nthe-second-key\n", false),
+        ("a-key-in-two\tparts", false),
+        ("schlüssel", false),
+        ("  words with blanks ", true),
+        ("a+/=~key", true),
+    ] {
+        std::fs::write(&file, key).unwrap();
+        let parsed = parse(&keyed);
+        assert_eq!(parsed.is_ok(), is_one, "{key:?}");
+        let told = parsed.err().unwrap_or_default();
+        let shown = key.lines().any(|line| told.contains(line));
+        assert!(
+            is_one || told.contains("tenants[0].keys[0]: has characters") && !shown,
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn whoever_needs_no_key_can_reach_the_daemon_and_is_one_tenant() {
+    let tenants = "tenants: [ { id: a }, { id: b } ]";
+    let peers = |listen: &str, peers: &str| {
+        parse(&format!(
+            "server: {{ listen: {listen}, unix: {{ peers: [ {peers} ] }} }}\n{tenants}"
+        ))
+    };
+    let (one, other) = ("{ uid: 7, tenant: a }", "{ uid: 8, tenant: b }");
+    assert!(peers("unix:/run/a.sock", &format!("{one}, {other}")).is_ok());
+    let twice = peers(
+        "unix:/run/a.sock",
+        &format!("{other}, {one}, {{ uid: 8, tenant: a }}"),
+    );
+    let problem = twice.expect_err("of two tenants");
+    let place = "server.unix.peers[2].uid: is that of server.unix.peers[0]";
+    assert!(problem.contains(place), "{problem}");
+    let problem = peers("127.0.0.1:1", one).expect_err("nobody calls by it");
+    assert!(
+        problem.contains("server.unix.peers: are users of a socket"),
+        "{problem}"
+    );
+    let tls = "tls: { certificate: /none/c, key: /none/k, client_ca: /none/ca }";
+    let text = format!("server: {{ listen: 'unix:/run/a.sock', {tls} }}\n{tenants}");
+    let problem = parse(&text).expect_err("nobody calls by it");
+    assert!(
+        problem.contains("server.tls.client_ca: is of clients"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn a_hook_of_no_tenant_is_warned_of() {
+    let warned = |tenants: &str| {
+        let hook = format!("{{ name: h, tenants: [ {tenants} ], exec: {{ argv: [ a ] }} }}");
+        let config = parse(&format!(
+            "hooks: [ {hook} ]\nserver: {{ allow_without_keys: true }}"
+        ));
+        let warnings = config.unwrap().warnings;
+        warnings
+            .iter()
+            .any(|it| it.starts_with("hooks: h names the tenant acmee"))
+    };
+    assert!(warned("default, acmee"));
+    assert!(!warned("default") && !warned(""));
+}
+
+#[test]
+fn no_span_is_longer_than_what_can_be_added_to_a_moment() {
+    for key in [
+        "handshake_timeout",
+        "keyless_timeout",
+        "max_age",
+        "max_age_grace",
+    ] {
+        let with = |span: &str| format!("server: {{ connections: {{ {key}: {span} }} }}");
+        let problem = problem(&with("500000000000y"));
+        assert!(
+            problem.contains(&format!("server.connections.{key}: must be at most")),
+            "{problem}"
+        );
+        assert!(parse(&with("36500d")).is_ok());
+    }
+    let problem = problem("server: { shutdown_grace: 500000000000y }");
+    assert!(problem.contains("server.shutdown_grace"), "{problem}");
 }
 
 #[test]

@@ -59,13 +59,13 @@ impl Default for ConnectionsConfig {
 
 impl ConnectionsConfig {
     pub(crate) fn check(&self, problems: &mut Problems) {
-        problems.not_zero("handshake_timeout", self.handshake_timeout);
-        problems.not_zero("request_timeout", self.request_timeout);
-        problems.not_zero("write_timeout", self.write_timeout);
-        problems.not_zero("keyless_timeout", self.keyless_timeout);
-        problems.not_zero("idle_timeout", self.idle_timeout);
-        problems.not_zero("max_age", self.max_age);
-        problems.not_zero("max_age_grace", self.max_age_grace);
+        problems.span("handshake_timeout", self.handshake_timeout);
+        problems.span("request_timeout", self.request_timeout);
+        problems.span("write_timeout", self.write_timeout);
+        problems.span("keyless_timeout", self.keyless_timeout);
+        problems.span("idle_timeout", self.idle_timeout);
+        problems.span("max_age", self.max_age);
+        problems.span("max_age_grace", self.max_age_grace);
         problems.at_least_one("max_per_address", self.max_per_address);
         problems.at_least_one("calls_without_key", self.calls_without_key);
         problems.at_least_one("admin_max", self.admin_max);

@@ -4,6 +4,7 @@ use std::collections::HashSet;
 
 use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::ids::TenantId;
+use memoird_core::json::{VALUES_MAX, has_too_many_values};
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
 use memoird_core::seq_ranges::SeqRanges;
@@ -129,11 +130,13 @@ pub(crate) async fn answered(
     let turns = outcome.turns;
     let mut report = report(outcome.report, &turns);
     report.next_cut = outcome.next_cut.map(next_cut);
-    let hits = recall
-        .into_iter()
-        .flat_map(|recall| recall.shown(&outcome.memories));
+    let hits = recall.into_iter().flat_map(|recall| {
+        let explain = recall.explains();
+        let shown = recall.shown(&outcome.memories);
+        shown.map(move |hit| memory::to::hit(hit, explain))
+    });
     let mut response = v1::GetContextResponse {
-        memories: hits.map(memory::to::hit).collect(),
+        memories: hits.collect(),
         memories_text: outcome.memories.text.clone(),
         session: Some(session),
         ..v1::GetContextResponse::default()
@@ -208,6 +211,10 @@ fn check_append(append: &v1::AppendRequest, session_id: &str, peek: bool) -> Res
 fn check_tools(tools_json: &str) -> Result<(), Status> {
     if tools_json.is_empty() {
         return Ok(());
+    }
+    if has_too_many_values(tools_json) {
+        let problem = format!("tools_json has more than {VALUES_MAX} JSON values");
+        return Err(status::invalid("TOOLS_INVALID", "tools_json", problem));
     }
     let tools: Result<Vec<IgnoredAny>, _> = serde_json::from_str(tools_json);
     tools.map(drop).map_err(|error| {

@@ -74,6 +74,14 @@ pub(crate) fn about(refusal: &Status, field: &str) -> Status {
     renamed(refusal, |_| field.to_owned())
 }
 
+/// The same refusal of something that was read from this field, and of which only the text tells
+/// where it is: a message may be several turns.
+pub(crate) fn read_from(refusal: &Status, field: &str) -> Status {
+    let text = format!("{field}: {}", refusal.message());
+    let details = about(refusal, field).get_error_details();
+    Status::with_error_details(refusal.code(), text, details)
+}
+
 /// The same refusal about a field of the message in this field.
 pub(crate) fn within(refusal: &Status, message: &str) -> Status {
     renamed(refusal, |field| format!("{message}.{field}"))

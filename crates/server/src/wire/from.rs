@@ -89,11 +89,13 @@ impl AppendFields {
 
     /// A refusal of what an append brings, about a field of it.
     pub(crate) fn named(self, refusal: &Status) -> Status {
+        let is_of_turns = |field: String| field.starts_with("turns");
+        if self.has_messages && fields::named_in(refusal).is_some_and(is_of_turns) {
+            return fields::read_from(refusal, "messages_json");
+        }
         fields::renamed(refusal, |field| match field {
             "merge_patch_json" => "state_patch_json".to_owned(),
             "expected_version" => "expected_state_version".to_owned(),
-            // A message may be several turns.
-            turns if self.has_messages && turns.starts_with("turns") => "messages_json".to_owned(),
             field => field.to_owned(),
         })
     }

@@ -29,6 +29,10 @@ const SOON: Option<Duration> = Some(Duration::from_millis(100));
 /// When to try again what a disk refused.
 const LATER: Option<Duration> = Some(Duration::from_secs(1));
 
+/// Bytes of what a refusal says. That goes into the head of an answer twice, once in up to three times
+/// as many, and there are clients which take no head of more than 8 KiB.
+const MESSAGE_BYTES_MAX: usize = 1_700;
+
 /// The status for an error of the engine.
 pub(crate) fn engine(failure: &EngineError) -> Status {
     let (code, reason, retry) = match failure {
@@ -71,6 +75,7 @@ pub(crate) fn engine(failure: &EngineError) -> Status {
         EngineError::MemoryFull {
             used_bytes,
             limit_bytes,
+            ..
         }
         | EngineError::JournalQuota {
             used_bytes,
@@ -134,6 +139,9 @@ pub(crate) fn core(refusal: &CoreError) -> Status {
             ("last_seq", last_seq.to_string()),
         ],
         CoreError::StaleSeq { actual, .. } => vec![("last_seq", actual.to_string())],
+        CoreError::StaleGeneration {
+            actual: Some(live), ..
+        } => vec![("generation", live.to_string())],
         CoreError::StaleStateVersion { actual, .. } => vec![("version", actual.to_string())],
         _ => Vec::new(),
     };
@@ -419,13 +427,13 @@ pub(crate) fn too_many_watchers() -> Status {
 
 /// A watcher that took nothing.
 pub(crate) fn watcher_too_slow() -> Status {
-    let problem = "nothing was taken for 30 seconds; watch again with after_event_id";
+    let problem = "nothing was taken for 30 seconds; watch again with after_cursor";
     status(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
 /// A watcher whose key may be gone.
 pub(crate) fn keys_changed() -> Status {
-    let problem = "other keys apply; watch again with after_event_id";
+    let problem = "other keys apply; watch again with after_cursor";
     status(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 
@@ -481,5 +489,49 @@ fn with_facts(
     if let Some(retry) = retry {
         details.set_retry_info(Some(retry));
     }
-    Status::with_error_details(code, message, details)
+    Status::with_error_details(code, shortened(message), details)
+}
+
+/// As much of a message as any client takes.
+fn shortened(mut message: String) -> String {
+    if message.len() > MESSAGE_BYTES_MAX {
+        message.truncate(message.floor_char_boundary(MESSAGE_BYTES_MAX));
+        message.push_str(" […]");
+    }
+    message
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_core::ids::Generation;
+    use tonic::body::Body;
+
+    use super::*;
+
+    #[test]
+    fn who_expects_another_generation_is_told_the_live_one() {
+        let (expected, live) = (Generation::new(1, 2), Generation::new(3, 4));
+        let refusal = core(&CoreError::StaleGeneration {
+            expected,
+            actual: Some(live),
+        });
+        let info = refusal.get_details_error_info().unwrap();
+        assert_eq!(info.metadata.get("generation"), Some(&live.to_string()));
+    }
+
+    #[test]
+    fn the_head_of_a_refusal_is_one_that_clients_take() {
+        for line in ["tenants[0].keys[0]: there is no \"key\"\n", "äöü "] {
+            let problem = line.repeat(1_000);
+            let refusal = reload(&ReloadError::Invalid { problem });
+            assert!(refusal.message().starts_with(line) && refusal.message().ends_with(" […]"));
+            let answer = refusal.into_http::<Body>();
+            // As HTTP/2 counts them (RFC 9113, 6.5.2).
+            let fields = answer.headers().iter();
+            let bytes: usize = fields
+                .map(|(name, value)| name.as_str().len() + value.len() + 32)
+                .sum();
+            assert!(bytes <= 8 << 10, "{bytes}");
+        }
+    }
 }

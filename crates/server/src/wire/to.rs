@@ -486,10 +486,10 @@ fn tenant_stats(tenant: &TenantSnapshot, calls_refused: u64) -> v1::TenantStats 
 
 /// A duration, at most the longest that the contract can hold.
 pub(crate) fn duration(duration: Duration) -> prost_types::Duration {
-    prost_types::Duration {
-        seconds: i64::try_from(duration.as_secs()).unwrap_or(i64::MAX),
-        nanos: i32::try_from(duration.subsec_nanos()).unwrap_or(0),
-    }
+    /// Ten thousand years (google/protobuf/duration.proto).
+    const MAX: Duration = Duration::from_secs(315_576_000_000);
+    // Whatever is not longer than that fits.
+    prost_types::Duration::try_from(duration.min(MAX)).unwrap_or_default()
 }
 
 /// A number for a field of 32 bits.
@@ -504,5 +504,18 @@ fn end_reason(reason: EndReason) -> v1::EndReason {
         EndReason::Ended => v1::EndReason::Ended,
         EndReason::Reset => v1::EndReason::Reset,
         EndReason::Shutdown => v1::EndReason::Shutdown,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_longest_duration_is_the_contract_s() {
+        let longest = duration(Duration::MAX);
+        assert_eq!((longest.seconds, longest.nanos), (315_576_000_000, 0));
+        let short = duration(Duration::from_millis(1_500));
+        assert_eq!((short.seconds, short.nanos), (1, 500_000_000));
     }
 }

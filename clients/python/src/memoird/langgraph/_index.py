@@ -10,6 +10,7 @@ import operator
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
 from typing import Any
 from urllib.parse import quote
 
@@ -30,8 +31,8 @@ from ..types import (
     DeleteDocumentRequest,
     Document,
     DocumentOperation,
+    Memory,
     MemoryKind,
-    NearDuplicate,
     PutDocumentRequest,
 )
 from ._documents import asked, done, each_document, minutes, removed
@@ -108,8 +109,12 @@ class VectorIndex:
         return
         yield
 
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+        """Lets the vectors of items live so many minutes from now on."""
+        yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
+
     def ranked(self, op: SearchOp) -> Steps:
-        """Items with the best cosine of their vectors, the best first."""
+        """Items with the best cosine of their vectors, the best first, and that others come behind them."""
         query = yield Embed(self.embeddings, str(op.query))
         found: list[tuple[float, Name]] = []
 
@@ -119,7 +124,7 @@ class VectorIndex:
 
         yield from each_document(take, namespace_prefix=[*self._place, *op.namespace_prefix])
         found.sort(key=lambda one: -one[0])
-        return found
+        return found, True
 
 
 class MemoryIndex:
@@ -138,7 +143,7 @@ class MemoryIndex:
     def written(self, puts: Sequence[PutOp]) -> Steps:
         """Remembers the texts of items that were written, and forgets those that were there before."""
         for op in puts:
-            new = set()
+            new, until = set(), None if op.ttl is None else _until(op.ttl)
             for text in self._texts.of(op):
                 if content := cut(text, CONTENT_BYTES).strip():
                     made = yield Call(
@@ -147,7 +152,9 @@ class MemoryIndex:
                         kind=self._kind,
                         content=content,
                         tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
-                        near_duplicate=NearDuplicate.KEEP,
+                        # A memory has 32 tags: one of the same words in many namespaces had too few.
+                        keep_apart=True,
+                        expires_at=until,
                         idempotency_key=uuid.uuid4().hex,
                     )
                     new.add(made.memory.id)
@@ -157,6 +164,24 @@ class MemoryIndex:
                     yield Call("forget", id=id)
                 except errors.MemoryNotFound:
                     continue
+
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+        """Lets the memories of items live so many minutes from now on."""
+        read = yield from done(
+            [asked([*self._memories, *place], key, minutes(ttl)) for (place, key), ttl in live]
+        )
+        ids = [
+            (id, ttl)
+            for (_, ttl), result in zip(live, read, strict=True)
+            for id in (result.document.value if result.document else [])
+        ]
+        yield from done([asked(self._owners, id, minutes(ttl)) for id, ttl in ids])
+        for id, ttl in ids:
+            try:
+                found = yield Call("get_memory", id=id)
+                yield from _live(found.memory, _until(ttl))
+            except errors.MemoryNotFound:
+                continue
 
     def _own(self, op: PutOp, new: set[str]) -> Steps:
         """Notes whose the memories are; gives those that are nobody's any more."""
@@ -174,7 +199,7 @@ class MemoryIndex:
                 there = result.document
                 names = [own for own in (there.value if there else []) if own != name]
                 names += [name] if id in new else []
-                writes += _held(self._owners, id, names, there)
+                writes += _held(self._owners, id, names, there, op.ttl if names == [name] else None)
                 nobodys += [] if names else [id]
             try:
                 yield from done(writes)
@@ -185,7 +210,7 @@ class MemoryIndex:
                     raise
 
     def ranked(self, op: SearchOp) -> Steps:
-        """Items whose texts a recall finds, the best first: up to 100."""
+        """Items whose texts a recall finds, the best first: up to 100; and whether the filter may fit others."""
         prefix = tuple(op.namespace_prefix)
         if not prefix:
             raise ValueError("a search with a query needs a namespace prefix of one label or more")
@@ -203,7 +228,8 @@ class MemoryIndex:
             for *place, key in result.document.value if result.document else []:
                 if tuple(place[: len(prefix)]) == prefix:
                     found.setdefault((tuple(place), key), hit.score)
-        return [(score, name) for name, score in found.items()]
+        are_more = bool(op.filter) and len(recalled.hits) == HITS_MAX
+        return [(score, name) for name, score in found.items()], are_more
 
 
 def _held(
@@ -220,6 +246,20 @@ def _held(
         gone = DeleteDocumentRequest([*place], key, expected_version=version)
         return [DocumentOperation(delete=gone)]
     return []
+
+
+def _until(ttl: float) -> datetime:
+    """When so many minutes are over."""
+    until = datetime.now(timezone.utc) + timedelta(minutes=ttl)
+    return until.replace(microsecond=until.microsecond // 1000 * 1000)
+
+
+def _live(memory: Memory, until: datetime) -> Steps:
+    """Lets a memory that ends live so long at least."""
+    if memory.expires_at is not None and memory.expires_at < until:
+        yield Call(
+            "update_memory", memory=Memory(id=memory.id, expires_at=until), update_mask=["expires_at"]
+        )
 
 
 def _tag(namespace: Sequence[str]) -> str:

@@ -427,13 +427,13 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             if not token:
                 break
         for place in places:
-            oldest = yield from self._oldest_needed(place)
-            yield Call(
-                "delete_documents", namespace_prefix=place, exact_namespace=True, key_before=oldest
-            )
+            if oldest := (yield from self._oldest_needed(place)):
+                yield Call(
+                    "delete_documents", namespace_prefix=place, exact_namespace=True, key_before=oldest
+                )
 
     def _oldest_needed(self, place: Place) -> Steps:
-        """The key of the oldest checkpoint without which the newest one would not be whole."""
+        """The key of the oldest checkpoint without which the newest one would not be whole; empty where there is none."""
         newest = yield from self._found(place, None)
         if newest is None:
             return ""

@@ -40,7 +40,8 @@ class MemoirdStore(BaseStore):
     What `search` does with a `query` depends on `index`:
 
     - None: it is not looked at; items are found by namespace and filter.
-    - `MemoirdIndex`: memoird finds the items, by words and by meaning; of each search the best 100.
+    - `MemoirdIndex`: memoird finds the items, by words and by meaning; of each search the best 100, and with a
+      filter what else fits it behind them.
       An item is found by meaning once the daemon has embedded it, some moments after it was put.
     - LangGraph's own (`dims`, `embed`, `fields`): your function embeds the texts, their vectors are kept
       beside the items, and a search reads all vectors below its prefix and compares them here. Good for
@@ -144,12 +145,15 @@ class MemoirdStore(BaseStore):
 
     def _refresh(self, documents: Sequence[Document]) -> Steps:
         """Items that were read live as long again as they were to live when they were put."""
-        reads = [
-            asked(document.namespace, document.key, ttl=minutes(ttl))
+        live = [
+            (self._name(document), ttl)
             for document in documents
             if (ttl := document.value.get("ttl")) is not None
         ]
-        yield from done(reads)
+        yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
+        if self._index:
+            # What finds an item lives as long as the item.
+            yield from self._index.refreshed(live)
 
     def _search(self, op: SearchOp) -> Steps:
         if op.query and self._index:
@@ -162,17 +166,17 @@ class MemoirdStore(BaseStore):
         return [SearchItem(**self._own(document), score=score) for score, document in found]
 
     def _ranked(self, op: SearchOp) -> Steps:
-        """Items that the index finds, and where it has all of them those that it does not, behind them."""
+        """Items that the index finds, and behind them those that it does not, where it does not tell which fit."""
         assert self._index
-        ranked: list[tuple[float | None, Name]] = yield from self._index.ranked(op)
-        has_all = isinstance(self._index, VectorIndex)
-        if op.filter or has_all:
+        ranked: list[tuple[float | None, Name]]
+        ranked, are_more = yield from self._index.ranked(op)
+        if op.filter or are_more:
             listed = yield from self._listed(
                 op.namespace_prefix, op.filter, None, without_values=True
             )
             fitting = dict.fromkeys(map(self._name, listed))
             ranked = [(score, name) for score, name in ranked if name in fitting]
-            if has_all:
+            if are_more:
                 found = {name for _, name in ranked}
                 ranked += [(None, name) for name in fitting if name not in found]
         chosen = ranked[op.offset : op.offset + op.limit]

@@ -13,19 +13,21 @@ from langchain_core.messages import (
     HumanMessage,
     SystemMessage,
     ToolMessage,
-    convert_to_openai_messages,
 )
 from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from .. import errors
-from .._batches import batched, json_bytes
+from .._batches import batched, turn_bytes
 from .._history import Window, check
 from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
-from ..types import AppendRequest, GetContextResponse, MessageFormat, Role, Turn
+from ..langchain import said_in
+from ..types import AppendRequest, GetContextResponse, MessageFormat, Part, Role, Turn
 
 # What the session's state has of the messages that it was told.
 STATE = "langgraph"
+# Of steps that run at once, each of which may append.
+TRIES_MAX = 20
 
 
 def window(
@@ -40,49 +42,74 @@ def window(
     `{"llm_input_messages": [...]}` and leaves the state as it is. The session has the thread's id as its
     own.
 
-    What the state has and the session has not is appended in the same call. Where a thread goes on from
-    an earlier checkpoint, or messages of it were changed or removed, the session is rewound to its
-    beginning and told all of them.
+    What the state has and the session has not is appended in the same call; of steps that ask for the same
+    at once, one appends it. Where a thread goes on from an earlier checkpoint, or messages of it were
+    changed or removed, the session is rewound to where the thread began and told all of them. What others
+    had said in it before the thread began stays, and is in windows.
     """
     clients, how = Clients(client), how or Window()
     check(how)
 
-    def choose(state: Mapping[str, Any], config: RunnableConfig) -> Any:
-        return clients.do(_choose(how, state[messages_key], config))
+    def messages_of(state: Any) -> Sequence[BaseMessage]:
+        # A state may be a model of pydantic, too.
+        is_mapping = isinstance(state, Mapping)
+        found: Sequence[BaseMessage] = state[messages_key] if is_mapping else getattr(state, messages_key)
+        return found
 
-    async def achoose(state: Mapping[str, Any], config: RunnableConfig) -> Any:
-        return await clients.ado(_choose(how, state[messages_key], config))
+    def choose(state: Any, config: RunnableConfig) -> Any:
+        return clients.do(_chosen(how, messages_of(state), config))
+
+    async def achoose(state: Any, config: RunnableConfig) -> Any:
+        return await clients.ado(_chosen(how, messages_of(state), config))
 
     return RunnableLambda(choose, achoose, name="window")
 
 
+def _chosen(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps:
+    for left in reversed(range(TRIES_MAX)):
+        try:
+            return (yield from _choose(how, messages, config))
+        except (errors.StaleSeq, errors.StaleGeneration, errors.SessionNotFound):
+            # Another step of the graph was faster, or the session ended meanwhile.
+            if not left:
+                raise
+
+
 def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps:
+    if not messages:
+        yield {"llm_input_messages": []}
+        return
     session_id = str(config["configurable"]["thread_id"])
     ids = [message.id or str(number) for number, message in enumerate(messages)]
-    told = last_seq = 0
+    told = after_seq = last_seq = 0
     try:
         found = yield Call("get_session", session_id=session_id, include_state=True)
     except errors.SessionNotFound:
         pass
     else:
         last_seq = found.session.last_seq
-        told = _told((found.state or {}).get(STATE), ids, messages) if last_seq else 0
-        if last_seq and not told:
+        known = (found.state or {}).get(STATE)
+        told = _told(known, ids, messages) if last_seq else 0
+        # What others had said before is no part of the thread, and stays.
+        after_seq = min(known.get("after", 0), last_seq) if known else last_seq
+        if last_seq > after_seq and not told:
             rewound = yield Call(
-                "rewind_session", session_id=session_id, after_seq=0, expected_seq=last_seq
+                "rewind_session", session_id=session_id, after_seq=after_seq, expected_seq=last_seq
             )
             last_seq = rewound.session.last_seq
     append: dict[str, Any] | None = None
-    for batch in batched(_named(messages[told:], ids[told:]), json_bytes):
+    turns = [_turn(message, id) for message, id in zip(messages[told:], ids[told:], strict=True)]
+    for batch in batched(turns, turn_bytes):
         if append:
             made = yield Call("append", session_id=session_id, **append)
             last_seq = made.last_seq
         told += len(batch)
         append = {
-            "messages_json": batch,
-            "format": MessageFormat.OPENAI,
+            "turns": batch,
             "expected_seq": last_seq,
-            "state_patch_json": {STATE: {"count": told, "digest": _digest(ids, messages, told)}},
+            "state_patch_json": {
+                STATE: {"count": told, "digest": _digest(ids, messages, told), "after": after_seq}
+            },
         }
     chosen = yield Call(
         "get_context",
@@ -109,14 +136,19 @@ def _told(
 
 def _digest(ids: Sequence[str], messages: Sequence[BaseMessage], count: int) -> str:
     """What tells the first messages from others."""
-    said = ([id, it.type, it.content] for id, it in zip(ids[:count], messages, strict=False))
+    said = (
+        [id, it.type, it.content, getattr(it, "tool_calls", None), getattr(it, "tool_call_id", None)]
+        for id, it in zip(ids[:count], messages, strict=False)
+    )
     return hashlib.sha256(json.dumps(list(said), default=str).encode()).hexdigest()
 
 
-def _named(messages: Sequence[BaseMessage], ids: Sequence[str]) -> list[dict[str, Any]]:
-    said = convert_to_openai_messages(list(messages))
-    assert isinstance(said, list)
-    return [{**one, "memoird_client_id": id} for one, id in zip(said, ids, strict=True)]
+def _turn(message: BaseMessage, id: str) -> Turn:
+    role, parts = said_in(message)
+    results = any(part.tool_result for part in parts)
+    # Results may then be of calls that nobody knows.
+    format = MessageFormat.OPENAI_RESPONSES if results else MessageFormat.UNSPECIFIED
+    return Turn(role, parts or [Part(text="")], client_id=id, format=format)
 
 
 def _messages(

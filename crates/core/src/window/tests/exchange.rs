@@ -1,6 +1,7 @@
 //! The exchange under way: what the agent is working on is not taken away.
 
 use super::*;
+use crate::turn::{MediaSource, Part};
 
 const HEAD_TAIL: Policy = Policy::HeadTail { turns: 0 };
 
@@ -183,4 +184,84 @@ fn a_result_that_comes_late_for_a_call_that_salience_left_out_leaves_alone() {
         words,
         "nothing else of the exchange under way"
     );
+}
+
+/// What its provider keeps beside what is said, such as where it caches, changes nothing.
+#[test]
+fn what_a_provider_s_fields_stand_beside_is_shortened_like_any_other() {
+    let marked = |mut turn: Turn| {
+        for part in &mut turn.parts {
+            part.extra_json = r#"{"cache_control":{"type":"ephemeral"}}"#.into();
+        }
+        turn
+    };
+    let seen = |mark: &dyn Fn(Turn) -> Turn| {
+        let mut chat = Chat::new(Limits::default());
+        chat.say(text(Role::User, "hello"));
+        for (id, input) in [("a", "{}"), ("b", "{}"), ("c", "{\"n\":1}")] {
+            chat.say(call(&[id], input));
+            chat.say(mark(result(id, id.repeat(2_000))));
+        }
+        chat.say(text(Role::Assistant, "done"));
+        chat.say(text(Role::User, "thanks"));
+        let results = chat.see(HEAD_TAIL, 1_000).unwrap().words();
+        chat.say(text(Role::Assistant, "welcome"));
+        chat.say(mark(long(Role::User, 2_000)));
+        for n in 0..4 {
+            let id = format!("s{n}");
+            chat.say(call(&[&id], "{}"));
+            chat.say(result(&id, "z".repeat(400)));
+        }
+        (results, chat.see(HEAD_TAIL, 1_500).unwrap().words())
+    };
+    let (results, request) = seen(&marked);
+    assert!(
+        results.contains("[superseded]") && results.contains("[trimmed]"),
+        "{results}"
+    );
+    assert!(request.contains("[excerpt]"), "{request}");
+    assert_eq!((results, request), seen(&|turn| turn));
+}
+
+/// A photo is a thousand tokens here, and its caption fifty.
+#[test]
+fn what_is_said_of_an_image_stays_where_the_image_does_not_fit() {
+    let caption = "what is on this photo? ".repeat(9);
+    let photo = |extra: &str| {
+        let photo = PartKind::Media {
+            media_type: "image/png".into(),
+            source: MediaSource::Data(vec![7]),
+            name: String::new(),
+        };
+        let mut photo = Part::from(photo);
+        photo.extra_json = extra.into();
+        let caption = PartKind::Text(caption.clone()).into();
+        Turn::new(Role::User, vec![photo, caption])
+    };
+    let says = |turn: &Turn| {
+        let is_caption = |part: &Part| part.kind == PartKind::Text(caption.clone());
+        turn.parts.iter().any(is_caption)
+    };
+    for extra in ["", r#"{"type":"image_url","image_url":{"url":""}}"#] {
+        for earlier in [0, 1] {
+            let mut chat = Chat::new(Limits::default());
+            for _ in 0..earlier {
+                chat.say(text(Role::User, "hello"));
+                chat.say(text(Role::Assistant, "hi"));
+            }
+            chat.say(photo(extra));
+            for n in 0..4 {
+                let id = format!("c{n}");
+                chat.say(call(&[&id], "{}"));
+                chat.say(result(&id, "z".repeat(200)));
+            }
+            let seen = chat.see(HEAD_TAIL, 900).unwrap();
+            assert!(
+                seen.turns.iter().any(says),
+                "{extra} {earlier}: {:?}",
+                seen.turns
+            );
+            assert!(seen.window.counted <= 900);
+        }
+    }
 }

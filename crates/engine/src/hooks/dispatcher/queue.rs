@@ -3,9 +3,10 @@
 use std::collections::HashSet;
 
 use memoird_core::ids::{Generation, TenantId};
-use memoird_core::outbox::Delivery;
+use memoird_core::outbox::{Delivery, DeliveryState};
 use memoird_core::time::Steady;
-use memoird_store::DueDeliveries;
+use memoird_store::{DeliveryOutcome, DueDeliveries};
+use tracing::{info, warn};
 
 use crate::hooks::config::HookConfig;
 use crate::tenants::ms;
@@ -22,6 +23,8 @@ pub(super) struct HookQueue {
     pub(super) started: u64,
     /// The tenant that it served last: the next place is for those behind it.
     pub(super) served: Option<TenantId>,
+    /// Whether its last delivery failed.
+    is_failing: bool,
 }
 
 impl HookQueue {
@@ -34,6 +37,25 @@ impl HookQueue {
             look_at,
             started: 0,
             served: None,
+            is_failing: false,
+        }
+    }
+
+    /// Says when it begins to fail, and when it works again: a delivery is given up hours later.
+    pub(super) fn note_outcome(&mut self, recorded: &DeliveryOutcome) {
+        let DeliveryOutcome {
+            id,
+            state,
+            last_error,
+            ..
+        } = recorded;
+        let fails = *state != DeliveryState::Done;
+        if fails == std::mem::replace(&mut self.is_failing, fails) {
+            return;
+        }
+        match fails {
+            true => warn!(hook = %id.hook, delivery = %id, problem = %last_error, "a hook fails"),
+            false => info!(hook = %id.hook, "a hook works again"),
         }
     }
 

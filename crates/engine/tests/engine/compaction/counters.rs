@@ -25,15 +25,22 @@ use crate::windows::{Remembered, model, with_models};
 struct Teller {
     tells: Mutex<VecDeque<Option<u64>>>,
     then: Mutex<Option<u64>>,
+    /// Why it does not.
+    fault: FaultKind,
     asked: Mutex<Vec<CountRequest>>,
 }
 
 impl Teller {
     fn new(then: Option<u64>) -> Arc<Self> {
+        Self::that_fails(then, FaultKind::Later)
+    }
+
+    fn that_fails(then: Option<u64>, fault: FaultKind) -> Arc<Self> {
         let (tells, asked) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
             tells,
             then: Mutex::new(then),
+            fault,
             asked,
         })
     }
@@ -64,7 +71,8 @@ impl TokenCounter for Teller {
             .unwrap()
             .pop_front()
             .unwrap_or(*self.then.lock().unwrap());
-        Box::pin(async move { told.ok_or_else(|| ModelFault::new(FaultKind::Later, "down")) })
+        let fault = self.fault;
+        Box::pin(async move { told.ok_or_else(|| ModelFault::new(fault, "down")) })
     }
 }
 
@@ -171,6 +179,20 @@ async fn a_counter_that_is_down_is_left_alone_and_the_estimate_decides() {
         settle().await;
     }
     assert!(teller.times() > 5, "it is back: {}", teller.times());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_that_is_refused_keeps_nobody_else_from_the_counter() {
+    let script = Script::of([]);
+    let teller = Teller::that_fails(None, FaultKind::Refused);
+    let (_world, bot) = counted(&script, &teller).await;
+    let mut talk = Talk::of(&bot, "a");
+    for _ in 0..40 {
+        talk.exchange().await;
+        talk.window().await;
+        settle().await;
+    }
+    assert!(teller.times() > 3, "{}", teller.times());
 }
 
 #[tokio::test(start_paused = true)]

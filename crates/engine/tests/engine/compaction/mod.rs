@@ -10,6 +10,7 @@ mod deferral;
 mod ends;
 mod history;
 mod pieces;
+mod requests;
 pub(crate) mod script;
 mod simulation;
 pub(crate) mod talk;

@@ -7,7 +7,7 @@ mod given;
 use std::mem;
 
 use memoird_core::mark::Mark;
-use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
+use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use serde_json::{Map, Value, json};
 
 use super::extra::with;
@@ -21,6 +21,9 @@ const FORMAT: MessageFormat = MessageFormat::Anthropic;
 
 /// The most marks that the provider takes in one request.
 const CACHE_MARKS_MAX: usize = 4;
+/// How many of the bot's own stay in a request: each message may have come with one, and the system
+/// prompt and the tools, which the bot writes itself, take one each.
+const OWN_MARKS_MAX: usize = 2;
 
 pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
@@ -30,7 +33,7 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let own = (!options.system.is_empty()).then(|| options.system.to_owned());
     let said = head.iter().flat_map(|turn| texts(turn, &ids));
     let texts: Vec<String> = own.into_iter().chain(said).collect();
-    let marks = cache_marks(turns, leading, options.cache_after);
+    let marks = cache_marks(turns.len(), leading, options.cache_after);
 
     let written = rest.iter().map(|turn| {
         let given = (turn.format == Some(FORMAT))
@@ -46,10 +49,15 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
         place(&mut written, |index| {
             translate(&rest[index], &ids, options.mark)
         });
+        // Where others are asked for, they take the place of the bot's own.
+        let mut own = if marks.is_empty() { OWN_MARKS_MAX } else { 0 };
+        for message in written.iter_mut().rev().flatten() {
+            message.drop_marks(&mut own);
+        }
     }
 
     let mut conversation = Conversation::default();
-    conversation.joins_systems = options.is_request;
+    conversation.is_request = options.is_request;
     conversation.ends.resize(leading, 0);
     for (index, message) in written.into_iter().enumerate() {
         let index = leading + index;
@@ -60,14 +68,16 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     (texts.join("\n\n"), messages, ends)
 }
 
-/// Takes care of what came in this format and would be refused where it stands now. No message
-/// may be empty but the assistant's at the very end. A system message stands behind a user's (or a
-/// call that the provider answers itself), and before one of the assistant's or at the end; it may
-/// have stood so when it came, and what was around it has left.
+/// Takes care of what came in this format and would be refused where it stands now. No text may be
+/// blank; no message may end in thinking, or be empty but the assistant's at the very end. A system
+/// message stands behind a user's (or a call that the provider answers itself), and before one of
+/// the assistant's or at the end; it may have stood so when it came, and what was around it has
+/// left.
 /// <https://platform.claude.com/docs/en/build-with-claude/mid-conversation-system-messages>
 fn place(written: &mut [Option<Message>], translate: impl Fn(usize) -> Option<Message>) {
     let last = written.iter().rposition(Option::is_some);
     for (index, message) in written.iter_mut().enumerate() {
+        message.iter_mut().for_each(Message::drop_refused);
         let is_prefill = Some(index) == last && message.as_ref().is_some_and(Message::is_assistant);
         if message.as_ref().is_some_and(Message::is_empty) && !is_prefill {
             *message = translate(index);
@@ -92,33 +102,17 @@ fn place(written: &mut [Option<Message>], translate: impl Fn(usize) -> Option<Me
     }
 }
 
-/// The last turns to cache after. Marks of the turns' own count in the limit.
-fn cache_marks(turns: &[Turn], leading: usize, cache_after: &[usize]) -> Vec<usize> {
-    let has_message = |index: &usize| (leading..turns.len()).contains(index);
+/// The last turns to cache after.
+fn cache_marks(turns: usize, leading: usize, cache_after: &[usize]) -> Vec<usize> {
+    let has_message = |index: &usize| (leading..turns).contains(index);
     let mut marks: Vec<usize> = cache_after.iter().copied().filter(has_message).collect();
     marks.sort_unstable();
     marks.dedup();
-    if marks.is_empty() {
-        return marks;
-    }
-    let ours = turns.iter();
-    let ours = ours.filter(|turn| turn.format.is_none_or(|format| format == FORMAT));
-    let is_marked = |json: &str| json.contains("\"cache_control\"");
-    let count = |part: &Part| {
-        let inner = match &part.kind {
-            PartKind::ToolResult { parts, .. } => &parts[..],
-            _ => &[],
-        };
-        let extras = inner.iter().chain([part]).map(|part| &part.extra_json);
-        extras.filter(|json| is_marked(json)).count()
-    };
-    let theirs: usize = ours.flat_map(|turn| &turn.parts).map(count).sum();
-    let room = CACHE_MARKS_MAX.saturating_sub(theirs);
-    marks.split_off(marks.len().saturating_sub(room))
+    marks.split_off(marks.len().saturating_sub(CACHE_MARKS_MAX))
 }
 
 /// The texts of a system turn.
-fn texts(turn: &Turn, ids: &Ids<'_>) -> Vec<String> {
+fn texts<'a>(turn: &'a Turn, ids: &Ids<'a>) -> Vec<String> {
     let pieces = Pieces::read(turn, FORMAT, ids);
     let text = |piece| match piece {
         Piece::Text(text, _) => Some(text.into_owned()),
@@ -142,7 +136,7 @@ fn said_by(role: Role) -> &'static str {
     }
 }
 
-fn translate(turn: &Turn, ids: &Ids<'_>, mark: Mark) -> Option<Message> {
+fn translate<'a>(turn: &'a Turn, ids: &Ids<'a>, mark: Mark) -> Option<Message> {
     if turn.role == Role::System {
         let text = texts(turn, ids).join("\n\n");
         // Users write this word as well, but not the mark.
@@ -230,16 +224,11 @@ fn result(result: ToolResult<'_>) -> Value {
 /// The block for media; `None` for media that the provider does not take.
 fn media_block(media: &Media<'_>) -> Option<Value> {
     let source = match (&media.source, media.kind, media.media_type) {
-        (_, Kind::Audio, _) | (Source::Elsewhere, ..) => return None,
-        (
-            Source::Base64(data),
-            Kind::Image,
-            media_type @ ("image/jpeg" | "image/png" | "image/gif" | "image/webp"),
-        )
+        (_, Kind::Audio | Kind::Video, _) | (Source::Elsewhere, ..) => return None,
+        (Source::Base64(data), Kind::Image, media_type)
         | (Source::Base64(data), Kind::Document, media_type @ "application/pdf") => {
             json!({ "type": "base64", "media_type": media_type, "data": data })
         }
-        (Source::Base64(_), Kind::Image, _) => return None,
         (Source::Base64(_), Kind::Document, _) => {
             json!({ "type": "text", "media_type": "text/plain", "data": media.text()? })
         }

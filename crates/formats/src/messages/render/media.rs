@@ -10,15 +10,21 @@ use serde_json::Value;
 use super::extra::Extra;
 use super::given::uri;
 use crate::base64;
+use crate::media_type::is_text;
 
 /// Characters of a URL that are shown for media without a name.
 const LABEL_CHARS_MAX: usize = 200;
+
+/// The images that every provider takes; of others it refuses the whole request.
+const IMAGE_TYPES: [&str; 4] = ["image/jpeg", "image/png", "image/gif", "image/webp"];
 
 /// The kind of media.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Image,
     Audio,
+    /// No provider takes it in these formats.
+    Video,
     Document,
 }
 
@@ -67,7 +73,8 @@ impl<'a> Media<'a> {
             MediaSource::Uri(uri) => match data_url(uri) {
                 Some((in_url, data)) => (Source::Base64(data.into()), in_url),
                 None if is_web(uri) => (Source::Url(uri), ""),
-                None if uri.starts_with("data:") => (Source::Elsewhere, ""),
+                // A bot's own store, such as `s3://`; the id of a provider's file is no address.
+                None if uri.starts_with("data:") || uri.contains("://") => (Source::Elsewhere, ""),
                 None if holds_raw_base64(extra) => (Source::Base64(uri.into()), ""),
                 None if shares_files(from, to) => (Source::File(uri), ""),
                 None => (Source::Elsewhere, ""),
@@ -82,11 +89,13 @@ impl<'a> Media<'a> {
             "image/jpg" => "image/jpeg",
             media_type => media_type,
         };
+        let kind = kind(media_type, extra, given);
+        let is_odd = kind == Kind::Image && !IMAGE_TYPES.contains(&media_type);
         Some(Self {
-            kind: kind(media_type, extra, given),
+            kind,
             media_type,
             source: match source {
-                Source::Base64(data) if data.is_empty() => Source::Elsewhere,
+                Source::Base64(data) if data.is_empty() || is_odd => Source::Elsewhere,
                 source => source,
             },
             name,
@@ -98,6 +107,7 @@ impl<'a> Media<'a> {
         let kind = match self.kind {
             Kind::Image => "image",
             Kind::Audio => "audio",
+            Kind::Video => "video",
             Kind::Document => "document",
         };
         let said = match self.source {
@@ -127,7 +137,7 @@ impl<'a> Media<'a> {
     /// them.
     pub(super) fn text(&self) -> Option<String> {
         match &self.source {
-            Source::Base64(data) if self.media_type.starts_with("text/") => {
+            Source::Base64(data) if is_text(self.media_type) => {
                 let text = String::from_utf8(base64::decode(data)?).ok()?;
                 Some(unmarked(&text).into_owned())
             }
@@ -176,10 +186,12 @@ fn kind(media_type: &str, extra: &Extra, source: &MediaSource) -> Kind {
         match ending.to_ascii_lowercase().as_str() {
             "png" | "jpg" | "jpeg" | "gif" | "webp" => Kind::Image,
             "mp3" | "wav" | "ogg" | "m4a" => Kind::Audio,
+            "mp4" | "mov" | "webm" => Kind::Video,
             _ => Kind::Document,
         }
     };
     match (media_type.split('/').next(), extra.kind()) {
+        (Some("video"), _) => Kind::Video,
         (_, Some("image_url" | "input_image" | "image")) => Kind::Image,
         (_, Some("input_audio")) => Kind::Audio,
         (_, Some("file" | "input_file" | "document")) => Kind::Document,

@@ -41,6 +41,9 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
             .then(|| given::message(turn))
             .flatten();
         match given {
+            Some(message) if options.is_request => {
+                sendable(message).into_iter().for_each(|it| writer.push(it));
+            }
             Some(message) => writer.push(message),
             None => {
                 let pieces = Pieces::read(turn, FORMAT, &ids);
@@ -52,6 +55,23 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     writer.answer_open_calls();
     writer.flush();
     (String::new(), writer.messages, writer.ends)
+}
+
+/// A message as it came in, if the provider takes it: others that speak this form write empty lists
+/// of calls, which it refuses, and messages that say nothing.
+fn sendable(mut message: Value) -> Option<Value> {
+    let fields = message.as_object_mut()?;
+    let is_nothing = |name: &str, fields: &Map<String, Value>| match fields.get(name) {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(list)) => list.is_empty(),
+        Some(_) => false,
+    };
+    if is_nothing("tool_calls", fields) {
+        fields.shift_remove("tool_calls");
+    }
+    let mut says = ["content", "tool_calls", "refusal", "audio", "function_call"].into_iter();
+    let is_silent = says.all(|name| is_nothing(name, fields));
+    (!is_silent).then_some(message)
 }
 
 #[derive(Default)]

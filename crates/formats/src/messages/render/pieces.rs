@@ -173,7 +173,7 @@ impl<'a> Reader<'a, '_> {
                 input_json,
             } if self.role == Role::Assistant => {
                 let call = ToolUse {
-                    id: self.ids.say(id),
+                    id: self.ids.of_call(id),
                     name,
                     input_json,
                 };
@@ -226,7 +226,7 @@ impl<'a> Reader<'a, '_> {
             content.push(text(EMPTY.into()));
         }
         Some(ToolResult {
-            id: self.ids.say(tool_use_id),
+            id: self.ids.of_result(tool_use_id),
             content,
             is_error: *is_error,
             fields: self.fields(Extra::read(&part.extra_json)),

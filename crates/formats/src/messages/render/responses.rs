@@ -2,12 +2,12 @@
 
 mod given;
 
-use std::collections::HashSet;
+use std::collections::HashMap;
 
 use memoird_core::turn::{MessageFormat, PartKind, Role, Turn};
 use serde_json::{Value, json};
 
-use super::extra::{add, with};
+use super::extra::{Extra, add, with};
 use super::ids::Ids;
 use super::list::ListFormat;
 use super::media::{Kind, Media, Source};
@@ -25,19 +25,19 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     let ids = Ids::new(FORMAT, turns);
     let mut items = Vec::new();
     let mut ends = Vec::with_capacity(turns.len());
-    let mut custom = HashSet::new();
+    let mut kinds = HashMap::new();
     for turn in turns {
         let given = (turn.format == Some(FORMAT))
             .then(|| given::items(turn))
             .flatten();
         match given {
             Some(given) => {
-                custom.extend(custom_calls(turn));
+                kinds.extend(odd_calls(turn));
                 items.extend(given);
             }
             None => {
                 let pieces = Pieces::read(turn, FORMAT, &ids);
-                translate(pieces, &custom, &mut items);
+                translate(pieces, &kinds, &mut items);
             }
         }
         ends.push(items.len());
@@ -45,19 +45,20 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     (options.system.to_owned(), items, ends)
 }
 
-/// The calls that want another kind of result.
-fn custom_calls(turn: &Turn) -> impl Iterator<Item = &str> {
+/// The calls that want another kind of result, with their kinds.
+fn odd_calls(turn: &Turn) -> impl Iterator<Item = (&str, String)> {
     turn.parts.iter().filter_map(|part| match &part.kind {
-        PartKind::ToolUse { id, .. } if part.extra_json.contains("\"custom_tool_call\"") => {
-            Some(id.as_str())
+        PartKind::ToolUse { id, .. } => {
+            let extra = Extra::read(&part.extra_json);
+            Some((id.as_str(), extra.kind()?.to_owned()))
         }
         _ => None,
     })
 }
 
-fn translate(mut pieces: Pieces<'_>, custom: &HashSet<&str>, items: &mut Vec<Value>) {
+fn translate(mut pieces: Pieces<'_>, kinds: &HashMap<&str, String>, items: &mut Vec<Value>) {
     for result in std::mem::take(&mut pieces.results) {
-        items.push(output(result, custom));
+        items.push(output(result, kinds));
     }
     let role = match pieces.role {
         Role::System => "system",
@@ -88,15 +89,35 @@ fn assistant(pieces: Pieces<'_>, items: &mut Vec<Value>) {
     }
 }
 
-fn output(mut result: ToolResult<'_>, custom: &HashSet<&str>) -> Value {
+fn output(mut result: ToolResult<'_>, kinds: &HashMap<&str, String>) -> Value {
+    let (id, is_error) = (result.id.clone(), result.is_error);
     let content = LIST.content(LIST.parts(result.take_content_with_error()));
-    let kind = match custom.contains(&*result.id) {
-        true => "custom_tool_call_output",
-        false => "function_call_output",
+    let item = match kinds.get(&*id).map(String::as_str) {
+        Some("shell_call") => {
+            let outcome = json!({ "type": "exit", "exit_code": i32::from(is_error) });
+            let said = json!({ "stdout": text_of(&content), "stderr": "", "outcome": outcome });
+            json!({ "type": "shell_call_output", "call_id": id, "output": [said] })
+        }
+        Some("apply_patch_call") => {
+            let status = if is_error { "failed" } else { "completed" };
+            let said = text_of(&content);
+            json!({ "type": "apply_patch_call_output", "call_id": id, "status": status,
+                "output": said })
+        }
+        Some("custom_tool_call") => {
+            json!({ "type": "custom_tool_call_output", "call_id": id, "output": content })
+        }
+        _ => json!({ "type": "function_call_output", "call_id": id, "output": content }),
     };
-    let mut item = json!({ "type": kind, "call_id": result.id });
-    item["output"] = content;
     with(item, result.fields)
+}
+
+/// The texts of a content.
+fn text_of(content: &Value) -> String {
+    let parts = content.as_array().into_iter().flatten();
+    let texts = parts.filter_map(|part| part.get("text")?.as_str());
+    let all: Vec<&str> = content.as_str().into_iter().chain(texts).collect();
+    all.join("\n")
 }
 
 /// The part for media; `None` for media that the provider does not take.

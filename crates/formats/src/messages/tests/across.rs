@@ -160,7 +160,8 @@ fn media_is_said_as_each_provider_takes_it() {
         { "type": "text", "text": "[document]" },
     ]);
     let responses = json!([
-        input_image(PNG), input_image(web), input_image("data:image/tiff;base64,AA=="),
+        input_image(PNG), input_image(web),
+        { "type": "input_text", "text": "[image: image/tiff]" },
         { "type": "input_text", "text": "[audio: audio/wav]" },
         { "type": "input_file", "filename": "a.pdf", "file_data": pdf },
         { "type": "input_file", "file_id": "file-1" },
@@ -188,6 +189,73 @@ fn media_is_said_as_each_provider_takes_it() {
         { "type": "text", "text": "[document: https://example.org/a]" },
     ]);
     assert_eq!(across(Anthropic, OpenAi, &user(&blocks)), user(&chat));
+}
+
+/// One part that a provider refuses would refuse every request with it.
+#[test]
+fn media_that_a_provider_refuses_is_a_line_and_text_is_text_whatever_it_is_called() {
+    let media = |media_type: &str, source: MediaSource| {
+        let (media_type, name) = (media_type.into(), String::new());
+        let part = PartKind::Media {
+            media_type,
+            source,
+            name,
+        };
+        Turn::new(Role::User, vec![part.into()])
+    };
+    let data = |media_type: &str| media(media_type, MediaSource::Data(b"{}".to_vec()));
+    for (turn, line) in [
+        (data("video/mp4"), "[video: video/mp4]"),
+        (data("image/heic"), "[image: image/heic]"),
+        (data("image/svg+xml"), "[image: image/svg+xml]"),
+        (data("audio/ogg"), "[audio: audio/ogg]"),
+        (
+            data("application/json"),
+            "[document: application/json]\n\n{}",
+        ),
+        (
+            media("", MediaSource::Uri("https://example.org/a.mp4".into())),
+            "[video: https://example.org/a.mp4]",
+        ),
+        (
+            media("image/png", MediaSource::Uri("s3://photos/1.png".into())),
+            "[image: image/png]",
+        ),
+    ] {
+        for format in [OpenAi, OpenAiResponses] {
+            let expected = json!([{ "role": "user", "content": line }]);
+            assert_eq!(give(format, std::slice::from_ref(&turn)), expected);
+        }
+        let block = &give(Anthropic, &[turn])[0]["content"][0];
+        let is_text = block["type"] == "document" && block["source"]["data"] == "{}";
+        assert!(is_text || block["text"] == line, "{block}");
+    }
+}
+
+/// A call of one of the provider's own tools that nobody answered, or a bot answered with a turn.
+#[test]
+fn a_call_of_a_providers_own_tool_has_an_output_of_its_kind() {
+    let calls = json!([
+        { "type": "shell_call", "call_id": "a", "action": { "commands": ["ls"] } },
+        { "type": "apply_patch_call", "call_id": "b", "operation": { "type": "delete_file" } },
+    ]);
+    let mut turns = read(OpenAiResponses, &calls);
+    for (id, is_error) in [("a", true), ("b", false)] {
+        let result = PartKind::ToolResult {
+            tool_use_id: id.into(),
+            content: "no error".into(),
+            parts: vec![],
+            is_error,
+        };
+        turns.push(Turn::new(Role::Tool, vec![result.into()]));
+    }
+    let items = give(OpenAiResponses, &turns);
+    let outcome = json!({ "type": "exit", "exit_code": 1 });
+    let shell = json!({ "type": "shell_call_output", "call_id": "a",
+        "output": [{ "stdout": "no error", "stderr": "", "outcome": outcome }] });
+    let patch = json!({ "type": "apply_patch_call_output", "call_id": "b", "status": "completed",
+        "output": "no error" });
+    assert_eq!(items, json!([calls[0], calls[1], shell, patch]));
 }
 
 #[test]
@@ -275,7 +343,7 @@ fn input_is_what_each_provider_takes() {
         let chat = across(OpenAiResponses, OpenAi, &call);
         assert_eq!(chat[0]["tool_calls"][0]["function"]["arguments"], arguments);
         let anthropic = across(OpenAiResponses, Anthropic, &call);
-        let text = anthropic[1]["content"][0]["input"].to_string();
+        let text = anthropic[0]["content"][0]["input"].to_string();
         assert_eq!(
             serde_json::from_str::<Value>(&text).unwrap(),
             object,

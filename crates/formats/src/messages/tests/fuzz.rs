@@ -56,10 +56,10 @@ fn fuzz_messages() {
 
 fn check_read(format: MessageFormat, text: &str, turns: &[Turn]) {
     let messages: Value = serde_json::from_str(text).unwrap();
-    assert_eq!(give_back(format, turns), messages, "{format:?}");
+    assert_eq!(give(format, turns), messages, "{format:?}");
     for other in [OpenAi, OpenAiResponses, Anthropic] {
         let translated = give(other, turns);
-        let read_again = give_back(other, &read(other, &translated));
+        let read_again = give(other, &read(other, &translated));
         assert_eq!(read_again, translated, "{format:?} as {other:?}");
     }
 }

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use serde_json::{Value, json};
 
-use super::{Anthropic, OpenAi, OpenAiResponses, give, read};
+use super::{Anthropic, OpenAi, OpenAiResponses, give, read, send};
 use crate::messages::{RenderOptions, render};
 
 fn text(text: &str) -> Part {
@@ -51,6 +51,7 @@ fn result(id: &str, content: &str, parts: Vec<Part>, is_error: bool) -> Part {
 fn cached(turns: &[Turn], cache_after: &[usize]) -> Value {
     let options = RenderOptions {
         cache_after,
+        is_request: true,
         ..RenderOptions::default()
     };
     serde_json::from_str(&render(Anthropic, turns, &options).messages_json).unwrap()
@@ -128,8 +129,11 @@ fn the_assistant_may_begin_and_nobody_says_nothing() {
         { "role": "user", "content": [text("(empty)")] },
         { "role": "assistant", "content": [text("Anyone?")] },
     ]);
-    assert_eq!(give(Anthropic, &turns), expected);
-    let options = RenderOptions::default();
+    assert_eq!(send(Anthropic, &turns), expected);
+    let options = RenderOptions {
+        is_request: true,
+        ..RenderOptions::default()
+    };
     for (end, count) in [(0, 0), (1, 2), (2, 3), (3, 4), (4, 4)] {
         let fewer = render(Anthropic, &turns[..end], &options).messages_json;
         let fewer = fewer.trim_end_matches(']');
@@ -255,10 +259,43 @@ fn the_provider_caches_up_to_the_last_block_that_may_say_so() {
     let messages = cached(&turns, &[0, 1, 2]);
     assert_eq!(
         messages.to_string().matches("cache_control").count(),
-        4,
-        "theirs are counted"
+        2,
+        "these take the place of theirs"
     );
-    assert_eq!(messages[2]["content"], json!([marked("d")]));
+    assert_eq!(messages[0]["content"][2], marked("c"));
+    assert_eq!(messages[1]["content"], json!([marked("d")]));
+}
+
+/// A bot may count its calls anew in each message.
+#[test]
+fn an_id_that_is_used_again_is_another_one_where_the_provider_takes_it_once() {
+    let said = |of: &str| {
+        [
+            turn(Role::Assistant, [call("1", of), call("2", of)]),
+            turn(Role::Tool, [result("1", of, vec![], false)]),
+            turn(Role::Tool, [result("2", of, vec![], false)]),
+        ]
+    };
+    let mut turns = vec![turn(Role::User, [text("hi")])];
+    turns.extend(["{}", "{}", "{}"].into_iter().flat_map(said));
+    let messages = send(Anthropic, &turns);
+    let messages = messages.as_array().unwrap();
+    check_anthropic(messages);
+    let ids = messages
+        .iter()
+        .flat_map(|message| texts(blocks(message), "tool_use", "id"));
+    let ids: Vec<&str> = ids.collect();
+    assert_eq!(ids.iter().collect::<BTreeSet<_>>().len(), 6, "{ids:?}");
+    assert_eq!(ids[..2], ["1", "2"]);
+    let earlier = send(Anthropic, &turns[..7]).to_string();
+    let all = send(Anthropic, &turns).to_string();
+    assert!(all.starts_with(earlier.trim_end_matches(']')));
+    for format in [OpenAi, OpenAiResponses] {
+        assert!(
+            !send(format, &turns).to_string().contains("1_"),
+            "{format:?}"
+        );
+    }
 }
 
 /// What a native assistant's call may be answered with.
@@ -487,7 +524,7 @@ proptest! {
     ) {
         let earlier: usize = steps[..cut.index(steps.len() + 1)].iter().map(Vec::len).sum();
         let turns: Vec<Turn> = steps.into_iter().flatten().collect();
-        let of = |format: MessageFormat| give(format, &turns);
+        let of = |format: MessageFormat| send(format, &turns);
         check_anthropic(of(Anthropic).as_array().unwrap());
         check_openai(of(OpenAi).as_array().unwrap());
         check_responses(of(OpenAiResponses).as_array().unwrap());
@@ -496,7 +533,7 @@ proptest! {
         prop_assert!(marked.to_string().matches("cache_control").count() <= 4);
         for format in [OpenAi, OpenAiResponses, Anthropic] {
             let messages = of(format);
-            let sent = give(format, &turns[..earlier]).to_string();
+            let sent = send(format, &turns[..earlier]).to_string();
             let sent = sent.trim_end_matches([']', '}']);
             prop_assert!(messages.to_string().starts_with(sent), "{sent} is sent again in {messages}");
             prop_assert_eq!(give(format, &read(format, &messages)), messages);

@@ -1,16 +1,13 @@
 //! `memoird memory conflicts`: memories that may contradict each other.
 
-use std::collections::BTreeSet;
-
 use clap::Args;
-use memoird_proto::v1::{ListConflictsRequest, ListMemoriesRequest, MemoryConflict};
+use memoird_proto::v1::{ListConflictsRequest, MemoryConflict};
 use serde_json::json;
 
-use super::{content, listing};
+use super::{content, subjects_with};
 use crate::cli::connect::Target;
 use crate::cli::exit::CliError;
 use crate::cli::json::{self as written, short_name};
-use crate::cli::pages::{PAGE_MAX, Pages};
 use crate::cli::{clock, output};
 
 /// Whose memories, and how many pairs.
@@ -26,8 +23,11 @@ pub(crate) struct ConflictsArgs {
 
 pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Result<(), CliError> {
     let subjects = match args.subject {
-        Some(subject) => BTreeSet::from([subject]),
-        None => all_subjects(target).await?,
+        Some(subject) => vec![subject],
+        None => {
+            let all = subjects_with(target, "", 0).await?;
+            all.into_iter().map(|of| of.subject).collect()
+        }
     };
     let mut found = Vec::new();
     for subject in subjects {
@@ -35,7 +35,7 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
             subject: subject.clone(),
             limit: args.limit,
         };
-        let reply = target.done(target.memories().list_conflicts(request).await)?;
+        let reply = target.done(target.memories_of(&subject).list_conflicts(request).await)?;
         if reply.truncated {
             output::note(&format!("note: of {subject} there are more"));
         }
@@ -48,15 +48,6 @@ pub(super) async fn run(target: &Target, args: ConflictsArgs, json: bool) -> Res
         "" => Ok(()),
         words => output::print(words),
     }
-}
-
-async fn all_subjects(target: &Target) -> Result<BTreeSet<String>, CliError> {
-    let mut pages = Pages::of(listing(target, ListMemoriesRequest::default()));
-    let mut subjects = BTreeSet::new();
-    while let Some(page) = pages.next(PAGE_MAX).await? {
-        subjects.extend(page.into_iter().map(|memory| memory.subject));
-    }
-    Ok(subjects)
 }
 
 /// Two lines for each pair, the older one first.

@@ -66,7 +66,8 @@ pub(super) struct DryRunArgs {
     #[arg(long, value_name = "N", requires = "dry_run", default_value_t = 1)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=10_000))]
     chain: u32,
-    /// Prices by model, as JSON: {"NAME": {"input", "cached_input"}}, for a million tokens
+    /// Prices by model, as JSON: {"NAME": {"input", "cached_input", "cache_write"}}, for a million
+    /// tokens; without the last one, what is kept in the cache costs as much as `input`
     #[arg(long, value_name = "FILE", requires = "dry_run")]
     prices: Option<PathBuf>,
     /// Draw every window into this HTML file
@@ -93,6 +94,8 @@ pub(super) async fn run(
         Some(path) => config::load(path)?,
         None => config::embedded()?,
     };
+    let default_model = &config.engine.context.default_model;
+    let price = prices::find(args.prices.as_deref(), args.model.as_deref(), default_model)?;
     let simulation = Simulation {
         args,
         config: quiet(config.engine),
@@ -107,10 +110,6 @@ pub(super) async fn run(
         turns: COMPARED_TURNS,
     };
     let compared = simulation.play(&sessions, Some(sliding)).await?;
-    let price = prices::find(
-        args.prices.as_deref(),
-        args.model.as_deref().unwrap_or_default(),
-    )?;
     if let Some(path) = &args.html {
         let page = chart::page(&asked.bars(), &summary(&asked, &compared, &price));
         std::fs::write(path, page).map_err(CliError::cannot_create(path))?;

@@ -162,7 +162,9 @@ fn what_makes_no_sense_is_refused_before_anything_is_appended() {
 
 #[test]
 fn tools_are_a_json_array_or_nothing() {
+    let many = format!("[{}0]", "0,".repeat(300_000));
     for tools in [
+        &many,
         "{}",
         "null",
         "\"sesame\"",

@@ -93,14 +93,7 @@ pub(crate) fn recalled(outcome: RecallOutcome, explain: bool) -> v1::RecallRespo
         RecallMode::Vector => v1::RecallMode::Vector,
     };
     v1::RecallResponse {
-        hits: outcome
-            .hits
-            .iter()
-            .map(|found| v1::RecallHit {
-                parts: explain.then(|| score_parts(&found.parts)),
-                ..hit(found)
-            })
-            .collect(),
+        hits: outcome.hits.iter().map(|it| hit(it, explain)).collect(),
         mode: mode.into(),
         degraded: !outcome.notes.is_empty(),
         notes: outcome.notes,
@@ -108,15 +101,15 @@ pub(crate) fn recalled(outcome: RecallOutcome, explain: bool) -> v1::RecallRespo
     }
 }
 
-/// A memory that was found.
-pub(crate) fn hit(hit: &RecallHit) -> v1::RecallHit {
+/// A memory that was found; with `explain` it has the parts of its score.
+pub(crate) fn hit(hit: &RecallHit, explain: bool) -> v1::RecallHit {
     v1::RecallHit {
         memory: Some(memory(&hit.memory)),
         score: hit.score,
         lexical_rank: hit.lexical_rank,
         vector_rank: hit.vector_rank,
         age: Some(duration(hit.age)),
-        parts: None,
+        parts: explain.then(|| score_parts(&hit.parts)),
     }
 }
 

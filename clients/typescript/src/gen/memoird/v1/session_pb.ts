@@ -332,9 +332,10 @@ export type AppendRequest = Message<"memoird.v1.AppendRequest"> & {
 
   /**
    * The same as the provider's own array of messages or items, in `format`.
-   * At most 128 levels deep. A message or item may have two fields beside the provider's own,
-   * `memoird_client_id` (a string) and `memoird_client_json` (any JSON): they become the
-   * `client_id` and `client_json` of its turn, and are in no `messages_json` that is given.
+   * At most 128 levels deep and 262,144 JSON values. A message or item may have two fields
+   * beside the provider's own, `memoird_client_id` (a string) and `memoird_client_json` (any
+   * JSON): they become the `client_id` and `client_json` of its turn, and are in no
+   * `messages_json` that is given.
    *
    * @generated from field: string messages_json = 3;
    */
@@ -580,7 +581,9 @@ export type GetContextRequest = Message<"memoird.v1.GetContextRequest"> & {
 
   /**
    * Sets `cache_control` in a `messages_json` of MESSAGE_FORMAT_ANTHROPIC where the
-   * report has its `cache_breakpoints`.
+   * report has its `cache_breakpoints`, and nowhere else. Without it, of those that came
+   * with the messages the last two stay: Anthropic takes four in a request, and the system
+   * prompt and the tools may have one each.
    *
    * @generated from field: bool set_cache_control = 12;
    */
@@ -1553,8 +1556,8 @@ export type UpdateTurnRequest = Message<"memoird.v1.UpdateTurnRequest"> & {
 
   /**
    * What it says from now on. Its role and the ids of its calls and results, in their order, are
-   * those of the turn that it replaces; its seq and pin do not count; without a time or a format
-   * it keeps those that it had.
+   * those of the turn that it replaces; its seq and pin do not count; without a time, a format or a
+   * `client_id` it keeps those that it had.
    *
    * @generated from field: memoird.v1.Turn turn = 4;
    */

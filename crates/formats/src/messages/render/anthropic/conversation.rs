@@ -1,5 +1,6 @@
 //! Messages put together so that the provider takes them: user and assistant take turns,
-//! the user begins, results stand first, nothing is empty, and thinking ends no message.
+//! in a request the user begins, results stand first, nothing is empty, and thinking ends no
+//! message.
 //! Messages that came in this format are left as they are, also beside each other, unless
 //! what was between them is left out: then it is not the bot who put them there.
 
@@ -11,6 +12,8 @@ use crate::messages::render::extra::{add, typed, with};
 
 /// Said in the user's stead where the model began.
 const LEAD_IN: &str = "(The conversation begins with the assistant.)";
+/// The field of a block up to which the provider caches.
+const MARK: &str = "cache_control";
 
 /// A message, with those of the same role that were joined to it.
 #[derive(Debug)]
@@ -31,8 +34,9 @@ pub(super) struct Message {
 #[derive(Default)]
 pub(super) struct Conversation {
     messages: Vec<Message>,
-    /// True where system messages in a row become one: the provider takes no two.
-    pub(super) joins_systems: bool,
+    /// True where the provider is sent what is made: it takes no two system messages in a row,
+    /// and no assistant's as the first.
+    pub(super) is_request: bool,
     /// For each turn, how many messages there are up to its end.
     pub(super) ends: Vec<usize>,
 }
@@ -96,6 +100,23 @@ impl Message {
             Value::Array(blocks) => blocks.is_empty(),
             _ => false,
         }
+    }
+
+    /// Leaves out blocks that the provider refuses: texts without a word, and thinking at the end of
+    /// an answer that was cut off.
+    pub(super) fn drop_refused(&mut self) {
+        let Value::Array(blocks) = &mut self.content else {
+            return;
+        };
+        blocks.retain(|block| !is(block, "text") || has_words(block));
+        while blocks.last().is_some_and(is_thinking) {
+            blocks.pop();
+        }
+    }
+
+    /// Takes away where the bot itself let the provider cache, but for the last `left` places.
+    pub(super) fn drop_marks(&mut self, left: &mut usize) {
+        drop_marks(&mut self.content, left);
     }
 
     /// True where a system message may follow it.
@@ -174,14 +195,34 @@ fn is_thinking(block: &Value) -> bool {
     is(block, "thinking") || is(block, "redacted_thinking")
 }
 
-fn takes_mark(block: &Value) -> bool {
+fn has_words(block: &Value) -> bool {
     let text = block.get("text").and_then(Value::as_str);
-    block.is_object() && !is_thinking(block) && text.is_none_or(|text| !text.trim().is_empty())
+    text.is_none_or(|text| !text.trim().is_empty())
+}
+
+fn takes_mark(block: &Value) -> bool {
+    block.is_object() && !is_thinking(block) && has_words(block)
 }
 
 fn mark(block: &mut Value) {
-    if block.get("cache_control").is_none() {
-        block["cache_control"] = json!({ "type": "ephemeral" });
+    if block.get(MARK).is_none() {
+        block[MARK] = json!({ "type": "ephemeral" });
+    }
+}
+
+/// Of the blocks of a content, and of the results in it.
+fn drop_marks(content: &mut Value, left: &mut usize) {
+    let blocks = content.as_array_mut().into_iter().flatten().rev();
+    for block in blocks.filter_map(Value::as_object_mut) {
+        if block.contains_key(MARK) {
+            match left.checked_sub(1) {
+                Some(fewer) => *left = fewer,
+                None => drop(block.shift_remove(MARK)),
+            }
+        }
+        if let Some(inner) = block.get_mut("content") {
+            drop_marks(inner, left);
+        }
     }
 }
 
@@ -207,7 +248,7 @@ impl Conversation {
     fn put(&mut self, message: Message, behind_gap: bool) {
         while let Some(last) = self.messages.last_mut() {
             let are_given = last.ends_given && message.ends_given;
-            let is_run = message.is_system() && self.joins_systems;
+            let is_run = message.is_system() && self.is_request;
             if last.role == message.role && (behind_gap || !are_given || is_run) {
                 last.join(message);
                 return;
@@ -235,10 +276,8 @@ impl Conversation {
             // What is last now was closed when the next one came.
         }
         let mut messages: Vec<Value> = self.messages.into_iter().map(Message::into_value).collect();
-        if messages
-            .first()
-            .is_some_and(|first| first["role"] == "assistant")
-        {
+        let first = messages.first().filter(|_| self.is_request);
+        if first.is_some_and(|first| first["role"] == "assistant") {
             let lead_in = Message::translated("user", vec![text_block(LEAD_IN.into())], Map::new());
             messages.insert(0, lead_in.into_value());
             for end in self.ends.iter_mut().filter(|end| **end > 0) {

@@ -15,17 +15,25 @@ pub(super) struct Price {
     input: f64,
     /// Read from the provider's cache.
     cached_input: f64,
+    /// Read for the first time and kept in the cache, where that costs more than `input`.
+    cache_write: Option<f64>,
     /// Whatever the table is in.
     #[serde(default)]
     pub(super) unit: String,
 }
 
-/// The price of a model in a table; without a table, a cached token costs a tenth of another.
-pub(super) fn find(table: Option<&Path>, model: &str) -> Result<Price, CliError> {
+/// The price of a model in a table, of the default one where none is named; without a table, a cached
+/// token costs a tenth of another.
+pub(super) fn find(
+    table: Option<&Path>,
+    named: Option<&str>,
+    default_model: &str,
+) -> Result<Price, CliError> {
     let Some(path) = table else {
         return Ok(Price {
             input: 1.0,
             cached_input: 0.1,
+            cache_write: None,
             unit: "million tokens at the full price".to_owned(),
         });
     };
@@ -35,19 +43,23 @@ pub(super) fn find(table: Option<&Path>, model: &str) -> Result<Price, CliError>
     let table: Result<BTreeMap<String, Price>, _> = serde_json::from_str(&text);
     let mut table = table.map_err(|error| wrong(error.to_string()))?;
     let names = table.keys().cloned().collect::<Vec<_>>().join(", ");
+    let model = named.unwrap_or(default_model);
     let found = match (table.remove(model), table.len()) {
         // A table of one price needs no name.
-        (None, 1) if model.is_empty() => table.pop_first().map(|(_, price)| price),
+        (None, 1) if named.is_none() => table.pop_first().map(|(_, price)| price),
         (found, _) => found,
     };
-    found.ok_or_else(|| wrong(format!("no price of {model:?}; it has {names}")))
+    let unknown = || format!("no price of {model:?}; say --model with one of {names}");
+    found.ok_or_else(|| wrong(unknown()))
 }
 
 impl Price {
-    /// What so many tokens cost, some of them in cache.
+    /// What so many tokens cost, some of them in cache. Replies are not in it: they cost the same
+    /// whatever the window.
     pub(super) fn cost(&self, tokens: u64, cached: u64) -> f64 {
         let fresh = tokens.saturating_sub(cached) as f64;
-        (fresh * self.input + cached as f64 * self.cached_input) / 1e6
+        let fresh_price = self.cache_write.unwrap_or(self.input);
+        (fresh * fresh_price + cached as f64 * self.cached_input) / 1e6
     }
 }
 
@@ -57,22 +69,33 @@ mod tests {
 
     #[test]
     fn a_cached_token_costs_a_tenth_unless_a_table_says_otherwise() {
-        let price = find(None, "m").unwrap();
+        let price = find(None, Some("m"), "default").unwrap();
         assert!((price.cost(2_000_000, 1_000_000) - 1.1).abs() < 1e-9);
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("prices.json");
         std::fs::write(&path, r#"{"m": {"input": 2.0, "cached_input": 0.5}}"#).unwrap();
-        for name in ["m", ""] {
-            let price = find(Some(&path), name).unwrap();
+        for named in [Some("m"), None] {
+            let price = find(Some(&path), named, "default").unwrap();
             assert!(
                 (price.cost(2_000_000, 1_000_000) - 2.5).abs() < 1e-9,
-                "{name}"
+                "{named:?}"
             );
         }
-        let refused = find(Some(&path), "other").unwrap_err().to_string();
-        assert!(
-            refused.contains("no price of \"other\"; it has m"),
-            "{refused}"
-        );
+        let two =
+            r#"{"m": {"input": 2.0, "cached_input": 0.5}, "n": {"input": 1, "cached_input": 1}}"#;
+        std::fs::write(&path, two).unwrap();
+        assert!((find(Some(&path), None, "n").unwrap().input - 1.0).abs() < 1e-9);
+        for named in [Some("other"), None] {
+            let refused = find(Some(&path), named, "other").unwrap_err().to_string();
+            assert!(
+                refused.contains("no price of \"other\"; say --model with one of m, n"),
+                "{refused}"
+            );
+        }
+        let kept = r#"{"m": {"input": 2.0, "cached_input": 0.5, "cache_write": 2.5}}"#;
+        std::fs::write(&path, kept).unwrap();
+        let cost = find(Some(&path), Some("m"), "default").unwrap();
+        let cost = cost.cost(2_000_000, 1_000_000);
+        assert!((cost - 3.0).abs() < 1e-9, "{cost}");
     }
 }
