@@ -16,31 +16,57 @@ mod stop_words;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
+pub use fold::decimal;
 pub use languages::{Languages, stem};
 pub use segments::{Token, tokens};
 pub use stop_words::is_stop_word;
 use unicode_normalization::UnicodeNormalization as _;
 
-use fold::is_diacritic;
-use segments::runs;
+use fold::{is_diacritic, is_picture};
+use segments::{beginning, runs};
 
-/// Goes up with every change of how words are cut, folded or stemmed: an index of transcripts of
-/// another version is built anew, and memories need a schema of their own to be indexed anew.
-pub const VERSION: i64 = 2;
+/// Goes up with every change of how words are cut, folded or stemmed: indexes of another version are
+/// built anew.
+pub const VERSION: i64 = 3;
 
 /// Adds what an index has of a text to `words`, each form behind a blank, and gives the language
-/// of the text. A form has letters, digits and marks only: to a tokenizer that splits at what is
-/// ASCII and neither, it is one word.
+/// of the text. A form has letters, digits, marks and pictures only: to a tokenizer that splits at
+/// what is ASCII and none of them, it is one word.
+///
+/// Of a text that is not shown to be English there are also the
+/// [beginnings](ranking::Term::beginnings) of its words: in few languages a stemmer takes all endings
+/// off, and in most there is none.
 pub fn add_index_words(text: &str, words: &mut String) -> Languages {
-    let language = Languages::of(text);
+    let (language, is_english) = Languages::told_of(text);
+    let mut add = |mark: &str, form: &str| {
+        words.push(' ');
+        words.push_str(mark);
+        words.push_str(form);
+    };
     for token in tokens(text) {
+        let mut before = String::new();
         token.forms(language, |form| {
-            words.push(' ');
-            words.push_str(form);
+            add("", form);
+            if is_english {
+                return;
+            }
+            let begins = beginning(form).filter(|begins| *begins != before);
+            if let Some(begins) = begins {
+                add(BEGINS, begins);
+                before = begins.to_owned();
+            }
         });
     }
     language
 }
+
+/// True for a text of whose words the index has beginnings.
+fn has_beginnings(text: &str) -> bool {
+    !Languages::told_of(text).1
+}
+
+/// Stands before the beginning of a word, where the index has it; no folded word has it.
+const BEGINS: &str = "\u{200d}";
 
 /// The folded words with one space between them: texts that differ only in case,
 /// diacritics, punctuation or blanks are the same in this form.
@@ -108,11 +134,22 @@ pub fn deny_alike(one: &str, other: &str) -> bool {
 /// True unless two texts have the same word with other diacritics, on both sides: "bò" is not "bơ",
 /// but a writer of "bo" may mean either. Words are compared in their order, as far as both go.
 pub fn marks_agree(one: &str, other: &str) -> bool {
-    let marks = |token: &Token<'_>| -> String { token.word.nfd().filter(is_diacritic).collect() };
+    // The dot of a small letter is on the capital one only.
+    let marks = |token: &Token<'_>| -> String {
+        let small = token.word.to_lowercase().replace("i\u{307}", "i");
+        small.nfd().filter(is_diacritic).collect()
+    };
     runs(one).zip(runs(other)).all(|(one, other)| {
         let (own, others) = (marks(&one), marks(&other));
         own == others || own.is_empty() || others.is_empty() || one.folded() != other.folded()
     })
+}
+
+/// True unless two texts have other pictures, on both sides.
+pub fn pictures_agree(one: &str, other: &str) -> bool {
+    let pictures = |text: &str| -> Vec<char> { text.chars().filter(|c| is_picture(*c)).collect() };
+    let (one, other) = (pictures(one), pictures(other));
+    one == other || one.is_empty() || other.is_empty()
 }
 
 /// The signs of a text that are no words and change what it says, in their order: "C" is not "C++",
@@ -202,6 +239,11 @@ mod tests {
             ("Crème BRÛLÉE, Öl", vec!["creme", "brulee", "ol"]),
             ("cre\u{300}me", vec!["creme"]),
             ("İstanbul Straße", vec!["istanbul", "strasse"]),
+            ("Łódź cœur Ærø ışık", vec!["lodz", "coeur", "aero", "isik"]),
+            ("२०१८ ٢٠١٨ ۱۳۹۷ ๒๕๖๑", vec!["2018", "2018", "1397", "2561"]),
+            ("૨૦૧૯માં GitHubમાં", vec!["2019", "માં", "github", "માં"]),
+            ("میخواهم می\u{200c}روم", vec!["ميخواهم", "مي", "روم"]),
+            ("tea🍵 ☕️, 👍🏽!", vec!["tea", "🍵", "☕", "👍"]),
             ("Ёлка ΟΔΟΣ мой", vec!["елка", "οδοσ", "мой"]),
             ("ｆｕｌｌ ﬁt 2½", vec!["full", "fit", "2½"]),
             ("東京は雨", vec!["東", "東京", "京", "京は", "は雨", "雨"]),
@@ -332,9 +374,28 @@ mod tests {
             }
             let mut words = String::new();
             add_index_words(&text, &mut words);
-            prop_assert!(words.chars().all(|c| c == ' ' || fold::is_of_word(c)), "{words:?}");
+            let is_of_word = |c| c == ' ' || fold::is_of_word(c) || is_picture(c);
+            prop_assert!(words.chars().all(is_of_word), "{words:?}");
             numbers_and_negations(&text);
         }
+    }
+
+    #[test]
+    fn the_lists_have_words_as_they_are_compared() {
+        for name in ["not", "negation", "negation_within", "number", "stop"] {
+            for word in words_of(name) {
+                assert_eq!(fold::fold(word), word, "{name}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_pictures_keep_texts_apart() {
+        assert!(!pictures_agree("I like 🍎", "I like 🍌"));
+        assert!(pictures_agree("I like tea 🍵", "I like tea!"));
+        assert!(pictures_agree("👍🏽 tea", "tea 👍"));
+        assert!(marks_agree("KÖYDE ÇAY İÇER", "köyde çay içer"));
+        assert!(!marks_agree("bò", "bơ"));
     }
 
     #[test]
@@ -359,6 +420,11 @@ mod tests {
             ("ชอบชา", "ไม่ชอบชา"),
             ("του αρέσει", "δεν του αρέσει"),
             ("thích trà", "không thích trà"),
+            ("আমি চা খাই", "আমি চা খাই না"),
+            ("suka teh", "tidak suka teh"),
+            ("టీ ఇష్టం", "టీ ఇష్టం లేదు"),
+            ("ມັກຊາ", "ບໍ່ມັກຊາ"),
+            ("லட்டு பிடிக்கும்", "லட்டு இல்லை"),
         ] {
             assert_ne!(
                 numbers_and_negations(one),

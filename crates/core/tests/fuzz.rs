@@ -131,6 +131,7 @@ fn check_query(text: &str) {
     let statistics = Statistics {
         memories: 3,
         found_in: vec![1; terms.len()],
+        ..Statistics::default()
     };
     let score = Scorer::new(&query, &statistics).score(text);
     assert!(score.is_finite() && score >= 0.0, "{score}");

@@ -453,7 +453,7 @@ impl Judge {
             seq: found.seq,
             role,
             at,
-            snippet: self.sought.snippet(&turn.text),
+            snippet: self.sought.snippet(&turn.text, &self.matches.statistics),
             score: found.score,
             turns,
         })

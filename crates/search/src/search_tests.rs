@@ -218,6 +218,36 @@ async fn what_was_said_is_found_best_first_in_ended_sessions_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn words_are_found_with_other_endings_in_other_digits_and_as_pictures() {
+    let dir = tempfile::tempdir().unwrap();
+    let house = open(dir.path(), SearchConfig::default()).await;
+    let said = [
+        "Köpeğimin adı Karabaş",
+        "أحب شرب الشاي بالنعناع",
+        "मेरी बहन की गाड़ी २०१८ की है",
+        "Kupiłem samochód w Krakowie",
+        "heute Pizza 🍕!",
+        "we bought a car",
+    ];
+    house.say("acme", "chat", &said).await;
+    for (query, place) in [
+        ("köpek", 0),
+        ("شاي", 1),
+        ("2018", 2),
+        ("बहनें", 2),
+        ("samochody", 3),
+        ("kraków", 3),
+        ("🍕", 4),
+    ] {
+        assert_eq!(house.found(query).await, [said[place]], "{query}");
+    }
+    for query in ["carpet", "2019", "🍔"] {
+        assert_eq!(house.found(query).await, [""; 0], "{query}");
+    }
+    house.close().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn every_filter_leaves_out_what_it_should() {
     let dir = tempfile::tempdir().unwrap();
     let house = open(dir.path(), SearchConfig::default()).await;

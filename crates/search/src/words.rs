@@ -2,7 +2,6 @@
 //! ranked, which is as recall does it. What cuts the index also cuts the query.
 
 use memoird_core::words::ranking::{Query, Scorer, Term};
-use memoird_core::words::tokens;
 
 pub(crate) use memoird_core::words::ranking::{Found, Statistics};
 pub(crate) use memoird_core::words::{Languages, VERSION, add_index_words};
@@ -16,7 +15,6 @@ const SNIPPET_LEAD_BYTES: usize = 60;
 #[derive(Clone, Debug)]
 pub(crate) struct Sought {
     query: Query,
-    languages: Languages,
 }
 
 impl Sought {
@@ -24,7 +22,6 @@ impl Sought {
     pub(crate) fn new(query: &str, languages: Languages) -> Self {
         Self {
             query: Query::new(query, languages),
-            languages,
         }
     }
 
@@ -32,9 +29,9 @@ impl Sought {
         self.query.terms().is_empty()
     }
 
-    /// What the index is asked for, word by word: any of the forms of a word is the word.
-    pub(crate) fn forms(&self) -> impl Iterator<Item = &[String]> {
-        self.query.terms().iter().map(Term::forms)
+    /// What the index is asked for.
+    pub(crate) fn terms(&self) -> &[Term] {
+        self.query.terms()
     }
 
     /// What the words weigh, by what the index knows of them.
@@ -44,8 +41,8 @@ impl Sought {
 
     /// The place of a text that has most of the words, on one line; its beginning where it has
     /// none.
-    pub(crate) fn snippet(&self, text: &str) -> String {
-        let places = self.places(text);
+    pub(crate) fn snippet(&self, text: &str, statistics: &Statistics) -> String {
+        let places = self.scorer(statistics).places(text);
         let start = densest(&places).map_or(0, |place| place.saturating_sub(SNIPPET_LEAD_BYTES));
         let start = text.ceil_char_boundary(start);
         // A word that is cut begins with the next one.
@@ -61,20 +58,6 @@ impl Sought {
         let mark = |is_cut: bool| if is_cut { "…" } else { "" };
         let (before, behind) = (mark(start > 0), mark(end < text.len()));
         format!("{before}{}{behind}", words.join(" "))
-    }
-
-    /// Where words of the query stand in a text, in bytes, and which.
-    fn places(&self, text: &str) -> Vec<(usize, usize)> {
-        let mut places = Vec::new();
-        for token in tokens(text) {
-            let mut term = None;
-            token.forms(self.languages, |form| {
-                let has_form = |forms: &[String]| forms.iter().any(|own| own == form);
-                term = term.or_else(|| self.forms().position(has_form));
-            });
-            places.extend(term.map(|term| (token.start, term)));
-        }
-        places
     }
 }
 
@@ -100,6 +83,10 @@ fn densest(places: &[(usize, usize)]) -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn snippet(query: &str, text: &str) -> String {
+        Sought::new(query, Languages::default()).snippet(text, &Statistics::default())
+    }
+
     #[test]
     fn the_query_is_cut_as_the_index_is() {
         for (said, asked) in [
@@ -113,7 +100,8 @@ mod tests {
             let mut words = String::new();
             let language = add_index_words(said, &mut words);
             let words: Vec<&str> = words.split(' ').collect();
-            for forms in Sought::new(asked, language).forms() {
+            for term in Sought::new(asked, language).terms() {
+                let forms = term.forms();
                 let is_found = forms.iter().any(|form| words.contains(&form.as_str()));
                 assert!(is_found, "{forms:?} in {words:?}");
             }
@@ -125,36 +113,22 @@ mod tests {
     fn a_snippet_shows_where_most_of_the_words_are() {
         let filler = "nothing to see here ".repeat(40);
         let text = format!("A refund. {filler}The refund of invoice 17\nwas late. {filler}");
-        let snippet = Sought::new("late refunds of invoices", Languages::default()).snippet(&text);
+        let shown = snippet("late refunds of invoices", &text);
         assert!(
-            snippet.contains("The refund of invoice 17 was late."),
-            "{snippet}"
+            shown.contains("The refund of invoice 17 was late."),
+            "{shown}"
         );
-        assert!(
-            snippet.starts_with('…') && snippet.ends_with('…'),
-            "{snippet}"
-        );
-        assert!(snippet.len() <= SNIPPET_BYTES + 2 * '…'.len_utf8());
-        assert_eq!(
-            Sought::new("absent", Languages::default()).snippet("short text"),
-            "short text"
-        );
-        assert_eq!(Sought::new("x", Languages::default()).snippet(""), "");
+        assert!(shown.starts_with('…') && shown.ends_with('…'), "{shown}");
+        assert!(shown.len() <= SNIPPET_BYTES + 2 * '…'.len_utf8());
+        assert_eq!(snippet("absent", "short text"), "short text");
+        assert_eq!(snippet("x", ""), "");
     }
 
     #[test]
     fn a_snippet_of_any_text_is_cut_between_letters() {
         let text = "ä€家🙂".repeat(100);
         let with = format!("{text} refund {text}");
-        assert!(
-            Sought::new("refund", Languages::default())
-                .snippet(&with)
-                .contains("refund")
-        );
-        assert!(
-            !Sought::new("absent", Languages::default())
-                .snippet(&with)
-                .is_empty()
-        );
+        assert!(snippet("refund", &with).contains("refund"));
+        assert!(!snippet("absent", &with).is_empty());
     }
 }

@@ -5,6 +5,13 @@ use std::borrow::Cow;
 use unicode_normalization::UnicodeNormalization;
 use unicode_normalization::char::is_combining_mark;
 
+/// True of a picture that is typed: it says something by itself, and is a word of its own. Shades of
+/// skin and what joins several pictures to one are none.
+pub(super) fn is_picture(c: char) -> bool {
+    matches!(c, '\u{2600}'..='\u{27bf}' | '\u{2b50}' | '\u{2b55}' | '\u{1f1e6}'..='\u{1f1ff}'
+        | '\u{1f300}'..='\u{1f3fa}' | '\u{1f400}'..='\u{1faff}')
+}
+
 /// True of what a word is made of: letters, digits, and the marks that stand with them. In many
 /// scripts a vowel is a mark, and a word without it is another word.
 pub(super) fn is_of_word(c: char) -> bool {
@@ -22,7 +29,8 @@ fn is_joiner(c: char) -> bool {
 /// The word in Unicode's compatibility form (NFKC) and by full case folding, without what many
 /// leave out when they write: diacritics of Latin, Greek and Cyrillic letters, Hebrew points,
 /// Arabic vowel marks and the line that stretches a word. Arabic letters that are often written
-/// for each other are one, as in Lucene's normalizer of Arabic.
+/// for each other are one, as in Lucene's normalizer of Arabic; letters of Latin that no mark makes
+/// ("ł", "œ") are what is typed for them; and digits of any script are one.
 pub(super) fn fold(word: &str) -> Cow<'_, str> {
     if word
         .bytes()
@@ -55,18 +63,66 @@ pub(super) fn fold(word: &str) -> Cow<'_, str> {
         before = c;
         // Lower case alone has two forms of a sigma and keeps a sharp s, upper case alone keeps
         // a capital one.
-        let lower = one_of_alike(c).to_lowercase();
-        folded.extend(
-            lower
-                .flat_map(char::to_uppercase)
-                .flat_map(char::to_lowercase)
-                .nfd()
-                .filter(|c| !is_left_out(*c)),
-        );
+        let lower = one_of_alike(decimal(c)).to_lowercase();
+        let lower = lower
+            .flat_map(char::to_uppercase)
+            .flat_map(char::to_lowercase)
+            .nfd()
+            .filter(|c| !is_left_out(*c));
+        for c in lower {
+            match typed_for(c) {
+                Some(typed) => folded.push_str(typed),
+                None => folded.push(c),
+            }
+        }
     }
     // A sign of half width is a letter, and the mark that it stands for is none.
-    let is_mark = |c: &char| !c.is_alphanumeric();
+    let is_mark = |c: &char| !c.is_alphanumeric() && !is_picture(*c);
     Cow::Owned(folded.nfc().skip_while(is_mark).collect())
+}
+
+/// The zeros of the scripts that have digits of their own; the others stand behind them.
+const ZEROS: [char; 34] = [
+    '\u{660}', '\u{6f0}', '\u{7c0}', '\u{966}', '\u{9e6}', '\u{a66}', '\u{ae6}', '\u{b66}',
+    '\u{be6}', '\u{c66}', '\u{ce6}', '\u{d66}', '\u{de6}', '\u{e50}', '\u{ed0}', '\u{f20}',
+    '\u{1040}', '\u{1090}', '\u{17e0}', '\u{1810}', '\u{1946}', '\u{19d0}', '\u{1a80}', '\u{1a90}',
+    '\u{1b50}', '\u{1bb0}', '\u{1c40}', '\u{1c50}', '\u{a620}', '\u{a8d0}', '\u{a900}', '\u{a9d0}',
+    '\u{aa50}', '\u{abf0}',
+];
+
+/// True of a digit of any script.
+pub(super) fn is_decimal(c: char) -> bool {
+    decimal(c).is_ascii_digit()
+}
+
+/// A digit of any script as one of ASCII; others as they are.
+pub fn decimal(c: char) -> char {
+    if c < ZEROS[0] {
+        return c;
+    }
+    let place = ZEROS.partition_point(|zero| *zero <= c);
+    let digit = place
+        .checked_sub(1)
+        .and_then(|place| ZEROS.get(place))
+        .map(|zero| u32::from(c) - u32::from(*zero));
+    digit
+        .and_then(|digit| char::from_digit(digit, 10))
+        .unwrap_or(c)
+}
+
+/// What is typed for a small letter of Latin that is no letter with a mark; `None` of others.
+fn typed_for(c: char) -> Option<&'static str> {
+    Some(match c {
+        'æ' => "ae",
+        'œ' => "oe",
+        'ø' => "o",
+        'ł' => "l",
+        'đ' | 'ð' => "d",
+        'þ' => "th",
+        'ħ' => "h",
+        'ı' => "i",
+        _ => return None,
+    })
 }
 
 /// True of marks on letters of Latin, Greek and Cyrillic.

@@ -9,7 +9,9 @@ use std::collections::HashMap;
 use std::sync::LazyLock;
 
 use rust_stemmers::{Algorithm, Stemmer};
+use unicode_normalization::UnicodeNormalization as _;
 
+use super::fold::fold;
 use super::segments::runs;
 use super::words_of;
 
@@ -17,6 +19,8 @@ use super::words_of;
 const STEM_LETTERS_MIN: usize = 3;
 /// Longer ones are no words: FTS5's own stemmer leaves them as well.
 const STEM_LETTERS_MAX: usize = 63;
+/// One of so many words of an English text, at least, is among its commonest.
+const ENGLISH_WORDS_OF: u16 = 8;
 /// A language shows in the first so many words of a text.
 const WORDS_LOOKED_AT: usize = 200;
 /// What is left of a Hebrew word without its prefixes, at least, in letters; and how many
@@ -44,7 +48,8 @@ const LATIN: [(&str, &str, Algorithm); 14] = [
     ("turkish", "ğış", Algorithm::Turkish),
 ];
 
-/// Places in the list whose rules for the beginnings of words are their own.
+/// Places in the list of languages with rules of their own.
+const GERMAN: usize = 1;
 const FINNISH: usize = 10;
 const TURKISH: usize = 13;
 
@@ -52,7 +57,6 @@ static STEMMERS: LazyLock<[Stemmer; LATIN.len()]> =
     LazyLock::new(|| LATIN.map(|(_, _, algorithm)| Stemmer::create(algorithm)));
 static RUSSIAN: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Russian));
 static GREEK: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Greek));
-static ARABIC: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Arabic));
 static TAMIL: LazyLock<Stemmer> = LazyLock::new(|| Stemmer::create(Algorithm::Tamil));
 
 /// Which languages have a word among their commonest.
@@ -81,8 +85,18 @@ impl Languages {
     /// The language of a text, alone: the one that has most of its words among its commonest,
     /// and English where none has more than English.
     pub fn of(text: &str) -> Self {
+        Self::told_of(text).0
+    }
+
+    /// The same, and whether its words show that it is so: a text of a language that is not known
+    /// is taken for one that is.
+    pub(super) fn told_of(text: &str) -> (Self, bool) {
         let mut votes = [0_u16; LATIN.len()];
+        let mut words = 0;
+        let mut is_plain = true;
         for token in runs(text).take(WORDS_LOOKED_AT) {
+            words += 1;
+            is_plain &= token.word.is_ascii();
             let mut found = COMMON.get(&*token.folded()).copied().unwrap_or(0);
             if !token.word.is_ascii() {
                 found |= has_letter_of(token.word);
@@ -98,7 +112,9 @@ impl Languages {
                 best = place;
             }
         }
-        Self(1 << best)
+        let is_english = votes[1..].iter().all(|count| *count < votes[0]);
+        let is_shown = is_plain && is_english && votes[0] * ENGLISH_WORDS_OF >= words;
+        (Self(1 << best), is_shown)
     }
 
     /// These and others.
@@ -125,6 +141,10 @@ impl Languages {
 
     pub(super) fn has_finnish(self) -> bool {
         self.0 & 1 << FINNISH != 0
+    }
+
+    fn has_german(self) -> bool {
+        self.0 & 1 << GERMAN != 0
     }
 
     pub(super) fn has_turkish(self) -> bool {
@@ -154,9 +174,12 @@ pub fn stem(folded: &str) -> Cow<'_, str> {
     }
 }
 
-/// What the index has for a folded word: its stem in each of the languages, where its script has
-/// several; the one of its script otherwise. A Hebrew word comes with and without its prefixes.
-pub(super) fn forms(folded: &str, languages: Languages, mut give: impl FnMut(&str)) {
+/// What the index has for a word: its stem in each of the languages, where its script has several;
+/// itself and the stem of its script otherwise. A Hebrew word comes with and without its prefixes.
+///
+/// Endings have the marks that folding leaves out, and who writes without marks means the same: a
+/// word with marks is stemmed with them and without them.
+pub(super) fn forms(word: &str, folded: &str, languages: Languages, mut give: impl FnMut(&str)) {
     let first = folded.chars().next().unwrap_or('0');
     if first.is_ascii() && languages.is_english() {
         return give(&stem(folded));
@@ -167,39 +190,57 @@ pub(super) fn forms(folded: &str, languages: Languages, mut give: impl FnMut(&st
     let by_script = match first {
         '\u{370}'..='\u{3ff}' if is_all(|c| matches!(c, '\u{370}'..='\u{3ff}')) => Some(&GREEK),
         '\u{400}'..='\u{4ff}' if is_all(|c| matches!(c, '\u{400}'..='\u{4ff}')) => Some(&RUSSIAN),
-        '\u{620}'..='\u{6ff}' if is_all(|c| matches!(c, '\u{620}'..='\u{6ff}')) => Some(&ARABIC),
         '\u{b80}'..='\u{bff}' if is_all(|c| matches!(c, '\u{b80}'..='\u{bff}')) => Some(&TAMIL),
         _ => None,
     };
     if let Some(stemmer) = by_script {
+        give(folded);
         let stem = stemmer.stem(folded);
-        return give(if stem.is_empty() { folded } else { &stem });
+        let stem = fold(&stem);
+        if !stem.is_empty() && stem != folded {
+            give(&stem);
+        }
+        return;
     }
-    if matches!(first, '\u{5d0}'..='\u{5ea}') {
-        return hebrew(folded, give);
+    match first {
+        '\u{5d0}'..='\u{5ea}' => return hebrew(folded, give),
+        '\u{620}'..='\u{6ff}' => return arabic(folded, give),
+        _ => {}
     }
     if !is_all(|c| c.is_ascii_lowercase() || matches!(c, '\u{df}'..='\u{24f}')) {
         return give(folded);
     }
-    // Few languages, and most of them agree on a word: a list is enough to give each form once.
-    let mut given: [Option<Cow<'_, str>>; LATIN.len()] = [const { None }; LATIN.len()];
+    if word.is_ascii() {
+        return stems(folded, languages, &mut Vec::new(), &mut give);
+    }
+    let mut given = Vec::new();
+    let written: String = word.to_lowercase().nfc().collect();
+    stems(folded, languages, &mut given, &mut give);
+    stems(&written, languages, &mut given, &mut give);
+    if languages.has_german() && written.contains(['ä', 'ö', 'ü']) {
+        let typed = written
+            .replace('ä', "ae")
+            .replace('ö', "oe")
+            .replace('ü', "ue");
+        stems(&fold(&typed), languages, &mut given, &mut give);
+    }
+}
+
+/// The stems of a word in each of the languages, folded, that were not given yet.
+fn stems(word: &str, languages: Languages, given: &mut Vec<String>, give: &mut impl FnMut(&str)) {
     for (place, stemmer) in STEMMERS.iter().enumerate() {
         if languages.0 >> place & 1 == 0 {
             continue;
         }
         let stem = match place {
-            0 => stem(folded),
-            _ if folded.len() < STEM_LETTERS_MIN => Cow::Borrowed(folded),
-            _ => stemmer.stem(folded),
+            0 => stem(word),
+            _ if word.len() < STEM_LETTERS_MIN => Cow::Borrowed(word),
+            _ => stemmer.stem(word),
         };
-        let stem = if stem.is_empty() {
-            Cow::Borrowed(folded)
-        } else {
-            stem
-        };
-        if !given.iter().flatten().any(|known| *known == stem) {
+        let stem = fold(if stem.is_empty() { word } else { &stem });
+        if !stem.is_empty() && !given.iter().any(|known| *known == *stem) {
             give(&stem);
-            given[place] = Some(stem);
+            given.push(stem.into_owned());
         }
     }
 }
@@ -219,13 +260,43 @@ fn hebrew(folded: &str, mut give: impl FnMut(&str)) {
     }
 }
 
+/// The word, and what is left of it without the article, what stands before that, and endings: the
+/// stemmer "light10" (L. Larkey, L. Ballesteros and M. Connell, "Light stemming for Arabic information
+/// retrieval", 2007) of a folded word, in which two letters of the endings are one. Those that begin
+/// with the letter that ة becomes are ours.
+fn arabic(folded: &str, mut give: impl FnMut(&str)) {
+    let letters = |text: &str| text.chars().count();
+    give(folded);
+    let before = ["ال", "وال", "بال", "كال", "فال", "لل", "و"].iter();
+    let mut stems = before.filter_map(|prefix| {
+        let least = if *prefix == "و" { 3 } else { 2 };
+        folded
+            .strip_prefix(prefix)
+            .filter(|rest| letters(rest) >= least)
+    });
+    let mut stem = stems.next().unwrap_or(folded);
+    for ending in [
+        "تها", "تي", "ته", "ها", "ان", "ات", "ون", "ين", "يه", "ه", "ي",
+    ] {
+        let least = if ending.starts_with('ت') { 3 } else { 2 };
+        stem = match stem.strip_suffix(ending) {
+            Some(rest) if letters(rest) >= least => rest,
+            _ => stem,
+        };
+    }
+    if stem != folded {
+        give(stem);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn forms_of(word: &str, languages: Languages) -> Vec<String> {
         let mut found = Vec::new();
-        forms(word, languages, |form| found.push(form.to_owned()));
+        let token = super::super::tokens(word).next().unwrap();
+        token.forms(languages, |form| found.push(form.to_owned()));
         found
     }
 
@@ -255,6 +326,7 @@ mod tests {
 
     #[test]
     fn languages_with_rules_of_their_own_are_where_they_are_said_to_be() {
+        assert_eq!(LATIN[GERMAN].0, "german");
         assert_eq!(LATIN[FINNISH].0, "finnish");
         assert_eq!(LATIN[TURKISH].0, "turkish");
     }
@@ -272,10 +344,11 @@ mod tests {
         let both = Languages::of("Der Hund und die Katze sind im Haus").with(Languages::default());
         assert_eq!(forms_of("hunde", both), ["hund"]);
         assert_eq!(forms_of("weekly", Languages::default()), ["week"]);
-        assert_eq!(
-            forms_of("москве", Languages::default()),
-            forms_of("москва", both)
-        );
+        assert_eq!(forms_of("москве", both), ["москве", "москв"]);
+        assert_eq!(forms_of("москва", both), ["москва", "москв"]);
+        assert_eq!(forms_of("والسيارات", both), ["والسيارات", "سيار"]);
+        assert_eq!(forms_of("سيارة", both), ["سياره", "سيار"]);
+        assert_eq!(forms_of("أختي", both), ["اختي", "اخت"]);
         assert!(forms_of("בירושלים", both).contains(&"ירושלים".to_owned()));
         assert_eq!(forms_of("बिल्ली", both), ["बिल्ली"]);
         assert_eq!(Languages::from_bits(i64::from(both.bits())), both);

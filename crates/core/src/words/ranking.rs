@@ -4,8 +4,11 @@
 //! BM25 is computed here, over what the subject may find: FTS5's `bm25()` reads the document
 //! frequencies of the whole tenant, and lets one subject's words weigh another's.
 
+use unicode_normalization::UnicodeNormalization as _;
+
+use super::segments::beginning;
 use super::stop_words::{is_begun, is_ending, is_stop_word};
-use super::{Languages, Token, is_apostrophe, tokens};
+use super::{BEGINS, Languages, Token, has_beginnings, is_apostrophe, tokens};
 
 /// Terms of one query; further words of it are not looked for.
 pub const TERMS_MAX: usize = 32;
@@ -23,6 +26,16 @@ const K1: f64 = 1.2;
 /// How much a text that is shorter than a passage gains. The usual value of BM25.
 const B: f64 = 0.75;
 
+/// What a word counts that has the stem of another one, and what comes on top by how much of both
+/// is alike: "hermano" is not "hermana".
+const STEM_SHARE: f64 = 0.9;
+const STEM_LIKENESS: f64 = 0.1;
+/// What a term counts of which the index has only words that begin alike.
+const ALIKE_SHARE: f64 = 0.5;
+/// How much of two words is alike at least, where one begins as the other: twice the letters that
+/// they begin with, of all that they have.
+const ALIKE_MIN: f64 = 0.6;
+
 /// From a to z.
 const LETTERS: usize = 26;
 const ALL_LETTERS: u32 = (1 << LETTERS) - 1;
@@ -34,7 +47,10 @@ const Y: usize = 24;
 pub struct Term {
     /// The word as the query writes it, of letters, digits and marks only.
     pub word: String,
+    /// The same as it is compared, with its ending.
+    folded: String,
     forms: Vec<String>,
+    beginnings: Vec<String>,
 }
 
 /// The words of a query, each once.
@@ -54,6 +70,8 @@ pub struct Statistics {
     /// In how many of them the index found each term, in the terms' order. A term that is
     /// missing here was found nowhere.
     pub found_in: Vec<u64>,
+    /// The terms that were found nowhere, and words that begin like them were looked for.
+    pub alike: Found,
 }
 
 /// Which terms of a query are in a memory.
@@ -67,6 +85,17 @@ pub struct Scorer<'a> {
     languages: Languages,
     weights: Vec<f64>,
     beginnings: Beginnings,
+    alike: Found,
+}
+
+/// A term in a text.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct TermHit {
+    /// Where it stands, in words from the beginning.
+    place: usize,
+    term: usize,
+    /// How much of it is there: 1 where it is written as in the query.
+    share: f64,
 }
 
 /// What a content is to a query.
@@ -89,6 +118,43 @@ impl Term {
     pub fn forms(&self) -> &[String] {
         &self.forms
     }
+
+    /// What the index is asked for where it has none of the forms: words that begin so may be the
+    /// word with another ending. What stands before each keeps it apart from words.
+    pub fn beginnings(&self) -> &[String] {
+        &self.beginnings
+    }
+
+    /// How much of the term a word is that has one of its forms.
+    fn share_of(&self, word: &str) -> f64 {
+        if word.eq_ignore_ascii_case(&self.word) {
+            return 1.0;
+        }
+        let small = |word: &str| -> String { word.to_lowercase().nfc().collect() };
+        let own = small(&self.word);
+        let word = small(word);
+        match word == own {
+            true => 1.0,
+            false => STEM_SHARE + STEM_LIKENESS * common(&word, &own),
+        }
+    }
+}
+
+/// What two words begin with, as a share of both, from 0 to 1.
+fn common(one: &str, other: &str) -> f64 {
+    let common = one.chars().zip(other.chars()).take_while(|(a, b)| a == b);
+    let all = one.chars().count() + other.chars().count();
+    (2 * common.count()) as f64 / all.max(1) as f64
+}
+
+/// How much of two forms is alike, from 0 to 1: what they begin with, where that is enough for one
+/// stem with two endings; else 0.
+fn likeness(one: &str, other: &str) -> f64 {
+    if beginning(one).is_none_or(|begins| !other.starts_with(begins)) {
+        return 0.0;
+    }
+    let share = common(one, other);
+    if share >= ALIKE_MIN { share } else { 0.0 }
 }
 
 impl Query {
@@ -143,9 +209,14 @@ impl Query {
         token.forms(self.languages, |form| forms.push(form.to_owned()));
         let is_known = self.terms.iter().any(|term| term.forms == forms);
         if !is_known && !forms.is_empty() && self.terms.len() < TERMS_READ {
+            let begins = forms.iter().filter_map(|form| beginning(form));
+            let mut beginnings: Vec<String> = begins.map(|it| format!("{BEGINS}{it}")).collect();
+            beginnings.dedup();
             self.terms.push(Term {
                 word: token.word.to_owned(),
+                folded: token.folded().into_owned(),
                 forms,
+                beginnings,
             });
         }
     }
@@ -179,7 +250,11 @@ impl<'a> Scorer<'a> {
             let found_in = statistics.found_in.get(term).copied().unwrap_or(0);
             // The index misses a form now and then that the text is seen to have.
             let (with, all) = (found_in.max(1) as f64, statistics.memories.max(1) as f64);
-            (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p()
+            let weight = (((all - with).max(0.0) + 0.5) / (with + 0.5)).ln_1p();
+            match statistics.alike.contains(term) {
+                true => weight * ALIKE_SHARE,
+                false => weight,
+            }
         };
         let weights = (0..query.terms.len()).map(weight).collect();
         Self {
@@ -187,6 +262,7 @@ impl<'a> Scorer<'a> {
             languages: query.languages,
             weights,
             beginnings: Beginnings::of(query),
+            alike: statistics.alike,
         }
     }
 
@@ -222,34 +298,84 @@ impl<'a> Scorer<'a> {
         }
     }
 
-    fn score_of(&self, hits: &[(usize, usize)], words: usize) -> f64 {
+    /// Where terms stand in a text, in bytes, and which.
+    pub fn places(&self, content: &str) -> Vec<(usize, usize)> {
+        let has_beginnings = self.looks_for_beginnings_in(content);
+        let found = |token: Token<'_>| {
+            let found = self.hit(&token);
+            let found = found.or_else(|| has_beginnings.then(|| self.alike(&token))?);
+            found.map(|(term, _)| (token.start, term))
+        };
+        tokens(content).filter_map(found).collect()
+    }
+
+    fn score_of(&self, hits: &[TermHit], words: usize) -> f64 {
         if hits.is_empty() {
             return 0.0;
         }
-        let mut seen = Found::default();
-        for (_, term) in hits {
-            seen.insert(*term);
+        let mut shares = vec![0.0_f64; self.terms.len()];
+        for hit in hits {
+            shares[hit.term] = shares[hit.term].max(hit.share);
         }
+        let shares = self.weights.iter().zip(shares);
+        let covered: f64 = shares.map(|(weight, share)| weight * share).sum();
         let whole = WHOLE_SHARE * self.whole(hits, words);
-        self.coverage(seen) + self.best_passage(hits, words) + whole
+        covered + self.best_passage(hits, words) + whole
     }
 
-    /// Where terms stand, in words from the beginning; and how many words there are.
-    fn hits(&self, content: &str) -> (Vec<(usize, usize)>, usize) {
+    /// The terms in a text, and how many words it has.
+    fn hits(&self, content: &str) -> (Vec<TermHit>, usize) {
+        let has_beginnings = self.looks_for_beginnings_in(content);
         let mut hits = Vec::new();
         let mut words = 0;
         for token in tokens(content) {
-            if self.beginnings.include(token.word) && self.may_have_form(token.word) {
-                let mut found = None;
-                token.forms(self.languages, |form| {
-                    let has_form = |term: &Term| term.forms.iter().any(|own| own == form);
-                    found = found.or_else(|| self.terms.iter().position(has_form));
-                });
-                hits.extend(found.map(|term| (words, term)));
-            }
+            let found = self.hit(&token);
+            let found = found.or_else(|| has_beginnings.then(|| self.alike(&token))?);
+            hits.extend(found.map(|(term, share)| TermHit {
+                place: words,
+                term,
+                share,
+            }));
             words += 1;
         }
         (hits, words)
+    }
+
+    /// The term that a word of a text is, and how much of it.
+    fn hit(&self, token: &Token<'_>) -> Option<(usize, f64)> {
+        if !self.beginnings.include(token.word) || !self.may_have_form(token.word) {
+            return None;
+        }
+        let mut found = None;
+        token.forms(self.languages, |form| {
+            let has_form = |term: &Term| term.forms.iter().any(|own| own == form);
+            found = found.or_else(|| self.terms.iter().position(has_form));
+        });
+        found.map(|term| (term, self.terms[term].share_of(token.word)))
+    }
+
+    /// False for a text of which the index has no beginnings.
+    fn looks_for_beginnings_in(&self, content: &str) -> bool {
+        self.alike != Found::default() && has_beginnings(content)
+    }
+
+    /// The term that a word begins like, of those that were found nowhere.
+    fn alike(&self, token: &Token<'_>) -> Option<(usize, f64)> {
+        let mut best = None;
+        let mut compare = |form: &str| {
+            let terms = self.terms.iter().enumerate();
+            for (place, term) in terms.filter(|(place, _)| self.alike.contains(*place)) {
+                for own in term.forms.iter().chain(Some(&term.folded)) {
+                    let share = likeness(own, form);
+                    if share > best.map_or(0.0, |(_, share)| share) {
+                        best = Some((place, share));
+                    }
+                }
+            }
+        };
+        compare(&token.folded());
+        token.forms(self.languages, compare);
+        best
     }
 
     /// False where the word has none of the forms: the English stemmer changes no more than the
@@ -268,34 +394,35 @@ impl<'a> Scorer<'a> {
     }
 
     /// BM25 of the whole text, which the longer it is says the less of any one word.
-    fn whole(&self, hits: &[(usize, usize)], words: usize) -> f64 {
-        let mut counts = vec![0_u32; self.terms.len()];
-        hits.iter().for_each(|(_, term)| counts[*term] += 1);
+    fn whole(&self, hits: &[TermHit], words: usize) -> f64 {
+        let mut counts = vec![0.0; self.terms.len()];
+        hits.iter().for_each(|hit| counts[hit.term] += hit.share);
         self.bm25(&counts, words as f64 / PASSAGE_WORDS as f64)
     }
 
     /// BM25 of these counts in a text of this length, in passages.
-    fn bm25(&self, counts: &[u32], length: f64) -> f64 {
+    fn bm25(&self, counts: &[f64], length: f64) -> f64 {
         let damping = K1 * (1.0 - B + B * length);
-        let gain = |count: u32| f64::from(count) * (K1 + 1.0) / (f64::from(count) + damping);
+        let gain = |count: f64| count * (K1 + 1.0) / (count + damping);
         let counts = counts.iter().zip(&self.weights);
         counts.map(|(count, weight)| weight * gain(*count)).sum()
     }
 
-    fn best_passage(&self, hits: &[(usize, usize)], words: usize) -> f64 {
+    fn best_passage(&self, hits: &[TermHit], words: usize) -> f64 {
         let length = words.min(PASSAGE_WORDS) as f64 / PASSAGE_WORDS as f64;
         let mut best = 0.0_f64;
-        let mut counts = vec![0_u32; self.terms.len()];
+        let mut counts = vec![0.0_f64; self.terms.len()];
         let mut end = 0;
-        for (start, (position, first)) in hits.iter().enumerate() {
-            while let Some((_, term)) = hits.get(end).filter(|hit| hit.0 < position + PASSAGE_WORDS)
-            {
-                counts[*term] += 1;
+        for (start, first) in hits.iter().enumerate() {
+            let is_near = |hit: &&TermHit| hit.place < first.place + PASSAGE_WORDS;
+            while let Some(hit) = hits.get(end).filter(is_near) {
+                counts[hit.term] += hit.share;
                 end += 1;
             }
             debug_assert!(start < end);
             best = best.max(self.bm25(&counts, length));
-            counts[*first] -= 1;
+            // What is left of a sum of shares may be a little less than nothing.
+            counts[first.term] = (counts[first.term] - first.share).max(0.0);
         }
         best
     }

@@ -2,6 +2,7 @@
 
 use proptest::prelude::*;
 
+use super::super::fold::is_picture;
 use super::*;
 
 fn words(text: &str) -> Vec<String> {
@@ -33,21 +34,32 @@ fn scores(query: &str, contents: &[&str]) -> Vec<f64> {
     let query = Query::new(query, Languages::default());
     let all = Statistics {
         memories: 1,
-        found_in: vec![],
+        ..Statistics::default()
     };
-    let found: Vec<Found> = contents
-        .iter()
-        .map(|content| {
+    let found_by = |statistics: &Statistics| -> Vec<Found> {
+        let found = contents.iter().map(|content| {
             let mut found = Found::default();
-            let hits = Scorer::new(&query, &all).hits(content).0;
-            hits.iter().for_each(|(_, term)| found.insert(*term));
+            let hits = Scorer::new(&query, statistics).hits(content).0;
+            hits.iter().for_each(|hit| found.insert(hit.term));
             found
-        })
-        .collect();
-    let found_in = |term| found.iter().filter(|found| found.contains(term)).count() as u64;
+        });
+        found.collect()
+    };
+    let count = |found: &[Found], term| found.iter().filter(|it| it.contains(term)).count() as u64;
+    let exact = found_by(&all);
+    let mut alike = Found::default();
+    let missing = (0..query.terms.len()).filter(|term| count(&exact, *term) == 0);
+    missing.for_each(|term| alike.insert(term));
+    let found = found_by(&Statistics {
+        alike,
+        ..all.clone()
+    });
     let statistics = Statistics {
         memories: contents.len() as u64,
-        found_in: (0..query.terms.len()).map(found_in).collect(),
+        found_in: (0..query.terms.len())
+            .map(|term| count(&found, term))
+            .collect(),
+        alike,
     };
     let scorer = Scorer::new(&query, &statistics);
     contents
@@ -133,6 +145,7 @@ fn the_text_decides_what_is_found() {
     let statistics = Statistics {
         memories: 10,
         found_in: vec![0, 2, 1],
+        ..Statistics::default()
     };
     let scorer = Scorer::new(&query, &statistics);
     let mut news = Found::default();
@@ -166,6 +179,88 @@ fn words_of_every_script_are_found_in_a_sentence_and_others_are_not() {
     ] {
         let found = scores(query, &[content, other]);
         assert!(found[0] > found[1], "{query}: {content}");
+    }
+}
+
+#[test]
+fn a_word_with_another_ending_is_found_where_nothing_has_the_word() {
+    for (query, content, other) in [
+        ("बहनें", "मेरी बहन पुणे में रहती है", "मेरा भाई पुणे में रहता है"),
+        ("কুকুর", "আমার কুকুরের নাম ভুলু", "আমার বিড়ালের নাম পুষি"),
+        ("ಬೆಂಗಳೂರು", "ಅಕ್ಕ ಬೆಂಗಳೂರಿನಲ್ಲಿ ಇದ್ದಾಳೆ", "ತಮ್ಮ ಮೈಸೂರಿನಲ್ಲಿ ಇದ್ದಾನೆ"),
+        ("പുസ്തകം", "മൂന്ന് പുസ്തകങ്ങൾ വാങ്ങി", "മൂന്ന് പേന വാങ്ങി"),
+        ("Երևան", "Երևանում է աշխատում", "Գյումրիում է աշխատում"),
+        ("ძმას", "ჩემი ძმა ექიმია", "ჩემი მამა ექიმია"),
+        ("ድመት", "ድመቴ ሉሉ", "ውሻዬ ሬክስ"),
+        ("מכוניות", "קניתי את המכונית", "קניתי את הבית"),
+        ("кішки", "мою кішку звати Мурка", "мого собаку звати Рекс"),
+        ("książek", "mam trzy książki", "mam trzy koty"),
+        (
+            "opettaja",
+            "sisko on opettajana Turussa",
+            "veli on lääkärinä Oulussa",
+        ),
+        ("Kraków", "mieszka w Krakowie", "mieszka w Gdańsku"),
+        ("kucingku", "kucing saya Manis", "anjing saya Bleki"),
+        ("ཁྱི", "ངའི་ཁྱིའི་མིང་ལ་སེང་གེ་ཟེར", "ངའི་ཞི་མིའི་མིང་ལ་པདྨ་ཟེར"),
+    ] {
+        let found = scores(query, &[content, other]);
+        assert!(found[0] > found[1], "{query}: {content}: {found:?}");
+    }
+    for (query, content) in [
+        ("cat", "a caterpillar company"),
+        ("2018", "in 2019"),
+        ("milk", "a million"),
+        ("猫", "犬を飼っている"),
+    ] {
+        assert_eq!(scores(query, &[content]), [0.0], "{query}: {content}");
+    }
+    // English has a stemmer.
+    assert_eq!(scores("professor", &["it is for the profession"]), [0.0]);
+    let both = scores("kota", &["ma koty", "ma kota"]);
+    assert!(both[0] < both[1] && both[0] == 0.0, "{both:?}");
+}
+
+#[test]
+fn a_word_as_it_is_written_counts_more_than_one_of_its_stem() {
+    let spanish = Languages::of("Mi perro se llama Toby y vive con nosotros");
+    let vietnamese = Languages::default();
+    for (languages, query, content, other) in [
+        (
+            spanish,
+            "hermana",
+            "mi hermana vive en Lugo",
+            "mi hermano vive en Lugo",
+        ),
+        (vietnamese, "bơ", "bị dị ứng với bơ", "bị dị ứng với bò"),
+        (vietnamese, "bò", "bị dị ứng với bò", "bị dị ứng với bơ"),
+    ] {
+        let query = Query::new(query, languages);
+        let scorer = Scorer::new(&query, &Statistics::default());
+        assert!(scorer.score(content) > scorer.score(other), "{content}");
+        assert!(scorer.score(other) > 0.0, "{other}");
+    }
+}
+
+#[test]
+fn an_ending_is_taken_off_with_its_marks_and_without() {
+    let turkish = Languages::of("Köpeğimin adı Karabaş");
+    let german = Languages::of("Mein Bruder wohnt nicht in der Stadt");
+    for (languages, query, content) in [
+        (turkish, "köpekler", "Köpeğimin adı Karabaş"),
+        (turkish, "kopek", "Köpeğimin adı Karabaş"),
+        (german, "muenchen", "wohnt in München"),
+        (german, "Ärzte", "ist Arzt"),
+        (Languages::default(), "شاي", "أحب الشاي بالنعناع"),
+        (Languages::default(), "سيارة", "اشتريت سيارتي"),
+        (Languages::default(), "2018", "गाड़ी २०१८ में खरीदी"),
+        (Languages::default(), "गाड़ी २०१८", "in 2018"),
+        (Languages::default(), "soeur", "ma sœur"),
+        (Languages::default(), "🍕", "heute Pizza 🍕!"),
+    ] {
+        let query = Query::new(query, languages);
+        let score = Scorer::new(&query, &Statistics::default()).score(content);
+        assert!(score > 0.0, "{query:?}: {content}");
     }
 }
 
@@ -213,14 +308,16 @@ proptest! {
         content in ".{0,200}",
         memories in any::<u64>(),
         found_in in proptest::collection::vec(any::<u64>(), 0..40),
+        alike in any::<u32>().prop_map(Found),
     ) {
         let query = Query::new(&query, Languages::default());
         prop_assert!(query.terms.len() <= TERMS_MAX);
         for term in &query.terms {
-            prop_assert!(term.word.chars().next().is_some_and(char::is_alphanumeric));
+            let first = term.word.chars().next();
+            prop_assert!(first.is_some_and(|c| c.is_alphanumeric() || is_picture(c)));
             prop_assert!(!term.word.contains(['"', '*', '\0']));
         }
-        let statistics = Statistics { memories, found_in };
+        let statistics = Statistics { memories, found_in, alike };
         let scorer = Scorer::new(&query, &statistics);
         let score = scorer.score(&content);
         prop_assert!(score.is_finite() && score >= 0.0);
@@ -253,7 +350,9 @@ proptest! {
         let found: Vec<_> = tokens(&content).map(term).collect();
         let hits: Vec<_> =
             found.iter().enumerate().filter_map(|(n, term)| Some((n, (*term)?))).collect();
-        prop_assert_eq!(scorer.hits(&content), (hits, found.len()), "{} in {}", said, content);
+        let (seen, words) = scorer.hits(&content);
+        let seen: Vec<_> = seen.iter().map(|hit| (hit.place, hit.term)).collect();
+        prop_assert_eq!((seen, words), (hits, found.len()), "{} in {}", said, content);
     }
 
     #[test]
@@ -274,7 +373,7 @@ proptest! {
         place in 0_usize..60,
     ) {
         let query = Query::new("bb zebra", Languages::default());
-        let scorer = Scorer::new(&query, &Statistics { memories: 9, found_in: vec![3, 1] });
+        let scorer = Scorer::new(&query, &Statistics { memories: 9, found_in: vec![3, 1], ..Statistics::default() });
         let mut more = words.clone();
         more[place % words.len()] = "zebra".into();
         if words[place % words.len()] != "bb" {

@@ -1,18 +1,21 @@
 //! Where words begin and end in a text: the same for the index, the query, and the text that is
 //! looked at again.
 //!
-//! A word is a run of letters, digits and their marks. Chinese, Japanese and Korean are cut into
-//! pairs of characters, each character that has a meaning by itself beside them (as Lucene's
-//! `CJKBigramFilter` does); Thai, Lao, Khmer and Burmese by the dictionaries of ICU.
+//! A word is a run of letters, digits and their marks; it ends where Latin letters or digits meet
+//! those of another script, and a picture is a word of its own. Chinese, Japanese and Korean are cut
+//! into pairs of characters, each character that has a meaning by itself beside them (as Lucene's
+//! `CJKBigramFilter` does); Thai, Lao, Khmer and Burmese by the dictionaries of ICU; and Persian
+//! where a sign says that letters are not joined, which many write as a space.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::LazyLock;
 
 use icu_segmenter::options::WordBreakInvariantOptions;
 use icu_segmenter::{WordSegmenter, WordSegmenterBorrowed};
 use unicode_normalization::char::is_combining_mark;
 
-use super::fold::{fold, is_of_word};
+use super::fold::{fold, is_decimal, is_of_word, is_picture};
 use super::languages::{Languages, forms};
 
 /// Knows the words of Thai, Lao, Khmer and Burmese.
@@ -39,7 +42,7 @@ impl<'a> Token<'a> {
 
     /// What an index of texts in these languages has for the word: most often one form.
     pub fn forms(&self, languages: Languages, give: impl FnMut(&str)) {
-        forms(&self.folded(), languages, give);
+        forms(self.word, &self.folded(), languages, give);
     }
 
     /// Where the text goes on behind it, in bytes.
@@ -51,6 +54,8 @@ impl<'a> Token<'a> {
 /// How a script shows where words end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Spacing {
+    /// By spaces, in Latin letters and digits.
+    Latin,
     /// By spaces.
     Spaces,
     /// Not at all, and pairs of characters are near enough to words.
@@ -65,6 +70,7 @@ pub fn tokens(text: &str) -> impl Iterator<Item = Token<'_>> {
     Tokens {
         runs: Runs { text, rest: 0 },
         pieces: Vec::new().into_iter(),
+        seen: 0,
     }
 }
 
@@ -105,8 +111,10 @@ impl<'a> Iterator for Runs<'a> {
 /// The words of a text from a place on.
 struct Tokens<'a> {
     runs: Runs<'a>,
-    /// Those that are left of a run of several words.
+    /// Those that are left of a run of several words, and of what stands before it.
     pieces: std::vec::IntoIter<Token<'a>>,
+    /// Up to where pictures were looked for.
+    seen: usize,
 }
 
 impl<'a> Iterator for Tokens<'a> {
@@ -117,12 +125,38 @@ impl<'a> Iterator for Tokens<'a> {
             if let Some(piece) = self.pieces.next() {
                 return Some(piece);
             }
-            match Pieces::of(self.runs.next()?) {
-                Pieces::One(word) => return Some(word),
-                Pieces::Many(words) => self.pieces = words.into_iter(),
+            let (text, seen) = (self.runs.text, self.seen);
+            let run = self.runs.next();
+            let before = seen..run.map_or(text.len(), |run| run.start);
+            self.seen = run.map_or(text.len(), |run| run.end());
+            let mut pieces = Vec::new();
+            if !text[before.clone()].is_ascii() {
+                pictures(text, before, &mut pieces);
             }
+            match run.map(Pieces::of) {
+                Some(Pieces::One(word)) if pieces.is_empty() => return Some(word),
+                Some(Pieces::One(word)) => pieces.push(word),
+                Some(Pieces::Many(words)) => pieces.extend(words),
+                None if pieces.is_empty() => return None,
+                None => {}
+            }
+            self.pieces = pieces.into_iter();
         }
     }
+}
+
+/// Adds the pictures of a part of a text.
+fn pictures<'a>(text: &'a str, part: Range<usize>, pieces: &mut Vec<Token<'a>>) {
+    let found = text[part.clone()].char_indices();
+    let found = found.filter(|(_, c)| is_picture(*c));
+    pieces.extend(found.map(|(at, c)| {
+        let start = part.start + at;
+        Token {
+            word: &text[start..start + c.len_utf8()],
+            start,
+            is_part: false,
+        }
+    }));
 }
 
 /// The words of a run.
@@ -133,12 +167,14 @@ enum Pieces<'a> {
 
 impl<'a> Pieces<'a> {
     fn of(run: Token<'a>) -> Self {
-        let is_one = run.word.is_ascii()
-            || run
-                .word
-                .chars()
-                .all(|c| spacing(c).is_none_or(|s| s == Spacing::Spaces));
-        if is_one {
+        if run.word.is_ascii() {
+            return Self::One(run);
+        }
+        let mut chars = run.word.chars();
+        let first = chars.next().and_then(spacing);
+        let is_by_spaces = matches!(first, Some(Spacing::Latin | Spacing::Spaces));
+        let goes_on = |c: char| spacing(c).is_none_or(|s| Some(s) == first) && c != NOT_JOINED;
+        if is_by_spaces && chars.all(goes_on) {
             return Self::One(run);
         }
         let mut pieces = Vec::new();
@@ -146,7 +182,9 @@ impl<'a> Pieces<'a> {
         let mut current = None;
         for (at, c) in run.word.char_indices() {
             let of_char = spacing(c);
-            if of_char.is_some() && of_char != current {
+            let is_arabic = || run.word[start..at].ends_with(is_arabic);
+            let ends_word = c == NOT_JOINED && is_arabic();
+            if ends_word || of_char.is_some() && of_char != current {
                 cut(run, start, at, current, &mut pieces);
                 (start, current) = (at, of_char);
             }
@@ -212,11 +250,18 @@ fn cut<'a>(
     }
 }
 
+/// Persian letters beside it are of one word or of two, and not joined.
+const NOT_JOINED: char = '\u{200c}';
+
+fn is_arabic(c: char) -> bool {
+    matches!(c, '\u{620}'..='\u{6ff}' | '\u{750}'..='\u{77f}')
+}
+
 /// How words are told apart in the script of a character; `None` of marks, which belong to what
 /// stands before them.
 fn spacing(c: char) -> Option<Spacing> {
     match c {
-        _ if c.is_ascii() => Some(Spacing::Spaces),
+        _ if c.is_ascii() || is_decimal(c) => Some(Spacing::Latin),
         _ if is_combining_mark(c) || matches!(c, '\u{200c}' | '\u{200d}') => None,
         // Half-width sound marks.
         '\u{ff9e}' | '\u{ff9f}' => None,
@@ -233,6 +278,14 @@ fn spacing(c: char) -> Option<Spacing> {
         | '\u{1780}'..='\u{17ff}'
         | '\u{a9e0}'..='\u{a9ff}'
         | '\u{aa60}'..='\u{aa7f}' => Some(Spacing::Dictionary),
+        // Latin, and the same in full width.
+        '\u{a1}'..='\u{2ff}'
+        | '\u{1d00}'..='\u{1eff}'
+        | '\u{2c60}'..='\u{2c7f}'
+        | '\u{a720}'..='\u{a7ff}'
+        | '\u{ab30}'..='\u{ab6f}'
+        | '\u{fb00}'..='\u{fb06}'
+        | '\u{ff10}'..='\u{ff5a}' => Some(Spacing::Latin),
         _ => Some(Spacing::Spaces),
     }
 }
@@ -252,6 +305,24 @@ fn is_korean(c: char) -> bool {
 /// False of marks, and of the vowels and finals of a Korean syllable that is written in parts.
 fn begins_syllable(c: char) -> bool {
     spacing(c).is_some() && !matches!(c, '\u{1160}'..='\u{11ff}' | '\u{d7b0}'..='\u{d7ff}')
+}
+
+/// The letters that words of one stem begin with at least, in a script where words have endings; in
+/// Ethiopic, where a letter is a syllable, they are fewer. `None` of what is shorter, of numbers, and
+/// of scripts without endings.
+pub(super) fn beginning(form: &str) -> Option<&str> {
+    let first = form.chars().next()?;
+    if !matches!(spacing(first), Some(Spacing::Latin | Spacing::Spaces)) || is_picture(first) {
+        return None;
+    }
+    let letters = match first {
+        '\u{1200}'..='\u{139f}' => 2,
+        _ => 3,
+    };
+    let mut chars = form.char_indices();
+    let end = chars.nth(letters - 1).map(|(at, c)| at + c.len_utf8())?;
+    let is_word = !form.contains(char::is_numeric);
+    is_word.then(|| &form[..end])
 }
 
 /// The first index, from this one on, with a character of another sort.

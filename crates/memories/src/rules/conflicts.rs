@@ -1,7 +1,8 @@
 //! Memories that may contradict each other: of one matter, with another number, a "not", or another
 //! word in the same place. It is for people who look: what it shows may both be so.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 
 use memoird_core::words::{is_stop_word, numbers_and_negations, stem, telling_signs, tokens};
 
@@ -41,6 +42,8 @@ pub struct Pair {
 struct Told {
     /// Its telling words, each once, sorted; no numbers and no negations.
     words: Vec<String>,
+    /// All of them, in their order, with their places in the text.
+    placed: Vec<(String, Range<usize>)>,
     numbers: Vec<String>,
     negations: usize,
 }
@@ -109,7 +112,7 @@ fn compare(
     if share < WORDS_MIN && !is_near {
         return None;
     }
-    let others = (one.words.len() - common, other.words.len() - common);
+    let others = (one.others(other), other.others(one));
     let most = if is_near {
         OTHER_WORDS_NEAR_MAX
     } else {
@@ -134,6 +137,19 @@ fn compare(
 }
 
 impl Told {
+    /// How many words the other one does not have. Pairs of characters that overlap are of one.
+    fn others(&self, other: &Self) -> usize {
+        let (mut seen, mut count, mut end) = (HashSet::new(), 0, 0);
+        for (word, place) in &self.placed {
+            if other.words.binary_search(word).is_ok() || !seen.insert(word) {
+                continue;
+            }
+            count += usize::from(place.start >= end);
+            end = place.end;
+        }
+        count
+    }
+
     fn of(text: &str) -> Self {
         let (numbers, negations): (Vec<String>, Vec<String>) = numbers_and_negations(text)
             .into_iter()
@@ -142,21 +158,24 @@ impl Told {
             word.contains(char::is_numeric) || negations.iter().any(|other| other == word)
         };
         let words = tokens(text).filter(|token| !token.is_part);
-        let mut words: Vec<String> = words
+        let placed: Vec<(String, Range<usize>)> = words
             .filter_map(|token| {
                 let folded = token.folded();
                 // "May" and "Will" are names where they are written so.
                 let is_name = token.start > 0 && token.word.starts_with(char::is_uppercase);
                 let is_telling = is_name && token.word.len() > 1 || !is_stop_word(&folded);
-                (is_telling && !is_counted(&folded)).then(|| stem(&folded).into_owned())
+                let place = token.start..token.start + token.word.len();
+                (is_telling && !is_counted(&folded)).then(|| (stem(&folded).into_owned(), place))
             })
             .collect();
+        let mut words: Vec<String> = placed.iter().map(|(word, _)| word.clone()).collect();
         words.sort_unstable();
         words.dedup();
         let mut numbers = numbers;
         numbers.extend(Some(telling_signs(text)).filter(|signs| !signs.is_empty()));
         Self {
             words,
+            placed,
             numbers,
             negations: negations.len(),
         }
@@ -192,6 +211,11 @@ mod tests {
             ("Ann likes tea", "Ann does not like tea", Negation),
             ("Ann isst Fleisch", "Ann isst kein Fleisch", Negation),
             ("Анна живёт в Риге", "Анна живёт в Москве", Words),
+            ("私は東京に住んでいます", "私は大阪に住んでいます", Words),
+            ("저는 서울에 살아요", "저는 부산에 살아요", Words),
+            ("আমি চা খাই", "আমি চা খাই না", Negation),
+            ("Saya makan daging", "Saya tidak makan daging", Negation),
+            ("मेरी उम्र ३० साल है", "मेरी उम्र 31 साल है", Numbers),
         ] {
             assert_eq!(of(one, other), Some(expected), "{one} / {other}");
             assert_eq!(of(other, one), Some(expected), "{other} / {one}");

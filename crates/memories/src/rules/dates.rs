@@ -21,31 +21,52 @@ static RELATIVE: LazyLock<Option<Regex>> = LazyLock::new(|| {
           | (?<before>(?:the\s+)?day\s+before\s+yesterday)
           | (?<day>yesterday|today|tonight|tomorrow)
           | (?<which>last|next|this)\s+
-            (?:(?<night>night)|(?<unit>week|month|year)
-              |(?<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday))
+            (?:(?<night>night)|(?<unit>week|month|year)|(?<christmas>christmas)
+              |(?<weekday>monday|tuesday|wednesday|thursday|friday|saturday|sunday)
+              |(?<month>january|february|march|april|may|june|july|august|september|october
+                |november|december))
           | (?<count>\d{1,3}|an?|one|two|three|four|five|six|seven|eight|nine|ten|eleven|twelve)
             \s+(?<ago>day|week|month|year)s?\s+ago
         )\b";
     Regex::new(pattern).ok()
 });
 
+/// Names of months, whole and short.
+const MONTH: &str = r"(?: jan(?:uary)? | feb(?:ruary)? | mar(?:ch)? | apr(?:il)? | may | june? | july?
+    | aug(?:ust)? | sept?(?:ember)? | oct(?:ober)? | nov(?:ember)? | dec(?:ember)? )";
+
 /// The date stands there already, in parentheses or behind a comma.
 static DATED: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let pattern = r"(?ix)^ (?:'s)? [\s,]* \(? (?:on\s+|the\s+week\s+of\s+|week\s+of\s+)?
-        (?: \d{4} | \d{1,2}[./]\d
-          | (?:\d{1,2}\s+)?
-            (?:january|february|march|april|may|june|july|august|september|october|november
-              |december)\s+\d )";
-    Regex::new(pattern).ok()
+    let pattern = format!(
+        r"(?ix)^ (?:['’]s)? [\s,]* \(? (?:on\s+|(?:the\s+)?(?:week\s+of\s+)?)
+        (?: \d{{4}} | \d{{1,2}}[./]\d
+          | \d{{1,2}}(?:st|nd|rd|th)?\s+(?:of\s+)?{MONTH}\b
+          | {MONTH}\.?\s+\d )"
+    );
+    Regex::new(&pattern).ok()
 });
 
 /// The month of a weekday, or of a week.
-static IN_MONTH: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let pattern = r"(?ix)^ \s+ in \s+
-        (?: jan(?:uary)? | feb(?:ruary)? | mar(?:ch)? | apr(?:il)? | may | june? | july? | aug(?:ust)?
-          | sept?(?:ember)? | oct(?:ober)? | nov(?:ember)? | dec(?:ember)? ) \b";
-    Regex::new(pattern).ok()
-});
+static IN_MONTH: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(&format!(r"(?ix)^ \s+ in \s+ {MONTH} \b")).ok());
+
+/// What begins a quotation, and what ends it.
+const QUOTES: [(char, char); 5] = [('"', '"'), ('“', '”'), ('„', '“'), ('«', '»'), ('`', '`')];
+
+const MONTHS: [&str; 12] = [
+    "january",
+    "february",
+    "march",
+    "april",
+    "may",
+    "june",
+    "july",
+    "august",
+    "september",
+    "october",
+    "november",
+    "december",
+];
 
 const NUMBERS: [&str; 12] = [
     "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven",
@@ -68,14 +89,16 @@ pub fn with_dates(content: &str, said: Timestamp, bytes_max: usize) -> String {
     for found in relative.captures_iter(content) {
         let Some(whole) = found.get(0) else { continue };
         let (before, after) = (&content[..whole.start()], &content[whole.end()..]);
-        if !stands_alone(before, whole.as_str(), after) || dated.is_match(after) {
+        let is_date = stands_alone(before, whole.as_str(), after) && !is_quoted(before, after);
+        if !is_date || dated.is_match(after) {
             continue;
         }
         let Some(date) = absolute(&found, before, after, today) else {
             continue;
         };
         // The genitive belongs to the word.
-        let end = whole.end() + after.strip_prefix("'s").map_or(0, |_| 2);
+        let genitive = ["'s", "’s"].iter().find(|it| after.starts_with(**it));
+        let end = whole.end() + genitive.map_or(0, |it| it.len());
         made.push_str(&content[copied..end]);
         made.push_str(&format!(" ({date})"));
         copied = end;
@@ -109,10 +132,27 @@ fn stands_alone(before: &str, words: &str, after: &str) -> bool {
     let is_shouted = words.chars().all(|c| !c.is_lowercase());
     let is_name = names.any(|(place, word)| {
         let is_capital = word.starts_with(char::is_uppercase);
-        let is_weekday = weekday(&word.to_lowercase()).is_some();
-        is_capital && !is_weekday && (place > 0 || !is_begin)
+        let word = word.to_lowercase();
+        let is_of_calendar = weekday(&word).is_some() || is_month(&word) || word == "christmas";
+        is_capital && !is_of_calendar && (place > 0 || !is_begin)
     });
     is_shouted || !is_name
+}
+
+/// True within quotation marks: what was quoted was said on another day, and a title or code says no
+/// date. A text that is quoted as a whole is none of them.
+fn is_quoted(before: &str, after: &str) -> bool {
+    QUOTES.iter().any(|&(open, close)| {
+        let is_open = match open == close {
+            true => before.matches(open).count() % 2 == 1,
+            false => before.rfind(open) > before.rfind(close),
+        };
+        let is_whole = before.trim_start().rfind(open) == Some(0)
+            && after.trim_end().find(close)
+                == after.trim_end().char_indices().next_back().map(|it| it.0)
+            && open != '`';
+        is_open && after.contains(close) && !is_whole
+    })
 }
 
 /// The date that these words say on this day.
@@ -181,6 +221,24 @@ fn absolute(found: &Captures<'_>, before: &str, after: &str, today: Date) -> Opt
             }
         };
     }
+    if let Some(name) = found.name("month") {
+        let wanted = MONTHS
+            .iter()
+            .position(|it| name.as_str().eq_ignore_ascii_case(it))?
+            + 1;
+        let now = usize::try_from(today.month()).ok()?;
+        // "This may change". And what "last October" is in November is not sure.
+        let is_name = name.as_str().starts_with(char::is_uppercase);
+        let is_sure = steps == 0 || (steps < 0) == (wanted > now) || wanted == now;
+        let year = i64::from(today.year()) + steps;
+        return (is_name && is_sure).then(|| format!("{year:04}-{wanted:02}"));
+    }
+    if found.name("christmas").is_some() {
+        let is_over = today.month() == 12 && today.day() > 25;
+        let is_sure = steps == 0 || (steps < 0) != is_over;
+        let year = i64::from(today.year()) + steps;
+        return is_sure.then(|| format!("{year:04}-12-25"));
+    }
     match word("unit")?.as_str() {
         "week" => {
             let monday = i64::from(today.weekday().to_monday_zero_offset());
@@ -214,6 +272,10 @@ fn month(date: Date) -> Option<String> {
 
 fn year(date: Date) -> Option<String> {
     Some(format!("{:04}", date.year()))
+}
+
+fn is_month(name: &str) -> bool {
+    MONTHS.contains(&name)
 }
 
 fn weekday(name: &str) -> Option<Weekday> {
@@ -293,6 +355,19 @@ mod tests {
             ),
             ("41 days ago", "41 days ago (2026-10-12)"),
             ("MOVED YESTERDAY", "MOVED YESTERDAY (2026-11-21)"),
+            ("yesterday’s news", "yesterday’s (2026-11-21) news"),
+            (
+                "\"I moved yesterday.\"",
+                "\"I moved yesterday (2026-11-21).\"",
+            ),
+            (
+                "in Rome last Christmas, at home this Christmas",
+                "in Rome last Christmas (2025-12-25), at home this Christmas (2026-12-25)",
+            ),
+            (
+                "met last December, marries next June, born last November",
+                "met last December (2025-12), marries next June (2027-06), born last November (2025-11)",
+            ),
         ] {
             assert_eq!(dated(text), expected);
             assert_eq!(dated(expected), expected, "not twice");
@@ -306,6 +381,9 @@ mod tests {
             "reads USA Today and watches Last Week Tonight",
             "the next Monday after that, the last week of May",
             "tomorrow, May 3, or tomorrow (on 2027-01-01)",
+            "yesterday, 21 November, yesterday (Nov. 21), today, the 22nd of Nov",
+            "said \"I'll come tomorrow\" and “not today”; sings \"Yesterday\"; runs `date -d today`",
+            "last October, next December, next Christmas, this may change, last march",
             "runs /jobs/today/x, today-report, yesterday.log and a.today",
             "takes in three days, on Friday, some days ago, 5000 days ago",
             "gestern, mañana, 昨日, вчера, i går, amanhã",

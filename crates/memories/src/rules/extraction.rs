@@ -9,7 +9,8 @@ use memoird_core::quote::unmarked;
 use memoird_core::time::Timestamp;
 use memoird_core::turn::Role;
 use memoird_core::words::{
-    deny_alike, is_stop_word, normalised, numbers_and_negations, stem, telling_signs, tokens,
+    decimal, deny_alike, is_stop_word, normalised, numbers_and_negations, stem, telling_signs,
+    tokens,
 };
 use regex::{Match, Regex};
 use serde::Deserialize as _;
@@ -489,9 +490,10 @@ fn is_year(digits: &str) -> bool {
     digits.len() == 4 && (digits.starts_with("19") || digits.starts_with("20"))
 }
 
-/// A text in which a number's digits stand together.
+/// A text in which a number's digits stand together, those of any script as one.
 fn plain(text: &str) -> String {
     text.chars()
+        .map(decimal)
         .filter(|c| !matches!(c, ' ' | ',' | '.' | '-' | '/'))
         .collect()
 }

@@ -166,6 +166,10 @@ impl Memories {
         let metadata = patch.metadata.as_mut().and_then(Option::as_mut);
         redacted += admit_metadata(metadata, config.secrets)?;
         let now = self.now();
+        let said = patch.observed_at.unwrap_or(now);
+        patch.content = patch
+            .content
+            .map(|content| with_dates(&content, said, config.limits.content_bytes));
         let memory = self
             .write(&tenant.id, move |writer| {
                 writer.update(id, subject.as_ref(), &patch, now, &config.limits)

@@ -287,25 +287,21 @@ impl MemoryWriter<'_> {
         self.begin(&REINDEX)
     }
 
-    /// Goes on with `max` memories of a file whose words SQLite cut: takes their words into the
-    /// index anew. Returns about how many are left; 0 when it is done.
+    /// Goes on with `max` memories of a store whose words were cut by other rules: indexes them anew.
+    /// Returns about how many are left; 0 when it is done.
     ///
     /// # Errors
     /// When the memories cannot be written.
     pub fn words_step(&self, max: usize) -> Answer<u64> {
-        if !index::is_moving(self.connection)? {
+        if self.meta::<i64>(WORDS.at)?.is_none() {
             return Ok(0);
         }
         // What waits was decided by where the walk stands now.
         self.settle_index()?;
-        let left = self.walk(&WORDS, max, |row| match row.memory.superseded_by {
+        self.walk(&WORDS, max, |row| match row.memory.superseded_by {
             None => self.index_words(row),
             Some(_) => Ok(()),
-        })?;
-        if left == 0 {
-            index::end_moving(self.connection)?;
-        }
-        Ok(left)
+        })
     }
 
     /// Indexes the words of a memory that the index does not have, and where it was said.

@@ -3,13 +3,12 @@
 use std::collections::BTreeMap;
 
 use memoird_core::ids::Subject;
-use memoird_core::words::ranking::Term;
 use memoird_core::words::{Languages, add_index_words};
 use rusqlite::params;
 
 #[cfg(feature = "postgres")]
 use super::postgres;
-use super::row::partition_of;
+use super::row::{limit, partition_of, range};
 use super::sql::{Answer, Connection, Sql};
 use super::sqlite::terms;
 use super::{MemoryReader, MemoryWriter};
@@ -150,19 +149,17 @@ impl Pending {
                 Change::Remove(text) => row.was = Some(text),
             }
         }
-        let moving = moving(connection)?;
-        for (no, row) in rows.into_iter().filter(|(_, row)| row.was != row.is) {
-            let old = moving.filter(|(_, at)| no > *at).map(|(file, _)| file);
-            match (row.was, old) {
-                (Some(text), Some(file)) => terms::remove_old(file, no, text)?,
-                (Some(text), None) => remove(connection, no, text)?,
-                (None, _) => {}
+        // Behind where it stands, the walk comes to them.
+        let at = moving_at(connection)?.unwrap_or(i64::MAX);
+        let changed = |(no, row): &(i64, RowChange<'_>)| *no <= at && row.was != row.is;
+        for (no, row) in rows.into_iter().filter(changed) {
+            if let Some(text) = row.was {
+                remove(connection, no, text)?;
             }
-            match (row.is, row.words, old) {
-                (Some(text), _, Some(file)) => terms::add_old(file, no, text)?,
-                (Some(_), Some(words), None) => add_words(connection, no, words)?,
-                (Some(text), None, None) => add(connection, no, text)?,
-                (None, ..) => {}
+            match (row.is, row.words) {
+                (Some(_), Some(words)) => add_words(connection, no, words)?,
+                (Some(text), None) => add(connection, no, text)?,
+                (None, _) => {}
             }
         }
         self.applied = self.changes.len();
@@ -170,10 +167,10 @@ impl Pending {
     }
 }
 
-/// A term that is looked up in a partition.
+/// A term that is looked up in a partition: any of its forms.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sought<'a> {
-    pub(super) term: &'a Term,
+    pub(super) forms: &'a [String],
     pub(super) partition: i64,
 }
 
@@ -200,17 +197,33 @@ impl Looked {
 }
 
 /// Looks terms up, each in its partition, the newest memories first: `note` is told which of them
-/// is in which memory.
+/// is in which memory. Any may be in a memory that is not indexed anew yet: its text decides.
 pub(super) fn look_up(
     connection: Connection<'_>,
     sought: &[Sought<'_>],
-    note: impl FnMut(usize, &[i64]),
+    mut note: impl FnMut(usize, &[i64]),
 ) -> Answer<Vec<Looked>> {
-    match connection {
-        Connection::Sqlite(file) => terms::look_up(file, sought, note),
+    let mut looked = match connection {
+        Connection::Sqlite(file) => terms::look_up(file, sought, &mut note),
         #[cfg(feature = "postgres")]
-        Connection::Postgres(transaction) => postgres::look_up(transaction, sought, note),
+        Connection::Postgres(transaction) => postgres::look_up(transaction, sought, &mut note),
+    }?;
+    let Some(at) = moving_at(connection)? else {
+        return Ok(looked);
+    };
+    let sql = "SELECT no FROM memories WHERE no BETWEEN ? AND ? AND superseded_by IS NULL
+               ORDER BY no DESC LIMIT ?";
+    for (index, (one, looked)) in sought.iter().zip(&mut looked).enumerate() {
+        let (first, last) = range(one.partition);
+        let parameters = params![first.max(at + 1), last, limit(MATCHES_MAX)];
+        let found: Vec<i64> = connection.all(sql, parameters, |row| row.get(0))?;
+        note(index, &found);
+        looked.found += found.len();
+        if looked.last == 0 {
+            looked.last = found.last().copied().unwrap_or_default();
+        }
     }
+    Ok(looked)
 }
 
 /// Adds the words of a memory that the index does not have, and notes their language.
@@ -242,27 +255,9 @@ pub(super) fn remove(connection: Connection<'_>, no: i64, text: &str) -> Answer<
     }
 }
 
-/// Of a file from before `terms`: up to which memory the words were moved, and from where.
-fn moving(connection: Connection<'_>) -> Answer<Option<(&rusqlite::Connection, i64)>> {
-    match connection {
-        Connection::Sqlite(file) => Ok(terms::moving_at(file)?.map(|at| (file, at))),
-        #[cfg(feature = "postgres")]
-        Connection::Postgres(_) => Ok(None),
-    }
-}
-
-/// True where not all words were moved.
-pub(super) fn is_moving(connection: Connection<'_>) -> Answer<bool> {
-    Ok(moving(connection)?.is_some())
-}
-
-/// Removes the table that words were moved from.
-pub(super) fn end_moving(connection: Connection<'_>) -> Answer<()> {
-    match connection {
-        Connection::Sqlite(file) => Ok(terms::end_moving(file)?),
-        #[cfg(feature = "postgres")]
-        Connection::Postgres(_) => Ok(()),
-    }
+/// Up to which memory the words were indexed anew; `None`: all are.
+fn moving_at(connection: Connection<'_>) -> Answer<Option<i64>> {
+    connection.value("SELECT value FROM meta WHERE name = 'words_at'", &[])
 }
 
 impl MemoryReader<'_> {

@@ -5,10 +5,12 @@ use std::collections::{HashMap, HashSet};
 
 use memoird_core::ids::MemoryId;
 use memoird_core::time::Timestamp;
-use memoird_core::words::ranking::{CANDIDATES_MAX, Found, Judgement, Query, Scorer, Statistics};
+use memoird_core::words::ranking::{
+    CANDIDATES_MAX, Found, Judgement, Query, Scorer, Statistics, Term,
+};
 use rusqlite::params;
 
-use super::index::{self, Sought};
+use super::index::{self, MATCHES_MAX, Sought};
 use super::reader::MemoryReader;
 use super::row::{MemoryRow, TEAM, find_partition, kind_bits, limit, partition_of, range};
 use super::sql::{Answer, Row, Sql};
@@ -26,6 +28,8 @@ const METADATA_AT_ONCE: usize = 512;
 const NEIGHBOURS_OF: usize = 16;
 /// A partition with more numbers than these counts what it finds in a map, not in a list.
 const DENSE_MAX: u64 = 1 << 18;
+/// Memories of a partition that are looked at for words that only begin as one that nothing has.
+const ALIKE_MAX: usize = 1_024;
 
 /// The terms that were found in each memory of one partition.
 enum Matches {
@@ -227,36 +231,32 @@ impl MemoryReader<'_> {
         }
         let mut statistics = Statistics {
             memories: numbered.values().sum(),
-            found_in: Vec::new(),
+            found_in: vec![0; query.terms().len()],
+            ..Statistics::default()
         };
-        statistics.found_in.resize(query.terms().len(), 0);
         let asked = numbered.into_iter().filter(|(_, numbers)| *numbers > 0);
         let mut asked: Vec<(i64, u64, Matches)> = asked
             .map(|(partition, numbers)| (partition, numbers, Matches::new(numbers)))
             .collect();
-        let terms = query.terms().len();
-        let sought: Vec<Sought<'_>> = asked
+        let exact: Vec<&[String]> = query.terms().iter().map(Term::forms).collect();
+        self.look_up(&exact, MATCHES_MAX, &mut asked, &mut statistics)?;
+        // What is said in other forms of a word is looked for where nothing has that word.
+        let begun = |(term, found_in): (usize, &u64)| match found_in {
+            0 => query.terms().get(term).map_or(&[][..], Term::beginnings),
+            _ => &[],
+        };
+        let begun: Vec<&[String]> = statistics.found_in.iter().enumerate().map(begun).collect();
+        for (term, _) in begun
             .iter()
-            .flat_map(|(partition, ..)| {
-                let partition = *partition;
-                let terms = query.terms().iter();
-                terms.map(move |term| Sought { term, partition })
-            })
-            .collect();
-        let looked = index::look_up(self.connection, &sought, |index, found| {
-            if let Some((partition, _, matches)) = asked.get_mut(index / terms) {
-                let (first, _) = range(*partition);
-                let term = index % terms;
-                found.iter().for_each(|no| matches.note(no - first, term));
-            }
-        })?;
+            .enumerate()
+            .filter(|(_, forms)| !forms.is_empty())
+        {
+            statistics.alike.insert(term);
+        }
+        self.look_up(&begun, ALIKE_MAX, &mut asked, &mut statistics)?;
         let mut candidates: Vec<(i64, Found)> = Vec::new();
-        for ((partition, numbers, matches), looked) in asked.into_iter().zip(looked.chunks(terms)) {
-            let (first, _) = range(partition);
-            for (found_in, looked) in statistics.found_in.iter_mut().zip(looked) {
-                *found_in += looked.estimate(first, numbers);
-            }
-            matches.into_candidates(first, &mut candidates);
+        for (partition, _, matches) in asked {
+            matches.into_candidates(range(partition).0, &mut candidates);
         }
         let scorer = Scorer::new(&query, &statistics);
         let mut ranked: Vec<(f64, i64)> = candidates
@@ -303,6 +303,53 @@ impl MemoryReader<'_> {
             .map(|(judgement, _, no)| (no, judgement.score));
         lists.lexical = self.fetch(found, &mut lists.memories, numbers)?;
         Ok((query, statistics))
+    }
+
+    /// Looks each term up by its forms, those that have any, in each partition, and notes at most so
+    /// many of the newest memories with it.
+    fn look_up(
+        &self,
+        forms: &[&[String]],
+        noted_max: usize,
+        asked: &mut [(i64, u64, Matches)],
+        statistics: &mut Statistics,
+    ) -> Answer<()> {
+        let mut places = Vec::new();
+        let mut sought = Vec::new();
+        for (place, (partition, ..)) in asked.iter().enumerate() {
+            for (term, forms) in forms
+                .iter()
+                .enumerate()
+                .filter(|(_, forms)| !forms.is_empty())
+            {
+                places.push((place, term));
+                sought.push(Sought {
+                    forms,
+                    partition: *partition,
+                });
+            }
+        }
+        if sought.is_empty() {
+            return Ok(());
+        }
+        let looked = index::look_up(self.connection, &sought, |index, found| {
+            let Some((place, term)) = places.get(index) else {
+                return;
+            };
+            if let Some((partition, _, matches)) = asked.get_mut(*place) {
+                let (first, _) = range(*partition);
+                let noted = found.iter().take(noted_max);
+                noted.for_each(|no| matches.note(no - first, *term));
+            }
+        })?;
+        for ((place, term), looked) in places.into_iter().zip(looked) {
+            if let (Some((partition, numbers, _)), Some(found_in)) =
+                (asked.get(place), statistics.found_in.get_mut(term))
+            {
+                *found_in += looked.estimate(range(*partition).0, *numbers);
+            }
+        }
+        Ok(())
     }
 
     /// What of these memories decides whether they are found.

@@ -10,7 +10,7 @@ use memoird_core::CoreError;
 use memoird_core::ids::{MemoryId, SessionId, Subject};
 use memoird_core::time::Timestamp;
 use memoird_core::words::{
-    deny_alike, marks_agree, normalised, numbers_and_negations, telling_signs,
+    deny_alike, marks_agree, normalised, numbers_and_negations, pictures_agree, telling_signs,
 };
 use rusqlite::params;
 
@@ -501,13 +501,14 @@ impl MemoryReader<'_> {
     }
 }
 
-/// True when two texts have the same numbers, negations, signs and marks, without which neither
-/// their words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of
+/// True when two texts have the same numbers, negations, signs, marks and pictures, without which
+/// neither their words nor a vector can say that they say the same: "-5" has the words of "5", "C++" those of
 /// "C", "bò" those of "bơ".
 pub(super) fn agree(one: &str, other: &str) -> bool {
     numbers_and_negations(one) == numbers_and_negations(other)
         && telling_signs(one) == telling_signs(other)
         && marks_agree(one, other)
+        && pictures_agree(one, other)
 }
 
 /// What two memories must agree in before their texts are compared.

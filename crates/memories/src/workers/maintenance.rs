@@ -194,10 +194,10 @@ impl Memories {
                 break;
             }
             is_moved = true;
-            tracing::info!(%tenant, left, "memories are indexed by the words of all scripts");
+            tracing::info!(%tenant, left, "words of memories are indexed anew");
         }
         if is_moved {
-            tracing::info!(%tenant, "all memories are indexed by the words of all scripts");
+            tracing::info!(%tenant, "all words of memories are indexed anew");
         }
         loop {
             let now = self.now();

@@ -22,10 +22,13 @@ mod extraction;
 mod forget;
 #[path = "../store/kit.rs"]
 mod kit;
+#[path = "../store/languages.rs"]
+mod languages;
 #[path = "../store/model.rs"]
 mod model;
 #[path = "../store/named.rs"]
 mod named;
+mod older;
 mod place;
 #[path = "../store/recall.rs"]
 mod recall;

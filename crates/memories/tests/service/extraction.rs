@@ -8,7 +8,7 @@ use std::time::Duration;
 use memoird_core::ids::{Generation, LeaseId};
 use memoird_core::time::Timestamp;
 use memoird_engine::Durability;
-use memoird_memories::rules::{Origin, Outcome};
+use memoird_memories::rules::{Origin, Outcome, Patch};
 use memoird_memories::{
     ExtractedFact, ExtractionLease, ExtractionOutcome, ForgetRequest, MemoryError, RememberRequest,
 };
@@ -192,6 +192,12 @@ async fn a_relative_date_is_counted_from_when_it_was_said() {
     assert_eq!(kept.content, "Sails next week (week of 2020-09-14)");
     let kept = bot.remember(fact(BOB, "Sails today")).await.unwrap().memory;
     assert_eq!(kept.content, "Sails today (2023-11-14)");
+    let patch = Patch {
+        content: Some("Sails tomorrow".into()),
+        ..Patch::default()
+    };
+    let changed = bot.memories.update(&bot.tenant, kept.id, None, patch).await;
+    assert_eq!(changed.unwrap().0.content, "Sails tomorrow (2023-11-15)");
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,6 +18,7 @@ mod files;
 mod forget;
 mod fuzz;
 mod kit;
+mod languages;
 mod model;
 mod named;
 mod older;

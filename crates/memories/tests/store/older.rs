@@ -1,4 +1,5 @@
-//! Files of older memoirds, whose words SQLite cut: they are moved while they are searched.
+//! Files of older memoirds, whose words were cut by other rules: they are indexed anew while they are
+//! searched.
 
 use memoird_memories::ForgetRequest;
 use memoird_memories::rules::Patch;
@@ -8,6 +9,7 @@ use crate::kit::*;
 /// What an older memoird's file is, by what this one's has.
 const AS_OF_SCHEMA_2: &str = "
 DROP TABLE extractions;
+DELETE FROM meta WHERE name = 'words';
 DROP TABLE terms;
 DROP TABLE places;
 ALTER TABLE partitions DROP COLUMN languages;
@@ -27,7 +29,7 @@ ALTER TABLE memories DROP COLUMN metadata;
 PRAGMA user_version = 2;
 ";
 
-/// The tables that go when all words are moved.
+/// The tables that SQLite's own words were in.
 const OLD_TABLES: &str = "SELECT count(*) FROM sqlite_schema WHERE name LIKE '%words%'";
 
 fn as_of_schema_2(kit: Kit) -> Kit {
@@ -66,6 +68,34 @@ fn an_older_file_is_searched_while_its_words_are_moved() {
     }
     assert_eq!(kit.found("ann", "太郎"), [3]);
     assert_eq!(kit.peek(OLD_TABLES), 0);
+    kit.check_indexes();
+}
+
+#[test]
+fn words_that_were_cut_by_other_rules_are_indexed_anew() {
+    let kit = Kit::new();
+    for number in 1..=5 {
+        kit.say(number, "ann", &format!("dog number {number}"));
+    }
+    let connection = rusqlite::Connection::open(kit.place.path()).unwrap();
+    let older = "UPDATE meta SET value = value - 1 WHERE name = 'words';
+        INSERT INTO terms (rowid, forms) SELECT no, 'stale' FROM memories";
+    connection.execute_batch(older).unwrap();
+    drop(connection);
+    let kit = kit.reopened();
+    let mut steps = 0;
+    loop {
+        assert_eq!(kit.found("ann", "dogs").len(), 5);
+        let stale = "SELECT count(*) FROM terms WHERE terms MATCH 'stale'";
+        assert_eq!(kit.peek(stale), 0);
+        if kit.write(|writer| writer.words_step(2)) == 0 {
+            break;
+        }
+        steps += 1;
+    }
+    assert_eq!((steps, kit.found("ann", "dogs").len()), (2, 5));
+    let kit = kit.reopened();
+    assert_eq!(kit.write(|writer| writer.words_step(2)), 0, "once");
     kit.check_indexes();
 }
 

@@ -149,6 +149,9 @@ fn the_same_words_in_other_letters_are_one_memory_and_another_value_is_another()
         ("ｔｅａ at home", "Tea at home", Outcome::Merged),
         ("Straße 5", "STRASSE 5", Outcome::Merged),
         ("- **likes** tea", "likes tea 🍵", Outcome::Merged),
+        ("likes 🍎", "likes 🍌", Outcome::Created),
+        ("३ बिल्लियाँ हैं", "3 बिल्लियाँ हैं", Outcome::Merged),
+        ("KÖYDE ÇAY İÇER", "köyde çay içer", Outcome::Merged),
         (
             "it costs 5 dollars",
             "it costs 50 dollars",

@@ -17,6 +17,8 @@ use crate::words::{Found, Languages, Sought, Statistics};
 /// Turns that one word is looked up in, the newest: whatever more turns have says next to
 /// nothing.
 const MATCHES_MAX: usize = 8_192;
+/// The same for words that only begin as one that no turn has.
+const ALIKE_MAX: usize = 1_024;
 /// So many lives of a session or of a subject are looked for by their words in the index; where
 /// there are more, each turn's life is looked at.
 const GENERATIONS_MAX: usize = 256;
@@ -256,24 +258,33 @@ impl Plan {
         let all = (self.last - self.first + 1).unsigned_abs();
         let mut statistics = Statistics {
             memories: all,
-            found_in: Vec::new(),
+            ..Statistics::default()
         };
         let mut found: HashMap<i64, Found> = HashMap::new();
-        for (place, forms) in sought.forms().enumerate() {
-            let (mut count, mut last_seen) = (0, self.first);
-            self.rows(connection, Some(forms), MATCHES_MAX, |row| {
-                found.entry(row).or_default().insert(place);
-                count += 1;
-                last_seen = row;
-            })?;
-            statistics.found_in.push(match count < MATCHES_MAX as u64 {
-                true => count,
-                // As many as there are, if the word is spread evenly.
-                false => {
-                    let seen = (self.last - last_seen + 1).unsigned_abs().max(1);
-                    (count.saturating_mul(all) / seen).min(all)
-                }
-            });
+        for (place, term) in sought.terms().iter().enumerate() {
+            let mut look = |forms: &[String], noted_max: usize| {
+                let (mut count, mut last_seen) = (0, self.first);
+                self.rows(connection, Some(forms), noted_max, |row| {
+                    found.entry(row).or_default().insert(place);
+                    count += 1;
+                    last_seen = row;
+                })?;
+                Answer::Ok(match count < noted_max as u64 {
+                    true => count,
+                    // As many as there are, if the word is spread evenly.
+                    false => {
+                        let seen = (self.last - last_seen + 1).unsigned_abs().max(1);
+                        (count.saturating_mul(all) / seen).min(all)
+                    }
+                })
+            };
+            let mut count = look(term.forms(), MATCHES_MAX)?;
+            // What is said in other forms of a word is looked for where nothing has that word.
+            if count == 0 && !term.beginnings().is_empty() {
+                statistics.alike.insert(place);
+                count = look(term.beginnings(), ALIKE_MAX)?;
+            }
+            statistics.found_in.push(count);
         }
         let scorer = sought.scorer(&statistics);
         let mut ranked: Vec<(f64, i64)> = found

@@ -202,6 +202,7 @@ fn nothing_is_planted() {
     }
     for said in [
         "Phone is +49 171 5550199",
+        "फ़ोन +४९ १७१ ५५५०१९९",
         "Lives in Rome since 2023-11-14",
         "Uses a password manager",
         "Likes 12 cups of green tea",

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memoird_core::ids::TenantId;
+use memoird_core::words::VERSION;
 use memoird_postgres::{Column, OpenTransaction, PgOptions, Transactions, Value};
 use memoird_store::{READERS_MAX, StoreError};
 use sha2::{Digest, Sha256};
@@ -284,6 +285,7 @@ fn make_tenant(open: &OpenTransaction, no: i64, name: &[u8]) -> Result<Vec<u8>, 
         let insert = format!("INSERT INTO memoird_memories.{first} ON CONFLICT DO NOTHING");
         open.send(&insert, vec![Value::Whole(no)])?;
     }
+    renew_words(open, no)?;
     let sql = "SELECT salt FROM memoird_memories.tenants WHERE no = $1 AND name = $2";
     let rows = open.query(sql, &named())?;
     let Some(row) = rows.first() else {
@@ -295,6 +297,36 @@ fn make_tenant(open: &OpenTransaction, no: i64, name: &[u8]) -> Result<Vec<u8>, 
     };
     let salt = value(row, 0)?.as_blob().map_err(rusqlite::Error::from)?;
     Ok(salt.to_vec())
+}
+
+/// Removes the words of a tenant's memories that were cut by other rules, to be indexed anew.
+fn renew_words(open: &OpenTransaction, no: i64) -> Result<(), MemoryError> {
+    let version = || Value::Bytes(VERSION.to_string().into_bytes());
+    let other = "SELECT 1 FROM memoird_memories.tenants WHERE no = $1 AND NOT EXISTS (
+            SELECT 1 FROM memoird_memories.meta
+            WHERE tenant = $1 AND name = 'words' AND value = $2
+        ) FOR UPDATE";
+    if open
+        .query(other, &[Value::Whole(no), version()])?
+        .is_empty()
+    {
+        return Ok(());
+    }
+    let clear = "DELETE FROM memoird_memories.terms WHERE tenant = $1";
+    open.send(clear, vec![Value::Whole(no)])?;
+    for (name, value) in [("words_at", "'0'"), ("words_left", "memories::text")] {
+        let walk = format!(
+            "INSERT INTO memoird_memories.meta (tenant, name, value)
+             SELECT $1, '{name}'::bytea, convert_to({value}, 'UTF8')
+             FROM memoird_memories.state WHERE tenant = $1 AND memories > 0
+             ON CONFLICT (tenant, name) DO UPDATE SET value = excluded.value"
+        );
+        open.send(&walk, vec![Value::Whole(no)])?;
+    }
+    let set = "INSERT INTO memoird_memories.meta (tenant, name, value) VALUES ($1, 'words', $2)
+        ON CONFLICT (tenant, name) DO UPDATE SET value = excluded.value";
+    open.send(set, vec![Value::Whole(no), version()])?;
+    Ok(())
 }
 
 fn whole(row: &memoird_postgres::FoundRow, index: usize) -> Result<i64, MemoryError> {

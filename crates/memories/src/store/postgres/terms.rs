@@ -62,7 +62,7 @@ pub(in crate::store) fn look_up(
 fn find(it: &Transaction<'_>, sought: &[Sought<'_>]) -> Answer<Vec<Vec<i64>>> {
     let (mut places, mut forms, mut partitions) = (Vec::new(), Vec::new(), Vec::new());
     for (place, one) in sought.iter().enumerate() {
-        for form in one.term.forms() {
+        for form in one.forms {
             places.push(limit(place));
             forms.push(hash(form));
             partitions.push(one.partition);

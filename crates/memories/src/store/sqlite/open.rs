@@ -18,7 +18,7 @@ const APPLICATION_ID: i64 = 0x6d65_6d6d;
 
 /// Each step leads from one schema to the next; a released step is never
 /// changed, only followed. `PRAGMA user_version` counts the steps taken.
-const MIGRATIONS: [&str; 6] = [V1, V2, V3, V4, V5, V6];
+const MIGRATIONS: [&str; 7] = [V1, V2, V3, V4, V5, V6, V7];
 
 /// The `no` of a memory is its partition, and a number in it: what one subject may recall
 /// privately is one range in every table and index, whatever others have. Partition 0 is
@@ -42,8 +42,8 @@ ALTER TABLE forget_jobs ADD COLUMN session TEXT;
 ALTER TABLE forget_jobs ADD COLUMN generations BLOB;
 ";
 
-/// The index of words that memoird cuts itself. The one of `V1`, whose words SQLite cut, serves
-/// what [`super::terms`] has not moved yet, and goes with the last of it. `places` says where in
+/// The index of words that memoird cuts itself, in the place of that of `V1`, whose words SQLite cut.
+/// `places` says where in
 /// conversations current memories were said (`said`: a digest of whose, session and generation).
 const V3: &str = "
 ALTER TABLE partitions ADD COLUMN languages INTEGER NOT NULL DEFAULT 1;
@@ -118,6 +118,12 @@ CREATE UNIQUE INDEX memories_external ON memories (owner, external_key)
 CREATE INDEX memories_metadata ON memories (partition) WHERE metadata IS NOT NULL;
 ";
 
+/// The index of `V1` goes.
+const V7: &str = "
+DROP TABLE IF EXISTS words;
+DROP VIEW IF EXISTS current_words;
+";
+
 /// The newest schema.
 const KNOWN: i64 = MIGRATIONS.len() as i64;
 
@@ -187,7 +193,7 @@ fn look(path: &Path, key: Option<&DataKey>, wanted: &str) -> Result<i64, FileErr
 }
 
 /// Takes the steps that are missing, each in a transaction of its own; a new file is this
-/// tenant's.
+/// tenant's. Words that were cut by other rules go.
 fn migrate(connection: &mut Connection, from: i64, tenant: &str) -> Result<(), FileError> {
     let done = usize::try_from(from).unwrap_or(0);
     for (version, step) in (1_i64..).zip(MIGRATIONS).skip(done) {
@@ -197,13 +203,13 @@ fn migrate(connection: &mut Connection, from: i64, tenant: &str) -> Result<(), F
             let salt = "INSERT INTO meta VALUES ('salt', randomblob(16)), ('tenant', ?)";
             transaction.execute(salt, [tenant])?;
         }
-        if version == 3 {
-            terms::end_moving_if_empty(&transaction)?;
-        }
         transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
         transaction.pragma_update(None, "user_version", version)?;
         transaction.commit()?;
     }
+    let transaction = connection.transaction()?;
+    terms::renew(&transaction)?;
+    transaction.commit()?;
     Ok(())
 }
 

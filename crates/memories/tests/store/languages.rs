@@ -1,0 +1,47 @@
+//! Facts and questions in many languages: the fact that answers a question is found first.
+
+use crate::kit::*;
+
+/// Of each language (`#`) its facts (`+`), questions with the place of the fact that answers them
+/// (`?`), and words that are in none (`-`).
+const CASES: &str = include_str!("languages.txt");
+
+#[test]
+fn the_fact_that_answers_is_found_first_in_every_language() {
+    let kit = Kit::new();
+    let mut language = "";
+    let mut facts = Vec::new();
+    let mut number = 0;
+    let mut asked = 0;
+    let mut wrong = Vec::new();
+    for line in CASES.lines() {
+        let (kind, rest) = line.split_once(' ').unwrap();
+        match kind {
+            "#" => {
+                language = rest;
+                facts.clear();
+            }
+            "+" => {
+                number += 1;
+                kit.say(number, language, rest);
+                facts.push(number);
+            }
+            "?" => {
+                let (place, query) = rest.split_once(' ').unwrap();
+                let right = facts[place.parse::<usize>().unwrap()];
+                asked += 1;
+                if kit.found(language, query).first() != Some(&right) {
+                    wrong.push((language, query));
+                }
+            }
+            "-" => {
+                asked += 1;
+                if !kit.found(language, rest).is_empty() {
+                    wrong.push((language, rest));
+                }
+            }
+            other => panic!("{other}"),
+        }
+    }
+    assert!(asked > 780 && wrong.is_empty(), "of {asked}: {wrong:#?}");
+}
