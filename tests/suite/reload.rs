@@ -1,9 +1,6 @@
 //! Another configuration for a daemon that runs: what applies, what waits for the next
 //! start, and that a bad file changes nothing.
 
-use std::os::unix::fs::OpenOptionsExt;
-use std::process::Command;
-
 use memoird_proto::v1::GetSessionRequest;
 use tonic::Code;
 
@@ -172,25 +169,6 @@ async fn of_a_file_with_many_problems_the_first_are_told_and_the_log_has_all() {
         assert!(problem.contains(part), "{problem}");
     }
     assert!(daemon.log().contains("MISSING_KEY_399"));
-}
-
-/// To open a pipe without a wait for whoever reads it; it fails where nobody does.
-const O_NONBLOCK: i32 = 0o4000;
-
-#[tokio::test]
-async fn a_daemon_stops_while_its_configuration_is_read() {
-    let mut daemon = Daemon::start().await;
-    let pipe = daemon.path("pipe");
-    let made = Command::new("mkfifo").arg(&pipe).status();
-    assert!(made.expect("mkfifo runs").success());
-    // Whoever reads it waits for a writer, and then for what that writes.
-    daemon.rewrite(Setup::default().section("tenants: [ { id: a, keys: [ { file: ./pipe } ] } ]"));
-    daemon.signal("-HUP");
-    let mut options = std::fs::File::options();
-    options.write(true).custom_flags(O_NONBLOCK);
-    let writer = eventually("the key is read", async || options.open(&pipe).ok()).await;
-    daemon.stop().await;
-    drop(writer);
 }
 
 #[tokio::test]

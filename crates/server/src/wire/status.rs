@@ -427,13 +427,13 @@ pub(crate) fn too_many_watchers() -> Status {
 
 /// A watcher that took nothing.
 pub(crate) fn watcher_too_slow() -> Status {
-    let problem = "nothing was taken for 30 seconds; watch again with after_event_id";
+    let problem = "nothing was taken for 30 seconds; watch again with after_cursor";
     status(Aborted, "WATCHER_TOO_SLOW", problem, None)
 }
 
 /// A watcher whose key may be gone.
 pub(crate) fn keys_changed() -> Status {
-    let problem = "other keys apply; watch again with after_event_id";
+    let problem = "other keys apply; watch again with after_cursor";
     status(Unauthenticated, "KEYS_CHANGED", problem, SOON)
 }
 
