@@ -14,8 +14,8 @@ use crate::MemoryError;
 
 /// Rows that are read at once.
 const ROWS_AT_ONCE: usize = 256;
-/// What a place of its own says of a tenant: it is not carried as a row.
-const OWN: [&str; 2] = ["salt", "tenant"];
+/// What a place of its own says of a tenant: it is not carried as a row. Words are indexed anew there.
+const OWN: [&str; 5] = ["salt", "tenant", "words", "words_at", "words_left"];
 
 /// What stands in a column.
 #[derive(Clone, Copy)]
@@ -314,7 +314,7 @@ impl TenantMemories {
             for table in &TABLES {
                 // A place of its own has these rows from the start on.
                 let is_else = match table.name {
-                    "meta" => format!("WHERE name NOT IN ('{}', '{}')", OWN[0], OWN[1]),
+                    "meta" => format!("WHERE name NOT IN ('{}')", OWN.join("', '")),
                     "partitions" => "WHERE no > 0".to_owned(),
                     _ => String::new(),
                 };
