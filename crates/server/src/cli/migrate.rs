@@ -81,12 +81,7 @@ pub(super) fn run(args: &MigrateArgs, json: bool) -> Result<(), CliError> {
     )?;
     compared.splice(0..0, journals);
     drop(progress);
-    if let Place::Dir(dir) = &place {
-        let failed = CliError::io(format!("cannot give {} to its owner", dir.display()));
-        DataFiles::of_dir(dir, None)
-            .give_to_owner()
-            .map_err(failed)?;
-    }
+    place.give_to_owner()?;
     report(&compared, json)?;
     match json {
         true => Ok(()),
@@ -139,6 +134,18 @@ impl MigrateArgs {
 }
 
 impl Place {
+    /// What root made belongs to the owner of its directory.
+    fn give_to_owner(&self) -> Result<(), CliError> {
+        match self {
+            Self::Dir(dir) => {
+                let failed = CliError::io(format!("cannot give {} to its owner", dir.display()));
+                DataFiles::of_dir(dir, None).give_to_owner().map_err(failed)
+            }
+            #[cfg(feature = "postgres")]
+            Self::Database(_) => Ok(()),
+        }
+    }
+
     /// Refuses the directory that the journal is in.
     fn check_other(&self, files: &DataFiles, journal: &JournalPlace) -> Result<(), CliError> {
         match self {
