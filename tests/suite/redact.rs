@@ -85,21 +85,26 @@ async fn what_a_turn_said_is_nowhere_and_the_rest_stays() {
         let setup = format!("journal: {{ durability: {durability} }}");
         let mut daemon = Daemon::with(Setup::default().section(setup)).await;
         let mut client = daemon.sessions();
-        let card = Turn {
-            client_id: "m3".into(),
-            ..user(&format!("my card is {SECRET}, see /data/{SECRET}.txt"))
-        };
-        let turns = [user("hello"), assistant("hi"), card, assistant("thanks")];
+        let turns = [
+            user("hello"),
+            assistant("hi"),
+            user(&format!("my card is {SECRET}, see /data/{SECRET}.txt")),
+            assistant("thanks"),
+        ];
         client.append(append("chat", turns)).await.expect("said");
         assert!(window(&mut client).await.contains(SECRET));
         if durability != "off" {
             assert_eq!(found(&daemon, SECRET).await, 1);
         }
-        let updated = update(&mut client, 3, user("[redacted] card")).await;
+        let redacted = Turn {
+            client_id: "m3".into(),
+            ..user("[redacted] card")
+        };
+        let updated = update(&mut client, 3, redacted).await;
         let turn = updated.turn.expect("the turn");
         assert_eq!((turn.seq, text_of(&turn)), (3, "[redacted] card"));
         assert!(turn.timestamp.is_some(), "the time that it had");
-        assert_eq!(turn.client_id, "m3", "the id that it had");
+        assert_eq!(turn.client_id, "m3", "what it was given");
         assert_eq!(updated.session.expect("a session").last_seq, 4);
         let expected = ["hello", "hi", "[redacted] card", "thanks"];
         assert_eq!(texts(&live(&mut client, "chat").await), expected);

@@ -38,8 +38,7 @@ pub enum TurnName {
 pub struct TurnUpdateCommand {
     /// Which turn.
     pub turn_name: TurnName,
-    /// As it will be; its pin stays as it was, and so do time, format and client's id where it names
-    /// none.
+    /// As it will be; its pin stays as it was, and so do time and format where it names none.
     pub turn: Turn,
     /// Refuse unless this is the live generation.
     pub expected_generation: Option<Generation>,
@@ -273,9 +272,6 @@ fn turn_update(
     turn.pinned = before.pinned;
     turn.timestamp = turn.timestamp.or(before.timestamp);
     turn.format = turn.format.or(before.format);
-    if turn.client_id.is_empty() {
-        turn.client_id.clone_from(&before.client_id);
-    }
     turn.check(0, limits)?;
     let after: NewTurn = encoding::encode(turn);
     let (actual, limit) = (after.body.len(), limits.turn_bytes_effective());

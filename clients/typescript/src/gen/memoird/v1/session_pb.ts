@@ -1556,8 +1556,8 @@ export type UpdateTurnRequest = Message<"memoird.v1.UpdateTurnRequest"> & {
 
   /**
    * What it says from now on. Its role and the ids of its calls and results, in their order, are
-   * those of the turn that it replaces; its seq and pin do not count; without a time, a format or a
-   * `client_id` it keeps those that it had.
+   * those of the turn that it replaces; its seq and pin do not count; without a time or a format
+   * it keeps those that it had; without a `client_id` it has none.
    *
    * @generated from field: memoird.v1.Turn turn = 4;
    */
