@@ -13,9 +13,10 @@ use crate::window::ScaleId;
 const EARLIER_MAX: usize = 4;
 
 impl Session {
-    /// Sets the summary of a session as it was when it had `at_seq` turns. `None`, and no change,
-    /// where the session is no longer in the state that the summary was made of. `remembers`: keep the summary before it in memory, because no
-    /// store does. `is_due`: windows show it at once, not when they would be cut.
+    /// Sets the summary that was made when `at_seq` was the newest turn. `None`, and no change, where
+    /// the session is no longer in the state that the summary was made of. `remembers`: keep the
+    /// summary before it in memory, because no store does. `is_due`: windows show it at once, not
+    /// when they would be cut.
     pub fn compact(
         &mut self,
         generation: Generation,

@@ -73,18 +73,18 @@ impl LoadedQueue {
 
 impl Sessions {
     /// Unloads the longest idle sessions of tenants above their own limit, and of the tenant with
-    /// the most content in memory where all together have too much. False when nobody has any.
+    /// the most content in memory where all together have too much. False when that makes no room.
     fn unload_batch(&self) -> bool {
         let tenants = self.shared.tenants.all();
         let over = tenants.iter().filter(|tenant| !tenant.has_own_room());
-        let some = over.fold(false, |some, tenant| self.unload_of(tenant) | some);
-        if self.shared.tenants.memory().is_roomy() {
-            return some;
-        }
         let most = tenants
             .iter()
-            .max_by_key(|tenant| tenant.stats.bytes_loaded());
-        most.is_some_and(|tenant| self.unload_of(tenant)) | some
+            .max_by_key(|tenant| tenant.stats.bytes_loaded())
+            .filter(|_| !self.shared.tenants.memory().is_roomy());
+        let some = over
+            .chain(most)
+            .fold(false, |some, tenant| self.unload_of(tenant) | some);
+        some || self.shared.tenants.have_memory_room()
     }
 
     fn unload_of(&self, tenant: &Tenant) -> bool {
