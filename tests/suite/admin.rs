@@ -198,3 +198,11 @@ async fn the_pages_for_operators_tell_life_readiness_and_metrics() {
         "no id, no content"
     );
 }
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_daemon_has_no_huge_pages() {
+    let daemon = Daemon::start().await;
+    let status = std::fs::read_to_string(format!("/proc/{}/status", daemon.pid())).expect("a file");
+    assert!(status.contains("\nTHP_enabled:\t0\n"), "{status}");
+}

@@ -38,22 +38,18 @@ pub const VERSION: i64 = 3;
 /// off, and in most there is none.
 pub fn add_index_words(text: &str, words: &mut String) -> Languages {
     let (language, is_english) = Languages::told_of(text);
-    let mut add = |mark: &str, form: &str| {
-        words.push(' ');
-        words.push_str(mark);
-        words.push_str(form);
-    };
     for token in tokens(text) {
-        let mut before = String::new();
+        // Where the beginning of the form before stands.
+        let mut before = 0..0;
         token.forms(language, |form| {
-            add("", form);
-            if is_english {
-                return;
-            }
-            let begins = beginning(form).filter(|begins| *begins != before);
-            if let Some(begins) = begins {
-                add(BEGINS, begins);
-                before = begins.to_owned();
+            words.push(' ');
+            words.push_str(form);
+            let begins = (!is_english).then(|| beginning(form)).flatten();
+            if let Some(begins) = begins.filter(|begins| *begins != &words[before.clone()]) {
+                words.push(' ');
+                words.push_str(BEGINS);
+                before = words.len()..words.len() + begins.len();
+                words.push_str(begins);
             }
         });
     }

@@ -1,4 +1,4 @@
-//! The CPU time and the memory of this process.
+//! What this process uses of the machine, and what the machine lets it use.
 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -101,6 +101,14 @@ pub(crate) fn raise_descriptor_limit() -> Option<u64> {
         Ok(()) => maximum,
         Err(_) => current,
     }
+}
+
+/// Has this process, and the programs that it starts, use pages of the usual size: the allocator asks
+/// for huge ones, of which an idle daemon would keep 26 MB that it does not use. A machine that
+/// refuses this spends that memory.
+pub(crate) fn decline_huge_pages() {
+    #[cfg(target_os = "linux")]
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// When the process started, as nearly as its first question.

@@ -9,8 +9,10 @@ use crate::store::index::{IndexWords, Looked, MATCHES_MAX, Sought};
 use crate::store::row::{limit, range};
 use crate::store::sql::Answer;
 
-/// Of so many segments of one size a merge makes a larger one.
-const MERGED_MIN: i64 = 2;
+/// Of how many segments of one size a merge makes a larger one. In the background there are few, because
+/// each recall looks into each segment. A commit waits until there are as many as FTS5 allows, so that
+/// it merges less while others wait for it.
+const MERGED: [(&str, i64); 2] = [("usermerge", 2), ("automerge", 16)];
 
 /// Adds the words of a memory that the index does not have.
 pub(in crate::store) fn add(file: &Connection, no: i64, words: &IndexWords) -> Answer<()> {
@@ -28,8 +30,16 @@ pub(in crate::store) fn remove(file: &Connection, no: i64, words: &IndexWords) -
     Ok(())
 }
 
-/// Removes words that were cut by other rules; those of each memory are indexed anew.
+/// Sets how segments are merged, and removes words that were cut by other rules; those of each memory
+/// are indexed anew.
 pub(super) fn renew(file: &Connection) -> rusqlite::Result<()> {
+    for (name, count) in MERGED {
+        let is_set = "SELECT 1 FROM terms_config WHERE k = ? AND v = ?";
+        if !file.prepare(is_set)?.exists(params![name, count])? {
+            let set = "INSERT INTO terms (terms, rank) VALUES (?, ?)";
+            file.execute(set, params![name, count])?;
+        }
+    }
     let is_known = "SELECT 1 FROM meta WHERE name = 'words' AND value = ?";
     if file.prepare(is_known)?.exists([VERSION])? {
         return Ok(());
@@ -53,11 +63,6 @@ pub(in crate::store) fn segments(file: &Connection) -> Answer<u64> {
 /// Merges segments, and writes at most about so many pages of 512 bytes. False where there is
 /// nothing more to merge.
 pub(in crate::store) fn merge_step(file: &Connection, pages: usize) -> Answer<bool> {
-    let wanted = "SELECT 1 FROM terms_config WHERE k = 'usermerge' AND v = ?";
-    if !file.prepare_cached(wanted)?.exists([MERGED_MIN])? {
-        let set = "INSERT INTO terms (terms, rank) VALUES ('usermerge', ?)";
-        file.execute(set, [MERGED_MIN])?;
-    }
     let before = file.total_changes();
     let merge = "INSERT INTO terms (terms, rank) VALUES ('merge', ?)";
     file.execute(merge, [limit(pages)])?;
