@@ -159,6 +159,8 @@ pub struct Tenant {
     pub(crate) prompts: Prompts,
     /// The last change of its sessions that was submitted to the journal.
     pub(crate) last_ticket: AtomicU64,
+    /// The last batch in which one was written.
+    pub(crate) last_batch: AtomicU64,
 }
 
 /// What all tenants of the process use together.
@@ -269,6 +271,7 @@ impl Tenant {
             calibrations: Mutex::default(),
             prompts: Prompts::default(),
             last_ticket: AtomicU64::new(0),
+            last_batch: AtomicU64::new(0),
         }
     }
 
