@@ -267,7 +267,7 @@ impl Tenant {
             tenants: Arc::clone(&of_all.tenants),
             journal_share: Arc::new(Semaphore::new(JOURNAL_SHARE as usize)),
             copies: Semaphore::new(COPIES_MAX),
-            events: EventLog::default(),
+            events: EventLog::new(Arc::clone(&of_all.memory), Arc::clone(&of_all.tenants)),
             calibrations: Mutex::default(),
             prompts: Prompts::default(),
             last_ticket: AtomicU64::new(0),

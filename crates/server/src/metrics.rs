@@ -357,6 +357,8 @@ impl Collector for Sources {
             ("sessions", memory.session_bytes),
             ("content", memory.content_bytes),
             ("calls", memory.call_bytes),
+            ("events", memory.event_bytes),
+            ("hooks", memory.hook_bytes),
         ]
         .map(|(of, bytes)| ([("of", of)], bytes));
         let help = "Memory that clients use, as limits.memory counts it";

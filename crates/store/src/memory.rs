@@ -144,6 +144,11 @@ impl MemoryStore {
         true
     }
 
+    /// What is kept for hooks alone, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.tables().kept_bytes
+    }
+
     fn tables(&self) -> MutexGuard<'_, Tables> {
         self.tables.lock().unwrap_or_else(PoisonError::into_inner)
     }
