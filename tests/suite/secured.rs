@@ -9,9 +9,10 @@ use memoird_proto::v1::ListSessionsRequest;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::{Code, Status};
 
+use crate::deploy::metrics_shown;
 use crate::harness::{
     Authority, Daemon, Outcome, Sessions, Setup, append, ask_as, closed, connect_from, eventually,
-    fails, refused, run, say, sessions_at_socket, sessions_by_tls, tls_stream, user,
+    fails, http_get, refused, run, say, sessions_at_socket, sessions_by_tls, tls_stream, user,
 };
 
 /// How many sessions its tenant has.
@@ -234,6 +235,32 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
     })
     .await;
     say(&mut client(&second), "chat", "hi").await;
+}
+
+#[tokio::test]
+async fn a_certificate_that_ends_soon_is_told_of_until_it_is_renewed() {
+    let (ours, renewed) = (Authority::new(&[]).await, Authority::new(&[]).await);
+    ours.end_in(Duration::from_secs(5 * 24 * 60 * 60));
+    let setup = Setup::default().server(&ours.setting(", admin: false"));
+    let daemon = Daemon::with(setup).await;
+    let told = "server.tls.certificate ends on ";
+    assert!(daemon.log().contains(told), "{}", daemon.log());
+    let name = "memoird_tls_certificate_remaining_seconds";
+    assert!(metrics_shown().contains(name), "an alert watches it");
+    let days = async || {
+        let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
+        let left = page.lines().find_map(|line| line.strip_prefix(name));
+        let left: i64 = left.expect("a metric").trim().parse().expect("seconds");
+        left / (24 * 60 * 60)
+    };
+    assert_eq!(days().await, 4, "and some hours");
+    for name in ["server.pem", "server-key.pem"] {
+        std::fs::copy(renewed.path(name), ours.path(name)).expect("renewed");
+    }
+    eventually("the renewed one is used", async || {
+        (days().await > 14).then_some(())
+    })
+    .await;
 }
 
 #[tokio::test]

@@ -4,8 +4,9 @@
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use memoird_proto::v1::WatchEventsRequest;
+use h2::Reason;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
+use memoird_proto::v1::{GetHistoryRequest, WatchEventsRequest};
 use prost::Message;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
@@ -521,5 +522,33 @@ async fn what_is_no_call_of_grpc_is_told_so() {
     }
     for refusal in answers {
         assert_eq!(refused_code(&refusal), "SEVERAL_KEYS", "{refusal:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_answer_of_which_nothing_is_taken_is_not_held_for_ever() {
+    let setup = Setup::default().server("connections: { write_timeout: 500ms }");
+    let daemon = Daemon::with(setup).await;
+    let mut sessions = daemon.sessions();
+    say(&mut sessions, "small", "hello").await;
+    say(&mut sessions, "large", &"x".repeat(300 << 10)).await;
+    for (session, window) in [("small", 0), ("large", 0), ("large", 1), ("large", 50_000)] {
+        let mut client = Http2::with_window(daemon.grpc_addr(), window).await;
+        let request = GetHistoryRequest {
+            session_id: session.to_owned(),
+            ..GetHistoryRequest::default()
+        };
+        let path = "/memoird.v1.SessionService/GetHistory";
+        let message = framed(&request.encode_to_vec());
+        let (read, error) = client.take_nothing(path, message).await;
+        assert_eq!(read, window as usize, "what the window lets through");
+        assert_eq!(error.reason(), Some(Reason::CANCEL), "{error}");
+        assert!(client.is_open(), "other calls of the connection go on");
+        eventually("nothing is held for the call", async || {
+            let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
+            let held = "memoird_memory_used_bytes{of=\"calls\"} 0";
+            page.lines().any(|line| line == held).then_some(())
+        })
+        .await;
     }
 }

@@ -18,7 +18,7 @@ use super::clock;
 use super::connect::Target;
 use super::measure::stats;
 use super::mix::{CallKind, Mix};
-use super::traffic::{Bodies, Call, RawCodec, Rng};
+use super::traffic::{Bodies, Call, PAGE_SESSIONS, RawCodec, Rng};
 
 /// Codes of gRPC, from 0 for none.
 pub(super) const CODES: usize = 17;
@@ -268,6 +268,11 @@ impl Lane {
 
     async fn call(&mut self, session: u64, kind: CallKind) -> Result<u64, Status> {
         let body = self.work.bodies.draw(kind, &mut self.rng);
+        let session = match kind {
+            // The ids of ten sessions begin with this number.
+            CallKind::List => session / u64::from(PAGE_SESSIONS),
+            _ => session,
+        };
         let request = self.target.request(Call {
             field: kind.id_field(),
             session,

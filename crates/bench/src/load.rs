@@ -25,6 +25,8 @@ const GOAL_OF_TAIL: f64 = 3.0;
 /// 10,000.
 const GOAL_OF_FACTS: f64 = 8_000.0;
 const GOAL_OF_RECALL_IN_FILES_MS: f64 = 1.0;
+/// The goal for a page of ten of 100,000 sessions, in milliseconds.
+const GOAL_OF_LIST_MS: f64 = 2.0;
 /// The goals of a journal in PostgreSQL: its calls/s to those of SQLite, with few and with many calls in
 /// flight; PostgreSQL's CPU in microseconds, likewise; bytes of its log; the daemons' CPU to that of
 /// one; and statements where calls go to any daemon.
@@ -211,7 +213,7 @@ impl LoadArgs {
                 subjects: self.subjects,
                 memories: self.memories,
             },
-            Mix::Histories { .. } | Mix::Windows { .. } | Mix::Looks => Fill::Turns {
+            Mix::Histories { .. } | Mix::Windows { .. } | Mix::Looks | Mix::Lists => Fill::Turns {
                 sessions: self.sessions,
                 turns: self.prefill.unwrap_or(self.history_turns),
             },
@@ -343,6 +345,7 @@ impl LoadArgs {
                 _ if self.run.is_against() => (Figure::Cpu, None),
                 Mix::Facts => (Figure::CallsPerSecond, Some(GOAL_OF_FACTS)),
                 Mix::Recalls => (Figure::Median, Some(GOAL_OF_RECALL_IN_FILES_MS)),
+                Mix::Lists => (Figure::Median, Some(GOAL_OF_LIST_MS)),
                 _ => (Figure::CallsPerSecond, None),
             };
             return Headline::new(name, figure, goal);

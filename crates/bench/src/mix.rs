@@ -18,6 +18,8 @@ pub(super) enum CallKind {
     Remember,
     /// `Recall`.
     Recall,
+    /// `ListSessions`, ten whose ids begin alike.
+    List,
 }
 
 /// How many calls of each kind come on each other.
@@ -44,6 +46,8 @@ pub(super) enum Mix {
     Facts,
     /// Recalls of facts.
     Recalls,
+    /// Lists of sessions.
+    Lists,
 }
 
 /// What the help says of it.
@@ -51,16 +55,18 @@ pub(super) const MIX_HELP: &str = "\
 What to call: weights of appends and of reads of a whole history, such as 9:1; \
 append:context, each call a GetContext that appends first; append:context=1:1, weights of \
 plain appends and of those; context, GetContext without an append; remember, a fact of a \
-subject; recall, facts of a subject of --memories that were remembered before";
+subject; recall, facts of a subject of --memories that were remembered before; list, ten \
+sessions whose ids begin alike";
 
 impl CallKind {
     /// All of them, in the order of their numbers.
-    pub(super) const ALL: [Self; 5] = [
+    pub(super) const ALL: [Self; 6] = [
         Self::Append,
         Self::History,
         Self::Context,
         Self::Remember,
         Self::Recall,
+        Self::List,
     ];
 
     /// What a report calls it.
@@ -71,14 +77,16 @@ impl CallKind {
             Self::Context => "context",
             Self::Remember => "remember",
             Self::Recall => "recall",
+            Self::List => "list",
         }
     }
 
-    /// The number of the field with the id of its session or subject.
+    /// The number of the field with the id of its session or subject, or with what ids begin with.
     pub(super) fn id_field(self) -> u8 {
         match self {
             Self::Append | Self::History | Self::Context | Self::Remember => 1,
             Self::Recall => 2,
+            Self::List => 4,
         }
     }
 
@@ -90,6 +98,7 @@ impl CallKind {
             Self::Context => "/memoird.v1.SessionService/GetContext",
             Self::Remember => "/memoird.v1.MemoryService/Remember",
             Self::Recall => "/memoird.v1.MemoryService/Recall",
+            Self::List => "/memoird.v1.SessionService/ListSessions",
         }
     }
 }
@@ -119,6 +128,7 @@ impl Mix {
             Self::Looks => return CallKind::Context,
             Self::Facts => return CallKind::Remember,
             Self::Recalls => return CallKind::Recall,
+            Self::Lists => return CallKind::List,
         };
         match other == 0 || rng.below(u64::from(append + other)) < append.into() {
             true => CallKind::Append,
@@ -135,6 +145,7 @@ impl FromStr for Mix {
             ("context", "") if text == "context" => Self::Looks,
             ("remember", "") if text == "remember" => Self::Facts,
             ("recall", "") if text == "recall" => Self::Recalls,
+            ("list", "") if text == "list" => Self::Lists,
             ("append:context", "") if text == "append:context" => Self::WINDOWS,
             ("append:context", weights) => {
                 let (append, context) = two_weights(weights)?;
@@ -156,7 +167,7 @@ impl FromStr for Mix {
 fn two_weights(text: &str) -> Result<(u32, u32), String> {
     let wrong = || {
         "not weights such as 9:1 (append:history), append:context, append:context=1:1, context, \
-         remember or recall"
+         remember, recall or list"
             .to_owned()
     };
     let (first, second) = text.split_once(':').ok_or_else(wrong)?;
@@ -181,6 +192,7 @@ impl fmt::Display for Mix {
             Self::Looks => write!(f, "context"),
             Self::Facts => write!(f, "remember"),
             Self::Recalls => write!(f, "recall"),
+            Self::Lists => write!(f, "list"),
         }
     }
 }
@@ -222,6 +234,7 @@ mod tests {
             ("context", Mix::Looks, "context"),
             ("remember", Mix::Facts, "remember"),
             ("recall", Mix::Recalls, "recall"),
+            ("list", Mix::Lists, "list"),
         ] {
             assert_eq!(text.parse(), Ok(mix), "{text}");
             assert_eq!(mix.to_string(), shown);
@@ -256,18 +269,19 @@ mod tests {
             (0..10_000).for_each(|_| counts[mix.draw(&mut rng) as usize] += 1);
             counts
         };
-        assert_eq!(drawn(Mix::APPENDS), [10_000, 0, 0, 0, 0]);
+        assert_eq!(drawn(Mix::APPENDS), [10_000, 0, 0, 0, 0, 0]);
         assert_eq!(
             drawn(Mix::Histories {
                 append: 0,
                 history: 1
             }),
-            [0, 10_000, 0, 0, 0]
+            [0, 10_000, 0, 0, 0, 0]
         );
-        assert_eq!(drawn(Mix::WINDOWS), [0, 0, 10_000, 0, 0]);
-        assert_eq!(drawn(Mix::Looks), [0, 0, 10_000, 0, 0]);
-        assert_eq!(drawn(Mix::Facts), [0, 0, 0, 10_000, 0]);
-        assert_eq!(drawn(Mix::Recalls), [0, 0, 0, 0, 10_000]);
+        assert_eq!(drawn(Mix::WINDOWS), [0, 0, 10_000, 0, 0, 0]);
+        assert_eq!(drawn(Mix::Looks), [0, 0, 10_000, 0, 0, 0]);
+        assert_eq!(drawn(Mix::Facts), [0, 0, 0, 10_000, 0, 0]);
+        assert_eq!(drawn(Mix::Recalls), [0, 0, 0, 0, 10_000, 0]);
+        assert_eq!(drawn(Mix::Lists), [0, 0, 0, 0, 0, 10_000]);
         let [appends, _, contexts, ..] = drawn(Mix::Windows {
             append: 9,
             context: 1,

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{Buf, BufMut, Bytes};
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, MemoryKind, Part, RecallRequest, RememberRequest, Role, Turn,
-    WindowPolicy,
+    AppendRequest, GetContextRequest, ListSessionsRequest, MemoryKind, Part, RecallRequest,
+    RememberRequest, Role, Turn, WindowPolicy,
 };
 use prost::Message;
 use tonic::Status;
@@ -34,6 +34,8 @@ const WORDS: [&str; 24] = [
 /// Words of a fact, the first ones more often, and words of a query.
 const VOCABULARY: u64 = 20_000;
 const QUERY_WORDS: usize = 4;
+/// Sessions of a page of a list.
+pub(super) const PAGE_SESSIONS: u32 = 10;
 /// A word of the vocabulary has three of these.
 const SYLLABLES: [&str; 28] = [
     "ba", "ce", "di", "fo", "gu", "ha", "je", "ki", "lo", "mu", "na", "pe", "ri", "so", "tu", "va",
@@ -140,6 +142,7 @@ impl Bodies {
             CallKind::History => return Bytes::new(),
             CallKind::Remember => return self.fact(rng),
             CallKind::Recall => return query(rng),
+            CallKind::List => return page(),
         };
         let body = usize::try_from(rng.below(bodies.len() as u64)).unwrap_or(0);
         bodies.get(body).cloned().unwrap_or_default()
@@ -175,6 +178,15 @@ fn query(rng: &mut Rng) -> Bytes {
     }
     .encode_to_vec()
     .into()
+}
+
+/// Of a list.
+fn page() -> Bytes {
+    let request = ListSessionsRequest {
+        page_size: PAGE_SESSIONS,
+        ..ListSessionsRequest::default()
+    };
+    request.encode_to_vec().into()
 }
 
 fn push_word(text: &mut String, rng: &mut Rng) {
@@ -316,6 +328,9 @@ mod tests {
             (&request.session_id, MemoryKind::Project)
         );
         assert!((200..220).contains(&fact.content.len()), "{}", fact.content);
+        let list = ListSessionsRequest::decode(&*sent(CallKind::List)).expect("a list");
+        assert_eq!(list.id_prefix, request.session_id);
+        assert_eq!(list.page_size, PAGE_SESSIONS);
         let recall = RecallRequest::decode(&*sent(CallKind::Recall)).expect("a recall");
         assert_eq!(recall.subjects, [request.session_id.as_str()]);
         assert_eq!(recall.query.split_whitespace().count(), QUERY_WORDS);

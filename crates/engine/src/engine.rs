@@ -121,7 +121,8 @@ impl Engine {
         let stats = Arc::<Stats>::default();
         let models = Arc::new(ModelRegistry::new(&config.context));
         let event_signal = Arc::<EventSignal>::default();
-        let outbox = Arc::new(Outbox::new(access.clone(), config.hooks.clone()));
+        let outbox = Outbox::new(access.clone(), config.hooks.clone(), tenants.memory());
+        let outbox = Arc::new(outbox);
         let sessions = Sessions::new(
             SessionParts {
                 tenants: Arc::clone(&tenants),

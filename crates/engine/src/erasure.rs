@@ -12,7 +12,7 @@
 //! whose rows are gone, and what was given before is listed as out of reach.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use memoird_core::ids::{ErasureId, Generation, HookName, TenantId};
@@ -53,6 +53,11 @@ const TURN_MS: u64 = 250;
 /// The longest pause of a job that failed, or whose log is read; it is doubled from [`PAUSE_MS`] on.
 const PAUSE_MS_MAX: u64 = 60_000;
 
+/// What a job is told to wait for while [`Erasures::copies`] are made.
+const COPY: &str = "a backup, or another copy of the daemon's files, is being made";
+/// Said behind what could not be done.
+const FAILED: &str = ": it failed, is tried again, and the daemon's log says why";
+
 /// The erasures. Cheap to clone.
 #[derive(Clone, Debug)]
 pub struct Erasures {
@@ -70,6 +75,8 @@ struct Shared {
     /// Counts the jobs that were done, and those moments at which another daemon may have done one.
     done: watch::Sender<u64>,
     copies: TaskTracker,
+    /// What open jobs wait for, for people.
+    waits: Mutex<HashMap<ErasureId, String>>,
 }
 
 impl Erasures {
@@ -82,6 +89,7 @@ impl Erasures {
             asked: Notify::new(),
             done: watch::Sender::default(),
             copies: TaskTracker::new(),
+            waits: Mutex::default(),
         };
         Self {
             shared: Arc::new(shared),
@@ -161,6 +169,11 @@ impl Erasures {
         found.ok_or(EngineError::ErasureNotFound { id })
     }
 
+    /// What an erasure waits for, for people; empty where that is nothing, or is not known here.
+    pub fn waits_for(&self, id: ErasureId) -> String {
+        self.shared.waits().get(&id).cloned().unwrap_or_default()
+    }
+
     /// What makes copies of the daemon's files, as long as it runs or they are there: they have
     /// what was removed meanwhile, and no erasure is done before they are gone.
     pub fn copies(&self) -> &TaskTracker {
@@ -225,8 +238,8 @@ impl Pause {
 enum Step {
     /// The job goes on at once.
     GoOn,
-    /// It has to wait for somebody.
-    Wait,
+    /// It has to wait for this.
+    Wait(&'static str),
     /// The log could not be emptied: somebody reads an older moment of it.
     LogIsRead,
 }
@@ -256,6 +269,7 @@ impl Worker for ErasureWorker {
         let open = open.await.map_err(|error| WorkError(error.to_string()))?;
         let is_open = |id: &ErasureId| open.iter().any(|erasure| erasure.id == *id);
         self.pauses.retain(|id, _| is_open(id));
+        shared.waits().retain(|id, _| is_open(id));
         let is_cleaned = |erasure: &Erasure| erasure.stage == ErasureStage::Clean;
         if !open.iter().any(is_cleaned) {
             self.log_pause = None;
@@ -298,10 +312,11 @@ impl Worker for ErasureWorker {
             self.log_pause = Some(Pause::after(self.log_pause, now));
         }
         for id in ids {
+            shared.note_outcome(id, &outcome);
             let before = self.pauses.remove(&id);
             let pause = match &outcome {
                 Ok(Step::GoOn | Step::LogIsRead) => continue,
-                Ok(Step::Wait) => Pause {
+                Ok(Step::Wait(_)) => Pause {
                     failures: 0,
                     ..Pause::after(None, now)
                 },
@@ -355,6 +370,35 @@ impl ErasureWorker {
 }
 
 impl Shared {
+    fn waits(&self) -> MutexGuard<'_, HashMap<ErasureId, String>> {
+        self.waits.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Tells what a job waits for from now on.
+    fn note_wait(&self, id: ErasureId, what: String) {
+        self.waits().insert(id, what);
+    }
+
+    fn note_outcome(&self, id: ErasureId, outcome: &Result<Step, String>) {
+        let mut waits = self.waits();
+        match outcome {
+            Ok(Step::GoOn) => _ = waits.remove(&id),
+            Ok(Step::Wait(what)) => _ = waits.insert(id, (*what).to_owned()),
+            Ok(Step::LogIsRead) => {
+                let reader = "somebody reads an older moment of the journal";
+                waits.insert(id, reader.to_owned());
+            }
+            // The log says how.
+            Err(_) => {
+                let what = waits
+                    .remove(&id)
+                    .unwrap_or_else(|| "the journal".to_owned());
+                let what = what.trim_end_matches(FAILED);
+                waits.insert(id, format!("{what}{FAILED}"));
+            }
+        }
+    }
+
     /// One step of a job. Where it is to be cleaned, those that are `cleaned` with it come along.
     async fn advance(
         &self,
@@ -450,7 +494,7 @@ impl Shared {
         let scope = self.scope(&erasure).await?;
         let names = scope.generations.iter().map(|(name, _)| *name);
         if self.outbox.are_under_way(names) {
-            return Ok(Step::Wait);
+            return Ok(Step::Wait("a hook has one of the sessions in its hands"));
         }
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
         for (generation, session) in &scope.generations {
@@ -492,10 +536,11 @@ impl Shared {
             generations: scope.generations.into(),
         };
         for eraser in erasers {
+            self.note_wait(erasure.id, format!("{} is erased", eraser.name()));
             let erased = eraser.erase(request.clone()).await;
             let erased = erased.map_err(|problem| format!("{}: {problem}", eraser.name()))?;
             if erased.has_to_wait {
-                return Ok(Step::Wait);
+                return Ok(Step::Wait("the index of what was said is not ready"));
             }
             self.note(&mut erasure, erased).await.map_err(described)?;
         }
@@ -506,6 +551,7 @@ impl Shared {
             let Some(erasing) = hook.hook.erase(request.clone()) else {
                 continue;
             };
+            self.note_wait(erasure.id, format!("what hook {name} wrote is erased"));
             let erased = erasing.await;
             let mut erased = erased.map_err(|problem| format!("hook {name}: {problem}"))?;
             for line in &mut erased.outside {
@@ -565,7 +611,7 @@ impl Shared {
         }
         // It would have to be done once more when the copies are gone.
         if !self.copies.is_empty() {
-            return Ok(Step::Wait);
+            return Ok(Step::Wait(COPY));
         }
         // The whole file is looked at once, after them.
         let clean = |store: &dyn Store| store.clean_pages(PAGES_MAX);
@@ -578,7 +624,7 @@ impl Shared {
         }
         // A copy that was begun meanwhile may have pages that were not clean yet.
         if !self.copies.is_empty() {
-            return Ok(Step::Wait);
+            return Ok(Step::Wait(COPY));
         }
         for job in jobs {
             self.finish(job).await?;

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
 use memoird_core::change::EndReason;
@@ -20,8 +20,11 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
 
-/// Events of a tenant that are kept: some hundred bytes each, and a KiB more where clients name
-/// their turns.
+use crate::memory_use::MemoryUse;
+
+/// Events of a tenant that are kept, if they have no more bytes than the tenant's part of what
+/// events may have of `limits.memory`: some hundred each, and a KiB more where clients name their
+/// turns.
 pub const EVENTS_KEPT: usize = 4_096;
 
 /// What happened to a session.
@@ -154,6 +157,9 @@ pub enum EventKind {
 #[derive(Debug, Default)]
 pub(crate) struct EventLog {
     inner: Mutex<Inner>,
+    memory: Arc<MemoryUse>,
+    /// How many tenants have one.
+    tenants: Arc<AtomicUsize>,
     /// Wakes those who watch this tenant: what others say is no reason to.
     published: Notify,
 }
@@ -169,6 +175,8 @@ struct Inner {
     /// The numbers of the newest ones of other daemons.
     numbers: LinkedHashMap<u128, u64>,
     events: VecDeque<LoggedEvent>,
+    /// Of these events.
+    bytes: u64,
 }
 
 /// An event, and which daemon's it is.
@@ -267,6 +275,14 @@ const WATCHED_MAX: usize = 256;
 const READ_MAX: usize = 64;
 
 impl EventLog {
+    pub(crate) fn new(memory: Arc<MemoryUse>, tenants: Arc<AtomicUsize>) -> Self {
+        Self {
+            memory,
+            tenants,
+            ..Self::default()
+        }
+    }
+
     /// Adds an event of this daemon; the oldest one leaves where the log is full.
     pub(crate) fn push(
         &self,
@@ -278,13 +294,14 @@ impl EventLog {
         let mut inner = self.lock();
         inner.own_number += 1;
         let number = inner.own_number;
-        inner.add(None, number, Steady(0), |id| Event {
+        let event = |id| Event {
             id,
             at,
             session: session.clone(),
             generation,
             kind,
-        });
+        };
+        self.add(&mut inner, None, number, Steady(0), event);
         drop(inner);
         self.published.notify_waiters();
     }
@@ -304,13 +321,14 @@ impl EventLog {
         if inner.numbers.len() > NODES_KEPT {
             inner.numbers.pop_front();
         }
-        inner.add(Some(node), told.number, happened, |id| Event {
+        let event = |id| Event {
             id,
             at: Timestamp::from_ms(told.at_ms),
             session: told.session,
             generation: told.generation,
             kind: told.kind,
-        });
+        };
+        self.add(&mut inner, Some(node), told.number, happened, event);
         drop(inner);
         self.published.notify_waiters();
     }
@@ -366,31 +384,66 @@ impl EventLog {
         (gone.saturating_sub(id), next)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl Inner {
+    /// Adds an event; the oldest ones leave where there are too many, or too many bytes.
     fn add(
-        &mut self,
+        &self,
+        inner: &mut Inner,
         node: Option<u128>,
         number: u64,
         happened: Steady,
         event: impl FnOnce(u64) -> Event,
     ) {
-        self.last_id += 1;
-        if self.events.len() >= EVENTS_KEPT {
-            self.events.pop_front();
-        }
-        self.events.push_back(LoggedEvent {
-            event: event(self.last_id),
+        inner.last_id += 1;
+        let logged = LoggedEvent {
+            event: event(inner.last_id),
             node,
             number,
             happened,
-        });
+        };
+        let before = inner.bytes;
+        inner.bytes += logged.bytes();
+        let tenants = self.tenants.load(Ordering::Relaxed).max(1) as u64;
+        let bytes_max = self.memory.events_max() / tenants;
+        while inner.events.len() >= EVENTS_KEPT || inner.bytes > bytes_max {
+            let Some(oldest) = inner.events.pop_front() else {
+                break;
+            };
+            inner.bytes -= oldest.bytes();
+        }
+        inner.events.push_back(logged);
+        self.memory.count_events(before, inner.bytes);
     }
 
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LoggedEvent {
+    /// What it takes in memory.
+    fn bytes(&self) -> u64 {
+        let texts = match &self.event.kind {
+            EventKind::Appended { client_ids, .. } => {
+                let ids = client_ids.iter();
+                ids.map(|id| id.len() + size_of::<Box<str>>()).sum()
+            }
+            EventKind::Compacted { by, .. } | EventKind::Learned { by, .. } => by.len(),
+            EventKind::CompactionFailed { problem, .. }
+            | EventKind::ExtractionFailed { problem, .. }
+            | EventKind::HookFailed { problem, .. } => problem.len(),
+            EventKind::Created
+            | EventKind::Rewound { .. }
+            | EventKind::TurnUpdated { .. }
+            | EventKind::Ended(_)
+            | EventKind::Erased
+            | EventKind::CompactionUndone { .. }
+            | EventKind::HookDelivered { .. } => 0,
+        };
+        (size_of::<Self>() + self.event.session.as_str().len() + texts) as u64
+    }
+}
+
+impl Inner {
     fn left_id(&self) -> u64 {
         self.last_id - self.events.len() as u64
     }
@@ -435,6 +488,44 @@ mod tests {
             Generation::new(0, 0),
             EventKind::Created,
         );
+    }
+
+    #[test]
+    fn the_events_of_all_tenants_have_a_part_of_the_memory_and_the_oldest_leave() {
+        let (memory, tenants) = (Arc::<MemoryUse>::default(), Arc::new(AtomicUsize::new(2)));
+        memory.set_limit(4 << 20);
+        let logs = [(); 2].map(|()| EventLog::new(Arc::clone(&memory), Arc::clone(&tenants)));
+        let session = SessionId::parse("a").unwrap();
+        let failed = || EventKind::HookFailed {
+            hook: HookName::parse("a").unwrap(),
+            tries: 1,
+            problem: "x".repeat(1_000),
+            gave_up: false,
+        };
+        for _ in 0..200 {
+            for log in &logs {
+                log.push(
+                    Timestamp::default(),
+                    &session,
+                    Generation::new(0, 0),
+                    failed(),
+                );
+            }
+        }
+        let used = memory.snapshot().event_bytes;
+        assert!((100 << 10..=128 << 10).contains(&used), "{used}");
+        assert_eq!(memory.snapshot().used_bytes(), used);
+        let (missed, next) = logs[0].after(0);
+        assert_eq!(
+            next[0].event.id,
+            missed + 1,
+            "who watches is told of the gap"
+        );
+        assert!(missed > 100 && missed < 200, "{missed}");
+        memory.set_limit(1);
+        push(&logs[0]);
+        let (_, next) = logs[0].after(0);
+        assert_eq!(next.len(), 1, "the newest one stays");
     }
 
     #[test]

@@ -10,9 +10,9 @@
 //! its order, and nothing more is accepted.
 //!
 //! Where several tenants wait, [`JOURNAL_SHARE`] sets of each are in the queue at once, so nobody
-//! waits behind a flood. An answer waits for the last change of its session only; lists, followers
-//! and erasures wait for all. While the last commit failed, changes that only note a use are not
-//! submitted, and an empty commit finds out whether there is room again.
+//! waits behind a flood. An answer waits for the last change of its session only, a list or a search
+//! for those of its tenant, and an erasure for all. While the last commit failed, changes that only
+//! note a use are not submitted, and an empty commit finds out whether there is room again.
 
 mod committer;
 mod parts;
@@ -117,12 +117,21 @@ struct Progress {
     processed: u64,
     /// So are those up to this one, but for the `passed` ones.
     reached: u64,
-    /// Tickets of sets that others passed.
-    passed: Vec<u64>,
+    /// Sets that others passed.
+    passed: Vec<PassedSet>,
+    /// Batches of sets that were written, or refused.
+    batches: u64,
     /// Commits that failed and whose sets wait for the next try.
     failed_tries: u64,
     /// Why the last commit failed; `None` when it did not.
     failure: Option<EngineError>,
+}
+
+/// A set that others passed.
+#[derive(Clone, Debug)]
+struct PassedSet {
+    ticket: u64,
+    tenant: TenantId,
 }
 
 struct Queue<C> {
@@ -214,7 +223,14 @@ impl Submitted {
 impl Progress {
     /// True when the set with this ticket is written, or was refused.
     fn is_over(&self, ticket: u64) -> bool {
-        ticket <= self.processed || (ticket <= self.reached && !self.passed.contains(&ticket))
+        let is_it = |passed: &PassedSet| passed.ticket == ticket;
+        ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_it))
+    }
+
+    /// True when every set of a tenant up to this ticket is written, or was refused.
+    fn is_over_of(&self, tenant: &TenantId, ticket: u64) -> bool {
+        let is_earlier = |passed: &PassedSet| passed.ticket <= ticket && passed.tenant == *tenant;
+        ticket <= self.processed || (ticket <= self.reached && !self.passed.iter().any(is_earlier))
     }
 }
 
@@ -440,11 +456,11 @@ impl<C> Journal<C> {
         let _ = progress.wait_for(|progress| progress.is_over(ticket)).await;
     }
 
-    /// Waits until what was decided about any session up to this ticket is final.
-    pub(crate) async fn wait_all_durable(&self, ticket: u64) {
+    /// Waits until what was decided about any session of a tenant up to this ticket is final.
+    pub(crate) async fn wait_durable_of(&self, tenant: &TenantId, ticket: u64) {
         if self.is_sync() {
             // It fails only where a commit is tried again, which is not so here.
-            let _ = self.wait_processed(ticket).await;
+            let _ = self.wait_processed_of(tenant, ticket).await;
         }
     }
 
@@ -469,6 +485,19 @@ impl<C> Journal<C> {
     /// As [`Self::wait_processed`].
     pub(crate) async fn wait_processed_of_session(&self, ticket: u64) -> Result<(), EngineError> {
         self.wait_until(|progress| progress.is_over(ticket)).await
+    }
+
+    /// Waits until the sets of one tenant up to this ticket are written or refused.
+    ///
+    /// # Errors
+    /// As [`Self::wait_processed`].
+    pub(crate) async fn wait_processed_of(
+        &self,
+        tenant: &TenantId,
+        ticket: u64,
+    ) -> Result<(), EngineError> {
+        self.wait_until(|progress| progress.is_over_of(tenant, ticket))
+            .await
     }
 
     async fn wait_until(&self, is_over: impl Fn(&Progress) -> bool) -> Result<(), EngineError> {
@@ -497,16 +526,16 @@ impl<C> Journal<C> {
         }
     }
 
-    /// Waits until a set after this ticket is written or refused; gives the last such ticket.
-    /// Without a store there is none.
-    pub(crate) async fn wait_processed_beyond(&self, ticket: u64) -> u64 {
+    /// Waits until more than so many batches are written or refused; gives how many are. Without
+    /// a store there is none.
+    pub(crate) async fn wait_batches_beyond(&self, batches: u64) -> u64 {
         let Some(backend) = &self.backend else {
             return std::future::pending().await;
         };
         let mut progress = backend.progress.subscribe();
-        let later = progress.wait_for(|progress| progress.processed > ticket);
+        let later = progress.wait_for(|progress| progress.batches > batches);
         // The sender is part of the journal itself: it does not go away.
-        later.await.map_or(ticket, |progress| progress.processed)
+        later.await.map_or(batches, |progress| progress.batches)
     }
 
     /// Waits until every set that was submitted so far is written or refused.
@@ -637,22 +666,31 @@ impl<C> Backend<C> {
 
     /// Tells that the committer took all sets up to this ticket, and that they are written or
     /// refused, but for the one that is written ahead and those that stay in the queue.
-    fn reach(&self, last_ticket: u64, ahead: Option<&Submission<C>>) {
+    fn reach(
+        &self,
+        last_ticket: u64,
+        ahead: Option<&Submission<C>>,
+        tenant_of: impl Fn(&C) -> TenantId,
+    ) {
         let reached = self.progress.borrow().reached.max(last_ticket);
         let (processed, passed) = {
             let queue = self.queue();
             let is_passed = |submission: &&Submission<C>| submission.ticket < reached;
             let waiting = queue.waiting.iter().take_while(is_passed);
             let ahead = ahead.into_iter().filter(is_passed);
-            let passed = waiting.chain(ahead).map(|submission| submission.ticket);
-            let passed: Vec<u64> = passed.collect();
-            let next = passed.iter().copied().min();
+            let passed = waiting.chain(ahead).map(|submission| PassedSet {
+                ticket: submission.ticket,
+                tenant: tenant_of(&submission.context),
+            });
+            let passed: Vec<PassedSet> = passed.collect();
+            let next = passed.iter().map(|passed| passed.ticket).min();
             (next.map_or(reached, |next| next - 1), passed)
         };
         self.progress.send_modify(|progress| {
             progress.processed = progress.processed.max(processed);
             progress.reached = reached;
             progress.passed = passed;
+            progress.batches += 1;
         });
     }
 

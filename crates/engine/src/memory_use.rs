@@ -1,7 +1,7 @@
 //! How much memory clients make the daemon use, and how much it may be.
 //!
-//! Counted is what grows with what clients send: sessions, their content, and calls under way
-//! with their answers. Content of idle sessions leaves memory when the limit is passed; heads
+//! Counted is what grows with what clients send: sessions, their content, calls under way with
+//! their answers, events that can still be watched, and what hooks are given or owed. Content of idle sessions leaves memory when the limit is passed; heads
 //! stay, and answer what needs no more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,6 +16,11 @@ use crate::error::EngineError;
 const SESSION_BYTES: u64 = 1 << 10;
 /// Once a limit is passed, so much of it is made free: one part of this many.
 pub(crate) const SHARE_KEPT_FREE: u64 = 32;
+/// The share that events may have: one part of this many.
+const EVENTS_SHARE: u64 = 32;
+/// The share that content which hooks are given may have; without a journal, what they are owed has
+/// as much.
+const HOOKS_SHARE: u64 = 4;
 
 /// How much clients may make the daemon use; in a configuration file a part of `limits`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
@@ -40,6 +45,8 @@ pub struct MemoryUse {
     options: AtomicU64,
     content: AtomicU64,
     calls: AtomicU64,
+    events: AtomicU64,
+    hooks: AtomicU64,
     unloads: AtomicU64,
     /// Notified when the limit is passed, or a tenant's own.
     passed: Notify,
@@ -56,6 +63,10 @@ pub struct MemorySnapshot {
     pub content_bytes: u64,
     /// Of calls and their answers.
     pub call_bytes: u64,
+    /// Of events that can still be watched.
+    pub event_bytes: u64,
+    /// Of content that hooks are given and, without a journal, are owed.
+    pub hook_bytes: u64,
     /// How often the content of a session has left memory.
     pub unloads: u64,
 }
@@ -63,9 +74,14 @@ pub struct MemorySnapshot {
 impl MemorySnapshot {
     /// All of it.
     pub fn used_bytes(&self) -> u64 {
-        self.session_bytes
-            .saturating_add(self.content_bytes)
-            .saturating_add(self.call_bytes)
+        let parts = [
+            self.session_bytes,
+            self.content_bytes,
+            self.call_bytes,
+            self.event_bytes,
+            self.hook_bytes,
+        ];
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 }
 
@@ -88,6 +104,8 @@ impl MemoryUse {
             session_bytes: read(&self.sessions) * SESSION_BYTES + read(&self.options),
             content_bytes: read(&self.content),
             call_bytes: read(&self.calls),
+            event_bytes: read(&self.events),
+            hook_bytes: read(&self.hooks),
             unloads: read(&self.unloads),
         }
     }
@@ -95,6 +113,26 @@ impl MemoryUse {
     /// What calls and their answers took changes from `before` to `after` bytes.
     pub fn count_calls(&self, before: u64, after: u64) {
         self.shift(&self.calls, before, after);
+    }
+
+    /// What the events of a tenant took changes from `before` to `after` bytes.
+    pub(crate) fn count_events(&self, before: u64, after: u64) {
+        self.shift(&self.events, before, after);
+    }
+
+    /// The same of what hooks are given or owed.
+    pub(crate) fn count_hooks(&self, before: u64, after: u64) {
+        self.shift(&self.hooks, before, after);
+    }
+
+    /// Bytes that the events of all tenants may have.
+    pub(crate) fn events_max(&self) -> u64 {
+        limit(self.limit_bytes()) / EVENTS_SHARE
+    }
+
+    /// Bytes that what hooks are given may have, and without a journal what they are owed.
+    pub(crate) fn hooks_max(&self) -> u64 {
+        limit(self.limit_bytes()) / HOOKS_SHARE
     }
 
     pub(crate) fn count_session(&self) {

@@ -287,14 +287,15 @@ impl Sessions {
     }
 
     /// Waits until every change of a tenant that was submitted so far is written or refused; gives
-    /// the last of them.
+    /// the number of the batch that has the last of them.
     ///
     /// # Errors
     /// As [`Self::wait_all_processed`].
     pub(crate) async fn wait_processed_of(&self, tenant: &Tenant) -> Result<u64, EngineError> {
         let last = tenant.last_ticket.load(Ordering::Relaxed);
-        self.shared.journal.wait_processed(last).await?;
-        Ok(last)
+        let journal = &self.shared.journal;
+        journal.wait_processed_of(&tenant.id, last).await?;
+        Ok(tenant.last_batch.load(Ordering::Relaxed))
     }
 
     /// Wakes those who watch events.

@@ -159,6 +159,8 @@ pub struct Tenant {
     pub(crate) prompts: Prompts,
     /// The last change of its sessions that was submitted to the journal.
     pub(crate) last_ticket: AtomicU64,
+    /// The last batch in which one was written.
+    pub(crate) last_batch: AtomicU64,
 }
 
 /// What all tenants of the process use together.
@@ -265,10 +267,11 @@ impl Tenant {
             tenants: Arc::clone(&of_all.tenants),
             journal_share: Arc::new(Semaphore::new(JOURNAL_SHARE as usize)),
             copies: Semaphore::new(COPIES_MAX),
-            events: EventLog::default(),
+            events: EventLog::new(Arc::clone(&of_all.memory), Arc::clone(&of_all.tenants)),
             calibrations: Mutex::default(),
             prompts: Prompts::default(),
             last_ticket: AtomicU64::new(0),
+            last_batch: AtomicU64::new(0),
         }
     }
 

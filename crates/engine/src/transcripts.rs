@@ -26,7 +26,7 @@ impl Transcripts {
     }
 
     /// Waits until every change of a tenant that was decided so far is written or refused. Gives
-    /// the last of them, as [`Self::written_beyond`] counts them.
+    /// how many batches [`Self::written_beyond`] counts up to the last of them.
     ///
     /// # Errors
     /// With durability `interval`, what the next try to write them fails with.
@@ -35,9 +35,10 @@ impl Transcripts {
     }
 
     /// Waits until changes are written that come after `seen`, which is what this gave before,
-    /// or 0 at first.
+    /// or 0 at first. It counts batches in the order in which they were written: others pass what
+    /// is large.
     pub async fn written_beyond(&self, seen: u64) -> u64 {
-        self.sessions.wait_processed_beyond(seen).await
+        self.sessions.wait_batches_beyond(seen).await
     }
 
     /// Turns of all sessions with numbers above `number`, until so many turns or so many bytes

@@ -4,6 +4,7 @@
 
 pub(crate) mod body;
 pub(crate) mod schedule;
+pub(crate) mod taken;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

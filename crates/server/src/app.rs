@@ -87,6 +87,7 @@ pub(crate) struct Ports {
 #[derive(Clone)]
 struct Grpc {
     streams_max: u32,
+    write_timeout: Duration,
     auth_layer: AuthLayer,
     routes: Routes,
 }
@@ -98,7 +99,10 @@ impl Protocol for Grpc {
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
         let service = self.auth_layer.service(self.routes.clone(), connection);
-        let in_turn = InTurn(Arc::clone(&connection.owner));
+        let in_turn = InTurn {
+            owner: Arc::clone(&connection.owner),
+            write_timeout: self.write_timeout,
+        };
         http2(self.streams_max, in_turn).serve_connection(io, service)
     }
 }
@@ -317,6 +321,7 @@ impl App {
         };
         grpc.run(Grpc {
             streams_max: self.server.max_streams_per_connection,
+            write_timeout: self.server.connections.write_timeout,
             auth_layer: self.auth_layer.clone(),
             routes: routes.prepare(),
         });

@@ -28,7 +28,7 @@ use tonic::service::Routes;
 use tonic::{Code, Status};
 use tracing::warn;
 
-use crate::admission::body::{CountedAnswer, CountedRequest, HeldAnswer};
+use crate::admission::body::{CountedRequest, HeldAnswer};
 use crate::admission::{Admission, CallPlace};
 use crate::cluster;
 use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKeys};
@@ -575,7 +575,7 @@ impl AuthService {
                 Path::Reflection => {
                     answer.map(|body| Body::new(HeldAnswer::new(body, (call, place))))
                 }
-                _ => answer.map(|body| Body::new(CountedAnswer::new(body, place, call))),
+                _ => answer.map(|body| Body::new(HeldAnswer::counted(body, place, call))),
             })
         })
     }

@@ -423,6 +423,10 @@ fn check(file: File, environment: &ProcessEnvironment) -> Result<Config, String>
                       daemon at a start from a file that has lost them; leave it out";
         warnings.push(unused.to_owned());
     }
+    warnings.extend(
+        tls.as_ref()
+            .and_then(|tls| tls.warning(process::wall_clock())),
+    );
     warnings.extend(tenants::unknown_to(&engine));
     let memories = problems.within("long_term", |problems| {
         memories(&file, environment, problems)

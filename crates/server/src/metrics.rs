@@ -357,6 +357,8 @@ impl Collector for Sources {
             ("sessions", memory.session_bytes),
             ("content", memory.content_bytes),
             ("calls", memory.call_bytes),
+            ("events", memory.event_bytes),
+            ("hooks", memory.hook_bytes),
         ]
         .map(|(of, bytes)| ([("of", of)], bytes));
         let help = "Memory that clients use, as limits.memory counts it";
@@ -375,6 +377,13 @@ impl Collector for Sources {
         counter(encoder, "journal_turns_unchecked", help, turns.unchecked)?;
         self.encode_by_name(encoder)?;
         self.encode_connections(encoder)?;
+        let tls = self.api.reloader.tls.as_ref();
+        if let Some(left_s) = tls.and_then(|tls| tls.seconds_left(process::wall_clock())) {
+            let name = "tls_certificate_remaining_seconds";
+            let help = "How long the certificate of the daemon is still good; below 0 it has ended";
+            let metric = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+            ConstGauge::new(left_s).encode(metric)?;
+        }
         let watchers = self.api.watching.count() as u64;
         let help = "Streams of WatchEvents";
         gauge(encoder, "events_watchers", help, watchers)?;

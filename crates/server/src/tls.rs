@@ -1,11 +1,14 @@
 //! TLS on the ports: a certificate with its key, which are read again when their files change,
-//! and what the certificates of clients say about whose they are.
+//! when the daemon's own ends, and what those of clients say about whose they are.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
+use jiff::civil;
 use memoird_core::config::Environment;
+use memoird_core::date::Date;
+use memoird_core::time::Timestamp;
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -56,6 +59,8 @@ pub(crate) struct Tls {
 /// What was read from the files.
 #[derive(Clone, Debug)]
 pub(crate) struct Loaded {
+    /// When the first certificate of the daemon's chain ends, where it says so.
+    ends_at: Option<Timestamp>,
     grpc: Arc<ServerConfig>,
     admin: Arc<ServerConfig>,
 }
@@ -68,6 +73,10 @@ pub(crate) enum TlsPort {
     /// That of the pages. It asks for no certificate, as it asks for no key.
     Admin,
 }
+
+/// So many days before a certificate ends somebody is told.
+const TOLD_DAYS: i64 = 14;
+const DAY_S: i64 = 24 * 60 * 60;
 
 /// How TLS begins.
 pub(crate) fn provider() -> Arc<CryptoProvider> {
@@ -123,11 +132,20 @@ impl TlsConfig {
                 builder()?.with_client_cert_verifier(verifier)
             }
         };
+        let ends_at = chain.iter().filter_map(|it| not_after(it)).min();
         let calls = calls.with_single_cert(chain, key).map_err(unusable)?;
         Ok(Loaded {
+            ends_at,
             grpc: with_protocol(calls, b"h2"),
             admin: with_protocol(pages, b"http/1.1"),
         })
+    }
+}
+
+impl Loaded {
+    /// What an operator has to know of the certificate, if it ends soon.
+    pub(crate) fn warning(&self, now: Timestamp) -> Option<String> {
+        ending(self.ends_at?, now)
     }
 }
 
@@ -156,6 +174,12 @@ impl Tls {
             TlsPort::Grpc => Some(Arc::clone(&loaded.grpc)),
             TlsPort::Admin => self.config.admin.then(|| Arc::clone(&loaded.admin)),
         }
+    }
+
+    /// Seconds until the certificate ends, negative after that; `None` where it does not say when.
+    pub(crate) fn seconds_left(&self, now: Timestamp) -> Option<i64> {
+        let ends_at = self.loaded.load().ends_at?;
+        Some(ends_at.seconds() - now.seconds())
     }
 
     /// What a client's certificate says in the place where its tenant stands.
@@ -226,6 +250,50 @@ fn common_names(subject: &[u8]) -> Vec<String> {
     names
 }
 
+/// What an operator has to know of a certificate, if it ends soon.
+fn ending(ends_at: Timestamp, now: Timestamp) -> Option<String> {
+    let left_s = ends_at.seconds() - now.seconds();
+    let day = Date::of(ends_at);
+    match left_s.div_euclid(DAY_S) {
+        TOLD_DAYS.. => None,
+        days @ 0.. => Some(format!(
+            "server.tls.certificate ends on {day}, in {days} days: renew it; the files are read \
+             again when they change"
+        )),
+        ..0 => Some(format!(
+            "server.tls.certificate ended on {day}: clients refuse it; renew it"
+        )),
+    }
+}
+
+/// When a certificate ends: the second time of its validity, which comes behind its serial number,
+/// its algorithm and its issuer (RFC 5280, 4.1). `None` where it is not of this form.
+fn not_after(certificate: &[u8]) -> Option<Timestamp> {
+    const VERSION: u8 = 0xa0;
+    let (_, certificate) = elements(certificate).next()?;
+    let (_, signed) = elements(certificate).next()?;
+    let mut fields = elements(signed).skip_while(|(tag, _)| *tag == VERSION);
+    let (_, validity) = fields.nth(3)?;
+    let (tag, text) = elements(validity).nth(1)?;
+    moment(tag, std::str::from_utf8(text).ok()?)
+}
+
+/// A time as certificates have it, such as `261122100203Z` or `20501122100203Z`.
+fn moment(tag: u8, text: &str) -> Option<Timestamp> {
+    const UTC_TIME: u8 = 0x17;
+    const GENERALIZED_TIME: u8 = 0x18;
+    let digits = text.strip_suffix('Z')?;
+    let century = match (tag, digits.as_bytes().first()?) {
+        (UTC_TIME, b'5'..) => "19",
+        (UTC_TIME, _) => "20",
+        (GENERALIZED_TIME, _) => "",
+        _ => return None,
+    };
+    let at = civil::DateTime::strptime("%Y%m%d%H%M%S", format!("{century}{digits}")).ok()?;
+    let since = at.duration_since(civil::date(1970, 1, 1).at(0, 0, 0, 0));
+    Timestamp::new(since.as_secs(), 0)
+}
+
 /// The elements of a DER encoding: their tags and contents. Ends where one is not whole.
 fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
     std::iter::from_fn(move || {
@@ -250,7 +318,49 @@ fn elements(mut bytes: &[u8]) -> impl Iterator<Item = (u8, &[u8])> {
 
 #[cfg(test)]
 mod tests {
+    use rcgen::{CertificateParams, KeyPair, date_time_ymd};
+
     use super::*;
+
+    fn at(year: i16, month: i8, day: i8) -> Timestamp {
+        let since = civil::date(year, month, day).duration_since(civil::date(1970, 1, 1));
+        Timestamp::new(since.as_secs(), 0).expect("a moment")
+    }
+
+    #[test]
+    fn the_end_of_a_certificate_is_found_whatever_its_century() {
+        for year in [1999, 2026, 2049, 2050, 2400] {
+            let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+            params.not_before = date_time_ymd(1990, 1, 1);
+            params.not_after = date_time_ymd(year.into(), 11, 26);
+            let key = KeyPair::generate().expect("a key");
+            let der = params
+                .self_signed(&key)
+                .expect("a certificate")
+                .der()
+                .to_vec();
+            assert_eq!(not_after(&der), Some(at(year, 11, 26)));
+            for end in 0..der.len() {
+                assert_eq!(not_after(&der[..end]), None, "it is not whole");
+            }
+        }
+        for wrong in ["", "Z", "261126100203", "261326100203Z", "yymmddhhmmssZ"] {
+            assert_eq!(moment(0x17, wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn somebody_is_told_before_a_certificate_ends_and_after_that() {
+        let ends_at = at(2026, 11, 26);
+        let told = |now| ending(ends_at, now);
+        assert_eq!(told(at(2026, 11, 12)), None, "14 days are left");
+        let soon = told(at(2026, 11, 13)).expect("told");
+        assert!(soon.contains("ends on 2026-11-26, in 13 days"), "{soon}");
+        let today = told(at(2026, 11, 26)).expect("told");
+        assert!(today.contains("in 0 days"), "{today}");
+        let over = told(at(2026, 11, 27)).expect("told");
+        assert!(over.contains("ended on 2026-11-26"), "{over}");
+    }
 
     #[test]
     fn a_common_name_is_found_among_others() {

@@ -83,7 +83,7 @@ impl MemoryStore {
 
     /// Keeps a generation that ended elsewhere, as long as these hooks are owed it. False,
     /// and nothing is kept, when all that is owed would be more than `bytes_max` bytes.
-    /// Deletes what no delivery needs any more.
+    /// Where there is no room, what no delivery needs any more is deleted, the oldest first.
     pub fn keep(&self, ended: EndedRecord, owed: &[HookName], bytes_max: usize) -> bool {
         let mut tables = self.tables();
         let turns = ended
@@ -96,9 +96,10 @@ impl MemoryStore {
             .as_ref()
             .map_or(0, |kept| summaries::encode(kept).len());
         let kept_bytes = KEPT_ROW_BYTES + turns.sum::<usize>() + state_bytes + summary_bytes;
-        if tables.kept_bytes + kept_bytes > bytes_max && !tables.is_all_owed {
-            tables.forget(Steady(u64::MAX));
-            tables.is_all_owed = true;
+        while tables.kept_bytes + kept_bytes > bytes_max
+            && let Some(settled) = tables.outbox.oldest_settled()
+        {
+            tables.forget_kept(settled);
         }
         if tables.kept_bytes + kept_bytes > bytes_max {
             return false;
@@ -117,7 +118,7 @@ impl MemoryStore {
         let generation = head.generation;
         for hook in owed {
             let delivery = outbox::owed(generation, hook, &key, reason, at.steady);
-            tables.outbox.insert(delivery.id.clone(), delivery);
+            tables.outbox.add(delivery);
         }
         let (kept, turns) = (LiveSet::default(), turns.into_iter().collect());
         let (cuts, ended) = (Vec::new(), Some((at, reason)));
@@ -141,6 +142,11 @@ impl MemoryStore {
         };
         tables.generations.insert(generation, row);
         true
+    }
+
+    /// What is kept for hooks alone, in bytes.
+    pub fn kept_bytes(&self) -> usize {
+        self.tables().kept_bytes
     }
 
     fn tables(&self) -> MutexGuard<'_, Tables> {
@@ -425,7 +431,7 @@ impl Store for MemoryStore {
         after: Option<&DeliveryId>,
         max: usize,
     ) -> Result<Vec<Delivery>, StoreError> {
-        Ok(outbox::list(&self.tables().outbox, filter, after, max))
+        Ok(self.tables().outbox.list(filter, after, max))
     }
 
     fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
@@ -439,11 +445,11 @@ impl Store for MemoryStore {
         now: Steady,
         max: usize,
     ) -> Result<DueDeliveries, StoreError> {
-        Ok(outbox::due(&self.tables().outbox, hook, after, now, max))
+        Ok(self.tables().outbox.due(hook, after, now, max))
     }
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
-        Ok(outbox::counts(&self.tables().outbox))
+        Ok(self.tables().outbox.counts())
     }
 
     fn turn_bytes(&self) -> Result<Vec<(TenantId, u64)>, StoreError> {
@@ -457,16 +463,13 @@ impl Store for MemoryStore {
 
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
         let mut tables = self.tables();
-        let lost = outbox::record_outcomes(&mut tables.outbox, outcomes);
+        let lost = tables.outbox.record_outcomes(outcomes);
         lost.iter().for_each(|id| tables.note_given(id));
-        tables.is_all_owed = false;
         Ok(())
     }
 
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
-        let mut tables = self.tables();
-        tables.is_all_owed = false;
-        Ok(tables.outbox.remove(id).is_some())
+        Ok(self.tables().outbox.remove(id))
     }
 
     fn ended(

@@ -3,9 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use hyper_util::rt::TokioIo;
 use memoird_proto::v1::session_service_client::SessionServiceClient;
+use rcgen::{CertificateParams, KeyPair, date_time_ymd};
 use rustls::crypto::ring;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -19,6 +21,7 @@ use tower::service_fn;
 
 use super::binary::run;
 use super::client::{Key, Sessions};
+use super::wait::wall_ms;
 
 /// An authority of one's own, with a certificate for the daemon and one for each tenant.
 #[derive(Debug)]
@@ -52,6 +55,17 @@ impl Authority {
     pub(crate) fn setting(&self, more: &str) -> String {
         let (certificate, key) = (self.file("server.pem"), self.file("server-key.pem"));
         format!("tls: {{ certificate: {certificate:?}, key: {key:?}{more} }}")
+    }
+
+    /// Gives the daemon a certificate, by itself, that ends after so long.
+    pub(crate) fn end_in(&self, span: Duration) {
+        let mut params = CertificateParams::new(["localhost".to_owned()]).expect("a name");
+        let end = Duration::from_millis(wall_ms().unsigned_abs()) + span;
+        params.not_after = date_time_ymd(1970, 1, 1) + end;
+        let key = KeyPair::generate().expect("a key");
+        let certificate = params.self_signed(&key).expect("a certificate").pem();
+        std::fs::write(self.path("server.pem"), certificate).expect("written");
+        std::fs::write(self.path("server-key.pem"), key.serialize_pem()).expect("written");
     }
 
     /// Begins TLS with a daemon of this authority, as this tenant where one is named.

@@ -48,11 +48,48 @@ impl Http2 {
     /// The same over a connection that stands already.
     pub(crate) async fn over(stream: TcpStream) -> Self {
         let (streams, connection) = client::handshake(stream).await.expect("HTTP/2");
+        Self::driven(streams, connection)
+    }
+
+    fn driven(streams: SendRequest<Bytes>, connection: Connection<TcpStream, Bytes>) -> Self {
         let mut driving = JoinSet::new();
         driving.spawn(async move {
             let _ = connection.await;
         });
         Self { streams, driving }
+    }
+
+    /// Connects, and lets the daemon send so many bytes of an answer before some are taken.
+    pub(crate) async fn with_window(addr: &str, window: u32) -> Self {
+        let stream = connect_from("127.0.0.1", addr).await;
+        let mut builder = client::Builder::new();
+        builder.initial_window_size(window);
+        let (streams, connection) = builder.handshake(stream).await.expect("HTTP/2");
+        Self::driven(streams, connection)
+    }
+
+    /// Makes a call, and reads its answer without taking any of it: how many bytes come, and how
+    /// it ends.
+    pub(crate) async fn take_nothing(&mut self, path: &str, bytes: Bytes) -> (usize, h2::Error) {
+        let streams = self.streams.clone().ready().await;
+        let mut streams = streams.expect("the connection is open");
+        let BegunCall {
+            answer,
+            mut _request,
+        } = begin(&mut streams, path, &[], Bytes::new()).expect("a call");
+        _request.send_data(bytes, true).expect("sent");
+        let reading = async {
+            let mut body = answer.await.expect("an answer").into_body();
+            let mut read = 0;
+            loop {
+                match body.data().await.expect("its end, or an error") {
+                    Ok(data) => read += data.len(),
+                    Err(error) => return (read, error),
+                }
+            }
+        };
+        let read = tokio::time::timeout(PATIENCE, reading).await;
+        read.expect("the call ends")
     }
 
     /// Begins a call, and sends these bytes of its body, but not the end.

@@ -2283,6 +2283,7 @@ def read_get_erasure_response(m):
     it.done = m.done
     it.erased = read_erased(m.erased) if m.HasField('erased') else None
     it.outside = list(m.outside)
+    it.waits_for = m.waits_for
     return it
 
 
@@ -2292,6 +2293,7 @@ def write_get_erasure_response(it):
         done=it.done,
         erased=None if it.erased is None else write_erased(it.erased),
         outside=write_list(it.outside),
+        waits_for=it.waits_for,
     )
 
 

@@ -2465,6 +2465,12 @@ class GetErasureResponse:
     where the tenant has documents, of which memoird does not know whose they are. Backups that
     were made before are never listed.
     """
+    waits_for: str = ""
+    """What it waits for, or is busy with beside the journal, for people: a copy of the files that
+    is being made, a hook that has a session in its hands, a program that reads the journal,
+    what a hook wrote; and whether that has failed and is tried again. Empty where it waits for
+    nothing, and at a daemon that shares the journal and does not do the erasures.
+    """
 
 
 @dataclass(slots=True)

@@ -1,12 +1,13 @@
 //! A queue that serves tenants in turn: who has much in it waits for itself, not the others.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::hash::Hash;
 
 /// What waits, by whom it is for. Within one the order is that of the arrival.
 #[derive(Debug)]
 pub(super) struct FairQueue<K, T> {
-    waiting: HashMap<K, VecDeque<T>>,
+    waiting: HashMap<K, BTreeMap<Number, T>>,
+    last_number: Number,
     /// Those for whom something waits, the next one first.
     turns: VecDeque<K>,
     len: usize,
@@ -14,35 +15,41 @@ pub(super) struct FairQueue<K, T> {
     len_max_each: usize,
 }
 
+/// Counts what was added.
+pub(super) type Number = u64;
+
 impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
     pub(super) fn new(len_max_each: usize) -> Self {
         Self {
             waiting: HashMap::new(),
+            last_number: 0,
             turns: VecDeque::new(),
             len: 0,
             len_max_each,
         }
     }
 
-    /// Adds something. False, and nothing is added, when too much waits for this one.
-    pub(super) fn push(&mut self, key: K, item: T) -> bool {
+    /// Adds something, and gives its number; `None`, and nothing is added, when too much waits for
+    /// this one.
+    pub(super) fn push(&mut self, key: K, item: T) -> Option<Number> {
         let items = self.waiting.entry(key.clone()).or_default();
         if items.len() >= self.len_max_each {
-            return false;
+            return None;
         }
         if items.is_empty() {
             self.turns.push_back(key);
         }
-        items.push_back(item);
+        self.last_number += 1;
+        items.insert(self.last_number, item);
         self.len += 1;
-        true
+        Some(self.last_number)
     }
 
     /// Takes the next one out.
     pub(super) fn pop(&mut self) -> Option<T> {
         let key = self.turns.pop_front()?;
         let items = self.waiting.get_mut(&key)?;
-        let item = items.pop_front();
+        let item = items.pop_first().map(|(_, item)| item);
         if items.is_empty() {
             self.waiting.remove(&key);
         } else {
@@ -50,6 +57,18 @@ impl<K: Clone + Eq + Hash, T> FairQueue<K, T> {
         }
         self.len -= usize::from(item.is_some());
         item
+    }
+
+    /// Takes out what got this number; `None` where it does not wait any more.
+    pub(super) fn remove(&mut self, key: &K, number: Number) -> Option<T> {
+        let items = self.waiting.get_mut(key)?;
+        let item = items.remove(&number)?;
+        if items.is_empty() {
+            self.waiting.remove(key);
+            self.turns.retain(|other| other != key);
+        }
+        self.len -= 1;
+        Some(item)
     }
 
     pub(super) fn len(&self) -> usize {
@@ -65,10 +84,12 @@ mod tests {
     fn each_has_its_turn_however_much_the_others_have() {
         let mut queue = FairQueue::new(100);
         for number in 0..5 {
-            assert!(queue.push("flood", number));
+            assert!(queue.push("flood", number).is_some());
         }
         assert_eq!(queue.pop(), Some(0));
-        assert!(queue.push("b", 10) && queue.push("c", 20) && queue.push("b", 11));
+        for (key, number) in [("b", 10), ("c", 20), ("b", 11)] {
+            assert!(queue.push(key, number).is_some());
+        }
         let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
         assert_eq!(rest, [1, 10, 20, 2, 11, 3, 4]);
         assert_eq!((queue.len(), queue.waiting.len()), (0, 0));
@@ -77,9 +98,25 @@ mod tests {
     #[test]
     fn each_has_its_own_limit() {
         let mut queue = FairQueue::new(2);
-        assert!(queue.push("a", 1) && queue.push("a", 2));
-        assert!(!queue.push("a", 3));
-        assert!(queue.push("b", 4));
+        assert!(queue.push("a", 1).is_some() && queue.push("a", 2).is_some());
+        assert!(queue.push("a", 3).is_none());
+        assert!(queue.push("b", 4).is_some());
         assert_eq!(queue.len(), 3);
+    }
+
+    #[test]
+    fn what_is_taken_out_leaves_room_and_costs_no_turn() {
+        let mut queue = FairQueue::new(2);
+        let [first, second] = [1, 2].map(|item| queue.push("a", item).unwrap());
+        let only = queue.push("b", 3).unwrap();
+        assert_eq!(queue.remove(&"a", first), Some(1));
+        assert_eq!(queue.remove(&"a", first), None);
+        assert_eq!(queue.remove(&"b", second), None, "it is not theirs");
+        assert!(queue.push("a", 4).is_some(), "there is room again");
+        assert_eq!(queue.remove(&"b", only), Some(3));
+        assert!(queue.push("b", 5).is_some());
+        let rest: Vec<_> = std::iter::from_fn(|| queue.pop()).collect();
+        assert_eq!(rest, [2, 5, 4]);
+        assert_eq!((queue.len(), queue.waiting.len()), (0, 0));
     }
 }

@@ -9,7 +9,7 @@ use memoird_core::ids::TenantId;
 use tokio::sync::oneshot;
 use tracing::debug;
 
-use super::fair_queue::FairQueue;
+use super::fair_queue::{FairQueue, Number};
 use crate::error::EngineError;
 
 /// Calls of one tenant that may wait: more than a daemon has in flight.
@@ -43,6 +43,24 @@ struct State {
 
 type Call = Box<dyn FnOnce() + Send>;
 
+/// A caller that waits for its call: one that hangs up before the call is begun takes it out of the
+/// queue, with all that it holds.
+struct Caller<'a> {
+    shared: &'a Shared,
+    tenant: Option<TenantId>,
+    /// `None` once the call has its answer.
+    number: Option<Number>,
+}
+
+impl Drop for Caller<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else { return };
+        let call = self.shared.lock().calls.remove(&self.tenant, number);
+        // What it holds goes when the queue is free again.
+        drop(call);
+    }
+}
+
 impl std::fmt::Debug for State {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("State")
@@ -73,8 +91,8 @@ impl FairThreads {
         }
     }
 
-    /// Runs a call for a tenant, or for nobody in particular. One whose caller hung up while
-    /// it waited is not run.
+    /// Runs a call for a tenant, or for nobody in particular. One whose caller hangs up while
+    /// it waits is not run, and leaves the queue at once.
     ///
     /// # Errors
     /// When too many calls wait, the call panicked, or no thread could be started.
@@ -91,8 +109,15 @@ impl FairThreads {
                 let _ = reply.send(outcome);
             }
         };
-        self.push(tenant.cloned(), Box::new(call))?;
-        match answer.await {
+        let number = self.push(tenant.cloned(), Box::new(call))?;
+        let mut caller = Caller {
+            shared: &self.shared,
+            tenant: tenant.cloned(),
+            number: Some(number),
+        };
+        let answer = answer.await;
+        caller.number = None;
+        match answer {
             Ok(Ok(outcome)) => Ok(outcome),
             Ok(Err(_)) => Err(failed("a blocking call panicked".to_owned())),
             Err(_) => Err(EngineError::Stopping),
@@ -107,20 +132,23 @@ impl FairThreads {
         }
     }
 
-    fn push(&self, tenant: Option<TenantId>, call: Call) -> Result<(), EngineError> {
+    fn push(&self, tenant: Option<TenantId>, call: Call) -> Result<Number, EngineError> {
         let mut state = self.shared.lock();
-        if !state.calls.push(tenant, call) {
-            return Err(EngineError::JournalBusy);
-        }
+        let number = state.calls.push(tenant.clone(), call);
+        let number = number.ok_or(EngineError::JournalBusy)?;
         let needs_thread = state.calls.len() > state.idle;
         if needs_thread && state.threads < self.shared.threads_max {
             state.threads += 1;
             drop(state);
-            return self.start_thread();
+            if let Err(error) = self.start_thread() {
+                self.shared.lock().calls.remove(&tenant, number);
+                return Err(error);
+            }
+            return Ok(number);
         }
         drop(state);
         self.shared.changed.notify_one();
-        Ok(())
+        Ok(number)
     }
 
     /// Where no more can be started, those that run have to do.
@@ -186,8 +214,35 @@ fn failed(detail: String) -> EngineError {
 #[cfg(test)]
 mod tests {
     use std::sync::Barrier;
+    use std::task::{Context, Waker};
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_call_whose_caller_hangs_up_leaves_the_queue_at_once() {
+        let threads = FairThreads::new("test", 1, || {});
+        let begun = Arc::new(Barrier::new(2));
+        let over = Arc::new(Barrier::new(2));
+        let [begins, ends] = [&begun, &over].map(Arc::clone);
+        let first = move || {
+            begins.wait();
+            ends.wait();
+        };
+        threads.push(None, Box::new(first)).expect("room");
+        begun.wait();
+        let held = Arc::new(());
+        let holds = Arc::clone(&held);
+        let mut second = Box::pin(threads.run(None, move || drop(holds)));
+        let polled = second
+            .as_mut()
+            .poll(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending());
+        assert_eq!(threads.shared.lock().calls.len(), 1);
+        drop(second);
+        assert_eq!(Arc::strong_count(&held), 1, "nothing holds it any more");
+        assert_eq!(threads.shared.lock().calls.len(), 0);
+        over.wait();
+    }
 
     #[tokio::test]
     async fn calls_run_at_once_up_to_the_limit_and_a_panic_ends_no_thread() {

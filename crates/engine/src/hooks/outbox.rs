@@ -5,6 +5,7 @@
 //! turns.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use arc_swap::ArcSwap;
@@ -20,6 +21,7 @@ use super::port::SessionContent;
 use crate::blocking::{Blocking, StoreAccess};
 use crate::error::EngineError;
 use crate::hooks::config::{HookConfig, HooksConfig};
+use crate::memory_use::MemoryUse;
 use crate::sessions::{EndListener, Ending};
 
 /// What hooks are owed.
@@ -32,6 +34,108 @@ pub(crate) struct Outbox {
     changed: Notify,
     /// Generations that hooks may have in their hands, with the number of deliveries.
     under_way: Mutex<HashMap<Generation, usize>>,
+    room: ContentRoom,
+    /// What is kept in memory for hooks, as it was counted last, in bytes.
+    kept_bytes: AtomicU64,
+}
+
+/// Room for what hooks are given: each hook has its part, so that none waits for another one.
+#[derive(Debug)]
+pub(super) struct ContentRoom {
+    memory: Arc<MemoryUse>,
+    held_bytes: Mutex<HashMap<HookName, u64>>,
+    /// Notified when there is more room.
+    freed: Notify,
+}
+
+/// Content that a hook is given, until it has it.
+#[derive(Debug)]
+pub(super) struct HeldContent<'a> {
+    room: &'a ContentRoom,
+    hook: HookName,
+    bytes: u64,
+}
+
+/// Content is in memory as it was read, or as it is sent, beside what it was decoded to.
+const TIMES_IN_MEMORY: u64 = 2;
+/// Deliveries of a hook that can be read at once where each holds as much as it may.
+const READ_AT_ONCE: u64 = 2;
+
+impl ContentRoom {
+    fn new(memory: Arc<MemoryUse>) -> Self {
+        Self {
+            memory,
+            held_bytes: Mutex::default(),
+            freed: Notify::new(),
+        }
+    }
+
+    /// Waits for room for the content of a delivery of at most so many bytes, or of a quarter of what
+    /// one of so many hooks may have; gives how many bytes it may read. Other deliveries of the hook
+    /// may have to be made before.
+    async fn hold(
+        &self,
+        hook: &HookName,
+        hooks: usize,
+        bytes_max: usize,
+    ) -> (usize, HeldContent<'_>) {
+        let of_hook = self.memory.hooks_max() / hooks.max(1) as u64;
+        let share = usize::try_from(of_hook / (TIMES_IN_MEMORY * READ_AT_ONCE));
+        let bytes_max = bytes_max.min(share.unwrap_or(usize::MAX));
+        let wanted = TIMES_IN_MEMORY.saturating_mul(bytes_max as u64);
+        loop {
+            let freed = self.freed.notified();
+            tokio::pin!(freed);
+            freed.as_mut().enable();
+            {
+                let mut all = self.held();
+                let held = all.get(hook).copied().unwrap_or(0);
+                // Who is alone always goes on, also with a turn that is larger than that.
+                if held == 0 || held.saturating_add(wanted) <= of_hook {
+                    all.insert(hook.clone(), held + wanted);
+                    self.memory.count_hooks(0, wanted);
+                    let held = HeldContent {
+                        room: self,
+                        hook: hook.clone(),
+                        bytes: wanted,
+                    };
+                    return (bytes_max, held);
+                }
+            }
+            freed.await;
+        }
+    }
+
+    fn held(&self) -> MutexGuard<'_, HashMap<HookName, u64>> {
+        self.held_bytes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl HeldContent<'_> {
+    /// It has so many bytes.
+    fn set(&mut self, bytes: u64) {
+        let before = std::mem::replace(&mut self.bytes, bytes);
+        let mut all = self.room.held();
+        if let Some(held) = all.get_mut(&self.hook) {
+            *held = *held - before + bytes;
+            if *held == 0 {
+                all.remove(&self.hook);
+            }
+        }
+        drop(all);
+        self.room.memory.count_hooks(before, bytes);
+        if bytes < before {
+            self.room.freed.notify_waiters();
+        }
+    }
+}
+
+impl Drop for HeldContent<'_> {
+    fn drop(&mut self) {
+        self.set(0);
+    }
 }
 
 impl std::fmt::Debug for Outbox {
@@ -44,7 +148,11 @@ impl std::fmt::Debug for Outbox {
 
 impl Outbox {
     /// The outbox of a journal, or one in memory.
-    pub(crate) fn new(journal: Option<StoreAccess>, config: HooksConfig) -> Self {
+    pub(crate) fn new(
+        journal: Option<StoreAccess>,
+        config: HooksConfig,
+        counted: &Arc<MemoryUse>,
+    ) -> Self {
         let (access, memory) = match journal {
             Some(access) => (access, None),
             None => {
@@ -60,6 +168,8 @@ impl Outbox {
             config: ArcSwap::from_pointee(config),
             changed: Notify::new(),
             under_way: Mutex::default(),
+            room: ContentRoom::new(Arc::clone(counted)),
+            kept_bytes: AtomicU64::new(0),
         }
     }
 
@@ -89,7 +199,18 @@ impl Outbox {
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
-        self.access.run(None, action).await
+        let done = self.access.run(None, action).await;
+        self.count_kept();
+        done
+    }
+
+    /// Counts what is kept in memory for hooks.
+    fn count_kept(&self) {
+        if let Some(memory) = &self.memory {
+            let kept = memory.kept_bytes() as u64;
+            let before = self.kept_bytes.swap(kept, Ordering::Relaxed);
+            self.room.memory.count_hooks(before, kept);
+        }
     }
 
     /// Notes that hooks are about to be given these.
@@ -125,13 +246,17 @@ impl Outbox {
         under_way.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The content of these deliveries, as many as one delivery may hold, and which of them are
-    /// not owed any more. They have [begun](Self::begin).
+    /// The content of these deliveries of a hook, as many as one delivery may hold, and which of them are
+    /// not owed any more. They have [begun](Self::begin). There is room for it in memory as long as
+    /// the last of the three is kept.
     pub(super) async fn contents(
         &self,
+        hook: &HookName,
         deliveries: &[Delivery],
         bytes_max: usize,
-    ) -> Result<(Vec<SessionContent>, HashSet<Generation>), EngineError> {
+    ) -> Result<(Vec<SessionContent>, HashSet<Generation>, HeldContent<'_>), EngineError> {
+        let hooks = self.config.load().hooks.len();
+        let (bytes_max, mut held) = self.room.hold(hook, hooks, bytes_max).await;
         let wanted: Vec<_> = deliveries
             .iter()
             .map(|delivery| (delivery.key.clone(), delivery.id.clone()))
@@ -145,9 +270,13 @@ impl Outbox {
                 }
             }
             let records = store.ended(&owed, bytes_max)?;
-            Ok((records.into_iter().map(content_of).collect(), cancelled))
+            let bytes: u64 = records.iter().map(bytes_of).sum();
+            let contents: Vec<_> = records.into_iter().map(content_of).collect();
+            Ok((contents, cancelled, bytes))
         };
-        self.with_store(read).await
+        let (contents, cancelled, bytes) = self.with_store(read).await?;
+        held.set(TIMES_IN_MEMORY * bytes);
+        Ok((contents, cancelled, held))
     }
 }
 
@@ -178,7 +307,11 @@ impl EndListener for Outbox {
             state: (state.version > 0).then_some(state),
             summary: session.summary().cloned(),
         };
-        if memory.keep(record, owed, self.config.load().memory_bytes) {
+        let share = usize::try_from(self.room.memory.hooks_max()).unwrap_or(usize::MAX);
+        let bytes_max = self.config.load().memory_bytes.min(share);
+        let is_kept = memory.keep(record, owed, bytes_max);
+        self.count_kept();
+        if is_kept {
             self.notify();
         } else {
             error!(
@@ -191,6 +324,13 @@ impl EndListener for Outbox {
     fn deliveries_owed(&self) {
         self.notify();
     }
+}
+
+/// Bytes of what a record says.
+fn bytes_of(record: &EndedRecord) -> u64 {
+    let turns = record.turns.iter().map(|(_, content)| content.len());
+    let state = record.state.as_ref().map_or(0, |state| state.json.len());
+    (turns.sum::<usize>() + state) as u64
 }
 
 fn content_of(record: EndedRecord) -> SessionContent {

@@ -19,6 +19,7 @@ use super::{Backend, Durability, Journal, Submission, parts};
 use crate::error::EngineError;
 use crate::machine::{Machine, Stopwatch};
 use crate::stats::Stats;
+use crate::tenants::Tenant;
 use crate::worker::{WorkError, Worker};
 
 /// After a transaction of this many sets the next one waits for more sets, for at most
@@ -45,6 +46,8 @@ pub(crate) trait CommitHandler<C>: Send + 'static {
     /// False for a set that was built on one which was not written. Without other writers the store
     /// refuses it by its revision; with them, one of theirs may have that revision by now.
     fn is_well_founded(&self, context: &C) -> bool;
+    /// Whose the set is.
+    fn tenant<'a>(&self, context: &'a C) -> &'a Tenant;
     /// The set with this ticket is written.
     fn committed(&self, ticket: u64, context: C, at: Timestamp);
     /// The set is not written: nothing of it happened.
@@ -303,9 +306,10 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             failure = %backend.failure(),
             "the journal could not be written; acknowledged change sets are lost"
         );
-        backend
-            .progress
-            .send_modify(|progress| progress.processed = last_ticket);
+        backend.progress.send_modify(|progress| {
+            progress.processed = last_ticket;
+            progress.batches += 1;
+        });
     }
 
     fn retry_pause(&self) -> Duration {
@@ -325,12 +329,16 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             return;
         };
         let at = self.machine.now().wall;
+        let number = backend.progress.borrow().batches + 1;
         let mut replies = Vec::with_capacity(batch.len());
         for (submission, outcome) in batch.into_iter().zip(outcomes) {
             match &outcome {
-                Ok(()) => self
-                    .handler
-                    .committed(submission.ticket, submission.context, at),
+                Ok(()) => {
+                    let last = &self.handler.tenant(&submission.context).last_batch;
+                    last.fetch_max(number, Ordering::Relaxed);
+                    self.handler
+                        .committed(submission.ticket, submission.context, at);
+                }
                 Err(error) => {
                     // What was built on another version is decided again, which is no failure: where
                     // daemons share the journal, each of them may be faster.
@@ -343,7 +351,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             replies.push((submission.reply, outcome));
         }
         self.handler.batch_done();
-        backend.reach(last_ticket, self.ahead.as_ref());
+        let tenant_of = |context: &C| self.handler.tenant(context).id.clone();
+        backend.reach(last_ticket, self.ahead.as_ref(), tenant_of);
         for (reply, outcome) in replies {
             if let Some(reply) = reply {
                 // The caller may have hung up.

@@ -12,6 +12,7 @@ use super::census::ReservedPlace;
 use super::slot::Slot;
 use crate::events::EventKind;
 use crate::journal::CommitHandler;
+use crate::tenants::Tenant;
 
 /// A session whose change is in the journal's queue.
 #[derive(Debug)]
@@ -155,6 +156,10 @@ impl CommitHandler<SubmittedChange> for Sessions {
     fn is_well_founded(&self, change: &SubmittedChange) -> bool {
         // With `interval` this process is the only writer, and what it has acknowledged stays.
         !self.shared.journal.is_sync() || change.slot.lock().epoch == change.epoch
+    }
+
+    fn tenant<'a>(&self, change: &'a SubmittedChange) -> &'a Tenant {
+        &change.slot.tenant
     }
 
     fn committed(&self, ticket: u64, mut change: SubmittedChange, at: Timestamp) {

@@ -435,7 +435,8 @@ impl Sessions {
                 seen.push((slot, touched_at, view, epoch));
             }
         }
-        self.shared.journal.wait_all_durable(last_ticket).await;
+        let journal = &self.shared.journal;
+        journal.wait_durable_of(&tenant.id, last_ticket).await;
         let mut page = SessionPage {
             next: found.next,
             ..SessionPage::default()

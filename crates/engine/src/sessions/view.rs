@@ -170,9 +170,9 @@ impl Sessions {
         Ok(())
     }
 
-    /// Waits until a change after this ticket is written or refused; gives the last such ticket.
-    pub(crate) async fn wait_processed_beyond(&self, ticket: u64) -> u64 {
-        self.shared.journal.wait_processed_beyond(ticket).await
+    /// Waits until more than so many batches of changes are written or refused; gives how many are.
+    pub(crate) async fn wait_batches_beyond(&self, batches: u64) -> u64 {
+        self.shared.journal.wait_batches_beyond(batches).await
     }
 
     /// Reads the store, whosever sessions it is about.

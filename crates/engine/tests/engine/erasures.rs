@@ -214,3 +214,39 @@ async fn a_job_waits_until_no_copy_of_the_files_is_left() {
     assert_eq!(ask(&acme, names(1)).join_all().await, [true]);
     engine.close().await;
 }
+
+#[tokio::test(start_paused = true)]
+async fn an_erasure_says_what_it_waits_for() {
+    let world = two_tenants();
+    let engine = world.open().await;
+    let acme = Bot::acme(&engine);
+    acme.say("chat-0", "hello").await.unwrap();
+    let eraser = Arc::new(SlowEraser {
+        waits: Mutex::new(1_000_000),
+        ..SlowEraser::default()
+    });
+    engine.start_erasing(vec![eraser.clone()]);
+    let target = EraseTarget::Session {
+        session: session_id("chat-0"),
+        generation: None,
+    };
+    let begun = engine.erasures.erase(&acme.tenant, target).await.unwrap();
+    let waits_for = || engine.erasures.waits_for(begun.id);
+    assert_eq!(waits_for(), "the index of what was said is not ready");
+    let copy = engine.erasures.copies().token();
+    world.store.read_log(true);
+    *eraser.waits.lock().unwrap() = 0;
+    sleep(Duration::from_millis(500)).await;
+    assert_eq!(waits_for(), "slow is erased");
+    sleep(Duration::from_secs(5)).await;
+    assert!(waits_for().contains("a backup"), "{}", waits_for());
+    drop(copy);
+    sleep(Duration::from_secs(5)).await;
+    assert!(waits_for().contains("somebody reads"), "{}", waits_for());
+    world.store.read_log(false);
+    sleep(Duration::from_secs(300)).await;
+    let done = engine.erasures.get(&acme.tenant.id, begun.id).await;
+    assert_eq!(done.unwrap().stage, ErasureStage::Done);
+    assert_eq!(waits_for(), "");
+    engine.close().await;
+}

@@ -5,12 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use memoird_engine::{
-    ContextRequest, Durability, EngineConfig, EngineError, EraseTarget, TenantLimits,
+    ContextRequest, Durability, EngineConfig, EngineError, EraseTarget, HookConfig, TenantLimits,
 };
 use memoird_store::ErasureStage;
+use tokio::time::sleep;
 
 use crate::bot::{Bot, saying};
-use crate::kit::{ACME, TTL, World, capped, session_id, settle, tenant, unswept};
+use crate::hooks::script::{Act, ScriptedHook};
+use crate::hooks::{hooked, with_hooks};
+use crate::kit::{ACME, NEVER, TTL, World, capped, session_id, settle, tenant, unswept};
 use crate::windows::{model, with_models};
 
 const OTHER: &str = "other";
@@ -132,13 +135,13 @@ async fn what_is_unloaded_is_no_younger_and_no_older_for_it() {
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     bot.say("a", &long("hello")).await.unwrap();
-    tokio::time::sleep(TTL / 2).await;
+    sleep(TTL / 2).await;
     for number in 0..10 {
         bot.say(&number.to_string(), &long("hello")).await.unwrap();
         settle().await;
     }
     assert_eq!(bot.live("a").await.unwrap(), [long("hello")]);
-    tokio::time::sleep(TTL / 2).await;
+    sleep(TTL / 2).await;
     let gone = bot.live("a").await;
     assert!(matches!(gone, Err(EngineError::SessionNotFound { .. })));
     assert_eq!(bot.live("9").await.unwrap(), [long("hello")]);
@@ -154,7 +157,7 @@ async fn what_is_unloaded_is_as_young_as_its_last_use_though_that_was_not_writte
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
     bot.say("a", "hello").await.unwrap();
-    tokio::time::sleep(TTL / 2).await;
+    sleep(TTL / 2).await;
     world.store.fail_all_commits();
     bot.say("b", "hello").await.unwrap_err();
     let window = bot.context("a", ContextRequest::default()).await;
@@ -165,7 +168,7 @@ async fn what_is_unloaded_is_as_young_as_its_last_use_though_that_was_not_writte
         bot.say(&number.to_string(), &long("hello")).await.unwrap();
         settle().await;
     }
-    tokio::time::sleep(TTL * 3 / 4).await;
+    sleep(TTL * 3 / 4).await;
     assert_eq!(bot.live("a").await.unwrap(), ["hello"]);
     assert!(world.store.loads() > loads, "it was unloaded");
 }
@@ -287,7 +290,7 @@ async fn more_than_the_journal_may_have_is_refused_until_retention_has_made_room
     for number in 0..10 {
         large.end(&number.to_string()).await.unwrap();
     }
-    tokio::time::sleep(4 * TTL).await;
+    sleep(4 * TTL).await;
     // Whoever is refused makes it count anew.
     large.say("more", &long("hello")).await.unwrap_err();
     settle().await;
@@ -317,7 +320,48 @@ async fn what_is_erased_makes_room_in_the_journal_at_once() {
     let refused = bot.say("more", &long("hello")).await;
     assert!(matches!(refused, Err(EngineError::JournalQuota { .. })));
     // Whoever is refused makes it count anew.
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    sleep(Duration::from_secs(2)).await;
     settle().await;
     bot.say("more", &long("hello")).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_hooks_are_given_is_counted_and_has_a_part_of_the_memory_for_each_hook() {
+    let (large, small) = (
+        ScriptedHook::always(Act::Hang),
+        ScriptedHook::always(Act::Hang),
+    );
+    let configured = |name: &str, hook: &Arc<ScriptedHook>| HookConfig {
+        concurrency: 4,
+        timeout: NEVER,
+        ..hooked(name, hook)
+    };
+    let hooks = [configured("large", &large), configured("small", &small)];
+    // Each hook has an eighth of it, and a delivery may hold a quarter of that in two copies.
+    let memory_bytes = 64 * 10_000;
+    let world = World::new(with_hooks(limited(memory_bytes), hooks));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for session in ["a", "b", "c", "d"] {
+        for _ in 0..3 {
+            bot.say(session, &long("turn")).await.unwrap();
+        }
+        bot.end(session).await.unwrap();
+    }
+    sleep(TTL).await;
+    let counts = [large.count(), small.count()];
+    assert_eq!(counts, [2, 2], "the others wait for room");
+    assert!(
+        large
+            .seen()
+            .iter()
+            .all(|content| content.turns_omitted == 2)
+    );
+    let memory = engine.stats().memory;
+    let of_one = 2 * long("turn").len() as u64;
+    let expected = 4 * of_one..5 * of_one;
+    assert!(expected.contains(&memory.hook_bytes), "{memory:?}");
+    assert!(memory.hook_bytes <= memory_bytes / 4);
+    engine.close().await;
+    assert_eq!(engine.stats().memory.hook_bytes, 0);
 }

@@ -6,8 +6,9 @@ use memoird_engine::{Durability, EngineConfig, EngineError};
 use tokio::time::sleep;
 
 use crate::bot::{Bot, saying};
-use crate::kit::{World, begun, soon, unswept, unswept_with_cap};
+use crate::kit::{ACME, World, begun, capped, soon, unswept, unswept_with_cap};
 
+const OTHER: &str = "other";
 const TEXT: &str = "a text of which a few are too many for one part";
 
 /// Where two of the texts are too large for one transaction, and a part has one.
@@ -102,6 +103,41 @@ async fn what_was_seen_of_a_large_append_waits_for_it() {
     assert_eq!(view.await.unwrap().head.last_seq, 6);
     assert_eq!(list.await, ["large", "small"]);
     settled.await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn lists_and_searches_of_other_tenants_do_not_wait_for_a_large_append() {
+    let mut config = config();
+    config.tenants = vec![capped(ACME, 1_000), capped(OTHER, 1_000)];
+    let world = world(config);
+    let engine = world.open().await;
+    let (bot, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    bot.say("large", "first").await.unwrap();
+    other.say("chat", "first").await.unwrap();
+    let transcripts = &bot.engine.transcripts;
+    let seen = transcripts.settled(&other.tenant).await.unwrap();
+    hold_all_but_one(&world);
+    let mut large = Box::pin(bot.append("large", saying(&[TEXT; 9])));
+    assert!(begun(&mut large).await.is_none());
+    let mut behind = Box::pin(bot.say("large", "behind"));
+    assert!(begun(&mut behind).await.is_none());
+    other.say("chat", "passes").await.unwrap();
+    assert_eq!(soon(other.list()).await, ["chat"]);
+    let settled = soon(transcripts.settled(&other.tenant)).await.unwrap();
+    assert!(settled > seen, "a later batch");
+    let followed = soon(transcripts.written_beyond(seen)).await;
+    assert!(followed >= settled, "who follows the journal has it");
+    let mut later = Box::pin(transcripts.written_beyond(followed));
+    assert!(begun(&mut later).await.is_none());
+    world.store.let_commits_go();
+    large.await.unwrap();
+    let large_settled = transcripts.settled(&bot.tenant).await.unwrap();
+    assert!(large_settled > followed);
+    assert!(
+        soon(later).await > followed,
+        "and is told of what was passed"
+    );
+    behind.await.unwrap();
 }
 
 #[tokio::test(start_paused = true)]

@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use tonic::Status;
 use tonic::body::Body;
 
 use super::CallPlace;
+use super::taken::Taken;
 use crate::connections::OpenCall;
 use crate::rates::RequestMeter;
 use crate::wire::status;
@@ -28,19 +29,19 @@ pub(crate) struct CountedRequest {
     late: Option<Pin<Box<Sleep>>>,
 }
 
-/// An answer that keeps the place of its call until it is sent, or nobody wants it any more.
-pub(crate) struct CountedAnswer {
-    inner: Body,
-    place: Arc<CallPlace>,
-    bytes: u64,
-    _call: OpenCall,
-}
-
-/// An answer that keeps what its call has until nothing of it is left to send, or nobody wants
-/// it any more.
+/// An answer in parts. It keeps what its call has until they are sent, or nobody wants them any
+/// more.
 pub(crate) struct HeldAnswer<T> {
     inner: Body,
     held: Arc<T>,
+    /// What was polled, and is not given yet.
+    rest: Bytes,
+    bytes: u64,
+    taken: Arc<Taken>,
+    /// What comes behind the data, until all of this is sent.
+    end: Option<Frame<Bytes>>,
+    /// Told how many bytes there are so far.
+    place: Option<Arc<CallPlace>>,
 }
 
 /// Bytes on their way to a client, which may read them slowly: the connection has them long
@@ -48,10 +49,11 @@ pub(crate) struct HeldAnswer<T> {
 struct Unsent<T> {
     data: Bytes,
     _held: Arc<T>,
+    taken: Arc<Taken>,
 }
 
-/// Fewer bytes are as good as sent.
-const UNSENT_BYTES_MIN: usize = 16 << 10;
+/// Bytes of a part: a frame of HTTP/2, unless the client asks for larger ones.
+const PART_BYTES: usize = 16 << 10;
 
 /// What a frame of a body is polled to.
 type Polled = Poll<Option<Result<Frame<Bytes>, Status>>>;
@@ -91,13 +93,12 @@ impl CountedRequest {
     }
 }
 
-impl CountedAnswer {
-    pub(crate) fn new(inner: Body, place: Arc<CallPlace>, call: OpenCall) -> Self {
+impl HeldAnswer<(OpenCall, Arc<CallPlace>)> {
+    /// The answer of a call whose place is held for as many bytes as it has.
+    pub(crate) fn counted(inner: Body, place: Arc<CallPlace>, call: OpenCall) -> Self {
         Self {
-            inner,
-            place,
-            bytes: 0,
-            _call: call,
+            place: Some(Arc::clone(&place)),
+            ..Self::new(inner, (call, place))
         }
     }
 }
@@ -107,7 +108,26 @@ impl<T> HeldAnswer<T> {
         Self {
             inner,
             held: Arc::new(held),
+            rest: Bytes::new(),
+            bytes: 0,
+            taken: Taken::of_this_call(),
+            end: None,
+            place: None,
         }
+    }
+
+    fn take(&mut self, data: Bytes) {
+        self.bytes += data.len() as u64;
+        if let Some(place) = &self.place {
+            place.set_bytes(self.bytes);
+        }
+        self.rest = data;
+    }
+
+    /// True where the end waits until all is sent: who does not take a large answer is told from
+    /// who does as long as its call is under way. A small one is sent with its end.
+    fn end_waits(&self) -> bool {
+        self.bytes > PART_BYTES as u64
     }
 }
 
@@ -117,8 +137,10 @@ impl<T> AsRef<[u8]> for Unsent<T> {
     }
 }
 
-fn data_bytes(frame: &Frame<Bytes>) -> u64 {
-    frame.data_ref().map_or(0, |data| data.len() as u64)
+impl<T> Drop for Unsent<T> {
+    fn drop(&mut self) {
+        self.taken.note_sent();
+    }
 }
 
 impl HttpBody for CountedRequest {
@@ -148,57 +170,42 @@ impl HttpBody for CountedRequest {
     }
 }
 
-impl HttpBody for CountedAnswer {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
-        let polled = Pin::new(&mut self.inner).poll_frame(context);
-        polled.map_ok(|frame| {
-            if frame.is_data() {
-                self.bytes += data_bytes(&frame);
-                self.place.set_bytes(self.bytes);
-            }
-            frame.map_data(|data| match data.len() >= UNSENT_BYTES_MIN {
-                true => Bytes::from_owner(Unsent {
-                    data,
-                    _held: Arc::clone(&self.place),
-                }),
-                false => data,
-            })
-        })
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
-}
-
 impl<T: Send + Sync + 'static> HttpBody for HeldAnswer<T> {
     type Data = Bytes;
     type Error = Status;
 
     fn poll_frame(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Polled {
-        let polled = Pin::new(&mut self.inner).poll_frame(context);
-        polled.map_ok(|frame| {
-            frame.map_data(|data| {
-                Bytes::from_owner(Unsent {
-                    data,
-                    _held: Arc::clone(&self.held),
-                })
-            })
-        })
+        let this = &mut *self;
+        while this.rest.is_empty() && this.end.is_none() {
+            let frame = match ready!(Pin::new(&mut this.inner).poll_frame(context)) {
+                Some(Ok(frame)) => frame,
+                end => return Poll::Ready(end),
+            };
+            match frame.into_data() {
+                Ok(data) => this.take(data),
+                Err(trailers) => this.end = Some(trailers),
+            }
+        }
+        if this.rest.is_empty() {
+            if this.end_waits() {
+                ready!(this.taken.poll_sent(context));
+            }
+            return Poll::Ready(this.end.take().map(Ok));
+        }
+        let part = this.rest.split_to(this.rest.len().min(PART_BYTES));
+        this.taken.note_given();
+        Poll::Ready(Some(Ok(Frame::data(Bytes::from_owner(Unsent {
+            data: part,
+            _held: Arc::clone(&this.held),
+            taken: Arc::clone(&this.taken),
+        })))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
+        self.rest.is_empty() && self.end.is_none() && self.inner.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
+        SizeHint::default()
     }
 }

@@ -11,9 +11,12 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use hyper::rt::Executor;
 use hyper_util::rt::TokioExecutor;
+
+use super::taken::TakenInTime;
 
 /// Tasks that may be polled at once for each core: one works, and the next ones are known to
 /// the executor before it asks.
@@ -104,7 +107,11 @@ pub(crate) struct Scheduled<F: Future> {
 
 /// Runs the calls of a connection, each in a task that is polled when it is its turn.
 #[derive(Clone, Debug)]
-pub(crate) struct InTurn(pub(crate) Arc<Owner>);
+pub(crate) struct InTurn {
+    pub(crate) owner: Arc<Owner>,
+    /// How long a client may take nothing of an answer.
+    pub(crate) write_timeout: Duration,
+}
 
 impl Lane {
     /// Lanes count from 0.
@@ -247,11 +254,12 @@ where
 {
     fn execute(&self, call: F) {
         let tokio = TokioExecutor::new();
-        if self.0.is_nobody() {
+        let call = TakenInTime::new(call, self.write_timeout);
+        if self.owner.is_nobody() {
             return tokio.execute(call);
         }
         // The next call on the connection may be another tenant's.
-        let owner = Arc::new(self.0.as_now());
+        let owner = Arc::new(self.owner.as_now());
         tokio.execute(Scheduled::new(owner, call));
     }
 }

@@ -118,7 +118,14 @@ async fn wait(target: &Target, job_id: String, json: bool) -> Result<(), CliErro
             break erasure;
         }
         let turns = erasure.erased.map_or(0, |erased| erased.turns);
-        progress.show(|| format!("job {job_id}: {} turns erased", output::count(turns)));
+        progress.show(|| {
+            let waits_for = match erasure.waits_for.as_str() {
+                "" => String::new(),
+                what => format!("; {}", output::printable(what)),
+            };
+            let turns = output::count(turns);
+            format!("job {job_id}: {turns} turns erased{waits_for}")
+        });
         sleep(LOOK_EVERY).await;
     };
     drop(progress);

@@ -16,7 +16,8 @@ pub(crate) struct ConnectionsConfig {
     /// How long the rest of a request may let wait for itself.
     #[serde(with = "AsText::<Span>")]
     pub(crate) request_timeout: Duration,
-    /// How long a client may take none of what is sent to it.
+    /// How long a client may take none of what is sent to it: then its connection is closed, or,
+    /// where it takes only nothing of one answer, that call is reset.
     #[serde(with = "AsText::<Span>")]
     pub(crate) write_timeout: Duration,
     /// How long a connection may be idle that never had a good key. It is closed after ten

@@ -240,7 +240,8 @@ impl SessionService for Api {
         let (tenant, request) = split(request)?;
         let id = erasure::job_id(&request.job_id)?;
         let found = self.engine.erasures.get(&tenant.id, id).await;
-        answer(found, erasure::found)
+        let waits_for = self.engine.erasures.waits_for(id);
+        answer(found, |found| erasure::found(found, waits_for))
     }
 
     async fn compact_session(

@@ -47,12 +47,18 @@ pub(crate) fn subject_erased(erasure: Erasure) -> v1::EraseSubjectResponse {
 }
 
 /// How far an erasure is.
-pub(crate) fn found(erasure: Erasure) -> v1::GetErasureResponse {
+pub(crate) fn found(erasure: Erasure, waits_for: String) -> v1::GetErasureResponse {
+    let waits_for = if is_done(&erasure) {
+        String::new()
+    } else {
+        waits_for
+    };
     v1::GetErasureResponse {
         job_id: erasure.id.to_string(),
         done: is_done(&erasure),
         erased: Some(counts(erasure.counts)),
         outside: erasure.outside,
+        waits_for,
     }
 }
 

@@ -34,17 +34,13 @@ impl Tables {
             return ErasedRows::Live;
         }
         for (name, _) in &scope.generations {
-            self.outbox.retain(|id, delivery| {
-                if id.generation != *name {
-                    return true;
-                }
+            for delivery in self.outbox.remove_all_of(*name) {
                 let is_done = delivery.state == DeliveryState::Done;
                 if is_done || delivery.tries > 0 {
-                    scope.given.push((*name, id.hook.clone()));
+                    scope.given.push((*name, delivery.id.hook));
                 }
                 erasure.counts.deliveries += u64::from(!is_done);
-                false
-            });
+            }
             if let Some(row) = self.generations.remove(name) {
                 self.kept_bytes = self.kept_bytes.saturating_sub(row.kept_bytes);
                 erasure.counts.turns += row.turns.len() as u64;
@@ -67,7 +63,6 @@ impl Tables {
             erasure.counts.keys += (before - keys.len()) as u64;
         }
         self.keys.retain(|_, keys| !keys.is_empty());
-        self.is_all_owed = false;
         ErasedRows::AllGone
     }
 

@@ -1,6 +1,8 @@
-//! What hooks are owed, as a map: the questions that the journal answers by its indexes.
+//! What hooks are owed, in memory: what is due is found by hook, by tenant and by time, as the
+//! journal finds it by its indexes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound::{Excluded, Unbounded};
 
 use memoird_core::change::EndReason;
 use memoird_core::ids::{DeliveryId, Generation, HookName, SessionKey, TenantId};
@@ -9,7 +11,15 @@ use memoird_core::time::Steady;
 
 use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries};
 
-type Outbox = BTreeMap<DeliveryId, Delivery>;
+/// The deliveries of the generations that have any.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Outbox {
+    deliveries: BTreeMap<Generation, BTreeMap<HookName, Delivery>>,
+    /// Those that are pending, by what owes them and when they are due.
+    pending: BTreeMap<HookName, BTreeMap<TenantId, BTreeSet<(Steady, Generation)>>>,
+    /// Generations that hooks were owed, and are not any more.
+    settled: BTreeSet<Generation>,
+}
 
 pub(super) fn owed(
     generation: Generation,
@@ -32,113 +42,311 @@ pub(super) fn owed(
     }
 }
 
-/// The generations whose content a delivery still needs.
-pub(super) fn owing(outbox: &Outbox) -> BTreeSet<Generation> {
-    let open = outbox
-        .values()
-        .filter(|delivery| delivery.state != DeliveryState::Done);
-    open.map(|delivery| delivery.id.generation).collect()
-}
-
-pub(super) fn list(
-    outbox: &Outbox,
-    filter: &DeliveryFilter,
-    after: Option<&DeliveryId>,
-    max: usize,
-) -> Vec<Delivery> {
-    let passes = |delivery: &&Delivery| {
-        after.is_none_or(|after| delivery.id > *after)
-            && filter
-                .tenant
-                .as_ref()
-                .is_none_or(|tenant| *tenant == delivery.key.tenant)
-            && filter
-                .hook
-                .as_ref()
-                .is_none_or(|hook| *hook == delivery.id.hook)
-            && filter.state.is_none_or(|state| state == delivery.state)
-    };
-    outbox.values().filter(passes).take(max).cloned().collect()
-}
-
-pub(super) fn due(
-    outbox: &Outbox,
-    hook: &HookName,
-    after: Option<&TenantId>,
-    now: Steady,
-    max: usize,
-) -> DueDeliveries {
-    let is_pending = |delivery: &&Delivery| {
-        delivery.id.hook == *hook && delivery.state == DeliveryState::Pending
-    };
-    let pending = || outbox.values().filter(is_pending);
-    let mut due: Vec<Delivery> = pending()
-        .filter(|delivery| delivery.due <= now)
-        .cloned()
-        .collect();
-    due.sort_by(|a, b| (a.due, &a.id).cmp(&(b.due, &b.id)));
-    let mut earlier: HashMap<TenantId, usize> = HashMap::new();
-    due.sort_by_cached_key(|delivery| {
-        let tenant = &delivery.key.tenant;
-        let place = earlier.entry(tenant.clone()).or_default();
-        *place += 1;
-        let is_behind = after.is_some_and(|after| tenant <= after);
-        (*place, is_behind, tenant.clone())
-    });
-    due.truncate(max);
-    let next = pending()
-        .map(|delivery| delivery.due)
-        .filter(|due| *due > now)
-        .min();
-    DueDeliveries { due, next }
-}
-
-pub(super) fn counts(outbox: &Outbox) -> Vec<DeliveryCount> {
-    let mut counts = BTreeMap::new();
-    let is_open = |delivery: &&Delivery| delivery.state != DeliveryState::Done;
-    for delivery in outbox.values().filter(is_open) {
-        let is_dead = delivery.state == DeliveryState::Dead;
-        let of = (
-            delivery.key.tenant.clone(),
-            delivery.id.hook.clone(),
-            is_dead,
-        );
-        *counts.entry(of).or_insert(0) += 1;
-    }
-    let counted = counts.into_iter().map(|((tenant, hook, is_dead), count)| {
-        let state = if is_dead {
-            DeliveryState::Dead
-        } else {
-            DeliveryState::Pending
-        };
-        DeliveryCount {
-            tenant,
-            hook,
-            state,
-            count,
+impl Outbox {
+    /// Adds what is owed, unless it is there.
+    pub(super) fn add(&mut self, delivery: Delivery) {
+        let DeliveryId { generation, hook } = delivery.id.clone();
+        let of_generation = self.deliveries.entry(generation).or_default();
+        if of_generation.contains_key(&hook) {
+            return;
         }
-    });
-    counted.collect()
-}
+        self.settled.remove(&generation);
+        if delivery.state == DeliveryState::Pending {
+            note_pending(&mut self.pending, &delivery);
+        }
+        of_generation.insert(hook, delivery);
+    }
 
-/// Records outcomes; gives the deliveries that are owed no more.
-pub(super) fn record_outcomes(
-    outbox: &mut Outbox,
-    outcomes: &[DeliveryOutcome],
-) -> Vec<DeliveryId> {
-    let mut lost = Vec::new();
-    for outcome in outcomes {
-        if let Some(delivery) = outbox.get_mut(&outcome.id) {
+    pub(super) fn get(&self, id: &DeliveryId) -> Option<&Delivery> {
+        self.deliveries.get(&id.generation)?.get(&id.hook)
+    }
+
+    /// Forgets a delivery. False where there is none.
+    pub(super) fn remove(&mut self, id: &DeliveryId) -> bool {
+        let of_generation = self.deliveries.get_mut(&id.generation);
+        let removed = of_generation.and_then(|of| of.remove(&id.hook));
+        if let Some(removed) = &removed {
+            forget_pending(&mut self.pending, removed);
+            self.note_settled(id.generation);
+        }
+        removed.is_some()
+    }
+
+    /// Forgets the deliveries of a generation, and gives them.
+    pub(super) fn remove_all_of(
+        &mut self,
+        generation: Generation,
+    ) -> impl Iterator<Item = Delivery> + use<> {
+        self.settled.remove(&generation);
+        let removed = self.deliveries.remove(&generation).unwrap_or_default();
+        for delivery in removed.values() {
+            forget_pending(&mut self.pending, delivery);
+        }
+        removed.into_values()
+    }
+
+    /// True where a delivery still needs the content of a generation.
+    pub(super) fn owes(&self, generation: Generation) -> bool {
+        self.deliveries.get(&generation).is_some_and(is_owed)
+    }
+
+    /// The oldest generation that hooks were owed, and are not any more.
+    pub(super) fn oldest_settled(&self) -> Option<Generation> {
+        self.settled.first().copied()
+    }
+
+    pub(super) fn list(
+        &self,
+        filter: &DeliveryFilter,
+        after: Option<&DeliveryId>,
+        max: usize,
+    ) -> Vec<Delivery> {
+        let passes = |delivery: &&Delivery| {
+            let key = &delivery.key;
+            after.is_none_or(|after| delivery.id > *after)
+                && filter.tenant.as_ref().is_none_or(|it| *it == key.tenant)
+                && filter
+                    .hook
+                    .as_ref()
+                    .is_none_or(|it| *it == delivery.id.hook)
+                && filter.state.is_none_or(|state| state == delivery.state)
+        };
+        let first = after.map_or(Generation::new(0, 0), |after| after.generation);
+        let behind = self.deliveries.range(first..);
+        let behind = behind.flat_map(|(_, of_generation)| of_generation.values());
+        behind.filter(passes).take(max).cloned().collect()
+    }
+
+    /// One of each tenant that has something due, again and again; the tenants behind `after` first.
+    pub(super) fn due(
+        &self,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> DueDeliveries {
+        let mut found = DueDeliveries::default();
+        let Some(tenants) = self.pending.get(hook) else {
+            return found;
+        };
+        let last_due = (now, Generation::from_bytes([u8::MAX; 16]));
+        let later = tenants
+            .values()
+            .filter_map(|of_tenant| of_tenant.range((Excluded(last_due), Unbounded)).next());
+        found.next = later.map(|(due, _)| *due).min();
+        let is_behind = |tenant: &TenantId| after.is_some_and(|after| tenant <= after);
+        let (behind, first): (Vec<_>, Vec<_>) =
+            tenants.iter().partition(|(tenant, _)| is_behind(tenant));
+        let in_turn = first.into_iter().chain(behind);
+        let mut in_turn: Vec<_> = in_turn.map(|(_, of)| of.range(..=last_due)).collect();
+        while found.due.len() < max && !in_turn.is_empty() {
+            in_turn.retain_mut(|of_tenant| {
+                if found.due.len() == max {
+                    return false;
+                }
+                let next = of_tenant.next();
+                let delivery = next.and_then(|(_, name)| self.deliveries.get(name)?.get(hook));
+                found.due.extend(delivery.cloned());
+                next.is_some()
+            });
+        }
+        found
+    }
+
+    pub(super) fn counts(&self) -> Vec<DeliveryCount> {
+        let mut counts = BTreeMap::new();
+        let all = self.deliveries.values().flat_map(BTreeMap::values);
+        for delivery in all.filter(|delivery| delivery.state != DeliveryState::Done) {
+            let is_dead = delivery.state == DeliveryState::Dead;
+            let of = (
+                delivery.key.tenant.clone(),
+                delivery.id.hook.clone(),
+                is_dead,
+            );
+            *counts.entry(of).or_insert(0) += 1;
+        }
+        let counted = counts.into_iter().map(|((tenant, hook, is_dead), count)| {
+            let state = if is_dead {
+                DeliveryState::Dead
+            } else {
+                DeliveryState::Pending
+            };
+            DeliveryCount {
+                tenant,
+                hook,
+                state,
+                count,
+            }
+        });
+        counted.collect()
+    }
+
+    /// Records outcomes; gives the deliveries that are owed no more.
+    pub(super) fn record_outcomes(&mut self, outcomes: &[DeliveryOutcome]) -> Vec<DeliveryId> {
+        let mut lost = Vec::new();
+        for outcome in outcomes {
+            let DeliveryId { generation, hook } = &outcome.id;
+            let of_generation = self.deliveries.get_mut(generation);
+            let Some(delivery) = of_generation.and_then(|of| of.get_mut(hook)) else {
+                lost.push(outcome.id.clone());
+                continue;
+            };
             if !outcome.changes(delivery.state) {
                 continue;
             }
+            forget_pending(&mut self.pending, delivery);
             delivery.state = outcome.state;
             delivery.tries = outcome.tries;
             delivery.last_error.clone_from(&outcome.last_error);
             delivery.due = outcome.due;
-        } else {
-            lost.push(outcome.id.clone());
+            if delivery.state == DeliveryState::Pending {
+                note_pending(&mut self.pending, delivery);
+            }
+            self.note_settled(*generation);
+        }
+        lost
+    }
+
+    fn note_settled(&mut self, generation: Generation) {
+        match self.owes(generation) {
+            true => self.settled.remove(&generation),
+            false => self.settled.insert(generation),
+        };
+    }
+}
+
+fn is_owed(of_generation: &BTreeMap<HookName, Delivery>) -> bool {
+    let mut deliveries = of_generation.values();
+    deliveries.any(|delivery| delivery.state != DeliveryState::Done)
+}
+
+type Pending = BTreeMap<HookName, BTreeMap<TenantId, BTreeSet<(Steady, Generation)>>>;
+
+fn note_pending(pending: &mut Pending, delivery: &Delivery) {
+    let of_hook = pending.entry(delivery.id.hook.clone()).or_default();
+    let of_tenant = of_hook.entry(delivery.key.tenant.clone()).or_default();
+    of_tenant.insert((delivery.due, delivery.id.generation));
+}
+
+/// Does nothing for one that is not pending.
+fn forget_pending(pending: &mut Pending, delivery: &Delivery) {
+    let Some(of_hook) = pending.get_mut(&delivery.id.hook) else {
+        return;
+    };
+    let tenant = &delivery.key.tenant;
+    if let Some(of_tenant) = of_hook.get_mut(tenant) {
+        of_tenant.remove(&(delivery.due, delivery.id.generation));
+        if of_tenant.is_empty() {
+            of_hook.remove(tenant);
         }
     }
-    lost
+    if of_hook.is_empty() {
+        pending.remove(&delivery.id.hook);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use memoird_core::ids::SessionId;
+
+    use super::*;
+
+    const TENANTS: [&str; 3] = ["a", "b", "c"];
+    const HOOKS: [&str; 2] = ["one", "other"];
+
+    /// What is due, by a look at every delivery.
+    fn due_of_all(
+        outbox: &Outbox,
+        hook: &HookName,
+        after: Option<&TenantId>,
+        now: Steady,
+        max: usize,
+    ) -> (Vec<DeliveryId>, Option<Steady>) {
+        let filter = DeliveryFilter {
+            hook: Some(hook.clone()),
+            state: Some(DeliveryState::Pending),
+            ..DeliveryFilter::default()
+        };
+        let mut pending = outbox.list(&filter, None, usize::MAX);
+        pending.sort_by_key(|delivery| (delivery.due, delivery.id.clone()));
+        let next = pending.iter().map(|delivery| delivery.due);
+        let next = next.filter(|due| *due > now).min();
+        pending.retain(|delivery| delivery.due <= now);
+        let mut earlier = BTreeMap::<TenantId, usize>::new();
+        pending.sort_by_cached_key(|delivery| {
+            let tenant = &delivery.key.tenant;
+            let place = earlier.entry(tenant.clone()).or_default();
+            *place += 1;
+            let is_behind = after.is_some_and(|after| tenant <= after);
+            (*place, is_behind, tenant.clone())
+        });
+        let ids = pending.into_iter().map(|delivery| delivery.id);
+        (ids.take(max).collect(), next)
+    }
+
+    /// Numbers that are as good as random, the same in every run.
+    fn numbers() -> impl FnMut(u8) -> u8 {
+        let mut state = 1_u64;
+        move |below| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            state.to_be_bytes()[0] % below
+        }
+    }
+
+    #[test]
+    fn what_is_due_is_found_as_by_a_look_at_all() {
+        let hooks = HOOKS.map(|hook| HookName::parse(hook).unwrap());
+        let tenants = TENANTS.map(|tenant| TenantId::parse(tenant).unwrap());
+        let mut outbox = Outbox::default();
+        let mut number = numbers();
+        for round in 0..4_000 {
+            let generation = Generation::new(0, u128::from(number(40)));
+            let hook = &hooks[usize::from(number(2))];
+            let id = DeliveryId {
+                generation,
+                hook: hook.clone(),
+            };
+            match number(6) {
+                0..3 => {
+                    let key = SessionKey {
+                        tenant: tenants[usize::from(number(3))].clone(),
+                        session: SessionId::parse("chat").unwrap(),
+                    };
+                    let due = Steady(u64::from(number(20)));
+                    outbox.add(owed(generation, hook, &key, EndReason::Ended, due));
+                }
+                3 => _ = outbox.remove(&id),
+                4 => outbox.remove_all_of(generation).for_each(drop),
+                _ => {
+                    use DeliveryState::{Dead, Done, Pending};
+                    let outcome = DeliveryOutcome {
+                        id,
+                        state: [Pending, Done, Dead][usize::from(number(3))],
+                        tries: 0,
+                        last_error: String::new(),
+                        due: Steady(u64::from(number(20))),
+                    };
+                    outbox.record_outcomes(&[outcome]);
+                }
+            }
+            let (now, max) = (Steady(u64::from(number(22))), usize::from(number(9)));
+            let after = tenants.get(usize::from(number(4)));
+            let found = outbox.due(hook, after, now, max);
+            let ids: Vec<_> = found.due.into_iter().map(|delivery| delivery.id).collect();
+            let expected = due_of_all(&outbox, hook, after, now, max);
+            assert_eq!((ids, found.next), expected, "in round {round}");
+            for settled in &outbox.settled {
+                assert!(!outbox.owes(*settled), "in round {round}");
+            }
+        }
+        let is_indexed = outbox.pending.values().flat_map(BTreeMap::values);
+        let all = outbox.deliveries.values().flat_map(BTreeMap::values);
+        let pending = all.filter(|delivery| delivery.state == DeliveryState::Pending);
+        assert_eq!(
+            is_indexed.map(BTreeSet::len).sum::<usize>(),
+            pending.count()
+        );
+    }
 }

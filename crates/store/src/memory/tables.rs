@@ -7,8 +7,7 @@ use memoird_core::change::{Change, ChangeKind, EndReason, LiveSet, SummaryChange
 use memoird_core::compaction::{CompactionStatus, Summary};
 use memoird_core::history::REWOUND_BEFORE_MAX;
 use memoird_core::idempotency::{Fingerprint, KeyRecord, Keys};
-use memoird_core::ids::{DeliveryId, ErasureId, Generation, SessionKey};
-use memoird_core::outbox::Delivery;
+use memoird_core::ids::{ErasureId, Generation, SessionKey};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::Head;
 use memoird_core::state::State;
@@ -16,7 +15,7 @@ use memoird_core::time::{Now, Steady};
 use memoird_core::window::SavedCut;
 
 use super::erase::Kept;
-use super::outbox;
+use super::outbox::{self, Outbox};
 use crate::{
     ClockAnchor, KEYS_MAX, PostedEvent, Refused, TurnChange, Watched, WrittenTurn, summaries,
     windows,
@@ -28,7 +27,7 @@ pub(super) struct Tables {
     pub(super) live: BTreeMap<SessionKey, Generation>,
     pub(super) generations: BTreeMap<Generation, Row>,
     pub(super) keys: BTreeMap<SessionKey, BTreeMap<Fingerprint, KeyRecord>>,
-    pub(super) outbox: BTreeMap<DeliveryId, Delivery>,
+    pub(super) outbox: Outbox,
     /// The turns by their numbers: generation and seq.
     pub(super) written: BTreeMap<u64, (Generation, u64)>,
     /// The turns whose content was replaced, in the order of it.
@@ -37,8 +36,6 @@ pub(super) struct Tables {
     pub(super) last_number: u64,
     /// What was kept for hooks alone.
     pub(super) kept_bytes: usize,
-    /// True when all of that is still owed, as far as somebody looked.
-    pub(super) is_all_owed: bool,
     pub(super) erasures: BTreeMap<ErasureId, Kept>,
     /// A number for each version of each generation that lives, that no other version has.
     pub(super) versions: BTreeMap<Generation, u64>,
@@ -262,7 +259,7 @@ impl Tables {
                 self.live.remove(&key);
                 for hook in owed.iter() {
                     let delivery = outbox::owed(generation, hook, &key, *reason, at.steady);
-                    self.outbox.entry(delivery.id.clone()).or_insert(delivery);
+                    self.outbox.add(delivery);
                 }
             }
         }
@@ -289,17 +286,24 @@ impl Tables {
             kept_bytes,
             ..
         } = self;
-        let owing = outbox::owing(outbox);
         generations.retain(|generation, row| {
             let is_old = row.ended.is_some_and(|(at, _)| at.steady < before);
-            let stays = !is_old || owing.contains(generation);
+            let stays = !is_old || outbox.owes(*generation);
             if !stays {
                 *kept_bytes = kept_bytes.saturating_sub(row.kept_bytes);
+                outbox.remove_all_of(*generation).for_each(drop);
             }
             stays
         });
-        outbox.retain(|id, _| generations.contains_key(&id.generation));
         written.retain(|_, (generation, _)| generations.contains_key(generation));
+    }
+
+    /// Forgets a generation that was kept for hooks alone, and that they are not owed any more.
+    pub(super) fn forget_kept(&mut self, generation: Generation) {
+        self.outbox.remove_all_of(generation).for_each(drop);
+        if let Some(row) = self.generations.remove(&generation) {
+            self.kept_bytes = self.kept_bytes.saturating_sub(row.kept_bytes);
+        }
     }
 
     /// The turn with this number, unless it is forgotten.

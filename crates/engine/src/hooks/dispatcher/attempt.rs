@@ -34,12 +34,16 @@ pub(super) async fn attempt(
     content_bytes: usize,
 ) -> Attempt {
     let watch = Stopwatch::start();
-    let outcomes = match hooks.shared.outbox.contents(&batch, content_bytes).await {
+    let name = &hook.subscription.hook;
+    let contents = hooks.shared.outbox.contents(name, &batch, content_bytes);
+    let outcomes = match contents.await {
         Err(error) => {
             let problem = HookError::later(format!("the content cannot be read: {error}"));
             vec![Some(Err(problem)); batch.len()]
         }
-        Ok((contents, cancelled)) => deliver(&hooks, &hook, &batch, contents, &cancelled).await,
+        Ok((contents, cancelled, _held)) => {
+            deliver(&hooks, &hook, &batch, contents, &cancelled).await
+        }
     };
     hooks
         .shared

@@ -1,0 +1,174 @@
+//! Whether the client of a call takes its answer. In HTTP/2 each call has a window: where its
+//! client opens none, nothing of the answer is sent, though the connection takes bytes. A call of
+//! whose answer nothing is taken for too long is reset, and what it held is free again.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use tokio::time::Sleep;
+use tracing::debug;
+
+tokio::task_local! {
+    /// Of the call whose task is polled.
+    static TAKEN: Arc<Taken>;
+}
+
+/// How much of an answer its client has taken, in parts.
+#[derive(Debug, Default)]
+pub(crate) struct Taken {
+    given: AtomicU64,
+    sent: AtomicU64,
+    /// Goes on once another part is sent.
+    waiting: Mutex<Option<Waker>>,
+}
+
+/// A call, which ends when its client takes nothing of the answer for too long.
+pub(crate) struct TakenInTime<F> {
+    call: Pin<Box<F>>,
+    taken: Arc<Taken>,
+    limit: Duration,
+    /// Runs while parts wait to be sent, with how many were sent when it began.
+    late: Option<(u64, Pin<Box<Sleep>>)>,
+}
+
+impl Taken {
+    /// That of the call whose task this is; of an answer that no task has, one of its own.
+    pub(crate) fn of_this_call() -> Arc<Self> {
+        TAKEN.try_with(Arc::clone).unwrap_or_default()
+    }
+
+    /// A part is on its way to the client.
+    pub(crate) fn note_given(&self) {
+        self.given.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A part is sent, or nobody wants it any more.
+    pub(crate) fn note_sent(&self) {
+        self.sent.fetch_add(1, Ordering::AcqRel);
+        let waker = self.waiting().take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// Ready once all parts that were given are sent.
+    pub(crate) fn poll_sent(&self, context: &Context<'_>) -> Poll<()> {
+        if !self.has_unsent() {
+            return Poll::Ready(());
+        }
+        *self.waiting() = Some(context.waker().clone());
+        match self.has_unsent() {
+            true => Poll::Pending,
+            false => Poll::Ready(()),
+        }
+    }
+
+    fn has_unsent(&self) -> bool {
+        self.sent.load(Ordering::Acquire) < self.given.load(Ordering::Relaxed)
+    }
+
+    fn waiting(&self) -> MutexGuard<'_, Option<Waker>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<F: Future> TakenInTime<F> {
+    pub(crate) fn new(call: F, limit: Duration) -> Self {
+        Self {
+            call: Box::pin(call),
+            taken: Arc::default(),
+            limit,
+            late: None,
+        }
+    }
+
+    /// Ready when nothing was taken for so long.
+    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        loop {
+            if !self.taken.has_unsent() {
+                self.late = None;
+                return Poll::Pending;
+            }
+            let sent = self.taken.sent.load(Ordering::Relaxed);
+            let begin = || (sent, Box::pin(tokio::time::sleep(self.limit)));
+            let (sent_before, late) = self.late.get_or_insert_with(begin);
+            if late.as_mut().poll(context).is_pending() {
+                return Poll::Pending;
+            }
+            if *sent_before == sent {
+                return Poll::Ready(());
+            }
+            self.late = None;
+        }
+    }
+}
+
+impl<F: Future<Output = ()>> Future for TakenInTime<F> {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = &mut *self;
+        let taken = Arc::clone(&this.taken);
+        let polled = TAKEN.sync_scope(taken, || this.call.as_mut().poll(context));
+        if polled.is_ready() {
+            return polled;
+        }
+        let late = this.poll_late(context);
+        if late.is_ready() {
+            debug!("a call is reset: its client takes nothing of the answer");
+        }
+        late
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    const LIMIT: Duration = Duration::from_secs(60);
+
+    /// A call that gives one part, and another one each time that one is sent.
+    fn call(parts: u64) -> (TakenInTime<impl Future<Output = ()>>, Arc<Taken>) {
+        let giving = async move {
+            let taken = Taken::of_this_call();
+            for _ in 0..parts {
+                taken.note_given();
+                std::future::poll_fn(|context| taken.poll_sent(context)).await;
+            }
+            pending().await
+        };
+        let call = TakenInTime::new(giving, LIMIT);
+        let taken = Arc::clone(&call.taken);
+        (call, taken)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_call_whose_client_takes_nothing_is_over_and_one_that_waits_for_no_client_is_not() {
+        let (stalled, _taken) = call(1);
+        let begun = tokio::time::Instant::now();
+        stalled.await;
+        assert_eq!(begun.elapsed(), LIMIT);
+        let (waits, _taken) = call(0);
+        let waited = tokio::time::timeout(LIMIT * 100, waits).await;
+        assert!(waited.is_err(), "it has nothing to send");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn who_takes_a_part_now_and_then_is_waited_for() {
+        let (slow, taken) = call(5);
+        let mut slow = Box::pin(slow);
+        for _ in 0..4 {
+            let waited = tokio::time::timeout(LIMIT * 3 / 4, slow.as_mut()).await;
+            assert!(waited.is_err(), "it goes on");
+            taken.note_sent();
+        }
+        let begun = tokio::time::Instant::now();
+        slow.await;
+        assert!((LIMIT..=LIMIT * 2).contains(&begun.elapsed()));
+    }
+}
