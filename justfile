@@ -83,6 +83,8 @@ bench:
     target/release/memoird-bench neighbours
     target/release/memoird-bench --runs 7 --mix remember
     target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1
+    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 10000 --in-flight 1 --dimensions 384
+    target/release/memoird-bench --runs 7 --mix recall --subjects 1 --memories 100000 --in-flight 1 --dimensions 384
     target/release/memoird-bench --runs 7 --mix list --sessions 100000 --prefill 1 --in-flight 1
     target/release/memoird-bench --runs 7 --compare-store
     target/release/memoird-bench --runs 7 --compare-store --in-flight 256

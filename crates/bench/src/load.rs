@@ -21,10 +21,13 @@ const GOAL_OF_SYNC: f64 = 0.5;
 const GOAL_OF_SYNC_MANY: f64 = 0.6;
 /// The goal for p99.9 with durability sync, as a multiple of p99.
 const GOAL_OF_TAIL: f64 = 3.0;
-/// The goals of memories in files: facts a second, and milliseconds of a recall by words in a subject of
-/// 10,000.
+/// The goals of memories in files: facts a second, and milliseconds of a recall in a subject of 10,000, by
+/// words and also by vectors, and in a larger one.
 const GOAL_OF_FACTS: f64 = 8_000.0;
 const GOAL_OF_RECALL_IN_FILES_MS: f64 = 1.0;
+const GOAL_OF_HYBRID_RECALL_MS: f64 = 3.0;
+const GOAL_OF_RECALL_OF_MANY_MS: f64 = 8.0;
+const MANY_MEMORIES: u64 = 10_000;
 /// The goal for a page of ten of 100,000 sessions, in milliseconds.
 const GOAL_OF_LIST_MS: f64 = 2.0;
 /// The goals of a journal in PostgreSQL: its calls/s to those of SQLite, with few and with many calls in
@@ -59,6 +62,10 @@ pub(super) struct LoadArgs {
     /// Memories of all subjects before the load starts, where the mix is recall
     #[arg(long, value_name = "N", default_value_t = 10_000)]
     memories: u64,
+    /// Dimensions of the vectors that facts and queries come with, where the mix is remember or recall
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    #[arg(value_parser = clap::value_parser!(u16).range(0..=4_096))]
+    dimensions: u16,
     #[arg(long, value_name = "MIX", default_value_t = Mix::APPENDS, help = MIX_HELP)]
     mix: Mix,
     /// Turns in each append
@@ -226,7 +233,7 @@ impl LoadArgs {
         let mut rng = Rng::new(seed);
         let bodies = match self.mix {
             Mix::Windows { .. } => Bodies::with_windows(turns, bytes, None, &mut rng),
-            _ => Bodies::new(turns, bytes, &mut rng),
+            _ => Bodies::new(turns, bytes, &mut rng).with_vectors(self.dimensions),
         };
         let ids = match self.mix.is_of_memories() {
             true => self.subjects,
@@ -339,12 +346,15 @@ impl LoadArgs {
             let name = format!("{mix}, sync to off, {in_flight} in flight");
             return Headline::new(name, Figure::Rate, Some(goal));
         }
-        let name = format!("{mix}, durability {durability}, {in_flight} in flight");
+        let name = match self.mix {
+            Mix::Recalls => format!("{mix} {}, {in_flight} in flight", self.describe_memories()),
+            _ => format!("{mix}, durability {durability}, {in_flight} in flight"),
+        };
         if !self.baseline {
             let (figure, goal) = match self.mix {
                 _ if self.run.is_against() => (Figure::Cpu, None),
                 Mix::Facts => (Figure::CallsPerSecond, Some(GOAL_OF_FACTS)),
-                Mix::Recalls => (Figure::Median, Some(GOAL_OF_RECALL_IN_FILES_MS)),
+                Mix::Recalls => (Figure::Median, Some(self.goal_of_recalls())),
                 Mix::Lists => (Figure::Median, Some(GOAL_OF_LIST_MS)),
                 _ => (Figure::CallsPerSecond, None),
             };
@@ -358,19 +368,31 @@ impl LoadArgs {
         }
     }
 
+    fn goal_of_recalls(&self) -> f64 {
+        match self.memories > MANY_MEMORIES {
+            true => GOAL_OF_RECALL_OF_MANY_MS,
+            false if self.dimensions > 0 => GOAL_OF_HYBRID_RECALL_MS,
+            false => GOAL_OF_RECALL_IN_FILES_MS,
+        }
+    }
+
+    /// What is recalled.
+    fn describe_memories(&self) -> String {
+        let (memories, subjects) = (count(self.memories), count(self.subjects));
+        let by = match self.dimensions {
+            0 => "by words".to_owned(),
+            some => format!("by words and vectors of {some}"),
+        };
+        format!("{by}, {memories} memories, subjects: {subjects}")
+    }
+
     fn describe(&self, seed: u64) -> String {
         let (traffic, mix) = (&self.traffic, self.mix);
         let bytes = count(traffic.bytes.into());
-        let what = match mix.is_of_memories() {
-            true => {
-                let subjects = count(self.subjects);
-                let before = match mix {
-                    Mix::Recalls => count(self.memories),
-                    _ => count(0),
-                };
-                format!("{subjects} subjects, {before} memories before, {bytes} bytes each")
-            }
-            false => {
+        let what = match mix {
+            Mix::Facts => format!("{} subjects, {bytes} bytes each", count(self.subjects)),
+            Mix::Recalls => format!("{}, {bytes} bytes each", self.describe_memories()),
+            _ => {
                 let (sessions, turns) = (count(self.sessions), self.turns_per_append);
                 format!("{sessions} sessions, turns of {bytes} bytes, {turns} per append")
             }
@@ -389,6 +411,7 @@ impl LoadArgs {
             "sessions": self.sessions,
             "subjects": self.subjects,
             "memories": self.memories,
+            "dimensions": self.dimensions,
             "bytes": self.traffic.bytes,
             "mix": self.mix.to_string(),
             "turns_per_append": self.turns_per_append,

@@ -12,8 +12,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::{Buf, BufMut, Bytes};
 use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
-    AppendRequest, GetContextRequest, ListSessionsRequest, MemoryKind, Part, RecallRequest,
-    RememberRequest, Role, Turn, WindowPolicy,
+    AppendRequest, GetContextRequest, ListSessionsRequest, MemoryKind, NearDuplicate, Part,
+    RecallRequest, RememberRequest, Role, Turn, WindowPolicy,
 };
 use prost::Message;
 use tonic::Status;
@@ -64,6 +64,8 @@ pub(super) struct Bodies {
     /// Bytes of a fact, and facts that were said.
     fact_bytes: usize,
     facts: Arc<AtomicU64>,
+    /// Of the vectors of facts and queries; 0: they have none.
+    dimensions: usize,
 }
 
 /// Writes requests and drops replies.
@@ -107,6 +109,15 @@ impl Bodies {
             contexts: Arc::new([Bytes::new()]),
             fact_bytes: bytes,
             facts: Arc::default(),
+            dimensions: 0,
+        }
+    }
+
+    /// The same, with vectors of so many dimensions beside facts and queries.
+    pub(super) fn with_vectors(self, dimensions: u16) -> Self {
+        Self {
+            dimensions: dimensions.into(),
+            ..self
         }
     }
 
@@ -141,7 +152,7 @@ impl Bodies {
             CallKind::Context => &self.contexts,
             CallKind::History => return Bytes::new(),
             CallKind::Remember => return self.fact(rng),
-            CallKind::Recall => return query(rng),
+            CallKind::Recall => return self.query(rng),
             CallKind::List => return page(),
         };
         let body = usize::try_from(rng.below(bodies.len() as u64)).unwrap_or(0);
@@ -159,25 +170,32 @@ impl Bodies {
         RememberRequest {
             kind,
             content,
+            vector: vector(self.dimensions, rng),
+            // It is not compared with all others first.
+            near_duplicate: match self.dimensions {
+                0 => NearDuplicate::Unspecified.into(),
+                _ => NearDuplicate::Keep.into(),
+            },
             ..RememberRequest::default()
         }
         .encode_to_vec()
         .into()
     }
-}
 
-fn query(rng: &mut Rng) -> Bytes {
-    let mut query = String::new();
-    for _ in 0..QUERY_WORDS {
-        push_word(&mut query, rng);
-        query.push(' ');
+    fn query(&self, rng: &mut Rng) -> Bytes {
+        let mut query = String::new();
+        for _ in 0..QUERY_WORDS {
+            push_word(&mut query, rng);
+            query.push(' ');
+        }
+        RecallRequest {
+            query,
+            vector: vector(self.dimensions, rng),
+            ..RecallRequest::default()
+        }
+        .encode_to_vec()
+        .into()
     }
-    RecallRequest {
-        query,
-        ..RecallRequest::default()
-    }
-    .encode_to_vec()
-    .into()
 }
 
 /// Of a list.
@@ -187,6 +205,13 @@ fn page() -> Bytes {
         ..ListSessionsRequest::default()
     };
     request.encode_to_vec().into()
+}
+
+/// A direction, none more often than another one in each of the dimensions.
+#[allow(clippy::cast_precision_loss, reason = "a number below 2,001")]
+fn vector(dimensions: usize, rng: &mut Rng) -> Vec<f32> {
+    let value = |_| (rng.below(2_001) as f32 - 1_000.0) / 1_000.0;
+    (0..dimensions).map(value).collect()
 }
 
 fn push_word(text: &mut String, rng: &mut Rng) {
