@@ -109,7 +109,7 @@ impl FairThreads {
                 let _ = reply.send(outcome);
             }
         };
-        let number = self.push(tenant.cloned(), Box::new(call))?;
+        let number = self.push(tenant, Box::new(call))?;
         let mut caller = Caller {
             shared: &self.shared,
             tenant: tenant.cloned(),
@@ -132,16 +132,16 @@ impl FairThreads {
         }
     }
 
-    fn push(&self, tenant: Option<TenantId>, call: Call) -> Result<Number, EngineError> {
+    fn push(&self, tenant: Option<&TenantId>, call: Call) -> Result<Number, EngineError> {
         let mut state = self.shared.lock();
-        let number = state.calls.push(tenant.clone(), call);
+        let number = state.calls.push(tenant.cloned(), call);
         let number = number.ok_or(EngineError::JournalBusy)?;
         let needs_thread = state.calls.len() > state.idle;
         if needs_thread && state.threads < self.shared.threads_max {
             state.threads += 1;
             drop(state);
             if let Err(error) = self.start_thread() {
-                self.shared.lock().calls.remove(&tenant, number);
+                self.shared.lock().calls.remove(&tenant.cloned(), number);
                 return Err(error);
             }
             return Ok(number);

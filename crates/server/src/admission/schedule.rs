@@ -523,7 +523,7 @@ mod tests {
             calls.spawn(async move {
                 // Callers hang up in the middle.
                 match number % 7 {
-                    0 => drop(tokio::time::timeout(std::time::Duration::ZERO, call).await),
+                    0 => drop(tokio::time::timeout(Duration::ZERO, call).await),
                     _ => call.await,
                 }
             });

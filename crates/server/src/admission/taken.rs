@@ -129,6 +129,7 @@ mod tests {
     use std::future::pending;
 
     use super::*;
+    use crate::connections::now;
 
     const LIMIT: Duration = Duration::from_secs(60);
 
@@ -140,7 +141,7 @@ mod tests {
                 taken.note_given();
                 std::future::poll_fn(|context| taken.poll_sent(context)).await;
             }
-            pending().await
+            pending::<()>().await;
         };
         let call = TakenInTime::new(giving, LIMIT);
         let taken = Arc::clone(&call.taken);
@@ -150,7 +151,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_call_whose_client_takes_nothing_is_over_and_one_that_waits_for_no_client_is_not() {
         let (stalled, _taken) = call(1);
-        let begun = tokio::time::Instant::now();
+        let begun = now();
         stalled.await;
         assert_eq!(begun.elapsed(), LIMIT);
         let (waits, _taken) = call(0);
@@ -167,7 +168,7 @@ mod tests {
             assert!(waited.is_err(), "it goes on");
             taken.note_sent();
         }
-        let begun = tokio::time::Instant::now();
+        let begun = now();
         slow.await;
         assert!((LIMIT..=LIMIT * 2).contains(&begun.elapsed()));
     }

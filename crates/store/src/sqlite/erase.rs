@@ -5,7 +5,7 @@
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::prune::forget_generation;
+use super::prune::{FORGOTTEN_BYTES_MAX, forget_generation};
 use super::row::{damaged, id};
 use super::write::Writer;
 use crate::{
@@ -199,11 +199,11 @@ pub(super) fn rows(
     let Some(erasure) = erasure(&transaction, job)? else {
         return Ok(ErasedRows::AllGone);
     };
-    let (mut counts, mut rows) = (erasure.counts, 0);
+    let (mut counts, mut rows, mut bytes) = (erasure.counts, 0, 0);
     let is_last = next.len() < GENERATIONS_PER_STEP;
     let mut is_all = true;
     for generation in next {
-        if rows >= rows_max {
+        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
             is_all = false;
             break;
         }
@@ -213,7 +213,10 @@ pub(super) fn rows(
         rows += 1 + cancel_deliveries(&transaction, job, generation, &mut counts)?;
         rows += forget_keys(&transaction, &erasure, generation, &mut counts)?;
         let left = rows_max.saturating_sub(rows).max(1);
-        let forgotten = forget_generation(&transaction, generation.to_bytes(), left)?;
+        let bytes_left = FORGOTTEN_BYTES_MAX - bytes;
+        let of = generation.to_bytes();
+        let forgotten = forget_generation(&transaction, of, left, bytes_left)?;
+        bytes += forgotten.bytes;
         counts.turns += forgotten.turns as u64;
         counts.summaries += forgotten.summaries as u64;
         rows += forgotten.turns + forgotten.summaries;

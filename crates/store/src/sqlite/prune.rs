@@ -8,8 +8,12 @@ use memoird_core::time::Steady;
 
 use super::compaction;
 use super::intake::Intake;
-use super::row::whole;
+use super::row::{count, whole};
 use crate::{PruneBefore, PruneBounds, StoreError, Unpruned};
+
+/// Bytes of turns that one step forgets: commits wait no longer than that takes. They are
+/// overwritten, and the log has the pages once more.
+pub(super) const FORGOTTEN_BYTES_MAX: usize = 4 << 20;
 
 /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
 /// generation goes once its turns are gone, and once the intake has nothing of it.
@@ -38,9 +42,9 @@ pub(super) fn prune(
         })?
         .collect::<Result<Vec<_>, _>>()?;
     drop(oldest);
-    let (mut rows, mut has_forgotten) = (keys, false);
+    let (mut rows, mut bytes, mut has_forgotten) = (keys, 0, false);
     for (generation, is_owed) in generations {
-        if rows >= rows_max {
+        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
             break;
         }
         if intake.row(Generation::from_bytes(generation)).is_some() {
@@ -53,13 +57,15 @@ pub(super) fn prune(
             rows += 1;
             continue;
         }
-        let forgotten = forget_generation(&transaction, generation, rows_max - rows)?;
+        let bytes_max = FORGOTTEN_BYTES_MAX - bytes;
+        let forgotten = forget_generation(&transaction, generation, rows_max - rows, bytes_max)?;
         rows += forgotten.turns + forgotten.summaries + 1;
+        bytes += forgotten.bytes;
         has_forgotten = true;
     }
     transaction.commit()?;
     let unpruned = Unpruned {
-        rows: rows >= rows_max,
+        rows: rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX,
         pages: give_back_pages(connection, bounds.pages_max)?,
     };
     Ok(Pruned {
@@ -80,30 +86,34 @@ pub(super) struct Pruned {
 pub(super) struct Forgotten {
     pub(super) turns: usize,
     pub(super) summaries: usize,
+    /// Of these turns.
+    pub(super) bytes: usize,
     /// True when nothing of it is left.
     pub(super) is_all: bool,
 }
 
-/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, and
-/// all else of it once they are gone.
+/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, until
+/// `bytes_max` bytes of turns are removed, and all else of it once they are gone.
 pub(super) fn forget_generation(
     transaction: &Transaction<'_>,
     generation: [u8; 16],
     rows_max: usize,
+    bytes_max: usize,
 ) -> Result<Forgotten, StoreError> {
+    let (turns_max, bytes) = turns_within(transaction, generation, rows_max, bytes_max)?;
     transaction
         .prepare_cached(
             "DELETE FROM contents WHERE id IN
                  (SELECT content_id FROM turns WHERE id IN
                      (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?))",
         )?
-        .execute(params![generation, rows_max as i64])?;
+        .execute(params![generation, turns_max as i64])?;
     let turns = transaction
         .prepare_cached(
             "DELETE FROM turns WHERE id IN
                  (SELECT id FROM turn_places WHERE generation = ? ORDER BY seq LIMIT ?)",
         )?
-        .execute(params![generation, rows_max as i64])?;
+        .execute(params![generation, turns_max as i64])?;
     transaction
         .prepare_cached(
             "DELETE FROM turn_places WHERE generation = ?1 AND seq IN
@@ -111,7 +121,7 @@ pub(super) fn forget_generation(
         )?
         .execute(params![generation, turns as i64])?;
     let summaries = compaction::forget(transaction, generation, rows_max - turns)?;
-    let is_all = turns + summaries < rows_max;
+    let is_all = turns + summaries < rows_max && bytes < bytes_max;
     if is_all {
         for table in [
             "states",
@@ -132,8 +142,34 @@ pub(super) fn forget_generation(
     Ok(Forgotten {
         turns,
         summaries,
+        bytes,
         is_all,
     })
+}
+
+/// How many of the first turns of a generation have so many bytes, and how many that are.
+fn turns_within(
+    transaction: &Transaction<'_>,
+    generation: [u8; 16],
+    rows_max: usize,
+    bytes_max: usize,
+) -> Result<(usize, usize), StoreError> {
+    // A length costs no look at the content.
+    let mut lengths = transaction.prepare_cached(
+        "SELECT ifnull(length(turns.content), 0) + ifnull(
+             (SELECT length(contents.content) FROM contents WHERE contents.id = turns.content_id), 0)
+         FROM turn_places JOIN turns ON turns.id = turn_places.id
+         WHERE turn_places.generation = ? ORDER BY turn_places.seq LIMIT ?",
+    )?;
+    let mut lengths = lengths.query(params![generation, rows_max as i64])?;
+    let (mut turns, mut bytes) = (0, 0);
+    while bytes < bytes_max
+        && let Some(row) = lengths.next()?
+    {
+        bytes += usize::try_from(count(row, 0)?).unwrap_or(usize::MAX);
+        turns += 1;
+    }
+    Ok((turns, bytes))
 }
 
 /// Gives free pages back to the disk; true when there may be more.

@@ -1,10 +1,12 @@
 //! Forgetting: by age, never of the living, in steps of any size.
 
-use memoird_core::ids::Generation;
+use memoird_core::ids::{ErasureId, Generation};
+use memoird_core::session::AppendCommand;
 use memoird_core::time::Steady;
-use memoird_store::{PruneBefore, PruneBounds, Store};
+use memoird_store::{EraseTarget, ErasedRows, Erasure, PruneBefore, PruneBounds, Store};
 
-use crate::chat::{Chat, begun, named};
+use crate::chat::{Chat, begun, command, large, named};
+use crate::faults::open;
 use crate::kit::*;
 
 for_every_store!(
@@ -206,4 +208,49 @@ fn the_bytes_of_turns_are_those_that_are_left(store: &dyn Store) {
     let left = bytes_of(&chats[1]);
     assert!(left < all);
     assert_eq!(store.turn_bytes().unwrap(), [(tenant, left)]);
+}
+
+#[test]
+fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
+    const MIB: u64 = 1 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let store = open(dir.path());
+    let mut chats = [begun(&store, "pruned", 1), begun(&store, "erased", 2)];
+    for chat in &mut chats {
+        for _ in 0..12 {
+            let append = AppendCommand {
+                turns: vec![large(1 << 20)],
+                ..command("")
+            };
+            must_write(&store, [chat.append_command(&append, 3)]);
+        }
+    }
+    let bytes = || -> u64 { store.turn_bytes().unwrap().iter().map(|(_, of)| of).sum() };
+    let steps = |step: &mut dyn FnMut() -> bool| {
+        let (mut steps, mut before, mut has_more) = (0, bytes(), true);
+        while has_more {
+            has_more = step();
+            let after = bytes();
+            assert!(before - after <= 6 * MIB, "{before} to {after}");
+            (before, steps) = (after, steps + 1);
+        }
+        steps
+    };
+    must_write(&store, [chats[0].end(4)]);
+    let ended = Steady(15);
+    let before = PruneBefore { ended, ..NOTHING };
+    let pruning = steps(&mut || store.prune(before, rows(1_000)).unwrap().rows);
+    assert!((3..=6).contains(&pruning), "{pruning}");
+    must_write(&store, [chats[1].end(30)]);
+    let (key, id) = (&chats[1].key, ErasureId::after(None, 1, 1));
+    let target = EraseTarget::Session {
+        session: key.session.clone(),
+        generation: None,
+    };
+    let job = Erasure::new(id, key.tenant.clone(), target);
+    store.save_erasure(&job).unwrap();
+    while !store.collect_erased(id, 1_000).unwrap() {}
+    let erasing = steps(&mut || store.erase_rows(id, 1_000).unwrap() == ErasedRows::More);
+    assert!((3..=6).contains(&erasing), "{erasing}");
+    assert_eq!(bytes(), 0);
 }
