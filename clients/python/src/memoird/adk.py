@@ -78,6 +78,8 @@ LOST_MAX = 5
 STATE = "state"
 # In the metadata of an event that says what memoird made, or in its words: a summary, memories, an excerpt.
 MADE = "memoird"
+# In the metadata of a memory: `_deleted` of what was said.
+SAID = "said"
 # Before the name of who said it, in the label of a memory.
 AUTHOR = "author:"
 CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
@@ -94,7 +96,7 @@ class MemoirdSessionService(BaseSessionService):
     asks for the session once, at the beginning of a run. Who asks with a `GetSessionConfig` that limits
     the events gets these.
 
-    An event is appended once, by its id, also where the answer of the first try was lost. A session that
+    An event is appended once, also where the answer of the first try was lost. A session that
     another has appended to since it was read is refused (`StaleSessionError`), as ADK's databases do.
 
     Limits are the daemon's: a session expires by `short_term.session_ttl`, an event with its content
@@ -151,6 +153,7 @@ class MemoirdSessionService(BaseSessionService):
         config: GetSessionConfig | None = None,
     ) -> Session | None:
         """A session with its events, or with those of its window; None where none lives."""
+        session_id = session_id.strip()
         name = _name(app_name, user_id, session_id)
         for _ in range(READS_MAX):
             try:
@@ -218,7 +221,7 @@ class MemoirdSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Erases a session: no hook is called, and nothing of it stays on the daemon's disk."""
-        await self._client.erase_session(_name(app_name, user_id, session_id))
+        await self._client.erase_session(_name(app_name, user_id, session_id.strip()))
 
     async def erase_user(self, *, app_name: str, user_id: str) -> EraseSubjectResponse:
         """Erases a user of an app: sessions, also those that have ended, memories and state.
@@ -248,9 +251,9 @@ class MemoirdSessionService(BaseSessionService):
         event = self._trim_temp_delta_state(event)
         delta = _Delta(event.actions.state_delta)
         name = _name(session.app_name, session.user_id, session.id)
-        turn, patch = _turn(event), {"updated": event.timestamp, "values": delta.session}
+        patch = {"updated": event.timestamp, "values": delta.session}
         try:
-            done = await self._append(name, session, turn, patch)
+            done = await self._append(name, session, event, patch)
         except errors.StaleStateVersion as error:
             raise await self._refused(session, error) from None
         await self._write_shared(session.app_name, session.user_id, delta)
@@ -260,17 +263,21 @@ class MemoirdSessionService(BaseSessionService):
         return await super().append_event(session, event)
 
     async def _append(
-        self, name: str, session: Session, turn: Turn, patch: dict[str, Any]
+        self, name: str, session: Session, event: Event, patch: dict[str, Any]
     ) -> AppendResponse:
+        turn = _turn(event)
         how: dict[str, Any] = {
             "subject": _subject(session.app_name, session.user_id),
-            # An event that is appended again is the same one.
-            "idempotency_key": turn.client_id,
+            # An event that is appended again is the same one; another one may have its id.
+            "idempotency_key": _digest(json.dumps(event.model_dump(mode="json"))),
             "state_patch_json": patch,
             "expected_state_version": _marked(session),
         }
         try:
             return await self._client.append(name, [turn], **how)
+        except errors.IdempotencyKeyReused:
+            # It was appended in words.
+            pass
         except errors.InvalidArgument as error:
             if error.reason != "TOOL_USE_UNKNOWN":
                 raise
@@ -368,8 +375,8 @@ class MemoirdMemoryService(BaseMemoryService):
 
     `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
     name. A user of an app is a subject; an event with text is a memory of `kind`. An event that is added
-    again counts once more, and is not there twice; so do the same words of two events. What a window says in
-    memoird's words is no memory.
+    again counts once more, and is not there twice; so do the same words of two events. What was said before a
+    memory of these words was deleted is not added again. What a window says in memoird's words is no memory.
 
     A text of more than `long_term.content_bytes` (8 KiB) is cut. A search gives up to `limit` memories, 100
     at most. What looks like a secret is taken out before anything is stored.
@@ -404,6 +411,9 @@ class MemoirdMemoryService(BaseMemoryService):
         subject = _subject(app_name, user_id)
         events = [event for event in events if not (event.custom_metadata or {}).get(MADE)]
         for start in range(0, len(events), REMEMBERED_AT_ONCE):
+            some = events[start : start + REMEMBERED_AT_ONCE]
+            reads = [_read(_user(app_name, user_id), _deleted(_text(it.content))) for it in some]
+            deleted = [it.document for it in (await self._client.batch_documents(reads)).results]
             await asyncio.gather(
                 *(
                     self._remember(
@@ -413,7 +423,8 @@ class MemoirdMemoryService(BaseMemoryService):
                         datetime.fromtimestamp(event.timestamp, timezone.utc),
                         event.id,
                     )
-                    for event in events[start : start + REMEMBERED_AT_ONCE]
+                    for event, there in zip(some, deleted, strict=True)
+                    if not there or there.value < event.timestamp
                 )
             )
 
@@ -448,7 +459,7 @@ class MemoirdMemoryService(BaseMemoryService):
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
     ) -> None:
-        """Removes a memory of the user's; nothing where there is none."""
+        """Removes a memory of the user's, for good; nothing where there is none."""
         if not memory_id:
             raise ValueError("memory_id is the id of a memory that search_memory gave")
         try:
@@ -456,6 +467,8 @@ class MemoirdMemoryService(BaseMemoryService):
         except errors.NotFound:
             return
         if found.memory and found.memory.subject == _subject(app_name, user_id):
+            if said := found.memory.metadata.get(SAID):
+                await self._client.put_document([*_user(app_name, user_id)], said, json=time.time())
             await self._client.forget(id=memory_id)
 
     async def _remember(
@@ -466,7 +479,7 @@ class MemoirdMemoryService(BaseMemoryService):
         said: datetime | None,
         id: str | None,
     ) -> None:
-        text = " ".join(part.text for part in (content and content.parts) or () if part.text)
+        text = _text(content)
         if not text.strip():
             return
         own = f"{subject} {id or uuid.uuid4()}"
@@ -477,7 +490,8 @@ class MemoirdMemoryService(BaseMemoryService):
                 _cut(text, CONTENT_BYTES),
                 tags=[_cut(AUTHOR + author, TAG_BYTES)] if author else [],
                 observed_at=said,
-                idempotency_key=hashlib.sha256(own.encode(errors="surrogatepass")).hexdigest(),
+                metadata={SAID: _deleted(text)},
+                idempotency_key=_digest(own),
                 near_duplicate=NearDuplicate.KEEP,
             )
         except errors.IdempotencyKeyReused:
@@ -511,8 +525,17 @@ def _user(app_name: str, user_id: str) -> tuple[str, ...]:
     return ("adk", "user", app_name, user_id)
 
 
-def _read(place: tuple[str, ...]) -> DocumentOperation:
-    return DocumentOperation(get=GetDocumentRequest([*place], STATE))
+def _read(place: tuple[str, ...], key: str = STATE) -> DocumentOperation:
+    return DocumentOperation(get=GetDocumentRequest([*place], key))
+
+
+def _deleted(text: str) -> str:
+    """The key of the document that says when a memory of these words was deleted."""
+    return f"deleted/{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 # State.
@@ -657,6 +680,10 @@ def _called(turn: Turn, id: str) -> str:
     own = ((turn.client or {}).get(FRAMEWORK) or {}).get("content") or {}
     answers = (part.get("function_response") or {} for part in own.get("parts") or ())
     return next((answer["name"] for answer in answers if answer.get("id") == id), "call")
+
+
+def _text(content: types.Content | None) -> str:
+    return " ".join(part.text for part in (content and content.parts) or () if part.text)
 
 
 def _entry(memory: Memory) -> MemoryEntry:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent_framework import Content, HistoryProvider, Message
+from agent_framework._sessions import filter_new_messages
 
 from . import _history
 from ._history import Result, Window
@@ -71,9 +72,12 @@ class MemoirdHistoryProvider(HistoryProvider):
     async def save_messages(
         self, session_id: str | None, messages: Sequence[Message], **_: Any
     ) -> None:
-        """Adds messages, in one call for up to 256."""
-        chunks = _history.turns_in_chunks([_turn(message) for message in messages])
-        await self._run(_history.add(self._id(session_id), chunks, self.subject))
+        """Adds messages, in one call for up to 256, behind one that reads as many.
+
+        What they repeat of the newest ones is not added, as a transcript that is sent whole with each message does: by
+        their ids, else by role and contents, as the framework's own providers have it.
+        """
+        await self._run(self._save(self._id(session_id), messages))
 
     async def clear(self, session_id: str | None) -> None:
         """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
@@ -82,6 +86,16 @@ class MemoirdHistoryProvider(HistoryProvider):
     async def erase(self, session_id: str | None) -> None:
         """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
         await self._run(_history.erase(self._id(session_id)))
+
+    def _save(self, id: str, messages: Sequence[Message]) -> _history.Steps[None]:
+        if not messages:
+            return
+        # One more, so that it is not all there is where it is not.
+        pages = yield from _history.read_last(id, len(messages) + 1)
+        there = [_message(turn) for page in pages for turn in page.turns]
+        new = filter_new_messages(there, messages)
+        chunks = _history.turns_in_chunks([_turn(message) for message in new])
+        yield from _history.add(id, chunks, self.subject)
 
     def _id(self, session_id: str | None) -> str:
         return f"{self.prefix}{session_id or 'default'}"
