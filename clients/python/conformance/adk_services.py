@@ -12,9 +12,10 @@ import google.adk.sessions.sqlite_session_service as sqlite
 import pytest
 
 import memoird
+from memoird._steps import Clients
 from memoird.adk import MemoirdMemoryService, MemoirdSessionService
 
-_client: memoird.AsyncClient
+_client: memoird.AsyncClient | None = None
 
 
 class _OfTheTest:
@@ -24,6 +25,7 @@ class _OfTheTest:
         super().__init__()
 
     _client = property(lambda self: _client, lambda self, made: None)
+    _clients = property(lambda self: Clients(_client), lambda self, made: None)
 
     async def __aenter__(self) -> Any:
         return self

@@ -12,7 +12,8 @@ import pytest
 from agent_framework import Message
 
 import memoird
-from memoird._history import read_all, run
+from memoird._history import read_all
+from memoird._steps import Clients
 from memoird.agent_framework import MemoirdHistoryProvider, _message
 
 
@@ -41,7 +42,7 @@ class ConcreteHistoryProvider(InMemoryHistoryProvider):
     @property
     def stored(self) -> list[Message]:
         """All messages."""
-        pages = run(memoird.Client(), read_all(self._id("s1")))
+        pages = Clients().do(read_all(self._id("s1")))
         return [_message(turn) for page in pages for turn in page.turns]
 
 

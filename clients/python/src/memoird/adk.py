@@ -28,7 +28,10 @@ from google.adk.errors._stale_session_error import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
-from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+from google.adk.memory.base_memory_service import (
+    BaseMemoryService,
+    SearchMemoryResponse,
+)
 from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions.base_session_service import (
     BaseSessionService,
@@ -40,15 +43,27 @@ from google.adk.sessions.state import State
 from google.genai import types
 
 from . import errors
-from ._history import Window, read_all, read_last, run_async, window
-from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media
+from ._documents import PAGE_MAX, asked, done
+from ._history import Window, read_all, read_last, window
+from ._kept import (
+    CONTENT_BYTES,
+    FOR_ADDRESSES,
+    FOR_URIS,
+    QUERY_BYTES,
+    TAG_BYTES,
+    base64_uri,
+    cut,
+    is_id,
+    kept,
+    kept_in,
+    media,
+)
 from ._steps import Clients
 from .client import AsyncClient, Client
 from .types import (
     AppendResponse,
     DocumentOperation,
     EraseSubjectResponse,
-    GetDocumentRequest,
     Memory,
     MemoryKind,
     MessageFormat,
@@ -67,7 +82,6 @@ from .types import (
 __all__ = ["MemoirdMemoryService", "MemoirdSessionService", "Window"]
 
 FRAMEWORK = "adk"
-PAGE, OPERATIONS_MAX = 1000, 256
 # Remembers at once.
 REMEMBERED_AT_ONCE = 32
 # Reads of a session until two of them are of the same moment.
@@ -82,7 +96,6 @@ MADE = "memoird"
 SAID = "said"
 # Before the name of who said it, in the label of a memory.
 AUTHOR = "author:"
-CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 
 
 class MemoirdSessionService(BaseSessionService):
@@ -108,7 +121,8 @@ class MemoirdSessionService(BaseSessionService):
     def __init__(
         self, client: Client | AsyncClient | None = None, *, window: Window | None = None
     ) -> None:
-        self._client = Clients(client).looping()
+        self._clients = Clients(client)
+        self._client = self._clients.looping()
         self._window = window
 
     async def create_session(
@@ -211,7 +225,7 @@ class MemoirdSessionService(BaseSessionService):
         token = ""
         while True:
             page = await self._client.list_sessions(
-                PAGE, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
+                PAGE_MAX, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
             )
             # A daemon that does not know the question gives all.
             found += (it for it in page.sessions if it.session_id.startswith(id_prefix))
@@ -240,7 +254,7 @@ class MemoirdSessionService(BaseSessionService):
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state of a user, without the prefix `user:`."""
-        [found] = (await self._client.batch_documents([_read(_user(app_name, user_id))])).results
+        [found] = await self._clients.ado(done([asked(_user(app_name, user_id), STATE)]))
         return found.document.value if found.document else {}
 
     async def append_event(self, session: Session, event: Event) -> Event:
@@ -253,12 +267,12 @@ class MemoirdSessionService(BaseSessionService):
         name = _name(session.app_name, session.user_id, session.id)
         patch = {"updated": event.timestamp, "values": delta.session}
         try:
-            done = await self._append(name, session, event, patch)
+            appended = await self._append(name, session, event, patch)
         except errors.StaleStateVersion as error:
             raise await self._refused(session, error) from None
         await self._write_shared(session.app_name, session.user_id, delta)
-        assert done.session
-        _mark(session, done.session.state_version)
+        assert appended.session
+        _mark(session, appended.session.state_version)
         session.last_update_time = event.timestamp
         return await super().append_event(session, event)
 
@@ -306,10 +320,10 @@ class MemoirdSessionService(BaseSessionService):
         after = config.after_timestamp if config else None
         if self._window and recent is None and after is None:
             return await self._windowed(name)
-        some = recent if recent is not None and after is None else PAGE
-        pages = await run_async(self._client, read_last(name, max(some, 1)))
-        if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE:
-            pages = await run_async(self._client, read_all(name))
+        some = recent if recent is not None and after is None else PAGE_MAX
+        pages = await self._clients.ado(read_last(name, max(some, 1)))
+        if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE_MAX:
+            pages = await self._clients.ado(read_all(name))
         turns = [turn for page in pages for turn in page.turns]
         # A page's session may be newer than its turns.
         last_seq = turns[-1].seq if turns else 0
@@ -322,7 +336,7 @@ class MemoirdSessionService(BaseSessionService):
 
     async def _windowed(self, name: str) -> tuple[list[tuple[int, Event]], int]:
         assert self._window
-        chosen = await run_async(self._client, window(name, self._window))
+        chosen = await self._clients.ado(window(name, self._window))
         if chosen is None or chosen.session is None:
             return [], 0
         events = [(turn.seq, _event(turn)) for turn in chosen.turns if turn.parts]
@@ -332,12 +346,9 @@ class MemoirdSessionService(BaseSessionService):
 
     async def _shared(self, app_name: str, *user_ids: str) -> dict[str, dict[str, Any]]:
         """The state of the app and of each user, as a session of theirs has it."""
-        reads = [_read(_app(app_name)), *(_read(_user(app_name, id)) for id in user_ids)]
-        documents = []
-        for start in range(0, len(reads), OPERATIONS_MAX):
-            done = await self._client.batch_documents(reads[start : start + OPERATIONS_MAX])
-            documents += [result.document for result in done.results]
-        of_app, *of_users = (document.value if document else {} for document in documents)
+        places = [_app(app_name), *(_user(app_name, id) for id in user_ids)]
+        read = await self._clients.ado(done([asked(place, STATE) for place in places]))
+        of_app, *of_users = (it.document.value if it.document else {} for it in read)
         of_app = {State.APP_PREFIX + key: value for key, value in of_app.items()}
         return {
             user_id: of_app | {State.USER_PREFIX + key: value for key, value in of_user.items()}
@@ -349,9 +360,9 @@ class MemoirdSessionService(BaseSessionService):
         changes = {place: change for place, change in changes.items() if change}
         lost = 0
         while changes:
-            done = await self._client.batch_documents([_read(place) for place in changes])
+            read = await self._clients.ado(done([asked(place, STATE) for place in changes]))
             writes = []
-            for (place, change), result in zip(changes.items(), done.results, strict=True):
+            for (place, change), result in zip(changes.items(), read, strict=True):
                 there = result.document
                 whole = {**(there.value if there else {}), **change}
                 version = there.version if there else 0
@@ -389,7 +400,8 @@ class MemoirdMemoryService(BaseMemoryService):
         kind: MemoryKind = MemoryKind.PROJECT,
         limit: int = 10,
     ) -> None:
-        self._client = Clients(client).looping()
+        self._clients = Clients(client)
+        self._client = self._clients.looping()
         self._kind, self._limit = kind, limit
 
     async def add_session_to_memory(self, session: Session) -> None:
@@ -412,8 +424,9 @@ class MemoirdMemoryService(BaseMemoryService):
         events = [event for event in events if not (event.custom_metadata or {}).get(MADE)]
         for start in range(0, len(events), REMEMBERED_AT_ONCE):
             some = events[start : start + REMEMBERED_AT_ONCE]
-            reads = [_read(_user(app_name, user_id), _deleted(_text(it.content))) for it in some]
-            deleted = [it.document for it in (await self._client.batch_documents(reads)).results]
+            place = _user(app_name, user_id)
+            reads = [asked(place, _deleted(_text(it.content))) for it in some]
+            deleted = [it.document for it in await self._clients.ado(done(reads))]
             await asyncio.gather(
                 *(
                     self._remember(
@@ -452,7 +465,7 @@ class MemoirdMemoryService(BaseMemoryService):
         if not query.strip():
             return SearchMemoryResponse()
         found = await self._client.recall(
-            _cut(query, QUERY_BYTES), [_subject(app_name, user_id)], limit=self._limit
+            cut(query, QUERY_BYTES), [_subject(app_name, user_id)], limit=self._limit
         )
         return SearchMemoryResponse(memories=[_entry(hit.memory) for hit in found.hits if hit.memory])
 
@@ -487,8 +500,8 @@ class MemoirdMemoryService(BaseMemoryService):
             await self._client.remember(
                 subject,
                 self._kind,
-                _cut(text, CONTENT_BYTES),
-                tags=[_cut(AUTHOR + author, TAG_BYTES)] if author else [],
+                cut(text, CONTENT_BYTES),
+                tags=[cut(AUTHOR + author, TAG_BYTES)] if author else [],
                 observed_at=said,
                 metadata={SAID: _deleted(text)},
                 idempotency_key=_digest(own),
@@ -523,10 +536,6 @@ def _app(app_name: str) -> tuple[str, ...]:
 
 def _user(app_name: str, user_id: str) -> tuple[str, ...]:
     return ("adk", "user", app_name, user_id)
-
-
-def _read(place: tuple[str, ...], key: str = STATE) -> DocumentOperation:
-    return DocumentOperation(get=GetDocumentRequest([*place], key))
 
 
 def _deleted(text: str) -> str:
@@ -697,8 +706,3 @@ def _entry(memory: Memory) -> MemoryEntry:
         author=author,
         timestamp=memory.observed_at.isoformat() if memory.observed_at else None,
     )
-
-
-def _cut(text: str, most: int) -> str:
-    """The beginning of a text, in bytes."""
-    return text.encode(errors="replace")[:most].decode(errors="ignore")

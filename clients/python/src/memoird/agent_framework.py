@@ -14,9 +14,9 @@ from agent_framework import Content, HistoryProvider, Message
 from agent_framework._sessions import filter_new_messages
 
 from . import _history
-from ._history import Result, Window
+from ._history import Window
 from ._kept import is_id, kept, kept_in, media, text_of
-from ._steps import Clients
+from ._steps import Clients, Steps
 from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
 
@@ -64,7 +64,7 @@ class MemoirdHistoryProvider(HistoryProvider):
     async def get_messages(self, session_id: str | None, **_: Any) -> list[Message]:
         """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
         steps = _history.turns(self._id(session_id), self.window)
-        messages = [_message(turn) for turn in await self._run(steps)]
+        messages = [_message(turn) for turn in await self._clients.ado(steps)]
         if self.skip_excluded:
             return [it for it in messages if not it.additional_properties.get("_excluded")]
         return messages
@@ -77,17 +77,17 @@ class MemoirdHistoryProvider(HistoryProvider):
         What they repeat of the newest ones is not added, as a transcript that is sent whole with each message does: by
         their ids, else by role and contents, as the framework's own providers have it.
         """
-        await self._run(self._save(self._id(session_id), messages))
+        await self._clients.ado(self._save(self._id(session_id), messages))
 
     async def clear(self, session_id: str | None) -> None:
         """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
-        await self._run(_history.clear(self._id(session_id)))
+        await self._clients.ado(_history.clear(self._id(session_id)))
 
     async def erase(self, session_id: str | None) -> None:
         """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
-        await self._run(_history.erase(self._id(session_id)))
+        await self._clients.ado(_history.erase(self._id(session_id)))
 
-    def _save(self, id: str, messages: Sequence[Message]) -> _history.Steps[None]:
+    def _save(self, id: str, messages: Sequence[Message]) -> Steps[None]:
         if not messages:
             return
         # One more, so that it is not all there is where it is not.
@@ -99,9 +99,6 @@ class MemoirdHistoryProvider(HistoryProvider):
 
     def _id(self, session_id: str | None) -> str:
         return f"{self.prefix}{session_id or 'default'}"
-
-    async def _run(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._clients.looping(), steps)
 
 
 def _turn(message: Message) -> Turn:

@@ -25,6 +25,8 @@ from langgraph.store.base import (
 )
 
 from .. import errors
+from .._documents import asked, done, each_document, minutes, removed
+from .._kept import CONTENT_BYTES, QUERY_BYTES, TAG_BYTES, cut
 from .._steps import Call, Step, Steps
 from ..client import AsyncClient, Client
 from ..types import (
@@ -35,10 +37,8 @@ from ..types import (
     MemoryKind,
     PutDocumentRequest,
 )
-from ._documents import asked, done, each_document, minutes, removed
 
 HITS_MAX = 100
-CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 # Changes of one document, while others change it.
 TRIES_MAX = 20
 
@@ -87,7 +87,7 @@ class VectorIndex:
         self._texts = Texts(config.get("fields") or ["$"])
         self._place = place
 
-    def writes(self, puts: Sequence[PutOp]) -> Steps:
+    def writes(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """What is written together with the items."""
         texts = [((op.namespace, op.key), text) for op in puts for text in self._texts.of(op)]
         bodies: dict[Name, bytes] = {}
@@ -104,16 +104,16 @@ class VectorIndex:
         put = PutDocumentRequest(place, op.key, bytes=body, ttl=minutes(op.ttl))
         return DocumentOperation(put=put)
 
-    def written(self, puts: Sequence[PutOp]) -> Steps:
+    def written(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """What is done after that."""
         return
         yield
 
-    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps[Any]:
         """Lets the vectors of items live so many minutes from now on."""
         yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
 
-    def ranked(self, op: SearchOp) -> Steps:
+    def ranked(self, op: SearchOp) -> Steps[Any]:
         """Items with the best cosine of their vectors, the best first, and that others come behind them."""
         query = yield Embed(self.embeddings, str(op.query))
         found: list[tuple[float, Name]] = []
@@ -135,12 +135,12 @@ class MemoryIndex:
         # The memories of each item, and the items of each memory.
         self._memories, self._owners = (*place, "memories"), (*place, "owners")
 
-    def writes(self, puts: Sequence[PutOp]) -> Steps:
+    def writes(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """Nothing is written together with the items."""
         return []
         yield
 
-    def written(self, puts: Sequence[PutOp]) -> Steps:
+    def written(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """Remembers the texts of items that were written, and forgets those that were there before."""
         for op in puts:
             new, until = set(), None if op.ttl is None else _until(op.ttl)
@@ -165,7 +165,7 @@ class MemoryIndex:
                 except errors.MemoryNotFound:
                     continue
 
-    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps[Any]:
         """Lets the memories of items live so many minutes from now on."""
         read = yield from done(
             [asked([*self._memories, *place], key, minutes(ttl)) for (place, key), ttl in live]
@@ -183,7 +183,7 @@ class MemoryIndex:
             except errors.MemoryNotFound:
                 continue
 
-    def _own(self, op: PutOp, new: set[str]) -> Steps:
+    def _own(self, op: PutOp, new: set[str]) -> Steps[Any]:
         """Notes whose the memories are; gives those that are nobody's any more."""
         place, name = [*self._memories, *op.namespace], [*op.namespace, op.key]
         gone: set[str] = set()
@@ -209,7 +209,7 @@ class MemoryIndex:
                 if not left:
                     raise
 
-    def ranked(self, op: SearchOp) -> Steps:
+    def ranked(self, op: SearchOp) -> Steps[Any]:
         """Items whose texts a recall finds, the best first: up to 100; and whether the filter may fit others."""
         prefix = tuple(op.namespace_prefix)
         if not prefix:
@@ -254,7 +254,7 @@ def _until(ttl: float) -> datetime:
     return until.replace(microsecond=until.microsecond // 1000 * 1000)
 
 
-def _live(memory: Memory, until: datetime) -> Steps:
+def _live(memory: Memory, until: datetime) -> Steps[Any]:
     """Lets a memory that ends live so long at least."""
     if memory.expires_at is not None and memory.expires_at < until:
         yield Call(
@@ -299,8 +299,3 @@ def cosine(query: Sequence[float], body: bytes) -> float:
         product = sum(map(operator.mul, query, vector))
         best = max(best, product / whole if whole else 0.0)
     return best
-
-
-def cut(text: str, most: int) -> str:
-    """The beginning of a text, in bytes."""
-    return text.encode(errors="replace")[:most].decode(errors="ignore")

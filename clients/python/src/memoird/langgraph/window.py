@@ -65,7 +65,7 @@ def window(
     return RunnableLambda(choose, achoose, name="window")
 
 
-def _chosen(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps:
+def _chosen(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps[Any]:
     for left in reversed(range(TRIES_MAX)):
         try:
             return (yield from _choose(how, messages, config))
@@ -75,10 +75,9 @@ def _chosen(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig
                 raise
 
 
-def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps:
+def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps[Any]:
     if not messages:
-        yield {"llm_input_messages": []}
-        return
+        return {"llm_input_messages": []}
     session_id = str(config["configurable"]["thread_id"])
     ids = [message.id or str(number) for number, message in enumerate(messages)]
     told = after_seq = last_seq = 0
@@ -121,7 +120,7 @@ def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig
         overhead_tokens=how.overhead_tokens,
         memories=how.memories,
     )
-    yield {"llm_input_messages": _messages(chosen, dict(zip(ids, messages, strict=True)))}
+    return {"llm_input_messages": _messages(chosen, dict(zip(ids, messages, strict=True)))}
 
 
 def _told(
