@@ -73,11 +73,11 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that `config` names, or the newest one of its thread; with its writes."""
-        return self._clients.do(self._get(config))  # type: ignore[no-any-return]
+        return self._clients.do(self._get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
-        return await self._clients.ado(self._get(config))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._get(config))
 
     def list(
         self,
@@ -110,7 +110,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Keeps a checkpoint, in the place of one with its id."""
-        return self._clients.do(self._put(config, checkpoint, metadata))  # type: ignore[no-any-return]
+        return self._clients.do(self._put(config, checkpoint, metadata))
 
     async def aput(
         self,
@@ -120,7 +120,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """As `put`."""
-        return await self._clients.ado(self._put(config, checkpoint, metadata))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._put(config, checkpoint, metadata))
 
     def put_writes(
         self,
@@ -178,13 +178,13 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
         """What was written to channels since they were last stored whole, the oldest first."""
-        return self._clients.do(self._history(config, channels))  # type: ignore[no-any-return]
+        return self._clients.do(self._history(config, channels))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
         """As `get_delta_channel_history`."""
-        return await self._clients.ado(self._history(config, channels))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._history(config, channels))
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
         """A number that counts up, and a random one that tells apart who counted."""
@@ -200,7 +200,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         thread_id, *checkpoint_ns = place[len(self._namespace) :]
         return _config(thread_id, "|".join(checkpoint_ns), checkpoint_id)
 
-    def _get(self, config: RunnableConfig) -> Steps[Any]:
+    def _get(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
         place = self._place(*_thread(config))
         found = yield from self._found(place, get_checkpoint_id(config))
         return self._tuple(*found) if found else None
@@ -335,7 +335,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
 
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
-    ) -> Steps[Any]:
+    ) -> Steps[RunnableConfig]:
         thread_id, checkpoint_ns = _thread(config)
         body = self.serde.dumps_typed(checkpoint)
         about = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))

@@ -77,11 +77,11 @@ class MemoirdStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Does several operations."""
-        return self._clients.do(self._batch(list(ops)))  # type: ignore[no-any-return]
+        return self._clients.do(self._batch(list(ops)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """As `batch`."""
-        return await self._clients.ado(self._batch(list(ops)))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._batch(list(ops)))
 
     def _batch(self, ops: list[Op]) -> Steps[Any]:
         results: list[Result] = [None] * len(ops)

@@ -167,8 +167,10 @@ def _choose(
     return session, chosen
 
 
-def _same(told: SessionInfo, now: SessionInfo) -> bool:
+def _same(told: SessionInfo, now: SessionInfo | None) -> bool:
     """True where no other step told the session anything, or took it back, before its window was chosen."""
+    if now is None:
+        return False
     is_told = told.state_version == now.state_version and told.last_seq <= now.last_seq
     return is_told and told.generation in ("", now.generation)
 
