@@ -39,6 +39,8 @@ from ..types import (
 )
 
 HITS_MAX = 100
+# In the metadata of a memory: the namespace and the key of its item.
+ITEM = "item"
 # Changes of one document, while others change it.
 TRIES_MAX = 20
 
@@ -128,12 +130,11 @@ class VectorIndex:
 
 
 class MemoryIndex:
-    """Memories of the texts; documents say which items have them."""
+    """Memories of the texts, which name their items; a document for each item names its memories."""
 
     def __init__(self, config: MemoirdIndex, place: Place) -> None:
         self._texts, self._kind = Texts(config.fields), config.kind
-        # The memories of each item, and the items of each memory.
-        self._memories, self._owners = (*place, "memories"), (*place, "owners")
+        self._memories = (*place, "memories")
 
     def writes(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """Nothing is written together with the items."""
@@ -152,14 +153,15 @@ class MemoryIndex:
                         kind=self._kind,
                         content=content,
                         tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
-                        # A memory has 32 tags: one of the same words in many namespaces had too few.
+                        metadata={ITEM: json.dumps([*op.namespace, op.key], ensure_ascii=False)},
+                        # Other items may have the same words.
                         keep_apart=True,
                         expires_at=until,
                         idempotency_key=uuid.uuid4().hex,
                     )
                     new.add(made.memory.id)
-            nobodys = yield from self._own(op, new)
-            for id in nobodys:
+            gone = yield from self._note(op, new)
+            for id in gone:
                 try:
                     yield Call("forget", id=id)
                 except errors.MemoryNotFound:
@@ -175,7 +177,6 @@ class MemoryIndex:
             for (_, ttl), result in zip(live, read, strict=True)
             for id in (result.document.value if result.document else [])
         ]
-        yield from done([asked(self._owners, id, minutes(ttl)) for id, ttl in ids])
         for id, ttl in ids:
             try:
                 found = yield Call("get_memory", id=id)
@@ -183,31 +184,29 @@ class MemoryIndex:
             except errors.MemoryNotFound:
                 continue
 
-    def _own(self, op: PutOp, new: set[str]) -> Steps[Any]:
-        """Notes whose the memories are; gives those that are nobody's any more."""
-        place, name = [*self._memories, *op.namespace], [*op.namespace, op.key]
-        gone: set[str] = set()
+    def _note(self, op: PutOp, new: set[str]) -> Steps[set[str]]:
+        """Notes the memories of an item; gives those that it has no more."""
+        place, gone = [*self._memories, *op.namespace], set[str]()
         for left in reversed(range(TRIES_MAX)):
             [item] = yield from done([asked(place, op.key)])
-            old = set(item.document.value) if item.document else set()
             # Also those of an earlier try, whose answer was lost.
-            gone = (gone | old) - new
-            changed = sorted(gone | (new - old))
-            read = yield from done([asked(self._owners, id) for id in changed])
-            writes, nobodys = _held(place, op.key, sorted(new), item.document, op.ttl), []
-            for id, result in zip(changed, read, strict=True):
-                there = result.document
-                names = [own for own in (there.value if there else []) if own != name]
-                names += [name] if id in new else []
-                writes += _held(self._owners, id, names, there, op.ttl if names == [name] else None)
-                nobodys += [] if names else [id]
+            gone |= set(item.document.value if item.document else ()) - new
+            version = item.document.version if item.document else 0
+            write = DocumentOperation(delete=DeleteDocumentRequest(place, op.key, expected_version=version))
+            if new:
+                body = json.dumps(sorted(new))
+                put = PutDocumentRequest(
+                    place, op.key, json=body, expected_version=version, ttl=minutes(op.ttl)
+                )
+                write = DocumentOperation(put=put)
             try:
-                yield from done(writes)
-                return nobodys
+                yield from done([write] if new or version else [])
+                break
             except (errors.StaleVersion, errors.Unavailable):
                 # Others were faster, or the answer was lost.
                 if not left:
                     raise
+        return gone
 
     def ranked(self, op: SearchOp) -> Steps[Any]:
         """Items whose texts a recall finds, the best first: up to 100; and whether the filter may fit others."""
@@ -221,31 +220,14 @@ class MemoryIndex:
             tags=[_tag(prefix)],
             limit=HITS_MAX,
         )
-        hits = [hit for hit in recalled.hits if hit.memory]
-        read = yield from done([asked(self._owners, hit.memory.id) for hit in hits])
         found: dict[Name, float] = {}
-        for hit, result in zip(hits, read, strict=True):
-            for *place, key in result.document.value if result.document else []:
+        for hit in recalled.hits:
+            if named := hit.memory and hit.memory.metadata.get(ITEM):
+                *place, key = json.loads(named)
                 if tuple(place[: len(prefix)]) == prefix:
                     found.setdefault((tuple(place), key), hit.score)
         are_more = bool(op.filter) and len(recalled.hits) == HITS_MAX
         return [(score, name) for name, score in found.items()], are_more
-
-
-def _held(
-    place: Sequence[str], key: str, held: list[Any], there: Document | None, ttl: float | None = None
-) -> list[DocumentOperation]:
-    """Puts a list, or removes it where it is empty; refused where it is not as it was read."""
-    version = there.version if there else 0
-    if held:
-        put = PutDocumentRequest(
-            [*place], key, json=json.dumps(held), expected_version=version, ttl=minutes(ttl)
-        )
-        return [DocumentOperation(put=put)]
-    if there:
-        gone = DeleteDocumentRequest([*place], key, expected_version=version)
-        return [DocumentOperation(delete=gone)]
-    return []
 
 
 def _until(ttl: float) -> datetime:
