@@ -37,7 +37,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason=reason.strip()))
         if not fitting:
             _unused.append(pattern)
-    _counts["collected"] = len(items)
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    _counts["collected"] = len(session.items)
 
 
 def pytest_runtest_logreport(report: pytest.TestReport) -> None:

@@ -1,9 +1,11 @@
 """Runs a framework's own tests against memoird, out of the framework's source package.
 
     MEMOIRD_BIN=../../target/debug/memoird python conformance/run.py openai-agents [pytest's arguments]
+    MEMOIRD_BIN=../../target/debug/memoird python conformance/run.py adk DIRECTORY [pytest's arguments]
 
-The package is fetched at the time of the run, of a pinned version and hash, and nothing of it is kept. A module
-of this directory puts memoird's classes in the place of the framework's. What is skipped stands in
+The package is fetched at the time of the run, of a pinned version and hash, and nothing of it is kept. Where no
+package holds the tests, the directory is a checkout of the suite's repository and commit. A module of
+this directory puts memoird's classes in the place of the framework's. What is skipped stands in
 `skipped/SUITE.txt`, a reason each. The run fails where a test fails, where fewer tests are found than the pinned
 number, and where a line of that file fits no test.
 """
@@ -37,6 +39,8 @@ class Suite:
     """The source package, with its version."""
     sha256: str = ""
     """Its hash."""
+    checkout: str = ""
+    """The repository and commit whose tests these are, where no package holds them."""
     options: list[str] = field(default_factory=list)
     """More arguments of pytest."""
 
@@ -96,20 +100,41 @@ SUITES["langgraph-sqlite-store"] = Suite(
     sha256="4e3f376fa6f192d6ad2a1a4643b039986f1593552ef870e9e45281575de6fbf2",
     options=["-o", "asyncio_mode=auto", "-o", "markers=flaky"],
 )
+OTHERS = "not (light_copy or database] or sqlite] or redis] or per_agent_database])"
+SUITES["adk"] = Suite(
+    plugin="adk_services",
+    collected_min=118,
+    tests=[
+        "tests/unittests/sessions/test_session_service.py",
+        "tests/unittests/memory/test_in_memory_memory_service.py",
+    ],
+    checkout="google/adk-python at d9f4d3d288257593471fc708a9ab851779005ca5",
+    # Those of other services, beside that in memory.
+    options=["-o", "asyncio_mode=auto", "-k", OTHERS],
+)
+SUITES["agent-framework"] = Suite(
+    plugin="agent_framework_histories",
+    collected_min=34,
+    tests=["python/packages/core/tests/core/test_sessions.py"],
+    checkout="microsoft/agent-framework at 5eb3eb745e16324ac7bffb1dbe006d8f13c8d993",
+    options=["-o", "asyncio_mode=auto", "-k", "HistoryProvider"],
+)
 
 
 def main() -> int:
-    if len(sys.argv) < 2 or sys.argv[1] not in SUITES:
-        print(f"usage: run.py {'|'.join(SUITES)} [pytest's arguments]", file=sys.stderr)
+    name, *rest = sys.argv[1:] or [""]
+    suite = SUITES.get(name)
+    if suite is None or (suite.checkout and not rest):
+        print(f"usage: run.py {'|'.join(SUITES)} [DIRECTORY] [pytest's arguments]", file=sys.stderr)
         return 64
-    name, suite = sys.argv[1], SUITES[sys.argv[1]]
+    checkout = pathlib.Path(rest.pop(0)).resolve() if suite.checkout else HERE
     with tempfile.TemporaryDirectory(prefix="memoird-suite-") as scratch:
         folder = pathlib.Path(scratch)
-        root = _fetched(suite, folder) if suite.package else HERE
+        root = _fetched(suite, folder) if suite.package else checkout
         counts = folder / "counts.json"
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "plugin", "-p", suite.plugin,
-             *suite.options, *suite.tests, *sys.argv[2:]],
+            [sys.executable, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider",
+             "-p", "plugin", "-p", suite.plugin, *suite.options, *suite.tests, *rest],
             cwd=root,
             env=os.environ | {
                 "PYTHONPATH": os.pathsep.join([str(HERE), str(root)]),
@@ -120,11 +145,11 @@ def main() -> int:
         if not counts.exists():
             return done.returncode or 1
         counted = json.loads(counts.read_text())
-    print(f"{name} {suite.package}: {json.dumps(counted)}")
-    if len(sys.argv) == 2 and counted["collected"] < suite.collected_min:
+    print(f"{name} {suite.package or suite.checkout}: {json.dumps(counted)}")
+    if not rest and counted["collected"] < suite.collected_min:
         print(f"{counted['collected']} tests were found, not {suite.collected_min}", file=sys.stderr)
         return 1
-    if len(sys.argv) == 2 and counted["unused"]:
+    if not rest and counted["unused"]:
         print(f"these lines of skipped/{name}.txt fit no test: {counted['unused']}", file=sys.stderr)
         return 1
     return done.returncode

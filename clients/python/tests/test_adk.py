@@ -169,6 +169,9 @@ def test_an_id_that_is_there(run, service, app):
     assert run(service.create_session(**of)).id == "1"
     with pytest.raises(AlreadyExistsError):
         run(service.create_session(**of))
+    assert run(service.get_session(**of)).id == "1"
+    run(service.delete_session(**of))
+    assert run(service.get_session(app_name=app, user_id="ann", session_id="1")) is None
 
 
 def test_bytes_come_back(run, service, app):
@@ -309,6 +312,15 @@ def test_an_event_is_appended_once(run, service, app):
     assert len(run(service.get_session(**of, session_id=session.id)).events) == 1
 
 
+def test_other_events_of_the_same_id_are_events(run, service, app):
+    of = {"app_name": app, "user_id": "ann"}
+    session = run(service.create_session(**of))
+    for author in ("user", "agent", "user"):
+        run(service.append_event(session, Event(id="e", author=author, timestamp=1.0)))
+    read = run(service.get_session(**of, session_id=session.id))
+    assert [it.author for it in read.events] == ["user", "agent"]
+
+
 def test_a_write_of_shared_state_whose_answer_was_lost_is_done(run, client, app):
     calls = client.for_event_loops()
     batch, lost = calls.batch_documents, []
@@ -426,7 +438,9 @@ def test_a_call_that_is_answered_twice(run, service, client, app):
     for status in ("pending", "approved"):
         answer = types.FunctionResponse(id="c1", name="refund", response={"status": status})
         content = types.Content(role="user", parts=[types.Part(function_response=answer)])
-        run(service.append_event(session, Event(author="user", content=content)))
+        said = Event(author="user", content=content)
+        run(service.append_event(session, said))
+        run(service.append_event(session.model_copy(deep=True), said))
     assert run(service.get_session(**of, session_id=session.id)) == session
     turns = client.get_history(f"adk/{app}/ann/{session.id}").turns
     assert [turn.role.name for turn in turns] == ["ASSISTANT", "TOOL", "USER"]
@@ -628,13 +642,17 @@ def test_facts_are_added(run, memories, app):
 
 def test_a_memory_is_deleted_by_its_users_service(run, memories, app):
     of = {"app_name": app, "user_id": "ann"}
-    run(memories.add_session_to_memory(talk(app, said("I like tea.", "m"))))
+    talked = talk(app, said("I like tea.", "m"))
+    run(memories.add_session_to_memory(talked))
     [memory] = run(memories.search_memory(**of, query="tea")).memories
     run(memories.delete_memory(app_name=app, user_id="bob", memory_id=memory.id))
     assert search(run, memories, app, "tea") == ["I like tea."]
     for _ in range(2):
         run(memories.delete_memory(**of, memory_id=memory.id))
         assert search(run, memories, app, "tea") == []
+        run(memories.add_session_to_memory(talked))
+    run(memories.add_session_to_memory(talk(app, said("I like tea.", "n"))))
+    assert search(run, memories, app, "tea") == ["I like tea."]
 
 
 @pytest.mark.parametrize(("app_2", "user_2"), [("{}", "bob"), ("{}/ann", ""), ("{}-2", "ann")])
@@ -654,6 +672,8 @@ def test_memories_are_of_one_user_of_one_app(run, memories, app, app_2, user_2):
         ("제 이름은 민수입니다", "민수입니다", 1),
         ("Меня зовут Алексей", "Алексей", 1),
         ("太郎 works at ABC Corp", "ABC", 1),
+        ("私はPythonを使う", "Python", 1),
+        ("un cafe\u0301", "caf\u00e9", 1),
         ("I like to code in Python.", "thon", 0),
     ],
 )

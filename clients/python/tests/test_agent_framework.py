@@ -1,6 +1,7 @@
 """The history provider of Microsoft's Agent Framework against a real daemon."""
 
 import asyncio
+import itertools
 import sys
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ from agent_framework import (
     ChatResponse,
     Content,
     FunctionInvocationLayer,
+    InMemoryHistoryProvider,
     Message,
     tool,
 )
@@ -125,6 +127,36 @@ def test_an_agent_with_a_tool_goes_on_from_the_last_run(calls):
         assert answer.text == "7 messages"
         roles = [str(message.role) for message in await history.get_messages("run")]
         assert roles == ["user", "assistant", "tool", "assistant"] * 2
+
+    asyncio.run(talk())
+
+
+def test_what_is_repeated_is_kept_as_the_framework_keeps_it(calls):
+    def said(*texts):
+        roles = itertools.cycle(["user", "assistant"])
+        return [Message(role, [text]) for role, text in zip(roles, texts, strict=False)]
+
+    async def talk():
+        history, own, state = MemoirdHistoryProvider(client=calls), InMemoryHistoryProvider(), {}
+        transcript = said("Hi", "Hello", "Hi", "Hello", "And?")
+        for batch in (
+            [],
+            said("Hi"),
+            said("Hi"),
+            said("Hi", "Hello"),
+            transcript[:3],
+            transcript,
+            [*transcript, *said("More", "Sure")],
+            [Message("user", ["Hi"], message_id="1"), Message("assistant", ["Hello"], message_id="2")],
+            [Message("user", ["Hi"], message_id="1"), Message("assistant", ["Hello"], message_id="3")],
+            said(*"abcdefgh"),
+            said(*"efgh", *"ij"),
+            said("j"),
+        ):
+            await history.save_messages("repeats", batch)
+            await own.save_messages("repeats", batch, state=state)
+            kept = await own.get_messages("repeats", state=state)
+            assert dumped(await history.get_messages("repeats")) == dumped(kept)
 
     asyncio.run(talk())
 

@@ -616,6 +616,58 @@ def test_an_event_loop_in_a_fork_is_refused_rather_than_hang(client):
     subprocess.run([sys.executable, "-c", FORKED, client.addr], check=True, timeout=60)
 
 
+FORKED_AMID_CALLS = """
+import os, signal, sys, threading, memoird
+calls, is_over = memoird.Client(sys.argv[1]), False
+
+def busy():
+    while not is_over:
+        calls.get_memory_stats()
+
+threads = [threading.Thread(target=busy, daemon=True) for _ in range(8)]
+for thread in threads:
+    thread.start()
+for _ in range(10):
+    child = os.fork()
+    if not child:
+        signal.alarm(20)
+        calls.get_memory_stats(timeout=5)
+        memoird.Client(sys.argv[1]).get_memory_stats(timeout=5)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+is_over = True
+"""
+
+
+def test_a_client_works_in_a_fork_of_a_process_whose_threads_call(client):
+    subprocess.run([sys.executable, "-c", FORKED_AMID_CALLS, client.addr], check=True, timeout=120)
+
+
+FORKED_AMID_A_STREAM = """
+import os, signal, sys, threading, memoird
+calls = memoird.Client(sys.argv[1])
+events = calls.watch_events()
+thread = threading.Thread(target=lambda: next(events), daemon=True)
+thread.start()
+while not calls.append("stream", [memoird.user("Hello")]) or thread.is_alive():
+    thread.join(0.01)
+child = os.fork()
+if not child:
+    signal.alarm(20)
+    try:
+        memoird.Client(sys.argv[1]).get_memory_stats(timeout=5)
+    except memoird.MemoirdError as error:
+        os._exit(7 if "forked amid a call" in str(error) else 1)
+    os._exit(0)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+calls.get_memory_stats()
+"""
+
+
+def test_a_client_refuses_calls_in_a_fork_amid_a_stream(client):
+    subprocess.run([sys.executable, "-c", FORKED_AMID_A_STREAM, client.addr], check=True, timeout=60)
+
+
 def test_a_memory_is_read_by_its_external_key(client):
     client.remember("keyed", memoird.MemoryKind.PROJECT, "The parcel is red", external_key="parcel")
     found = client.get_memory(subject="keyed", external_key="parcel").memory

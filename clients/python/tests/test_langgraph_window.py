@@ -5,16 +5,20 @@ import itertools
 import sys
 from concurrent import futures
 from types import SimpleNamespace
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+from langgraph.graph import START, StateGraph
+from langgraph.graph.message import add_messages
+from langgraph.types import Command, interrupt
 from pydantic import BaseModel
 from readme import example
+from typing_extensions import TypedDict
 
 import memoird
-from memoird.langgraph import Window, window
+from memoird.langgraph import MemoirdSaver, Window, window
 
 THREADS = (f"window-{number}" for number in itertools.count())
 
@@ -132,6 +136,76 @@ def test_steps_that_run_at_once_have_the_same_window(client, thread):
             assert given == [messages[:count]] * 8
     turns = client.get_history(thread["configurable"]["thread_id"]).turns
     assert [turn.client_id for turn in turns] == [message.id for message in messages]
+
+
+class Interrupted(memoird.Client):
+    """Something happens before it asks for a window."""
+
+    before = None
+
+    def get_context(self, *args, **kwargs):
+        before, self.before = self.before, None
+        if before:
+            before()
+        return super().get_context(*args, **kwargs)
+
+
+def test_a_window_is_never_of_what_another_step_told(client, thread):
+    slow, own = Interrupted(client.addr), talk(3)
+    chosen = window(client=slow)
+    assert asked(thread, chosen, own) == own
+    others = [HumanMessage("Something else", id="other")]
+    slow.before = lambda: asked(thread, window(client=client), others)
+    assert asked(thread, chosen, own) == own
+
+
+def test_steps_that_run_at_once_have_each_its_own_messages(client, thread):
+    chosen, messages = window(client=client), talk(8)
+    with futures.ThreadPoolExecutor(8) as threads:
+        for _ in range(3):
+            given = list(threads.map(lambda message: asked(thread, chosen, [message]), messages))
+            assert given == [[message] for message in messages]
+
+
+def test_subgraphs_have_sessions_of_their_own(client, thread):
+    class State(TypedDict):
+        messages: Annotated[list[Any], add_messages]
+
+    class Own(TypedDict):
+        notes: Annotated[list[Any], add_messages]
+
+    def thinks(key):
+        chosen = window(client=client, messages_key=key)
+
+        def think(state, config):
+            assert chosen.invoke(state, config)["llm_input_messages"] == state[key]
+            return {key: [AIMessage(f"thought of {len(state[key])}")]}
+
+        return think
+
+    def asks(graph):
+        def ask(state):
+            said = graph.invoke({"notes": [HumanMessage(state["messages"][-1].content)]})
+            assert interrupt(len(said["notes"])) == "on"
+
+        return ask
+
+    notes = StateGraph(Own).add_node("think", thinks("notes")).add_edge(START, "think")
+    builder = StateGraph(State).add_node("reply", thinks("messages"))
+    for name in ("one", "two"):
+        builder.add_node(name, asks(notes.compile(checkpointer=True))).add_edge(START, name)
+    builder.add_edge(["one", "two"], "reply")
+    graph = builder.compile(checkpointer=MemoirdSaver(client))
+    for turn in (1, 2, 3):
+        graph.invoke({"messages": [HumanMessage(f"question {turn}")]}, thread)
+        waiting = graph.get_state(thread).interrupts
+        assert [it.value for it in waiting] == [2 * turn] * 2
+        said = graph.invoke(Command(resume={it.id: "on" for it in waiting}), thread)
+        assert len(said["messages"]) == 2 * turn
+    id = thread["configurable"]["thread_id"]
+    # What the model answers is told with the next message.
+    for name in (id, f"{id}|one", f"{id}|two"):
+        assert client.get_session(name).session.last_seq == 5
 
 
 def test_a_state_may_be_a_model_and_have_no_messages(client, thread):

@@ -1,28 +1,26 @@
 """What adapters do with a session's turns, said once for both clients.
 
-Each function gives steps: calls to make, to which the answers are sent back. `run` and `run_async` make them.
+Each function gives steps: see `_steps`.
 """
 
 from __future__ import annotations
 
-import asyncio
 import json
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
 
 import grpc
 
 from ._batches import batched, turn_bytes
 from ._calls import APPEND, GET_HISTORY
 from ._calls import Call as WireCall
-from .client import AsyncClient, Client
+from ._steps import Call, Pause, Steps
 from .errors import (
     GenerationNotFound,
     InvalidArgument,
-    MemoirdError,
     SessionNotFound,
     StaleGeneration,
     StaleSeq,
@@ -65,63 +63,6 @@ class Window:
     """Tokens of what else is sent: instructions, tools and the new message."""
     memories: RecallRequest | None = None
     """What to recall into the window; with an empty query, by what was said last in the session."""
-
-
-@dataclass(slots=True)
-class Call:
-    """A method of a client, with its arguments."""
-
-    method: str
-    arguments: dict[str, Any]
-
-
-@dataclass(slots=True)
-class Pause:
-    """Seconds to wait."""
-
-    seconds: float
-
-
-Result = TypeVar("Result")
-Steps = Generator[Call | Pause, Any, Result]
-
-
-def run(client: Client, steps: Steps[Result]) -> Result:
-    """Makes the calls, one after another."""
-    go: Callable[[Any], Call | Pause] = steps.send
-    answer: Any = None
-    while True:
-        try:
-            step = go(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        go, answer = steps.send, None
-        if isinstance(step, Pause):
-            time.sleep(step.seconds)
-            continue
-        try:
-            answer = getattr(client, step.method)(**step.arguments)
-        except MemoirdError as error:
-            go, answer = steps.throw, error
-
-
-async def run_async(client: AsyncClient, steps: Steps[Result]) -> Result:
-    """Makes the calls in an event loop."""
-    go: Callable[[Any], Call | Pause] = steps.send
-    answer: Any = None
-    while True:
-        try:
-            step = go(answer)
-        except StopIteration as end:
-            return end.value  # type: ignore[no-any-return]
-        go, answer = steps.send, None
-        if isinstance(step, Pause):
-            await asyncio.sleep(step.seconds)
-            continue
-        try:
-            answer = await getattr(client, step.method)(**step.arguments)
-        except MemoirdError as error:
-            go, answer = steps.throw, error
 
 
 def read_all(
@@ -207,10 +148,10 @@ _PLAIN_HISTORY, _PLAIN_APPEND = _plain(GET_HISTORY), _plain(APPEND)
 def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> Steps[Any]:
     """A page of a session that lives; what ended is the journal's, and is not the session any more."""
     asked = {"session_id": session_id, "format": format, "scope": HistoryScope.LONGEST, **which}
-    call = Call("get_history", asked)
+    call = Call("get_history", **asked)
     if plain:
         request = GetHistoryRequest(**asked)
-        call = Call("_call", {"call": _PLAIN_HISTORY, "request": request, "timeout": None})
+        call = Call("_call", call=_PLAIN_HISTORY, request=request, timeout=None)
     try:
         page = yield call
     except (SessionNotFound, GenerationNotFound):
@@ -223,7 +164,7 @@ def add(session_id: str, chunks: Iterable[dict[str, Any]], subject: str = "") ->
     """Appends; each chunk is added whole or not at all, and those before it stay."""
     for chunk in chunks:
         request = AppendRequest(session_id=session_id, subject=subject, **chunk)
-        yield Call("_call", {"call": _PLAIN_APPEND, "request": request, "timeout": None})
+        yield Call("_call", call=_PLAIN_APPEND, request=request, timeout=None)
 
 
 def turns_in_chunks(turns: Sequence[Turn]) -> list[dict[str, Any]]:
@@ -250,25 +191,25 @@ def replace(session_id: str, chunks: list[dict[str, Any]], subject: str = "") ->
         return (yield from clear(session_id))
     if subject:
         try:
-            yield Call("get_session", {"session_id": session_id})
+            yield Call("get_session", session_id=session_id)
         except SessionNotFound:
             # A rewind starts a session, too, but nobody's.
             return (yield from add(session_id, chunks, subject))
-    yield Call("rewind_session", {"session_id": session_id, "after_seq": 0, **chunks[0]})
+    yield Call("rewind_session", session_id=session_id, after_seq=0, **chunks[0])
     yield from add(session_id, chunks[1:], subject)
 
 
 def clear(session_id: str) -> Steps[None]:
     """Takes all turns back: nobody is shown them any more, and the journal keeps them until retention."""
     try:
-        yield Call("rewind_session", {"session_id": session_id, "after_seq": 0})
+        yield Call("rewind_session", session_id=session_id, after_seq=0)
     except SessionNotFound:
         return
 
 
 def erase(session_id: str, wait: float = 60.0) -> Steps[None]:
     """Removes for good all that memoird has of the session; waits up to so many seconds until it is done."""
-    answer = yield Call("erase_session", {"session_id": session_id})
+    answer = yield Call("erase_session", session_id=session_id)
     ends, pause = time.monotonic() + wait, 0.05
     while not answer.done:
         if time.monotonic() > ends:
@@ -277,7 +218,7 @@ def erase(session_id: str, wait: float = 60.0) -> Steps[None]:
             )
         yield Pause(pause)
         pause = min(pause * 2, 1.0)
-        answer = yield Call("get_erasure", {"job_id": answer.job_id})
+        answer = yield Call("get_erasure", job_id=answer.job_id)
 
 
 def check(window: Any) -> None:
@@ -294,19 +235,24 @@ def window(
 ) -> Steps[GetContextResponse | None]:
     """What memoird chooses of a session; None where none lives."""
     check(window)
-    asked = {
-        "session_id": session_id,
-        "model": window.model,
-        "budget": window.budget,
-        "policy": window.policy,
-        "overhead_tokens": window.overhead_tokens,
-        "memories": window.memories,
-        "format": format,
-    }
     try:
-        answer = yield Call("get_context", asked)
+        return (yield from context(session_id, window, format=format))
     except SessionNotFound:
         return None
+
+
+def context(session_id: str, window: Window, **more: Any) -> Steps[GetContextResponse]:
+    """The call for a window."""
+    answer = yield Call(
+        "get_context",
+        session_id=session_id,
+        model=window.model,
+        budget=window.budget,
+        policy=window.policy,
+        overhead_tokens=window.overhead_tokens,
+        memories=window.memories,
+        **more,
+    )
     return answer  # type: ignore[no-any-return]
 
 
@@ -337,7 +283,7 @@ def pop(
                 change |= {"after_seq": unit[0].seq - 1, "turns": unit[:-1]}
         change |= {"expected_seq": newest.seq, "expected_generation": session.generation}
         try:
-            yield Call("rewind_session", {"session_id": session_id, **change})
+            yield Call("rewind_session", session_id=session_id, **change)
         except (StaleSeq, StaleGeneration, SessionNotFound):
             continue
         return newest, (messages[-1] if messages else None)

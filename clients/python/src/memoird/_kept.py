@@ -14,6 +14,8 @@ from .types import Media, MessageFormat, Part, Role, Turn
 # A text of so many characters that a part has is not kept twice.
 LONG_TEXT = 64
 ID_BYTES_MAX = 256
+# Of a memory, of what is asked for in memories, and of a label of one.
+CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 _LIFTED, _WHOLE = "$memoird", "whole"
 # What memoird made of turns, or said in other words, has this in its metadata.
 _MADE = "memoird"
@@ -87,6 +89,11 @@ def base64_uri(media_type: str, data: str) -> str:
 def is_id(value: object) -> bool:
     """True for what may be the id of a call, or a tool's name."""
     return isinstance(value, str) and 0 < len(value.encode(errors="surrogatepass")) <= ID_BYTES_MAX
+
+
+def cut(text: str, most: int) -> str:
+    """The beginning of a text, in bytes."""
+    return text.encode(errors="replace")[:most].decode(errors="ignore")
 
 
 def _texts(part: Part) -> list[tuple[str, str]]:

@@ -1,21 +1,24 @@
 """Which calls an adapter makes, apart from how they are made: one source for threads and event loops.
 
 A method of an adapter is a generator of steps. It yields each `Step`, is sent the answer or thrown the
-daemon's error, and yields its results.
+daemon's error, and returns its result; one with many yields them.
 """
 
 from __future__ import annotations
 
+import asyncio
+import time
 import weakref
 from collections.abc import AsyncIterator, Callable, Generator, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import grpc
 
 from .client import AsyncClient, Client, shared
 from .errors import InvalidSetting, MemoirdError
 
-Steps = Generator[Any, Any, Any]
+Result = TypeVar("Result")
+Steps = Generator[Any, Any, Result]
 
 
 class Step:
@@ -45,6 +48,21 @@ class Call(Step):
 
     async def amake(self, client: AsyncClient) -> Any:
         return await getattr(client, self.name)(**self.arguments)
+
+
+class Pause(Step):
+    """Seconds to wait."""
+
+    __slots__ = ("seconds",)
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def make(self, client: Client) -> None:
+        time.sleep(self.seconds)
+
+    async def amake(self, client: AsyncClient) -> None:
+        await asyncio.sleep(self.seconds)
 
 
 # The client of the other kind, of the one that adapters were given: some are made for each message.
@@ -81,13 +99,15 @@ class Clients:
             self._looping = _other(own, Client.for_event_loops) if own else shared(AsyncClient)
         return self._looping
 
-    def each(self, steps: Steps) -> Iterator[Any]:
-        """Makes the calls, and gives the results."""
+    def each(self, steps: Steps[Any]) -> Iterator[Any]:
+        """Makes the calls, one after another, and gives the results."""
         client, send, answer = self.blocking(), steps.send, None
         while True:
             try:
                 step = send(answer)
-            except StopIteration:
+            except StopIteration as end:
+                if end.value is not None:
+                    yield end.value
                 return
             send, answer = steps.send, None
             if not isinstance(step, Step):
@@ -98,13 +118,15 @@ class Clients:
             except MemoirdError as error:
                 send, answer = steps.throw, error
 
-    async def aeach(self, steps: Steps) -> AsyncIterator[Any]:
+    async def aeach(self, steps: Steps[Any]) -> AsyncIterator[Any]:
         """The same in an event loop."""
         client, send, answer = self.looping(), steps.send, None
         while True:
             try:
                 step = send(answer)
-            except StopIteration:
+            except StopIteration as end:
+                if end.value is not None:
+                    yield end.value
                 return
             send, answer = steps.send, None
             if not isinstance(step, Step):
@@ -115,19 +137,19 @@ class Clients:
             except MemoirdError as error:
                 send, answer = steps.throw, error
 
-    def do(self, steps: Steps) -> Any:
-        """Makes the calls, and gives the one result, or None."""
-        found = None
+    def do(self, steps: Steps[Result]) -> Result:
+        """Makes the calls, and gives the one result."""
+        found: Any = None
         for found in self.each(steps):
             pass
-        return found
+        return found  # type: ignore[no-any-return]
 
-    async def ado(self, steps: Steps) -> Any:
+    async def ado(self, steps: Steps[Result]) -> Result:
         """The same in an event loop."""
-        found = None
+        found: Any = None
         async for found in self.aeach(steps):
             pass
-        return found
+        return found  # type: ignore[no-any-return]
 
 
 def _other(own: Any, make: Callable[[Any], Any]) -> Any:

@@ -28,7 +28,10 @@ from google.adk.errors._stale_session_error import StaleSessionError
 from google.adk.errors.already_exists_error import AlreadyExistsError
 from google.adk.errors.session_not_found_error import SessionNotFoundError
 from google.adk.events.event import Event
-from google.adk.memory.base_memory_service import BaseMemoryService, SearchMemoryResponse
+from google.adk.memory.base_memory_service import (
+    BaseMemoryService,
+    SearchMemoryResponse,
+)
 from google.adk.memory.memory_entry import MemoryEntry
 from google.adk.sessions.base_session_service import (
     BaseSessionService,
@@ -40,15 +43,27 @@ from google.adk.sessions.state import State
 from google.genai import types
 
 from . import errors
-from ._history import Window, read_all, read_last, run_async, window
-from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media
+from ._documents import PAGE_MAX, asked, done
+from ._history import Window, read_all, read_last, window
+from ._kept import (
+    CONTENT_BYTES,
+    FOR_ADDRESSES,
+    FOR_URIS,
+    QUERY_BYTES,
+    TAG_BYTES,
+    base64_uri,
+    cut,
+    is_id,
+    kept,
+    kept_in,
+    media,
+)
 from ._steps import Clients
 from .client import AsyncClient, Client
 from .types import (
     AppendResponse,
     DocumentOperation,
     EraseSubjectResponse,
-    GetDocumentRequest,
     Memory,
     MemoryKind,
     MessageFormat,
@@ -67,7 +82,6 @@ from .types import (
 __all__ = ["MemoirdMemoryService", "MemoirdSessionService", "Window"]
 
 FRAMEWORK = "adk"
-PAGE, OPERATIONS_MAX = 1000, 256
 # Remembers at once.
 REMEMBERED_AT_ONCE = 32
 # Reads of a session until two of them are of the same moment.
@@ -78,9 +92,10 @@ LOST_MAX = 5
 STATE = "state"
 # In the metadata of an event that says what memoird made, or in its words: a summary, memories, an excerpt.
 MADE = "memoird"
+# In the metadata of a memory: `_deleted` of what was said.
+SAID = "said"
 # Before the name of who said it, in the label of a memory.
 AUTHOR = "author:"
-CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
 
 
 class MemoirdSessionService(BaseSessionService):
@@ -94,7 +109,7 @@ class MemoirdSessionService(BaseSessionService):
     asks for the session once, at the beginning of a run. Who asks with a `GetSessionConfig` that limits
     the events gets these.
 
-    An event is appended once, by its id, also where the answer of the first try was lost. A session that
+    An event is appended once, also where the answer of the first try was lost. A session that
     another has appended to since it was read is refused (`StaleSessionError`), as ADK's databases do.
 
     Limits are the daemon's: a session expires by `short_term.session_ttl`, an event with its content
@@ -106,7 +121,8 @@ class MemoirdSessionService(BaseSessionService):
     def __init__(
         self, client: Client | AsyncClient | None = None, *, window: Window | None = None
     ) -> None:
-        self._client = Clients(client).looping()
+        self._clients = Clients(client)
+        self._client = self._clients.looping()
         self._window = window
 
     async def create_session(
@@ -151,6 +167,7 @@ class MemoirdSessionService(BaseSessionService):
         config: GetSessionConfig | None = None,
     ) -> Session | None:
         """A session with its events, or with those of its window; None where none lives."""
+        session_id = session_id.strip()
         name = _name(app_name, user_id, session_id)
         for _ in range(READS_MAX):
             try:
@@ -208,7 +225,7 @@ class MemoirdSessionService(BaseSessionService):
         token = ""
         while True:
             page = await self._client.list_sessions(
-                PAGE, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
+                PAGE_MAX, token, include_state=True, id_prefix=id_prefix, order=SessionOrder.ID
             )
             # A daemon that does not know the question gives all.
             found += (it for it in page.sessions if it.session_id.startswith(id_prefix))
@@ -218,7 +235,7 @@ class MemoirdSessionService(BaseSessionService):
 
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Erases a session: no hook is called, and nothing of it stays on the daemon's disk."""
-        await self._client.erase_session(_name(app_name, user_id, session_id))
+        await self._client.erase_session(_name(app_name, user_id, session_id.strip()))
 
     async def erase_user(self, *, app_name: str, user_id: str) -> EraseSubjectResponse:
         """Erases a user of an app: sessions, also those that have ended, memories and state.
@@ -237,7 +254,7 @@ class MemoirdSessionService(BaseSessionService):
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state of a user, without the prefix `user:`."""
-        [found] = (await self._client.batch_documents([_read(_user(app_name, user_id))])).results
+        [found] = await self._clients.ado(done([asked(_user(app_name, user_id), STATE)]))
         return found.document.value if found.document else {}
 
     async def append_event(self, session: Session, event: Event) -> Event:
@@ -248,29 +265,33 @@ class MemoirdSessionService(BaseSessionService):
         event = self._trim_temp_delta_state(event)
         delta = _Delta(event.actions.state_delta)
         name = _name(session.app_name, session.user_id, session.id)
-        turn, patch = _turn(event), {"updated": event.timestamp, "values": delta.session}
+        patch = {"updated": event.timestamp, "values": delta.session}
         try:
-            done = await self._append(name, session, turn, patch)
+            appended = await self._append(name, session, event, patch)
         except errors.StaleStateVersion as error:
             raise await self._refused(session, error) from None
         await self._write_shared(session.app_name, session.user_id, delta)
-        assert done.session
-        _mark(session, done.session.state_version)
+        assert appended.session
+        _mark(session, appended.session.state_version)
         session.last_update_time = event.timestamp
         return await super().append_event(session, event)
 
     async def _append(
-        self, name: str, session: Session, turn: Turn, patch: dict[str, Any]
+        self, name: str, session: Session, event: Event, patch: dict[str, Any]
     ) -> AppendResponse:
+        turn = _turn(event)
         how: dict[str, Any] = {
             "subject": _subject(session.app_name, session.user_id),
-            # An event that is appended again is the same one.
-            "idempotency_key": turn.client_id,
+            # An event that is appended again is the same one; another one may have its id.
+            "idempotency_key": _digest(json.dumps(event.model_dump(mode="json"))),
             "state_patch_json": patch,
             "expected_state_version": _marked(session),
         }
         try:
             return await self._client.append(name, [turn], **how)
+        except errors.IdempotencyKeyReused:
+            # It was appended in words.
+            pass
         except errors.InvalidArgument as error:
             if error.reason != "TOOL_USE_UNKNOWN":
                 raise
@@ -299,10 +320,10 @@ class MemoirdSessionService(BaseSessionService):
         after = config.after_timestamp if config else None
         if self._window and recent is None and after is None:
             return await self._windowed(name)
-        some = recent if recent is not None and after is None else PAGE
-        pages = await run_async(self._client, read_last(name, max(some, 1)))
-        if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE:
-            pages = await run_async(self._client, read_all(name))
+        some = recent if recent is not None and after is None else PAGE_MAX
+        pages = await self._clients.ado(read_last(name, max(some, 1)))
+        if (recent is None or after is not None) and sum(len(it.turns) for it in pages) == PAGE_MAX:
+            pages = await self._clients.ado(read_all(name))
         turns = [turn for page in pages for turn in page.turns]
         # A page's session may be newer than its turns.
         last_seq = turns[-1].seq if turns else 0
@@ -315,7 +336,7 @@ class MemoirdSessionService(BaseSessionService):
 
     async def _windowed(self, name: str) -> tuple[list[tuple[int, Event]], int]:
         assert self._window
-        chosen = await run_async(self._client, window(name, self._window))
+        chosen = await self._clients.ado(window(name, self._window))
         if chosen is None or chosen.session is None:
             return [], 0
         events = [(turn.seq, _event(turn)) for turn in chosen.turns if turn.parts]
@@ -325,12 +346,9 @@ class MemoirdSessionService(BaseSessionService):
 
     async def _shared(self, app_name: str, *user_ids: str) -> dict[str, dict[str, Any]]:
         """The state of the app and of each user, as a session of theirs has it."""
-        reads = [_read(_app(app_name)), *(_read(_user(app_name, id)) for id in user_ids)]
-        documents = []
-        for start in range(0, len(reads), OPERATIONS_MAX):
-            done = await self._client.batch_documents(reads[start : start + OPERATIONS_MAX])
-            documents += [result.document for result in done.results]
-        of_app, *of_users = (document.value if document else {} for document in documents)
+        places = [_app(app_name), *(_user(app_name, id) for id in user_ids)]
+        read = await self._clients.ado(done([asked(place, STATE) for place in places]))
+        of_app, *of_users = (it.document.value if it.document else {} for it in read)
         of_app = {State.APP_PREFIX + key: value for key, value in of_app.items()}
         return {
             user_id: of_app | {State.USER_PREFIX + key: value for key, value in of_user.items()}
@@ -342,9 +360,9 @@ class MemoirdSessionService(BaseSessionService):
         changes = {place: change for place, change in changes.items() if change}
         lost = 0
         while changes:
-            done = await self._client.batch_documents([_read(place) for place in changes])
+            read = await self._clients.ado(done([asked(place, STATE) for place in changes]))
             writes = []
-            for (place, change), result in zip(changes.items(), done.results, strict=True):
+            for (place, change), result in zip(changes.items(), read, strict=True):
                 there = result.document
                 whole = {**(there.value if there else {}), **change}
                 version = there.version if there else 0
@@ -368,8 +386,8 @@ class MemoirdMemoryService(BaseMemoryService):
 
     `client` may be of either kind; without one the daemon is called that `MEMOIRD_ADDR` and `MEMOIRD_KEY`
     name. A user of an app is a subject; an event with text is a memory of `kind`. An event that is added
-    again counts once more, and is not there twice; so do the same words of two events. What a window says in
-    memoird's words is no memory.
+    again counts once more, and is not there twice; so do the same words of two events. What was said before a
+    memory of these words was deleted is not added again. What a window says in memoird's words is no memory.
 
     A text of more than `long_term.content_bytes` (8 KiB) is cut. A search gives up to `limit` memories, 100
     at most. What looks like a secret is taken out before anything is stored.
@@ -382,7 +400,8 @@ class MemoirdMemoryService(BaseMemoryService):
         kind: MemoryKind = MemoryKind.PROJECT,
         limit: int = 10,
     ) -> None:
-        self._client = Clients(client).looping()
+        self._clients = Clients(client)
+        self._client = self._clients.looping()
         self._kind, self._limit = kind, limit
 
     async def add_session_to_memory(self, session: Session) -> None:
@@ -404,6 +423,10 @@ class MemoirdMemoryService(BaseMemoryService):
         subject = _subject(app_name, user_id)
         events = [event for event in events if not (event.custom_metadata or {}).get(MADE)]
         for start in range(0, len(events), REMEMBERED_AT_ONCE):
+            some = events[start : start + REMEMBERED_AT_ONCE]
+            place = _user(app_name, user_id)
+            reads = [asked(place, _deleted(_text(it.content))) for it in some]
+            deleted = [it.document for it in await self._clients.ado(done(reads))]
             await asyncio.gather(
                 *(
                     self._remember(
@@ -413,7 +436,8 @@ class MemoirdMemoryService(BaseMemoryService):
                         datetime.fromtimestamp(event.timestamp, timezone.utc),
                         event.id,
                     )
-                    for event in events[start : start + REMEMBERED_AT_ONCE]
+                    for event, there in zip(some, deleted, strict=True)
+                    if not there or there.value < event.timestamp
                 )
             )
 
@@ -441,14 +465,14 @@ class MemoirdMemoryService(BaseMemoryService):
         if not query.strip():
             return SearchMemoryResponse()
         found = await self._client.recall(
-            _cut(query, QUERY_BYTES), [_subject(app_name, user_id)], limit=self._limit
+            cut(query, QUERY_BYTES), [_subject(app_name, user_id)], limit=self._limit
         )
         return SearchMemoryResponse(memories=[_entry(hit.memory) for hit in found.hits if hit.memory])
 
     async def delete_memory(
         self, *, app_name: str, user_id: str, memory_id: str | None = None
     ) -> None:
-        """Removes a memory of the user's; nothing where there is none."""
+        """Removes a memory of the user's, for good; nothing where there is none."""
         if not memory_id:
             raise ValueError("memory_id is the id of a memory that search_memory gave")
         try:
@@ -456,6 +480,8 @@ class MemoirdMemoryService(BaseMemoryService):
         except errors.NotFound:
             return
         if found.memory and found.memory.subject == _subject(app_name, user_id):
+            if said := found.memory.metadata.get(SAID):
+                await self._client.put_document([*_user(app_name, user_id)], said, json=time.time())
             await self._client.forget(id=memory_id)
 
     async def _remember(
@@ -466,7 +492,7 @@ class MemoirdMemoryService(BaseMemoryService):
         said: datetime | None,
         id: str | None,
     ) -> None:
-        text = " ".join(part.text for part in (content and content.parts) or () if part.text)
+        text = _text(content)
         if not text.strip():
             return
         own = f"{subject} {id or uuid.uuid4()}"
@@ -474,10 +500,11 @@ class MemoirdMemoryService(BaseMemoryService):
             await self._client.remember(
                 subject,
                 self._kind,
-                _cut(text, CONTENT_BYTES),
-                tags=[_cut(AUTHOR + author, TAG_BYTES)] if author else [],
+                cut(text, CONTENT_BYTES),
+                tags=[cut(AUTHOR + author, TAG_BYTES)] if author else [],
                 observed_at=said,
-                idempotency_key=hashlib.sha256(own.encode(errors="surrogatepass")).hexdigest(),
+                metadata={SAID: _deleted(text)},
+                idempotency_key=_digest(own),
                 near_duplicate=NearDuplicate.KEEP,
             )
         except errors.IdempotencyKeyReused:
@@ -511,8 +538,13 @@ def _user(app_name: str, user_id: str) -> tuple[str, ...]:
     return ("adk", "user", app_name, user_id)
 
 
-def _read(place: tuple[str, ...]) -> DocumentOperation:
-    return DocumentOperation(get=GetDocumentRequest([*place], STATE))
+def _deleted(text: str) -> str:
+    """The key of the document that says when a memory of these words was deleted."""
+    return f"deleted/{_digest(text)}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
 
 
 # State.
@@ -659,6 +691,10 @@ def _called(turn: Turn, id: str) -> str:
     return next((answer["name"] for answer in answers if answer.get("id") == id), "call")
 
 
+def _text(content: types.Content | None) -> str:
+    return " ".join(part.text for part in (content and content.parts) or () if part.text)
+
+
 def _entry(memory: Memory) -> MemoryEntry:
     authors = [tag.removeprefix(AUTHOR) for tag in memory.tags if tag.startswith(AUTHOR)]
     author = authors[0] if authors else None
@@ -670,8 +706,3 @@ def _entry(memory: Memory) -> MemoryEntry:
         author=author,
         timestamp=memory.observed_at.isoformat() if memory.observed_at else None,
     )
-
-
-def _cut(text: str, most: int) -> str:
-    """The beginning of a text, in bytes."""
-    return text.encode(errors="replace")[:most].decode(errors="ignore")

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent_framework import Content, HistoryProvider, Message
+from agent_framework._sessions import filter_new_messages
 
 from . import _history
-from ._history import Result, Window
+from ._history import Window
 from ._kept import is_id, kept, kept_in, media, text_of
-from ._steps import Clients
+from ._steps import Clients, Steps
 from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
 
@@ -63,7 +64,7 @@ class MemoirdHistoryProvider(HistoryProvider):
     async def get_messages(self, session_id: str | None, **_: Any) -> list[Message]:
         """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
         steps = _history.turns(self._id(session_id), self.window)
-        messages = [_message(turn) for turn in await self._run(steps)]
+        messages = [_message(turn) for turn in await self._clients.ado(steps)]
         if self.skip_excluded:
             return [it for it in messages if not it.additional_properties.get("_excluded")]
         return messages
@@ -71,23 +72,33 @@ class MemoirdHistoryProvider(HistoryProvider):
     async def save_messages(
         self, session_id: str | None, messages: Sequence[Message], **_: Any
     ) -> None:
-        """Adds messages, in one call for up to 256."""
-        chunks = _history.turns_in_chunks([_turn(message) for message in messages])
-        await self._run(_history.add(self._id(session_id), chunks, self.subject))
+        """Adds messages, in one call for up to 256, behind one that reads as many.
+
+        What they repeat of the newest ones is not added, as a transcript that is sent whole with each message does: by
+        their ids, else by role and contents, as the framework's own providers have it.
+        """
+        await self._clients.ado(self._save(self._id(session_id), messages))
 
     async def clear(self, session_id: str | None) -> None:
         """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
-        await self._run(_history.clear(self._id(session_id)))
+        await self._clients.ado(_history.clear(self._id(session_id)))
 
     async def erase(self, session_id: str | None) -> None:
         """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
-        await self._run(_history.erase(self._id(session_id)))
+        await self._clients.ado(_history.erase(self._id(session_id)))
+
+    def _save(self, id: str, messages: Sequence[Message]) -> Steps[None]:
+        if not messages:
+            return
+        # One more, so that it is not all there is where it is not.
+        pages = yield from _history.read_last(id, len(messages) + 1)
+        there = [_message(turn) for page in pages for turn in page.turns]
+        new = filter_new_messages(there, messages)
+        chunks = _history.turns_in_chunks([_turn(message) for message in new])
+        yield from _history.add(id, chunks, self.subject)
 
     def _id(self, session_id: str | None) -> str:
         return f"{self.prefix}{session_id or 'default'}"
-
-    async def _run(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._clients.looping(), steps)
 
 
 def _turn(message: Message) -> Turn:

@@ -14,6 +14,7 @@ import urllib.parse
 import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -48,6 +49,8 @@ TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
 _process_of_loops: int | None = None
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
+# Seconds that a fork waits for the calls of other threads.
+FORK_WAITS = 1.0
 _OPTIONS: list[tuple[str, Any]] = [
     # A window may be larger than the 4 MiB that gRPC takes by itself.
     ("grpc.max_receive_message_length", 256 << 20),
@@ -213,6 +216,79 @@ def _keyed(
     return append if isinstance(append, AppendRequest) else None
 
 
+class _Forks:
+    """Lets this process fork between calls: grpcio hangs, or worse, in one that was forked amid a call."""
+
+    def __init__(self) -> None:
+        self._calls = self._streams = 0
+        self._is_amid_calls = False
+        self._unlock()
+        if hasattr(os, "register_at_fork"):
+            os.register_at_fork(
+                before=self._before, after_in_parent=self._in_parent, after_in_child=self._in_child
+            )
+
+    def _unlock(self) -> None:
+        # Who forks holds it; a handler of a signal may do so amid a call of its own thread.
+        self._changed = threading.Condition(threading.RLock())
+        self._is_forking = False
+
+    @contextmanager
+    def call(self) -> Iterator[None]:
+        """Is entered when no fork is waited for."""
+        with self._changed:
+            while self._is_forking:
+                self._changed.wait()
+            self._look()
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calls -= 1
+                if self._is_forking:
+                    self._changed.notify_all()
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        """No fork waits until it is over."""
+        with self._changed:
+            self._look()
+            self._streams += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._streams -= 1
+
+    def _before(self) -> None:
+        self._changed.acquire()
+        self._is_forking = True
+        if not self._streams:
+            self._changed.wait_for(lambda: not self._calls, FORK_WAITS)
+
+    def _in_parent(self) -> None:
+        self._is_forking = False
+        self._changed.notify_all()
+        self._changed.release()
+
+    def _in_child(self) -> None:
+        self._is_amid_calls |= bool(self._calls or self._streams)
+        self._calls = self._streams = 0
+        self._unlock()
+
+    def _look(self) -> None:
+        if self._is_amid_calls:
+            raise MemoirdError(
+                "grpcio does not work in a process that was forked amid a call of another thread: it would "
+                "hang. Fork before the first call or between calls, or start processes by spawn",
+                code=grpc.StatusCode.FAILED_PRECONDITION,
+            )
+
+
+_FORKS = _Forks()
+
+
 class _Tries:
     """Whether and when a call that failed is made again."""
 
@@ -324,7 +400,8 @@ class Client(SyncCalls):
         metadata = endpoint.metadata_for(call, request)
         while True:
             try:
-                message = self._method(call)(asked, timeout=left, metadata=metadata)
+                with _FORKS.call():
+                    message = self._method(call)(asked, timeout=left, metadata=metadata)
             except ValueError as closed:
                 raise _closed() from closed
             except grpc.RpcError as failure:
@@ -355,8 +432,9 @@ def _closed() -> Cancelled:
 
 def _read(call: Call[Asked, Answer], answers: Any) -> Iterator[Answer]:
     try:
-        for answer in answers:
-            yield call.read(answer)
+        with _FORKS.stream():
+            for answer in answers:
+                yield call.read(answer)
     except grpc.RpcError as failure:
         raise error_of(failure, call.name) from None
     finally:

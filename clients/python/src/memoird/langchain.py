@@ -22,17 +22,13 @@ from langchain_core.messages import (
 from langchain_core.stores import BaseStore
 
 from . import _history
-from ._batches import batched, operation_bytes
-from ._history import Result, Window
+from ._documents import PAGE_MAX, asked, done, removed
+from ._history import Window
 from ._kept import base64_uri, is_id, kept, kept_in, media, text_of
-from ._steps import Clients
+from ._steps import Call, Clients, Steps
 from .client import AsyncClient, Client
-from .errors import MemoirdError
 from .types import (
-    DeleteDocumentRequest,
     DocumentOperation,
-    DocumentResult,
-    GetDocumentRequest,
     Part,
     PutDocumentRequest,
     Role,
@@ -91,7 +87,7 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
     @property
     def messages(self) -> list[BaseMessage]:
         """All messages, oldest first, or memoird's window; read in calls of 1,000 messages or 2 MiB."""
-        return self._run(self._messages())
+        return self._clients.do(self._messages())
 
     @messages.setter
     def messages(self, messages: Sequence[BaseMessage]) -> None:
@@ -99,41 +95,41 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
 
     async def aget_messages(self) -> list[BaseMessage]:
         """`messages`, in an event loop."""
-        return await self._run_async(self._messages())
+        return await self._clients.ado(self._messages())
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Adds messages, in one call for up to 256."""
-        self._run(self._add(messages))
+        self._clients.do(self._add(messages))
 
     async def aadd_messages(self, messages: Sequence[BaseMessage]) -> None:
         """`add_messages`, in an event loop."""
-        await self._run_async(self._add(messages))
+        await self._clients.ado(self._add(messages))
 
     def set_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Takes all messages back and adds these, in one step for up to 256."""
-        self._run(self._set(messages))
+        self._clients.do(self._set(messages))
 
     async def aset_messages(self, messages: Sequence[BaseMessage]) -> None:
         """`set_messages`, in an event loop."""
-        await self._run_async(self._set(messages))
+        await self._clients.ado(self._set(messages))
 
     def clear(self) -> None:
         """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
-        self._run(self._changed(_history.clear(self.session_id)))
+        self._clients.do(self._changed(_history.clear(self.session_id)))
 
     async def aclear(self) -> None:
         """`clear`, in an event loop."""
-        await self._run_async(self._changed(_history.clear(self.session_id)))
+        await self._clients.ado(self._changed(_history.clear(self.session_id)))
 
     def erase(self) -> None:
         """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
-        self._run(self._changed(_history.erase(self.session_id)))
+        self._clients.do(self._changed(_history.erase(self.session_id)))
 
     async def aerase(self) -> None:
         """`erase`, in an event loop."""
-        await self._run_async(self._changed(_history.erase(self.session_id)))
+        await self._clients.ado(self._changed(_history.erase(self.session_id)))
 
-    def _messages(self) -> _history.Steps[list[BaseMessage]]:
+    def _messages(self) -> Steps[list[BaseMessage]]:
         if self._chosen is not None:
             return [*self._chosen]
         turns = yield from _history.turns(self.session_id, self.window)
@@ -142,24 +138,18 @@ class MemoirdChatMessageHistory(BaseChatMessageHistory):
             self._chosen = [*messages]
         return messages
 
-    def _changed(self, steps: _history.Steps[None]) -> _history.Steps[None]:
+    def _changed(self, steps: Steps[None]) -> Steps[None]:
         """Steps after which a window is chosen anew, also where they fail."""
         self._chosen = None
         yield from steps
 
-    def _set(self, messages: Sequence[BaseMessage]) -> _history.Steps[None]:
+    def _set(self, messages: Sequence[BaseMessage]) -> Steps[None]:
         chunks = _history.turns_in_chunks(_turns(messages))
         return self._changed(_history.replace(self.session_id, chunks, self.subject))
 
-    def _add(self, messages: Sequence[BaseMessage]) -> _history.Steps[None]:
+    def _add(self, messages: Sequence[BaseMessage]) -> Steps[None]:
         chunks = _history.turns_in_chunks(_turns(messages))
         return self._changed(_history.add(self.session_id, chunks, self.subject))
-
-    def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._clients.blocking(), steps)
-
-    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._clients.looping(), steps)
 
 
 class MemoirdByteStore(BaseStore[str, bytes]):
@@ -182,33 +172,33 @@ class MemoirdByteStore(BaseStore[str, bytes]):
 
     def mget(self, keys: Sequence[str]) -> list[bytes | None]:
         """The value of each key; None where there is none."""
-        return self._run(self._get(keys))
+        return self._clients.do(self._get(keys))
 
     async def amget(self, keys: Sequence[str]) -> list[bytes | None]:
         """`mget`, in an event loop."""
-        return await self._run_async(self._get(keys))
+        return await self._clients.ado(self._get(keys))
 
     def mset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """Sets values, also of keys that have one."""
-        self._run(_done(self._puts(key_value_pairs)))
+        self._clients.do(done(self._puts(key_value_pairs)))
 
     async def amset(self, key_value_pairs: Sequence[tuple[str, bytes]]) -> None:
         """`mset`, in an event loop."""
-        await self._run_async(_done(self._puts(key_value_pairs)))
+        await self._clients.ado(done(self._puts(key_value_pairs)))
 
     def mdelete(self, keys: Sequence[str]) -> None:
         """Deletes values; a key without one is no error."""
-        self._run(_done(self._deletes(keys)))
+        self._clients.do(done([removed(self.namespace, key) for key in keys]))
 
     async def amdelete(self, keys: Sequence[str]) -> None:
         """`mdelete`, in an event loop."""
-        await self._run_async(_done(self._deletes(keys)))
+        await self._clients.ado(done([removed(self.namespace, key) for key in keys]))
 
     def yield_keys(self, *, prefix: str | None = None) -> Iterator[str]:
         """All keys that begin so, in the order of their bytes."""
         token = ""
         while True:
-            keys, token = self._run(self._keys(prefix, token))
+            keys, token = self._clients.do(self._keys(prefix, token))
             yield from keys
             if not token:
                 return
@@ -217,15 +207,14 @@ class MemoirdByteStore(BaseStore[str, bytes]):
         """`yield_keys`, in an event loop."""
         token = ""
         while True:
-            keys, token = await self._run_async(self._keys(prefix, token))
+            keys, token = await self._clients.ado(self._keys(prefix, token))
             for key in keys:
                 yield key
             if not token:
                 return
 
-    def _get(self, keys: Sequence[str]) -> _history.Steps[list[bytes | None]]:
-        gets = [DocumentOperation(get=GetDocumentRequest(self.namespace, key)) for key in keys]
-        results = yield from _done(gets)
+    def _get(self, keys: Sequence[str]) -> Steps[list[bytes | None]]:
+        results = yield from done([asked(self.namespace, key) for key in keys])
         return [it.document.bytes if it.document else None for it in results]
 
     def _puts(self, pairs: Sequence[tuple[str, bytes]]) -> list[DocumentOperation]:
@@ -234,50 +223,17 @@ class MemoirdByteStore(BaseStore[str, bytes]):
             for key, value in pairs
         ]
 
-    def _deletes(self, keys: Sequence[str]) -> list[DocumentOperation]:
-        return [
-            DocumentOperation(delete=DeleteDocumentRequest(self.namespace, key)) for key in keys
-        ]
-
-    def _keys(self, prefix: str | None, token: str) -> _history.Steps[tuple[list[str], str]]:
-        page = yield _history.Call(
+    def _keys(self, prefix: str | None, token: str) -> Steps[tuple[list[str], str]]:
+        page = yield Call(
             "list_documents",
-            {
-                "namespace_prefix": self.namespace,
-                "exact_namespace": True,
-                "key_prefix": prefix or "",
-                "without_values": True,
-                "page_size": 1000,
-                "page_token": token,
-            },
+            namespace_prefix=self.namespace,
+            exact_namespace=True,
+            key_prefix=prefix or "",
+            without_values=True,
+            page_size=PAGE_MAX,
+            page_token=token,
         )
         return [document.key for document in page.documents], page.next_page_token
-
-    def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._clients.blocking(), steps)
-
-    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._clients.looping(), steps)
-
-
-def _done(operations: Sequence[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:
-    results: list[DocumentResult] = []
-    for batch in batched(operations, operation_bytes):
-        results += yield from _batch(batch)
-    return results
-
-
-def _batch(operations: list[DocumentOperation]) -> _history.Steps[list[DocumentResult]]:
-    """One call, or two where the values that are read are too large for one."""
-    try:
-        answer = yield _history.Call("batch_documents", {"operations": operations})
-    except MemoirdError as error:
-        if error.reason != "DOCUMENTS_TOO_LARGE" or len(operations) == 1:
-            raise
-        half = len(operations) // 2
-        first = yield from _batch(operations[:half])
-        return first + (yield from _batch(operations[half:]))
-    return answer.results  # type: ignore[no-any-return]
 
 
 def _turns(messages: Sequence[BaseMessage]) -> list[Turn]:

@@ -13,11 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 import grpc
 from agents.memory import SessionSettings
-from agents.memory.session_settings import coerce_session_settings, resolve_session_limit
+from agents.memory.session_settings import (
+    coerce_session_settings,
+    resolve_session_limit,
+)
 
 from . import _history
 from ._batches import batched, json_bytes
 from ._history import Window
+from ._kept import is_id
 from ._steps import Clients
 from .client import AsyncClient, Client
 from .errors import InvalidArgument
@@ -29,7 +33,6 @@ if TYPE_CHECKING:
 FORMAT = MessageFormat.OPENAI_RESPONSES
 # A turn takes 128 parts, and what the model says in a row is one turn.
 MODEL_PARTS_MAX = 64
-ID_BYTES_MAX = 256
 _ROLES = ("user", "assistant", "system", "developer")
 # What is no item of OpenAI's is kept inside a message, in a part of this type.
 _KEPT = "memoird_item"
@@ -83,10 +86,10 @@ class MemoirdSession:
             return []
         if limit is None and self.window is not None:
             steps = _history.window(self.session_id, self.window, FORMAT)
-            answer = await _history.run_async(self.client, steps)
+            answer = await self._clients.ado(steps)
             return _unwrapped(answer.messages) if answer else []
         read = _history.read_messages(self.session_id, FORMAT, limit)
-        items = _unwrapped(await _history.run_async(self.client, read))
+        items = _unwrapped(await self._clients.ado(read))
         return items if limit is None else items[-limit:]
 
     async def add_items(
@@ -96,9 +99,7 @@ class MemoirdSession:
 
         An item has at most 1 MiB unless configured otherwise (`limits.turn_bytes`).
         """
-        await _history.run_async(
-            self.client, _history.add(self.session_id, _appends(items), self.subject)
-        )
+        await self._clients.ado(_history.add(self.session_id, _appends(items), self.subject))
 
     async def pop_item(
         self, *, wrapper: RunContextWrapper[Any] | None = None
@@ -108,14 +109,12 @@ class MemoirdSession:
         No window and no search shows it any more; the journal keeps it, marked, until retention.
         """
         async with _pop_lock(self.session_id):
-            popped = await _history.run_async(
-                self.client, _history.pop(self.session_id, FORMAT)
-            )
+            popped = await self._clients.ado(_history.pop(self.session_id, FORMAT))
         return _unwrapped([popped[1]])[0] if popped else None
 
     async def clear_session(self, *, wrapper: RunContextWrapper[Any] | None = None) -> None:
         """Takes all items back, as `pop_item` does with one; state and memories stay."""
-        await _history.run_async(self.client, _history.clear(self.session_id))
+        await self._clients.ado(_history.clear(self.session_id))
 
     async def _atomic_replace_items(self, items: list[TResponseInputItem]) -> bool:
         """What the SDK's compaction session asks for: other items instead of all, in one step.
@@ -125,9 +124,7 @@ class MemoirdSession:
         chunks = _appends(items)
         if len(chunks) > 1:
             return False
-        await _history.run_async(
-            self.client, _history.replace(self.session_id, chunks, self.subject)
-        )
+        await self._clients.ado(_history.replace(self.session_id, chunks, self.subject))
         return True
 
     async def erase_session(self) -> None:
@@ -135,7 +132,7 @@ class MemoirdSession:
 
         Waits up to a minute until it is done.
         """
-        await _history.run_async(self.client, _history.erase(self.session_id))
+        await self._clients.ado(_history.erase(self.session_id))
 
     def close(self) -> None:
         """Nothing: the client belongs to who made it."""
@@ -198,14 +195,10 @@ def _is_readable(item: Any) -> bool:
     elif kind == "custom_tool_call":
         texts = item.get("name"), item.get("input")
     elif kind in ("function_call_output", "custom_tool_call_output"):
-        return _is_id(item.get("call_id")) and _is_content(item.get("output"))
+        return is_id(item.get("call_id")) and _is_content(item.get("output"))
     else:
         return isinstance(kind, str)
-    return _is_id(item.get("call_id")) and _is_id(texts[0]) and isinstance(texts[1], str)
-
-
-def _is_id(value: Any) -> bool:
-    return isinstance(value, str) and 0 < len(value.encode(errors="surrogatepass")) <= ID_BYTES_MAX
+    return is_id(item.get("call_id")) and is_id(texts[0]) and isinstance(texts[1], str)
 
 
 def _is_content(content: Any) -> bool:

@@ -26,9 +26,18 @@ from pydantic_ai.messages import (
 )
 
 from . import _history
-from ._history import Result, Window
-from ._kept import FOR_ADDRESSES, FOR_URIS, base64_uri, is_id, kept, kept_in, media, text_of
-from ._steps import Clients
+from ._history import Window
+from ._kept import (
+    FOR_ADDRESSES,
+    FOR_URIS,
+    base64_uri,
+    is_id,
+    kept,
+    kept_in,
+    media,
+    text_of,
+)
+from ._steps import Clients, Steps
 from .client import AsyncClient, Client
 from .types import Part, Role, Thinking, ToolResult, ToolUse, Turn
 
@@ -66,61 +75,55 @@ class MemoirdHistory:
 
     async def messages(self) -> list[ModelMessage]:
         """All messages, oldest first, or memoird's window: what a run takes as its `message_history`."""
-        return await self._run_async(self._messages())
+        return await self._clients.ado(self._messages())
 
     def messages_sync(self) -> list[ModelMessage]:
         """`messages`, outside of an event loop."""
-        return self._run(self._messages())
+        return self._clients.do(self._messages())
 
     async def add(self, messages: Sequence[ModelMessage]) -> None:
         """Adds what a run's `new_messages` gives, in one call for up to 256."""
-        await self._run_async(self._add(messages))
+        await self._clients.ado(self._add(messages))
 
     def add_sync(self, messages: Sequence[ModelMessage]) -> None:
         """`add`, outside of an event loop."""
-        self._run(self._add(messages))
+        self._clients.do(self._add(messages))
 
     async def set(self, messages: Sequence[ModelMessage]) -> None:
         """Takes all messages back and adds these, in one step for up to 256."""
-        await self._run_async(self._set(messages))
+        await self._clients.ado(self._set(messages))
 
     def set_sync(self, messages: Sequence[ModelMessage]) -> None:
         """`set`, outside of an event loop."""
-        self._run(self._set(messages))
+        self._clients.do(self._set(messages))
 
     async def clear(self) -> None:
         """Takes all messages back: nothing shows them any more; the journal keeps them until retention."""
-        await self._run_async(_history.clear(self.session_id))
+        await self._clients.ado(_history.clear(self.session_id))
 
     def clear_sync(self) -> None:
         """`clear`, outside of an event loop."""
-        self._run(_history.clear(self.session_id))
+        self._clients.do(_history.clear(self.session_id))
 
     async def erase(self) -> None:
         """Removes for good all that memoird has of the session; waits up to a minute until it is done."""
-        await self._run_async(_history.erase(self.session_id))
+        await self._clients.ado(_history.erase(self.session_id))
 
     def erase_sync(self) -> None:
         """`erase`, outside of an event loop."""
-        self._run(_history.erase(self.session_id))
+        self._clients.do(_history.erase(self.session_id))
 
-    def _messages(self) -> _history.Steps[list[ModelMessage]]:
+    def _messages(self) -> Steps[list[ModelMessage]]:
         turns = yield from _history.turns(self.session_id, self.window)
         return _read(turns)
 
-    def _set(self, messages: Sequence[ModelMessage]) -> _history.Steps[None]:
+    def _set(self, messages: Sequence[ModelMessage]) -> Steps[None]:
         chunks = _history.turns_in_chunks(_turns(messages))
         return _history.replace(self.session_id, chunks, self.subject)
 
-    def _add(self, messages: Sequence[ModelMessage]) -> _history.Steps[None]:
+    def _add(self, messages: Sequence[ModelMessage]) -> Steps[None]:
         chunks = _history.turns_in_chunks(_turns(messages))
         return _history.add(self.session_id, chunks, self.subject)
-
-    def _run(self, steps: _history.Steps[Result]) -> Result:
-        return _history.run(self._clients.blocking(), steps)
-
-    async def _run_async(self, steps: _history.Steps[Result]) -> Result:
-        return await _history.run_async(self._clients.looping(), steps)
 
 
 def _turns(messages: Sequence[ModelMessage]) -> list[Turn]:

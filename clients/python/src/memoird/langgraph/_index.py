@@ -25,6 +25,8 @@ from langgraph.store.base import (
 )
 
 from .. import errors
+from .._documents import asked, done, each_document, minutes, removed
+from .._kept import CONTENT_BYTES, QUERY_BYTES, TAG_BYTES, cut
 from .._steps import Call, Step, Steps
 from ..client import AsyncClient, Client
 from ..types import (
@@ -35,10 +37,10 @@ from ..types import (
     MemoryKind,
     PutDocumentRequest,
 )
-from ._documents import asked, done, each_document, minutes, removed
 
 HITS_MAX = 100
-CONTENT_BYTES, QUERY_BYTES, TAG_BYTES = 8 << 10, 4 << 10, 128
+# In the metadata of a memory: the namespace and the key of its item.
+ITEM = "item"
 # Changes of one document, while others change it.
 TRIES_MAX = 20
 
@@ -87,7 +89,7 @@ class VectorIndex:
         self._texts = Texts(config.get("fields") or ["$"])
         self._place = place
 
-    def writes(self, puts: Sequence[PutOp]) -> Steps:
+    def writes(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """What is written together with the items."""
         texts = [((op.namespace, op.key), text) for op in puts for text in self._texts.of(op)]
         bodies: dict[Name, bytes] = {}
@@ -104,16 +106,16 @@ class VectorIndex:
         put = PutDocumentRequest(place, op.key, bytes=body, ttl=minutes(op.ttl))
         return DocumentOperation(put=put)
 
-    def written(self, puts: Sequence[PutOp]) -> Steps:
+    def written(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """What is done after that."""
         return
         yield
 
-    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps[Any]:
         """Lets the vectors of items live so many minutes from now on."""
         yield from done([asked([*self._place, *place], key, minutes(ttl)) for (place, key), ttl in live])
 
-    def ranked(self, op: SearchOp) -> Steps:
+    def ranked(self, op: SearchOp) -> Steps[Any]:
         """Items with the best cosine of their vectors, the best first, and that others come behind them."""
         query = yield Embed(self.embeddings, str(op.query))
         found: list[tuple[float, Name]] = []
@@ -128,19 +130,18 @@ class VectorIndex:
 
 
 class MemoryIndex:
-    """Memories of the texts; documents say which items have them."""
+    """Memories of the texts, which name their items; a document for each item names its memories."""
 
     def __init__(self, config: MemoirdIndex, place: Place) -> None:
         self._texts, self._kind = Texts(config.fields), config.kind
-        # The memories of each item, and the items of each memory.
-        self._memories, self._owners = (*place, "memories"), (*place, "owners")
+        self._memories = (*place, "memories")
 
-    def writes(self, puts: Sequence[PutOp]) -> Steps:
+    def writes(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """Nothing is written together with the items."""
         return []
         yield
 
-    def written(self, puts: Sequence[PutOp]) -> Steps:
+    def written(self, puts: Sequence[PutOp]) -> Steps[Any]:
         """Remembers the texts of items that were written, and forgets those that were there before."""
         for op in puts:
             new, until = set(), None if op.ttl is None else _until(op.ttl)
@@ -152,20 +153,21 @@ class MemoryIndex:
                         kind=self._kind,
                         content=content,
                         tags=[_tag(op.namespace[:depth]) for depth in range(1, len(op.namespace) + 1)],
-                        # A memory has 32 tags: one of the same words in many namespaces had too few.
+                        metadata={ITEM: json.dumps([*op.namespace, op.key], ensure_ascii=False)},
+                        # Other items may have the same words.
                         keep_apart=True,
                         expires_at=until,
                         idempotency_key=uuid.uuid4().hex,
                     )
                     new.add(made.memory.id)
-            nobodys = yield from self._own(op, new)
-            for id in nobodys:
+            gone = yield from self._note(op, new)
+            for id in gone:
                 try:
                     yield Call("forget", id=id)
                 except errors.MemoryNotFound:
                     continue
 
-    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps:
+    def refreshed(self, live: Sequence[tuple[Name, float]]) -> Steps[Any]:
         """Lets the memories of items live so many minutes from now on."""
         read = yield from done(
             [asked([*self._memories, *place], key, minutes(ttl)) for (place, key), ttl in live]
@@ -175,7 +177,6 @@ class MemoryIndex:
             for (_, ttl), result in zip(live, read, strict=True)
             for id in (result.document.value if result.document else [])
         ]
-        yield from done([asked(self._owners, id, minutes(ttl)) for id, ttl in ids])
         for id, ttl in ids:
             try:
                 found = yield Call("get_memory", id=id)
@@ -183,33 +184,31 @@ class MemoryIndex:
             except errors.MemoryNotFound:
                 continue
 
-    def _own(self, op: PutOp, new: set[str]) -> Steps:
-        """Notes whose the memories are; gives those that are nobody's any more."""
-        place, name = [*self._memories, *op.namespace], [*op.namespace, op.key]
-        gone: set[str] = set()
+    def _note(self, op: PutOp, new: set[str]) -> Steps[set[str]]:
+        """Notes the memories of an item; gives those that it has no more."""
+        place, gone = [*self._memories, *op.namespace], set[str]()
         for left in reversed(range(TRIES_MAX)):
             [item] = yield from done([asked(place, op.key)])
-            old = set(item.document.value) if item.document else set()
             # Also those of an earlier try, whose answer was lost.
-            gone = (gone | old) - new
-            changed = sorted(gone | (new - old))
-            read = yield from done([asked(self._owners, id) for id in changed])
-            writes, nobodys = _held(place, op.key, sorted(new), item.document, op.ttl), []
-            for id, result in zip(changed, read, strict=True):
-                there = result.document
-                names = [own for own in (there.value if there else []) if own != name]
-                names += [name] if id in new else []
-                writes += _held(self._owners, id, names, there, op.ttl if names == [name] else None)
-                nobodys += [] if names else [id]
+            gone |= set(item.document.value if item.document else ()) - new
+            version = item.document.version if item.document else 0
+            write = DocumentOperation(delete=DeleteDocumentRequest(place, op.key, expected_version=version))
+            if new:
+                body = json.dumps(sorted(new))
+                put = PutDocumentRequest(
+                    place, op.key, json=body, expected_version=version, ttl=minutes(op.ttl)
+                )
+                write = DocumentOperation(put=put)
             try:
-                yield from done(writes)
-                return nobodys
+                yield from done([write] if new or version else [])
+                break
             except (errors.StaleVersion, errors.Unavailable):
                 # Others were faster, or the answer was lost.
                 if not left:
                     raise
+        return gone
 
-    def ranked(self, op: SearchOp) -> Steps:
+    def ranked(self, op: SearchOp) -> Steps[Any]:
         """Items whose texts a recall finds, the best first: up to 100; and whether the filter may fit others."""
         prefix = tuple(op.namespace_prefix)
         if not prefix:
@@ -221,31 +220,14 @@ class MemoryIndex:
             tags=[_tag(prefix)],
             limit=HITS_MAX,
         )
-        hits = [hit for hit in recalled.hits if hit.memory]
-        read = yield from done([asked(self._owners, hit.memory.id) for hit in hits])
         found: dict[Name, float] = {}
-        for hit, result in zip(hits, read, strict=True):
-            for *place, key in result.document.value if result.document else []:
+        for hit in recalled.hits:
+            if named := hit.memory and hit.memory.metadata.get(ITEM):
+                *place, key = json.loads(named)
                 if tuple(place[: len(prefix)]) == prefix:
                     found.setdefault((tuple(place), key), hit.score)
         are_more = bool(op.filter) and len(recalled.hits) == HITS_MAX
         return [(score, name) for name, score in found.items()], are_more
-
-
-def _held(
-    place: Sequence[str], key: str, held: list[Any], there: Document | None, ttl: float | None = None
-) -> list[DocumentOperation]:
-    """Puts a list, or removes it where it is empty; refused where it is not as it was read."""
-    version = there.version if there else 0
-    if held:
-        put = PutDocumentRequest(
-            [*place], key, json=json.dumps(held), expected_version=version, ttl=minutes(ttl)
-        )
-        return [DocumentOperation(put=put)]
-    if there:
-        gone = DeleteDocumentRequest([*place], key, expected_version=version)
-        return [DocumentOperation(delete=gone)]
-    return []
 
 
 def _until(ttl: float) -> datetime:
@@ -254,7 +236,7 @@ def _until(ttl: float) -> datetime:
     return until.replace(microsecond=until.microsecond // 1000 * 1000)
 
 
-def _live(memory: Memory, until: datetime) -> Steps:
+def _live(memory: Memory, until: datetime) -> Steps[Any]:
     """Lets a memory that ends live so long at least."""
     if memory.expires_at is not None and memory.expires_at < until:
         yield Call(
@@ -299,8 +281,3 @@ def cosine(query: Sequence[float], body: bytes) -> float:
         product = sum(map(operator.mul, query, vector))
         best = max(best, product / whole if whole else 0.0)
     return best
-
-
-def cut(text: str, most: int) -> str:
-    """The beginning of a text, in bytes."""
-    return text.encode(errors="replace")[:most].decode(errors="ignore")

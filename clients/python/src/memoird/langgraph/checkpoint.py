@@ -28,10 +28,10 @@ from langgraph.checkpoint.base import (
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from .. import errors
+from .._documents import batches, done, each_document
 from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
 from ..types import Document, DocumentOperation, PutDocumentRequest
-from ._documents import batches, done, each_document
 
 # Before any character of an id, so that what belongs to an id follows it at once.
 SEPARATOR, AFTER = "\x01", "\x02"
@@ -73,11 +73,11 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """The checkpoint that `config` names, or the newest one of its thread; with its writes."""
-        return self._clients.do(self._get(config))  # type: ignore[no-any-return]
+        return self._clients.do(self._get(config))
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         """As `get_tuple`."""
-        return await self._clients.ado(self._get(config))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._get(config))
 
     def list(
         self,
@@ -110,7 +110,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Keeps a checkpoint, in the place of one with its id."""
-        return self._clients.do(self._put(config, checkpoint, metadata))  # type: ignore[no-any-return]
+        return self._clients.do(self._put(config, checkpoint, metadata))
 
     async def aput(
         self,
@@ -120,7 +120,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """As `put`."""
-        return await self._clients.ado(self._put(config, checkpoint, metadata))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._put(config, checkpoint, metadata))
 
     def put_writes(
         self,
@@ -178,13 +178,13 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
         """What was written to channels since they were last stored whole, the oldest first."""
-        return self._clients.do(self._history(config, channels))  # type: ignore[no-any-return]
+        return self._clients.do(self._history(config, channels))
 
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, Any]:
         """As `get_delta_channel_history`."""
-        return await self._clients.ado(self._history(config, channels))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._history(config, channels))
 
     def get_next_version(self, current: str | int | None, channel: None) -> str:
         """A number that counts up, and a random one that tells apart who counted."""
@@ -200,12 +200,12 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         thread_id, *checkpoint_ns = place[len(self._namespace) :]
         return _config(thread_id, "|".join(checkpoint_ns), checkpoint_id)
 
-    def _get(self, config: RunnableConfig) -> Steps:
+    def _get(self, config: RunnableConfig) -> Steps[CheckpointTuple | None]:
         place = self._place(*_thread(config))
         found = yield from self._found(place, get_checkpoint_id(config))
-        yield self._tuple(*found) if found else None
+        return self._tuple(*found) if found else None
 
-    def _found(self, place: Place, checkpoint_id: str | None) -> Steps:
+    def _found(self, place: Place, checkpoint_id: str | None) -> Steps[Any]:
         """A checkpoint with its writes; without an id the newest one."""
         if checkpoint_id:
             return (yield from self._read(place, checkpoint_id))
@@ -228,7 +228,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             if found := (yield from self._read(place, before)):
                 return found
 
-    def _read(self, place: Place, checkpoint_id: str) -> Steps:
+    def _read(self, place: Place, checkpoint_id: str) -> Steps[Any]:
         """A checkpoint with its writes."""
         found: Documents = []
         span = {"key_from": checkpoint_id, "key_before": checkpoint_id + AFTER}
@@ -242,7 +242,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         place: Place,
         checkpoint: Document,
         see: Callable[[Document, Documents], bool],
-    ) -> Steps:
+    ) -> Steps[Any]:
         """Shows the ancestors of a checkpoint with their writes, the newest first, until it is enough."""
         parent, writes, token = _parent(checkpoint), [], ""
         while parent:
@@ -296,7 +296,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
         filter: dict[str, Any] | None,
         before: RunnableConfig | None,
         limit: int | None,
-    ) -> Steps:
+    ) -> Steps[Any]:
         where: dict[str, Any] = {"namespace_prefix": self._namespace}
         if config:
             thread_id, checkpoint_ns = _thread(config)
@@ -335,7 +335,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
 
     def _put(
         self, config: RunnableConfig, checkpoint: Checkpoint, metadata: CheckpointMetadata
-    ) -> Steps:
+    ) -> Steps[RunnableConfig]:
         thread_id, checkpoint_ns = _thread(config)
         body = self.serde.dumps_typed(checkpoint)
         about = self.serde.dumps_typed(get_checkpoint_metadata(config, metadata))
@@ -345,11 +345,11 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             key=checkpoint["id"],
             bytes=ormsgpack.packb([get_checkpoint_id(config), *body, *about]),
         )
-        yield _config(thread_id, checkpoint_ns, checkpoint["id"])
+        return _config(thread_id, checkpoint_ns, checkpoint["id"])
 
     def _put_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, path: str
-    ) -> Steps:
+    ) -> Steps[Any]:
         place = self._place(*_thread(config))
         checkpoint_id = str(config["configurable"]["checkpoint_id"])
         puts = []
@@ -367,10 +367,10 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             except (errors.StaleVersion, errors.Unavailable):
                 yield from _put_missing(place, SEPARATOR.join((checkpoint_id, task_id)), batch)
 
-    def _delete_thread(self, thread_id: str) -> Steps:
+    def _delete_thread(self, thread_id: str) -> Steps[Any]:
         yield Call("delete_documents", namespace_prefix=[*self._namespace, str(thread_id)])
 
-    def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps:
+    def _delete_for_runs(self, run_ids: Sequence[str]) -> Steps[Any]:
         runs = set(run_ids)
         of_runs: Documents = []
 
@@ -391,7 +391,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
                 key_before=document.key + AFTER,
             )
 
-    def _copy_thread(self, source: str, target: str) -> Steps:
+    def _copy_thread(self, source: str, target: str) -> Steps[Any]:
         place, token = [*self._namespace, str(source)], ""
         while True:
             page = yield Call(
@@ -407,7 +407,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             if not token:
                 return
 
-    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Steps:
+    def _prune(self, thread_ids: Sequence[str], strategy: str) -> Steps[Any]:
         if strategy not in ("keep_latest", "delete"):
             raise ValueError(f"{strategy!r} is no strategy: `keep_latest` or `delete`")
         for thread_id in thread_ids:
@@ -416,7 +416,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             else:
                 yield from self._keep_latest(thread_id)
 
-    def _keep_latest(self, thread_id: str) -> Steps:
+    def _keep_latest(self, thread_id: str) -> Steps[Any]:
         places, token = [], ""
         while True:
             page = yield Call(
@@ -432,7 +432,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
                     "delete_documents", namespace_prefix=place, exact_namespace=True, key_before=oldest
                 )
 
-    def _oldest_needed(self, place: Place) -> Steps:
+    def _oldest_needed(self, place: Place) -> Steps[Any]:
         """The key of the oldest checkpoint without which the newest one would not be whole; empty where there is none."""
         newest = yield from self._found(place, None)
         if newest is None:
@@ -453,7 +453,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             yield from self._ancestors(place, checkpoint, see)
         return oldest
 
-    def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Steps:
+    def _history(self, config: RunnableConfig, channels: Sequence[str]) -> Steps[Any]:
         found: dict[str, Any] = {channel: {"writes": []} for channel in channels}
         open = set(channels)
 
@@ -472,7 +472,7 @@ class MemoirdSaver(BaseCheckpointSaver[str]):
             target = yield from self._found(place, get_checkpoint_id(config))
             if target:
                 yield from self._ancestors(place, target[0], see)
-        yield found
+        return found
 
 
 def _packed(document: Document) -> tuple[str | None, tuple[str, bytes], tuple[str, bytes]]:
@@ -511,7 +511,7 @@ def _fits(metadata: Mapping[str, Any], filter: Mapping[str, Any] | None) -> bool
 
 def _put_missing(
     place: Place, task: str, batch: Sequence[DocumentOperation]
-) -> Steps:
+) -> Steps[Any]:
     """Writes of a task that may be there already, all or some."""
     there: set[str] = set()
     yield from each_document(

@@ -23,10 +23,10 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
+from .._documents import PAGE_MAX, asked, done, minutes, removed
 from .._steps import Call, Clients, Steps
 from ..client import AsyncClient, Client
 from ..types import Document, DocumentOperation, PutDocumentRequest
-from ._documents import PAGE_MAX, asked, done, minutes, removed
 from ._index import MemoirdIndex, MemoryIndex, Name, Place, VectorIndex
 
 
@@ -77,13 +77,13 @@ class MemoirdStore(BaseStore):
 
     def batch(self, ops: Iterable[Op]) -> list[Result]:
         """Does several operations."""
-        return self._clients.do(self._batch(list(ops)))  # type: ignore[no-any-return]
+        return self._clients.do(self._batch(list(ops)))
 
     async def abatch(self, ops: Iterable[Op]) -> list[Result]:
         """As `batch`."""
-        return await self._clients.ado(self._batch(list(ops)))  # type: ignore[no-any-return]
+        return await self._clients.ado(self._batch(list(ops)))
 
-    def _batch(self, ops: list[Op]) -> Steps:
+    def _batch(self, ops: list[Op]) -> Steps[Any]:
         results: list[Result] = [None] * len(ops)
         gets: dict[int, GetOp] = {}
         puts: dict[Name, PutOp] = {}
@@ -109,9 +109,9 @@ class MemoirdStore(BaseStore):
                 refreshed += [document] if op.refresh_ttl else []
         yield from self._refresh(refreshed)
         yield from self._put(list(puts.values()))
-        yield results
+        return results
 
-    def _put(self, ops: list[PutOp]) -> Steps:
+    def _put(self, ops: list[PutOp]) -> Steps[Any]:
         writes = [self._write(op) for op in ops]
         if self._index and ops:
             writes += yield from self._index.writes(ops)
@@ -143,7 +143,7 @@ class MemoirdStore(BaseStore):
     def _name(self, document: Document) -> Name:
         return tuple(document.namespace[len(self._place) :]), document.key
 
-    def _refresh(self, documents: Sequence[Document]) -> Steps:
+    def _refresh(self, documents: Sequence[Document]) -> Steps[Any]:
         """Items that were read live as long again as they were to live when they were put."""
         live = [
             (self._name(document), ttl)
@@ -155,7 +155,7 @@ class MemoirdStore(BaseStore):
             # What finds an item lives as long as the item.
             yield from self._index.refreshed(live)
 
-    def _search(self, op: SearchOp) -> Steps:
+    def _search(self, op: SearchOp) -> Steps[Any]:
         if op.query and self._index:
             found = yield from self._ranked(op)
         else:
@@ -165,7 +165,7 @@ class MemoirdStore(BaseStore):
             yield from self._refresh([document for _, document in found])
         return [SearchItem(**self._own(document), score=score) for score, document in found]
 
-    def _ranked(self, op: SearchOp) -> Steps:
+    def _ranked(self, op: SearchOp) -> Steps[Any]:
         """Items that the index finds, and behind them those that it does not, where it does not tell which fit."""
         assert self._index
         ranked: list[tuple[float | None, Name]]
@@ -194,7 +194,7 @@ class MemoirdStore(BaseStore):
         filter: Mapping[str, Any] | None,
         most: int | None,
         **more: Any,
-    ) -> Steps:
+    ) -> Steps[Any]:
         """The first documents that fit."""
         found: list[Document] = []
         token = ""
@@ -213,7 +213,7 @@ class MemoirdStore(BaseStore):
                 break
         return found
 
-    def _namespaces(self, op: ListNamespacesOp) -> Steps:
+    def _namespaces(self, op: ListNamespacesOp) -> Steps[Any]:
         conditions = op.match_conditions or ()
         ask: dict[str, Sequence[str]] = {"prefix": (), "suffix": ()}
         for condition in conditions:

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
+import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import grpc
 from langchain_core.messages import (
     AIMessage,
     BaseMessage,
@@ -18,16 +22,27 @@ from langchain_core.runnables import RunnableConfig, RunnableLambda
 
 from .. import errors
 from .._batches import batched, turn_bytes
-from .._history import Window, check
-from .._steps import Call, Clients, Steps
+from .._history import Window, check, context
+from .._kept import ID_BYTES_MAX
+from .._steps import Call, Clients, Pause, Steps
 from ..client import AsyncClient, Client
 from ..langchain import said_in
-from ..types import AppendRequest, GetContextResponse, MessageFormat, Part, Role, Turn
+from ..types import (
+    AppendRequest,
+    GetContextResponse,
+    MessageFormat,
+    Part,
+    Role,
+    SessionInfo,
+    Turn,
+)
 
 # What the session's state has of the messages that it was told.
 STATE = "langgraph"
 # Of steps that run at once, each of which may append.
 TRIES_MAX = 20
+# In seconds.
+FIRST_PAUSE, PAUSE_MAX = 0.005, 1.0
 
 
 def window(
@@ -40,7 +55,7 @@ def window(
 
     It is a `pre_model_hook` of LangGraph's agents, and can be invoked in a node: it gives
     `{"llm_input_messages": [...]}` and leaves the state as it is. The session has the thread's id as its
-    own.
+    own; that of a subgraph has the names of its nodes behind it (`THREAD|researcher`).
 
     What the state has and the session has not is appended in the same call; of steps that ask for the same
     at once, one appends it. Where a thread goes on from an earlier checkpoint, or messages of it were
@@ -65,63 +80,99 @@ def window(
     return RunnableLambda(choose, achoose, name="window")
 
 
-def _chosen(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps:
+def _chosen(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps[Any]:
+    if not messages:
+        return {"llm_input_messages": []}
+    ids = [message.id or str(number) for number, message in enumerate(messages)]
+    session_id = _session(config)
     for left in reversed(range(TRIES_MAX)):
         try:
-            return (yield from _choose(how, messages, config))
-        except (errors.StaleSeq, errors.StaleGeneration, errors.SessionNotFound):
+            told, chosen = yield from _choose(how, session_id, messages, ids)
+        except (
+            errors.StaleSeq,
+            errors.StaleGeneration,
+            errors.StaleStateVersion,
+            errors.SessionNotFound,
+        ):
             # Another step of the graph was faster, or the session ended meanwhile.
             if not left:
                 raise
+        else:
+            if _same(told, chosen.session):
+                return {"llm_input_messages": _messages(chosen, dict(zip(ids, messages, strict=True)))}
+        # Of many, one at a time gets through.
+        yield Pause(random.uniform(0, min(FIRST_PAUSE * 2 ** (TRIES_MAX - left), PAUSE_MAX)))
+    problem = f"steps that run at once told {session_id!r} other messages {TRIES_MAX} times"
+    raise errors.Conflict(problem, code=grpc.StatusCode.ABORTED)
 
 
-def _choose(how: Window, messages: Sequence[BaseMessage], config: RunnableConfig) -> Steps:
-    if not messages:
-        yield {"llm_input_messages": []}
-        return
-    session_id = str(config["configurable"]["thread_id"])
-    ids = [message.id or str(number) for number, message in enumerate(messages)]
-    told = after_seq = last_seq = 0
+def _session(config: RunnableConfig) -> str:
+    names = config["configurable"]
+    # Behind a node's name stands the id of its task; the last one is the node that asks.
+    *path, _ = str(names.get("checkpoint_ns") or "").split("|")
+    id = "|".join([str(names["thread_id"]), *(node.partition(":")[0] for node in path)])
+    encoded = id.encode(errors="surrogatepass")
+    return hashlib.sha256(encoded).hexdigest() if path and len(encoded) > ID_BYTES_MAX else id
+
+
+def _choose(
+    how: Window, session_id: str, messages: Sequence[BaseMessage], ids: Sequence[str]
+) -> Steps[tuple[SessionInfo, GetContextResponse]]:
+    """Tells the session what it has not; gives how it is then, and a window."""
+    session, told, after_seq = SessionInfo(), 0, 0
     try:
         found = yield Call("get_session", session_id=session_id, include_state=True)
     except errors.SessionNotFound:
         pass
     else:
-        last_seq = found.session.last_seq
-        known = (found.state or {}).get(STATE)
-        told = _told(known, ids, messages) if last_seq else 0
+        session, known = found.session, (found.state or {}).get(STATE)
         # What others had said before is no part of the thread, and stays.
-        after_seq = min(known.get("after", 0), last_seq) if known else last_seq
-        if last_seq > after_seq and not told:
+        after_seq = min(known.get("after", 0), session.last_seq) if known else session.last_seq
+        if session.last_seq > after_seq:
+            told = _told(known, ids, messages)
+        if session.last_seq > after_seq and not told:
             rewound = yield Call(
-                "rewind_session", session_id=session_id, after_seq=after_seq, expected_seq=last_seq
+                "rewind_session",
+                session_id=session_id,
+                after_seq=after_seq,
+                expected_seq=session.last_seq,
             )
-            last_seq = rewound.session.last_seq
+            session = rewound.session
     append: dict[str, Any] | None = None
     turns = [_turn(message, id) for message, id in zip(messages[told:], ids[told:], strict=True)]
     for batch in batched(turns, turn_bytes):
         if append:
             made = yield Call("append", session_id=session_id, **append)
-            last_seq = made.last_seq
+            session = made.session
         told += len(batch)
         append = {
             "turns": batch,
-            "expected_seq": last_seq,
+            "expected_seq": session.last_seq,
+            "expected_generation": session.generation,
+            "expected_state_version": session.state_version,
             "state_patch_json": {
-                STATE: {"count": told, "digest": _digest(ids, messages, told), "after": after_seq}
+                STATE: {
+                    "count": told,
+                    "digest": _digest(ids, messages, told),
+                    "after": after_seq,
+                    # Each append is another version.
+                    "by": uuid.uuid4().hex,
+                }
             },
         }
-    chosen = yield Call(
-        "get_context",
-        session_id=session_id,
-        append=AppendRequest(**append) if append else None,
-        model=how.model,
-        budget=how.budget,
-        policy=how.policy,
-        overhead_tokens=how.overhead_tokens,
-        memories=how.memories,
-    )
-    yield {"llm_input_messages": _messages(chosen, dict(zip(ids, messages, strict=True)))}
+    if append:
+        last_seq, version = session.last_seq + len(append["turns"]), session.state_version + 1
+        session = replace(session, last_seq=last_seq, state_version=version)
+    chosen = yield from context(session_id, how, append=AppendRequest(**append) if append else None)
+    return session, chosen
+
+
+def _same(told: SessionInfo, now: SessionInfo | None) -> bool:
+    """True where no other step told the session anything, or took it back, before its window was chosen."""
+    if now is None:
+        return False
+    is_told = told.state_version == now.state_version and told.last_seq <= now.last_seq
+    return is_told and told.generation in ("", now.generation)
 
 
 def _told(

@@ -6,13 +6,14 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
-from .. import errors
-from .._batches import batched, operation_bytes
-from .._steps import Call, Steps
-from ..types import (
+from . import errors
+from ._batches import batched, operation_bytes
+from ._steps import Call, Steps
+from .types import (
     DeleteDocumentRequest,
     Document,
     DocumentOperation,
+    DocumentResult,
     GetDocumentRequest,
 )
 
@@ -34,15 +35,15 @@ def minutes(ttl: float | None) -> timedelta | None:
     return None if ttl is None else timedelta(minutes=ttl)
 
 
-def done(operations: Sequence[DocumentOperation]) -> Steps:
+def done(operations: Sequence[DocumentOperation]) -> Steps[list[DocumentResult]]:
     """What comes of operations; those of a batch are done all or none."""
-    results: list[Any] = []
+    results: list[DocumentResult] = []
     for batch in batches(operations):
         results += yield from _made(batch)
     return results
 
 
-def _made(batch: Sequence[DocumentOperation]) -> Steps:
+def _made(batch: Sequence[DocumentOperation]) -> Steps[list[DocumentResult]]:
     try:
         made = yield Call("batch_documents", operations=batch)
     except errors.MemoirdError as error:
@@ -52,7 +53,7 @@ def _made(batch: Sequence[DocumentOperation]) -> Steps:
         middle = len(batch) // 2
         first = yield from _made(batch[:middle])
         return first + (yield from _made(batch[middle:]))
-    return made.results
+    return made.results  # type: ignore[no-any-return]
 
 
 def batches(operations: Sequence[DocumentOperation]) -> Iterator[list[DocumentOperation]]:
@@ -60,7 +61,7 @@ def batches(operations: Sequence[DocumentOperation]) -> Iterator[list[DocumentOp
     return batched(operations, operation_bytes)
 
 
-def each_document(take: Callable[[Document], None], **where: Any) -> Steps:
+def each_document(take: Callable[[Document], None], **where: Any) -> Steps[Any]:
     """Lists documents to the end."""
     token = ""
     while True:
