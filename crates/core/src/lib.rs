@@ -23,6 +23,7 @@ pub mod outbox;
 pub mod quote;
 pub mod seq_ranges;
 pub mod session;
+pub mod sha256;
 pub mod state;
 pub mod time;
 pub mod turn;

@@ -7,12 +7,12 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use memoird_core::config::{AsText, SecretRef, Span};
+use memoird_core::sha256::Sha256;
 use memoird_engine::{FaultKind, ModelFault};
 use memoird_memories::{Embedder, Embeddings, Purpose};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
 use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, TimeLimit, Tries};

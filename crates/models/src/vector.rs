@@ -1,6 +1,6 @@
 //! What every embedder owes of a vector: numbers, and a length of 1.
 
-use sha2::{Digest, Sha256};
+use memoird_core::sha256::Sha256;
 
 /// The same direction at length 1; nothing where there is no direction, or no number.
 pub(crate) fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {

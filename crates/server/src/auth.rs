@@ -17,9 +17,9 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use memoird_core::ids::TenantId;
+use memoird_core::sha256::Sha256;
 use memoird_engine::{Engine, Tenant};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
@@ -124,7 +124,7 @@ pub(crate) struct Keyless {
 
 /// The digest of a key, as `sha256` in the configuration.
 pub(crate) fn digest(key: &[u8]) -> KeyDigest {
-    Sha256::digest(key).into()
+    Sha256::digest(key)
 }
 
 /// True where several tenants may call.

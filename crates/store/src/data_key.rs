@@ -90,7 +90,7 @@ impl DataKey {
     fn check(&self) -> [u8; CHECK_BYTES] {
         #[cfg(feature = "encryption")]
         {
-            use sha2::{Digest, Sha256};
+            use memoird_core::sha256::Sha256;
             let digest = Sha256::new()
                 .chain_update(b"memoird data key\0")
                 .chain_update(self.0)

@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
+use memoird_core::sha256::Sha256;
 
 use crate::{ClockAnchor, StoreError};
 
@@ -285,7 +285,7 @@ impl Hashing {
     fn end(self) -> TableDigest {
         TableDigest {
             rows: self.rows,
-            sha256: self.hasher.finalize().into(),
+            sha256: self.hasher.finalize(),
         }
     }
 }

@@ -5,8 +5,8 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use candle_transformers::models::bert::Config;
+use memoird_core::sha256::Sha256;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_folder};
 use crate::error::ModelError;

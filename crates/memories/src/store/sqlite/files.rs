@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use hashlink::LinkedHashMap;
 use memoird_core::ids::TenantId;
+use memoird_core::sha256::Sha256;
 use memoird_store::{DirLock, StoreError};
-use sha2::{Digest, Sha256};
 
 use super::{TenantFile, open};
 use crate::store::FilesOptions;
