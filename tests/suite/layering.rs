@@ -39,6 +39,7 @@ const LAYERS: [Layer; 15] = [
         only: Some(&[
             "bytesize",
             "humantime",
+            "icu_provider",
             "icu_segmenter",
             "jiff",
             "memchr",
