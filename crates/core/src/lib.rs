@@ -12,6 +12,7 @@ pub mod compaction;
 pub mod config;
 pub mod date;
 pub mod error;
+pub mod hex;
 pub mod history;
 pub mod idempotency;
 pub mod ids;

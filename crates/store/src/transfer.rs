@@ -8,6 +8,7 @@
 
 use std::fmt;
 
+use memoird_core::hex;
 use memoird_core::sha256::Sha256;
 
 use crate::{ClockAnchor, StoreError};
@@ -99,7 +100,7 @@ pub struct SourceId([u8; 32]);
 
 impl fmt::Display for SourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
