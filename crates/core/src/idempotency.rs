@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sha2::{Digest, Sha256};
+use crate::sha256::Sha256;
 
 use crate::error::CoreError;
 use crate::ids::Generation;
@@ -23,7 +23,7 @@ pub fn fingerprint<'a>(texts: impl IntoIterator<Item = &'a [u8]>) -> Fingerprint
         hasher.update((text.len() as u64).to_le_bytes());
         hasher.update(text);
     }
-    let digest: [u8; 32] = hasher.finalize().into();
+    let digest = hasher.finalize();
     std::array::from_fn(|index| digest[index])
 }
 

@@ -7,8 +7,8 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use crate::sha256::Sha256;
 use memchr::memmem;
-use sha2::{Digest, Sha256};
 
 use crate::ids::Generation;
 
@@ -56,7 +56,8 @@ impl MarkSecret {
 
     fn derived(&self, generation: Generation, number: u64) -> Mark {
         // All have a fixed length, and most of the digest stays unknown.
-        let digest = Sha256::new_with_prefix(self.0)
+        let digest = Sha256::new()
+            .chain_update(self.0)
             .chain_update(generation.to_bytes())
             .chain_update(number.to_le_bytes());
         let digest = digest.finalize();

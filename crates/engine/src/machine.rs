@@ -107,7 +107,9 @@ impl Machine for SystemMachine {
     }
 
     fn random(&self) -> u128 {
-        rand::random()
+        let mut bytes = [0; 16];
+        getrandom::fill(&mut bytes).expect("the operating system has random bytes");
+        u128::from_ne_bytes(bytes)
     }
 }
 

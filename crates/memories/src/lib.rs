@@ -17,7 +17,7 @@ mod service;
 pub mod store;
 mod workers;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use memoird_store::locked;
 
 pub use config::{After, ExtractionConfig, MemoriesConfig};
 pub use counters::MemorySnapshot;
@@ -32,9 +32,3 @@ pub use requests::{
 };
 pub use reranker::{Reranker, Reranking};
 pub use service::{Memories, RecallForWindow};
-
-/// Locks also what a panic left locked: nothing is kept here that a panic could leave half
-/// changed, and a transaction was rolled back when it was dropped.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

@@ -7,16 +7,16 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use memoird_core::config::{AsText, SecretRef, Span};
+use memoird_core::hex;
+use memoird_core::sha256::Sha256;
 use memoird_engine::{FaultKind, ModelFault};
 use memoird_memories::{Embedder, Embeddings, Purpose};
 use reqwest::Url;
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use sha2::{Digest, Sha256};
 
 use crate::error::ModelError;
 use crate::http::{self, ApiKey, Auth, BaseUrl, Provider, Request, TimeLimit, Tries};
-use crate::vector::hex_digits;
 use answer::DIMENSIONS_MAX;
 
 /// Requests vectors from a provider.
@@ -242,7 +242,7 @@ fn name(config: &OpenAiEmbedderConfig, base: &Url) -> String {
         .chain_update(config.query_prefix.len().to_le_bytes())
         .chain_update(&config.query_prefix)
         .chain_update(&config.memory_prefix);
-    format!("{name}:{}", hex_digits(digest, DIGEST_BYTES))
+    format!("{name}:{}", hex::encode(&digest.finalize()[..DIGEST_BYTES]))
 }
 
 /// An OpenAI-compatible provider of embeddings. The defaults suit OpenAI: models that read

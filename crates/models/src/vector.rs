@@ -1,7 +1,5 @@
 //! What every embedder owes of a vector: numbers, and a length of 1.
 
-use sha2::{Digest, Sha256};
-
 /// The same direction at length 1; nothing where there is no direction, or no number.
 pub(crate) fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
     // Squares of large numbers do not fit in 32 bits.
@@ -20,13 +18,6 @@ pub(crate) fn unit(mut vector: Vec<f32>) -> Option<Vec<f32>> {
         *value = shortened;
     }
     Some(vector)
-}
-
-/// The first bytes of a hash in hexadecimal digits, for the name of what makes vectors.
-pub(crate) fn hex_digits(hash: Sha256, bytes: usize) -> String {
-    let digest = hash.finalize();
-    let digits = digest.iter().take(bytes).map(|byte| format!("{byte:02x}"));
-    digits.collect()
 }
 
 #[cfg(test)]

@@ -44,7 +44,7 @@ pub(crate) async fn save(client: &Client, erasure: &Erasure) -> Result<(), Store
     let args: [Arg<'_>; 8] = [
         (&job(erasure.id), Type::UUID),
         (&erasure.tenant.as_str().as_bytes(), Type::BYTEA),
-        (&stage_name(erasure.stage), Type::TEXT),
+        (&erasure.stage.name(), Type::TEXT),
         (&session, Type::BYTEA),
         (&only, Type::UUID),
         (&subject, Type::BYTEA),
@@ -316,7 +316,6 @@ fn job(id: ErasureId) -> Ulid {
 
 fn read(row: &Row) -> Result<Erasure, StoreError> {
     let stage: &str = get(row, 2)?;
-    let known = ErasureStage::NAMES.iter().find(|(_, name)| *name == stage);
     let is_there = |column| get::<Option<&[u8]>>(row, column).map(|value| value.is_some());
     let target = if is_there(3)? {
         Some(EraseTarget::Session {
@@ -333,9 +332,7 @@ fn read(row: &Row) -> Result<Erasure, StoreError> {
         id: ErasureId::from_bytes(get::<Ulid>(row, 0)?.0),
         tenant: id(row, 1, TenantId::parse)?,
         target,
-        stage: known
-            .map(|(stage, _)| *stage)
-            .ok_or_else(|| damaged("stage"))?,
+        stage: ErasureStage::named(stage).ok_or_else(|| damaged("stage"))?,
         counts: ErasedCounts::unpack(get(row, 6)?),
         outside: outside
             .split(LINE)
@@ -343,11 +340,4 @@ fn read(row: &Row) -> Result<Erasure, StoreError> {
             .map(str::to_owned)
             .collect(),
     })
-}
-
-fn stage_name(stage: ErasureStage) -> &'static str {
-    ErasureStage::NAMES
-        .iter()
-        .find(|(known, _)| *known == stage)
-        .map_or("collect", |(_, name)| name)
 }

@@ -22,7 +22,7 @@ mod transfer;
 mod values;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use hashlink::LruCache;
 use memoird_core::change::ChangeSet;
@@ -37,7 +37,7 @@ use memoird_store::{
     ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
     ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents, GenerationOwner,
     JournalPage, JournalRange, LiveQuery, PruneBefore, PruneBounds, READERS_MAX, Refused, Store,
-    StoreError, TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn, WrittenTurns,
+    StoreError, TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn, WrittenTurns, locked,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
@@ -199,7 +199,7 @@ impl PgStore {
     }
 
     fn versions(&self) -> MutexGuard<'_, LruCache<Generation, Version>> {
-        relock(&self.versions)
+        locked(&self.versions)
     }
 
     /// What a batch is decided on: as far as it is not known, it is read.
@@ -229,7 +229,7 @@ impl PgStore {
     /// Writes what was decided, part by part; the sets that were not written after all, because
     /// another process was first, are refused.
     fn write(&self, clock: &ClockAnchor, decided: &mut Decided) -> Result<(), StoreError> {
-        let mut lane = relock(&self.lane);
+        let mut lane = locked(&self.lane);
         for (place, part) in std::mem::take(&mut decided.parts).iter().enumerate() {
             // The first has the clock. The others have sets that change several generations.
             if place > 0 && part.rows.is_empty() {
@@ -249,7 +249,7 @@ impl PgStore {
                     return Err(error);
                 }
             };
-            let mut writing = relock(&self.writing);
+            let mut writing = locked(&self.writing);
             let mut versions = self.versions();
             let rows = part.rows.iter().zip(&part.stamps).enumerate();
             for (at, ((generation, row), stamp)) in rows {
@@ -275,13 +275,13 @@ impl PgStore {
     }
 
     fn note_writing(&self, part: &Part) {
-        let mut writing = relock(&self.writing);
+        let mut writing = locked(&self.writing);
         let rows = part.rows.iter().zip(&part.stamps);
         writing.extend(rows.map(|((name, row), stamp)| (*name, (row.revision, *stamp))));
     }
 
     fn forget_versions(&self, part: &Part) {
-        relock(&self.writing).clear();
+        locked(&self.writing).clear();
         let mut versions = self.versions();
         for (generation, row) in &part.rows {
             if matches!(row.before, Before::Version { .. }) {
@@ -289,10 +289,6 @@ impl PgStore {
             }
         }
     }
-}
-
-fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store for PgStore {
@@ -348,7 +344,7 @@ impl Store for PgStore {
     }
 
     fn exchange_events(&self, exchange: EventExchange) -> Result<ExchangedEvents, StoreError> {
-        let mut progress = relock(&self.events);
+        let mut progress = locked(&self.events);
         let node = self.node;
         let exchanged = self.database.call(async |client: &Client| {
             events::exchange(client, node, progress.clone(), &exchange).await
@@ -369,7 +365,7 @@ impl Store for PgStore {
         let newest = self
             .database
             .call(async |client: &Client| read::newest(client, generations).await)?;
-        let writing = relock(&self.writing);
+        let writing = locked(&self.writing);
         let mut versions = self.versions();
         let mut is_current = |name: &Generation| {
             let Some(newest) = newest.get(name) else {

@@ -13,9 +13,7 @@ use memoird_core::session::{Head, SavedSession, SavedTurn};
 use memoird_core::state::State;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_proto::v1;
-use memoird_store::checksum::{
-    StoredTurn, TurnCounters, TurnPlace, Verdict, examine, unknown_turn,
-};
+use memoird_store::checksum::{StoredTurn, TurnCounters, TurnPlace, unknown_turn};
 use memoird_store::{
     ClockAnchor, EndedRecord, GenerationOwner, JournalPage, JournalRange, KEYS_MAX, LiveOrder,
     LiveQuery, StoreError, TurnChange, WrittenTurn, WrittenTurns, encoding, summaries, windows,
@@ -984,13 +982,7 @@ impl TurnReader<'_> {
             generation: self.generation,
             seq,
         };
-        let verdict = examine(place, &stored);
-        self.counters.count(&verdict);
-        let content = match verdict {
-            Verdict::Whole | Verdict::Unchecked => Some(stored.content.into()),
-            Verdict::Damaged { stand_in } => stand_in,
-        };
-        Ok((seq, content))
+        Ok((seq, self.counters.content(place, &stored)))
     }
 
     /// What is said of a turn whose row is missing.

@@ -22,6 +22,7 @@ mod forget;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
+use memoird_core::hex;
 use memoird_core::ids::Generation;
 use memoird_store::sqlite_file::{SqliteFile, damaged};
 use memoird_store::{DataKey, StoreError};
@@ -304,11 +305,8 @@ fn role_word(role: memoird_core::turn::Role) -> String {
 /// The word by which all turns about a tool are found: its name in hexadecimal digits, because
 /// a name may have any characters. Of a long one it is the beginning.
 fn tool_word(tool: &str) -> String {
-    let mut word = format!("{MARK}t");
-    for byte in tool.bytes().take(TOOL_BYTES_MAX) {
-        word.push_str(&format!("{byte:02x}"));
-    }
-    word
+    let beginning = &tool.as_bytes()[..tool.len().min(TOOL_BYTES_MAX)];
+    format!("{MARK}t{}", hex::encode(beginning))
 }
 
 /// SQLite's integers have a sign; no count of ours comes near it.

@@ -15,16 +15,10 @@ mod search;
 mod turn_text;
 mod words;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use memoird_store::locked;
 
 pub use config::SearchConfig;
 pub use counters::SearchSnapshot;
 pub use error::{IndexError, SearchError};
 pub use request::{Hit, PageToken, SearchPage, SearchRequest};
 pub use search::{Search, index_file};
-
-/// Locks also what a panic left locked: nothing is kept here that a panic could leave half
-/// changed, and a transaction was rolled back when it was dropped.
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}

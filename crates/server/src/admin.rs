@@ -1,27 +1,21 @@
 //! The admin port: is it alive, is it ready, what does it count.
 
-use std::borrow::Cow;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::State;
-use axum::http::StatusCode;
-use axum::http::header::CONTENT_TYPE;
-use axum::response::IntoResponse;
-use axum::routing::get;
-use http::{Request, Response};
+use bytes::Bytes;
+use http::header::{ALLOW, CONTENT_TYPE, HeaderName};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
 use hyper::body::Incoming;
 use memoird_engine::Engine;
 use prometheus_client::encoding::text;
 use prometheus_client::registry::Registry;
 use tokio::sync::{Mutex, watch};
 use tokio::time::{Instant, sleep_until, timeout};
-use tower::Service;
 use tracing::warn;
 
 use crate::connections::serve::{Io, Protocol, http1};
@@ -104,27 +98,53 @@ impl Admin {
         self.0.ready.store(ready, Ordering::Relaxed);
     }
 
-    /// The port's pages.
-    fn router(self) -> Router {
-        Router::new()
-            .route("/healthz", get(|| async { "alive\n" }))
-            .route("/readyz", get(readyz))
-            .route("/metrics", get(metrics))
-            .with_state(self)
+    /// The page at a path.
+    async fn page(&self, method: &Method, path: &str) -> Page {
+        let is_read = matches!(*method, Method::GET | Method::HEAD);
+        match path {
+            "/healthz" | "/readyz" | "/metrics" if !is_read => {
+                let page = empty(StatusCode::METHOD_NOT_ALLOWED);
+                with_header(page, ALLOW, "GET,HEAD")
+            }
+            "/healthz" => text(StatusCode::OK, "alive\n"),
+            "/readyz" => self.0.readyz(),
+            "/metrics" => self.0.metrics().await,
+            _ => empty(StatusCode::NOT_FOUND),
+        }
     }
+}
+
+/// What is answered.
+type Page = Response<Full<Bytes>>;
+
+fn with_header(mut page: Page, name: HeaderName, value: &'static str) -> Page {
+    page.headers_mut()
+        .insert(name, HeaderValue::from_static(value));
+    page
+}
+
+fn empty(status: StatusCode) -> Page {
+    let mut page = Page::default();
+    *page.status_mut() = status;
+    page
+}
+
+fn text(status: StatusCode, text: impl Into<Bytes>) -> Page {
+    let page = empty(status).map(|_| Full::new(text.into()));
+    with_header(page, CONTENT_TYPE, "text/plain; charset=utf-8")
 }
 
 /// HTTP, as the port speaks it.
 #[derive(Clone)]
 pub(crate) struct Pages {
     http1: hyper::server::conn::http1::Builder,
-    router: Router,
+    admin: Admin,
 }
 
 /// The pages for the requests of one connection.
 #[derive(Clone)]
 pub(crate) struct PageService {
-    router: Router,
+    admin: Admin,
     connection: Arc<Connection>,
 }
 
@@ -132,7 +152,7 @@ impl Pages {
     pub(crate) fn new(admin: Admin, limits: &ConnectionsConfig) -> Self {
         Self {
             http1: http1(limits.handshake_timeout),
-            router: admin.router(),
+            admin,
         }
     }
 }
@@ -145,7 +165,7 @@ impl Protocol for Pages {
 
     fn serve(&self, io: Io, connection: &Arc<Connection>) -> Self::Serving {
         let service = PageService {
-            router: self.router.clone(),
+            admin: self.admin.clone(),
             connection: Arc::clone(connection),
         };
         self.http1.serve_connection(io, service)
@@ -153,41 +173,44 @@ impl Protocol for Pages {
 }
 
 impl hyper::service::Service<Request<Incoming>> for PageService {
-    type Response = Response<Body>;
+    type Response = Page;
     type Error = Infallible;
-    type Future = Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
+    type Future = Pin<Box<dyn Future<Output = Result<Page, Infallible>> + Send>>;
 
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let call = self.connection.begin_call();
-        let page = self.router.clone().call(request);
+        let admin = self.admin.clone();
         Box::pin(async move {
-            let page = page.await;
+            let page = admin.page(request.method(), request.uri().path()).await;
             drop(call);
-            page
+            Ok(page)
         })
     }
 }
 
-async fn readyz(State(Admin(shared)): State<Admin>) -> (StatusCode, Cow<'static, str>) {
-    match shared.problem() {
-        None => (StatusCode::OK, shared.ready_page().into()),
-        Some(problem) => (StatusCode::SERVICE_UNAVAILABLE, problem),
-    }
-}
-
-async fn metrics(State(Admin(shared)): State<Admin>) -> impl IntoResponse {
-    let page = match shared.opened.get() {
-        Some(opened) => opened.metrics.get(opened.encode_metrics()).await,
-        // A scrape succeeds: the daemon is up.
-        None => Some(Bytes::from_static(NOTHING_COUNTED)),
-    };
-    match page {
-        Some(page) => ([(CONTENT_TYPE, OPEN_METRICS)], page).into_response(),
-        None => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
-}
-
 impl Shared {
+    fn readyz(&self) -> Page {
+        match self.problem() {
+            None => text(StatusCode::OK, self.ready_page()),
+            Some(problem) => text(StatusCode::SERVICE_UNAVAILABLE, problem),
+        }
+    }
+
+    async fn metrics(&self) -> Page {
+        let page = match self.opened.get() {
+            Some(opened) => opened.metrics.get(opened.encode_metrics()).await,
+            // A scrape succeeds: the daemon is up.
+            None => Some(Bytes::from_static(NOTHING_COUNTED)),
+        };
+        match page {
+            Some(page) => {
+                let page = Response::new(Full::new(page));
+                with_header(page, CONTENT_TYPE, OPEN_METRICS)
+            }
+            None => empty(StatusCode::INTERNAL_SERVER_ERROR),
+        }
+    }
+
     /// What stands in the page while calls are taken. Daemons that do not agree take them all the
     /// same: a changed file comes to one after the other.
     fn ready_page(&self) -> String {
@@ -200,20 +223,20 @@ impl Shared {
     }
 
     /// Why no calls are taken.
-    fn problem(&self) -> Option<Cow<'static, str>> {
+    fn problem(&self) -> Option<String> {
         let opened = self.opened.get();
         if opened.is_some_and(|opened| *opened.journal_away.borrow()) {
             let problem = "not ready: the database of journal.postgres.url does not answer\n";
-            return Some(problem.into());
+            return Some(problem.to_owned());
         }
         if let Some(owner) = &*self.waits_for.borrow() {
             let problem = format!(
                 "standby: another memoird ({owner}) has the database of journal.postgres.url\n"
             );
-            return Some(problem.into());
+            return Some(problem);
         }
         let is_ready = self.ready.load(Ordering::Relaxed);
-        (!is_ready).then_some("not ready\n".into())
+        (!is_ready).then(|| "not ready\n".to_owned())
     }
 }
 
@@ -259,6 +282,27 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
+
+    #[tokio::test]
+    async fn pages_are_read_and_there_are_no_others() {
+        let admin = Admin::new(watch::channel(None).1);
+        for (method, path, status) in [
+            (Method::GET, "/healthz", 200),
+            (Method::HEAD, "/healthz", 200),
+            (Method::GET, "/readyz", 503),
+            (Method::HEAD, "/metrics", 200),
+            (Method::POST, "/metrics", 405),
+            (Method::DELETE, "/readyz", 405),
+            (Method::GET, "/", 404),
+            (Method::POST, "/metrics/", 404),
+        ] {
+            let page = admin.page(&method, path).await;
+            assert_eq!(page.status(), status, "{method} {path}");
+            let allowed = page.headers().get(ALLOW).map(HeaderValue::as_bytes);
+            let told = (status == 405).then_some(&b"GET,HEAD"[..]);
+            assert_eq!(allowed, told, "{method} {path}");
+        }
+    }
 
     #[tokio::test(start_paused = true)]
     async fn a_page_is_made_for_all_who_wait_for_it_and_is_never_old() {

@@ -18,7 +18,6 @@ use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
-use tonic::service::Routes;
 use tracing::{error, info, warn};
 
 use crate::admin::{Admin, Pages};
@@ -41,6 +40,7 @@ use crate::metrics::{self, CallMetrics, Sources};
 use crate::process;
 use crate::rates::Rates;
 use crate::reload::{ReloadCounts, Reloader};
+use crate::routes::{Route, Routes};
 use crate::services::{Api, Maintenance, Watching};
 use crate::tls::{Tls, TlsPort};
 
@@ -299,16 +299,17 @@ impl App {
             .max_decoding_message_size(self.server.max_request_bytes);
         let documents = DocumentServiceServer::new(self.api.clone())
             .max_decoding_message_size(self.server.max_request_bytes);
-        let mut routes = Routes::new(sessions)
-            .add_service(memories)
-            .add_service(documents)
-            .add_service(
-                AdminServiceServer::new(self.api.clone())
-                    .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX),
-            )
-            .add_service(health_service);
+        let admin = AdminServiceServer::new(self.api.clone())
+            .max_decoding_message_size(ADMIN_REQUEST_BYTES_MAX);
+        let mut routes = vec![
+            Route::new(sessions),
+            Route::new(memories),
+            Route::new(documents),
+            Route::new(admin),
+            Route::new(health_service),
+        ];
         if self.server.reflection {
-            routes = with_reflection(routes)?;
+            routes.extend(reflection()?);
         }
         let grpc = Port {
             listener: self.grpc,
@@ -323,7 +324,7 @@ impl App {
             streams_max: self.server.max_streams_per_connection,
             write_timeout: self.server.connections.write_timeout,
             auth_layer: self.auth_layer.clone(),
-            routes: routes.prepare(),
+            routes: Routes::new(routes),
         });
         self.admin.set_ready(true);
         write_endpoints(&self.endpoints, &self.grpc_addr, &self.admin_addr);
@@ -414,8 +415,8 @@ impl Running {
     }
 }
 
-/// The services with those that tell the contract.
-fn with_reflection(routes: Routes) -> Result<Routes, CliError> {
+/// The services that tell the contract.
+fn reflection() -> Result<[Route; 2], CliError> {
     let reflection = || {
         tonic_reflection::server::Builder::configure()
             .register_encoded_file_descriptor_set(DESCRIPTORS)
@@ -423,9 +424,10 @@ fn with_reflection(routes: Routes) -> Result<Routes, CliError> {
     };
     let failed =
         |error: tonic_reflection::server::Error| unavailable(format!("reflection: {error}"));
-    Ok(routes
-        .add_service(reflection().build_v1().map_err(failed)?)
-        .add_service(reflection().build_v1alpha().map_err(failed)?))
+    Ok([
+        Route::new(reflection().build_v1().map_err(failed)?),
+        Route::new(reflection().build_v1alpha().map_err(failed)?),
+    ])
 }
 
 /// The daemon did not start.

@@ -17,14 +17,12 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
 use memoird_core::ids::TenantId;
+use memoird_core::sha256::Sha256;
 use memoird_engine::{Engine, Tenant};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 use subtle::ConstantTimeEq;
 use tokio_util::sync::CancellationToken;
 use tonic::body::Body;
-use tonic::codegen::Service;
-use tonic::service::Routes;
 use tonic::{Code, Status};
 use tracing::warn;
 
@@ -35,6 +33,7 @@ use crate::connections::{Connection, ConnectionsConfig, OpenCall, Peer, WrongKey
 use crate::metrics::{CallMetrics, CallTimer};
 use crate::rates::{Rates, RequestMeter};
 use crate::revocation::KeyValidity;
+use crate::routes::Routes;
 use crate::wire::status;
 
 /// The rights of a key.
@@ -124,7 +123,7 @@ pub(crate) struct Keyless {
 
 /// The digest of a key, as `sha256` in the configuration.
 pub(crate) fn digest(key: &[u8]) -> KeyDigest {
-    Sha256::digest(key).into()
+    Sha256::digest(key)
 }
 
 /// True where several tenants may call.
@@ -348,7 +347,7 @@ struct LetIn {
 }
 
 /// The services behind the layer, for the calls of one connection.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub(crate) struct AuthService {
     layer: AuthLayer,
     routes: Routes,
@@ -558,7 +557,7 @@ impl AuthService {
         let request_timeout = (path != Path::Reflection).then_some(shared.request_timeout);
         let request = request
             .map(|body| Body::new(CountedRequest::new(body, counted, meter, request_timeout)));
-        let answer = self.routes.clone().call(request);
+        let answer = self.routes.answer(request);
         Box::pin(async move {
             let mut answer = match deadline {
                 None => answer.await?,
@@ -646,7 +645,7 @@ impl AuthService {
     }
 
     async fn answer_probe(
-        mut self,
+        self,
         request: Request<Incoming>,
         call: OpenCall,
     ) -> Result<Response<Body>, Status> {
@@ -658,11 +657,11 @@ impl AuthService {
         let body = tokio::time::timeout(limit, body).await;
         let body = body.map_err(|_| status::request_too_slow())?;
         let body = body.map_err(|_| status::probe_too_large(PROBE_BYTES_MAX))?;
-        let mut request = Request::new(Full::new(body.to_bytes()));
+        let mut request = Request::new(Body::new(Full::new(body.to_bytes())));
         (*request.method_mut(), *request.uri_mut()) = (Method::POST, path);
         let grpc = HeaderValue::from_static(GRPC);
         request.headers_mut().insert(CONTENT_TYPE, grpc);
-        let answer = self.routes.call(request).await;
+        let answer = self.routes.answer(request).await;
         let answer = answer.unwrap_or_else(|never| match never {});
         Ok(answer.map(|body| Body::new(HeldAnswer::new(body, call))))
     }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
-use sha2::{Digest, Sha256};
+use memoird_core::sha256::Sha256;
 
 /// Bytes of a block; the last one of a file may be shorter.
 pub(crate) const BLOCK_BYTES: usize = 256 << 10;

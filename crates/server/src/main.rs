@@ -22,6 +22,7 @@ mod process;
 mod rates;
 mod reload;
 mod revocation;
+mod routes;
 mod serve;
 mod services;
 mod tls;

@@ -10,18 +10,15 @@
 use std::collections::HashMap;
 use std::num::NonZeroU32;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
 
-use governor::clock::Clock;
-use governor::middleware::NoOpMiddleware;
-use governor::nanos::Nanos;
-use governor::state::{InMemoryState, NotKeyed};
-use governor::{Quota, RateLimiter};
 use memoird_core::ids::TenantId;
 use memoird_engine::{Policy, Tenant};
+use tokio::time::Instant;
 use tonic::Status;
 
+use crate::connections::now;
 use crate::wire::status;
 
 /// Bytes of a request of a call that only names something.
@@ -65,10 +62,11 @@ struct Refused {
 
 /// A limit and what is left of it.
 #[derive(Clone, Debug)]
-struct Bucket<C: Clock = Monotonic> {
+struct Bucket {
     per_second: NonZeroU32,
-    limiter: Arc<RateLimiter<NotKeyed, InMemoryState, C, NoOpMiddleware<C::Instant>>>,
-    clock: C,
+    /// In which an empty one is filled.
+    fill_time: Duration,
+    full_at: Arc<Mutex<Instant>>,
 }
 
 /// Looks at the bytes of one request.
@@ -81,25 +79,6 @@ pub(crate) struct RequestMeter {
     /// Bytes that are taken already, and have not come yet.
     bytes_taken: u64,
     rates: Option<Arc<TenantRates>>,
-}
-
-/// Time since the first look, which no clock that is set changes.
-#[derive(Clone, Debug)]
-struct Monotonic(Instant);
-
-impl Default for Monotonic {
-    #[allow(clippy::disallowed_methods)]
-    fn default() -> Self {
-        Self(Instant::now())
-    }
-}
-
-impl Clock for Monotonic {
-    type Instant = Nanos;
-
-    fn now(&self) -> Nanos {
-        self.0.elapsed().into()
-    }
 }
 
 impl RateLimit {
@@ -218,7 +197,7 @@ impl Rates {
         let bucket = |was: Option<&Bucket>, per_second: Option<NonZeroU32>, burst_min: u32| {
             let per_second = per_second?;
             let same = was.filter(|was| was.per_second == per_second);
-            let new = || Bucket::new(per_second, burst_min, Monotonic::default());
+            let new = || Bucket::new(per_second, burst_min, now());
             Some(same.cloned().unwrap_or_else(new))
         };
         TenantRates {
@@ -244,7 +223,7 @@ impl TenantRates {
         let Some(bucket) = bucket else {
             return Ok(());
         };
-        bucket.take(count).map_err(|wait| {
+        bucket.take(count, now()).map_err(|wait| {
             self.refused.of(limit).fetch_add(1, Ordering::Relaxed);
             status::rate_exceeded(limit.key(), bucket.per_second.get(), wait)
         })
@@ -260,27 +239,37 @@ impl Refused {
     }
 }
 
-impl<C: Clock + Clone> Bucket<C> {
-    /// So many a second, and at once as many as in a second, or `burst_min`.
-    fn new(per_second: NonZeroU32, burst_min: u32, clock: C) -> Self {
-        let burst = NonZeroU32::new(burst_min).map_or(per_second, |least| least.max(per_second));
-        let quota = Quota::per_second(per_second).allow_burst(burst);
+impl Bucket {
+    /// So many a second, and at once as many as in a second, or `burst_min`. It begins full.
+    fn new(per_second: NonZeroU32, burst_min: u32, now: Instant) -> Self {
         Self {
             per_second,
-            limiter: Arc::new(RateLimiter::direct_with_clock(quota, clock.clone())),
-            clock,
+            fill_time: time_of(per_second.get().max(burst_min), per_second),
+            full_at: Arc::new(Mutex::new(now)),
         }
     }
 
     /// Takes so many, or says how long to wait for them.
-    fn take(&self, count: NonZeroU32) -> Result<(), Duration> {
-        match self.limiter.check_n(count) {
-            Ok(Ok(())) => Ok(()),
-            Ok(Err(later)) => Err(later.wait_time_from(self.clock.now())),
+    fn take(&self, count: NonZeroU32, now: Instant) -> Result<(), Duration> {
+        let time = time_of(count.get(), self.per_second);
+        if time > self.fill_time {
             // More than ever fits.
-            Err(_) => Err(Duration::from_secs(1)),
+            return Err(Duration::from_secs(1));
         }
+        let mut full_at = self.full_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let full_then = now.max(*full_at) + time;
+        let wait = (full_then - now).saturating_sub(self.fill_time);
+        if !wait.is_zero() {
+            return Err(wait);
+        }
+        *full_at = full_then;
+        Ok(())
     }
+}
+
+/// In which so many come at this rate.
+fn time_of(count: u32, per_second: NonZeroU32) -> Duration {
+    Duration::from_secs(count.into()) / per_second.get()
 }
 
 impl RequestMeter {
@@ -351,7 +340,6 @@ fn size_of(path: &str) -> Option<RequestSize> {
 
 #[cfg(test)]
 mod tests {
-    use governor::clock::FakeRelativeClock;
     use memoird_proto::DESCRIPTOR_POOL;
     use tonic_types::StatusExt;
 
@@ -388,33 +376,33 @@ mod tests {
 
     #[test]
     fn a_second_s_worth_may_come_at_once_and_then_the_rate_applies() {
-        let clock = FakeRelativeClock::default();
-        let bucket = Bucket::new(number(10), 1, clock.clone());
-        let taken = |count: usize| {
+        let mut now = now();
+        let bucket = Bucket::new(number(10), 1, now);
+        let taken = |count: usize, now| {
             (0..count)
-                .filter(|_| bucket.take(number(1)).is_ok())
+                .filter(|_| bucket.take(number(1), now).is_ok())
                 .count()
         };
-        assert_eq!(taken(25), 10);
-        let wait = bucket.take(number(1)).unwrap_err();
+        assert_eq!(taken(25, now), 10);
+        let wait = bucket.take(number(1), now).unwrap_err();
         assert!(
             wait > Duration::ZERO && wait <= Duration::from_millis(100),
             "{wait:?}"
         );
-        clock.advance(wait);
-        assert_eq!(taken(25), 1, "exactly then");
-        clock.advance(Duration::from_millis(500));
-        assert_eq!(taken(25), 5);
-        clock.advance(Duration::from_secs(3_600));
-        assert_eq!(taken(25), 10, "no more is saved up");
+        now += wait;
+        assert_eq!(taken(25, now), 1, "exactly then");
+        now += Duration::from_millis(500);
+        assert_eq!(taken(25, now), 5);
+        now += Duration::from_secs(3_600);
+        assert_eq!(taken(25, now), 10, "no more is saved up");
     }
 
     #[test]
     fn the_largest_request_always_fits_into_a_full_bucket() {
-        let clock = FakeRelativeClock::default();
-        let bucket = Bucket::new(number(1_000), 10_000, clock.clone());
-        bucket.take(number(10_000)).unwrap();
-        let wait = bucket.take(number(10_000)).unwrap_err();
+        let now = now();
+        let bucket = Bucket::new(number(1_000), 10_000, now);
+        bucket.take(number(10_000), now).unwrap();
+        let wait = bucket.take(number(10_000), now).unwrap_err();
         assert!(
             wait > Duration::from_secs(9) && wait <= Duration::from_secs(10),
             "{wait:?}"

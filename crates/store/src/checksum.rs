@@ -87,13 +87,19 @@ impl TurnCounters {
         }
     }
 
-    /// Counts a turn that was read.
-    pub fn count(&self, verdict: &Verdict) {
-        match verdict {
+    /// The content of a turn that was read, or what stands in for it; `None` where nothing is
+    /// known of the turn but its place.
+    pub fn content(&self, place: TurnPlace, stored: &StoredTurn<'_>) -> Option<Arc<[u8]>> {
+        let count = |counter: &AtomicU64| counter.fetch_add(1, Ordering::Relaxed);
+        match examine(place, stored) {
             Verdict::Whole => {}
-            Verdict::Unchecked => drop(self.unchecked.fetch_add(1, Ordering::Relaxed)),
-            Verdict::Damaged { .. } => drop(self.damaged.fetch_add(1, Ordering::Relaxed)),
+            Verdict::Unchecked => drop(count(&self.unchecked)),
+            Verdict::Damaged { stand_in } => {
+                count(&self.damaged);
+                return stand_in;
+            }
         }
+        Some(stored.content.into())
     }
 }
 

@@ -9,11 +9,12 @@
 //! without a second file, and a wrong key is told from damage. A passphrase would cost 256,000
 //! rounds of a hash for each connection.
 
-use std::fmt::{self, Write};
+use std::fmt;
 use std::fs::File;
 use std::io::{self, Read};
 use std::path::Path;
 
+use memoird_core::hex;
 use rusqlite::Connection;
 use thiserror::Error;
 
@@ -70,27 +71,19 @@ impl DataKey {
     ///
     /// # Errors
     /// [`DataKeyError`].
-    pub fn parse(hex: &str) -> Result<Self, DataKeyError> {
+    pub fn parse(digits: &str) -> Result<Self, DataKeyError> {
         if !cfg!(feature = "encryption") {
             return Err(DataKeyError::NotBuilt);
         }
-        let is_hex = hex.len() == 2 * KEY_BYTES && hex.bytes().all(|d| d.is_ascii_hexdigit());
-        if !is_hex {
-            return Err(DataKeyError::Malformed);
-        }
-        let byte = |index: usize| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16);
-        let mut key = [0; KEY_BYTES];
-        for (index, place) in key.iter_mut().enumerate() {
-            *place = byte(index).map_err(|_| DataKeyError::Malformed)?;
-        }
-        Ok(Self(key))
+        let key = hex::decode(digits).and_then(|key| key.try_into().ok());
+        key.map(Self).ok_or(DataKeyError::Malformed)
     }
 
     /// Four bytes that another key does not have, but by chance, and that do not lead to it.
     fn check(&self) -> [u8; CHECK_BYTES] {
         #[cfg(feature = "encryption")]
         {
-            use sha2::{Digest, Sha256};
+            use memoird_core::sha256::Sha256;
             let digest = Sha256::new()
                 .chain_update(b"memoird data key\0")
                 .chain_update(self.0)
@@ -107,21 +100,13 @@ impl DataKey {
     /// # Errors
     /// When SQLite has no random bytes.
     pub(crate) fn pragma(&self, is_new: bool) -> rusqlite::Result<String> {
-        let mut text = "x'".to_owned();
-        let mut add = |bytes: &[u8]| {
-            for byte in bytes {
-                // A text takes everything.
-                let _ = write!(text, "{byte:02x}");
-            }
-        };
-        add(&self.0);
+        let mut text = format!("x'{}", hex::encode(&self.0));
         if is_new {
             let random = format!("SELECT randomblob({RANDOM_BYTES})");
             let aside = Connection::open_in_memory()?;
             let random: Vec<u8> = aside.query_row(&random, [], |row| row.get(0))?;
-            add(ENCRYPTED_HEAD);
-            add(&self.check());
-            add(&random);
+            let salt = [ENCRYPTED_HEAD.as_slice(), &self.check(), &random].concat();
+            text.push_str(&hex::encode(&salt));
         }
         text.push('\'');
         Ok(text)

@@ -90,8 +90,7 @@ pub enum ErasedRows {
 }
 
 impl ErasureStage {
-    /// All of them, with the names under which they are stored.
-    pub const NAMES: [(Self, &'static str); 6] = [
+    const NAMES: [(Self, &'static str); 6] = [
         (Self::Collect, "collect"),
         (Self::End, "end"),
         (Self::Rows, "rows"),
@@ -99,6 +98,18 @@ impl ErasureStage {
         (Self::Clean, "clean"),
         (Self::Done, "done"),
     ];
+
+    /// Under which it is stored.
+    pub fn name(self) -> &'static str {
+        let known = Self::NAMES.iter().find(|(stage, _)| *stage == self);
+        known.map_or("collect", |(_, name)| name)
+    }
+
+    /// The one of this name.
+    pub fn named(name: &str) -> Option<Self> {
+        let known = Self::NAMES.iter().find(|(_, known)| *known == name);
+        known.map(|(stage, _)| *stage)
+    }
 }
 
 impl Erasure {

@@ -23,7 +23,7 @@ pub mod transfer;
 pub mod verify;
 pub mod windows;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use memoird_core::change::{ChangeSet, EndReason};
 use memoird_core::compaction::Summary;
@@ -46,6 +46,12 @@ pub use live::{LiveOrder, LiveQuery};
 pub use lock::{DirLock, private};
 pub use memory::MemoryStore;
 pub use sqlite::{SqliteOptions, SqliteStore, SqliteTransfer};
+
+/// Locks also what a panic left locked: nothing is kept here that a panic could leave half
+/// changed, and a transaction was rolled back when it was dropped.
+pub fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A change set that was built on something that is not so, and was not written.
 /// The caller must read the store again.

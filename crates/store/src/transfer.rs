@@ -8,7 +8,8 @@
 
 use std::fmt;
 
-use sha2::{Digest, Sha256};
+use memoird_core::hex;
+use memoird_core::sha256::Sha256;
 
 use crate::{ClockAnchor, StoreError};
 
@@ -99,7 +100,7 @@ pub struct SourceId([u8; 32]);
 
 impl fmt::Display for SourceId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        f.write_str(&hex::encode(&self.0))
     }
 }
 
@@ -285,7 +286,7 @@ impl Hashing {
     fn end(self) -> TableDigest {
         TableDigest {
             rows: self.rows,
-            sha256: self.hasher.finalize().into(),
+            sha256: self.hasher.finalize(),
         }
     }
 }

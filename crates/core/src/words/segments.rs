@@ -11,16 +11,46 @@ use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use icu_provider::prelude::*;
+use icu_segmenter::WordSegmenter;
 use icu_segmenter::options::WordBreakInvariantOptions;
-use icu_segmenter::{WordSegmenter, WordSegmenterBorrowed};
+use icu_segmenter::provider::{Baked, SegmenterDictionaryAutoV2, SegmenterDictionaryExtendedV2};
 use unicode_normalization::char::is_combining_mark;
 
 use super::fold::{fold, is_decimal, is_of_word, is_picture};
 use super::languages::{Languages, forms};
 
 /// Knows the words of Thai, Lao, Khmer and Burmese.
-static DICTIONARY: LazyLock<WordSegmenterBorrowed<'static>> =
-    LazyLock::new(|| WordSegmenter::new_dictionary(WordBreakInvariantOptions::default()));
+static DICTIONARY: LazyLock<WordSegmenter> = LazyLock::new(|| {
+    let options = WordBreakInvariantOptions::default();
+    let mut segmenter = WordSegmenter::new_for_non_complex_scripts(options).static_to_owned();
+    let loaded = segmenter.load_dictionary_unstable(&SpacelessScripts);
+    loaded.expect("these dictionaries are compiled in");
+    segmenter
+});
+
+/// The dictionaries of ICU without the one of Chinese and Japanese: it has 2 MB, and pairs of
+/// characters are what is looked for there.
+struct SpacelessScripts;
+
+impl DataProvider<SegmenterDictionaryExtendedV2> for SpacelessScripts {
+    fn load(
+        &self,
+        request: DataRequest<'_>,
+    ) -> Result<DataResponse<SegmenterDictionaryExtendedV2>, DataError> {
+        Baked.load(request)
+    }
+}
+
+impl DataProvider<SegmenterDictionaryAutoV2> for SpacelessScripts {
+    fn load(
+        &self,
+        request: DataRequest<'_>,
+    ) -> Result<DataResponse<SegmenterDictionaryAutoV2>, DataError> {
+        let info = SegmenterDictionaryAutoV2::INFO;
+        Err(DataErrorKind::IdentifierNotFound.with_req(info, request))
+    }
+}
 
 /// One word of a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -215,7 +245,8 @@ fn cut<'a>(
         _ if part.is_empty() => {}
         Some(Spacing::Dictionary) => {
             let mut start = 0;
-            for end in DICTIONARY.segment_str(part).filter(|end| *end > 0) {
+            let ends = DICTIONARY.as_borrowed().segment_str(part);
+            for end in ends.filter(|end| *end > 0) {
                 add(from + start, from + end, false);
                 start = end;
             }

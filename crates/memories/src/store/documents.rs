@@ -163,7 +163,7 @@ impl MemoryReader<'_> {
         let mut looked_at = 0;
         loop {
             let parameters = params![from, before, moment(now), limit(NAMESPACES_AT_ONCE)];
-            let found = self.all(sql, parameters, |row| read_path(row, 0))?;
+            let found = self.all(sql, parameters, read_path)?;
             let is_last = found.len() < NAMESPACES_AT_ONCE;
             for path in found {
                 // It lies in one that is told already.
@@ -588,13 +588,13 @@ fn fits(filter: &DocumentFilter, row: &Row<'_>) -> rusqlite::Result<bool> {
     Ok(is_json && filter.takes(row.bytes(8)?))
 }
 
-fn read_path(row: &Row<'_>, column: usize) -> rusqlite::Result<NamespacePath> {
-    NamespacePath::from_bytes(row.get(column)?).ok_or(damaged(column, "namespace"))
+fn read_path(row: &Row<'_>) -> rusqlite::Result<NamespacePath> {
+    NamespacePath::from_bytes(row.get(0)?).ok_or(damaged(0, "namespace"))
 }
 
 fn read_name(row: &Row<'_>) -> rusqlite::Result<DocumentName> {
     Ok(DocumentName {
-        namespace: read_path(row, 0)?,
+        namespace: read_path(row)?,
         key: String::from_utf8(row.get(1)?).map_err(|_| damaged(1, "key"))?,
     })
 }

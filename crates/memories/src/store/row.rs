@@ -3,10 +3,10 @@
 use std::sync::LazyLock;
 
 use memoird_core::ids::{Generation, MemoryId, SessionId, Subject};
+use memoird_core::sha256::Sha256;
 use memoird_core::words::normalised;
 use rusqlite::params;
 use rusqlite::types::{ToSqlOutput, Type, ValueRef};
-use sha2::{Digest, Sha256};
 
 use super::sql::{Answer, Connection, Parameters, Row, Sql};
 use super::time::{moment, timestamp};
@@ -330,7 +330,7 @@ pub(super) fn damaged(column: usize, what: &'static str) -> rusqlite::Error {
 pub(super) fn content_hash(text: &str) -> i64 {
     let normal = normalised(text);
     let words = if normal.is_empty() { text } else { &normal };
-    let digest: [u8; 32] = Sha256::digest(words.as_bytes()).into();
+    let digest = Sha256::digest(words.as_bytes());
     i64::from_le_bytes(std::array::from_fn(|index| digest[index]))
 }
 

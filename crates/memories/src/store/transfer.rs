@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use memoird_core::sha256::Sha256;
 use rusqlite::ToSql;
 use rusqlite::types::Value;
-use sha2::{Digest, Sha256};
 
 use super::sql::{Answer, Connection, Row, Sql};
 use super::vectors::{self, Glance};
@@ -293,7 +293,7 @@ impl TenantMemories {
                     row.iter().for_each(|value| add_value(&mut digest, value));
                     Ok(())
                 })?;
-                let checksum = digest.finalize().into();
+                let checksum = digest.finalize();
                 all.insert(table.name, Contents { rows, checksum });
             }
             all.insert("vectors", source.vector_contents()?);
@@ -369,7 +369,7 @@ impl MemoryReader<'_> {
             }
             Ok(())
         })?;
-        let checksum = digest.finalize().into();
+        let checksum = digest.finalize();
         Ok(Contents { rows, checksum })
     }
 

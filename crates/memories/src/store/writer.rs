@@ -6,9 +6,9 @@ use std::ops::Deref;
 use std::path::Path;
 
 use memoird_core::ids::MemoryId;
+use memoird_core::sha256::Sha256;
 use memoird_core::time::Timestamp;
 use rusqlite::{ToSql, params};
-use sha2::{Digest, Sha256};
 
 use super::embedding::CLIENTS;
 use super::index::{Pending, Touch};

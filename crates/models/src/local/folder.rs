@@ -5,13 +5,13 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use candle_transformers::models::bert::Config;
+use memoird_core::hex;
+use memoird_core::sha256::Sha256;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 use super::settings::{Pooling, Prompts, bert_config, pooling, pooling_folder};
 use crate::error::ModelError;
 use crate::tokenizer::{TOKENIZER_BYTES_MAX, read_file};
-use crate::vector::hex_digits;
 
 /// Twice the largest of the family. Opening takes that memory twice.
 const WEIGHTS_BYTES_MAX: u64 = 3 * 1024 * 1024 * 1024;
@@ -77,7 +77,7 @@ impl Folder {
         let weights = reader.needed("model.safetensors", WEIGHTS_BYTES_MAX)?;
         let tokenizer = reader.needed("tokenizer.json", TOKENIZER_BYTES_MAX)?;
         let tokens_max = own.unwrap_or(positions).min(positions);
-        let digest = hex_digits(reader.digest, DIGEST_BYTES);
+        let digest = hex::encode(&reader.digest.finalize()[..DIGEST_BYTES]);
         Ok(Self {
             config,
             pooling,

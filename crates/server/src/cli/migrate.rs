@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use memoird_core::hex;
 use memoird_memories::store::{FilesOptions, MemoryStore};
 use memoird_store::SqliteTransfer;
 use memoird_store::transfer::{
@@ -305,10 +306,6 @@ fn check_whole(files: &DataFiles) -> Result<(), CliError> {
 
 /// Prints what both sides have. A difference is a failure.
 fn report(compared: &[Compared], is_json: bool) -> Result<(), CliError> {
-    let hex = |digest: &[u8; 32]| -> String {
-        let bytes = digest.iter().map(|byte| format!("{byte:02x}"));
-        bytes.collect()
-    };
     if is_json {
         let tables: Vec<_> = compared
             .iter()
@@ -316,9 +313,9 @@ fn report(compared: &[Compared], is_json: bool) -> Result<(), CliError> {
                 json!({
                     "table": table.name,
                     "rows": table.source.rows,
-                    "sha256": hex(&table.source.sha256),
+                    "sha256": hex::encode(&table.source.sha256),
                     "target_rows": table.target.rows,
-                    "target_sha256": hex(&table.target.sha256),
+                    "target_sha256": hex::encode(&table.target.sha256),
                 })
             })
             .collect();
@@ -328,7 +325,7 @@ fn report(compared: &[Compared], is_json: bool) -> Result<(), CliError> {
             let is_same = if table.is_same() { "same" } else { "DIFFERS" };
             let [source, target] =
                 [table.source, table.target].map(|side| output::count(side.rows));
-            let sha256 = hex(&table.source.sha256)[..16].to_owned();
+            let sha256 = hex::encode(&table.source.sha256[..8]);
             [
                 table.name.to_owned(),
                 source,

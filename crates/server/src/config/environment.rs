@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use memoird_core::config::Environment;
-use sha2::{Digest, Sha256};
+use memoird_core::sha256::Sha256;
 
 /// Reads variables and files, and remembers what was in which files.
 #[derive(Debug, Default)]
@@ -41,10 +41,7 @@ impl FilesRead {
 }
 
 fn noted(path: &Path, content: &io::Result<Vec<u8>>) -> (PathBuf, ContentDigest) {
-    let digest = content
-        .as_ref()
-        .ok()
-        .map(|content| Sha256::digest(content).into());
+    let digest = content.as_ref().ok().map(Sha256::digest);
     (path.to_owned(), digest)
 }
 

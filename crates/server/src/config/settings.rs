@@ -3,9 +3,9 @@
 
 use std::collections::BTreeMap;
 
+use memoird_core::sha256::Sha256;
 use serde::Serialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 
 /// The value of each setting by its path, such as `short_term.max_sessions`. Of a list the
 /// whole list is one setting, named after what it lists; and so are embedder, reranker, summarizer,

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 
 use memoird_core::config::{Environment, Problems, SecretRef};
+use memoird_core::hex;
 use memoird_core::ids::TenantId;
 use memoird_core::outbox::Subscription;
 use memoird_engine::{EngineConfig, TenantConfig, TenantLimits};
@@ -170,8 +171,6 @@ fn is_of_no_key(known: &KeyDigest) -> bool {
 }
 
 /// Reads the digest of a key from 64 hexadecimal digits.
-fn digest_of_hex(hex: &str) -> Option<KeyDigest> {
-    let is_hex = hex.len() == 64 && hex.bytes().all(|digit| digit.is_ascii_hexdigit());
-    let byte = |index: usize| u8::from_str_radix(&hex[2 * index..2 * index + 2], 16);
-    is_hex.then(|| std::array::from_fn(|index| byte(index).unwrap_or_default()))
+fn digest_of_hex(digits: &str) -> Option<KeyDigest> {
+    hex::decode(digits)?.try_into().ok()
 }

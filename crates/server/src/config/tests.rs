@@ -177,13 +177,10 @@ fn a_file_without_keys_says_that_it_is_meant() {
 
 #[test]
 fn what_is_no_key_is_refused() {
+    use memoird_core::hex;
+
     use crate::auth::digest;
-    let hex = |key: &[u8]| {
-        digest(key)
-            .iter()
-            .map(|byte| format!("{byte:02x}"))
-            .collect::<String>()
-    };
+    let hex = |key: &[u8]| hex::encode(&digest(key));
     let keyed = |key: String| format!("tenants: [ {{ id: a, keys: [ {{ {key} }} ] }} ]");
     for weak in [&b""[..], b"x", b"\n", b"\0"] {
         let problem = problem(&keyed(format!("sha256: '{}'", hex(weak))));

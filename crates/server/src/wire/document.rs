@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use memoird_core::hex;
 use memoird_core::time::Timestamp;
 use memoird_memories::MemoryError;
 use memoird_memories::rules::MemoryLimits;
@@ -86,7 +87,7 @@ pub(crate) fn range_to_delete(
 /// Which documents to list.
 pub(crate) fn query(request: v1::ListDocumentsRequest) -> Result<DocumentQuery, Status> {
     let after = from::read_page_token(&request.page_token, |token| {
-        let token = String::from_utf8(unhex(token)?).ok()?;
+        let token = String::from_utf8(hex::decode(token)?).ok()?;
         let (path, key) = token.rsplit_once('\0')?;
         let parts: Vec<String> = path.split('\0').map(str::to_owned).collect();
         DocumentName::parse(&parts, key.to_owned()).ok()
@@ -125,7 +126,7 @@ pub(crate) fn namespace_query(
         suffix: request.suffix,
         depth: request.max_depth as usize,
         count: from::page_size(request.page_size),
-        from: from::read_page_token(&request.page_token, unhex)?.unwrap_or_default(),
+        from: from::read_page_token(&request.page_token, hex::decode)?.unwrap_or_default(),
     };
     query.checked().map_err(refused)
 }
@@ -201,7 +202,7 @@ pub(crate) fn put_done(stored: Document) -> v1::PutDocumentResponse {
 pub(crate) fn page(page: DocumentPage) -> v1::ListDocumentsResponse {
     let next = page.next.map(|last| {
         let token = [last.namespace.as_bytes(), last.key.as_bytes()].concat();
-        hex(&token)
+        hex::encode(&token)
     });
     v1::ListDocumentsResponse {
         documents: page.documents.into_iter().map(document).collect(),
@@ -214,7 +215,7 @@ pub(crate) fn namespaces(page: &NamespacePage) -> v1::ListNamespacesResponse {
     let namespace = |path: &NamespacePath| v1::Namespace { parts: parts(path) };
     v1::ListNamespacesResponse {
         namespaces: page.namespaces.iter().map(namespace).collect(),
-        next_page_token: page.next.as_deref().map(hex).unwrap_or_default(),
+        next_page_token: page.next.as_deref().map(hex::encode).unwrap_or_default(),
     }
 }
 
@@ -285,21 +286,4 @@ fn ttl(span: Option<prost_types::Duration>) -> Result<Option<Duration>, Status> 
 #[allow(clippy::needless_pass_by_value, reason = "it is handed to map_err")]
 fn refused(error: MemoryError) -> Status {
     status::memory(&error)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
-}
-
-fn unhex(text: &str) -> Option<Vec<u8>> {
-    let pairs = text.as_bytes().as_chunks::<2>();
-    let read = |pair: &[u8; 2]| {
-        let digits = str::from_utf8(pair).ok()?;
-        let is_hex = pair.iter().all(u8::is_ascii_hexdigit);
-        is_hex.then(|| u8::from_str_radix(digits, 16).ok())?
-    };
-    match pairs.1 {
-        [] => pairs.0.iter().map(read).collect(),
-        _ => None,
-    }
 }

@@ -42,7 +42,7 @@ pub(super) fn save(connection: &Connection, erasure: &Erasure) -> Result<(), Sto
     connection.prepare_cached(sql)?.execute(params![
         erasure.id.to_bytes(),
         erasure.tenant.as_str(),
-        stage_name(erasure.stage),
+        erasure.stage.name(),
         session,
         generation.map(Generation::to_bytes),
         subject,
@@ -346,7 +346,6 @@ pub(super) fn forget_names(
 
 fn read(row: &Row<'_>) -> rusqlite::Result<Erasure> {
     let stage = row.get_ref(2)?.as_str()?;
-    let known = ErasureStage::NAMES.iter().find(|(_, name)| *name == stage);
     let generation: Option<[u8; 16]> = row.get(4)?;
     let is_null =
         |column| Ok::<_, rusqlite::Error>(row.get_ref(column)?.as_str_or_null()?.is_none());
@@ -365,22 +364,13 @@ fn read(row: &Row<'_>) -> rusqlite::Result<Erasure> {
         id: ErasureId::from_bytes(row.get(0)?),
         tenant: id(row, 1, TenantId::parse)?,
         target,
-        stage: known
-            .map(|(stage, _)| *stage)
-            .ok_or_else(|| damaged(2, "stage"))?,
+        stage: ErasureStage::named(stage).ok_or_else(|| damaged(2, "stage"))?,
         counts: ErasedCounts::unpack(row.get_ref(6)?.as_blob()?),
         outside: outside
             .filter(|line| !line.is_empty())
             .map(str::to_owned)
             .collect(),
     })
-}
-
-fn stage_name(stage: ErasureStage) -> &'static str {
-    ErasureStage::NAMES
-        .iter()
-        .find(|(known, _)| *known == stage)
-        .map_or("collect", |(_, name)| name)
 }
 
 fn limit(rows: usize) -> i64 {

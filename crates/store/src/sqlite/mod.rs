@@ -30,7 +30,7 @@ use std::collections::HashSet;
 use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use rusqlite::Connection;
@@ -58,7 +58,7 @@ use crate::{
     ClockAnchor, DataKey, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
     EndedRecord, ErasedRows, Erasure, ErasureScope, GenerationOwner, JournalPage, JournalRange,
     PruneBefore, PruneBounds, READERS_MAX, Refused, Store, StoreError, TurnChange, TurnCounts,
-    TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns,
+    TurnsAhead, Unclean, Unpruned, WrittenTurn, WrittenTurns, locked,
 };
 
 /// How the journal is kept.
@@ -152,7 +152,7 @@ impl SqliteStore {
 
     /// A transaction that was cut off by a panic was rolled back when it was dropped.
     fn writer(&self) -> MutexGuard<'_, Writer> {
-        relock(&self.writer)
+        locked(&self.writer)
     }
 
     /// Notes whether sets that were written replaced what turns said before.
@@ -209,13 +209,13 @@ impl SqliteStore {
         &self,
         action: impl FnOnce(&Connection) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let kept = relock(&self.readers).pop();
+        let kept = locked(&self.readers).pop();
         let connection = match kept {
             Some(connection) => connection,
             None => open::reader(&self.path, self.key.as_ref())?,
         };
         let outcome = action(&connection);
-        let mut readers = relock(&self.readers);
+        let mut readers = locked(&self.readers);
         if readers.len() < READERS_MAX {
             readers.push(connection);
         }
@@ -232,10 +232,6 @@ impl Deref for WriterConnection<'_> {
     fn deref(&self) -> &Connection {
         self.0.shared_connection()
     }
-}
-
-fn relock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Store for SqliteStore {
@@ -265,7 +261,7 @@ impl Store for SqliteStore {
     }
 
     fn settle_log(&self) -> Result<(), StoreError> {
-        let mut settler = relock(&self.settler);
+        let mut settler = locked(&self.settler);
         let connection = match settler.take() {
             Some(connection) => connection,
             None => look_only(&self.path, self.key.as_ref())?,

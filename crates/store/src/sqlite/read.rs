@@ -18,7 +18,7 @@ use super::ahead::CONTENT;
 use super::compaction;
 use super::rewound::{self, is_key_rewound, is_rewound};
 use super::row::{GenerationRow, count, id, select_from, whole};
-use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, Verdict, examine, unknown_turn};
+use crate::checksum::{StoredTurn, TurnCounters, TurnPlace, unknown_turn};
 use crate::{ClockAnchor, JournalPage, JournalRange, KEYS_MAX, StoreError, encoding, windows};
 
 /// Where a session's rows have to be looked for. The intake is small, but has no order
@@ -439,13 +439,7 @@ impl TurnReader<'_> {
             generation: self.generation,
             seq,
         };
-        let verdict = examine(place, &stored);
-        self.counters.count(&verdict);
-        let content = match verdict {
-            Verdict::Whole | Verdict::Unchecked => Some(stored.content.into()),
-            Verdict::Damaged { stand_in } => stand_in,
-        };
-        Ok((seq, content))
+        Ok((seq, self.counters.content(place, &stored)))
     }
 
     /// What is said of a turn whose row is missing.

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 use memoird_core::ids::TenantId;
+use memoird_core::sha256::Sha256;
 use memoird_core::words::VERSION;
 use memoird_postgres::{Column, OpenTransaction, PgOptions, Transactions, Value};
 use memoird_store::{READERS_MAX, StoreError};
-use sha2::{Digest, Sha256};
 use tokio::runtime::Handle;
 use tracing::warn;
 

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use hashlink::LinkedHashMap;
+use memoird_core::hex;
 use memoird_core::ids::TenantId;
+use memoird_core::sha256::Sha256;
 use memoird_store::{DirLock, StoreError};
-use sha2::{Digest, Sha256};
 
 use super::{TenantFile, open};
 use crate::store::FilesOptions;
@@ -212,10 +213,7 @@ fn file_name(tenant: &TenantId) -> String {
         name.truncate(STEM_BYTES);
         name.push('~');
         let digest = Sha256::digest(tenant.as_str().as_bytes());
-        digest
-            .iter()
-            .take(16)
-            .for_each(|byte| name.push_str(&format!("{byte:02x}")));
+        name.push_str(&hex::encode(&digest[..16]));
     }
     name + EXTENSION
 }

@@ -330,8 +330,8 @@ pub(crate) fn bad(path: &Path, problem: &str) -> CliError {
 
 #[cfg(test)]
 mod tests {
+    use memoird_core::sha256::Sha256;
     use memoird_proto::v1::BackupBlock;
-    use sha2::{Digest, Sha256};
 
     use super::*;
     use crate::blocks::{BLOCK_BYTES, HASH_BYTES};

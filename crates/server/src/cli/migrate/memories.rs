@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use memoird_core::sha256::Sha256;
 use memoird_memories::MemoryError;
 use memoird_memories::store::{Contents, MemoryStore};
 use memoird_store::transfer::{Compared, TableDigest};
-use sha2::{Digest, Sha256};
 
 use super::super::exit::{CliError, Exit};
 use super::super::progress::Progress;
@@ -81,7 +81,7 @@ impl Sum {
     fn end(self) -> TableDigest {
         TableDigest {
             rows: self.rows,
-            sha256: self.digest.finalize().into(),
+            sha256: self.digest.finalize(),
         }
     }
 }

@@ -1,0 +1,32 @@
+//! Bytes as hexadecimal digits.
+
+/// Two lower-case digits for each byte.
+pub fn encode(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The bytes of such digits, in either case; `None` of anything else.
+pub fn decode(digits: &str) -> Option<Vec<u8>> {
+    let (pairs, rest) = digits.as_bytes().as_chunks::<2>();
+    let value = |digit: u8| char::from(digit).to_digit(16);
+    let byte = |[high, low]: &[u8; 2]| u8::try_from(value(*high)? << 4 | value(*low)?).ok();
+    rest.is_empty().then(|| pairs.iter().map(byte).collect())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_encoded_is_decoded_and_nothing_else() {
+        let bytes: Vec<u8> = (0..=u8::MAX).collect();
+        let digits = encode(&bytes);
+        assert!(digits.starts_with("000102") && digits.ends_with("fdfeff"));
+        assert_eq!(decode(&digits), Some(bytes.clone()));
+        assert_eq!(decode(&digits.to_uppercase()), Some(bytes));
+        assert_eq!(decode(""), Some(Vec::new()));
+        for wrong in ["0", "000", "0g", "+1", " 1", "é", "0x"] {
+            assert_eq!(decode(wrong), None, "{wrong:?}");
+        }
+    }
+}
