@@ -75,7 +75,7 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
         maker.made = unthinned;
         maker.begin_within(target);
     }
-    maker.lengthen_excerpt(target.tokens);
+    maker.lengthen_excerpt(ask.ahead());
     maker.shorten_exchange();
     maker.fit()
 }
@@ -469,7 +469,7 @@ impl<'a> Maker<'a> {
             return Err(self.too_large(others + EXCERPT_TOKENS_MIN));
         }
         // All the room but some for what is said next.
-        let left = self.ask.midway().saturating_sub(others).max(room / 2);
+        let left = self.ask.ahead().saturating_sub(others).max(room / 2);
         let wanted = left.clamp(EXCERPT_TOKENS_MIN, room);
         self.made.excerpt = excerpt(anchor, tokens, wanted, self.ask)
             .or_else(|| excerpt(anchor, tokens, room, self.ask));
