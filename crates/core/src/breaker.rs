@@ -32,6 +32,8 @@ pub struct Breaker {
     failures: u32,
     /// Since when nothing is let through: the last failure, or the trial that is under way.
     closed_to_all: Option<Steady>,
+    /// For how long from then, in milliseconds, where that was asked for.
+    asked_ms: Option<u64>,
 }
 
 impl Default for BreakerPolicy {
@@ -62,7 +64,7 @@ impl Breaker {
             BreakerState::Closed => true,
             BreakerState::Open => false,
             BreakerState::HalfOpen => {
-                self.closed_to_all = Some(now);
+                self.close_to_all(now, None);
                 true
             }
         }
@@ -77,8 +79,21 @@ impl Breaker {
     pub fn failed(&mut self, now: Steady, policy: &BreakerPolicy) {
         self.failures = self.failures.saturating_add(1);
         if self.failures >= policy.failures_max.max(1) {
-            self.closed_to_all = Some(now);
+            self.close_to_all(now, None);
         }
+    }
+
+    /// Work failed, and nothing is to be tried for so many milliseconds: it is open for that long
+    /// at least, however few failures there were.
+    pub fn asked_to_wait(&mut self, now: Steady, asked_ms: u64, policy: &BreakerPolicy) {
+        if asked_ms > self.pause_ms(now, policy) {
+            self.close_to_all(now, Some(asked_ms));
+        }
+    }
+
+    fn close_to_all(&mut self, now: Steady, asked_ms: Option<u64>) {
+        self.closed_to_all = Some(now);
+        self.asked_ms = asked_ms;
     }
 
     /// What it lets through at this moment.
@@ -93,9 +108,8 @@ impl Breaker {
     /// How long nothing is let through from now on, in milliseconds.
     pub fn pause_ms(&self, now: Steady, policy: &BreakerPolicy) -> u64 {
         let since = self.closed_to_all.map(|since| now.since(since));
-        since.map_or(0, |passed_ms| {
-            policy.cool_down_ms.max(1).saturating_sub(passed_ms)
-        })
+        let pause_ms = self.asked_ms.unwrap_or(policy.cool_down_ms.max(1));
+        since.map_or(0, |passed_ms| pause_ms.saturating_sub(passed_ms))
     }
 
     /// Failures in a row.
@@ -158,6 +172,24 @@ mod tests {
             (breaker.state(Steady(150), &POLICY), breaker.failures()),
             (Closed, 0)
         );
+    }
+
+    #[test]
+    fn who_asks_to_wait_is_left_alone_for_that_long_after_one_failure() {
+        let mut breaker = Breaker::default();
+        breaker.failed(Steady(0), &POLICY);
+        breaker.asked_to_wait(Steady(0), 250, &POLICY);
+        assert!(!breaker.admits(Steady(249), &POLICY));
+        assert!(breaker.admits(Steady(250), &POLICY));
+        // The trial is not heard of: after the pause of the policy comes the next one.
+        assert!(!breaker.admits(Steady(349), &POLICY));
+        assert!(breaker.admits(Steady(350), &POLICY));
+        breaker.succeeded();
+        assert!(breaker.admits(Steady(350), &POLICY));
+        // A pause that is longer by itself stays.
+        let mut breaker = opened_at(0);
+        breaker.asked_to_wait(Steady(0), 20, &POLICY);
+        assert!(!breaker.admits(Steady(99), &POLICY));
     }
 
     #[test]

@@ -126,6 +126,13 @@ impl Ask<'_> {
         floor + self.watermark().saturating_sub(floor) / 2
     }
 
+    /// What a window has at most whose first turn is an excerpt: a quarter of the budget is left for
+    /// what is said next, so that the next cut is not at once.
+    fn ahead(&self) -> u64 {
+        let left = self.watermark().saturating_sub(self.budget / 4);
+        left.max(self.midway())
+    }
+
     /// The tokens from which on a summary is prepared.
     fn soft(&self) -> Option<u64> {
         Some(percent(self.budget, self.soft_percent?))

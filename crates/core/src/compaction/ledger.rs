@@ -11,6 +11,7 @@
 
 mod calls;
 mod commands;
+mod failed;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -24,6 +25,7 @@ pub use calls::is_change;
 pub use values::labelled_numbers;
 
 use commands::{command, is_framed, is_output};
+use failed::Caller;
 
 /// Bytes of a line about a call, and of what came of it.
 const CALL_BYTES_MAX: usize = 240;
@@ -36,8 +38,8 @@ pub const FAILED: &str = "failed: ";
 /// A call of a tool and what came of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Entry {
-    /// `tool(label=value, …)`: the tool's name as it is, long values cut. Empty where the call
-    /// stands before the turns.
+    /// `tool(label=value, …)`: the tool's name as it is, long values cut; of a command its text
+    /// without a label, first. Empty where the call stands before the turns.
     pub call: String,
     /// What came of it, in one line; empty while there is no result.
     pub outcome: String,
@@ -81,6 +83,13 @@ impl Entry {
             outcome => format!("{}{GAVE}{outcome}", self.call),
         }
     }
+
+    fn caller(&self) -> Caller<'_> {
+        Caller {
+            name: self.call.split('(').next().unwrap_or_default(),
+            is_change: self.is_change,
+        }
+    }
 }
 
 impl<'a> Ledger<'a> {
@@ -112,6 +121,8 @@ struct Reading<'a> {
     last_open: Option<usize>,
     /// The entry of a command that stands at the end of the turn before.
     asked: Option<usize>,
+    /// True where the command before it was answered by its output.
+    was_output: bool,
     /// What was found out before, as `label=value`: what is new of a result tells more.
     known: HashSet<String>,
     tells_change: bool,
@@ -135,10 +146,12 @@ impl<'a> Reading<'a> {
         if let Some(entry) = asked
             && turn.role == Role::User
             && turn.results.is_empty()
-            && is_output(&turn.text)
         {
-            self.result(entry, &turn.text, false);
-            return;
+            self.was_output = is_output(&turn.text, self.was_output);
+            if self.was_output {
+                self.result(entry, &turn.text, false);
+                return;
+            }
         }
         for result in &turn.results {
             self.answer(turn, result);
@@ -197,7 +210,7 @@ impl<'a> Reading<'a> {
             return;
         };
         let read = values::Result::of(text);
-        entry.is_failed = is_error || read.is_failed;
+        entry.is_failed = is_error || read.is_failed(entry.caller());
         entry.outcome = read.outcome(entry, &self.known, OUTCOME_BYTES_MAX);
         if !entry.is_change {
             entry.records = read.records();

@@ -27,6 +27,9 @@ const EXCERPT_TOKENS_MIN: u64 = 48;
 /// turn's results, or of all that it says.
 const SHORTENED: [(u32, bool); 3] = [(384, false), (96, false), (96, true)];
 
+/// How often the size of an excerpt is chosen by that of the last one.
+const CLOSE_TRIES_MAX: u32 = 4;
+
 /// What a window may hold after a cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
@@ -75,7 +78,7 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
         maker.made = unthinned;
         maker.begin_within(target);
     }
-    maker.lengthen_excerpt(target.tokens);
+    maker.lengthen_excerpt(ask.ahead());
     maker.shorten_exchange();
     maker.fit()
 }
@@ -469,7 +472,7 @@ impl<'a> Maker<'a> {
             return Err(self.too_large(others + EXCERPT_TOKENS_MIN));
         }
         // All the room but some for what is said next.
-        let left = self.ask.midway().saturating_sub(others).max(room / 2);
+        let left = self.ask.ahead().saturating_sub(others).max(room / 2);
         let wanted = left.clamp(EXCERPT_TOKENS_MIN, room);
         self.made.excerpt = excerpt(anchor, tokens, wanted, self.ask)
             .or_else(|| excerpt(anchor, tokens, room, self.ask));
@@ -502,6 +505,7 @@ fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Opti
     let tokens = reduce::text_tokens(anchor, tokens, ask);
     // What has no words, such as an image, becomes a line.
     let mut bytes = (bytes.saturating_mul(wanted) / tokens.max(1)).max(1);
+    let mut tries = 0;
     while bytes > 0 {
         let size = u32::try_from(bytes).unwrap_or(u32::MAX);
         let shown = reduce::excerpt(anchor, size, ask)?;
@@ -511,7 +515,13 @@ fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Opti
                 shown: Some(shown),
             });
         }
-        bytes = bytes * 3 / 4;
+        // Nearly all the room is used; what does not come down so is shortened in large steps.
+        let close = bytes.saturating_mul(wanted) / shown.tokens;
+        bytes = match tries < CLOSE_TRIES_MAX {
+            true => close.min(bytes * 31 / 32),
+            false => bytes * 3 / 4,
+        };
+        tries += 1;
     }
     None
 }

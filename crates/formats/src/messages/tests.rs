@@ -415,21 +415,29 @@ fn what_came_beside_each_other_is_joined_only_where_something_is_left_out_betwee
         {"role": "assistant", "content": "three"},
     ]);
     let turns = read(Anthropic, &messages);
-    let given = |behind_gap: &[usize]| -> Value {
+    let written = |is_request: bool, behind_gap: &[usize]| -> Value {
         let options = RenderOptions {
             behind_gap,
+            is_request,
             ..RenderOptions::default()
         };
         let rendered = super::render(Anthropic, &turns, &options);
         assert_eq!(rendered.ends.len(), 3);
         serde_json::from_str(&rendered.messages_json).unwrap()
     };
-    assert_eq!(given(&[]), messages);
-    assert_eq!(given(&[2]), messages);
+    for is_request in [true, false] {
+        assert_eq!(written(is_request, &[]), messages);
+        assert_eq!(written(is_request, &[2]), messages);
+    }
     let both = json!([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]);
     let joined =
         json!([{"role": "user", "content": both}, {"role": "assistant", "content": "three"}]);
-    assert_eq!(given(&[1]), joined);
+    assert_eq!(written(true, &[1]), joined);
+    assert_eq!(
+        written(false, &[1]),
+        messages,
+        "who reads gets what came in"
+    );
 }
 
 #[test]

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use super::Scale;
 use crate::media_type::is_text;
+use crate::model::Provider;
 use content::Content;
 
 /// A media part.
@@ -52,6 +53,11 @@ const TEXT_TOKENS_ELSEWHERE: u64 = 10_000;
 
 /// Google: 32 a second. OpenAI: 10. Models with open weights: up to 25.
 const AUDIO_TOKENS_PER_SECOND: u64 = 32;
+/// Characters of the URL in the line that stands for what a provider does not take, and its tokens
+/// at least: there may be a name instead.
+const LINE_CHARS_MAX: usize = 200;
+const LINE_TOKENS: u64 = 64;
+
 /// Google: 258 for a picture a second, 32 for the sound, and the time's own.
 const VIDEO_TOKENS_PER_SECOND: u64 = 300;
 
@@ -78,6 +84,15 @@ impl Media<'_> {
             Kind::Audio => {
                 let seconds = self.seconds(&content, AUDIO_SECONDS_ELSEWHERE);
                 seconds.saturating_mul(AUDIO_TOKENS_PER_SECOND)
+            }
+            // They take none: a line is sent in its place.
+            Kind::Video if matches!(provider, Provider::OpenAi | Provider::Anthropic) => {
+                let uri = match self.source {
+                    MediaSource::Uri(uri) if !uri.starts_with("data:") => uri.as_str(),
+                    _ => "",
+                };
+                let shown: String = uri.chars().take(LINE_CHARS_MAX).collect();
+                LINE_TOKENS.max(scale.text(&shown))
             }
             Kind::Video => {
                 let seconds = self.seconds(&content, VIDEO_SECONDS_ELSEWHERE);

@@ -157,6 +157,22 @@ fn documents_sounds_and_films_weigh_by_their_length() {
 }
 
 #[test]
+fn a_film_weighs_what_is_sent_for_it() {
+    let films = [
+        ("video/mp4", MediaSource::Data(vec![1; 640_000])),
+        ("", uri("https://example.com/film.mp4")),
+    ];
+    for (media_type, source) in films {
+        for provider in [Provider::OpenAi, Provider::Anthropic] {
+            let line = weigh(provider, media_type, &source, "");
+            assert!((10..200).contains(&line), "{provider:?}: {line}");
+        }
+        // Its server may take films.
+        assert!(weigh(Provider::Open, media_type, &source, "") >= 3_000);
+    }
+}
+
+#[test]
 fn a_text_file_weighs_what_its_text_does() {
     let words = "the captain read the letter twice ".repeat(50);
     let tokens = scale(Provider::Anthropic).text(&words);

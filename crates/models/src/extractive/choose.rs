@@ -25,6 +25,8 @@ const ASKED: f64 = 0.5;
 const OLDEST: f64 = 0.2;
 /// A sentence that is worth less for each of its tokens is filler.
 const WORTH_MIN: f64 = 0.02;
+/// Bytes of a sentence by which it is known again where it was cut.
+const REPEATED_BYTES: usize = 80;
 /// Tokens of a line beside its sentence.
 const LINE_TOKENS: usize = 4;
 /// Letters of a word with content.
@@ -120,8 +122,15 @@ impl<'a> Choice<'a> {
         choice
     }
 
-    /// Takes note of what the lines of a body say.
+    /// Takes note of what the lines of a body say. The user's words that stand there already are no
+    /// news.
     pub(super) fn cover_lines(&mut self, body: &Body) {
+        for (candidate, sentence) in self.candidates.iter_mut().zip(self.sentences) {
+            let end = sentence.text.floor_char_boundary(REPEATED_BYTES);
+            if body.session_intent.contains(&sentence.text[..end]) {
+                candidate.items.clear();
+            }
+        }
         let lines = body
             .actions
             .iter()

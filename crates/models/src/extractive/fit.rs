@@ -1,6 +1,7 @@
 //! What fits into a summary's tokens.
 
-use std::collections::{HashMap, HashSet};
+use std::borrow::Cow;
+use std::collections::{HashMap, HashSet, VecDeque};
 
 use memoird_core::compaction::Body;
 use memoird_core::compaction::identifiers::is_path;
@@ -8,7 +9,7 @@ use memoird_core::compaction::ledger::{FAILED, GAVE};
 use memoird_engine::SummaryRequest;
 use memoird_formats::tokens::{Estimate, Tokenizer};
 
-use super::material::{Fact, Material, TakenFact, names};
+use super::material::{BETWEEN, Fact, Material, SAYS, TakenFact};
 
 /// Stands for the number of turns, which is not known here: as long as any.
 const TURNS: u64 = 9_999_999;
@@ -20,13 +21,14 @@ const FIXED_PERCENT_MAX: usize = 40;
 const WHOLE: usize = 6;
 const FOLDED_CALL_BYTES: usize = 72;
 const FOLDED_OUTCOME_BYTES: usize = 48;
-/// The same of a call alone; and of a word that is not torn apart.
+/// The same of a call with few words of what came of it; and of a word that is not torn apart.
 const BARE_CALL_BYTES: usize = 48;
+const BARE_OUTCOME_BYTES: usize = 24;
+/// Bytes of what an old call was about, beside others of its tool; of a longer path the name stays.
+const ABOUT_BYTES: usize = 40;
 const WORD_BYTES_MAX: usize = 120;
 /// Bytes of the names that stay of what is left out of a folded call.
 const NAMED_BYTES_MAX: usize = 48;
-/// Bytes of a file's path in a folded line; of a longer one the name stays.
-const FILE_BYTES_MAX: usize = 64;
 
 /// The tokens of a summary.
 pub(super) struct Room<'a> {
@@ -98,35 +100,69 @@ impl<'a> Room<'a> {
         self.counter.count(line) + 3
     }
 
-    /// The calls that fit: the newest whole, older ones folded, the oldest left out.
-    pub(super) fn actions(&self, actions: &[String], tokens_max: usize) -> Vec<String> {
+    /// The calls that fit: the newest whole, older ones folded, of still older ones what they were
+    /// about, in one line for each tool; the oldest left out.
+    /// Those of the last kind may have `merged_max` tokens with the others.
+    pub(super) fn actions(
+        &self,
+        actions: &[String],
+        tokens_max: usize,
+        merged_max: usize,
+    ) -> Vec<String> {
         let mut lines: Vec<String> = actions.iter().map(|line| folded(line)).collect();
         let mut tokens: Vec<usize> = lines.iter().map(|line| self.line_tokens(line)).collect();
+        let newest = lines.len().saturating_sub(WHOLE);
         let mut used: usize = tokens.iter().sum();
-        for index in 0..lines.len() {
-            if used <= tokens_max {
-                break;
-            }
-            lines[index] = bare(&lines[index]);
-            used -= tokens[index];
-            tokens[index] = self.line_tokens(&lines[index]);
-            used += tokens[index];
-        }
+        let mut merged = Merged::default();
         let mut first = 0;
-        while used > tokens_max && first < lines.len() {
-            used -= tokens[first];
-            first += 1;
+        // The newest only where that is not enough.
+        for (through, most) in [(newest, tokens_max), (lines.len(), merged_max)] {
+            for index in first..through {
+                if used <= most {
+                    break;
+                }
+                lines[index] = bare(&lines[index]);
+                used -= tokens[index];
+                tokens[index] = self.line_tokens(&lines[index]);
+                used += tokens[index];
+            }
+            while used > most && first < through {
+                used -= tokens[first];
+                used += merged.add(self, &actions[first]);
+                first += 1;
+            }
         }
-        for index in (first..lines.len()).rev().take(WHOLE) {
+        while used > merged_max
+            && let Some(dropped) = merged.drop_oldest()
+        {
+            used -= dropped;
+        }
+        let others = used - tokens[first..].iter().sum::<usize>();
+        let left = tokens_max.saturating_sub(others);
+        self.lengthen(newest.max(first), actions, &mut lines, &mut tokens, left);
+        lines.splice(..first, merged.lines());
+        lines
+    }
+
+    /// Tells the lines from the index on in full, the newest first, while these have so many tokens
+    /// at most.
+    fn lengthen(
+        &self,
+        first: usize,
+        actions: &[String],
+        lines: &mut [String],
+        tokens: &mut [usize],
+        tokens_max: usize,
+    ) {
+        let mut used: usize = tokens[first..].iter().sum();
+        for index in (first..lines.len()).rev() {
             let whole = self.line_tokens(&actions[index]);
-            if used - tokens[index] + whole <= tokens_max {
-                used = used - tokens[index] + whole;
+            if used + whole <= tokens_max + tokens[index] {
+                used = used + whole - tokens[index];
                 tokens[index] = whole;
                 lines[index].clone_from(&actions[index]);
             }
         }
-        lines.drain(..first);
-        lines
     }
 
     /// The newest identifiers of a list that stand nowhere else, as many as fit.
@@ -228,6 +264,172 @@ impl<'a> Room<'a> {
     }
 }
 
+/// The oldest calls: of each tool a line with what its calls were about, oldest first.
+#[derive(Default)]
+struct Merged<'a> {
+    calls: VecDeque<MergedCall<'a>>,
+    /// How many calls of a tool there are, and the tokens of its name.
+    tools: HashMap<&'a str, (usize, usize)>,
+}
+
+struct MergedCall<'a> {
+    tool: &'a str,
+    /// What it was about.
+    about: Cow<'a, str>,
+    tokens: usize,
+}
+
+impl<'a> Merged<'a> {
+    /// Takes a call in, or a line that has some; gives the tokens that it adds.
+    fn add(&mut self, room: &Room<'_>, line: &'a str) -> usize {
+        let (tool, calls) = match merged(line) {
+            Some((tool, calls)) => (tool, calls.split(BETWEEN).map(Cow::Borrowed).collect()),
+            None => (tool_of(line), vec![Cow::Owned(about(line))]),
+        };
+        let mut added = 0;
+        for about in calls {
+            let is_known = |call: &MergedCall<'_>| call.tool == tool && call.about == about;
+            if self.calls.iter().any(is_known) {
+                continue;
+            }
+            let (count, name) = self.tools.entry(tool).or_default();
+            if *count == 0 {
+                *name = room.line_tokens(tool) + 1;
+                added += *name;
+            }
+            *count += 1;
+            let tokens = room.counter.count(&about) + 1;
+            added += tokens;
+            self.calls.push_back(MergedCall {
+                tool,
+                about,
+                tokens,
+            });
+        }
+        added
+    }
+
+    /// Leaves the oldest call out; gives the tokens that are saved.
+    fn drop_oldest(&mut self) -> Option<usize> {
+        let oldest = self.calls.pop_front()?;
+        let (count, name) = self.tools.get_mut(oldest.tool)?;
+        *count -= 1;
+        Some(oldest.tokens + if *count == 0 { *name } else { 0 })
+    }
+
+    /// A line for each tool, in the order of their first calls.
+    fn lines(&self) -> Vec<String> {
+        let mut lines: Vec<(&str, String)> = Vec::new();
+        for call in &self.calls {
+            match lines.iter_mut().find(|(tool, _)| *tool == call.tool) {
+                Some((_, line)) => line.push_str(&format!("{BETWEEN}{}", call.about)),
+                None => lines.push((call.tool, format!("{}{SAYS}{}", call.tool, call.about))),
+            }
+        }
+        lines.into_iter().map(|(_, line)| line).collect()
+    }
+}
+
+/// The tool and the calls of a line that [`Merged`] wrote.
+fn merged(line: &str) -> Option<(&str, &str)> {
+    let (tool, calls) = line.split_once(SAYS)?;
+    (!tool.is_empty() && !tool.contains(['(', ' '])).then_some((tool, calls))
+}
+
+fn tool_of(line: &str) -> &str {
+    line.split(['(', ' ']).next().unwrap_or(line)
+}
+
+/// What a call was about, in few words: the beginning of a command, the first things that it
+/// named, one that came of it, and whether it failed.
+fn about(line: &str) -> String {
+    let (call, outcome) = line.split_once(GAVE).unwrap_or((line, ""));
+    let inside = arguments(call);
+    let mut about = Few::default();
+    let first = inside.split(", ").next().unwrap_or_default();
+    let is_labelled = label(first).is_some();
+    if !is_labelled || things(inside).next().is_none() {
+        let value = label(first).map_or(first, |label| &first[label.len() + 1..]);
+        about.add(cut(value, ABOUT_BYTES));
+    }
+    let path = pieces(inside)
+        .chain(pieces(outcome))
+        .find(|piece| is_path(piece));
+    about.add(path.map_or("", short_path));
+    things(inside).for_each(|thing| about.add(thing));
+    if outcome.starts_with(FAILED) {
+        return format!("{} failed", about.text).trim().to_owned();
+    }
+    let before = about.text.len();
+    if let Some(thing) = things(outcome).find(|thing| !call.contains(*thing)) {
+        about.add(thing);
+    }
+    // It may tell of a failure in words that are not known.
+    let is_short = (1..ABOUT_BYTES).contains(&outcome.len()) && !outcome.contains('=');
+    if about.text.len() == before && is_short {
+        about.text.push_str(&format!(" ({outcome})"));
+    }
+    about.text.trim().replace(BETWEEN, ", ")
+}
+
+/// Some words, no more than a line has room for.
+#[derive(Default)]
+struct Few {
+    text: String,
+}
+
+impl Few {
+    fn add(&mut self, word: &str) {
+        let has_room = self.text.is_empty() || self.text.len() + word.len() < ABOUT_BYTES;
+        if has_room && !word.is_empty() && !self.text.contains(word) {
+            self.text
+                .push_str(if self.text.is_empty() { "" } else { " " });
+            self.text.push_str(word);
+        }
+    }
+}
+
+/// What stands between the parentheses of a call.
+fn arguments(call: &str) -> &str {
+    let inside = &call[tool_of(call).len()..];
+    let inside = inside.strip_prefix('(').unwrap_or(inside);
+    inside.strip_suffix(')').unwrap_or(inside)
+}
+
+/// The label of a pair.
+fn label(pair: &str) -> Option<&str> {
+    let (label, _) = pair.split_once('=')?;
+    let is_label = label.starts_with(char::is_alphabetic)
+        && label
+            .chars()
+            .all(|c| c.is_alphanumeric() || matches!(c, '_' | ' ' | '-'));
+    is_label.then_some(label)
+}
+
+/// A path, or of a long one the name.
+fn short_path(path: &str) -> &str {
+    let name = path.rsplit('/').find(|part| !part.is_empty());
+    name.filter(|_| path.len() > ABOUT_BYTES).unwrap_or(path)
+}
+
+/// The values of a line that name one thing: ids, addresses, and paths, of a long one its name.
+fn things(line: &str) -> impl Iterator<Item = &str> {
+    let words =
+        pieces(line).map(|word| word.trim_matches(['.', ':', '!', '?', '"', '\'', '…', '`', '#']));
+    let words = words.filter(|word| {
+        let digits = word.bytes().filter(u8::is_ascii_digit).count();
+        let is_code = word.len() >= 5 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        digits >= 2 && word.len() >= 4 || is_code || is_path(word) || word.contains('@')
+    });
+    words.map(|word| {
+        if is_path(word) {
+            short_path(word)
+        } else {
+            word
+        }
+    })
+}
+
 /// The values of a fact that name or count something and that are not said yet, with their labels
 /// and with what the fact is about; `None` where nothing is left.
 fn slim(fact: &Fact, said: &HashSet<&str>) -> Option<String> {
@@ -270,6 +472,9 @@ fn stands_in(text: &str, value: &str) -> bool {
 
 /// A call's line in less: its first arguments, and the beginning of what came of it.
 fn folded(line: &str) -> String {
+    if merged(line).is_some() {
+        return line.to_owned();
+    }
     let (call, outcome) = line.split_once(GAVE).unwrap_or((line, ""));
     let most = match outcome.starts_with(FAILED) {
         true => FOLDED_OUTCOME_BYTES * 2,
@@ -278,31 +483,39 @@ fn folded(line: &str) -> String {
     shorter(call, FOLDED_CALL_BYTES, outcome, most)
 }
 
-/// The call alone: what it was about, and whether it failed.
+/// The call with few words of what came of it.
 fn bare(line: &str) -> String {
+    if merged(line).is_some() {
+        return line.to_owned();
+    }
     let (call, outcome) = line.split_once(GAVE).unwrap_or((line, ""));
-    let most = match outcome.starts_with(FAILED) {
-        true => FOLDED_OUTCOME_BYTES,
-        false => 0,
-    };
-    shorter(call, BARE_CALL_BYTES, outcome, most)
+    if outcome.starts_with(FAILED) {
+        return shorter(call, BARE_CALL_BYTES, outcome, FOLDED_OUTCOME_BYTES);
+    }
+    // What names a thing that the call does not.
+    let is_new = |part: &&str| things(part).any(|thing| !call.contains(thing));
+    let mut parts = outcome.split(", ").flat_map(|part| part.split(BETWEEN));
+    let told = parts.find(is_new).unwrap_or(outcome);
+    shorter(call, BARE_CALL_BYTES, told, BARE_OUTCOME_BYTES)
 }
 
-/// A call and what came of it, each in at most so many bytes and the names that stand behind.
+/// A call and what came of it, its arguments and that in at most so many bytes and the names that
+/// stand behind.
 fn shorter(call: &str, call_bytes_max: usize, outcome: &str, bytes_max: usize) -> String {
+    let tool = tool_of(call).len() + 1;
     let mut line = match call.strip_suffix(')') {
-        Some(open) if call.len() > call_bytes_max => {
-            let begun = cut(open, call_bytes_max);
-            let left = named(&open[begun.len()..], begun);
-            format!("{begun}{left})")
+        Some(open) if call.len() > tool + call_bytes_max => {
+            let (tool, arguments) = open.split_at(tool.min(open.len()));
+            let begun = cut(arguments, call_bytes_max);
+            let left = named(&arguments[begun.len()..], begun);
+            format!("{tool}{begun}{left})")
         }
         _ => call.to_owned(),
     };
     // The file that a change was about may stand in its result only.
-    let words = |text| str::split(text, [' ', ';', '[', ']', '(', ')', ',', '=']);
-    let file = match words(call).any(is_path) {
+    let file = match pieces(&line).any(is_path) {
         true => None,
-        false => words(outcome).find(|word| is_path(word)),
+        false => pieces(outcome).find(|piece| is_path(piece)),
     };
     let begun = cut(outcome, bytes_max).trim_end_matches([':', ';', '[']);
     let begun = if begun.ends_with("[File") { "" } else { begun };
@@ -312,18 +525,20 @@ fn shorter(call: &str, call_bytes_max: usize, outcome: &str, bytes_max: usize) -
     }
     if let Some(file) = file.filter(|file| !begun.contains(*file)) {
         line.push_str(if begun.is_empty() { "" } else { "; " });
-        // A long path by its name.
-        let name = file.rsplit('/').find(|part| !part.is_empty());
-        let is_long = file.len() > FILE_BYTES_MAX || bytes_max == 0;
-        line.push_str(name.filter(|_| is_long).unwrap_or(file));
+        line.push_str(short_path(file));
     }
     line
+}
+
+/// The words of a line, without what parts values.
+fn pieces(line: &str) -> impl Iterator<Item = &str> {
+    line.split([' ', ';', '[', ']', '(', ')', ',', '=', '"'])
 }
 
 /// The names in what is left out, which `begun` does not have: as many as fit.
 fn named(left_out: &str, begun: &str) -> String {
     let mut line = String::new();
-    for name in names(left_out).filter(|name| !begun.contains(name)) {
+    for name in things(left_out).filter(|name| !begun.contains(name)) {
         if line.len() + name.len() > NAMED_BYTES_MAX {
             break;
         }
@@ -346,11 +561,17 @@ fn cut(line: &str, bytes_max: usize) -> &str {
     }
     let beginning = &line[..line.floor_char_boundary(bytes_max)];
     let end = beginning.rfind(", ").or_else(|| beginning.rfind(' '));
-    let end = end.unwrap_or(beginning.len());
-    // An identifier is kept whole.
-    let word = line[end..].trim_start_matches([' ', ',']);
-    let start = line.len() - word.len();
-    let word_end = word.find([' ', ',', ';']).unwrap_or(word.len());
-    let is_long = word_end > bytes_max / 2 && word_end <= WORD_BYTES_MAX;
-    &line[..if is_long { start + word_end } else { end }]
+    // An identifier is kept whole, and the first word.
+    let start = end.map_or(0, |end| {
+        end + 1 + usize::from(line[end..].starts_with(", "))
+    });
+    let word_end = line[start..]
+        .find([' ', ',', ';'])
+        .unwrap_or(line.len() - start);
+    let is_long = end.is_none() || word_end > bytes_max / 2;
+    match end {
+        _ if is_long && word_end <= WORD_BYTES_MAX => &line[..start + word_end],
+        Some(end) => &line[..end],
+        None => beginning,
+    }
 }

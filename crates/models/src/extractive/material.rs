@@ -25,8 +25,8 @@ const FACTS_MAX: usize = 1_024;
 const JOINED_BYTES_MAX: usize = 320;
 const RECORD_BYTES_MAX: usize = 320;
 /// Between the call and its records, and between records.
-const SAYS: &str = ": ";
-const BETWEEN: &str = "; ";
+pub(super) const SAYS: &str = ": ";
+pub(super) const BETWEEN: &str = "; ";
 
 /// The material of a summary.
 #[derive(Debug, Default)]
@@ -323,7 +323,7 @@ fn found_in(
 }
 
 /// The words of a text that name one thing: three digits or capitals at least.
-pub(super) fn names(text: &str) -> impl Iterator<Item = &str> {
+fn names(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|c: char| !c.is_alphanumeric() && !matches!(c, '_' | '-' | '@' | '.'));
     let words = words.map(|word| word.trim_matches(['.', '-']));
     words.filter(|word| {

@@ -27,6 +27,8 @@ use material::Material;
 /// 1. What the user wants, in their last words that ask for something new.
 /// 2. Calls that changed something and calls that failed, each in one line: the newest whole,
 ///    the older ones folded to the tool, its first arguments and the beginning of what came of it.
+///    Where they are many, the oldest stand in one line for each tool, with the things that each
+///    named and whether it failed.
 /// 3. What other calls found out, as records of `label=value` behind their call: the newest, and
 ///    of each the values that name or count something and that no newer line says.
 /// 4. Sentences. The one is taken next that says most for its tokens of what no line says yet:
@@ -57,6 +59,8 @@ const ACTIONS_TOKENS_PERCENT_MAX: usize = 45;
 /// Of more room than so many tokens calls may have more, in percent: a long conversation has many.
 const LARGE_TOKENS: usize = 1_000;
 const ACTIONS_LARGE_PERCENT_MAX: usize = 70;
+/// The same where there are more than the newest, of which the others have a word or two each.
+const MERGED_PERCENT_MAX: usize = 45;
 /// Of the rest, what facts may have before there are sentences, in percent.
 const FACTS_PERCENT_MAX: usize = 5;
 /// Of all the room, what a list of identifiers may have that stand in no line; in percent.
@@ -73,7 +77,8 @@ impl ExtractiveSummarizer {
         let mut body = room.fixed(&material);
         let all = room.free(&body);
         let most = actions_tokens_max(all);
-        body.actions = room.actions(&material.actions, most);
+        let merged = (all * MERGED_PERCENT_MAX / 100).max(most);
+        body.actions = room.actions(&material.actions, most, merged);
         let for_list = all * LISTED_PERCENT_MAX / 100;
         let for_facts = room.free(&body) * FACTS_PERCENT_MAX / 100;
         let mut facts = room.facts(&material.facts, &body.actions, for_facts);
@@ -87,7 +92,8 @@ impl ExtractiveSummarizer {
         body.narrative = choice.narrative();
         room.more_facts(&material.facts, &mut facts, room.free(&body));
         body.facts = material::fact_lines(&material.facts, &facts);
-        if body.narrative.is_empty() && !material.is_empty() && all > SILENT.len() {
+        let is_silent = material.sentences.is_empty() && !material.is_empty();
+        if is_silent && all > SILENT.len() {
             body.narrative = SILENT.to_owned();
         }
         while !room.holds(&body) && (!facts.is_empty() || choice.drop_last()) {

@@ -76,6 +76,7 @@ fn a_summary_says_who_wanted_what_and_keeps_identifiers_to_the_letter() {
     assert_eq!(
         body.session_intent,
         "Please find me flight HAT008 to Seattle. What does it cost?\n\
+         Before: Please find me flight HAT007 to Seattle. What does it cost?\n\
          At first: Please find me flight HAT001 to Seattle. What does it cost?"
     );
     assert!(
@@ -202,7 +203,11 @@ fn nothing_gives_nothing_and_calls_are_no_sentences() {
     let call = called(2, "edit", input);
     let turns = vec![said(1, Role::User, "Mend the parser of the compiler"), call];
     let body = ExtractiveSummarizer::default().body(&ask(turns, None, 500));
-    assert_eq!(body.narrative, "user: Mend the parser of the compiler");
+    assert_eq!(body.session_intent, "Mend the parser of the compiler");
+    assert_eq!(
+        body.narrative, "",
+        "what the user wants stands there already"
+    );
     assert_eq!(body.files_touched, ["src/a.rs"]);
     assert_eq!(
         body.actions,
@@ -268,7 +273,8 @@ fn changes_stand_in_one_line_each_through_a_chain_of_summaries() {
             20_000 + newest
         );
         assert_eq!(body.actions.last(), Some(&line), "the newest is whole");
-        assert_eq!(body.actions.len() as u64, newest);
+        let told = body.actions.iter().map(|line| line.split("; ").count());
+        assert_eq!(told.sum::<usize>() as u64, newest, "{body:?}");
         let wanted = format!("Cancel reservation 4XK{newest:03}");
         assert!(body.session_intent.starts_with(&wanted), "{body:?}");
         previous = Some(body);
@@ -351,4 +357,101 @@ fn a_wish_that_repeats_itself_is_told_once() {
     let body =
         ExtractiveSummarizer::default().body(&ask(vec![said(1, Role::User, &text)], None, 800));
     assert_eq!(body.session_intent, "Where is ORD-00042? I am waiting.");
+}
+
+#[test]
+fn of_many_calls_the_oldest_stand_in_one_line_for_each_tool() {
+    let mut turns = Vec::new();
+    for n in 0..60 {
+        let seq = 10 + 4 * n;
+        let input =
+            format!(r#"{{"booking":"BK-{n:04}","note":"as the guest asked for on the phone"}}"#);
+        let tool = if n % 2 == 0 {
+            "move_booking"
+        } else {
+            "cancel_booking"
+        };
+        turns.push(called(seq, tool, &input));
+        let result = match n % 10 {
+            3 => "Error: too late for this one".to_owned(),
+            _ => format!(
+                r#"{{"booking":"BK-{n:04}","receipt":"RC-{:04}"}}"#,
+                7_000 + n
+            ),
+        };
+        turns.push(answered(seq, &result));
+    }
+    let mut previous = None;
+    for part in turns.chunks(40) {
+        let next = ask(part.to_vec(), previous, 1_300);
+        let body = ExtractiveSummarizer::default().body(&next);
+        assert!(tokens(&body, &next) <= 1_300);
+        previous = Some(body);
+    }
+    let body = previous.unwrap();
+    let lines = |tool: &str| {
+        let merged = format!("{tool}: ");
+        let mut lines = body
+            .actions
+            .iter()
+            .filter(move |line| line.starts_with(&merged));
+        let line = lines.next().cloned().unwrap_or_default();
+        assert_eq!(lines.next(), None, "{body:?}");
+        line
+    };
+    let (moved, cancelled) = (lines("move_booking"), lines("cancel_booking"));
+    for n in 32..60 {
+        let line = if n % 2 == 0 { &moved } else { &cancelled };
+        let calls: Vec<&str> = line.split_once(": ").unwrap().1.split("; ").collect();
+        let expected = match n % 10 {
+            3 => format!("BK-{n:04} failed"),
+            _ => format!("BK-{n:04} RC-{:04}", 7_000 + n),
+        };
+        assert!(calls.contains(&expected.as_str()), "{expected} in {line}");
+    }
+}
+
+#[test]
+fn a_folded_call_keeps_whole_identifiers_and_the_file_that_it_was_about() {
+    let patch =
+        "*** Begin Patch of the parser's table of precedences *** Update File: src/parse/table.rs";
+    for (name, input, result, told) in [
+        (
+            "mcp__payments__request_advance",
+            r#"{"claim":"CLM-7696703","iban":"AT611904300234573201"}"#,
+            "PAY-190676",
+            &["CLM-7696703", "PAY-190676"][..],
+        ),
+        (
+            "apply_patch",
+            &format!(r#"{{"input":"{patch} and more of it that is long"}}"#),
+            "Success.",
+            &["src/parse/table.rs"],
+        ),
+        (
+            "shell",
+            r#"{"cwd":"/srv/app-2","command":["bash","-lc","git push -u origin fix/41"]}"#,
+            "done",
+            &["git push"],
+        ),
+    ] {
+        let mut turns = vec![called(1, name, input), answered(1, result)];
+        for n in 0..8 {
+            turns.push(called(
+                10 + 4 * n,
+                "tick",
+                &format!(r#"{{"number":"N-{n:04}"}}"#),
+            ));
+            turns.push(answered(10 + 4 * n, "ok"));
+        }
+        for tokens_max in [350, 500, 700] {
+            let body = ExtractiveSummarizer::default().body(&ask(turns.clone(), None, tokens_max));
+            let line = body
+                .actions
+                .iter()
+                .find(|line| line.starts_with(name))
+                .unwrap_or_else(|| panic!("{name} in {tokens_max}: {body:?}"));
+            assert!(told.iter().all(|word| line.contains(word)), "{line}");
+        }
+    }
 }

@@ -11,13 +11,16 @@ use memoird_core::words::is_stop_word;
 
 /// Stand before the lines behind the first one.
 const SINCE: &str = "Said since: ";
+const BEFORE: &str = "Before: ";
 const FIRST: &str = "At first: ";
 /// Bytes of each line.
 const WANTED_BYTES_MAX: usize = 480;
 const SINCE_BYTES_MAX: usize = 160;
+const BEFORE_BYTES_MAX: usize = 160;
 const FIRST_BYTES_MAX: usize = 240;
 /// Words that the assistant had not just said: fewer, and no identifier, say yes or thanks.
 const NEW_WORDS_MIN: usize = 4;
+const QUESTION_MARKS: &[char] = &['?', '？', '؟'];
 /// Letters of such a word.
 const LETTERS_MIN: usize = 4;
 /// Bytes of what the assistant said that are searched for the words of an answer, all together; and
@@ -36,6 +39,8 @@ pub(super) const NOT_SAID: &str = "(not said)";
 pub(super) struct Wants {
     wanted: String,
     since: String,
+    /// What they asked for before that.
+    before: String,
     first: String,
 }
 
@@ -46,6 +51,8 @@ impl Wants {
         for line in text.lines().map(str::trim) {
             if let Some(since) = line.strip_prefix(SINCE) {
                 wants.since = since.to_owned();
+            } else if let Some(before) = line.strip_prefix(BEFORE) {
+                wants.before = before.to_owned();
             } else if let Some(first) = line.strip_prefix(FIRST) {
                 wants.first = first.to_owned();
             } else if line != NOT_SAID {
@@ -74,12 +81,20 @@ impl Wants {
             self.wanted = beginning(text, WANTED_BYTES_MAX);
             pieces.remove(0);
         }
-        let last = pieces.iter().rposition(|(text, heard)| asks(text, heard));
+        let asked = pieces.iter().enumerate();
+        let mut asked = asked.filter(|(_, (text, heard))| asks(text, heard)).rev();
+        let last = asked.next().map(|(at, _)| at);
         if let Some(last) = last {
-            if self.first.is_empty() {
-                self.first = std::mem::take(&mut self.wanted);
-                self.first
-                    .truncate(self.first.floor_char_boundary(FIRST_BYTES_MAX));
+            let known = std::mem::take(&mut self.wanted);
+            let before = asked
+                .next()
+                .map(|(_, (text, _))| beginning(text, BEFORE_BYTES_MAX));
+            if self.first.is_empty() && says_much(&known) {
+                self.first = shortened(&known, FIRST_BYTES_MAX);
+            }
+            self.before = before.unwrap_or_else(|| shortened(&known, BEFORE_BYTES_MAX));
+            if self.first.starts_with(&self.before) {
+                self.before.clear();
             }
             self.wanted = beginning(pieces[last].0, WANTED_BYTES_MAX);
             self.since.clear();
@@ -93,7 +108,11 @@ impl Wants {
     /// The lines, the newest wish first.
     pub(super) fn text(&self) -> String {
         let mut text = self.wanted.clone();
-        for (title, line) in [(SINCE, &self.since), (FIRST, &self.first)] {
+        for (title, line) in [
+            (SINCE, &self.since),
+            (BEFORE, &self.before),
+            (FIRST, &self.first),
+        ] {
             if !line.is_empty() {
                 text.push_str(&format!("\n{title}{line}"));
             }
@@ -101,10 +120,13 @@ impl Wants {
         text
     }
 
-    /// The same in less: without what came first, then without what was said since, then half.
+    /// The same in less: without what came first or before, then without what was said since, then
+    /// half.
     pub(super) fn shorten(&mut self) {
         if !self.first.is_empty() {
             self.first.clear();
+        } else if !self.before.is_empty() {
+            self.before.clear();
         } else if !self.since.is_empty() {
             self.since.clear();
         } else {
@@ -114,36 +136,69 @@ impl Wants {
     }
 }
 
-/// True of what asks for something new: an identifier or some words that the assistant did not
-/// just say.
+/// True of what asks for something new: a question about what the assistant did not just say, some
+/// words that it did not, or an identifier.
 fn asks(text: &str, heard: &str) -> bool {
+    let is_asked = heard.contains(QUESTION_MARKS);
     let heard = heard.to_lowercase();
     let mut looks = (HEARD_BYTES_MAX / heard.len().max(1)).max(LOOKS_MIN);
     let mut letters = 0;
     let mut new = 0;
-    for word in text
-        .to_lowercase()
-        .split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_')
-    {
-        let is_identifier = word.len() >= 4 && word.bytes().any(|byte| byte.is_ascii_digit());
-        let is_telling = word.chars().count() >= LETTERS_MIN && !is_polite(word);
-        if !word.is_ascii() {
-            letters += word.chars().count();
-        }
-        if (is_identifier || is_telling) && looks > 0 {
-            looks -= 1;
-            let is_new = !heard.contains(word);
-            if is_identifier && is_new {
+    for sentence in sentences(text) {
+        let before = new;
+        for word in words(sentence) {
+            let is_identifier = word.len() >= 4 && word.bytes().any(|byte| byte.is_ascii_digit());
+            let is_telling = is_telling(&word);
+            if !word.is_ascii() {
+                letters += word.chars().count();
+            }
+            if (is_identifier || is_telling) && looks > 0 {
+                looks -= 1;
+                let is_new = !heard.contains(&word);
+                // A number alone may answer what was asked.
+                let is_id = is_identifier && (!is_asked || word.contains(char::is_alphabetic));
+                if is_id && is_new {
+                    return true;
+                }
+                new += usize::from(is_telling && is_new);
+            }
+            // Scripts without blanks between words.
+            if new >= NEW_WORDS_MIN || letters >= 5 * NEW_WORDS_MIN {
                 return true;
             }
-            new += usize::from(is_telling && is_new);
         }
-        // Scripts without blanks between words.
-        if new >= NEW_WORDS_MIN || letters >= 5 * NEW_WORDS_MIN {
+        if new > before && sentence.ends_with(QUESTION_MARKS) {
             return true;
         }
     }
     false
+}
+
+/// True of a text with some words that tell something.
+fn says_much(text: &str) -> bool {
+    let letters = text.chars().filter(|c| !c.is_ascii() && c.is_alphabetic());
+    let words = text
+        .split_whitespace()
+        .map(|word| word.trim_matches(|c: char| !c.is_alphanumeric()));
+    let words = words.filter(|word| word.chars().all(char::is_alphabetic));
+    words
+        .filter(|word| is_telling(&word.to_lowercase()))
+        .count()
+        >= NEW_WORDS_MIN
+        || letters.count() >= 5 * NEW_WORDS_MIN
+}
+
+fn words(text: &str) -> impl Iterator<Item = String> {
+    let words = text.split(|c: char| !c.is_alphanumeric() && c != '\'' && c != '_');
+    words.map(str::to_lowercase)
+}
+
+fn is_telling(word: &str) -> bool {
+    word.chars().count() >= LETTERS_MIN && !is_polite(word)
+}
+
+fn shortened(text: &str, bytes_max: usize) -> String {
+    text[..text.floor_char_boundary(bytes_max)].to_owned()
 }
 
 /// True of a word that says nothing of what somebody wants.
@@ -178,5 +233,14 @@ mod tests {
         assert!(asks("abcd, then bake four large apple pies", &heard));
         assert!(asks("abcd for ORD-4711", &heard));
         assert!(!asks("yes, thank you, abcd", &heard));
+        assert!(asks("thanks. is there parking?", &heard));
+        assert!(!asks("thanks. abcd?", &heard));
+        assert!(asks("ORD-4711", "Which order do I look at."));
+        assert!(!asks("yes, 1000, please", "Shall I pay 1,000?"));
+        assert!(asks("pay 1000, please", "It is open."));
+        assert!(asks(
+            "no, then ship both pieces towards Krakow",
+            "Shall I pay 1,000?"
+        ));
     }
 }

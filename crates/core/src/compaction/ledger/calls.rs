@@ -1,12 +1,14 @@
 //! Whether a call changes something. The names of tools tell, and the commands that shells are
 //! given; where they do not, it does.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 /// First words of tools that look at something.
 const READS: &str = "analyse analyze ask browse calc calculate cat check compare compute count current \
     describe detect details diff estimate evaluate exists explain explore fetch find get glob goto grep has \
-    head help history info inspect is list load locate look lookup ls measure open parse ping plan preview \
+    head help history info inspect is list load locate logs look lookup ls measure open parse ping plan preview \
     print query read recall reflect retrieve screenshot scroll search select show stat status summarize \
     tail think thought validate verify view wait watch whoami";
 
@@ -15,14 +17,20 @@ const CHANGES: &str = "add apply approve assign book buy cancel change charge ch
     drop edit execute in insert install modify move out patch pay post publish push put refund remove rename \
     replace reserve reset run save schedule send set submit transfer update upload write";
 
-/// Words of tools that run commands, and labels of what they run.
+/// Words of tools that run commands.
 const SHELLS: &str = "bash cmd command console exec execute powershell run sh shell terminal zsh";
-const COMMANDS: &[&str] = &["command", "cmd", "script", "commands", "keystrokes"];
+/// Labels of the commands that such tools are given.
+pub(super) const COMMANDS: &[&str] = &["command", "cmd", "script", "commands", "keystrokes"];
+
+/// Labels of the word that tells what a tool for many things does.
+const ACTIONS: &[&str] = &["action", "operation", "subcommand", "args"];
 
 /// Commands that look at something.
 const LOOKS: &str = "awk basename cat cd cut date df diff dirname du echo egrep env fgrep file find grep head \
     history jq less ls man md5sum more nl objdump od printenv printf ps pwd readelf realpath rg sha256sum \
     sort stat strings tail test tr tree true type uname uniq wc whereis which whoami xxd";
+/// Programs whose next word tells.
+const PROGRAMS: &str = "apt aws az brew cargo docker gcloud gh helm kubectl npm pip pip3 podman systemctl terraform yarn";
 const GIT_LOOKS: &str = "blame branch diff grep log ls-files ls-tree rev-parse show status";
 
 /// True unless the call clearly only looks at something.
@@ -40,9 +48,9 @@ pub fn is_change(name: &str, input: &str) -> bool {
     if (is_shell || !is_read)
         && let Ok(Value::Object(fields)) = serde_json::from_str(input)
     {
-        let run = COMMANDS.iter().find_map(|key| fields.get(*key)?.as_str());
+        let run = COMMANDS.iter().find_map(|key| command(fields.get(*key)?));
         if let Some(run) = run {
-            return is_change_command(run);
+            return is_change_command(&run);
         }
         let is_get = |method: &Value| {
             method
@@ -52,8 +60,31 @@ pub fn is_change(name: &str, input: &str) -> bool {
         if fields.get("method").is_some_and(is_get) {
             return false;
         }
+        let action = ACTIONS.iter().find_map(|key| command(fields.get(*key)?));
+        let action = action
+            .as_deref()
+            .and_then(|action| action.split_whitespace().next());
+        if action.is_some_and(|action| has(READS, action)) {
+            return words.iter().any(|word| has(CHANGES, word));
+        }
     }
     !is_read || words.iter().any(|word| has(CHANGES, word))
+}
+
+/// The command that a tool is given: a text, or a list of words, of which the last one is a script
+/// where the first one is a shell.
+pub(super) fn command(value: &Value) -> Option<Cow<'_, str>> {
+    let words = match value {
+        Value::String(text) => return Some(Cow::Borrowed(text)),
+        Value::Array(words) => words,
+        _ => return None,
+    };
+    let words: Vec<&str> = words.iter().filter_map(Value::as_str).collect();
+    let shell = words.first()?.rsplit('/').next().unwrap_or_default();
+    Some(match words.last() {
+        Some(script) if words.len() > 1 && has(SHELLS, shell) => Cow::Borrowed(*script),
+        _ => Cow::Owned(words.join(" ")),
+    })
 }
 
 /// True unless all parts of a shell's command look at something.
@@ -81,6 +112,7 @@ pub(super) fn is_change_command(command: &str) -> bool {
             number if number.bytes().all(|byte| byte.is_ascii_digit()) => false,
             "git" => !has(GIT_LOOKS, next),
             "sed" => next != "-n",
+            program if has(PROGRAMS, program) => !has(READS, next),
             // Tools of agents that are called as commands.
             other if other.contains('_') => is_change(other, ""),
             other => !has(LOOKS, other) && !has(READS, other),

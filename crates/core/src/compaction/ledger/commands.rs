@@ -92,9 +92,10 @@ pub(super) fn is_framed(text: &str) -> bool {
 }
 
 /// True of a user's text that is the output of the command before it, and not what somebody
-/// says to it: it ends with a prompt or a bracket, begins with a bracket, or no line of it is a
-/// sentence and it is not one line of plain words.
-pub(super) fn is_output(text: &str) -> bool {
+/// says to it: it ends with a prompt or a bracket, begins with a bracket, or few of its lines are
+/// sentences and it is not one line of plain words. Where the command before was answered by its
+/// output, some lines are output even if most are sentences: a file may have been read.
+pub(super) fn is_output(text: &str, was_output: bool) -> bool {
     let text = text.trim();
     let last = text.lines().next_back().unwrap_or_default().trim_end();
     let is_prompt = last.len() <= PROMPT_BYTES_MAX && last.ends_with(['$', '#', '>', ')', ']']);
@@ -108,18 +109,31 @@ pub(super) fn is_output(text: &str) -> bool {
     {
         return true;
     }
-    let is_word = |word: &str| {
-        let word = word.trim_end_matches([',', '.', '!', '?']);
-        word.chars().all(|c| c.is_alphabetic() || "'’".contains(c))
-    };
-    let is_sentence = |line: &str| {
-        let line = line.trim();
-        let words = line.split_whitespace().filter(|word| is_word(word));
-        let letters = line.chars().filter(|c| !c.is_ascii() && c.is_alphabetic());
-        words.count() >= SPEECH_WORDS_MIN
-            || letters.count() >= SPEECH_LETTERS_MIN
-            || line.ends_with(['?', '!', '。', '？', '！'])
-    };
-    let is_plain = !text.contains('\n') && text.split_whitespace().all(is_word);
-    !is_plain && !text.lines().any(is_sentence)
+    let lines = text.lines().filter(|line| !line.trim().is_empty());
+    let said = lines.clone().filter(|line| is_sentence(line)).count();
+    let all = lines.count();
+    match all {
+        0 | 1 => said == 0 && !text.split_whitespace().all(is_word),
+        _ if was_output => said < all,
+        _ => said * 2 < all,
+    }
+}
+
+fn is_word(word: &str) -> bool {
+    let word = word.trim_end_matches([',', '.', '!', '?']);
+    word.chars().all(|c| c.is_alphabetic() || "'’".contains(c))
+}
+
+/// True of a line with some words in a row, or with a mark at its end that programs seldom write.
+fn is_sentence(line: &str) -> bool {
+    let line = line.trim();
+    let mut row = 0;
+    let has_row = line.split_whitespace().any(|word| {
+        let begins = word.trim_start_matches(['"', '\'', '(', '*', '`']);
+        let is_plain = is_word(begins) && begins.contains(char::is_alphabetic);
+        row = if is_plain { row + 1 } else { 0 };
+        row >= SPEECH_WORDS_MIN
+    });
+    let letters = line.chars().filter(|c| !c.is_ascii() && c.is_alphabetic());
+    has_row || letters.count() >= SPEECH_LETTERS_MIN || line.ends_with(['?', '!', '。', '？', '！'])
 }

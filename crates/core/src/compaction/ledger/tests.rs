@@ -350,3 +350,147 @@ fn what_failed_is_told_once_and_read_as_the_tool_said_it() {
         "{told}"
     );
 }
+
+#[test]
+fn a_result_that_reports_a_failure_is_none_of_success() {
+    for (name, result) in [
+        (
+            "assign_seat",
+            r#"{"error":{"code":"SEAT_LOCKED","message":"held"}}"#,
+        ),
+        ("cancel", r#"{"code":422,"message":"not refundable"}"#),
+        ("order_card", "ERR 4017 delivery not possible"),
+        ("cancel_order", "HTTP 409 Conflict: order is locked"),
+        ("cancel_order", "HTTP/1.1 503 Service Unavailable"),
+        (
+            "set_barring",
+            r#"{"errors":[{"code":"T","message":"no answer"}]}"#,
+        ),
+        (
+            "request_advance",
+            r#"{"isError":true,"content":[{"type":"text","text":"too much"}]}"#,
+        ),
+        (
+            "add_note",
+            r#"{"issue":[{"severity":"error","code":"forbidden"}]}"#,
+        ),
+        ("share", r#"{"status":"denied","policy":"p"}"#),
+        ("share", r#"{"data":{"status":"FAILED"}}"#),
+        ("place_order", r#"{"error_code":"POINTS_LOCKED"}"#),
+        ("storniere", r#"{"fehler":"FRIST","meldung":"zu früh"}"#),
+        (
+            "run",
+            r#"{"stdout":"","stderr":"no such image","exit_code":1}"#,
+        ),
+        (
+            "run",
+            r#"{"output":"a.ts(5,1): x\nb\n","metadata":{"exit_code":2}}"#,
+        ),
+        ("buy", "payment timeout, order not placed"),
+        ("buy", "ticket not available"),
+        ("pay", "The payment was declined."),
+        ("bash", "   Compiling a\nerror: could not compile `a`\n"),
+        (
+            "bash",
+            "running 2 tests\n\ntest result: FAILED. 1 passed; 1 failed",
+        ),
+        ("bash", "remote: no\nfatal: unable to access"),
+        ("bash", "....F\n1 failed, 3 passed in 0.2s"),
+        ("bash", "done\nexit code: 101"),
+    ] {
+        let turns = [called(1, name, "{}"), answered(1, result)];
+        let told = lines(&turns).concat();
+        assert!(told.contains(FAILED), "{told}");
+    }
+}
+
+#[test]
+fn a_result_that_only_mentions_a_failure_is_none() {
+    for (name, result) in [
+        ("decline_offer", r#"{"status":"declined"}"#),
+        ("reject_request", "Request rejected."),
+        (
+            "cancel",
+            r#"{"status":"cancelled","error":null,"errors":[]}"#,
+        ),
+        ("transfer", r#"{"state":"QUEUED","code":201}"#),
+        ("bash", "test result: ok. 14 passed; 0 failed; 0 ignored"),
+        ("bash", "Found 0 errors. Watching."),
+        ("bash", "exit code: 0"),
+        ("import", "12 rows written, 0 rejected"),
+        ("attach", "attached: a.jpg\nrejected: b.pdf (password)"),
+        ("subscribe", "Cancelled. You will not be charged."),
+    ] {
+        let turns = [called(1, name, "{}"), answered(1, result)];
+        let told = lines(&turns).concat();
+        assert!(!told.is_empty() && !told.contains(FAILED), "{told}");
+    }
+    // What is looked at may have failed: the look did not.
+    for (name, result) in [
+        ("get_payment", r#"{"payment":"P1","status":"declined"}"#),
+        ("get_stats", r#"{"errors":12}"#),
+        ("read_log", "a\nERROR: pool\n1 failed\nexit code: 2"),
+        ("read_log", "payment P1 was declined"),
+    ] {
+        let turns = [called(1, name, "{}"), answered(1, result)];
+        assert_eq!(lines(&turns).len(), 0, "{result}");
+    }
+}
+
+#[test]
+fn what_a_program_wrote_into_json_is_read_as_lines() {
+    let result = r#"{"output":"src/a.ts(58,22): error TS2304: Cannot find name 'x'.\n1 error\n","metadata":{"exit_code":2}}"#;
+    let input = r#"{"command":["bash","-lc","npx tsc"]}"#;
+    let turns = [called(1, "shell", input), answered(1, result)];
+    let told = lines(&turns).concat();
+    assert!(
+        told.contains("failed: src/a.ts(58,22): error TS2304: Cannot find name 'x'."),
+        "{told}"
+    );
+    assert!(told.contains("exit_code=2"), "{told}");
+    let input = r#"{"command":["bash","-lc","rg -n x src | head"]}"#;
+    assert!(!is_change("shell", input), "a list of words is a command");
+    assert!(is_change("shell", r#"{"command":["git","push"]}"#));
+    assert!(!is_change("kubectl", r#"{"args":"get pods -n a"}"#));
+    assert!(is_change("kubectl", r#"{"args":"cordon n1"}"#));
+    assert!(!is_change(
+        "bash",
+        r#"{"command":"kubectl logs a --tail=4"}"#
+    ));
+    assert!(is_change("bash", r#"{"command":"docker run a"}"#));
+}
+
+#[test]
+fn lists_and_reports_of_programs_are_no_speech() {
+    for output in [
+        "total 8\ndrwxr-xr-x  9 root root  4096 Mar  3 10:11 .\n-rw-r--r--  1 root root  61 Mar  3 10:11 LICENSE",
+        "....F...   [100%]\n=== short test summary info here ===\nFAILED a.py::b - assert 1 == 2\n1 failed in 2 s",
+        "Changelog\n---------\n\n3.0.0 (2023-11-02)\n******\n\n- Fix a wrong default in ``Nested``.",
+    ] {
+        let turns = [
+            said(1, Role::Assistant, "I look.\n```bash\nls\n```"),
+            said(2, Role::User, output),
+        ];
+        let ledger = Ledger::of(&turns);
+        assert!(
+            ledger.said.iter().all(|it| it.turn.role != Role::User),
+            "{output}"
+        );
+    }
+    // A file of prose is one as well, where outputs answered before; a line of it is not.
+    let read = "Please read this first.\nAll of it is of use to you.\n# Setup";
+    let turns = |text: &'static str| {
+        [
+            said(1, Role::Assistant, "```bash\nls\n```"),
+            said(2, Role::User, "README\nsrc"),
+            said(3, Role::Assistant, "```bash\ncat README\n```"),
+            said(4, Role::User, text),
+        ]
+    };
+    for (text, is_said) in [(read, false), ("Stop, please do not read this.", true)] {
+        let turns = turns(text);
+        let ledger = Ledger::of(&turns);
+        let users = ledger.said.iter().filter(|it| it.turn.role == Role::User);
+        assert_eq!(users.count(), usize::from(is_said), "{text}");
+    }
+}

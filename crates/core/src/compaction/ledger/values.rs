@@ -1,9 +1,12 @@
 //! Arguments and results as lines: `label=value`, with the labels that they came with.
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 
 use serde_json::{Map, Value};
 
+use super::calls::{COMMANDS, command};
+use super::failed::{Caller, lines_of_ends};
 use super::{Entry, FAILED};
 use crate::compaction::identifiers::is_path;
 use crate::quote::one_line;
@@ -33,14 +36,32 @@ type Pair = (String, String);
 pub(super) fn call_line(name: &str, input: &str, bytes_max: usize) -> String {
     let mut line = format!("{name}(");
     match serde_json::from_str::<Value>(input) {
-        Ok(value) => {
+        Ok(mut value) => {
             let (mut pairs, mut records) = (Vec::new(), Vec::new());
+            for (_, value) in value
+                .as_object_mut()
+                .into_iter()
+                .flatten()
+                .filter(|(key, _)| COMMANDS.contains(&key.as_str()))
+            {
+                if let Some(script) = command(value) {
+                    *value = Value::String(script.into_owned());
+                }
+            }
             flatten("", &value, &mut pairs, &mut records);
             pairs.extend(records.into_iter().flatten());
-            // What names a thing stands before what describes it.
-            pairs.sort_by_key(|(_, value)| !names_thing(value));
+            // A command stands before all, and what names a thing before what describes it.
+            let place = |(label, value): &Pair| match COMMANDS.contains(&label.as_str()) {
+                true => 0,
+                false => 1 + u8::from(!names_thing(value)),
+            };
+            pairs.sort_by_key(&place);
             for (at, pair) in pairs.iter().enumerate() {
-                let pair = written(pair);
+                // A command says itself what it is.
+                let pair = match place(pair) {
+                    0 => pair.1.clone(),
+                    _ => written(pair),
+                };
                 if line.len() + pair.len() > bytes_max {
                     line.push('…');
                     break;
@@ -149,44 +170,73 @@ fn record(label: &str, key: Option<&String>, value: &Value, records: &mut Vec<Ve
     records.truncate(RECORDS_MAX);
 }
 
+/// Takes the longest text of some lines out of a result that is an object, or of an object in it:
+/// what a program wrote is read as such.
+fn take_lines(value: &mut Value) -> Option<String> {
+    let fields = value.as_object_mut()?;
+    let inner = fields.values_mut().flat_map(|value| match value {
+        Value::Object(inner) => inner.values_mut().collect(),
+        value => vec![value],
+    });
+    let texts = inner.filter_map(|value| match value {
+        Value::String(text) if text.trim().contains('\n') => Some(text),
+        _ => None,
+    });
+    texts.max_by_key(|text| text.len()).map(std::mem::take)
+}
+
 /// What a result says.
 pub(super) struct Result<'a> {
-    text: &'a str,
+    /// All of it; of JSON with a long text in it that text.
+    text: Cow<'a, str>,
+    json: Option<Value>,
     /// Of JSON: first what stands in no record.
     records: Option<Vec<Vec<Pair>>>,
-    pub(super) is_failed: bool,
 }
 
 impl<'a> Result<'a> {
     pub(super) fn of(text: &'a str) -> Self {
         let text = text.trim();
         let is_json = text.starts_with(['{', '[']) && text.len() <= JSON_BYTES_MAX;
-        let value = is_json
+        let mut json = is_json
             .then(|| serde_json::from_str::<Value>(text).ok())
             .flatten();
-        let is_failed = match &value {
-            Some(value) => says_failed(value),
-            None => reads_failed(text),
-        };
-        let records = value.map(|value| {
+        let lines = json.as_mut().and_then(take_lines);
+        let records = json.as_ref().map(|value| {
             let (mut pairs, mut records) = (Vec::new(), Vec::new());
-            flatten("", &value, &mut pairs, &mut records);
+            flatten("", value, &mut pairs, &mut records);
             records.insert(0, pairs);
             records
         });
         Self {
-            text,
+            text: lines.map_or(Cow::Borrowed(text), Cow::Owned),
+            json,
             records,
-            is_failed,
         }
+    }
+
+    /// True where it says that its call failed.
+    pub(super) fn is_failed(&self, caller: Caller<'_>) -> bool {
+        self.json
+            .as_ref()
+            .is_some_and(|json| caller.failed_with(json))
+            || self.has_lines() && caller.failed_with_text(&self.text)
+    }
+
+    /// True where it is a text, or has one.
+    fn has_lines(&self) -> bool {
+        self.json.is_none() || matches!(self.text, Cow::Owned(_))
     }
 
     /// The records: of a list those values that differ from the record before.
     pub(super) fn records(&self) -> Vec<String> {
-        let Some(records) = &self.records else {
-            return text_records(self.text);
+        let mut lines = match self.has_lines() {
+            true => text_records(&self.text),
+            false => Vec::new(),
         };
-        let mut lines = Vec::with_capacity(records.len());
+        let Some(records) = &self.records else {
+            return lines;
+        };
         let mut before: &[Pair] = &[];
         for (at, record) in records.iter().enumerate() {
             let is_new =
@@ -209,8 +259,8 @@ impl<'a> Result<'a> {
     }
 
     /// The line that the result ends with, where it is no JSON.
-    pub(super) fn last_line(&self) -> Option<&'a str> {
-        let text = self.records.is_none().then_some(self.text)?;
+    pub(super) fn last_line(&self) -> Option<&str> {
+        let text = self.has_lines().then_some(&self.text)?;
         lines(text).filter(|line| !is_frame(line)).last()
     }
 
@@ -227,24 +277,22 @@ impl<'a> Result<'a> {
         } else {
             String::new()
         };
-        match &self.records {
-            Some(records) => {
-                let mut pairs: Vec<String> = records.iter().flatten().map(written).collect();
-                let is_new =
-                    |pair: &String| !known.contains(pair) && !entry.call.contains(pair.as_str());
-                if pairs.iter().any(is_new) {
-                    pairs.retain(is_new);
-                }
-                for pair in pairs {
-                    if line.len() + pair.len() > bytes_max {
-                        continue;
-                    }
-                    let is_first = line.is_empty() || line == FAILED;
-                    line.push_str(if is_first { "" } else { ", " });
-                    line.push_str(&pair);
-                }
+        if self.has_lines() {
+            line.push_str(&self.told(entry, known));
+        }
+        let pairs = self.records.iter().flatten().flatten().map(written);
+        let mut pairs: Vec<String> = pairs.collect();
+        let is_new = |pair: &String| !known.contains(pair) && !entry.call.contains(pair.as_str());
+        if pairs.iter().any(is_new) {
+            pairs.retain(is_new);
+        }
+        for pair in pairs {
+            if line.len() + pair.len() > bytes_max {
+                continue;
             }
-            None => line.push_str(&self.told(entry, known)),
+            let is_first = line.is_empty() || line == FAILED;
+            line.push_str(if is_first { "" } else { ", " });
+            line.push_str(&pair);
         }
         if line.is_empty() {
             line.push_str("ok");
@@ -255,13 +303,14 @@ impl<'a> Result<'a> {
     /// The lines of a text that tell most: the first, the one with the error, the last; and the
     /// file that it is about.
     fn told(&self, entry: &Entry, known: &HashSet<String>) -> String {
-        let lines: Vec<&str> = lines(self.text).filter(|line| !is_frame(line)).collect();
+        let lines: Vec<&str> = lines(&self.text).filter(|line| !is_frame(line)).collect();
         let Some(first) = lines.first() else {
             return String::new();
         };
         let mut told = vec![one_line(first, LINE_CHARS_MAX)];
+        let caller = entry.caller();
         let is_error = |line: &&&str| {
-            line.contains("rror:") || line.contains("xception:") || line.contains("FAILED")
+            line.contains("rror:") || line.contains("xception:") || caller.is_failing_line(line)
         };
         let error = lines.iter().rfind(is_error).filter(|_| entry.is_failed);
         // What every result of a tool ends with, and code, tell nothing.
@@ -272,7 +321,7 @@ impl<'a> Result<'a> {
         }
         let has_file = |text: &str| text.split([' ', '(', ')', '=', ',', ']']).any(is_path);
         if !has_file(&entry.call) && !told.iter().any(|line| has_file(line)) {
-            let words = lines_of_ends(self.text)
+            let words = lines_of_ends(&self.text)
                 .flat_map(|line| line.split([' ', '[', ']', '(', ')', '"', '\'']));
             told.extend(
                 words
@@ -285,61 +334,10 @@ impl<'a> Result<'a> {
     }
 }
 
-/// True of JSON that reports an error.
-fn says_failed(value: &Value) -> bool {
-    let is_set = |key: &str| match value.get(key) {
-        None | Some(Value::Null | Value::Bool(false)) => false,
-        Some(Value::String(text)) => !text.is_empty(),
-        Some(_) => true,
-    };
-    let is = |key: &str, expected: &Value| value.get(key) == Some(expected);
-    let status = value
-        .get("status")
-        .and_then(Value::as_str)
-        .unwrap_or_default();
-    is_set("error")
-        || ["success", "ok"]
-            .iter()
-            .any(|key| is(key, &Value::Bool(false)))
-        || matches!(status, "error" | "failed" | "failure")
-}
-
-/// True of a text that reports an error: programs say so in these words, whatever the language of
-/// the conversation.
-fn reads_failed(text: &str) -> bool {
-    let begins = text.get(..16).unwrap_or(text).to_ascii_lowercase();
-    [
-        "error",
-        "failed",
-        "failure",
-        "fatal",
-        "traceback",
-        "exception",
-    ]
-    .iter()
-    .any(|word| begins.starts_with(word))
-        || lines_of_ends(text).any(|line| {
-            let name = line.split(':').next().unwrap_or_default();
-            line.contains(':')
-                && !name.contains(' ')
-                && (name.ends_with("Error") || name.ends_with("Exception"))
-                || line.ends_with("command not found")
-        })
-}
-
 /// The lines of a text that have something in them: the first ones.
 fn lines(text: &str) -> impl Iterator<Item = &str> {
     let lines = text.lines().take(LINES_MAX).map(str::trim);
     lines.filter(|line| line.contains(char::is_alphanumeric))
-}
-
-/// The first and the last lines.
-fn lines_of_ends(text: &str) -> impl Iterator<Item = &str> {
-    const ENDS: usize = 8;
-    text.lines()
-        .take(ENDS)
-        .chain(text.lines().rev().take(ENDS))
-        .map(str::trim)
 }
 
 /// True of what a shell writes around every result: where it is, and its prompt.

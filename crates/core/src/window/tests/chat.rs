@@ -220,6 +220,31 @@ fn an_anchor_that_cannot_fit_becomes_an_excerpt() {
 }
 
 #[test]
+fn an_excerpt_leaves_a_quarter_of_a_small_window_free_and_no_more() {
+    let mut chat = chat([long(Role::User, 5_000), text(Role::Assistant, "ok")]);
+    chat.say(long(Role::User, 300));
+    let (budget, watermark) = (3_000, u64::from(chat.settings.watermark_percent));
+    let first = chat.see(Policy::HeadTail { turns: 0 }, budget).unwrap();
+    assert_eq!(first.words(), "[excerpt] a2 u3");
+    let (used, most) = (first.window.counted, budget * watermark / 100);
+    let goal = most - budget / 4;
+    assert!(
+        (goal - goal / 20..=goal).contains(&used),
+        "{used} of {goal}"
+    );
+    // What is said next has room behind it.
+    let mut last = first;
+    while last.window.counted + 120 <= most {
+        chat.say(long(Role::Assistant, 50));
+        chat.say(long(Role::User, 50));
+        let next = chat.see(Policy::HeadTail { turns: 0 }, budget).unwrap();
+        assert_eq!(next.turns[0], last.turns[0], "it is kept");
+        last = next;
+    }
+    assert!(last.turns.len() >= 3 + 2 * 6, "{}", last.words());
+}
+
+#[test]
 fn a_result_that_was_asked_for_again_becomes_a_line() {
     let mut chat = chat([text(Role::User, "task")]);
     for n in 0..6 {

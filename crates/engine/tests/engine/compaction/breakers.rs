@@ -202,6 +202,31 @@ async fn a_provider_that_is_down_is_left_alone_by_all_and_opens_nobody_elses_bre
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_provider_that_asks_for_a_pause_is_left_alone_for_that_long() {
+    let script = Script::always(Does::Fails(ModelFault {
+        after: Some(Duration::from_secs(600)),
+        ..ModelFault::new(FaultKind::Later, "busy")
+    }));
+    let (_world, acme, other) = two_tenants(&script).await;
+    let mut talk = Talk::of(&acme, "a");
+    talk.exchanges(6).await;
+    let mut neighbour = Talk::of(&other, "a");
+    neighbour.exchanges(6).await;
+    assert_eq!(talk.fails(Some(2)).await, "provider_failed");
+    script.will_now(Does::Well);
+    for asked in [&talk, &neighbour] {
+        assert_eq!(asked.fails(Some(2)).await, "provider_down");
+    }
+    sleep(Duration::from_secs(599)).await;
+    assert_eq!(neighbour.fails(Some(2)).await, "provider_down");
+    assert_eq!(script.times(), 1, "nobody called it");
+    sleep(Duration::from_secs(1)).await;
+    talk.compact(Some(2)).await.unwrap();
+    neighbour.compact(Some(2)).await.unwrap();
+    assert_eq!(script.times(), 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_provider_that_hangs_is_left_alone_as_well_and_one_in_this_process_never_is() {
     for is_remote in [true, false] {
         let mut script = Script::then([], Does::Never);

@@ -1,8 +1,9 @@
 //! Messages put together so that the provider takes them: user and assistant take turns,
 //! in a request the user begins, results stand first, nothing is empty, and thinking ends no
 //! message.
-//! Messages that came in this format are left as they are, also beside each other, unless
-//! what was between them is left out: then it is not the bot who put them there.
+//! Messages that came in this format are left as they are, also beside each other, unless the
+//! provider is sent them and what was between them is left out: then it is not the bot who put
+//! them there.
 
 use std::mem;
 
@@ -248,8 +249,8 @@ impl Conversation {
     fn put(&mut self, message: Message, behind_gap: bool) {
         while let Some(last) = self.messages.last_mut() {
             let are_given = last.ends_given && message.ends_given;
-            let is_run = message.is_system() && self.is_request;
-            if last.role == message.role && (behind_gap || !are_given || is_run) {
+            let is_run = self.is_request && (behind_gap || message.is_system());
+            if last.role == message.role && (is_run || !are_given) {
                 last.join(message);
                 return;
             }
