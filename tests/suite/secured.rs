@@ -240,7 +240,7 @@ async fn a_renewed_certificate_is_used_and_a_broken_one_is_not() {
 #[tokio::test]
 async fn a_certificate_that_ends_soon_is_told_of_until_it_is_renewed() {
     let (ours, renewed) = (Authority::new(&[]).await, Authority::new(&[]).await);
-    ours.end_in(Duration::from_secs(5 * 24 * 60 * 60));
+    ours.end_in(Duration::from_secs((5 * 24 - 1) * 60 * 60));
     let setup = Setup::default().server(&ours.setting(", admin: false"));
     let daemon = Daemon::with(setup).await;
     let told = "server.tls.certificate ends on ";
