@@ -249,10 +249,7 @@ impl Lane {
             }
         };
         let args: [Arg<'_>; 2] = [(&self.node, Type::UUID), (&self.lane, Type::INT2)];
-        let under_way = database.under_way(&client);
-        let row = first(&client, sql, &args).await;
-        under_way.is_answered();
-        let row = row?;
+        let row = first(&client, sql, &args).await?;
         self.client = Some(client);
         let Some(row) = row else { return Ok(None) };
         Ok(Some((

@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::config::Host;
 use tokio_postgres::types::{ToSql, Type};
-use tokio_postgres::{CancelToken, Client, Config, Row};
+use tokio_postgres::{Client, Config, Row};
 
 use crate::error::{failed, not_connected};
 use crate::tls::Tls;
@@ -26,6 +26,9 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// this, and none waits for longer.
 const BOUNDED: &str =
     "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
+/// The same of what is asked twice a second.
+const BRIEFLY: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+                       SET LOCAL lock_timeout = '2s'";
 /// A peer that does not acknowledge for so long is gone. One that nobody sends anything is asked after as
 /// long.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
@@ -259,14 +262,6 @@ impl Database {
         }
     }
 
-    /// A statement begins on this connection.
-    pub(crate) fn under_way(&self, client: &Client) -> UnderWay {
-        UnderWay {
-            database: self.clone(),
-            token: Some(client.cancel_token()),
-        }
-    }
-
     /// A connection of the pool.
     pub(crate) async fn take(&self) -> Result<Object, StoreError> {
         let silences = *self.options.silences.borrow();
@@ -292,19 +287,15 @@ impl Database {
             error,
             has_ended: false,
         })?;
-        let under_way = self.under_way(&pooled);
         let answer = self.answer(CALL_TIME_MAX, &mut silence, action(&pooled));
         let failed = match answer.await {
-            Ok(answer) => {
-                under_way.is_answered();
-                match answer {
-                    Ok(outcome) => return Ok(outcome),
-                    Err(error) => Failed {
-                        has_ended: matches!(error, StoreError::Unavailable { .. }),
-                        error,
-                    },
-                }
-            }
+            Ok(answer) => match answer {
+                Ok(outcome) => return Ok(outcome),
+                Err(error) => Failed {
+                    has_ended: matches!(error, StoreError::Unavailable { .. }),
+                    error,
+                },
+            },
             Err(none) => Failed {
                 has_ended: none == NoAnswer::Silence,
                 error: none.into(),
@@ -365,33 +356,6 @@ impl From<NoAnswer> for StoreError {
     }
 }
 
-/// A statement under way. Where nobody waits for its answer any more, the server is told so: a backend that
-/// waits for a lock would not notice, and keep its connection, one after the other. Never of a commit of the
-/// journal: one that is told while it waits for a standby is done without it.
-pub(crate) struct UnderWay {
-    database: Database,
-    token: Option<CancelToken>,
-}
-
-impl UnderWay {
-    pub(crate) fn is_answered(mut self) {
-        self.token = None;
-    }
-}
-
-impl Drop for UnderWay {
-    fn drop(&mut self) {
-        let Some(token) = self.token.take() else {
-            return;
-        };
-        let tls = self.database.options.tls.clone();
-        self.database.runtime.spawn(async move {
-            // Nobody knows whether it arrived.
-            let _ = timeout(CONNECT_TIME_MAX, token.cancel_query(tls)).await;
-        });
-    }
-}
-
 /// Why something was not done with a connection.
 struct Failed {
     error: StoreError,
@@ -412,6 +376,21 @@ impl Options {
             tls: options.tls.clone(),
         }
     }
+}
+
+/// Asks one statement that waits for locks for 2 s at most: a backend does not notice that nobody waits for it
+/// any more, and would keep its connection. Everything is sent at once, so no pause of this process is in
+/// the midst of the transaction.
+pub(crate) async fn briefly<T>(
+    client: &Client,
+    asked: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let begin = client.batch_execute(BRIEFLY);
+    let (begun, answer, ended) = tokio::join!(begin, asked, client.batch_execute("COMMIT"));
+    begun.map_err(failed)?;
+    let answer = answer?;
+    ended.map_err(failed)?;
+    Ok(answer)
 }
 
 /// Runs a statement; the rows.

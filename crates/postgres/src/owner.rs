@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Arg, Database, Sharing, change, first};
+use crate::connect::{Arg, Database, Sharing, briefly, change, first};
 use crate::members;
 use crate::schema;
 use crate::values::{Ulid, get};
@@ -301,10 +301,7 @@ impl Renewing {
             Some(client) => client,
             None => self.database.connect().await?,
         };
-        let under_way = self.database.under_way(&client);
-        let renewed = self.ask_for_renewal(&client).await;
-        under_way.is_answered();
-        let renewed = renewed?;
+        let renewed = briefly(&client, self.ask_for_renewal(&client)).await?;
         self.client = Some(client);
         Ok(renewed)
     }

@@ -403,13 +403,11 @@ impl OpenTransaction {
                     None => next.await,
                 }
             };
-            let under_way = self.database.under_way(&self.client);
             let mut silence = self.silence.borrow().clone();
             let answer = self
                 .database
                 .answer(CALL_TIME_MAX, &mut silence, all)
                 .await?;
-            under_way.is_answered();
             answer.map_err(failed)
         })
     }
