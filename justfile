@@ -66,6 +66,11 @@ cluster what="rolling":
     target/cluster/venv/bin/python .ci/cluster.py {{what}} --memoird target/debug/memoird \
         --work target/cluster/work --envoy target/cluster/venv/bin/envoy
 
+# The suite of the store of an older commit over databases whose schema this one made, as of daemons that
+# are replaced one after the other; without a commit, of the one before the last step of the schema
+upgrade older="":
+    bash .ci/upgrade {{older}}
+
 # The goals of the README, seven runs each but for hooks, neighbours and rest; the last lines are rows
 # for docs/benchmarks.md
 bench:

@@ -288,6 +288,15 @@ async fn what_is_wrong_is_told_at_the_start() {
         }
         assert!(!outcome.stderr.contains("wrong"), "{}", outcome.stderr);
     }
+    // The role knows the password, and may nothing.
+    let right = Setup::default()
+        .section(format!(
+            "journal: {{ postgres: {{ url: '{locked}', password: {{ env: PASSWORD }} }} }}"
+        ))
+        .env("PASSWORD", "right");
+    let outcome = Daemon::refused(&right).await;
+    let problem = "has to own the schemas memoird";
+    assert!(outcome.stderr.contains(problem), "{}", outcome.stderr);
     let section =
         format!("journal: {{ postgres: {{ url: '{locked}', password: {{ env: PASSWORD }} }} }}");
     let setup = Setup::default()
@@ -383,6 +392,107 @@ async fn a_daemon_whose_database_is_away_is_not_ready_until_it_is_back() {
     let said: Vec<&str> = turns.iter().map(text_of).collect();
     assert_eq!(said, ["0", "1"]);
     assert!(daemon.log().contains("the database answers again"));
+}
+
+/// The name of the database in these words.
+fn name_of(words: &str) -> &str {
+    words.rsplit("dbname=").next().expect("a name")
+}
+
+/// As of a primary that became a standby, behind the same name.
+#[tokio::test]
+async fn a_database_that_takes_no_changes_is_told_apart_and_taken_once_it_does() {
+    let Some((daemon, words)) = daemon().await else {
+        return;
+    };
+    let server = Server::shared().expect("it is there");
+    let name = name_of(&words);
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "one").await;
+    let reconnect = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+                     WHERE datname = current_database() AND pid <> pg_backend_pid()";
+    let read_only = format!("ALTER DATABASE {name} SET default_transaction_read_only = on");
+    server.run("postgres", &read_only);
+    server.run(name, reconnect);
+    let told = eventually("it is not ready", async || {
+        let page = http_get(daemon.admin_addr(), "/readyz").await;
+        (page.0 == 503).then_some(page.1)
+    })
+    .await;
+    assert!(told.contains("read-only transaction"), "{told}");
+    assert!(told.contains("name the primary"), "{told}");
+    let (_, page) = http_get(daemon.admin_addr(), "/metrics").await;
+    assert!(page.contains("memoird_journal_away 1"), "{page}");
+    let refusal = client.append(append("chat", [user("lost")])).await;
+    assert_eq!(refusal.expect_err("refused").code(), Code::Unavailable);
+    let outcome = Daemon::refused(&over(&words, "")).await;
+    assert!(
+        outcome.stderr.contains("name the primary"),
+        "{}",
+        outcome.stderr
+    );
+    // Connections stay: whoever is asked next is another server.
+    let usual = format!("ALTER DATABASE {name} RESET default_transaction_read_only");
+    server.run("postgres", &usual);
+    eventually("it is ready", async || {
+        (http_get(daemon.admin_addr(), "/readyz").await.0 == 200).then_some(())
+    })
+    .await;
+    say(&mut client, "chat", "two").await;
+    assert_eq!(live(&mut client, "chat").await.len(), 2);
+}
+
+/// Reads go on, so balancers leave it as it is.
+#[tokio::test]
+async fn a_daemon_that_cannot_write_says_why_where_it_is_ready() {
+    let Some((daemon, words)) = daemon().await else {
+        return;
+    };
+    let server = Server::shared().expect("it is there");
+    let name = name_of(&words);
+    let mut client = daemon.sessions();
+    say(&mut client, "chat", "one").await;
+    let refuse = "CREATE FUNCTION public.refuse() RETURNS trigger LANGUAGE plpgsql AS
+                      $$ BEGIN RAISE EXCEPTION 'no more of that'; END $$;
+                  CREATE TRIGGER refuse BEFORE INSERT ON memoird.turns FOR EACH ROW
+                      EXECUTE FUNCTION public.refuse()";
+    server.run(name, refuse);
+    let refusal = client.append(append("chat", [user("lost")])).await;
+    assert_eq!(refusal.expect_err("refused").code(), Code::Unavailable);
+    let (status, page) = http_get(daemon.admin_addr(), "/readyz").await;
+    assert_eq!(status, 200);
+    assert!(page.contains("cannot be written"), "{page}");
+    assert!(page.contains("no more of that"), "{page}");
+    assert_eq!(live(&mut client, "chat").await.len(), 1);
+    server.run(name, "DROP TRIGGER refuse ON memoird.turns");
+    say(&mut client, "chat", "two").await;
+    let (_, page) = http_get(daemon.admin_addr(), "/readyz").await;
+    assert_eq!(page, "ready\n");
+}
+
+/// Nobody follows its files meanwhile.
+#[tokio::test]
+async fn a_standby_that_takes_over_has_the_keys_of_that_moment() {
+    let Some((mut first, words)) = daemon().await else {
+        return;
+    };
+    let keys = |file: &str| {
+        let script =
+            "printf old-key-of-a-bot-1 > old; printf new-key-of-a-bot-2 > new; exec \"$@\"";
+        over(&words, "")
+            .section(format!(
+                "tenants: [ {{ id: acme, keys: [ {{ file: ./{file} }} ] }} ]"
+            ))
+            .wrapper(&["sh", "-c", script, "sh"])
+    };
+    let (mut second, _) = Daemon::standby(keys("old")).await;
+    second.rewrite(keys("new"));
+    first.stop().await;
+    second.serves().await;
+    let revoked = second.sessions_of("old-key-of-a-bot-1");
+    let answer = { revoked }.append(append("chat", [user("hi")])).await;
+    refused(answer, Code::Unauthenticated, "WRONG_KEY");
+    say(&mut second.sessions_of("new-key-of-a-bot-2"), "chat", "hi").await;
 }
 
 /// That is when operators look.

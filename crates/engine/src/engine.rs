@@ -233,6 +233,15 @@ impl Engine {
         self.cluster.as_ref().is_none_or(Cluster::leads)
     }
 
+    /// Why the last commit failed, for the operator; `None` where it did not.
+    pub fn journal_failure(&self) -> Option<String> {
+        let failure = self.sessions.journal_failure()?;
+        Some(match failure {
+            EngineError::JournalFailed { detail } => detail,
+            other => other.to_string(),
+        })
+    }
+
     /// How long the turns of an ended generation stay readable.
     pub fn retention(&self) -> Duration {
         self.hooks.retention()

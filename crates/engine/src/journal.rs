@@ -302,6 +302,12 @@ impl<C> Journal<C> {
         backend.is_some_and(Backend::is_failing)
     }
 
+    /// Why the last commit failed; `None` where it did not.
+    pub(crate) fn last_failure(&self) -> Option<EngineError> {
+        let backend = self.backend.as_ref()?;
+        backend.progress.borrow().failure.clone()
+    }
+
     /// Why no change is accepted: it would be acknowledged at once, and commits fail.
     fn refusal(&self) -> Option<EngineError> {
         let backend = self.backend.as_ref()?;

@@ -278,6 +278,11 @@ impl Sessions {
         self.shared.journal.is_failing()
     }
 
+    /// Why the last commit failed; `None` where it did not.
+    pub(crate) fn journal_failure(&self) -> Option<EngineError> {
+        self.shared.journal.last_failure()
+    }
+
     /// Waits until every change that was submitted so far is written or refused.
     ///
     /// # Errors

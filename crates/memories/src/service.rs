@@ -195,8 +195,25 @@ impl Memories {
 
     /// The tenants that have memories. The engine knows all of them from then on.
     pub(crate) async fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
+        self.listed(MemoryStore::tenants).await
+    }
+
+    /// Those of them that have something to be done.
+    pub(crate) async fn tenants_due(
+        &self,
+        expired_before: Timestamp,
+    ) -> Result<Vec<TenantId>, MemoryError> {
+        let now = self.now();
+        self.listed(move |store| store.tenants_due(now, expired_before))
+            .await
+    }
+
+    async fn listed(
+        &self,
+        list: impl FnOnce(&MemoryStore) -> Result<Vec<TenantId>, MemoryError> + Send + 'static,
+    ) -> Result<Vec<TenantId>, MemoryError> {
         let store = Arc::clone(self.store()?);
-        let list = move || store.tenants();
+        let list = move || list(&store);
         let tenants: Vec<TenantId> = self.shared.engine.blocking.run(list).await??;
         for tenant in &tenants {
             self.shared.engine.tenants.get_or_insert(tenant);

@@ -34,6 +34,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use memoird_core::ids::TenantId;
+use memoird_core::time::Timestamp;
 use memoird_store::{DataKey, StoreError};
 
 pub use embedding::CLIENTS;
@@ -169,6 +170,26 @@ impl MemoryStore {
             Place::Files(files) => files.tenants(),
             #[cfg(feature = "postgres")]
             Place::Postgres(memories) => memories.tenants(),
+        }
+    }
+
+    /// Those of them that have something to be done at `now`: jobs that forget, texts without a vector, walks
+    /// through all memories, documents that expired, and memories that did before `expired_before`. Of files,
+    /// which know of themselves only, all of them.
+    ///
+    /// # Errors
+    /// As of [`Self::tenants`].
+    pub fn tenants_due(
+        &self,
+        now: Timestamp,
+        expired_before: Timestamp,
+    ) -> Result<Vec<TenantId>, MemoryError> {
+        #[cfg(not(feature = "postgres"))]
+        let _ = (now, expired_before);
+        match &self.0 {
+            Place::Files(files) => files.tenants(),
+            #[cfg(feature = "postgres")]
+            Place::Postgres(memories) => memories.tenants_due(now, expired_before),
         }
     }
 

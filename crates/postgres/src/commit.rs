@@ -9,13 +9,14 @@ use memoird_core::ids::{Generation, HookName, Subject};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::checksum::{TurnPlace, protect};
 use memoird_store::{ClockAnchor, StoreError, options, summaries};
+use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
 use crate::connect::{Arg, Database, change, first};
 use crate::decide::{Before, NewKey, Part, RowChange};
-use crate::error::{failed, is_partial, is_passing, is_refused};
+use crate::error::{failed, is_partial, is_passing, is_read_only, is_refused};
 use crate::values::{Ulid, get, whole};
 
 /// How often a statement is sent that was, for certain, not done.
@@ -37,6 +38,8 @@ pub(crate) struct Lane {
     /// The last commit that was done.
     number: i64,
     client: Option<Client>,
+    /// Told when connections went silent: then the client is none.
+    silence: watch::Receiver<u64>,
 }
 
 impl std::fmt::Debug for Lane {
@@ -94,7 +97,12 @@ struct Beside<T> {
 impl Lane {
     /// Makes the row of a process that starts, and removes those of processes that have ended
     /// long ago; not the one that has the clock.
-    pub(crate) async fn begin(client: Client, node: Ulid) -> Result<Self, StoreError> {
+    pub(crate) async fn begin(
+        database: &Database,
+        client: Client,
+        node: Ulid,
+    ) -> Result<Self, StoreError> {
+        let silence = database.silence();
         let sql = "DELETE FROM memoird.lanes WHERE seen < now() - interval '7 days'
                        AND steady IS DISTINCT FROM (SELECT max(steady) FROM memoird.lanes)
                    RETURNING 1";
@@ -108,6 +116,7 @@ impl Lane {
             epoch: 0,
             number: 0,
             client: Some(client),
+            silence,
         })
     }
 
@@ -125,7 +134,10 @@ impl Lane {
         loop {
             tries += 1;
             let call = self.call(clock, part);
-            let client = match self.client.take().filter(|client| !client.is_closed()) {
+            let is_silent = self.silence.has_changed().unwrap_or(false);
+            self.silence.mark_unchanged();
+            let client = self.client.take();
+            let client = match client.filter(|client| !client.is_closed() && !is_silent) {
                 Some(client) => client,
                 None => database.connect().await?,
             };
@@ -137,7 +149,8 @@ impl Lane {
                 .collect();
             let sent = client.query_typed(&text, &args);
             let mut is_unwritten = false;
-            let problem = match timeout(database.options().commit_time_max, sent).await {
+            let time_max = database.options().commit_time_max;
+            let problem = match database.answer(time_max, &mut self.silence, sent).await {
                 Ok(Ok(rows)) => {
                     self.client = Some(client);
                     if let Some(missed) = answered(&rows)? {
@@ -149,7 +162,8 @@ impl Lane {
                     "its lane had another epoch or number".to_owned()
                 }
                 Ok(Err(error)) if is_refused(&error) => {
-                    self.client = Some(client);
+                    // One that only reads may be behind a name that another server has by now.
+                    self.client = (!is_read_only(&error)).then_some(client);
                     if part.is_whole && is_partial(&error) {
                         return Ok(None);
                     }
@@ -159,7 +173,7 @@ impl Lane {
                     return Err(failed(error));
                 }
                 Ok(Err(error)) => error.to_string(),
-                Err(_) => "no answer came in time".to_owned(),
+                Err(none) => StoreError::from(none).to_string(),
             };
             let Some(found) = self.resolve(database, &problem, is_unwritten).await? else {
                 match tries < TRIES_MAX {

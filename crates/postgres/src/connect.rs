@@ -2,6 +2,8 @@
 //! two statements, or two transactions, so a pooler may stand in between.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, Object, Pool, RecyclingMethod, Runtime};
@@ -24,8 +26,14 @@ pub(crate) const CALL_TIME_MAX: Duration = Duration::from_secs(60);
 /// this, and none waits for longer.
 const BOUNDED: &str =
     "SET LOCAL idle_in_transaction_session_timeout = '10s'; SET LOCAL lock_timeout = '10s'";
-/// A peer that does not acknowledge for so long is gone.
+/// The same of what is asked twice a second.
+const BRIEFLY: &str = "BEGIN; SET LOCAL idle_in_transaction_session_timeout = '5s'; \
+                       SET LOCAL lock_timeout = '2s'";
+/// A peer that does not acknowledge for so long is gone. One that nobody sends anything is asked after as
+/// long.
 const SILENCE_TIME_MAX: Duration = Duration::from_secs(10);
+/// Between two such questions.
+const KEEPALIVE_PAUSE: Duration = Duration::from_secs(3);
 
 /// A parameter of a statement with its type.
 pub(crate) type Arg<'a> = (&'a (dyn ToSql + Sync), Type);
@@ -57,6 +65,9 @@ pub struct PgOptions {
     pub settings: watch::Sender<Vec<u8>>,
     /// Says which daemon has the database, as long as this one waits for it.
     pub waits_for: watch::Sender<Option<String>>,
+    /// Counts how often connections went silent and a new one did not: then nothing is to be expected of
+    /// those made before. All who have the options of one daemon share it.
+    pub(crate) silences: watch::Sender<u64>,
     /// Who else may have the database meanwhile.
     pub sharing: Sharing,
     /// False: commits whose outcome is unknown are not fenced off. For a test that shows what the
@@ -106,7 +117,8 @@ impl PgOptions {
             .application_name("memoird")
             .connect_timeout(CONNECT_TIME_MAX)
             .tcp_user_timeout(SILENCE_TIME_MAX)
-            .keepalives_idle(SILENCE_TIME_MAX);
+            .keepalives_idle(SILENCE_TIME_MAX)
+            .keepalives_interval(KEEPALIVE_PAUSE);
         Ok(Self {
             config,
             tls: Tls::new(ca_pem)?,
@@ -114,6 +126,7 @@ impl PgOptions {
             version: String::new(),
             settings: watch::Sender::default(),
             waits_for: watch::Sender::default(),
+            silences: watch::Sender::default(),
             sharing: Sharing::default(),
             has_fence: true,
             commit_time_max: Duration::from_secs(10),
@@ -141,8 +154,10 @@ impl PgOptions {
 #[derive(Clone)]
 pub(crate) struct Database {
     runtime: Handle,
-    options: PgOptions,
+    options: Arc<PgOptions>,
     pool: Pool,
+    /// Silences since which the pool has new connections.
+    silences: Arc<AtomicU64>,
 }
 
 impl std::fmt::Debug for Database {
@@ -170,9 +185,11 @@ impl Database {
         let pool = pool.map_err(|error| StoreError::Unavailable {
             detail: error.to_string(),
         })?;
+        let silences = *options.silences.borrow();
         Ok(Self {
             runtime,
-            options,
+            silences: Arc::new(AtomicU64::new(silences)),
+            options: Arc::new(options),
             pool,
         })
     }
@@ -196,7 +213,7 @@ impl Database {
         let connecting = timeout(CONNECT_TIME_MAX, config.connect(tls));
         let (client, connection) = connecting
             .await
-            .map_err(|_| no_answer(CONNECT_TIME_MAX))?
+            .map_err(|_| NoAnswer::Within(CONNECT_TIME_MAX))?
             .map_err(not_connected)?;
         // It ends with its client.
         self.runtime.spawn(async move {
@@ -225,8 +242,32 @@ impl Database {
         .map_err(|failed| failed.error)
     }
 
+    /// Told when connections went silent, from now on.
+    pub(crate) fn silence(&self) -> watch::Receiver<u64> {
+        self.options.silences.subscribe()
+    }
+
+    /// What was asked on this connection is answered within this time, and before connections went silent; or
+    /// it is not waited for any more.
+    pub(crate) async fn answer<T>(
+        &self,
+        time_max: Duration,
+        silence: &mut watch::Receiver<u64>,
+        asked: impl Future<Output = T>,
+    ) -> Result<T, NoAnswer> {
+        tokio::select! {
+            biased;
+            answer = timeout(time_max, asked) => answer.map_err(|_| NoAnswer::Within(time_max)),
+            Ok(()) = silence.changed() => Err(NoAnswer::Silence),
+        }
+    }
+
     /// A connection of the pool.
     pub(crate) async fn take(&self) -> Result<Object, StoreError> {
+        let silences = *self.options.silences.borrow();
+        if self.silences.swap(silences, Ordering::Relaxed) != silences {
+            self.pool.retain(|_, _| false);
+        }
         self.pool.get().await.map_err(|error| match error {
             deadpool_postgres::PoolError::Backend(error) => not_connected(error),
             error => StoreError::Unavailable {
@@ -241,20 +282,23 @@ impl Database {
         &self,
         action: &impl AsyncFn(&Client) -> Result<T, StoreError>,
     ) -> Result<T, Failed> {
+        let mut silence = self.silence();
         let pooled = self.take().await.map_err(|error| Failed {
             error,
             has_ended: false,
         })?;
-        let outcome = timeout(CALL_TIME_MAX, action(&pooled)).await;
-        let failed = match outcome {
-            Ok(Ok(outcome)) => return Ok(outcome),
-            Ok(Err(error)) => Failed {
-                has_ended: matches!(error, StoreError::Unavailable { .. }),
-                error,
+        let answer = self.answer(CALL_TIME_MAX, &mut silence, action(&pooled));
+        let failed = match answer.await {
+            Ok(answer) => match answer {
+                Ok(outcome) => return Ok(outcome),
+                Err(error) => Failed {
+                    has_ended: matches!(error, StoreError::Unavailable { .. }),
+                    error,
+                },
             },
-            Err(_) => Failed {
-                error: no_answer(CALL_TIME_MAX),
-                has_ended: false,
+            Err(none) => Failed {
+                has_ended: none == NoAnswer::Silence,
+                error: none.into(),
             },
         };
         drop(Object::take(pooled));
@@ -293,6 +337,25 @@ impl Database {
     }
 }
 
+/// Why an answer is not waited for any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoAnswer {
+    /// It did not come within this time.
+    Within(Duration),
+    /// Its connection went silent, and another one does not.
+    Silence,
+}
+
+impl From<NoAnswer> for StoreError {
+    fn from(none: NoAnswer) -> Self {
+        let detail = match none {
+            NoAnswer::Within(time) => format!("no answer within {time:?}"),
+            NoAnswer::Silence => "the connection went silent".to_owned(),
+        };
+        Self::Unavailable { detail }
+    }
+}
+
 /// Why something was not done with a connection.
 struct Failed {
     error: StoreError,
@@ -315,9 +378,19 @@ impl Options {
     }
 }
 
-pub(crate) fn no_answer(time: Duration) -> StoreError {
-    let detail = format!("no answer within {time:?}");
-    StoreError::Unavailable { detail }
+/// Asks one statement that waits for locks for 2 s at most: a backend does not notice that nobody waits for it
+/// any more, and would keep its connection. Everything is sent at once, so no pause of this process is in
+/// the midst of the transaction.
+pub(crate) async fn briefly<T>(
+    client: &Client,
+    asked: impl Future<Output = Result<T, StoreError>>,
+) -> Result<T, StoreError> {
+    let begin = client.batch_execute(BRIEFLY);
+    let (begun, answer, ended) = tokio::join!(begin, asked, client.batch_execute("COMMIT"));
+    begun.map_err(failed)?;
+    let answer = answer?;
+    ended.map_err(failed)?;
+    Ok(answer)
 }
 
 /// Runs a statement; the rows.

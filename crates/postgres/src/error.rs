@@ -5,6 +5,8 @@ use tokio_postgres::error::{Severity, SqlState};
 
 /// What `commit.sql` says where a set that has to be written whole cannot be.
 const PARTIAL: &str = "MD001";
+/// What a server says that takes no changes.
+const READ_ONLY: &str = "25006";
 
 /// Why something failed.
 #[allow(clippy::needless_pass_by_value, reason = "it is given to map_err")]
@@ -17,10 +19,25 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
     if *db.code() == SqlState::DISK_FULL {
         return StoreError::Full;
     }
-    let detail = format!("{} ({})", db.message(), db.code().code());
+    let detail = format!("{} ({}){}", db.message(), db.code().code(), hint(db.code()));
     match is_refused(&error) {
         true => StoreError::Database { detail },
         false => StoreError::Unavailable { detail },
+    }
+}
+
+/// What to do about a refusal that does not pass by itself.
+fn hint(code: &SqlState) -> &'static str {
+    match code.code() {
+        READ_ONLY => {
+            "; it is a standby, or only read: name the primary in journal.postgres.url, or add \
+             target_session_attrs=read-write to it"
+        }
+        "42501" => {
+            "; the role of journal.postgres.url has to own the schemas memoird, memoird_memories, \
+             memoird_tenant and memoird_vectors, or to be allowed to CREATE them in the database"
+        }
+        _ => "",
     }
 }
 
@@ -60,6 +77,11 @@ pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
         SqlState::T_R_SERIALIZATION_FAILURE,
     ];
     is_refused(error) && error.code().is_some_and(|code| passing.contains(code))
+}
+
+/// True where the server takes no changes.
+pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
+    error.code().is_some_and(|code| code.code() == READ_ONLY)
 }
 
 /// True where a set that has to be written whole was not.

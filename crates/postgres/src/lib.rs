@@ -108,7 +108,7 @@ impl PgStore {
                 }
                 return Err(error);
             }
-            let lane = Lane::begin(client, node).await?;
+            let lane = Lane::begin(&database, client, node).await?;
             Ok::<_, StoreError>((lane, ownership))
         })?;
         Ok(Self {
@@ -132,12 +132,12 @@ impl PgStore {
         }
     }
 
-    /// True as long as the database has not answered for 3 seconds. Never with
-    /// [`Sharing::Unseen`].
-    pub fn away(&self) -> watch::Receiver<bool> {
+    /// As long as the database has not taken for 3 seconds what keeps the lease: what it does, in
+    /// words. Never with [`Sharing::Unseen`].
+    pub fn away(&self) -> watch::Receiver<Option<String>> {
         match &self.ownership {
             Some(ownership) => ownership.away(),
-            None => watch::channel(false).1,
+            None => watch::channel(None).1,
         }
     }
 

@@ -11,7 +11,7 @@ use tokio::time::{sleep, timeout};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
-use crate::connect::{Arg, Database, Sharing, change, first};
+use crate::connect::{Arg, Database, Sharing, briefly, change, first};
 use crate::members;
 use crate::schema;
 use crate::values::{Ulid, get};
@@ -29,7 +29,7 @@ const AWAY_AFTER: Duration = Duration::from_secs(3);
 pub(crate) struct Ownership {
     node: Ulid,
     is_lost: watch::Receiver<bool>,
-    is_away: watch::Receiver<bool>,
+    away: watch::Receiver<Option<String>>,
     leads: watch::Receiver<bool>,
     renewing: JoinHandle<()>,
 }
@@ -81,20 +81,21 @@ impl Ownership {
             tell(waits_for, None);
         }
         let (lost, is_lost) = watch::channel(false);
-        let (away, is_away) = watch::channel(false);
+        let (away, told_away) = watch::channel(None);
         // Of members the next renewal says which of them it is.
         let (lead, leads) = watch::channel(database.options().sharing == Sharing::Nobody);
         let renewing = Renewing {
             database: database.clone(),
             client: Some(client),
             node,
+            problem: None,
             away,
             lead,
         };
         Ok(Self {
             node,
             is_lost,
-            is_away,
+            away: told_away,
             leads,
             renewing: database.runtime().spawn(renewing.run(lost)),
         })
@@ -106,9 +107,9 @@ impl Ownership {
         let _ = self.is_lost.clone().wait_for(|is_lost| *is_lost).await;
     }
 
-    /// True as long as the database does not answer.
-    pub(crate) fn away(&self) -> watch::Receiver<bool> {
-        self.is_away.clone()
+    /// What the database does as long as it does not answer as it should.
+    pub(crate) fn away(&self) -> watch::Receiver<Option<String>> {
+        self.away.clone()
     }
 
     /// True as long as this daemon is to do what is to be done once.
@@ -197,7 +198,9 @@ struct Renewing {
     database: Database,
     client: Option<Client>,
     node: Ulid,
-    away: watch::Sender<bool>,
+    /// Why the last try failed.
+    problem: Option<StoreError>,
+    away: watch::Sender<Option<String>>,
     lead: watch::Sender<bool>,
 }
 
@@ -212,8 +215,9 @@ enum Renewed {
 impl Renewing {
     async fn run(mut self, lost: watch::Sender<bool>) {
         loop {
+            self.problem = None;
             let answer = timeout(AWAY_AFTER, self.answer()).await;
-            self.tell(answer.is_err());
+            self.tell(answer.is_err().then(|| self.told_problem()));
             match answer {
                 Ok(Renewed::Held { leads }) => self.tell_leads(leads),
                 Ok(Renewed::Lost) => {
@@ -252,17 +256,43 @@ impl Renewing {
             match self.renew().await {
                 Ok(renewed) => return renewed,
                 // Whether it is lost is known once the database is there again.
-                Err(error) => tracing::debug!(%error, "the lease could not be renewed"),
+                Err(error) => {
+                    tracing::debug!(%error, "the lease could not be renewed");
+                    self.problem = Some(error);
+                }
             }
         }
     }
 
-    fn tell(&self, is_away: bool) {
-        let changes = |away: &mut bool| std::mem::replace(away, is_away) != is_away;
-        match (self.away.send_if_modified(changes), is_away) {
-            (false, _) => {}
-            (true, true) => tracing::warn!("the database does not answer"),
-            (true, false) => tracing::info!("the database answers again"),
+    /// What the database does.
+    fn told_problem(&self) -> String {
+        match &self.problem {
+            None => format!("does not answer within {AWAY_AFTER:?}"),
+            Some(StoreError::Unavailable { detail }) => format!("does not answer: {detail}"),
+            Some(StoreError::Database { detail }) => {
+                format!("refuses what a daemon has to write: {detail}")
+            }
+            Some(other) => format!("cannot be used: {other}"),
+        }
+    }
+
+    fn tell(&self, problem: Option<String>) {
+        let was_away = self.away.borrow().is_some();
+        match (&problem, was_away) {
+            (Some(problem), false) => tracing::warn!("the database {problem}"),
+            (None, true) => tracing::info!("the database answers again"),
+            _ => {}
+        }
+        let is_back = problem.is_none() && was_away;
+        self.away.send_if_modified(|told| {
+            let is_news = *told != problem;
+            *told = problem;
+            is_news
+        });
+        if is_back {
+            // This connection is a new one, or the only one that came through.
+            let silences = &self.database.options().silences;
+            silences.send_modify(|silences| *silences += 1);
         }
     }
 
@@ -271,10 +301,16 @@ impl Renewing {
             Some(client) => client,
             None => self.database.connect().await?,
         };
-        let renewed = match self.database.options().sharing {
+        let renewed = briefly(&client, self.ask_for_renewal(&client)).await?;
+        self.client = Some(client);
+        Ok(renewed)
+    }
+
+    async fn ask_for_renewal(&self, client: &Client) -> Result<Renewed, StoreError> {
+        Ok(match self.database.options().sharing {
             Sharing::Members => {
                 let options = self.database.options();
-                let standing = members::heartbeat(&client, self.node, options, LEASE).await?;
+                let standing = members::heartbeat(client, self.node, options, LEASE).await?;
                 match standing.is_taken {
                     true => Renewed::Lost,
                     false => Renewed::Held {
@@ -287,13 +323,11 @@ impl Renewing {
                     "UPDATE memoird.owner SET expires_at = now() + {LEASE} WHERE node = $1
                      RETURNING 1"
                 );
-                match change(&client, &sql, &[(&self.node, Type::UUID)]).await? {
+                match change(client, &sql, &[(&self.node, Type::UUID)]).await? {
                     0 => Renewed::Lost,
                     _ => Renewed::Held { leads: true },
                 }
             }
-        };
-        self.client = Some(client);
-        Ok(renewed)
+        })
     }
 }

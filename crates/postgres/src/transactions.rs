@@ -18,11 +18,12 @@ use bytes::BytesMut;
 use deadpool_postgres::Object;
 use memoird_store::StoreError;
 use tokio::runtime::Handle;
+use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::Statement;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
-use crate::connect::{Arg, CALL_TIME_MAX, Database, PgOptions, no_answer};
+use crate::connect::{Arg, CALL_TIME_MAX, Database, NoAnswer, PgOptions};
 use crate::error::failed;
 use crate::schema::{self, Steps};
 
@@ -84,7 +85,9 @@ pub struct Transactions {
 
 /// A transaction under way.
 pub struct OpenTransaction {
-    runtime: Handle,
+    database: Database,
+    /// Told when connections went silent since the transaction began.
+    silence: RefCell<watch::Receiver<u64>>,
     client: Arc<Object>,
     /// Statements that were sent and not answered yet.
     ahead: RefCell<Vec<Ahead>>,
@@ -145,7 +148,7 @@ impl Transactions {
             let run = async |sql: &str| client.batch_execute(sql).await.map_err(failed);
             run("SET statement_timeout = 0").await?;
             let Ok(done) = timeout(ALONE_TIME_MAX, run(sql)).await else {
-                return Err(no_answer(ALONE_TIME_MAX));
+                return Err(NoAnswer::Within(ALONE_TIME_MAX).into());
             };
             // Behind a pooler the connection is somebody else's afterwards.
             run("RESET statement_timeout").await?;
@@ -234,7 +237,8 @@ impl Taken {
 
     fn try_begin(database: &Database, begin: &str) -> Result<Self, StoreError> {
         let open = OpenTransaction {
-            runtime: database.runtime().clone(),
+            database: database.clone(),
+            silence: RefCell::new(database.silence()),
             client: Arc::new(database.wait(database.take())?),
             ahead: RefCell::default(),
             ahead_bytes: Cell::default(),
@@ -399,15 +403,17 @@ impl OpenTransaction {
                     None => next.await,
                 }
             };
-            match timeout(CALL_TIME_MAX, all).await {
-                Ok(answer) => answer.map_err(failed),
-                Err(_) => Err(no_answer(CALL_TIME_MAX)),
-            }
+            let mut silence = self.silence.borrow().clone();
+            let answer = self
+                .database
+                .answer(CALL_TIME_MAX, &mut silence, all)
+                .await?;
+            answer.map_err(failed)
         })
     }
 
     fn wait<T>(&self, future: impl Future<Output = T>) -> T {
-        self.runtime.block_on(future)
+        self.database.wait(future)
     }
 }
 

@@ -49,7 +49,7 @@ struct Shared {
 /// What there is of a daemon that has its journal.
 #[derive(Debug)]
 struct Opened {
-    journal_away: watch::Receiver<bool>,
+    journal_away: watch::Receiver<Option<String>>,
     members: Members,
     engine: Engine,
     registry: Registry,
@@ -73,13 +73,13 @@ impl Admin {
         }))
     }
 
-    /// The sessions are back. `journal_away`: whether the journal does not answer at the moment;
+    /// The sessions are back. `journal_away`: what its database does, as long as that does not answer;
     /// `members`: the daemons that share it.
     pub(crate) fn open(
         &self,
         engine: Engine,
         registry: Registry,
-        journal_away: watch::Receiver<bool>,
+        journal_away: watch::Receiver<Option<String>>,
         members: Members,
     ) {
         let opened = Opened {
@@ -212,11 +212,13 @@ impl Shared {
     }
 
     /// What stands in the page while calls are taken. Daemons that do not agree take them all the
-    /// same: a changed file comes to one after the other.
+    /// same: a changed file comes to one after the other. So does one that can only read.
     fn ready_page(&self) -> String {
         let opened = self.opened.get();
         let disagreements = opened.map(|opened| opened.members.seen().disagreements());
-        let lines = disagreements.into_iter().flatten();
+        let failure = opened.and_then(|opened| opened.engine.journal_failure());
+        let failure = failure.map(|failure| format!("the journal cannot be written: {failure}"));
+        let lines = disagreements.into_iter().flatten().chain(failure);
         lines.fold("ready\n".to_owned(), |page, line| {
             format!("{page}warning: {line}\n")
         })
@@ -225,9 +227,9 @@ impl Shared {
     /// Why no calls are taken.
     fn problem(&self) -> Option<String> {
         let opened = self.opened.get();
-        if opened.is_some_and(|opened| *opened.journal_away.borrow()) {
-            let problem = "not ready: the database of journal.postgres.url does not answer\n";
-            return Some(problem.to_owned());
+        if let Some(does) = opened.and_then(|opened| opened.journal_away.borrow().clone()) {
+            let problem = format!("not ready: the database of journal.postgres.url {does}\n");
+            return Some(problem);
         }
         if let Some(owner) = &*self.waits_for.borrow() {
             let problem = format!(

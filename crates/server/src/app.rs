@@ -265,6 +265,7 @@ impl App {
         let registry = metrics::registry(Sources {
             api: api.clone(),
             journal,
+            journal_away: keeper.away(),
             calls,
             auth_layer: auth_layer.clone(),
             connections: connections.clone(),
@@ -286,6 +287,12 @@ impl App {
             admin_addr,
             endpoints,
         })
+    }
+
+    /// Reads the configuration again where its files are others by now: nobody follows them while a standby
+    /// waits, and a key that was removed meanwhile must not let anybody in.
+    pub(crate) async fn catch_up(&self) {
+        self.api.reloader.catch_up().await;
     }
 
     /// Serves.

@@ -73,14 +73,14 @@ impl Health {
 /// meanwhile: nobody has to restart it.
 pub(crate) struct JournalFollower {
     health: Health,
-    is_away: watch::Receiver<bool>,
+    away: watch::Receiver<Option<String>>,
 }
 
 impl JournalFollower {
-    pub(crate) fn new(health: Health, mut is_away: watch::Receiver<bool>) -> Self {
+    pub(crate) fn new(health: Health, mut away: watch::Receiver<Option<String>>) -> Self {
         // It may be so already.
-        is_away.mark_changed();
-        Self { health, is_away }
+        away.mark_changed();
+        Self { health, away }
     }
 }
 
@@ -90,14 +90,14 @@ impl Worker for JournalFollower {
     }
 
     async fn wait(&mut self) {
-        if self.is_away.changed().await.is_err() {
+        if self.away.changed().await.is_err() {
             // A journal that is a file answers.
             std::future::pending::<()>().await;
         }
     }
 
     async fn step(&mut self) -> Result<(), WorkError> {
-        let is_away = *self.is_away.borrow_and_update();
+        let is_away = self.away.borrow_and_update().is_some();
         self.health.set_services(!is_away).await;
         Ok(())
     }

@@ -135,13 +135,13 @@ impl Keeper {
         self.lost.clone()
     }
 
-    /// True as long as the journal is somewhere that does not answer.
-    pub(crate) fn away(&self) -> watch::Receiver<bool> {
+    /// What the database of the journal does, as long as it does not answer as it should.
+    pub(crate) fn away(&self) -> watch::Receiver<Option<String>> {
         #[cfg(feature = "postgres")]
         if let Some(kept) = &self.postgres {
             return kept.away();
         }
-        watch::channel(false).1
+        watch::channel(None).1
     }
 
     /// The daemons that share the journal, where some do.
@@ -395,7 +395,7 @@ mod postgres {
             Ok(Some(MarkSecret::new(bytes)))
         }
 
-        pub(super) fn away(&self) -> watch::Receiver<bool> {
+        pub(super) fn away(&self) -> watch::Receiver<Option<String>> {
             self.store.away()
         }
 

@@ -21,6 +21,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::ConstGauge;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+use tokio::sync::watch;
 use tonic::body::Body;
 
 use crate::app::Ports;
@@ -144,6 +145,8 @@ pub(crate) struct Sources {
     pub(crate) api: Api,
     /// Turns that could not be trusted when they were read.
     pub(crate) journal: Option<Arc<dyn Store>>,
+    /// What its database does, as long as that does not answer.
+    pub(crate) journal_away: watch::Receiver<Option<String>>,
     /// Calls.
     pub(crate) calls: CallMetrics,
     /// Calls that were denied.
@@ -402,6 +405,9 @@ impl Collector for Sources {
         family(encoder, MetricType::Counter, "log_lines_lost", help, causes)?;
         let usage = process::usage();
         counter(encoder, "cpu_seconds", "CPU", usage.cpu_seconds)?;
+        let help = "1 while the database of the journal does not answer: /readyz says why";
+        let is_away = self.journal_away.borrow().is_some();
+        gauge(encoder, "journal_away", help, is_away.into())?;
         if let Some(cluster) = self.api.engine.cluster() {
             let help = "1 where this daemon does what one of its cluster does";
             gauge(encoder, "cluster_leads", help, cluster.leads().into())?;

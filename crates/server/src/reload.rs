@@ -207,6 +207,16 @@ impl Reloader {
         }
     }
 
+    /// Reads the configuration again where its files were changed since they were read.
+    pub(crate) async fn catch_up(&self) {
+        if self.path.is_some() && self.look().await.1 {
+            // The outcome is in the log. A file that is just being written is read again by who follows it.
+            let _ = self
+                .reload("the file changed before calls were taken")
+                .await;
+        }
+    }
+
     /// Looks at the configuration file and the files with secrets every second. Reloads when they
     /// have changed and two looks in a row see the same: before, they may be half written.
     pub(crate) async fn follow_file(&self) {

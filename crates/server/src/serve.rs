@@ -46,6 +46,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
                 return Ok(());
             }
         };
+        app.catch_up().await;
         let (grpc, admin) = (app.grpc_addr.clone(), app.admin_addr.clone());
         info!(%grpc, %admin, "memoird is ready");
         let running = app.serve()?;

@@ -61,6 +61,9 @@ const WORDS: Walk = Walk {
     at: "words_at",
     left: "words_left",
 };
+/// Under which names a tenant's `meta` says that a walk goes on.
+#[cfg(feature = "postgres")]
+pub(super) const WALKS: [&str; 3] = [BACKFILL.at, REINDEX.at, WORDS.at];
 /// Memories of a step where all steps are taken at once.
 const ROWS_AT_ONCE: usize = 1_000;
 

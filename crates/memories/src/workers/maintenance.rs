@@ -18,6 +18,9 @@ use crate::store::{MemoryReader, MemoryWriter, is_scattered};
 const COMPANY_WAIT: Duration = Duration::from_millis(200);
 /// How often all tenants are checked for expired memories and due consolidations.
 const ROUND_MS: u64 = 600_000;
+/// Of so many rounds one goes through all tenants. The others, where one statement tells, go through those that
+/// have something to be done: a tenant costs some ten transactions.
+const ROUNDS_OF_ALL: u64 = 6;
 /// Rows of one step: other writes of the tenant wait no longer than that takes.
 const ROWS_MAX: usize = 500;
 /// Pages of the index of words that one step merges: half a MiB.
@@ -69,8 +72,16 @@ impl MaintenanceWorker {
     /// Begins a round over all tenants that have memories. Of several daemons one does it.
     async fn begin_round(&mut self) -> Result<(), MemoryError> {
         let leads = self.memories.leads();
+        let is_of_all = !self.leads || self.rounds.is_multiple_of(ROUNDS_OF_ALL);
         if leads {
-            self.round = self.memories.tenants().await?;
+            self.round = match is_of_all {
+                true => self.memories.tenants().await?,
+                false => {
+                    let kept = self.memories.config().expired_kept;
+                    let expired_before = before(self.memories.now(), kept);
+                    self.memories.tenants_due(expired_before).await?
+                }
+            };
         }
         if leads && (!self.leads || self.memories.are_shared()) {
             for tenant in &self.round {

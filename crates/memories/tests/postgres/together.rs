@@ -2,12 +2,14 @@
 
 use std::sync::Arc;
 
+use memoird_core::time::Timestamp;
 use memoird_memories::ForgetRequest;
-use memoird_memories::rules::{MemoryKind, MemoryLimits, Outcome};
-use memoird_memories::store::Embedding;
+use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, Outcome};
+use memoird_memories::store::{Embedding, MemoryStore};
+use memoird_postgres::{PgOptions, PgStore};
 
 use crate::kit::*;
-use crate::place::Place;
+use crate::place::{Place, RUNTIME};
 
 #[test]
 fn what_one_daemon_remembers_another_finds_at_once() {
@@ -300,4 +302,67 @@ fn a_tenant_that_a_failover_lost_is_made_anew() {
     assert_eq!(say(3).unwrap().outcome, Outcome::Created);
     assert_eq!(kit.peek("SELECT count(*) FROM memories"), 1);
     kit.check_indexes();
+}
+
+/// A round of maintenance goes through them.
+#[test]
+fn tenants_that_have_something_to_be_done_are_told_in_one_statement() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    let due = || kit.store.tenants_due(at(100), at(50)).unwrap();
+    let with_a_fact = |name: &str, expires_at: Option<Timestamp>| {
+        let memories = kit.store.tenant(&tenant(name)).unwrap();
+        let rex = fact("bob", MemoryKind::Project, "the dog is called Rex");
+        let said = order(2, Fact { expires_at, ..rex });
+        let done = memories.write_one(move |writer| writer.remember(&said, &limits()));
+        done.unwrap();
+        memories
+    };
+    with_a_fact("rests", None);
+    with_a_fact("later", Some(at(60)));
+    assert!(due().is_empty(), "{:?}", due());
+    with_a_fact("a", Some(at(40)));
+    let moves = with_a_fact("b", None);
+    moves.write_one(|writer| writer.reindex_begin()).unwrap();
+    let embeds = with_a_fact("c", None);
+    let set = embeds.write_one(|writer| writer.set_embedding_model(Some(MODEL)));
+    assert!(set.unwrap());
+    let forgets = with_a_fact("d", None);
+    let request = ForgetRequest::Subject(subject("bob"));
+    let begun = forgets.write_one(move |writer| writer.forget_begin(id(9), &request, at(1)));
+    begun.unwrap();
+    assert_eq!(due(), ["a", "b", "c", "d"].map(tenant));
+    // All of it is done.
+    moves
+        .write_one(|writer| writer.reindex_step(10, at(1)))
+        .unwrap();
+    moves
+        .write_one(|writer| writer.reindex_step(10, at(1)))
+        .unwrap();
+    forgets
+        .write_one(|writer| writer.forget_step(id(9), 100))
+        .unwrap();
+    assert_eq!(due(), ["a", "c"].map(tenant));
+}
+
+/// A dump of memoird's schemas has no extension.
+#[test]
+fn what_vectors_need_is_outside_of_memoirds_schemas_whatever_the_role_is_named() {
+    let Place::Database(server, words) = Place::new() else {
+        return;
+    };
+    let role = "DO $$ BEGIN CREATE ROLE memoird SUPERUSER LOGIN;
+                EXCEPTION WHEN duplicate_object THEN NULL; END $$";
+    server.run("postgres", role);
+    let words = words.replace("user=postgres", "user=memoird");
+    let options = PgOptions::parse(&words, None, None).unwrap();
+    // The journal's.
+    drop(PgStore::open(options.clone(), RUNTIME.handle()).unwrap());
+    let store = MemoryStore::in_postgres(options, RUNTIME.handle()).unwrap();
+    assert!(store.has_vectors());
+    let (_, database) = words.split_once("dbname=").unwrap();
+    let schema = "SELECT extnamespace::regnamespace FROM pg_extension WHERE extname = 'vector'";
+    assert_eq!(server.run(database, schema), "public");
 }

@@ -1,6 +1,7 @@
 //! What comes late: from a daemon that was paused or cut off, that led until a moment ago, or that was
 //! idle for long.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -38,6 +39,13 @@ fn waiting(database: &Database) -> i64 {
         "SELECT count(*) FROM pg_stat_activity
          WHERE datname = current_database() AND wait_event_type = 'Lock'",
     )
+}
+
+/// The options of one of several daemons.
+fn member(database: &Database) -> PgOptions {
+    let mut options = database.options();
+    options.sharing = Sharing::Members;
+    options
 }
 
 fn until(mut is_so: impl FnMut() -> bool) {
@@ -135,6 +143,50 @@ fn who_is_cut_off_in_a_transaction_lets_others_go_on() {
     });
 }
 
+/// A backend that waits for a lock does not notice that nobody waits for it any more.
+#[test]
+fn who_waits_for_a_lock_in_vain_keeps_no_connection() {
+    let Some(database) = database() else { return };
+    let _store = database.store_with(member(&database));
+    let held = database.hold("LOCK TABLE memoird.members");
+    let newest = "SELECT coalesce(extract(epoch FROM max(backend_start)) * 1000000, 0)::int8
+                  FROM pg_stat_activity
+                  WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let mut waited = BTreeSet::new();
+    until(|| {
+        waited.insert(database.number(newest));
+        waited.remove(&0);
+        waited.len() == 3
+    });
+    assert!(waiting(&database) < 3, "one for each heartbeat");
+    drop(held);
+}
+
+/// As when a firewall forgets them, and tells nobody.
+#[test]
+fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
+    let Some(database) = database() else { return };
+    let weather = Arc::<Weather>::default();
+    let Some(words) = behind_proxy(&database.words, &weather) else {
+        return;
+    };
+    let mut options = PgOptions::parse(&words, None, None).unwrap();
+    options.sharing = Sharing::Members;
+    let store = database.store_with(options);
+    let mut chat = begun(&store, "s", 1);
+    weather.silence();
+    thread::scope(|scope| {
+        let read = || seqs(&store, &chat.key, None);
+        let reads = [0; 4].map(|_| scope.spawn(read));
+        for read in reads {
+            assert_eq!(read.join().unwrap(), Some(vec![]));
+        }
+    });
+    must_write(&store, [chat.append("u a", 2)]);
+    assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
+    weather.clear();
+}
+
 #[test]
 fn a_daemon_that_wrote_nothing_for_long_writes_on() {
     let Some(database) = database() else { return };
@@ -153,12 +205,10 @@ fn a_daemon_that_wrote_nothing_for_long_writes_on() {
 #[test]
 fn a_clock_of_the_database_that_steps_ages_nothing() {
     let Some(database) = database() else { return };
-    let member = || {
-        let mut options = database.options();
-        options.sharing = Sharing::Members;
-        database.store_with(options)
-    };
-    let (one, other) = (member(), member());
+    let (one, other) = (
+        database.store_with(member(&database)),
+        database.store_with(member(&database)),
+    );
     let hour = 60 * 60 * 1_000;
     one.sync_clock(Steady(1_000)).unwrap();
     database.run("UPDATE memoird.members SET seen = seen - interval '1 hour'");

@@ -11,7 +11,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
@@ -30,6 +30,10 @@ pub(crate) struct Weather {
     pub(crate) late: AtomicU32,
     /// Nothing comes through, in either direction, and nobody is told.
     pub(crate) stalls: AtomicBool,
+    /// The same of the connections before this one, in the order in which they were made.
+    pub(crate) silent_before: AtomicU64,
+    /// Connections that were made.
+    made: AtomicU64,
     /// Connections are refused.
     pub(crate) is_away: AtomicBool,
     /// Commits that came to the server late.
@@ -54,10 +58,19 @@ impl Weather {
             flag.store(false, Ordering::Relaxed);
         }
         self.late.store(0, Ordering::Relaxed);
+        self.silent_before.store(0, Ordering::Relaxed);
     }
 
-    fn wait(&self) {
-        while self.stalls.load(Ordering::Relaxed) {
+    /// Connections that are there go silent; those that are made from now on do not.
+    pub(crate) fn silence(&self) {
+        let made = self.made.load(Ordering::Relaxed);
+        self.silent_before.store(made, Ordering::Relaxed);
+    }
+
+    fn wait(&self, number: u64) {
+        while self.stalls.load(Ordering::Relaxed)
+            || number < self.silent_before.load(Ordering::Relaxed)
+        {
             thread::sleep(Duration::from_millis(5));
         }
     }
@@ -82,24 +95,31 @@ pub(crate) fn behind_proxy(words: &str, weather: &Arc<Weather>) -> Option<String
             let Ok(server) = UnixStream::connect(&socket) else {
                 continue;
             };
+            let number = weather.made.fetch_add(1, Ordering::Relaxed);
             let is_answer_cut = Arc::<AtomicBool>::default();
             let (up, down) = (client.try_clone().unwrap(), client);
             let (to, from) = (server.try_clone().unwrap(), server);
             weather.open.lock().unwrap().push(up.try_clone().unwrap());
             let cut = Arc::clone(&is_answer_cut);
             let of_up = Arc::clone(&weather);
-            thread::spawn(move || pass_up(up, to, &of_up, &cut));
+            thread::spawn(move || pass_up(up, to, number, &of_up, &cut));
             let of_down = Arc::clone(&weather);
-            thread::spawn(move || pass_down(from, down, &of_down, &is_answer_cut));
+            thread::spawn(move || pass_down(from, down, number, &of_down, &is_answer_cut));
         }
     });
     Some(format!("host=127.0.0.1 port={port} {rest}"))
 }
 
-fn pass_up(mut up: TcpStream, mut to: UnixStream, weather: &Weather, cut: &AtomicBool) {
+fn pass_up(
+    mut up: TcpStream,
+    mut to: UnixStream,
+    number: u64,
+    weather: &Weather,
+    cut: &AtomicBool,
+) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = up.read(&mut buffer) {
-        weather.wait();
+        weather.wait(number);
         let is_commit = buffer[..bytes]
             .windows(12)
             .any(|word| word == b"commit_batch");
@@ -132,10 +152,16 @@ fn pass_up(mut up: TcpStream, mut to: UnixStream, weather: &Weather, cut: &Atomi
     let _ = to.shutdown(Shutdown::Both);
 }
 
-fn pass_down(mut from: UnixStream, mut down: TcpStream, weather: &Weather, cut: &AtomicBool) {
+fn pass_down(
+    mut from: UnixStream,
+    mut down: TcpStream,
+    number: u64,
+    weather: &Weather,
+    cut: &AtomicBool,
+) {
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
-        weather.wait();
+        weather.wait(number);
         if cut.load(Ordering::Relaxed) || down.write_all(&buffer[..bytes]).is_err() {
             break;
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use memoird_core::ids::TenantId;
 use memoird_core::sha256::Sha256;
+use memoird_core::time::Timestamp;
 use memoird_core::words::VERSION;
 use memoird_postgres::{Column, OpenTransaction, PgOptions, Transactions, Value};
 use memoird_store::{READERS_MAX, StoreError};
@@ -17,8 +18,10 @@ use tracing::warn;
 
 use super::{Pgvector, Transaction, near, schema, value};
 use crate::store::MemoryReader;
+use crate::store::embedding::WALKS;
 use crate::store::jobs::{Answers, WriteJob, do_jobs};
 use crate::store::sql::Connection;
+use crate::store::time::moment;
 use crate::{MemoryError, locked};
 
 /// Connections of one daemon: as many as it reads at once, and some for writes, of which one that
@@ -112,8 +115,41 @@ impl PostgresMemories {
 
     /// The tenants that have memories, or had some, in order.
     pub(in crate::store) fn tenants(&self) -> Result<Vec<TenantId>, MemoryError> {
-        let sql = "SELECT name FROM memoird_memories.tenants ORDER BY name";
-        let rows = self.place.look(sql)?;
+        self.tenants_where("true")
+    }
+
+    /// As [`MemoryStore::tenants_due`](crate::store::MemoryStore::tenants_due): in one statement, of which
+    /// each tenant costs some look-ups by index.
+    pub(in crate::store) fn tenants_due(
+        &self,
+        now: Timestamp,
+        expired_before: Timestamp,
+    ) -> Result<Vec<TenantId>, MemoryError> {
+        let of = |table: &str, condition: &str| {
+            format!(
+                "EXISTS (SELECT FROM memoird_memories.{table} AS r
+                 WHERE r.tenant = t.no AND {condition})"
+            )
+        };
+        let walks = WALKS.map(|name| format!("'{name}'")).join(", ");
+        let due = [
+            of("forget_jobs", "true"),
+            of("embeddings_due", "r.failed = 0"),
+            of("meta", &format!("r.name IN ({walks})")),
+            of(
+                "memories",
+                &format!("r.expires < {}", moment(expired_before)),
+            ),
+            of("documents", &format!("r.expires <= {}", moment(now))),
+        ];
+        self.tenants_where(&due.join(" OR "))
+    }
+
+    fn tenants_where(&self, condition: &str) -> Result<Vec<TenantId>, MemoryError> {
+        let sql = format!(
+            "SELECT name FROM memoird_memories.tenants AS t WHERE {condition} ORDER BY name"
+        );
+        let rows = self.place.look(&sql)?;
         let mut tenants = Vec::with_capacity(rows.len());
         for row in &rows {
             let name = value(row, 0)?.as_blob().map_err(rusqlite::Error::from)?;
@@ -245,9 +281,16 @@ fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector
     if let Some(found) = find()? {
         return Ok(Some(found));
     }
-    let make = transactions.transact("BEGIN", |open| {
-        open.change("CREATE EXTENSION IF NOT EXISTS vector", &[])
-    });
+    let make = |schema: &str| {
+        let sql = format!("CREATE EXTENSION IF NOT EXISTS vector{schema}");
+        transactions.transact("BEGIN", |open| open.change(&sql, &[]))
+    };
+    // Of a role that is named memoird, the schema of the journal stands first in its path: with the extension
+    // in it no dump of memoird's schemas could be restored.
+    let make = match make(" SCHEMA public") {
+        Err(StoreError::Database { .. }) => make(""),
+        made => made,
+    };
     match make {
         // Another daemon may make it at the same moment.
         Ok(_) | Err(StoreError::Database { .. }) => {}
