@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
+use pin_project_lite::pin_project;
 use tokio::time::Sleep;
 use tracing::debug;
 
@@ -25,13 +26,21 @@ pub(crate) struct Taken {
     waiting: Mutex<Option<Waker>>,
 }
 
-/// A call, which ends when its client takes nothing of the answer for too long.
-pub(crate) struct TakenInTime<F> {
-    call: Pin<Box<F>>,
+pin_project! {
+    /// A call, which ends when its client takes nothing of the answer for too long.
+    pub(crate) struct TakenInTime<F> {
+        #[pin]
+        call: F,
+        late: Late,
+    }
+}
+
+/// When nothing was taken for too long.
+struct Late {
     taken: Arc<Taken>,
     limit: Duration,
     /// Runs while parts wait to be sent, with how many were sent when it began.
-    late: Option<(u64, Pin<Box<Sleep>>)>,
+    timer: Option<(u64, Pin<Box<Sleep>>)>,
 }
 
 impl Taken {
@@ -77,31 +86,33 @@ impl Taken {
 
 impl<F: Future> TakenInTime<F> {
     pub(crate) fn new(call: F, limit: Duration) -> Self {
-        Self {
-            call: Box::pin(call),
+        let late = Late {
             taken: Arc::default(),
             limit,
-            late: None,
-        }
+            timer: None,
+        };
+        Self { call, late }
     }
+}
 
+impl Late {
     /// Ready when nothing was taken for so long.
-    fn poll_late(&mut self, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         loop {
             if !self.taken.has_unsent() {
-                self.late = None;
+                self.timer = None;
                 return Poll::Pending;
             }
             let sent = self.taken.sent.load(Ordering::Relaxed);
             let begin = || (sent, Box::pin(tokio::time::sleep(self.limit)));
-            let (sent_before, late) = self.late.get_or_insert_with(begin);
-            if late.as_mut().poll(context).is_pending() {
+            let (sent_before, timer) = self.timer.get_or_insert_with(begin);
+            if timer.as_mut().poll(context).is_pending() {
                 return Poll::Pending;
             }
             if *sent_before == sent {
                 return Poll::Ready(());
             }
-            self.late = None;
+            self.timer = None;
         }
     }
 }
@@ -109,14 +120,14 @@ impl<F: Future> TakenInTime<F> {
 impl<F: Future<Output = ()>> Future for TakenInTime<F> {
     type Output = ();
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        let this = &mut *self;
-        let taken = Arc::clone(&this.taken);
-        let polled = TAKEN.sync_scope(taken, || this.call.as_mut().poll(context));
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        let this = self.project();
+        let taken = Arc::clone(&this.late.taken);
+        let polled = TAKEN.sync_scope(taken, || this.call.poll(context));
         if polled.is_ready() {
             return polled;
         }
-        let late = this.poll_late(context);
+        let late = this.late.poll(context);
         if late.is_ready() {
             debug!("a call is reset: its client takes nothing of the answer");
         }
@@ -144,7 +155,7 @@ mod tests {
             pending::<()>().await;
         };
         let call = TakenInTime::new(giving, LIMIT);
-        let taken = Arc::clone(&call.taken);
+        let taken = Arc::clone(&call.late.taken);
         (call, taken)
     }
 
