@@ -118,7 +118,7 @@ async fn one_that_never_answers() {
 #[tokio::test]
 async fn one_that_is_always_busy() {
     let expected = failed("provider_failed", "429 Too Many Requests");
-    goes_on(Wire::OpenAi, Says::Busy(30), expected).await;
+    goes_on(Wire::OpenAi, Says::Busy(0), expected).await;
 }
 
 #[tokio::test]

@@ -17,8 +17,7 @@ pub struct HooksConfig {
     /// Deliveries under way at once, of all hooks.
     #[serde(rename = "hooks_under_way")]
     pub concurrency: usize,
-    /// Bytes of turns that one delivery holds, at most a sixteenth of `limits.memory` divided by the
-    /// number of hooks; of a larger generation the newest turns.
+    /// Bytes of turns that one delivery holds; of a larger generation the newest turns.
     #[serde(rename = "hook_content_bytes", with = "AsText::<Size>")]
     pub content_bytes: usize,
     /// Without a journal: bytes of turns and states that may be owed, and a quarter of

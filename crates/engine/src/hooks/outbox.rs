@@ -58,7 +58,7 @@ pub(super) struct HeldContent<'a> {
 
 /// Content is in memory as it was read, or as it is sent, beside what it was decoded to.
 const TIMES_IN_MEMORY: u64 = 2;
-/// Deliveries of a hook that can be read at once where each holds as much as it may.
+/// Deliveries of a hook that are read at once, at most, while it has nothing else in hand.
 const READ_AT_ONCE: u64 = 2;
 
 impl ContentRoom {
@@ -70,19 +70,13 @@ impl ContentRoom {
         }
     }
 
-    /// Waits for room for the content of a delivery of at most so many bytes, or of a quarter of what
-    /// one of so many hooks may have; gives how many bytes it may read. Other deliveries of the hook
-    /// may have to be made before.
-    async fn hold(
-        &self,
-        hook: &HookName,
-        hooks: usize,
-        bytes_max: usize,
-    ) -> (usize, HeldContent<'_>) {
+    /// Waits for room for the content of a delivery of at most so many bytes: other deliveries of the
+    /// hook may have to be made before. How much it is shows when it is read; until then it counts as
+    /// half of what one of so many hooks may have, or less.
+    async fn hold(&self, hook: &HookName, hooks: usize, bytes_max: usize) -> HeldContent<'_> {
         let of_hook = self.memory.hooks_max() / hooks.max(1) as u64;
-        let share = usize::try_from(of_hook / (TIMES_IN_MEMORY * READ_AT_ONCE));
-        let bytes_max = bytes_max.min(share.unwrap_or(usize::MAX));
         let wanted = TIMES_IN_MEMORY.saturating_mul(bytes_max as u64);
+        let wanted = wanted.min(of_hook / READ_AT_ONCE);
         loop {
             let freed = self.freed.notified();
             tokio::pin!(freed);
@@ -90,16 +84,15 @@ impl ContentRoom {
             {
                 let mut all = self.held();
                 let held = all.get(hook).copied().unwrap_or(0);
-                // Who is alone always goes on, also with a turn that is larger than that.
+                // Who is alone always goes on: nothing is left out because there is little memory.
                 if held == 0 || held.saturating_add(wanted) <= of_hook {
                     all.insert(hook.clone(), held + wanted);
                     self.memory.count_hooks(0, wanted);
-                    let held = HeldContent {
+                    return HeldContent {
                         room: self,
                         hook: hook.clone(),
                         bytes: wanted,
                     };
-                    return (bytes_max, held);
                 }
             }
             freed.await;
@@ -256,7 +249,7 @@ impl Outbox {
         bytes_max: usize,
     ) -> Result<(Vec<SessionContent>, HashSet<Generation>, HeldContent<'_>), EngineError> {
         let hooks = self.config.load().hooks.len();
-        let (bytes_max, mut held) = self.room.hold(hook, hooks, bytes_max).await;
+        let mut held = self.room.hold(hook, hooks, bytes_max).await;
         let wanted: Vec<_> = deliveries
             .iter()
             .map(|delivery| (delivery.key.clone(), delivery.id.clone()))

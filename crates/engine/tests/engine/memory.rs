@@ -337,8 +337,9 @@ async fn what_hooks_are_given_is_counted_and_has_a_part_of_the_memory_for_each_h
         ..hooked(name, hook)
     };
     let hooks = [configured("large", &large), configured("small", &small)];
-    // Each hook has an eighth of it, and a delivery may hold a quarter of that in two copies.
-    let memory_bytes = 64 * 10_000;
+    // Each hook has an eighth of it, and a delivery has its three turns in two copies.
+    let of_one = 6 * long("turn").len() as u64;
+    let memory_bytes = 8 * of_one * 8 / 3;
     let world = World::new(with_hooks(limited(memory_bytes), hooks));
     let engine = world.open().await;
     let bot = Bot::acme(&engine);
@@ -355,10 +356,9 @@ async fn what_hooks_are_given_is_counted_and_has_a_part_of_the_memory_for_each_h
         large
             .seen()
             .iter()
-            .all(|content| content.turns_omitted == 2)
+            .all(|content| content.turns_omitted == 0)
     );
     let memory = engine.stats().memory;
-    let of_one = 2 * long("turn").len() as u64;
     let expected = 4 * of_one..5 * of_one;
     assert!(expected.contains(&memory.hook_bytes), "{memory:?}");
     assert!(memory.hook_bytes <= memory_bytes / 4);
