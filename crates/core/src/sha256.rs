@@ -1,4 +1,4 @@
-//! SHA-256, by the library that TLS has it of.
+//! SHA-256, computed by ring, which TLS needs already.
 
 use std::fmt;
 

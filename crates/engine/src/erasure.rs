@@ -76,7 +76,24 @@ struct Shared {
     done: watch::Sender<u64>,
     copies: TaskTracker,
     /// What open jobs wait for, for people.
-    waits: Mutex<HashMap<ErasureId, String>>,
+    waits: Mutex<HashMap<ErasureId, Awaited>>,
+}
+
+/// What a job waits for.
+#[derive(Debug)]
+struct Awaited {
+    what: String,
+    /// True where it was tried, and is tried again.
+    has_failed: bool,
+}
+
+impl Awaited {
+    fn new(what: impl Into<String>) -> Self {
+        Self {
+            what: what.into(),
+            has_failed: false,
+        }
+    }
 }
 
 impl Erasures {
@@ -171,7 +188,11 @@ impl Erasures {
 
     /// What an erasure waits for, for people; empty where that is nothing, or is not known here.
     pub fn waits_for(&self, id: ErasureId) -> String {
-        self.shared.waits().get(&id).cloned().unwrap_or_default()
+        match self.shared.waits().get(&id) {
+            None => String::new(),
+            Some(awaited) if awaited.has_failed => format!("{}{FAILED}", awaited.what),
+            Some(awaited) => awaited.what.clone(),
+        }
     }
 
     /// What makes copies of the daemon's files, as long as it runs or they are there: they have
@@ -370,31 +391,29 @@ impl ErasureWorker {
 }
 
 impl Shared {
-    fn waits(&self) -> MutexGuard<'_, HashMap<ErasureId, String>> {
+    fn waits(&self) -> MutexGuard<'_, HashMap<ErasureId, Awaited>> {
         self.waits.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Tells what a job waits for from now on.
     fn note_wait(&self, id: ErasureId, what: String) {
-        self.waits().insert(id, what);
+        self.waits().insert(id, Awaited::new(what));
     }
 
     fn note_outcome(&self, id: ErasureId, outcome: &Result<Step, String>) {
         let mut waits = self.waits();
         match outcome {
             Ok(Step::GoOn) => _ = waits.remove(&id),
-            Ok(Step::Wait(what)) => _ = waits.insert(id, (*what).to_owned()),
+            Ok(Step::Wait(what)) => _ = waits.insert(id, Awaited::new(*what)),
             Ok(Step::LogIsRead) => {
                 let reader = "somebody reads an older moment of the journal";
-                waits.insert(id, reader.to_owned());
+                waits.insert(id, Awaited::new(reader));
             }
             // The log says how.
             Err(_) => {
-                let what = waits
-                    .remove(&id)
-                    .unwrap_or_else(|| "the journal".to_owned());
-                let what = what.trim_end_matches(FAILED);
-                waits.insert(id, format!("{what}{FAILED}"));
+                let awaited = waits.entry(id);
+                let awaited = awaited.or_insert_with(|| Awaited::new("the journal"));
+                awaited.has_failed = true;
             }
         }
     }

@@ -1,8 +1,8 @@
 //! How much memory clients make the daemon use, and how much it may be.
 //!
 //! Counted is what grows with what clients send: sessions, their content, calls under way with
-//! their answers, events that can still be watched, and what hooks are given or owed. Content of idle sessions leaves memory when the limit is passed; heads
-//! stay, and answer what needs no more.
+//! their answers, events that can still be watched, and what hooks are given or owed. Content of
+//! idle sessions leaves memory when the limit is passed; heads stay, and answer what needs no more.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -53,7 +53,8 @@ impl Routes {
         Self(routes.into())
     }
 
-    /// What its service answers to a call; of a service that there is not, that it is not implemented.
+    /// Gives a call to the service that its path names. An unknown service is answered with
+    /// UNIMPLEMENTED.
     pub(crate) fn answer(&self, call: Request<Body>) -> Answer {
         let path = call.uri().path().strip_prefix('/');
         let named = path.and_then(|path| path.split_once('/'));

@@ -120,7 +120,7 @@ pub(super) fn is_change_command(command: &str) -> bool {
     })
 }
 
-fn has(list: &str, word: &str) -> bool {
+pub(super) fn has(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
 }
 

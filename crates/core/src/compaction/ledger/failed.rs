@@ -1,8 +1,10 @@
 //! Whether a result says that its call failed, by the forms in which tools, programs and HTTP
-//! report it. What only mentions a failure, such as a log that was read, is none: of a call that
-//! looks at something less is believed.
+//! report it. A result that only mentions a failure, such as a log that was read, does not count:
+//! of a call that only looks at something, fewer forms are taken for a failure.
 
 use serde_json::{Map, Value};
+
+use super::calls::has;
 
 /// Keys of a report, in small letters and without what joins words; those of other languages are
 /// their word for "error".
@@ -246,8 +248,4 @@ fn plain(text: &str) -> String {
 fn words(text: &str) -> impl Iterator<Item = String> {
     let words = text.split(|c: char| !c.is_alphanumeric());
     words.filter(|word| !word.is_empty()).map(str::to_lowercase)
-}
-
-fn has(list: &str, word: &str) -> bool {
-    list.split_whitespace().any(|known| known == word)
 }
