@@ -11,12 +11,15 @@ use memoird_core::time::Steady;
 
 use crate::{DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries};
 
+/// When deliveries are due, by hook and by tenant.
+type Pending = BTreeMap<HookName, BTreeMap<TenantId, BTreeSet<(Steady, Generation)>>>;
+
 /// The deliveries of the generations that have any.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Outbox {
     deliveries: BTreeMap<Generation, BTreeMap<HookName, Delivery>>,
     /// Those that are pending, by what owes them and when they are due.
-    pending: BTreeMap<HookName, BTreeMap<TenantId, BTreeSet<(Steady, Generation)>>>,
+    pending: Pending,
     /// Generations that hooks were owed, and are not any more.
     settled: BTreeSet<Generation>,
 }
@@ -219,8 +222,6 @@ fn is_owed(of_generation: &BTreeMap<HookName, Delivery>) -> bool {
     let mut deliveries = of_generation.values();
     deliveries.any(|delivery| delivery.state != DeliveryState::Done)
 }
-
-type Pending = BTreeMap<HookName, BTreeMap<TenantId, BTreeSet<(Steady, Generation)>>>;
 
 fn note_pending(pending: &mut Pending, delivery: &Delivery) {
     let of_hook = pending.entry(delivery.id.hook.clone()).or_default();
