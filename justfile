@@ -71,7 +71,7 @@ cluster what="rolling":
 upgrade older="":
     bash .ci/upgrade {{older}}
 
-# The goals of the README, seven runs each but for hooks, neighbours and rest; the last lines are rows
+# The goals of docs/benchmarks.md, seven runs each but for hooks, neighbours and rest; the last lines are rows
 # for docs/benchmarks.md
 bench:
     MEMOIRD_COMMIT=$(git rev-parse --short HEAD) \
