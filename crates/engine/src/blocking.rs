@@ -123,9 +123,9 @@ impl Executor {
         Self::new(blocking, "reader", READERS_MAX)
     }
 
-    /// One thread, which gives way to nobody.
-    fn first(blocking: Blocking, name: &'static str) -> Self {
-        Self::on(blocking, FairThreads::new(name, 1, || {}))
+    /// The same, of threads that give way to nobody, because calls wait for what they do.
+    pub(crate) fn awaited(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
+        Self::on(blocking, FairThreads::new(name, threads_max, || {}))
     }
 
     fn on(blocking: Blocking, threads: FairThreads) -> Self {
@@ -200,7 +200,7 @@ impl StoreAccess {
     pub(crate) fn beside(readers: Executor, store: Arc<dyn Store>, blocking: Blocking) -> Self {
         Self {
             store,
-            committer: Executor::first(blocking, "committer"),
+            committer: Executor::awaited(blocking, "committer", 1),
             readers,
             log_move: Arc::default(),
             read_delay: blocking.read_delay(),

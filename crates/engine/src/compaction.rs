@@ -217,7 +217,7 @@ impl Compaction {
             provider_breaker: Mutex::default(),
             stats: parts.stats,
             blocking: parts.blocking,
-            threads: Executor::new(parts.blocking, "summarizer", cores()),
+            threads: Executor::awaited(parts.blocking, "summarizer", cores()),
         };
         Self {
             shared: Arc::new(shared),

@@ -12,6 +12,7 @@ mod connections;
 mod data_files;
 mod health;
 mod heavy;
+mod huge_pages;
 mod journal_place;
 mod learnt_charges;
 mod logging;
