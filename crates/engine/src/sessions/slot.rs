@@ -224,7 +224,7 @@ impl SlotInner {
         let queue = &slot.idle.loaded;
         match (last_access, self.queued.take()) {
             (Some(last_access), _) => {
-                self.queued = Some(queue.push(Weak::clone(&self.slot), last_access));
+                self.queued = Some(queue.push_loaded(Weak::clone(&self.slot), last_access));
             }
             (None, Some(place)) => queue.remove(place),
             (None, None) => {}
@@ -235,15 +235,19 @@ impl SlotInner {
     /// this moment is put there again.
     pub(super) fn unload_if_unused_since(&mut self, tenant: &Tenant, moment: Steady) {
         self.queued = None;
-        let unused = self
-            .session()
-            .filter(|session| session.head().last_access <= moment);
-        let Some(head) = unused.map(|session| Box::new(session.head().clone())) else {
-            self.keep_queued();
+        let Some(head) = self.session().map(|session| session.head().clone()) else {
             return;
         };
-        self.set_state(tenant, SlotState::OnDisk(head));
-        tenant.memory.count_unload();
+        if head.last_access <= moment {
+            self.set_state(tenant, SlotState::OnDisk(Box::new(head)));
+            tenant.memory.count_unload();
+        } else if let Some(slot) = self.slot.upgrade() {
+            let place = slot
+                .idle
+                .loaded
+                .push(Weak::clone(&self.slot), head.last_access);
+            self.queued = Some(place);
+        }
     }
 
     /// Drops what memory has of the session: only the journal knows it.

@@ -23,7 +23,9 @@ const BATCHES_MAX: usize = 64;
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// A tenant's loaded sessions by their last use, as it was when they were put there: used
-/// again, they keep their place until they come to the front. So a use costs nothing here.
+/// again, they keep their place until they come to the front. So a use costs nothing here. One
+/// that was idle and is loaded stands behind all others: whoever loaded it is about to use it, and
+/// would have to load it again and again.
 #[derive(Debug, Default)]
 pub(super) struct LoadedQueue {
     inner: Mutex<Queue>,
@@ -44,7 +46,17 @@ pub(super) struct QueuePlace {
 }
 
 impl LoadedQueue {
-    /// Puts a session there that is not in it.
+    /// Puts a session there that was not loaded.
+    pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
+        let last = self
+            .lock()
+            .oldest_first
+            .last_key_value()
+            .map(|(last, _)| last.last_access);
+        self.push(slot, last.map_or(last_access, |last| last.max(last_access)))
+    }
+
+    /// Puts a session there again that was taken out.
     pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
         let mut queue = self.lock();
         queue.pushed += 1;

@@ -147,6 +147,29 @@ async fn what_is_unloaded_is_no_younger_and_no_older_for_it() {
     assert_eq!(bot.live("9").await.unwrap(), [long("hello")]);
 }
 
+/// Who asks for what was idle longest needs it now: it is not the first to leave again.
+#[tokio::test(start_paused = true)]
+async fn what_was_just_loaded_leaves_memory_after_what_was_there_before() {
+    let world = World::new(limited(100_000));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for number in 0..20 {
+        bot.say(&number.to_string(), &long("first")).await.unwrap();
+        settle().await;
+    }
+    let before = world.store.loads();
+    assert_eq!(bot.live("0").await.unwrap(), [long("first")]);
+    assert_eq!(world.store.loads(), before + 1);
+    for number in 0..3 {
+        let more = format!("more-{number}");
+        bot.say(&more, &long("first")).await.unwrap();
+        settle().await;
+        assert_eq!(bot.live("0").await.unwrap(), [long("first")]);
+    }
+    assert_eq!(world.store.loads(), before + 1, "it stayed");
+    engine.close().await;
+}
+
 /// A use that only memory knows of, because commits failed, counts after an unload as well.
 #[tokio::test(start_paused = true)]
 async fn what_is_unloaded_is_as_young_as_its_last_use_though_that_was_not_written() {
