@@ -139,10 +139,11 @@ impl Erasures {
     /// job.
     pub async fn erase(
         &self,
-        tenant: &Tenant,
+        tenant: &Arc<Tenant>,
         target: EraseTarget,
     ) -> Result<Erasure, EngineError> {
         let shared = &self.shared;
+        shared.wait_for_said(tenant, &target).await?;
         let id = self.next_id();
         let erasure = Erasure::new(id, tenant.id.clone(), target);
         let begin = move |store: &dyn Store| {
@@ -448,6 +449,22 @@ impl Shared {
         self.outbox.with_store(save).await
     }
 
+    /// Waits until all that was said so far of what is to be erased is in the journal, where a job
+    /// finds it.
+    async fn wait_for_said(
+        &self,
+        tenant: &Arc<Tenant>,
+        target: &EraseTarget,
+    ) -> Result<(), EngineError> {
+        match target {
+            EraseTarget::Session { session, .. } => {
+                let session = SessionRef::new(tenant, session);
+                self.sessions.wait_session_processed(&session.key).await
+            }
+            EraseTarget::Subject(_) => self.sessions.wait_processed_of(tenant).await.map(drop),
+        }
+    }
+
     async fn scope(&self, erasure: &Erasure) -> Result<ErasureScope, EngineError> {
         let id = erasure.id;
         self.outbox
@@ -457,7 +474,6 @@ impl Shared {
 
     /// Finds the generations. What was said before the job began is in the journal by then.
     async fn collect(&self, erasure: Erasure) -> Result<Step, EngineError> {
-        self.sessions.wait_all_processed().await?;
         let id = erasure.id;
         let collect = move |store: &dyn Store| store.collect_erased(id, ROWS_MAX);
         match self.outbox.with_store(collect).await? {
@@ -471,11 +487,12 @@ impl Shared {
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
         if self.sessions.have_journal() {
             let scope = self.scope(&erasure).await?;
+            self.note_wait(erasure.id, "the end of its sessions is written".to_owned());
             for (generation, session) in &scope.generations {
                 let session = SessionRef::new(&tenant, session);
                 self.sessions.end_unheard(&session, *generation).await?;
+                self.sessions.wait_session_processed(&session.key).await?;
             }
-            self.sessions.wait_all_processed().await?;
         } else if let Some(target) = erasure.target.clone() {
             for (session, head) in self.sessions.live_heads(&tenant) {
                 let is_meant = match &target {

@@ -145,7 +145,7 @@ impl Sessions {
     /// Waits until every change of a session id that was submitted so far is written or
     /// refused. As long as one is not, the table has the slot that it was made in, or a newer
     /// one of the same id.
-    pub(super) async fn wait_session_processed(&self, key: &SessionKey) -> Result<(), EngineError> {
+    pub(crate) async fn wait_session_processed(&self, key: &SessionKey) -> Result<(), EngineError> {
         let Some(slot) = self.shared.table.get(key) else {
             return Ok(());
         };

@@ -11,10 +11,10 @@ use memoird_store::{ErasureStage, Store};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
-use crate::bot::Bot;
+use crate::bot::{Bot, saying};
 use crate::hooks::script::ScriptedHook;
 use crate::hooks::{hooked, states, with_hooks};
-use crate::kit::{ACME, World, capped, session_id, settle, soon, tenant_id, unswept};
+use crate::kit::{ACME, World, begun, capped, session_id, settle, soon, tenant_id, unswept};
 
 const OTHER: &str = "other";
 
@@ -212,6 +212,41 @@ async fn a_job_waits_until_no_copy_of_the_files_is_left() {
     assert_eq!(world.store.cleanings(), 0, "it would be looked at again");
     drop(copy);
     assert_eq!(ask(&acme, names(1)).join_all().await, [true]);
+    engine.close().await;
+}
+
+/// A large append is written in parts, and takes as long as the disk does.
+#[tokio::test(start_paused = true)]
+async fn an_erasure_waits_for_changes_of_what_it_erases_and_for_no_others() {
+    const TEXT: &str = "a text of which a few are too many for one part";
+    let mut config = unswept();
+    config.tenants = vec![capped(ACME, 1_000), capped(OTHER, 1_000)];
+    config.journal.part_bytes = TEXT.len();
+    let world = World::with_pool(config);
+    world.store.write_ahead(true);
+    let engine = world.open().await;
+    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    for bot in [&acme, &other] {
+        bot.say("chat-0", "hello").await.unwrap();
+        bot.end("chat-0").await.unwrap();
+    }
+    acme.say("large", "hello").await.unwrap();
+    engine.start_erasing(Vec::new());
+    world.store.hold_commits();
+    world.store.let_one_commit_go();
+    let mut large = Box::pin(acme.append("large", saying(&[TEXT; 9])));
+    assert!(begun(&mut large).await.is_none());
+    for bot in [&other, &acme] {
+        let erased = soon(ask(bot, names(1)).join_all()).await;
+        assert_eq!(erased, [true], "of {}", bot.tenant.id);
+        assert!(begun(&mut large).await.is_none(), "it is being written");
+    }
+    let mut of_large = Box::pin(ask(&acme, ["large".to_owned()]).join_all());
+    assert!(begun(&mut of_large).await.is_none());
+    world.store.let_commits_go();
+    large.await.unwrap();
+    assert_eq!(of_large.await, [true]);
+    acme.live("large").await.unwrap_err();
     engine.close().await;
 }
 
