@@ -20,14 +20,17 @@ import re
 import subprocess
 
 GOAL = {"calls": 0.85, "outcomes": 0.60, "identifiers": 0.85}
-# Each file, and how many of its conversations follow one another in a session. Where there are
-# several, not all of it fits.
+# Each file, how many of its conversations follow one another in a session, and the tokens of the
+# window. Where there are several conversations or few tokens, not all of it fits.
 FAMILIES = [
-    ("tau_airline_openai.jsonl", 1, GOAL),
-    ("retail_openai.jsonl", 1, GOAL),
-    ("agents_openai.jsonl", 1, GOAL),
-    ("tau_airline_openai.jsonl", 3, {"calls": 0.85, "outcomes": 0.60}),
-    ("retail_openai.jsonl", 3, {"calls": 0.85, "outcomes": 0.60}),
+    ("tau_airline_openai.jsonl", 1, 8000, GOAL),
+    ("retail_openai.jsonl", 1, 8000, GOAL),
+    ("agents_openai.jsonl", 1, 8000, GOAL),
+    ("tau_airline_openai.jsonl", 3, 8000, {"calls": 0.85, "outcomes": 0.60}),
+    ("retail_openai.jsonl", 3, 8000, {"calls": 0.85, "outcomes": 0.60}),
+    ("tau_airline_openai.jsonl", 1, 3000, {"calls": 0.85}),
+    ("retail_openai.jsonl", 1, 3000, {"calls": 0.85}),
+    ("agents_openai.jsonl", 1, 3000, {"calls": 0.85}),
 ]
 BARE_MAX = 0.15
 
@@ -231,7 +234,7 @@ def shares(sums):
     return {name: have[0] / max(have[1], 1) for name, have in sums.items() if isinstance(have[0], (int, float))}
 
 
-def check(file, joined, summaries, wanted, args):
+def check(file, joined, budget, summaries, wanted, args):
     conversations = dict(messages_of(file, joined))
     last = {}
     first = {}
@@ -253,8 +256,9 @@ def check(file, joined, summaries, wanted, args):
     got, other = shares(ours), shares(theirs)
     mean = sum(ms) / max(len(ms), 1)
     rounds = len(ms) / max(len(last), 1)
-    print(f"  {file.name}, {joined} joined: {len(sizes)} conversations, {rounds:.1f} compactions each, "
-          f"{sum(sizes) / max(len(sizes), 1):.0f} tokens, {mean:.2f} ms, {over} over their tokens")
+    print(f"  {file.name}, {joined} joined, {budget} tokens: {len(sizes)} conversations, "
+          f"{rounds:.1f} compactions each, {sum(sizes) / max(len(sizes), 1):.0f} tokens, "
+          f"{mean:.2f} ms, {over} over their tokens")
     for name in ("calls", "outcomes", "identifiers", "wanted", "bare"):
         if name in got:
             print(f"    {name:12} {got[name]:6.1%}   head and tail {other[name]:6.1%}   "
@@ -266,7 +270,7 @@ def check(file, joined, summaries, wanted, args):
     failed += ["bare"] if got["bare"] > BARE_MAX else []
     failed += ["over"] if over else []
     failed += ["ms"] if mean > args.ms_max else []
-    return [f"{file.name}: {name}" for name in failed]
+    return [f"{file.name}, {budget} tokens: {name}" for name in failed]
 
 
 def main():
@@ -274,18 +278,18 @@ def main():
     for name in ("--summaries", "--data"):
         parser.add_argument(name, type=lambda path: pathlib.Path(path).resolve(), required=True)
     parser.add_argument("--verbose", action="store_true")
-    parser.add_argument("--budget", default="8000")
+    parser.add_argument("--budget", type=int, help="instead of the tokens that stand here")
     parser.add_argument("--ms-max", type=float, default=float("inf"),
                         help="milliseconds of a summary in the mean, of an optimized build")
     parser.add_argument("--joined", type=int, help="instead of the numbers that stand here")
     args = parser.parse_args()
     failed = []
-    for name, joined, wanted in FAMILIES:
-        joined = args.joined or joined
+    for name, joined, budget, wanted in FAMILIES:
+        joined, budget = args.joined or joined, args.budget or budget
         file = args.data / name
-        made = subprocess.run([args.summaries, file, args.budget, str(joined)], check=True,
+        made = subprocess.run([args.summaries, file, str(budget), str(joined)], check=True,
                               capture_output=True, text=True).stdout
-        failed += check(file, joined, made, wanted, args)
+        failed += check(file, joined, budget, made, wanted, args)
     assert not failed, failed
 
 

@@ -58,6 +58,8 @@ pub const IDENTIFIER_BYTES_MAX: usize = 256;
 const NAME_WORDS_MAX: usize = 5;
 /// Digits of a key that is an id: `credit_card_4421486`, not `address1`.
 const KEY_DIGITS_MIN: usize = 3;
+/// Characters of a code of capitals and digits.
+const CODE_BYTES_MIN: usize = 5;
 /// How deep JSON is followed.
 const DEPTH_MAX: usize = 32;
 
@@ -85,6 +87,16 @@ pub fn identifiers(text: &str) -> Vec<Identifier<'_>> {
 /// True when all of a text looks like the path of a file or folder; not for a URL.
 pub fn is_path(text: &str) -> bool {
     text.len() <= IDENTIFIER_BYTES_MAX && !text.contains("://") && shape(text) == Some(Kind::Path)
+}
+
+/// True of a word of capitals and digits, of both, that has five characters at least: `4XK90Q`,
+/// `QXDRTE7`.
+pub fn is_code(word: &str) -> bool {
+    let is_inside = |byte: u8| byte.is_ascii_uppercase() || byte.is_ascii_digit();
+    word.len() >= CODE_BYTES_MIN
+        && word.bytes().all(is_inside)
+        && word.bytes().any(|byte| byte.is_ascii_digit())
+        && word.bytes().any(|byte| byte.is_ascii_uppercase())
 }
 
 /// A piece of a text.

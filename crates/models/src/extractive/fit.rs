@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::collections::{HashMap, HashSet, VecDeque};
 
 use memoird_core::compaction::Body;
-use memoird_core::compaction::identifiers::is_path;
+use memoird_core::compaction::identifiers::{is_code, is_path};
 use memoird_core::compaction::ledger::{FAILED, GAVE};
 use memoird_engine::SummaryRequest;
 use memoird_formats::tokens::{Estimate, Tokenizer};
@@ -13,8 +13,8 @@ use super::material::{BETWEEN, Fact, Material, SAYS, TakenFact};
 
 /// Stands for the number of turns, which is not known here: as long as any.
 const TURNS: u64 = 9_999_999;
-/// Titles of the sections, in tokens; and what a piece may count less alone than beside others.
-const TITLES_TOKENS: usize = 16;
+/// The title of a section, in tokens.
+const TITLE_TOKENS: usize = 4;
 /// Of all tokens, what intent, decisions, files and steps may have; in percent.
 const FIXED_PERCENT_MAX: usize = 40;
 /// Calls whose lines stay whole; and bytes of a folded line before and behind what came of it.
@@ -27,6 +27,14 @@ const BARE_OUTCOME_BYTES: usize = 24;
 /// Bytes of what an old call was about, beside others of its tool; of a longer path the name stays.
 const ABOUT_BYTES: usize = 40;
 const WORD_BYTES_MAX: usize = 120;
+/// Bytes of the same where there is no room for more, and no thing is named.
+const NAME_BYTES: usize = 24;
+/// Letters of a label's noun that the name of a tool may have.
+const NOUN_BYTES_MIN: usize = 3;
+/// Ends what is told of an old call that failed.
+const DID_FAIL: &str = "failed";
+/// Of more tokens for calls the oldest are left out, so that the others keep what came of them.
+const NAMES_TOKENS_MAX: usize = 400;
 /// Bytes of the names that stay of what is left out of a folded call.
 const NAMED_BYTES_MAX: usize = 48;
 
@@ -90,10 +98,16 @@ impl<'a> Room<'a> {
         body
     }
 
-    /// Tokens that are left beside a body.
+    /// Tokens that are left beside a body, and beside the titles that it does not have yet.
     pub(super) fn free(&self, body: &Body) -> usize {
-        self.tokens_max
-            .saturating_sub(self.tokens(body) + TITLES_TOKENS)
+        let are_missing = [
+            body.actions.is_empty(),
+            body.facts.is_empty(),
+            body.narrative.is_empty(),
+            body.identifiers.is_empty(),
+        ];
+        let titles = are_missing.map(usize::from).iter().sum::<usize>() * TITLE_TOKENS;
+        self.tokens_max.saturating_sub(self.tokens(body) + titles)
     }
 
     fn line_tokens(&self, line: &str) -> usize {
@@ -112,12 +126,15 @@ impl<'a> Room<'a> {
         let mut lines: Vec<String> = actions.iter().map(|line| folded(line)).collect();
         let mut tokens: Vec<usize> = lines.iter().map(|line| self.line_tokens(line)).collect();
         let newest = lines.len().saturating_sub(WHOLE);
+        // What comes of the last one is told by the next summary, which has to know it again.
+        let is_open = actions.last().is_some_and(|line| is_open(line));
+        let through = lines.len() - usize::from(is_open);
         let mut used: usize = tokens.iter().sum();
         let mut merged = Merged::default();
         let mut first = 0;
         // The newest only where that is not enough.
-        for (through, most) in [(newest, tokens_max), (lines.len(), merged_max)] {
-            for index in first..through {
+        for (end, most) in [(newest, tokens_max), (lines.len(), merged_max)] {
+            for index in first..end {
                 if used <= most {
                     break;
                 }
@@ -126,11 +143,14 @@ impl<'a> Room<'a> {
                 tokens[index] = self.line_tokens(&lines[index]);
                 used += tokens[index];
             }
-            while used > most && first < through {
+            while used > most && first < end.min(through) {
                 used -= tokens[first];
                 used += merged.add(self, &actions[first]);
                 first += 1;
             }
+        }
+        if used > merged_max && merged_max <= NAMES_TOKENS_MAX {
+            used -= merged.name_only(self, used - merged_max);
         }
         while used > merged_max
             && let Some(dropped) = merged.drop_oldest()
@@ -309,6 +329,35 @@ impl<'a> Merged<'a> {
         added
     }
 
+    /// Leaves of the oldest calls no more than the first thing that each named, once of those
+    /// that are the same then, until so many tokens are saved; gives those that are.
+    fn name_only(&mut self, room: &Room<'_>, tokens_min: usize) -> usize {
+        let mut saved = 0;
+        let mut calls = std::mem::take(&mut self.calls);
+        while let Some(mut call) = calls.pop_front() {
+            if saved < tokens_min {
+                let name = name_of(&call.about);
+                if name.len() < call.about.len() {
+                    call.about = Cow::Owned(name);
+                    let tokens = room.counter.count(&call.about) + 1;
+                    saved += call.tokens.saturating_sub(tokens);
+                    call.tokens = tokens;
+                }
+            }
+            let is_same =
+                |other: &MergedCall<'_>| other.tool == call.tool && other.about == call.about;
+            if self.calls.iter().any(is_same) {
+                saved += call.tokens;
+                if let Some((count, _)) = self.tools.get_mut(call.tool) {
+                    *count -= 1;
+                }
+                continue;
+            }
+            self.calls.push_back(call);
+        }
+        saved
+    }
+
     /// Leaves the oldest call out; gives the tokens that are saved.
     fn drop_oldest(&mut self) -> Option<usize> {
         let oldest = self.calls.pop_front()?;
@@ -336,29 +385,36 @@ fn merged(line: &str) -> Option<(&str, &str)> {
     (!tool.is_empty() && !tool.contains(['(', ' '])).then_some((tool, calls))
 }
 
+/// True of a call of which nothing came yet.
+pub(super) fn is_open(line: &str) -> bool {
+    !line.contains(GAVE) && merged(line).is_none()
+}
+
 fn tool_of(line: &str) -> &str {
     line.split(['(', ' ']).next().unwrap_or(line)
 }
 
-/// What a call was about, in few words: the beginning of a command, the first things that it
-/// named, one that came of it, and whether it failed.
+/// What a call was about, in few words: the beginning of a command, the file, the first things
+/// that it named, one that came of it, and whether it failed.
 fn about(line: &str) -> String {
     let (call, outcome) = line.split_once(GAVE).unwrap_or((line, ""));
     let inside = arguments(call);
+    let path = pieces(inside)
+        .chain(pieces(outcome))
+        .find(|piece| is_path(piece));
+    let path = path.map_or("", short_path);
     let mut about = Few::default();
     let first = inside.split(", ").next().unwrap_or_default();
     let is_labelled = label(first).is_some();
     if !is_labelled || things(inside).next().is_none() {
         let value = label(first).map_or(first, |label| &first[label.len() + 1..]);
-        about.add(cut(value, ABOUT_BYTES));
+        about.add(cut(value, ABOUT_BYTES.saturating_sub(path.len())));
     }
-    let path = pieces(inside)
-        .chain(pieces(outcome))
-        .find(|piece| is_path(piece));
-    about.add(path.map_or("", short_path));
+    about.add_always(path);
+    about.add(subject(call));
     things(inside).for_each(|thing| about.add(thing));
     if outcome.starts_with(FAILED) {
-        return format!("{} failed", about.text).trim().to_owned();
+        return format!("{} {DID_FAIL}", about.text).trim().to_owned();
     }
     let before = about.text.len();
     if let Some(thing) = things(outcome).find(|thing| !call.contains(*thing)) {
@@ -372,6 +428,38 @@ fn about(line: &str) -> String {
     about.text.trim().replace(BETWEEN, ", ")
 }
 
+/// The thing that the name of the tool speaks of: `cancel_order(user=…, order_id=…)`.
+fn subject(call: &str) -> &str {
+    let tool = tool_of(call).to_lowercase();
+    let is_subject = |label: &str| {
+        let noun = label.split(['_', ' ', '-']).next().unwrap_or_default();
+        noun.len() >= NOUN_BYTES_MIN && tool.contains(&noun.to_lowercase())
+    };
+    let pairs = arguments(call).split(", ");
+    let mut pairs = pairs.filter_map(|pair| pair.split_once('='));
+    let of_subject = |(label, value)| things(value).next().filter(|_| is_subject(label));
+    pairs.find_map(of_subject).unwrap_or_default()
+}
+
+/// Of what a call was about the first thing that it named, behind the program that a command
+/// begins with, and whether it failed.
+fn name_of(about: &str) -> String {
+    let is_failed = about.ends_with(DID_FAIL);
+    let program = about.split(' ').next().unwrap_or_default();
+    let is_program = program.bytes().all(|byte| byte.is_ascii_lowercase());
+    let path = pieces(about).find(|piece| is_path(piece));
+    let name = path.map(short_path).or_else(|| things(about).next());
+    let mut text = match name {
+        Some(name) if is_program && name != program => format!("{program} {name}"),
+        Some(name) => name.to_owned(),
+        None => cut(about, NAME_BYTES).to_owned(),
+    };
+    if is_failed && !text.ends_with(DID_FAIL) {
+        text.push_str(&format!(" {DID_FAIL}"));
+    }
+    text
+}
+
 /// Some words, no more than a line has room for.
 #[derive(Default)]
 struct Few {
@@ -380,8 +468,13 @@ struct Few {
 
 impl Few {
     fn add(&mut self, word: &str) {
-        let has_room = self.text.is_empty() || self.text.len() + word.len() < ABOUT_BYTES;
-        if has_room && !word.is_empty() && !self.text.contains(word) {
+        if self.text.is_empty() || self.text.len() + word.len() < ABOUT_BYTES {
+            self.add_always(word);
+        }
+    }
+
+    fn add_always(&mut self, word: &str) {
+        if !word.is_empty() && !self.text.contains(word) {
             self.text
                 .push_str(if self.text.is_empty() { "" } else { " " });
             self.text.push_str(word);
@@ -418,8 +511,9 @@ fn things(line: &str) -> impl Iterator<Item = &str> {
         pieces(line).map(|word| word.trim_matches(['.', ':', '!', '?', '"', '\'', '…', '`', '#']));
     let words = words.filter(|word| {
         let digits = word.bytes().filter(u8::is_ascii_digit).count();
-        let is_code = word.len() >= 5 && word.bytes().all(|byte| byte.is_ascii_uppercase());
-        digits >= 2 && word.len() >= 4 || is_code || is_path(word) || word.contains('@')
+        let is_constant = word.len() >= 5 && word.bytes().all(|byte| byte.is_ascii_uppercase());
+        let is_id = digits >= 2 && word.len() >= 4 || is_code(word);
+        is_id || is_constant || is_path(word) || word.contains('@')
     });
     words.map(|word| {
         if is_path(word) {
@@ -519,13 +613,18 @@ fn shorter(call: &str, call_bytes_max: usize, outcome: &str, bytes_max: usize) -
     };
     let begun = cut(outcome, bytes_max).trim_end_matches([':', ';', '[']);
     let begun = if begun.ends_with("[File") { "" } else { begun };
+    let long = pieces(begun).find(|piece| is_path(piece) && piece.len() > ABOUT_BYTES);
+    let begun = match long {
+        Some(path) => Cow::Owned(begun.replace(path, short_path(path))),
+        None => Cow::Borrowed(begun),
+    };
     if !begun.is_empty() || file.is_some() {
         line.push_str(GAVE);
-        line.push_str(begun);
+        line.push_str(&begun);
     }
-    if let Some(file) = file.filter(|file| !begun.contains(*file)) {
+    if let Some(file) = file.map(short_path).filter(|file| !begun.contains(*file)) {
         line.push_str(if begun.is_empty() { "" } else { "; " });
-        line.push_str(short_path(file));
+        line.push_str(file);
     }
     line
 }

@@ -13,6 +13,7 @@ use memoird_core::compaction::transcript::sentences;
 use memoird_core::turn::Role;
 use memoird_engine::SummaryRequest;
 
+use super::fit::is_open;
 use super::newest_once;
 use super::wants::{NOT_SAID, Wants};
 
@@ -172,7 +173,7 @@ impl Material {
     fn entry(&mut self, entry: &Entry) {
         if entry.call.is_empty() && entry.is_change {
             // The call is the last one that the last summary tells of.
-            let last = self.actions.last_mut().filter(|last| !last.contains(GAVE));
+            let last = self.actions.last_mut().filter(|last| is_open(last));
             if let Some(last) = last {
                 last.push_str(&format!("{GAVE}{}", entry.outcome));
             }

@@ -28,7 +28,7 @@ use material::Material;
 /// 2. Calls that changed something and calls that failed, each in one line: the newest whole,
 ///    the older ones folded to the tool, its first arguments and the beginning of what came of it.
 ///    Where they are many, the oldest stand in one line for each tool, with the things that each
-///    named and whether it failed.
+///    named and whether it failed; where that is too much, with the one thing that it was about.
 /// 3. What other calls found out, as records of `label=value` behind their call: the newest, and
 ///    of each the values that name or count something and that no newer line says.
 /// 4. Sentences. The one is taken next that says most for its tokens of what no line says yet:
@@ -54,8 +54,8 @@ pub struct ExtractiveSummarizer {
 /// how many tokens at least, where that is not most of it. Folded they need little, and sentences
 /// tell what came of them.
 const ACTIONS_PERCENT_MAX: usize = 30;
-const ACTIONS_TOKENS: usize = 250;
-const ACTIONS_TOKENS_PERCENT_MAX: usize = 45;
+const ACTIONS_TOKENS: usize = 200;
+const ACTIONS_TOKENS_PERCENT_MAX: usize = 52;
 /// Of more room than so many tokens calls may have more, in percent: a long conversation has many.
 const LARGE_TOKENS: usize = 1_000;
 const ACTIONS_LARGE_PERCENT_MAX: usize = 70;

@@ -455,3 +455,87 @@ fn a_folded_call_keeps_whole_identifiers_and_the_file_that_it_was_about() {
         }
     }
 }
+
+/// The tools that changed something, with the thing that each call was about.
+const CHANGED: [(&str, &str); 12] = [
+    ("update_booking_seats", "OBUTV9"),
+    ("cancel_booking", "NQNUR5"),
+    ("update_booking_seats", "FQAPE8"),
+    ("update_booking_bags", "FQAPE8"),
+    ("cancel_booking", "IFOYZQ1"),
+    ("update_booking_seats", "OBUTV9"),
+    ("cancel_booking", "LUPAE1"),
+    ("update_booking_seats", "XEWRD9"),
+    ("update_booking_bags", "XEWRD9"),
+    ("update_booking_seats", "JGFMM7"),
+    ("cancel_booking", "KNWNB8"),
+    ("update_booking_seats", "BOHTW1"),
+];
+
+#[test]
+fn in_little_room_each_call_keeps_the_thing_that_it_was_about() {
+    let mut turns = Vec::new();
+    for (n, (tool, booking)) in (0..).zip(CHANGED) {
+        let seq = 10 + 4 * n;
+        let input = format!(
+            r#"{{"cabin":"economy","payment_id":"gift_card_{}","user_id":"mia_li_3668","booking_id":"{booking}","flights":[{{"flight_number":"HAT{n:03}","date":"2024-05-{:02}"}}]}}"#,
+            3_481_935 + n,
+            n + 10
+        );
+        turns.push(called(seq, tool, &input));
+        turns.push(answered(seq, r#"{"price":155,"cabin":"economy"}"#));
+        let told = format!("The change number {n} that you asked for has been made for $155.");
+        turns.push(said(seq + 2, Role::Assistant, &told));
+    }
+    let mut previous = None;
+    for part in turns.chunks(9) {
+        let next = ask(part.to_vec(), previous, 256);
+        let body = ExtractiveSummarizer::default().body(&next);
+        assert!(tokens(&body, &next) <= 256, "{body:?}");
+        previous = Some(body);
+    }
+    let body = previous.unwrap();
+    for (tool, booking) in CHANGED {
+        let is_told = |line: &String| line.starts_with(tool) && line.contains(booking);
+        assert!(
+            body.actions.iter().any(is_told),
+            "{tool} {booking}: {body:?}"
+        );
+    }
+    assert!(!body.narrative.is_empty(), "{body:?}");
+}
+
+#[test]
+fn what_comes_of_a_call_stands_behind_no_other() {
+    let mut turns = Vec::new();
+    for n in 0..12 {
+        let command = match n % 2 {
+            0 => format!("edit file_{n}.py"),
+            _ => format!("python run_{n}.py"),
+        };
+        let asked = format!("I go on with step {n} of the plan that we made.\n```\n{command}\n```");
+        turns.push(said(2 * n, Role::Assistant, &asked));
+        turns.push(said(
+            2 * n + 1,
+            Role::User,
+            &format!("Came of step {n}: R-{n:04}\nbash-$"),
+        ));
+    }
+    // A cut stands between each command and its output.
+    let mut previous = None;
+    for part in [&turns[..1], &turns[1..11], &turns[11..21], &turns[21..]] {
+        let next = ask(part.to_vec(), previous, 230);
+        previous = Some(ExtractiveSummarizer::default().body(&next));
+    }
+    let body = previous.unwrap();
+    let calls = body.actions.iter().flat_map(|line| line.split("; "));
+    let mut told = 0;
+    for call in calls {
+        let numbers = call.split(|c: char| !c.is_ascii_digit());
+        let mut numbers = numbers.filter_map(|number| number.parse::<u32>().ok());
+        let first = numbers.next();
+        assert!(numbers.all(|number| Some(number) == first), "{body:?}");
+        told += 1;
+    }
+    assert!(told >= 10, "{body:?}");
+}

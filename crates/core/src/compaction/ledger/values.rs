@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 use super::calls::{COMMANDS, command};
 use super::failed::{Caller, lines_of_ends};
 use super::{Entry, FAILED};
-use crate::compaction::identifiers::is_path;
+use crate::compaction::identifiers::{is_code, is_path};
 use crate::quote::one_line;
 
 /// Characters of a value.
@@ -76,10 +76,10 @@ pub(super) fn call_line(name: &str, input: &str, bytes_max: usize) -> String {
     line
 }
 
-/// True of a value that names one thing: letters and digits, a path, a number of some digits.
+/// True of a value that names one thing: letters and digits, a code, a path, a number of some digits.
 fn names_thing(value: &str) -> bool {
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
-    !value.contains(' ') && (digits >= 3 || is_path(value))
+    !value.contains(' ') && (digits >= 3 || is_code(value) || is_path(value))
 }
 
 fn written((label, value): &Pair) -> String {
