@@ -265,6 +265,7 @@ def write_time(it):
 
 
 _EPOCH = datetime.fromtimestamp(0, timezone.utc)
+_encoded = json.JSONEncoder(ensure_ascii=False, separators=(",", ":")).encode
 # Without `__init__`: every field is set.
 new = object.__new__
 
@@ -279,7 +280,7 @@ def write_span(it):
 
 
 def write_json(it):
-    return it if isinstance(it, str) else json.dumps(it, ensure_ascii=False, separators=(",", ":"))
+    return it if isinstance(it, str) else _encoded(it)
 
 
 def write_list(it):

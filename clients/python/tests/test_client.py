@@ -513,6 +513,16 @@ def test_what_a_balancer_may_choose_a_daemon_by():
     assert seen == ["a%20chat%2F%C3%A9%21", "ann", "ann%2F1", "bob", "ann", None]
 
 
+def test_an_id_that_is_too_long_is_refused_by_the_daemon(client):
+    # As metadata it would be more than a connection takes, and end the calls of others.
+    long = "é" * 20_000
+    for call in (client.get_session, client.list_memories):
+        with pytest.raises(errors.InvalidArgument) as refused:
+            call(long, timeout=10)
+        assert refused.value.reason == "ID_INVALID"
+    client.append("é" * 128, [memoird.user("hello")])
+
+
 def test_a_turn_is_overwritten_and_a_session_forked(client):
     client.append("old", [memoird.user("secret"), memoird.assistant("noted")])
     updated = client.update_turn("old", 1, memoird.user("gone"))
@@ -880,6 +890,20 @@ def test_events_are_streamed(client):
             break
         client.append("watched", [memoird.user("hello")])
     events.close()
+
+
+def test_a_stream_that_nobody_reads_ends(client):
+    async def begin():
+        calls = client.for_event_loops()
+        for _ in range(3):
+            calls.watch_events()
+        # gRPC has a task for each.
+        ends = time.monotonic() + 20
+        while len(asyncio.all_tasks()) > 1:
+            assert time.monotonic() < ends
+            await asyncio.sleep(0)
+
+    asyncio.run(begin())
 
 
 def test_numbers_of_newer_daemons_are_kept():

@@ -247,6 +247,10 @@ def test_refusals_are_typed(calls):
         halved = {"type": "function_call", "call_id": "\ud800", "name": "f", "arguments": "{}"}
         with pytest.raises(errors.InvalidArgument, match="messages_json"):
             await MemoirdSession("typed", client=calls).add_items([halved])
+        with pytest.raises(errors.InvalidArgument, match=r"items\[1\] takes JSON") as wrong:
+            await MemoirdSession("typed", client=calls).add_items([made(1), {"type": {1, 2}}])
+        assert wrong.value.field == "items[1]"
+        assert await MemoirdSession("typed", client=calls).get_items() == []
         with pytest.raises(errors.InvalidArgument, match="window takes a memoird Window") as wrong:
             await MemoirdSession("typed", client=calls, window="gpt-4.1").get_items()
         assert wrong.value.facts["field"] == "window"

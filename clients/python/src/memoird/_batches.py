@@ -40,9 +40,9 @@ def operation_bytes(operation: Any) -> int:
     return _bytes(lambda: _wire.write_document_operation(operation).ByteSize())
 
 
-def json_bytes(value: Any) -> int:
-    """What a value has as JSON."""
-    return _bytes(lambda: len(_wire.write_json(value).encode()))
+def text_bytes(text: str) -> int:
+    """What a text has on the wire."""
+    return _bytes(lambda: len(text.encode()))
 
 
 def _bytes(count: Callable[[], int]) -> int:

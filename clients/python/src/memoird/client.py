@@ -11,7 +11,6 @@ import random
 import threading
 import time
 import urllib.parse
-import uuid
 import weakref
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
@@ -51,6 +50,8 @@ _process_of_loops: int | None = None
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
 # Seconds that a fork waits for the calls of other threads.
 FORK_WAITS = 1.0
+# The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
+PLACE_MAX = 256
 _OPTIONS: list[tuple[str, Any]] = [
     # A window may be larger than the 4 MiB that gRPC takes by itself.
     ("grpc.max_receive_message_length", 256 << 20),
@@ -134,7 +135,7 @@ class _Endpoint:
 
     def metadata_for(self, call: Call[Any, Any], request: Any) -> tuple[tuple[str, str], ...]:
         place = _place(call, request)
-        if not place:
+        if not place or len(place) > PLACE_MAX:
             return self.metadata
         # For balancers: all calls of a session go to the same daemon.
         return (*self.metadata, ("memoird-session", urllib.parse.quote(place, safe="")))
@@ -145,7 +146,7 @@ class _Endpoint:
         if self.idempotent and keyed is not None and not keyed.idempotency_key:
             # What the caller has may be sent again, and is another append then.
             named = asked if keyed is request else asked.append
-            named.idempotency_key = uuid.uuid4().hex
+            named.idempotency_key = os.urandom(16).hex()
         return asked
 
 
@@ -561,7 +562,10 @@ class AsyncClient(AsyncCalls):
         )
         ends = None if timeout is None else _seconds(timeout)
         answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
-        return self._read(call, answers, methods)
+        stream = self._read(call, answers, methods)
+        # A generator that nobody begins ends nothing, and gRPC keeps what is under way.
+        weakref.finalize(stream, answers.cancel).atexit = False
+        return stream
 
     async def _read(
         self, call: Call[Asked, Answer], answers: Any, methods: dict[str, Any]

@@ -18,8 +18,8 @@ from agents.memory.session_settings import (
     resolve_session_limit,
 )
 
-from . import _history
-from ._batches import batched, json_bytes
+from . import _history, _wire
+from ._batches import batched, text_bytes
 from ._history import Window
 from ._kept import is_id
 from ._steps import Clients
@@ -155,8 +155,21 @@ def _appends(items: list[TResponseInputItem]) -> list[dict[str, Any]]:
         raise InvalidArgument(
             problem, code=grpc.StatusCode.INVALID_ARGUMENT, facts={"field": "items"}
         )
-    wrapped = [_wrapped(_plain(item)) for item in items]
-    return [{"messages_json": chunk, "format": FORMAT} for chunk in _chunks(wrapped)]
+    texts = [_text(index, _wrapped(_plain(item))) for index, item in enumerate(items)]
+    return [{"messages_json": chunk, "format": FORMAT} for chunk in _chunks(texts)]
+
+
+def _text(index: int, item: Any) -> tuple[str, int]:
+    """The item as JSON, and how many parts it adds to what the model said in a row."""
+    try:
+        return _wire.write_json(item), _parts_by_model(item)  # type: ignore[no-untyped-call]
+    except (TypeError, ValueError, RecursionError) as problem:
+        field = f"items[{index}]"
+        raise InvalidArgument(
+            f"{field} takes JSON: {problem}",
+            code=grpc.StatusCode.INVALID_ARGUMENT,
+            facts={"field": field},
+        ) from None
 
 
 def _plain(item: Any) -> Any:
@@ -207,20 +220,19 @@ def _is_content(content: Any) -> bool:
     return isinstance(content, str)
 
 
-def _chunks(items: list[Any]) -> Iterator[list[Any]]:
-    """As much as the daemon takes in one call."""
-    for batch in batched(items, json_bytes):
-        some: list[Any] = []
+def _chunks(texts: list[tuple[str, int]]) -> Iterator[str]:
+    """As much as the daemon takes in one call, as JSON."""
+    for batch in batched(texts, lambda it: text_bytes(it[0])):
+        some: list[str] = []
         row = 0
-        for item in batch:
-            parts = _parts_by_model(item)
+        for text, parts in batch:
             row = row + parts if parts else 0
             if row > MODEL_PARTS_MAX:
                 if some:
-                    yield some
+                    yield f"[{','.join(some)}]"
                 some, row = [], parts
-            some.append(item)
-        yield some
+            some.append(text)
+        yield f"[{','.join(some)}]"
 
 
 def _parts_by_model(item: dict[str, Any]) -> int:
