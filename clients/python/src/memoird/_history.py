@@ -148,10 +148,12 @@ _PLAIN_HISTORY, _PLAIN_APPEND = _plain(GET_HISTORY), _plain(APPEND)
 def _page(session_id: str, format: MessageFormat, plain: bool, **which: Any) -> Steps[Any]:
     """A page of a session that lives; what ended is the journal's, and is not the session any more."""
     asked = {"session_id": session_id, "format": format, "scope": HistoryScope.LONGEST, **which}
-    request = GetHistoryRequest(**asked)
-    call = _PLAIN_HISTORY if plain else GET_HISTORY
+    call = Call("get_history", **asked)
+    if plain:
+        request = GetHistoryRequest(**asked)
+        call = Call("_call", call=_PLAIN_HISTORY, request=request, timeout=None)
     try:
-        page = yield Call("_call", call=call, request=request, timeout=None)
+        page = yield call
     except (SessionNotFound, GenerationNotFound):
         return None
     is_live = page.HasField("session") if plain else page.session is not None

@@ -234,21 +234,24 @@ class _Forks:
         self._changed = threading.Condition(threading.RLock())
         self._is_forking = False
 
-    @contextmanager
-    def call(self) -> Iterator[None]:
-        """Is entered when no fork is waited for."""
+    def __enter__(self) -> None:
+        """Begins a call, when no fork waits."""
         with self._changed:
             while self._is_forking:
                 self._changed.wait()
             self._look()
             self._calls += 1
-        try:
-            yield
-        finally:
-            with self._changed:
-                self._calls -= 1
-                if self._is_forking:
-                    self._changed.notify_all()
+
+    def __exit__(self, *_: object) -> None:
+        with self._changed:
+            self._calls -= 1
+            if self._is_forking:
+                self._changed.notify_all()
+
+    async def over(self) -> None:
+        """Lets an event loop go on while a fork waits for calls of it."""
+        while self._is_forking:
+            await asyncio.sleep(0.001)
 
     @contextmanager
     def stream(self) -> Iterator[None]:
@@ -362,6 +365,7 @@ class Client(SyncCalls):
         else:
             self._channel = grpc.secure_channel(target, credentials, endpoint.options)
         self._methods: dict[str, Any] = {}
+        self._is_closed = False
 
     @property
     def addr(self) -> str:
@@ -382,7 +386,12 @@ class Client(SyncCalls):
 
     def close(self) -> None:
         """Ends what is under way, and the connection."""
+        self._is_closed = True
         self._channel.close()
+
+    def _look_whether_closed(self) -> None:
+        if self._is_closed:
+            raise _closed() from None
 
     def _method(self, call: Call[Any, Any]) -> Any:
         method = self._methods.get(call.path)
@@ -401,11 +410,12 @@ class Client(SyncCalls):
         metadata = endpoint.metadata_for(call, request)
         while True:
             try:
-                with _FORKS.call():
+                with _FORKS:
                     message = self._method(call)(asked, timeout=left, metadata=metadata)
             except ValueError as closed:
                 raise _closed() from closed
             except grpc.RpcError as failure:
+                self._look_whether_closed()
                 tries = tries or _Tries(call, request, endpoint.idempotent, ends)
                 time.sleep(tries.pause_after(failure))
                 left = tries.left()
@@ -424,22 +434,22 @@ class Client(SyncCalls):
             answers = method(asked, timeout=ends, metadata=self._endpoint.metadata)
         except ValueError as closed:
             raise _closed() from closed
-        return _read(call, answers)
+        return self._read(call, answers)
+
+    def _read(self, call: Call[Asked, Answer], answers: Any) -> Iterator[Answer]:
+        try:
+            with _FORKS.stream():
+                for answer in answers:
+                    yield call.read(answer)
+        except grpc.RpcError as failure:
+            self._look_whether_closed()
+            raise error_of(failure, call.name) from None
+        finally:
+            answers.cancel()
 
 
 def _closed() -> Cancelled:
     return Cancelled("the client is closed: make another one", code=grpc.StatusCode.CANCELLED)
-
-
-def _read(call: Call[Asked, Answer], answers: Any) -> Iterator[Answer]:
-    try:
-        with _FORKS.stream():
-            for answer in answers:
-                yield call.read(answer)
-    except grpc.RpcError as failure:
-        raise error_of(failure, call.name) from None
-    finally:
-        answers.cancel()
 
 
 def _refuse_forked() -> None:
@@ -542,7 +552,9 @@ class AsyncClient(AsyncCalls):
             )
         while True:
             try:
-                message = await method(asked, timeout=left, metadata=metadata)
+                await _FORKS.over()
+                with _FORKS:
+                    message = await method(asked, timeout=left, metadata=metadata)
                 return call.read(message)  # type: ignore[no-any-return]
             except grpc.RpcError as failure:
                 tries = tries or _Tries(call, request, endpoint.idempotent, ends)
@@ -571,8 +583,9 @@ class AsyncClient(AsyncCalls):
         self, call: Call[Asked, Answer], answers: Any, methods: dict[str, Any]
     ) -> AsyncIterator[Answer]:
         try:
-            async for answer in answers:
-                yield call.read(answer)
+            with _FORKS.stream():
+                async for answer in answers:
+                    yield call.read(answer)
         except grpc.RpcError as failure:
             raise error_of(failure, call.name) from None
         except asyncio.CancelledError:

@@ -170,7 +170,8 @@ _CODES: dict[grpc.StatusCode, type[MemoirdError]] = {
     # The daemon has none: a balancer ends the answer of a daemon that died, as if it were whole.
     grpc.StatusCode.UNKNOWN: Unavailable,
     grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineExceeded,
-    grpc.StatusCode.CANCELLED: Cancelled,
+    # Who is closed says so itself: else the connection was ended, by a fork or on the way.
+    grpc.StatusCode.CANCELLED: Unavailable,
     grpc.StatusCode.UNAUTHENTICATED: Unauthenticated,
     grpc.StatusCode.PERMISSION_DENIED: PermissionDenied,
     grpc.StatusCode.UNIMPLEMENTED: Unimplemented,
