@@ -4,7 +4,8 @@
 
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use memoird_store::{
-    EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage, StoreError,
+    EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage,
+    FORGOTTEN_BYTES_MAX, StoreError,
 };
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Row};
@@ -196,11 +197,11 @@ pub(crate) async fn rows(
             return Ok(ErasedRows::Live);
         }
     }
-    let (mut counts, mut rows) = (erasure.counts, 0);
+    let (mut counts, mut rows, mut bytes) = (erasure.counts, 0, 0);
     let is_last = next.len() < GENERATIONS_PER_STEP;
     let mut is_all = true;
     for row in &next {
-        if rows >= rows_max {
+        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
             is_all = false;
             break;
         }
@@ -208,7 +209,9 @@ pub(crate) async fn rows(
         rows += 1 + cancel_deliveries(client, name, generation, &mut counts).await?;
         rows += forget_keys(client, &erasure, generation, &mut counts).await?;
         let left = rows_max.saturating_sub(rows).max(1);
-        let forgotten = forget_generation(client, generation, left).await?;
+        let bytes_left = FORGOTTEN_BYTES_MAX - bytes;
+        let forgotten = forget_generation(client, generation, left, bytes_left).await?;
+        bytes += forgotten.bytes;
         counts.turns += forgotten.turns as u64;
         counts.summaries += forgotten.summaries as u64;
         rows += forgotten.turns + forgotten.summaries;

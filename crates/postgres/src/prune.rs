@@ -1,11 +1,11 @@
 //! Deletes rows that are past their retention, a bounded number at a time.
 
-use memoird_store::{PruneBefore, PruneBounds, StoreError, Unpruned};
+use memoird_store::{FORGOTTEN_BYTES_MAX, PruneBefore, PruneBounds, StoreError, Unpruned};
 use tokio_postgres::Client;
 use tokio_postgres::types::Type;
 
 use crate::connect::{Arg, change, query};
-use crate::values::{Ulid, get, limit, whole};
+use crate::values::{Ulid, count, get, limit, whole};
 
 /// Forgets the oldest first, so that a run that was cut off goes on where it was. A generation
 /// goes once its turns are gone.
@@ -34,8 +34,9 @@ pub(crate) async fn prune(
         (&whole(before.ended.0), Type::INT8),
         (&limit(rows_max), Type::INT8),
     ];
+    let mut bytes = 0;
     for row in query(client, sql, &args).await? {
-        if rows >= rows_max {
+        if rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX {
             break;
         }
         let generation: Ulid = get(&row, 0)?;
@@ -48,11 +49,13 @@ pub(crate) async fn prune(
             rows += change(client, sql, &[(&generation, Type::UUID)]).await?;
             continue;
         }
-        let forgotten = forget_generation(client, generation, rows_max - rows).await?;
+        let bytes_left = FORGOTTEN_BYTES_MAX - bytes;
+        let forgotten = forget_generation(client, generation, rows_max - rows, bytes_left).await?;
         rows += forgotten.turns + forgotten.summaries + 1;
+        bytes += forgotten.bytes;
     }
     Ok(Unpruned {
-        rows: rows >= rows_max,
+        rows: rows >= rows_max || bytes >= FORGOTTEN_BYTES_MAX,
         pages: false,
     })
 }
@@ -61,47 +64,71 @@ pub(crate) async fn prune(
 pub(crate) struct Forgotten {
     pub(crate) turns: usize,
     pub(crate) summaries: usize,
+    /// Of these turns.
+    pub(crate) bytes: usize,
     /// True when nothing of it is left.
     pub(crate) is_all: bool,
 }
 
-/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, and all
-/// else of it once they are gone.
+/// Removes at most `rows_max` turns and summaries of a generation, which is at least one, until
+/// `bytes_max` bytes of turns are removed, and all else of it once they are gone.
 pub(crate) async fn forget_generation(
     client: &Client,
     generation: Ulid,
     rows_max: usize,
+    bytes_max: usize,
 ) -> Result<Forgotten, StoreError> {
-    let delete = async |table: &str, number: &str, rows_max: usize| {
-        let sql = format!(
-            "DELETE FROM memoird.{table} WHERE generation = $1 AND {number} IN (
-                 SELECT {number} FROM memoird.{table} WHERE generation = $1
-                 ORDER BY {number} LIMIT $2)
-             RETURNING 1"
-        );
-        let args: [Arg<'_>; 2] = [(&generation, Type::UUID), (&limit(rows_max), Type::INT8)];
-        change(client, &sql, &args).await
-    };
-    let turns = delete("turns", "seq", rows_max).await?;
-    let summaries = delete("summaries", "number", rows_max - turns).await?;
-    let is_all = turns + summaries < rows_max;
-    if is_all {
-        for table in [
-            "states",
-            "windows",
-            "rewound",
-            "rewinds",
-            "turn_changes",
-            "outbox",
-            "generations",
-        ] {
-            let sql = format!("DELETE FROM memoird.{table} WHERE generation = $1");
-            query(client, &sql, &[(&generation, Type::UUID)]).await?;
-        }
+    // A length costs no look at a content that lies apart.
+    let sql = "DELETE FROM memoird.turns WHERE generation = $1 AND seq IN (
+                   SELECT seq FROM (
+                       SELECT seq, octet_length(content) AS bytes,
+                           sum(octet_length(content)) OVER (ORDER BY seq) AS bytes_through
+                       FROM memoird.turns WHERE generation = $1 ORDER BY seq LIMIT $2) AS first
+                   WHERE bytes_through - bytes < $3)
+               RETURNING octet_length(content)::int8";
+    let args: [Arg<'_>; 3] = [
+        (&generation, Type::UUID),
+        (&limit(rows_max), Type::INT8),
+        (&limit(bytes_max), Type::INT8),
+    ];
+    let (mut turns, mut bytes) = (0, 0);
+    for row in query(client, sql, &args).await? {
+        turns += 1;
+        bytes += usize::try_from(count(&row, 0)?).unwrap_or(usize::MAX);
     }
-    Ok(Forgotten {
+    let sql = "DELETE FROM memoird.summaries WHERE generation = $1 AND number IN (
+                   SELECT number FROM memoird.summaries WHERE generation = $1
+                   ORDER BY number LIMIT $2)
+               RETURNING 1";
+    let args: [Arg<'_>; 2] = [
+        (&generation, Type::UUID),
+        (&limit(rows_max - turns), Type::INT8),
+    ];
+    let summaries = change(client, sql, &args).await?;
+    let forgotten = Forgotten {
         turns,
         summaries,
-        is_all,
-    })
+        bytes,
+        is_all: turns + summaries < rows_max && bytes < bytes_max,
+    };
+    if !forgotten.is_all {
+        let sql = "UPDATE memoird.generations SET journal_bytes = journal_bytes - $2
+                   WHERE generation = $1";
+        let args: [Arg<'_>; 2] = [(&generation, Type::UUID), (&limit(bytes), Type::INT8)];
+        query(client, sql, &args).await?;
+        return Ok(forgotten);
+    }
+    for table in [
+        "states",
+        "windows",
+        "rewound",
+        "rewinds",
+        "turn_changes",
+        "outbox",
+        "generations",
+    ] {
+        let sql = format!("DELETE FROM memoird.{table} WHERE generation = $1");
+        query(client, &sql, &[(&generation, Type::UUID)]).await?;
+    }
+    Ok(forgotten)
 }

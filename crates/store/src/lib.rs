@@ -612,6 +612,11 @@ pub trait Store: Send + Sync + 'static {
     }
 }
 
+/// Bytes of turns that one step of a pruning or an erasure removes. In a file they are overwritten,
+/// and its log has their pages once more: commits wait no longer than that takes. Of a database the
+/// replicas follow step by step.
+pub const FORGOTTEN_BYTES_MAX: usize = 4 << 20;
+
 /// Reads at once that a store is made for: more of them wait for each other in vain, and each
 /// costs a connection with a cache of its own.
 pub const READERS_MAX: usize = 8;

@@ -18,6 +18,7 @@ use crate::chat::{Chat, begun, named};
 use crate::kit::*;
 use crate::outbox::{id, outcome, owing};
 use crate::proxy::{Weather, behind_proxy};
+use crate::prune::forgets_a_few_megabytes_at_once;
 use crate::server::{Database, database};
 
 const BEFORE: PruneBefore = PruneBefore {
@@ -34,7 +35,7 @@ fn prune(store: &PgStore) -> Unpruned {
 }
 
 /// Statements that wait for somebody else's row.
-fn waiting(database: &Database) -> i64 {
+pub(crate) fn waiting(database: &Database) -> i64 {
     database.number(
         "SELECT count(*) FROM pg_stat_activity
          WHERE datname = current_database() AND wait_event_type = 'Lock'",
@@ -48,7 +49,7 @@ fn member(database: &Database) -> PgOptions {
     options
 }
 
-fn until(mut is_so: impl FnMut() -> bool) {
+pub(crate) fn until(mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         thread::sleep(Duration::from_millis(5));
     }
@@ -185,6 +186,13 @@ fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
     must_write(&store, [chat.append("u a", 2)]);
     assert_eq!(seqs(&store, &chat.key, None), Some(vec![1, 2]));
     weather.clear();
+}
+
+/// Replicas and the log of the database take what is removed step by step.
+#[test]
+fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
+    let Some(database) = database() else { return };
+    forgets_a_few_megabytes_at_once(&database.store());
 }
 
 #[test]

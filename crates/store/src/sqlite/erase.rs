@@ -5,11 +5,12 @@
 use memoird_core::ids::{ErasureId, Generation, HookName, SessionId, Subject, TenantId};
 use rusqlite::{Connection, OptionalExtension, Row, Transaction, TransactionBehavior, params};
 
-use super::prune::{FORGOTTEN_BYTES_MAX, forget_generation};
+use super::prune::forget_generation;
 use super::row::{damaged, id};
 use super::write::Writer;
 use crate::{
-    EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage, StoreError,
+    EraseTarget, ErasedCounts, ErasedRows, Erasure, ErasureScope, ErasureStage,
+    FORGOTTEN_BYTES_MAX, StoreError,
 };
 
 const SELECT: &str =

@@ -9,11 +9,7 @@ use memoird_core::time::Steady;
 use super::compaction;
 use super::intake::Intake;
 use super::row::{count, whole};
-use crate::{PruneBefore, PruneBounds, StoreError, Unpruned};
-
-/// Bytes of turns that one step forgets: commits wait no longer than that takes. They are
-/// overwritten, and the log has the pages once more.
-pub(super) const FORGOTTEN_BYTES_MAX: usize = 4 << 20;
+use crate::{FORGOTTEN_BYTES_MAX, PruneBefore, PruneBounds, StoreError, Unpruned};
 
 /// Forgets the oldest first, so that a run that was cut off goes on where it was. A
 /// generation goes once its turns are gone, and once the intake has nothing of it.

@@ -212,17 +212,21 @@ fn the_bytes_of_turns_are_those_that_are_left(store: &dyn Store) {
 
 #[test]
 fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
-    const MIB: u64 = 1 << 20;
     let dir = tempfile::tempdir().unwrap();
-    let store = open(dir.path());
-    let mut chats = [begun(&store, "pruned", 1), begun(&store, "erased", 2)];
+    forgets_a_few_megabytes_at_once(&open(dir.path()));
+}
+
+/// Not asked of a store that has nothing on a disk.
+pub(crate) fn forgets_a_few_megabytes_at_once(store: &dyn Store) {
+    const MIB: u64 = 1 << 20;
+    let mut chats = [begun(store, "pruned", 1), begun(store, "erased", 2)];
     for chat in &mut chats {
         for _ in 0..12 {
             let append = AppendCommand {
                 turns: vec![large(1 << 20)],
                 ..command("")
             };
-            must_write(&store, [chat.append_command(&append, 3)]);
+            must_write(store, [chat.append_command(&append, 3)]);
         }
     }
     let bytes = || -> u64 { store.turn_bytes().unwrap().iter().map(|(_, of)| of).sum() };
@@ -236,12 +240,12 @@ fn a_step_forgets_a_few_megabytes_however_few_turns_these_are() {
         }
         steps
     };
-    must_write(&store, [chats[0].end(4)]);
+    must_write(store, [chats[0].end(4)]);
     let ended = Steady(15);
     let before = PruneBefore { ended, ..NOTHING };
     let pruning = steps(&mut || store.prune(before, rows(1_000)).unwrap().rows);
     assert!((3..=6).contains(&pruning), "{pruning}");
-    must_write(&store, [chats[1].end(30)]);
+    must_write(store, [chats[1].end(30)]);
     let (key, id) = (&chats[1].key, ErasureId::after(None, 1, 1));
     let target = EraseTarget::Session {
         session: key.session.clone(),
