@@ -25,8 +25,9 @@ use tonic_health::pb::health_check_response::ServingStatus;
 use tonic_health::pb::health_client::HealthClient;
 
 use crate::harness::{
-    Authority, Daemon, KEEPS, Setup, append, channel, end, eventually, field, http_get, journal,
-    keyed, live, refused, say, text_of, told, tool_results, tool_uses, user,
+    Authority, Daemon, KEEPS, Setup, append, ask_as, channel, end, eventually, fails, field,
+    http_get, journal, keyed, live, refused, run, say, text_of, told, tool_results, tool_uses,
+    user,
 };
 use proxy::{Weather, behind_proxy};
 use server::{Server, Special};
@@ -235,6 +236,39 @@ async fn a_standby_goes_on_where_a_killed_daemon_was() {
     there.sort();
     told.sort();
     assert_eq!(there, told);
+}
+
+#[tokio::test]
+async fn turns_that_are_damaged_in_the_database_are_named() {
+    let Some((daemon, words)) = daemon().await else {
+        return;
+    };
+    let mut client = daemon.sessions();
+    for text in ["one", "two: a text to be found", "three"] {
+        say(&mut client, "chat", text).await;
+    }
+    let outcome = ask_as(&daemon, &["verify", "--json"], "").await;
+    assert_eq!(outcome.code, Some(0), "{outcome:?}");
+    let checked = &outcome.json()["files"][0];
+    assert_eq!(checked["turns_whole"], 3, "{checked}");
+    let name = name_of(&words);
+    let path = checked["path"].as_str().expect("where it is");
+    assert!(path.ends_with(name), "{path}");
+    Server::shared().expect("a server").run(
+        name,
+        "UPDATE memoird.turns SET content = set_byte(content, 9, get_byte(content, 9) # 4)
+         WHERE seq = 2",
+    );
+    let outcome = ask_as(&daemon, &["verify"], "").await;
+    assert_eq!(outcome.code, Some(65), "{outcome:?}");
+    for word in ["turn 2 of generation", "session chat", name] {
+        assert!(outcome.stdout.contains(word), "{outcome:?}");
+    }
+    assert!(outcome.stderr.contains(name), "{outcome:?}");
+    // What is in the data directory of such a daemon is not its journal.
+    let data = daemon.path("data");
+    let outcome = run(&["verify", data.to_str().expect("a path")], &[]).await;
+    fails(&outcome, 66, "checked by its daemon");
 }
 
 #[tokio::test]

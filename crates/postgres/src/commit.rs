@@ -2,13 +2,15 @@
 //! `docs/cluster.md` for why it is as it is.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::{Generation, HookName, Subject};
 use memoird_core::seq_ranges::SeqRanges;
 use memoird_store::checksum::{TurnPlace, protect};
-use memoird_store::{ClockAnchor, StoreError, options, summaries};
+use memoird_store::{ClockAnchor, CommitDoubts, StoreError, options, summaries};
 use tokio::sync::watch;
 use tokio::time::{sleep, timeout};
 use tokio_postgres::types::{ToSql, Type};
@@ -40,6 +42,28 @@ pub(crate) struct Lane {
     client: Option<Client>,
     /// Told when connections went silent: then the client is none.
     silence: watch::Receiver<u64>,
+    doubts: Arc<DoubtCounters>,
+}
+
+/// [`CommitDoubts`], while they are counted.
+#[derive(Debug, Default)]
+pub(crate) struct DoubtCounters {
+    written: AtomicU64,
+    unwritten: AtomicU64,
+    unknown: AtomicU64,
+    set_back: AtomicU64,
+}
+
+impl DoubtCounters {
+    pub(crate) fn counts(&self) -> CommitDoubts {
+        let count = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        CommitDoubts {
+            written: count(&self.written),
+            unwritten: count(&self.unwritten),
+            unknown: count(&self.unknown),
+            set_back: count(&self.set_back),
+        }
+    }
 }
 
 impl std::fmt::Debug for Lane {
@@ -101,6 +125,7 @@ impl Lane {
         database: &Database,
         client: Client,
         node: Ulid,
+        doubts: Arc<DoubtCounters>,
     ) -> Result<Self, StoreError> {
         let silence = database.silence();
         let sql = "DELETE FROM memoird.lanes WHERE seen < now() - interval '7 days'
@@ -117,6 +142,7 @@ impl Lane {
             number: 0,
             client: Some(client),
             silence,
+            doubts,
         })
     }
 
@@ -216,6 +242,7 @@ impl Lane {
                           what became of the commit is unknown"
                 .to_owned();
             tracing::error!(detail);
+            count_one(&self.doubts.unknown);
             return Err(StoreError::Database { detail });
         };
         let mine = self.number + 1;
@@ -224,7 +251,15 @@ impl Lane {
             was_written = number == mine,
             "what became of the commit is known"
         );
+        if !is_unwritten {
+            count_one(match number {
+                number if number == mine => &self.doubts.written,
+                number if number == mine - 1 => &self.doubts.unwritten,
+                _ => &self.doubts.unknown,
+            });
+        }
         if number < mine - 1 {
+            count_one(&self.doubts.set_back);
             let detail = "it has gone back in time, as after a failover that lost commits; what \
                           was built on these is refused, and read again"
                 .to_owned();
@@ -297,6 +332,10 @@ impl Lane {
         }
         call
     }
+}
+
+fn count_one(counter: &AtomicU64) {
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 /// The places of what was not written; `None` where the lane was not held.

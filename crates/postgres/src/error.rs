@@ -79,6 +79,14 @@ pub(crate) fn is_passing(error: &tokio_postgres::Error) -> bool {
     is_refused(error) && error.code().is_some_and(|code| passing.contains(code))
 }
 
+/// True where the server cannot read what is on its disk.
+pub(crate) fn is_damage(error: &tokio_postgres::Error) -> bool {
+    // Damaged pages and indexes, and what they look like from above; files and the system.
+    let classes = ["XX", "58"];
+    let is_of = |code: &SqlState| classes.iter().any(|class| code.code().starts_with(class));
+    is_refused(error) && error.code().is_some_and(is_of)
+}
+
 /// True where the server takes no changes.
 pub(crate) fn is_read_only(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| code.code() == READ_ONLY)

@@ -20,9 +20,10 @@ mod tls;
 mod transactions;
 mod transfer;
 mod values;
+mod verify;
 
 use std::collections::HashMap;
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use hashlink::LruCache;
 use memoird_core::change::ChangeSet;
@@ -33,17 +34,19 @@ use memoird_core::seq_ranges::SeqRanges;
 use memoird_core::session::{Head, SavedSession};
 use memoird_core::time::Steady;
 use memoird_store::checksum::TurnCounters;
+use memoird_store::verify::FileCheck;
 use memoird_store::{
-    ClockAnchor, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries, EndedRecord,
-    ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents, GenerationOwner,
-    JournalPage, JournalRange, LiveQuery, PruneBefore, PruneBounds, READERS_MAX, Refused, Store,
-    StoreError, TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn, WrittenTurns, locked,
+    ClockAnchor, CommitDoubts, DeliveryCount, DeliveryFilter, DeliveryOutcome, DueDeliveries,
+    EndedRecord, ErasedRows, Erasure, ErasureScope, EventExchange, ExchangedEvents,
+    GenerationOwner, JournalPage, JournalRange, LiveQuery, PruneBefore, PruneBounds, READERS_MAX,
+    Refused, Store, StoreError, TurnChange, TurnCounts, Unclean, Unpruned, WrittenTurn,
+    WrittenTurns, locked,
 };
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio_postgres::Client;
 
-use commit::Lane;
+use commit::{DoubtCounters, Lane};
 use connect::Database;
 pub use connect::{PgOptions, Sharing};
 use decide::{Before, Decided, Known, Needs, Part, Version, decide};
@@ -65,6 +68,7 @@ const VERSIONS_MAX: usize = 1 << 17;
 pub struct PgStore {
     database: Database,
     lane: Mutex<Lane>,
+    doubts: Arc<DoubtCounters>,
     /// What this process loaded or wrote: what its next changes are built on.
     versions: Mutex<LruCache<Generation, Version>>,
     /// What a commit under way makes of them: revision and stamp.
@@ -91,6 +95,7 @@ impl PgStore {
             Database::new(options, runtime.clone(), READERS_MAX)?
         };
         let node = Ulid(rand::random());
+        let doubts = Arc::<DoubtCounters>::default();
         let (lane, ownership) = database.wait(async {
             let client = database.connect().await?;
             schema::prepare(&client, &schema::JOURNAL).await?;
@@ -108,12 +113,13 @@ impl PgStore {
                 }
                 return Err(error);
             }
-            let lane = Lane::begin(&database, client, node).await?;
+            let lane = Lane::begin(&database, client, node, Arc::clone(&doubts)).await?;
             Ok::<_, StoreError>((lane, ownership))
         })?;
         Ok(Self {
             database,
             lane: Mutex::new(lane),
+            doubts,
             versions: Mutex::new(LruCache::new(VERSIONS_MAX)),
             writing: Mutex::default(),
             counters: TurnCounters::default(),
@@ -576,5 +582,13 @@ impl Store for PgStore {
 
     fn turn_counts(&self) -> TurnCounts {
         self.counters.counts()
+    }
+
+    fn commit_doubts(&self) -> CommitDoubts {
+        self.doubts.counts()
+    }
+
+    fn check_turns(&self) -> Result<Option<FileCheck>, StoreError> {
+        verify::check(&self.database).map(Some)
     }
 }

@@ -185,7 +185,7 @@ impl App {
         let admin_addr = admin_addr?;
         data_files.remove_copies();
         let files = Arc::new(journal_place::open_memories(&config, key).await?);
-        let is_elsewhere = config.journal.is_elsewhere();
+        let elsewhere = journal.clone().filter(|_| config.journal.is_elsewhere());
         let (grpc, grpc_addr) = listen("server.listen", &server.listen, &server.unix).await?;
         let mut engine = config.engine.clone();
         let machine = Arc::new(machine);
@@ -243,11 +243,7 @@ impl App {
             }),
             members: members.clone(),
             watching: Watching::new(engine.clone(), stop.clone()),
-            maintenance: Maintenance::new(
-                data_files,
-                is_elsewhere,
-                engine.erasures.copies().clone(),
-            ),
+            maintenance: Maintenance::new(data_files, elsewhere, engine.erasures.copies().clone()),
             heavy: HeavyWork::default(),
             rates: Rates::new(server.max_request_bytes),
             started_at: process::wall_clock(),

@@ -372,6 +372,25 @@ impl Collector for Sources {
         counter(encoder, "sessions_unloaded", help, memory.unloads)?;
         let help = "Change sets that the journal failed to write";
         counter(encoder, "commit_failures", help, stats.commit_failures)?;
+        let doubts = self.journal.as_ref().map(|journal| journal.commit_doubts());
+        let doubts = doubts.unwrap_or_default();
+        let outcomes = [
+            ("written", doubts.written),
+            ("unwritten", doubts.unwritten),
+            ("unknown", doubts.unknown),
+        ]
+        .map(|(outcome, count)| ([("outcome", outcome)], count));
+        let help = "Commits whose answer a database did not give, by what was found out about them";
+        family(
+            encoder,
+            MetricType::Counter,
+            "commits_in_doubt",
+            help,
+            outcomes,
+        )?;
+        let help =
+            "How often the database of the journal had lost commits that it had acknowledged";
+        counter(encoder, "journal_set_back", help, doubts.set_back)?;
         let turns = self.journal.as_ref().map(|journal| journal.turn_counts());
         let turns = turns.unwrap_or_default();
         let help = "Turns read from the journal whose content was damaged";

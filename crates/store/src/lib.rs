@@ -283,6 +283,19 @@ pub struct Unclean {
     pub log: bool,
 }
 
+/// Commits whose answer did not come, by what was found out about them. Nobody was answered before.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct CommitDoubts {
+    /// They had been written.
+    pub written: u64,
+    /// They had not been, and never will be.
+    pub unwritten: u64,
+    /// Nobody can know: the database no longer has what it would be told by.
+    pub unknown: u64,
+    /// How often the database had lost commits that it had acknowledged before.
+    pub set_back: u64,
+}
+
 /// Turns of a change set that is committed later: the next ones of its append.
 #[derive(Clone, Debug)]
 pub struct TurnsAhead {
@@ -609,6 +622,21 @@ pub trait Store: Send + Sync + 'static {
     /// How many turns that were read had no checksum, or did not fit it.
     fn turn_counts(&self) -> TurnCounts {
         TurnCounts::default()
+    }
+
+    /// Commits whose answer did not come, by what became of them, since the store was opened.
+    fn commit_doubts(&self) -> CommitDoubts {
+        CommitDoubts::default()
+    }
+
+    /// Checks all turns that are there when it begins by their checksums, and changes nothing;
+    /// `None` where they are in a file, which [`verify::check_journal`] reads. Takes minutes; others
+    /// may write meanwhile.
+    ///
+    /// # Errors
+    /// When the turns cannot be read for another reason than that they are damaged.
+    fn check_turns(&self) -> Result<Option<verify::FileCheck>, StoreError> {
+        Ok(None)
     }
 }
 

@@ -1,5 +1,6 @@
 //! Checks SQLite files whole, and the turns of a journal by their checksums. Nothing is
-//! changed, and a daemon may use the files meanwhile.
+//! changed, and a daemon may use the files meanwhile. A journal elsewhere is checked by its store,
+//! which notes in the same [`FileCheck`] what it finds.
 //!
 //! It reads in batches, each a read of its own, so that the log can be cut meanwhile.
 
@@ -25,12 +26,12 @@ const CHECKSUMS_SINCE: i64 = 5;
 /// The schema since which contents may stand apart from their turns.
 const CONTENTS_SINCE: i64 = 9;
 
-/// What was found in a file.
+/// What was found in a file, or in a database.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FileCheck {
-    /// The file.
+    /// The file; of a database its servers and its name.
     pub path: PathBuf,
-    /// Its bytes, without its log.
+    /// Its bytes, without its log; of a database those of the turns.
     pub bytes: u64,
     /// Its turns; zeros unless it is a journal.
     pub turns: TurnCheck,
@@ -209,17 +210,9 @@ impl FileCheck {
     }
 
     fn turn(&mut self, connection: &Connection, row: &Row<'_>) {
-        match examine_row(row) {
-            Ok((_, Verdict::Whole)) => self.turns.whole += 1,
-            Ok((_, Verdict::Unchecked)) => self.turns.unchecked += 1,
-            Ok((place, Verdict::Damaged { .. })) => {
-                self.turns.damaged += 1;
-                self.add(format!(
-                    "turn {} of generation {}{} does not fit its checksum",
-                    place.seq,
-                    place.generation,
-                    session_of(connection, place.generation)
-                ));
+        match placed_turn(row) {
+            Ok((place, turn)) => {
+                self.examine(place, &turn, || session_of(connection, place.generation));
             }
             Err(error) => {
                 self.turns.damaged += 1;
@@ -228,7 +221,37 @@ impl FileCheck {
         }
     }
 
-    fn add(&mut self, damage: String) {
+    /// Counts a turn by what its checksum says. `session` is asked whose it is where it is damaged:
+    /// tenant and session.
+    pub fn examine(
+        &mut self,
+        place: TurnPlace,
+        turn: &StoredTurn<'_>,
+        session: impl FnOnce() -> Option<(String, String)>,
+    ) {
+        match examine(place, turn) {
+            Verdict::Whole => self.turns.whole += 1,
+            Verdict::Unchecked => self.turns.unchecked += 1,
+            Verdict::Damaged { .. } => {
+                self.add_turn(place, session(), "does not fit its checksum");
+            }
+        }
+    }
+
+    /// Counts a damaged turn, and says what is wrong with it.
+    pub fn add_turn(&mut self, place: TurnPlace, session: Option<(String, String)>, problem: &str) {
+        self.turns.damaged += 1;
+        let (seq, generation) = (place.seq, place.generation);
+        let whose =
+            session.map(|(tenant, session)| format!(" (tenant {tenant}, session {session})"));
+        let whose = whose.unwrap_or_default();
+        self.add(format!(
+            "turn {seq} of generation {generation}{whose} {problem}"
+        ));
+    }
+
+    /// Notes a damage.
+    pub fn add(&mut self, damage: String) {
         self.damages_total += 1;
         if self.damages.len() < DAMAGES_MAX {
             self.damages.push(damage);
@@ -236,7 +259,7 @@ impl FileCheck {
     }
 }
 
-fn examine_row(row: &Row<'_>) -> rusqlite::Result<(TurnPlace, Verdict)> {
+fn placed_turn<'a>(row: &'a Row<'_>) -> rusqlite::Result<(TurnPlace, StoredTurn<'a>)> {
     let place = TurnPlace {
         generation: Generation::from_bytes(row.get(1)?),
         seq: row.get::<_, i64>(2)?.unsigned_abs(),
@@ -246,18 +269,17 @@ fn examine_row(row: &Row<'_>) -> rusqlite::Result<(TurnPlace, Verdict)> {
         header: row.get_ref(4)?.as_blob_or_null()?,
         checksum: row.get(5)?,
     };
-    Ok((place, examine(place, &turn)))
+    Ok((place, turn))
 }
 
 /// Whose session it is, where that can still be told.
-fn session_of(connection: &Connection, generation: Generation) -> String {
+fn session_of(connection: &Connection, generation: Generation) -> Option<(String, String)> {
     let sql = "SELECT tenant, session FROM generations WHERE generation = ?1
                UNION ALL SELECT tenant, session FROM intake_heads WHERE generation = ?1 LIMIT 1";
     let named = connection.query_row(sql, params![generation.to_bytes()], |row| {
-        let (tenant, session): (String, String) = (row.get(0)?, row.get(1)?);
-        Ok(format!(" (tenant {tenant}, session {session})"))
+        Ok((row.get(0)?, row.get(1)?))
     });
-    named.optional().ok().flatten().unwrap_or_default()
+    named.optional().ok().flatten()
 }
 
 /// The first row from which on the table can be read again, behind `damaged`, which cannot; `None`

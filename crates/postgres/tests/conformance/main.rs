@@ -45,6 +45,7 @@ mod start;
 mod together;
 #[path = "../../../store/tests/conformance/update.rs"]
 mod update;
+mod verify;
 #[path = "../../../store/tests/conformance/walk.rs"]
 mod walk;
 #[path = "../../../store/tests/conformance/written.rs"]

@@ -61,6 +61,29 @@ impl Database {
         })
     }
 
+    /// Its name.
+    pub(crate) fn name(&self) -> &str {
+        let name = self.words.split("dbname=").nth(1);
+        name.and_then(|rest| rest.split(' ').next()).unwrap()
+    }
+
+    /// Another one with the same files, as they are on the disk. Nobody may use this one.
+    pub(crate) fn copy(&self) -> Self {
+        let name = format!("{}_copy", self.name());
+        let sql = format!(
+            "CREATE DATABASE {name} TEMPLATE {} STRATEGY file_copy",
+            self.name()
+        );
+        Server::shared().unwrap().run("postgres", &sql);
+        let words = self.words.replace(self.name(), &name);
+        Self { words }
+    }
+
+    /// A text that a statement gives.
+    pub(crate) fn text(&self, sql: &str) -> String {
+        Server::shared().unwrap().run(self.name(), sql)
+    }
+
     /// A number that a statement gives.
     pub(crate) fn number(&self, sql: &str) -> i64 {
         RUNTIME.block_on(async {

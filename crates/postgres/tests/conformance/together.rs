@@ -13,7 +13,8 @@ use memoird_core::ids::{Generation, SessionKey, TenantId};
 use memoird_core::time::Steady;
 use memoird_postgres::{PgOptions, PgStore, Sharing};
 use memoird_store::{
-    EventExchange, ExchangedEvents, LiveOrder, LiveQuery, PostedEvent, Store, StoreError, Watched,
+    CommitDoubts, EventExchange, ExchangedEvents, LiveOrder, LiveQuery, PostedEvent, Store,
+    StoreError, Watched,
 };
 
 use crate::chat::{Chat, begun, named};
@@ -240,8 +241,62 @@ fn a_commit_that_did_not_arrive_is_sent_again_and_one_whose_answer_did_not_is_no
         assert_eq!(weather.cuts.load(Ordering::Relaxed), round);
         assert_eq!(known(&store, &chat.key).unwrap().head, *chat.session.head());
     }
+    let doubts = CommitDoubts {
+        written: 2,
+        unwritten: 2,
+        ..CommitDoubts::default()
+    };
+    assert_eq!(store.commit_doubts(), doubts);
     assert_eq!(seqs(&store, &chat.key, None), Some((1..=8).collect()));
     assert_eq!(database.number("SELECT count(*) FROM memoird.turns"), 8);
+}
+
+/// As after a failover that lost commits, and after a restore.
+#[test]
+fn what_nobody_can_know_and_what_was_lost_is_counted() {
+    let Some(database) = database() else { return };
+    let weather = Arc::<Weather>::default();
+    let Some(store) = store_behind_proxy(&database, &weather, true) else {
+        return;
+    };
+    let mut chat = begun(&store, "s", 1);
+    must_write(&store, [chat.append("u a", 2)]);
+    let mut counts = CommitDoubts::default();
+    let fails = |damage: &str, is_cut: bool| {
+        database.run(damage);
+        weather.after.store(is_cut, Ordering::Relaxed);
+        let change = set([chat.reloaded(&store).append("u", 3)]);
+        let error = store.commit(&clock(1), &[change]).unwrap_err();
+        assert!(matches!(error, StoreError::Database { .. }), "{error}");
+        store.commit_doubts()
+    };
+    // The commit itself finds that those before it are gone.
+    let back = "UPDATE memoird.lanes SET number = number - 1";
+    counts.set_back = 1;
+    assert_eq!(fails(back, false), counts);
+    // Its answer is lost, and so is what it wrote.
+    database.run(
+        "CREATE FUNCTION public.lose() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN NEW.number := 0; RETURN NEW; END $$;
+         CREATE TRIGGER lose BEFORE UPDATE OF number ON memoird.lanes FOR EACH ROW
+             EXECUTE FUNCTION public.lose()",
+    );
+    (counts.unknown, counts.set_back) = (1, 2);
+    assert_eq!(fails("SELECT 1", true), counts);
+    // The row itself is gone.
+    database.run(
+        "DROP TRIGGER lose ON memoird.lanes;
+         CREATE OR REPLACE FUNCTION public.lose() RETURNS trigger LANGUAGE plpgsql AS
+             $$ BEGIN DELETE FROM memoird.lanes; RETURN NULL; END $$;
+         CREATE TRIGGER lose AFTER UPDATE OF number ON memoird.lanes FOR EACH ROW
+             EXECUTE FUNCTION public.lose()",
+    );
+    counts.unknown = 2;
+    assert_eq!(fails("SELECT 1", true), counts);
+    database.run("DROP TRIGGER lose ON memoird.lanes");
+    let mut chat = chat.reloaded(&store);
+    must_write(&store, [chat.append("u", 4)]);
+    assert_eq!(store.commit_doubts(), counts);
 }
 
 fn generation(round: u32) -> Generation {

@@ -1,5 +1,5 @@
-//! `memoird verify`: are the files of a daemon whole? Asks a daemon that runs, or reads a
-//! directory.
+//! `memoird verify`: is what a daemon keeps whole? Asks a daemon that runs, also over a database, or
+//! reads a directory.
 
 use std::path::{Path, PathBuf};
 
@@ -49,7 +49,11 @@ pub(super) fn check(dir: &Path, key: Option<DataKey>) -> Result<VerifyResponse, 
         .verify()
         .map_err(|error| CliError::failed(Exit::Io, error.to_string()))?;
     if checks.is_empty() {
-        let problem = format!("{} holds neither a journal nor memories", dir.display());
+        let problem = format!(
+            "{} holds neither a journal nor memories; a journal in a database is checked by its \
+             daemon: leave the directory out",
+            dir.display()
+        );
         return Err(CliError::failed(Exit::NoInput, problem));
     }
     Ok(to::verified(&checks))
@@ -70,7 +74,7 @@ pub(super) fn report(reply: &VerifyResponse, json: bool) -> Result<(), CliError>
 /// The table of all files, and a line for each damage.
 fn described(reply: &VerifyResponse) -> String {
     if reply.files.is_empty() {
-        return "there is no file to check: this daemon has neither journal nor memories of its own"
+        return "there is nothing to check: this daemon has neither journal nor memories"
             .to_owned();
     }
     let mut text = table(&reply.files);
@@ -90,7 +94,7 @@ fn described(reply: &VerifyResponse) -> String {
 
 fn table(files: &[VerifiedFile]) -> String {
     let header = [
-        "FILE",
+        "FILE OR DATABASE",
         "SIZE",
         "TURNS",
         "UNCHECKED",
@@ -148,7 +152,7 @@ mod tests {
             (Exit::Data, "damaged: b.db")
         );
         let nothing = described(&VerifyResponse::default());
-        assert!(nothing.starts_with("there is no file"), "{nothing}");
+        assert!(nothing.starts_with("there is nothing"), "{nothing}");
         let whole = VerifyResponse { files: vec![whole] };
         assert!(report(&whole, true).is_ok());
     }

@@ -1,12 +1,12 @@
-//! What an operator asks of a daemon's files: `Verify` and `Backup`, one of them at a time.
+//! What an operator asks of what a daemon keeps: `Verify` and `Backup`, one of them at a time.
 
-use std::io;
 use std::sync::Arc;
+use std::{fmt, io};
 
 use memoird_engine::run_in_background;
 use memoird_hooks::git::GitError;
 use memoird_proto::v1::{BackupFile, BackupResponse, VerifyResponse};
-use memoird_store::StoreError;
+use memoird_store::{Store, StoreError};
 use thiserror::Error;
 use tokio::sync::{Mutex, OwnedMutexGuard, mpsc};
 use tokio_stream::wrappers::ReceiverStream;
@@ -69,50 +69,65 @@ pub(crate) enum MaintenanceError {
     Stopped,
 }
 
-/// The files of a running daemon.
-#[derive(Clone, Debug)]
+/// What a running daemon keeps.
+#[derive(Clone)]
 pub(crate) struct Maintenance {
     files: Arc<DataFiles>,
-    /// True where the journal is none of them.
-    is_journal_elsewhere: bool,
+    /// The journal, where it is none of the files.
+    elsewhere: Option<Arc<dyn Store>>,
     busy: Arc<Mutex<()>>,
     /// Backups under way: erasures wait for them.
     copies: TaskTracker,
+}
+
+impl fmt::Debug for Maintenance {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Maintenance")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The steps of a backup.
 pub(crate) type Steps = ReceiverStream<Result<BackupResponse, Status>>;
 
 impl Maintenance {
-    pub(crate) fn new(files: DataFiles, is_journal_elsewhere: bool, copies: TaskTracker) -> Self {
+    pub(crate) fn new(
+        files: DataFiles,
+        elsewhere: Option<Arc<dyn Store>>,
+        copies: TaskTracker,
+    ) -> Self {
         Self {
             files: Arc::new(files),
-            is_journal_elsewhere,
+            elsewhere,
             busy: Arc::default(),
             copies,
         }
     }
 
-    /// Checks all files.
+    /// Checks the journal and all files.
     pub(crate) async fn verify(&self) -> Result<VerifyResponse, MaintenanceError> {
-        let files = Arc::clone(&self.files);
+        let (files, elsewhere) = (Arc::clone(&self.files), self.elsewhere.clone());
         let turn = self.turn()?;
         let checked = run_in_background(THREAD, move || {
             let _turn = turn;
-            files.verify()
+            let journal = elsewhere.map_or(Ok(None), |journal| journal.check_turns())?;
+            let mut checks = files.verify()?;
+            checks.splice(..0, journal);
+            Ok::<_, StoreError>(checks)
         });
         let checks = checked.await.ok_or(MaintenanceError::BrokenOff)??;
         let damages: u64 = checks.iter().map(|check| check.damages_total).sum();
         match damages {
-            0 => info!(files = checks.len(), "all files were checked"),
-            _ => warn!(damages, "the files were checked, and are damaged"),
+            0 => info!(checked = checks.len(), "all that is stored was checked"),
+            _ => warn!(damages, "what is stored was checked, and is damaged"),
         }
         Ok(to::verified(&checks))
     }
 
     /// Sends all that is not in `have`.
     pub(crate) fn backup(&self, have: Vec<BackupFile>) -> Result<Steps, MaintenanceError> {
-        if self.is_journal_elsewhere {
+        if self.elsewhere.is_some() {
             return Err(MaintenanceError::JournalElsewhere);
         }
         let (sender, steps) = mpsc::channel(BLOCKS_WAITING);

@@ -1,0 +1,235 @@
+//! Checks the turns of the journal by their checksums, in the order in which they lie in their table.
+//! Nothing is changed.
+//!
+//! It reads some blocks at a time, each time in a transaction of its own, so that no vacuum is held
+//! up, and of these at most some MiB of contents at once. A turn that is changed meanwhile may be
+//! met twice, or not at all. What the server cannot read is looked for block by block, then row by
+//! row.
+
+use std::error::Error;
+use std::path::PathBuf;
+
+use memoird_core::ids::Generation;
+use memoird_store::StoreError;
+use memoird_store::checksum::{StoredTurn, TurnPlace};
+use memoird_store::verify::FileCheck;
+use tokio_postgres::types::{FromSql, Type, accepts};
+use tokio_postgres::{Client, Row};
+
+use crate::connect::{Arg, Database, first};
+use crate::error::{failed, is_damage};
+use crate::values::{Ulid, count, generation, get, key};
+
+/// Blocks (8 KiB) that are read at once.
+const BLOCKS: u32 = 128;
+/// Bytes of contents that are sent at once, but for the last one.
+const BYTES_MAX: usize = 4 << 20;
+
+/// Where a row lies in its table: its block, and its number there, from 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct RowPlace {
+    block: u32,
+    row: u16,
+}
+
+/// The table as it is on the disk.
+#[derive(Debug)]
+struct Table {
+    /// Another one after the table was written anew: then rows lie elsewhere.
+    file: u32,
+    blocks: u32,
+    bytes: u64,
+}
+
+/// Rows, or why the server cannot read them.
+type Found = Result<Vec<Row>, String>;
+
+/// Checks all turns that are there now.
+///
+/// # Errors
+/// When the database cannot be read for another reason than that something is damaged, or the table was
+/// written anew meanwhile.
+pub(crate) fn check(database: &Database) -> Result<FileCheck, StoreError> {
+    let table = database.call(table)?;
+    let mut scan = Scan {
+        database,
+        check: FileCheck {
+            path: PathBuf::from(database.options().shown()),
+            bytes: table.bytes,
+            ..FileCheck::default()
+        },
+    };
+    let mut block = 0;
+    while block < table.blocks {
+        let until = block.saturating_add(BLOCKS).min(table.blocks);
+        scan.turns(RowPlace { block, row: 0 }, until)?;
+        block = until;
+    }
+    match database.call(self::table)?.file == table.file {
+        true => Ok(scan.check),
+        false => Err(StoreError::Database {
+            detail: "memoird.turns was written anew meanwhile, as by VACUUM FULL; check it again"
+                .to_owned(),
+        }),
+    }
+}
+
+async fn table(client: &Client) -> Result<Table, StoreError> {
+    let sql = "SELECT pg_relation_filenode('memoird.turns')::int8,
+                   pg_relation_size('memoird.turns') / current_setting('block_size')::int8,
+                   pg_table_size('memoird.turns')";
+    let row = first(client, sql, &[]).await?;
+    let row = row.ok_or_else(|| StoreError::Database {
+        detail: "the size of memoird.turns is not known".to_owned(),
+    })?;
+    let small = |column| count(&row, column).map(|it| u32::try_from(it).unwrap_or(u32::MAX));
+    Ok(Table {
+        file: small(0)?,
+        blocks: small(1)?,
+        bytes: count(&row, 2)?,
+    })
+}
+
+/// A check under way.
+struct Scan<'a> {
+    database: &'a Database,
+    check: FileCheck,
+}
+
+impl Scan<'_> {
+    /// Checks the turns behind a row, up to the block before `until`.
+    fn turns(&mut self, mut behind: RowPlace, until: u32) -> Result<(), StoreError> {
+        loop {
+            match self.ask(&turns_sql(behind, until))? {
+                Ok(rows) => match self.examine(&rows)? {
+                    Some(last) => behind = last,
+                    None => return Ok(()),
+                },
+                Err(problem) if behind.block + 1 >= until => {
+                    return self.one_by_one(behind, &problem);
+                }
+                Err(_) => {
+                    self.turns(behind, behind.block + 1)?;
+                    for block in behind.block + 1..until {
+                        self.turns(RowPlace { block, row: 0 }, block + 1)?;
+                    }
+                    return Ok(());
+                }
+            }
+        }
+    }
+
+    /// Checks each turn of a block of which not all can be read.
+    fn one_by_one(&mut self, behind: RowPlace, problem: &str) -> Result<(), StoreError> {
+        let block = behind.block;
+        let sql = format!(
+            "SELECT generation, seq, ctid FROM memoird.turns WHERE {}",
+            within(behind, block + 1)
+        );
+        let rows = match self.ask(&sql)? {
+            Ok(rows) => rows,
+            Err(_) => {
+                let damage = format!(
+                    "the turns in block {block} of memoird.turns cannot be read: {problem}"
+                );
+                self.check.add(damage);
+                return Ok(());
+            }
+        };
+        for row in &rows {
+            let at: RowPlace = get(row, 2)?;
+            let before = RowPlace {
+                row: at.row - 1,
+                ..at
+            };
+            match self.ask(&format!("{} LIMIT 1", turns_sql(before, block + 1)))? {
+                Ok(rows) => drop(self.examine(&rows)?),
+                Err(problem) => {
+                    let place = turn_place(row)?;
+                    let session = session_of(self.database, place.generation);
+                    let problem = format!("cannot be read: {problem}");
+                    self.check.add_turn(place, session, &problem);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts turns; where the last of them lies, if there are more behind it.
+    fn examine(&mut self, rows: &[Row]) -> Result<Option<RowPlace>, StoreError> {
+        for row in rows {
+            let place = turn_place(row)?;
+            let turn = StoredTurn {
+                content: get(row, 3)?,
+                header: get(row, 4)?,
+                checksum: get(row, 5)?,
+            };
+            let session = || session_of(self.database, place.generation);
+            self.check.examine(place, &turn, session);
+        }
+        let Some(last) = rows.last() else {
+            return Ok(None);
+        };
+        let is_more = count(last, 6)? > rows.len() as u64;
+        is_more.then(|| get(last, 2)).transpose()
+    }
+
+    fn ask(&self, sql: &str) -> Result<Found, StoreError> {
+        self.database.look(
+            async |client: &Client| match client.query_typed(sql, &[]).await {
+                Ok(rows) => Ok(Ok(rows)),
+                Err(error) if is_damage(&error) => Ok(Err(failed(error).to_string())),
+                Err(error) => Err(failed(error)),
+            },
+        )
+    }
+}
+
+/// The condition that rows lie behind one, up to the block before `until`.
+fn within(behind: RowPlace, until: u32) -> String {
+    let RowPlace { block, row } = behind;
+    format!("ctid > '({block},{row})' AND ctid < '({until},0)'")
+}
+
+/// Turns, and how many there are: as long as less than so many bytes of contents came before.
+fn turns_sql(behind: RowPlace, until: u32) -> String {
+    format!(
+        "SELECT generation, seq, place, content, header, checksum, turns
+         FROM (SELECT *, ctid AS place, count(*) OVER () AS turns,
+                   sum(octet_length(content)) OVER (ORDER BY ctid) AS size
+               FROM memoird.turns WHERE {}) AS sized
+         WHERE size - octet_length(content) < {BYTES_MAX} ORDER BY place",
+        within(behind, until)
+    )
+}
+
+fn turn_place(row: &Row) -> Result<TurnPlace, StoreError> {
+    Ok(TurnPlace {
+        generation: generation(row, 0)?,
+        seq: count(row, 1)?,
+    })
+}
+
+/// Whose session it is, where that can still be told.
+fn session_of(database: &Database, generation: Generation) -> Option<(String, String)> {
+    let sql = "SELECT tenant, session FROM memoird.generations WHERE generation = $1";
+    let args: [Arg<'_>; 1] = [(&Ulid::from(generation), Type::UUID)];
+    let found = database.call(async |client: &Client| {
+        let row = first(client, sql, &args).await?;
+        row.map(|row| key(&row, 0, 1)).transpose()
+    });
+    let key = found.ok().flatten()?;
+    Some((key.tenant.to_string(), key.session.to_string()))
+}
+
+impl FromSql<'_> for RowPlace {
+    fn from_sql(_: &Type, raw: &[u8]) -> Result<Self, Box<dyn Error + Sync + Send>> {
+        let (block, row) = raw.split_at_checked(4).ok_or("a place has 6 bytes")?;
+        Ok(Self {
+            block: u32::from_be_bytes(block.try_into()?),
+            row: u16::from_be_bytes(row.try_into()?),
+        })
+    }
+
+    accepts!(TID);
+}

@@ -1,0 +1,190 @@
+//! Checking all turns of a database: what is damaged is named, and nothing is changed.
+
+use std::fs::OpenOptions;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::thread;
+
+use memoird_core::session::AppendCommand;
+use memoird_postgres::PgStore;
+use memoird_store::Store;
+use memoird_store::verify::{FileCheck, TurnCheck};
+
+use crate::chat::{Chat, begun, large};
+use crate::kit::*;
+use crate::late::{until, waiting};
+use crate::server::{Database, database};
+use crate::start::say;
+
+fn check(store: &PgStore) -> FileCheck {
+    store.check_turns().unwrap().unwrap()
+}
+
+fn whole(whole: u64) -> TurnCheck {
+    TurnCheck {
+        whole,
+        ..TurnCheck::default()
+    }
+}
+
+/// A session with so many turns of so many bytes.
+fn long(store: &PgStore, session: &str, at: u64, turns: usize, bytes: usize) -> Chat {
+    let mut chat = begun(store, session, at);
+    for _ in 0..turns {
+        let command = AppendCommand {
+            turns: vec![large(bytes)],
+            ..AppendCommand::default()
+        };
+        must_write(store, [chat.append_command(&command, at)]);
+    }
+    chat
+}
+
+/// Flips a bit of the second turn of a session.
+fn damage_to(session: &str) -> String {
+    format!(
+        "UPDATE memoird.turns SET content = set_byte(content, 9, get_byte(content, 9) # 4)
+         WHERE seq = 2 AND generation =
+             (SELECT generation FROM memoird.generations WHERE session = '{session}')"
+    )
+}
+
+#[test]
+fn what_is_whole_is_counted_also_while_it_grows() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    assert_eq!(check(&store).turns, whole(0));
+    // More than is read at once, in blocks and in bytes; many lie apart from their rows.
+    let mut chats = [
+        long(&store, "small", 1, 2_000, 900),
+        long(&store, "large", 2, 30, 600_000),
+    ];
+    let checked = check(&store);
+    assert_eq!((checked.damages, checked.damages_total), (vec![], 0));
+    assert_eq!(checked.turns, whole(2_030));
+    assert!(checked.bytes > 30 * 600_000);
+    let shown = checked.path.display().to_string();
+    assert!(shown.ends_with(&database.name()), "{shown}");
+    for chat in &mut chats {
+        must_write(&store, [chat.append("u a", 3)]);
+    }
+    assert_eq!(check(&store).turns, whole(2_034));
+}
+
+#[test]
+fn a_content_that_does_not_fit_its_checksum_is_named_and_stays_as_it_is() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    let chat = long(&store, "said", 1, 3, 20);
+    long(&store, "other", 2, 3, 20);
+    database.run(&damage_to("said"));
+    let all =
+        "SELECT md5(string_agg(t.ctid::text || t, ' ' ORDER BY t.ctid)) FROM memoird.turns AS t";
+    let before = database.text(all);
+    let checked = check(&store);
+    assert_eq!(database.text(all), before, "a check changed the turns");
+    let expected = format!(
+        "turn 2 of generation {} (tenant t, session said) does not fit its checksum",
+        chat.generation()
+    );
+    assert_eq!(
+        (checked.damages, checked.damages_total),
+        (vec![expected], 1)
+    );
+    let turns = TurnCheck {
+        whole: 5,
+        damaged: 1,
+        unchecked: 0,
+    };
+    assert_eq!(checked.turns, turns);
+}
+
+/// Writes over bytes of a relation's file; then it is on the disk of a copy of the database only.
+fn copy_with_damage(
+    database: &Database,
+    relation: &str,
+    damages: &[(u64, &[u8])],
+) -> Option<Database> {
+    // All that is to be written is.
+    database.run("VACUUM FREEZE memoird.turns");
+    database.run("CHECKPOINT");
+    let path = database.text(&format!(
+        "SELECT current_setting('data_directory') || '/' || pg_relation_filepath({relation}::regclass)"
+    ));
+    if !Path::new(&path).exists() {
+        say("skipped: the server is on another machine");
+        return None;
+    }
+    let file = OpenOptions::new().write(true).open(path).unwrap();
+    for (at, bytes) in damages {
+        file.write_all_at(bytes, *at).unwrap();
+    }
+    Some(database.copy())
+}
+
+const PAGE: u64 = 8_192;
+
+#[test]
+fn a_block_that_cannot_be_read_is_named_and_the_others_are_checked() {
+    let Some(database) = database() else { return };
+    long(&database.store(), "s", 1, 400, 900);
+    let blocks = database.number("SELECT pg_relation_size('memoird.turns') / 8192");
+    assert!(blocks > 20);
+    let damages: [(u64, &[u8]); 2] = [(3 * PAGE + 12, &[0xff; 6]), (9 * PAGE + 12, &[0xff; 6])];
+    let Some(copy) = copy_with_damage(&database, "'memoird.turns'", &damages) else {
+        return;
+    };
+    let checked = check(&copy.store());
+    assert_eq!(checked.damages_total, 2, "{:?}", checked.damages);
+    for (damage, block) in checked.damages.iter().zip([3, 9]) {
+        let expected = format!("the turns in block {block} of memoird.turns cannot be read: ");
+        assert!(damage.starts_with(&expected), "{damage}");
+        assert!(damage.contains("invalid page"), "{damage}");
+    }
+    let lost = 400 - checked.turns.whole;
+    assert!((2..60).contains(&lost), "{lost}");
+    assert_eq!(checked.turns, whole(400 - lost));
+}
+
+#[test]
+fn a_content_apart_that_cannot_be_read_costs_its_turn() {
+    let Some(database) = database() else { return };
+    let chat = long(&database.store(), "s", 1, 8, 40_000);
+    let apart = "(SELECT reltoastrelid FROM pg_class WHERE oid = 'memoird.turns'::regclass)";
+    // The tenth page has a part of the second or third turn.
+    let damages: [(u64, &[u8]); 1] = [(9 * PAGE + 12, &[0xff; 6])];
+    let Some(copy) = copy_with_damage(&database, apart, &damages) else {
+        return;
+    };
+    let checked = check(&copy.store());
+    let turns = checked.turns;
+    assert!((1..=2).contains(&turns.damaged), "{turns:?}");
+    assert_eq!(turns.whole + turns.damaged, 8);
+    assert_eq!(checked.damages_total, turns.damaged);
+    for damage in &checked.damages {
+        let whose = format!(
+            "of generation {} (tenant t, session s) cannot be read: ",
+            chat.generation()
+        );
+        assert!(damage.contains(&whose), "{damage}");
+    }
+}
+
+/// The check has met a damaged turn and asks whose it is, when the rows come to lie elsewhere.
+#[test]
+fn a_table_that_is_written_anew_meanwhile_is_no_answer() {
+    let Some(database) = database() else { return };
+    let store = database.store();
+    long(&store, "s", 1, 4, 20);
+    database.run(&damage_to("s"));
+    let held = database.hold("LOCK TABLE memoird.generations");
+    let error = thread::scope(|scope| {
+        let checking = scope.spawn(|| store.check_turns());
+        until(|| waiting(&database) == 1);
+        database.run("VACUUM FULL memoird.turns");
+        drop(held);
+        checking.join().unwrap().unwrap_err().to_string()
+    });
+    assert!(error.contains("written anew"), "{error}");
+    assert_eq!(check(&store).turns.whole, 3);
+}
