@@ -44,7 +44,11 @@ const TIMEOUT_MS = 30_000;
 const FIRST_PAUSE_MS = 50;
 const PAUSE_MS_MAX = 2_000;
 const MESSAGE_BYTES_MAX = 256 << 20;
+// By itself Node has 10 for all calls that are under way, and refuses any other while a larger one is.
+const SESSION_MEGABYTES_MAX = 1_000_000;
 const PING_MS = 10_000;
+// The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
+const PLACE_MAX = 256;
 // Calls that may be made again when it is not known whether they were done.
 const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.append,
@@ -150,7 +154,7 @@ export function connect(options: Options = {}): Client {
   }
   // A machine that is gone says nothing: while a call waits, the connection is asked whether it lives.
   const alive = { pingIntervalMs: PING_MS, pingTimeoutMs: PING_MS };
-  const sessionManager = new Http2SessionManager(baseUrl, alive, nodeOptions);
+  const sessionManager = new Http2SessionManager(baseUrl, alive, { ...nodeOptions, maxSessionMemory: SESSION_MEGABYTES_MAX });
   const grpc = createGrpcTransport({
     baseUrl,
     sessionManager,
@@ -181,19 +185,16 @@ export function connect(options: Options = {}): Client {
   };
 }
 
-/** The same call, whose stream ends where its loop is left: Connect would go on with it. */
+/** The same call, whose stream begins with its loop and ends where that is left: Connect would begin before, and go on. */
 function ending<I, O>(begin: Stream<I, O>): Stream<I, O> {
-  return (request, options = {}) => {
+  return async function* (request, options = {}) {
     const left = new AbortController();
     const signal = options.signal ? AbortSignal.any([options.signal, left.signal]) : left.signal;
-    const answers = begin(request, { ...options, signal });
-    return (async function* () {
-      try {
-        yield* answers;
-      } finally {
-        left.abort();
-      }
-    })();
+    try {
+      yield* begin(request, { ...options, signal });
+    } finally {
+      left.abort();
+    }
   };
 }
 
@@ -370,7 +371,7 @@ function headersOf(given: HeadersInit | undefined, key: string, place = ""): Hea
   if (key && !headers.has("authorization")) {
     headers.set("authorization", `Bearer ${key}`);
   }
-  if (place) {
+  if (place && place.length <= PLACE_MAX) {
     // For balancers: all calls of a session go to the same daemon. Quoted as other clients do.
     const quoted = encodeURIComponent(place).replace(
       /[!'()*]/g,

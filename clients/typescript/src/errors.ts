@@ -177,8 +177,13 @@ function isLost(error: ConnectError): boolean {
     return true;
   }
   let cause = error.cause;
-  while (cause instanceof Error && !("syscall" in cause)) {
+  while (cause instanceof Error && !("syscall" in cause) && !isOfHttp2(cause)) {
     cause = cause.cause;
   }
   return cause instanceof Error;
+}
+
+/** Whether it ended a stream or the connection, such as a daemon's that goes away. */
+function isOfHttp2(error: Error): boolean {
+  return "code" in error && ["ERR_HTTP2_SESSION_ERROR", "ERR_HTTP2_STREAM_ERROR"].includes(String(error.code));
 }

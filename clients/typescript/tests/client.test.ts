@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { once } from "node:events";
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
-import { createServer } from "node:http2";
+import { constants, createServer } from "node:http2";
 import type { ServerHttp2Stream } from "node:http2";
 import { connect as connectSocket, createServer as createTcpServer } from "node:net";
 import type { AddressInfo, Server, Socket } from "node:net";
@@ -144,6 +144,16 @@ test("a stream ends where its loop is left", async () => {
     while (!ended) {
       await setImmediate();
     }
+  });
+});
+
+test("a stream begins with its loop", async () => {
+  await scripted([answer()], async ({ addr, seen }) => {
+    await using other = memoird.connect({ addr });
+    // What nobody reads could not be ended, and its failure would end the program.
+    other.watchEvents({});
+    await other.listSessions({});
+    assert.deepEqual(seen.map((headers) => headers[":path"]), ["/memoird.v1.SessionService/ListSessions"]);
   });
 });
 
@@ -542,6 +552,16 @@ test("messages of more than four megabytes", async () => {
   });
 });
 
+test("a message that is too large, or an id, leaves the connection to others", async () => {
+  await using own = await memoird.local();
+  const turns = [memoird.user("x".repeat(24 << 20))];
+  const tooLarge = (error: errors.MemoirdError) => error.reason === "REQUEST_TOO_LARGE";
+  await assert.rejects(own.append({ sessionId: "large", turns }, { timeoutMs: 10_000 }), tooLarge);
+  const badId = (error: errors.MemoirdError) => error.reason === "ID_INVALID";
+  await assert.rejects(own.getSession({ sessionId: "é".repeat(20_000) }), badId);
+  await own.listSessions({});
+});
+
 describe("what is tried again", () => {
   const turns = [memoird.user("hi")];
 
@@ -568,6 +588,16 @@ describe("what is tried again", () => {
       await other.listSessions({});
       const places = seen.map((headers) => headers["memoird-session"]);
       assert.deepEqual(places, ["a%20chat%2F%C3%A9%21", "ann", "ann%2F1", "bob", "ann", undefined]);
+    });
+  });
+
+  test("an append whose stream or connection a daemon ended that goes away", async () => {
+    const { NGHTTP2_ENHANCE_YOUR_CALM: calm, NGHTTP2_REFUSED_STREAM: refused } = constants;
+    const away = (stream: ServerHttp2Stream) => stream.session!.destroy(undefined, calm);
+    await scripted([(stream) => stream.close(refused), away, answer()], async ({ addr, seen }) => {
+      await using other = memoird.connect({ addr });
+      await other.append({ sessionId: "chat", turns });
+      assert.equal(seen.length, 3);
     });
   });
 
