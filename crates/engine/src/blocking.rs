@@ -1,6 +1,6 @@
 //! Where blocking calls run: those of a store, and long computations.
 //!
-//! Commits have a thread of their own. At most `READERS_MAX` threads read: the journal, memories,
+//! Commits have a thread of their own, and so has the worker that makes them. At most `READERS_MAX` threads read: the journal, memories,
 //! and the index of what was said. Counting tokens has a thread for each core. What waits for
 //! threads is served tenant by tenant. Tests with a paused clock use tokio's pool or no thread at
 //! all.
@@ -184,8 +184,10 @@ impl Drop for Settling {
 #[derive(Clone)]
 pub(crate) struct StoreAccess {
     store: Arc<dyn Store>,
-    /// One thread: no read ever takes it from a commit.
-    committer: Executor,
+    /// Where commits run. They have a thread of their own, which is the one that calls
+    /// ([`Supervisor::run_on_thread`](crate::worker::Supervisor::run_on_thread)): no read ever takes
+    /// it from a commit.
+    commits: Blocking,
     readers: Executor,
     log_move: Arc<LogMove>,
     read_delay: Option<fn() -> Duration>,
@@ -200,7 +202,10 @@ impl StoreAccess {
     pub(crate) fn beside(readers: Executor, store: Arc<dyn Store>, blocking: Blocking) -> Self {
         Self {
             store,
-            committer: Executor::awaited(blocking, "committer", 1),
+            commits: match blocking {
+                Blocking::Threads => Blocking::Inline,
+                other => other,
+            },
             readers,
             log_move: Arc::default(),
             read_delay: blocking.read_delay(),
@@ -261,7 +266,7 @@ impl StoreAccess {
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, EngineError> {
         let store = Arc::clone(&self.store);
-        let outcome = self.committer.run(None, move || action(&*store)).await?;
+        let outcome = self.commits.run(move || action(&*store)).await?;
         outcome.map_err(|error| EngineError::from(&error))
     }
 }

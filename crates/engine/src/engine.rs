@@ -83,7 +83,9 @@ impl Engine {
         let engine = Self::compose(&config, journal, machine, blocking);
         engine.sessions.recover().await?;
         let supervisor = &engine.supervisor;
-        engine.sessions.start_workers(supervisor, &engine.stats);
+        engine
+            .sessions
+            .start_workers(supervisor, &engine.stats, blocking);
         engine
             .hooks
             .start_workers(supervisor, engine.cluster.as_ref());

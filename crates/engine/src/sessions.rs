@@ -40,6 +40,7 @@ use memoird_core::mark::{Mark, MarkSecret};
 use memoird_core::session::Session;
 use memoird_core::time::{Now, Steady};
 
+use crate::blocking::Blocking;
 use crate::cluster::Cluster;
 use crate::error::EngineError;
 use crate::events::{EventKind, EventSignal};
@@ -198,15 +199,24 @@ impl Sessions {
     }
 
     /// Starts the workers that write, reload and sweep.
-    pub(crate) fn start_workers(&self, supervisor: &Supervisor, stats: &Arc<Stats>) {
+    pub(crate) fn start_workers(
+        &self,
+        supervisor: &Supervisor,
+        stats: &Arc<Stats>,
+        blocking: Blocking,
+    ) {
         let shared = &self.shared;
         if shared.journal.is_on() {
-            supervisor.run(Committer::new(
+            let committer = Committer::new(
                 Arc::clone(&shared.journal),
                 self.clone(),
                 Arc::clone(&shared.machine),
                 Arc::clone(stats),
-            ));
+            );
+            match blocking {
+                Blocking::Threads => supervisor.run_on_thread(committer),
+                _ => supervisor.run(committer),
+            }
             supervisor.run(Unloader::new(self.clone()));
             supervisor.run(QuotaCounter::new(self.clone()));
         }

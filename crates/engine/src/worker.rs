@@ -1,10 +1,14 @@
 //! Background work: small bounded steps, one supervisor, one way to stop.
 
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::{self, Thread};
 use std::time::Duration;
 
-use tokio_util::sync::CancellationToken;
+use tokio::runtime::Handle;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 use tracing::{Instrument, error, info_span, warn};
 
@@ -111,6 +115,37 @@ impl WorkerStatus {
 impl Supervisor {
     /// Runs a worker until the daemon stops.
     pub(crate) fn run(&self, worker: impl Worker) {
+        let (alarm, task) = self.prepare(worker);
+        self.tasks.spawn(async move {
+            task.await;
+            alarm.disarm();
+        });
+    }
+
+    /// The same on a thread of its own, for a worker whose steps block it. Nobody is woken for what
+    /// goes on between its waits and the end of its steps.
+    pub(crate) fn run_on_thread(&self, worker: impl Worker) {
+        let name = worker.name();
+        let (alarm, task) = self.prepare(worker);
+        // Timers and tasks are those of the runtime.
+        let (runtime, tracked) = (Handle::current(), self.tasks.token());
+        let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
+            let _entered = runtime.enter();
+            block_on(task);
+            alarm.disarm();
+            drop(tracked);
+        });
+        if let Err(error) = started {
+            error!(%error, name, "there is no thread for a worker");
+        }
+    }
+
+    /// What runs a worker, and what tells of its panic: it is dropped by an unwinding panic, and
+    /// disarmed after an orderly end.
+    fn prepare<W: Worker>(
+        &self,
+        worker: W,
+    ) -> (DropGuard, impl Future<Output = ()> + Send + use<W>) {
         let name = worker.name();
         let status = Arc::new(WorkerStatus {
             name,
@@ -118,14 +153,9 @@ impl Supervisor {
             failures: AtomicU64::new(0),
         });
         self.lock().push(Arc::clone(&status));
-        let (stop, broken) = (self.stop.clone(), self.broken.clone());
-        let task = drive(worker, status, stop).instrument(info_span!("worker", name));
-        self.tasks.spawn(async move {
-            // Dropped by an unwinding panic as well as by an orderly end.
-            let alarm = broken.drop_guard();
-            task.await;
-            alarm.disarm();
-        });
+        let task = drive(worker, status, self.stop.clone());
+        let task = task.instrument(info_span!("worker", name));
+        (self.broken.clone().drop_guard(), task)
     }
 
     /// Resolves when a worker has panicked.
@@ -179,6 +209,24 @@ async fn drive(mut worker: impl Worker, status: Arc<WorkerStatus>, stop: Cancell
         pause = (pause * 2).min(PAUSE_MAX);
     }
     worker.finish().await;
+}
+
+/// Wakes a thread that is parked.
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Polls a future on the calling thread, which is parked in between.
+fn block_on(task: impl Future<Output = ()>) {
+    let mut task = pin!(task);
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    while task.as_mut().poll(&mut Context::from_waker(&waker)) == Poll::Pending {
+        thread::park();
+    }
 }
 
 impl Drop for Supervisor {
