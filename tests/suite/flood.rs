@@ -291,3 +291,19 @@ async fn the_content_of_idle_sessions_leaves_memory_and_is_there_when_it_is_aske
         );
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn pages_of_files_take_a_part_of_the_memory_and_no_more() {
+    let daemon = Daemon::with(Setup::default().section("limits: { memory: 16MiB }")).await;
+    let mut client = daemon.sessions();
+    say(&mut client, "first", "hello").await;
+    let before = daemon.resident_bytes();
+    let text = "x".repeat(900_000);
+    for number in 0..100 {
+        say(&mut client, &number.to_string(), &text).await;
+    }
+    // Two copies of what sessions and calls may have, and 16 MiB of pages.
+    let used = daemon.resident_bytes().saturating_sub(before) >> 20;
+    assert!(used < 64, "{used} MiB");
+    assert_eq!(live(&mut client, "0").await.len(), 1);
+}

@@ -149,13 +149,7 @@ async fn reflection_can_be_switched_off() {
 async fn answers_of_reflection_that_nobody_reads_take_little_memory() {
     let setup = Setup::default().two_tenants("", "");
     let daemon = Daemon::with(setup.section("limits: { memory: 64MiB }")).await;
-    let resident = || -> u64 {
-        let text = std::fs::read_to_string(format!("/proc/{}/statm", daemon.pid()));
-        let text = text.expect("the daemon lives");
-        let pages = text.split(' ').nth(1).expect("resident pages");
-        pages.parse::<u64>().expect("a number") << 12
-    };
-    let before = resident();
+    let before = daemon.resident_bytes();
     let mut many = BytesMut::new();
     (0..16).for_each(|_| many.extend_from_slice(&question()));
     let many = many.freeze();
@@ -168,7 +162,7 @@ async fn answers_of_reflection_that_nobody_reads_take_little_memory() {
         deaf.push(client);
     }
     everybody_is_served(&daemon).await;
-    let used = resident().saturating_sub(before) >> 20;
+    let used = daemon.resident_bytes().saturating_sub(before) >> 20;
     assert!(used < 100, "{used} MiB for answers that nobody reads");
 }
 

@@ -3,6 +3,7 @@
 //! Counted is what grows with what clients send: sessions, their content, calls under way with
 //! their answers, events that can still be watched, and what hooks are given or owed. Content of
 //! idle sessions leaves memory when the limit is passed; heads stay, and answer what needs no more.
+//! Not counted are pages of files, which have a limit of their own where these are opened.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

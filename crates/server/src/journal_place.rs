@@ -5,6 +5,7 @@ use std::sync::Arc;
 use memoird_core::mark::MarkSecret;
 use memoird_engine::{Cluster, Durability, Engine, EngineError, Eraser, Machine, SystemMachine};
 use memoird_memories::store::{FilesOptions, MemoryStore};
+use memoird_store::sqlite_file::limit_caches;
 use memoird_store::{DataKey, SqliteOptions, SqliteStore, Store, StoreError};
 use tokio::sync::watch;
 use tokio::task::{JoinError, spawn_blocking};
@@ -14,6 +15,11 @@ use tracing::info;
 use crate::cli::exit::{CliError, Exit};
 use crate::cluster::{ClusterView, MemberView};
 use crate::config::Config;
+
+/// What pages of files may have of memory, beside what `limits.memory` counts: one part of it of
+/// this many, and at least so many bytes.
+const FILES_SHARE: u64 = 8;
+const FILES_BYTES_MIN: u64 = 16 << 20;
 
 /// Where the journal is.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +67,8 @@ pub(crate) async fn open(
     key: Option<DataKey>,
     waits_for: &watch::Sender<Option<String>>,
 ) -> Result<OpenJournal, CliError> {
+    let cache_bytes = file_cache_bytes(config.engine.memory_bytes);
+    limit_caches(cache_bytes.unwrap_or(0))?;
     if config.engine.journal.durability == Durability::Off {
         return Ok(OpenJournal {
             store: None,
@@ -77,10 +85,14 @@ pub(crate) async fn open(
     let _ = waits_for;
     // A large journal is checked for some seconds before the next line comes.
     info!(data_dir = %config.data_dir.display(), "opening the journal");
-    let options = SqliteOptions {
+    let mut options = SqliteOptions {
         key,
         ..SqliteOptions::default()
     };
+    if let Some(bytes) = cache_bytes {
+        // The rest is for memories and the index of what was said.
+        options.cache_bytes = options.cache_bytes.min(bytes / 4 * 3);
+    }
     let dir = config.data_dir.clone();
     // Aside, so that a signal stops the daemon meanwhile.
     let opened = spawn_blocking(move || {
@@ -95,6 +107,11 @@ pub(crate) async fn open(
         machine,
         keeper: Keeper::default(),
     })
+}
+
+/// Bytes of pages that the files may keep in memory, beside `limits.memory`; `None`: no limit.
+fn file_cache_bytes(memory_bytes: u64) -> Option<u64> {
+    (memory_bytes > 0).then(|| (memory_bytes / FILES_SHARE).max(FILES_BYTES_MIN))
 }
 
 fn broken_off(error: &JoinError) -> CliError {

@@ -164,6 +164,19 @@ impl SqliteFile {
     }
 }
 
+/// From now on all SQLite files of the process together keep about so many bytes of pages in
+/// memory, whatever each connection may have; 0: no limit. It is no hard one: what a statement needs
+/// it gets.
+///
+/// # Errors
+/// [`StoreError::Sqlite`].
+pub fn limit_caches(bytes: u64) -> Result<(), StoreError> {
+    let bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+    let connection = Connection::open_in_memory()?;
+    connection.pragma_update(None, "soft_heap_limit", bytes)?;
+    Ok(())
+}
+
 /// Opens any SQLite file. Where there is a key it is the first statement, as SQLCipher wants it.
 ///
 /// # Errors

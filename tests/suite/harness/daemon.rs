@@ -228,6 +228,14 @@ impl Daemon {
         self.child.id().to_string()
     }
 
+    /// Its memory, as the system sees it.
+    pub(crate) fn resident_bytes(&self) -> u64 {
+        let text = std::fs::read_to_string(format!("/proc/{}/statm", self.pid()));
+        let text = text.expect("the daemon lives");
+        let pages = text.split(' ').nth(1).expect("resident pages");
+        pages.parse::<u64>().expect("a number") << 12
+    }
+
     /// Ends it as a crash does.
     pub(crate) async fn kill9(&mut self) {
         self.child.kill().expect("it can be killed");

@@ -73,6 +73,8 @@ pub struct SqliteOptions {
     /// Pages of 4 KiB after which no more are added: SQLite says that the disk is
     /// full. For tests; `None` otherwise.
     pub pages_max: Option<u32>,
+    /// Bytes of pages that its connections keep in memory, all together.
+    pub cache_bytes: u64,
     /// What the file is encrypted with; `None`: nothing.
     pub key: Option<DataKey>,
 }
@@ -83,6 +85,7 @@ impl Default for SqliteOptions {
             check_bytes_max: 1 << 30,
             intake_changes: 16_384,
             pages_max: None,
+            cache_bytes: 96 << 20,
             key: None,
         }
     }
@@ -101,7 +104,7 @@ const GAPS_EVERY_MS: u64 = 60 * 60 * 1_000;
 #[derive(Debug)]
 pub struct SqliteStore {
     path: PathBuf,
-    key: Option<DataKey>,
+    options: SqliteOptions,
     /// Taken and given back by reads; up to [`READERS_MAX`] are kept. Closed before the
     /// writer: only the last connection moves the log into the file, and these cannot.
     readers: Mutex<Vec<Connection>>,
@@ -137,7 +140,7 @@ impl SqliteStore {
         )?;
         Ok(Self {
             path,
-            key: options.key,
+            options,
             writer: Mutex::new(writer),
             counters: TurnCounters::default(),
             unfolded,
@@ -175,7 +178,7 @@ impl SqliteStore {
 
     /// Overwrites the unused space of pages. False while somebody reads an older moment.
     fn clear_gaps(&self) -> Result<bool, StoreError> {
-        let key = self.key.as_ref();
+        let key = self.options.key.as_ref();
         let pages = sqlite_gaps::find(&self.path, key)?;
         sqlite_gaps::clear(&self.path, key, &pages, EMPTY_LOG_WAIT, || {
             WriterConnection(self.writer())
@@ -212,7 +215,7 @@ impl SqliteStore {
         let kept = locked(&self.readers).pop();
         let connection = match kept {
             Some(connection) => connection,
-            None => open::reader(&self.path, self.key.as_ref())?,
+            None => open::reader(&self.path, self.options)?,
         };
         let outcome = action(&connection);
         let mut readers = locked(&self.readers);
@@ -264,7 +267,7 @@ impl Store for SqliteStore {
         let mut settler = locked(&self.settler);
         let connection = match settler.take() {
             Some(connection) => connection,
-            None => look_only(&self.path, self.key.as_ref())?,
+            None => look_only(&self.path, self.options.key.as_ref())?,
         };
         let connection = settler.insert(connection);
         connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()))?;

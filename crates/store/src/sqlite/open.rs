@@ -6,21 +6,22 @@ use rusqlite::Connection;
 
 use super::schema;
 use crate::sqlite_file::{SqliteFile, corrupt, damaged, log_bytes};
-use crate::{DataKey, SqliteOptions, StoreError};
+use crate::{READERS_MAX, SqliteOptions, StoreError};
 
 const JOURNAL: SqliteFile = SqliteFile {
     application_id: schema::APPLICATION_ID,
     schema_known: schema::KNOWN,
-    cache_kib: 64 << 10,
+    // Each connection gets its part of `SqliteOptions::cache_bytes`.
+    cache_kib: 2 << 10,
     // 32 MiB.
     checkpoint_pages: 8_192,
     log_bytes_kept: 64 << 20,
     statements_kept: 64,
 };
 
-/// The page cache of a connection that reads, in KiB: there are several, and what they read
-/// is mostly not read again.
-const READER_CACHE_KIB: i64 = 4 << 10;
+/// One part of this many is for those that read: there are several, and what they read is mostly
+/// not read again.
+const READERS_SHARE: u64 = 3;
 
 /// Opens the one connection that writes; makes the file where it is missing.
 pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
@@ -28,6 +29,8 @@ pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, 
     let mut connection = JOURNAL.writer(path, options.key.as_ref(), schema == 0)?;
     // What was removed is overwritten: on its pages at once, in the log when that is emptied.
     connection.pragma_update(None, "secure_delete", "ON")?;
+    let of_readers = options.cache_bytes / READERS_SHARE;
+    set_cache(&connection, options.cache_bytes - of_readers)?;
     schema::migrate(&mut connection, schema)?;
     if let Some(pages) = options.pages_max {
         connection.pragma_update(None, "max_page_count", pages)?;
@@ -36,10 +39,17 @@ pub(super) fn writer(path: &Path, options: SqliteOptions) -> Result<Connection, 
 }
 
 /// Opens a connection that reads while the writer writes.
-pub(super) fn reader(path: &Path, key: Option<&DataKey>) -> Result<Connection, StoreError> {
-    let connection = JOURNAL.reader(path, key)?;
-    connection.pragma_update(None, "cache_size", -READER_CACHE_KIB)?;
+pub(super) fn reader(path: &Path, options: SqliteOptions) -> Result<Connection, StoreError> {
+    let connection = JOURNAL.reader(path, options.key.as_ref())?;
+    let of_readers = options.cache_bytes / READERS_SHARE;
+    set_cache(&connection, of_readers / READERS_MAX as u64)?;
     Ok(connection)
+}
+
+fn set_cache(connection: &Connection, bytes: u64) -> Result<(), StoreError> {
+    let kib = i64::try_from(bytes >> 10).unwrap_or(i64::MAX);
+    connection.pragma_update(None, "cache_size", -kib)?;
+    Ok(())
 }
 
 /// Looks at an existing file without changing it; gives its schema's version.

@@ -77,7 +77,7 @@ impl SqliteTransfer {
         writer.fold_all()?;
         // It moves the log into the file.
         drop(writer);
-        let connection = open::reader(&path, key.as_ref())?;
+        let connection = open::reader(&path, options)?;
         Ok(Self {
             connection,
             dir: dir.to_owned(),
