@@ -2,7 +2,12 @@
 
 use std::time::Duration;
 
+use memoird_core::breaker::{Breaker, BreakerPolicy};
+use memoird_core::time::Steady;
 use thiserror::Error;
+
+/// How long a provider is left alone that asked for it: a longer pause is tried after this one.
+const PAUSE_MAX: Duration = Duration::from_secs(60 * 60);
 
 /// Why a model, or its provider, gave no answer.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -38,6 +43,19 @@ impl ModelFault {
             kind,
             problem: problem.into(),
             after: None,
+        }
+    }
+
+    /// Notes in the breaker of its provider that a call failed so. What one request is refused for
+    /// says nothing of the others, and who asked for a pause gets it.
+    pub(crate) fn note(&self, breaker: &mut Breaker, now: Steady, policy: &BreakerPolicy) {
+        match self.is_refusal() {
+            true => breaker.succeeded(),
+            false => breaker.failed(now, policy),
+        }
+        if let Some(asked) = self.after {
+            let asked_ms = u64::try_from(asked.min(PAUSE_MAX).as_millis()).unwrap_or(u64::MAX);
+            breaker.asked_to_wait(now, asked_ms, policy);
         }
     }
 

@@ -4,7 +4,6 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use memoird_core::compaction::Body;
 use memoird_core::compaction::check::Rejection;
@@ -26,8 +25,6 @@ use crate::stats::CompactionResult;
 /// Calls for one summary, and how often a call that is too long is halved.
 const CALLS_MAX: u32 = 64;
 const DEPTH_MAX: u32 = 6;
-/// How long a provider is left alone that asked for it: a longer pause is tried after this one.
-const WAIT_MAX: Duration = Duration::from_secs(60 * 60);
 /// Tokens of a chunk, at least.
 const CHUNK_TOKENS_MIN: u64 = 500;
 
@@ -215,15 +212,11 @@ impl SummarizerCalls<'_> {
             return Err(Missing::Error(CompactionError::ProviderDown));
         }
         let Some(answered) = self.in_a_task(Arc::new(request)).await else {
-            self.note_provider(false);
-            let problem = "the summarizer panicked".to_owned();
-            return Err(Missing::Error(failed("panicked", problem)));
+            let fault = ModelFault::new(FaultKind::Later, "the summarizer panicked");
+            self.note_provider(Some(&fault));
+            return Err(Missing::Error(failed("panicked", fault.problem)));
         };
-        let fault = answered.as_ref().err();
-        self.note_provider(fault.is_none_or(ModelFault::is_refusal));
-        if let Some(asked) = fault.and_then(|fault| fault.after) {
-            self.wait(asked);
-        }
+        self.note_provider(answered.as_ref().err());
         let rejected = |why: Rejection| {
             Missing::Error(CompactionError::Failed(
                 failure_of(&why),
@@ -288,26 +281,17 @@ impl SummarizerCalls<'_> {
         !self.summarizer.is_remote() || compaction.provider_breaker().admits(now, &policy)
     }
 
-    /// Leaves the provider alone for as long as it asked for.
-    fn wait(&self, asked: Duration) {
-        let now = self.compaction.sessions().now().steady;
-        let policy = self.compaction.provider_policy();
-        let asked_ms = u64::try_from(asked.min(WAIT_MAX).as_millis()).unwrap_or(u64::MAX);
-        let mut breaker = self.compaction.provider_breaker();
-        breaker.asked_to_wait(now, asked_ms, &policy);
-    }
-
-    /// Notes whether the provider is available.
-    pub(super) fn note_provider(&self, is_available: bool) {
+    /// Notes whether the provider is available: how a call of it failed, where it did.
+    pub(super) fn note_provider(&self, fault: Option<&ModelFault>) {
         if !self.summarizer.is_remote() {
             return;
         }
         let now = self.compaction.sessions().now().steady;
         let policy = self.compaction.provider_policy();
         let mut breaker = self.compaction.provider_breaker();
-        match is_available {
-            true => breaker.succeeded(),
-            false => breaker.failed(now, &policy),
+        match fault {
+            None => breaker.succeeded(),
+            Some(fault) => fault.note(&mut breaker, now, &policy),
         }
     }
 }

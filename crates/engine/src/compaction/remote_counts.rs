@@ -82,11 +82,7 @@ impl RemoteCounts {
                 Some(tokens)
             }
             Err(error) => {
-                // What one request is refused for says nothing of the others.
-                match error.is_refusal() {
-                    true => breaker.succeeded(),
-                    false => breaker.failed(now(), &policy),
-                }
+                error.note(breaker, now(), &policy);
                 warn!(counter = counter.name(), %error, "tokens are estimated");
                 None
             }

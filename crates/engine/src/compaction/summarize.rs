@@ -20,6 +20,7 @@ use super::attempt::{CompactionError, NewSummary};
 use super::chunks::SummarizerCalls;
 use crate::blocking::Executor;
 use crate::machine::Stopwatch;
+use crate::model_fault::{FaultKind, ModelFault};
 use crate::sessions::SessionRef;
 use crate::stats::CompactionResult;
 
@@ -93,9 +94,10 @@ impl Compaction {
         let stats = &self.shared.stats;
         stats.compaction_seconds.observe(watch.seconds());
         let Ok(body) = answer else {
-            calls.note_provider(false);
             let problem = format!("no summary within {:?}", config.timeout);
-            return Err(failed("timeout", problem));
+            let fault = ModelFault::new(FaultKind::Later, problem);
+            calls.note_provider(Some(&fault));
+            return Err(failed("timeout", fault.problem));
         };
         let validated = validator
             .validate(body?, summarizer.name(), summarizer.is_remote())

@@ -26,16 +26,16 @@ struct Teller {
     tells: Mutex<VecDeque<Option<u64>>>,
     then: Mutex<Option<u64>>,
     /// Why it does not.
-    fault: FaultKind,
+    fault: ModelFault,
     asked: Mutex<Vec<CountRequest>>,
 }
 
 impl Teller {
     fn new(then: Option<u64>) -> Arc<Self> {
-        Self::that_fails(then, FaultKind::Later)
+        Self::that_fails(then, ModelFault::new(FaultKind::Later, "down"))
     }
 
-    fn that_fails(then: Option<u64>, fault: FaultKind) -> Arc<Self> {
+    fn that_fails(then: Option<u64>, fault: ModelFault) -> Arc<Self> {
         let (tells, asked) = (Mutex::default(), Mutex::default());
         Arc::new(Self {
             tells,
@@ -71,8 +71,8 @@ impl TokenCounter for Teller {
             .unwrap()
             .pop_front()
             .unwrap_or(*self.then.lock().unwrap());
-        let fault = self.fault;
-        Box::pin(async move { told.ok_or_else(|| ModelFault::new(fault, "down")) })
+        let fault = self.fault.clone();
+        Box::pin(async move { told.ok_or(fault) })
     }
 }
 
@@ -182,9 +182,37 @@ async fn a_counter_that_is_down_is_left_alone_and_the_estimate_decides() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_counter_that_asks_for_a_pause_is_left_alone_for_that_long() {
+    let script = Script::of([]);
+    let busy = ModelFault {
+        after: Some(Duration::from_secs(600)),
+        ..ModelFault::new(FaultKind::Later, "busy")
+    };
+    let teller = Teller::that_fails(None, busy);
+    let (_world, bot) = counted(&script, &teller).await;
+    let mut talk = Talk::of(&bot, "a");
+    let mut windows = async |count| {
+        for _ in 0..count {
+            talk.exchange().await;
+            talk.window().await;
+            settle().await;
+        }
+    };
+    windows(30).await;
+    assert_eq!(teller.times(), 1, "it asked for a pause");
+    sleep(Duration::from_secs(599)).await;
+    windows(12).await;
+    assert_eq!(teller.times(), 1);
+    sleep(Duration::from_secs(1)).await;
+    teller.will_now(Some(10));
+    windows(12).await;
+    assert!(teller.times() > 1, "it is back");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_request_that_is_refused_keeps_nobody_else_from_the_counter() {
     let script = Script::of([]);
-    let teller = Teller::that_fails(None, FaultKind::Refused);
+    let teller = Teller::that_fails(None, ModelFault::new(FaultKind::Refused, "no"));
     let (_world, bot) = counted(&script, &teller).await;
     let mut talk = Talk::of(&bot, "a");
     for _ in 0..40 {
