@@ -33,6 +33,13 @@ pub enum Provider {
     Open,
 }
 
+impl Provider {
+    /// True where a model's chat template may refuse two messages of the user in a row.
+    pub fn takes_turns(self) -> bool {
+        self == Self::Open
+    }
+}
+
 /// How text is counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize, Serialize)]
 #[serde(rename_all = "lowercase")]

@@ -160,6 +160,7 @@ impl Commands {
             session: built.session,
             appended,
             turns: built.window.turns,
+            provider: plan.model.profile.provider,
             cache_breakpoints: built.window.cache_breakpoints,
             memories: built.memories,
             next_cut: built.next_cut,

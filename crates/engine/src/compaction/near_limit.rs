@@ -39,6 +39,7 @@ impl NearLimit {
         let options = RenderOptions {
             system: &self.system,
             is_request: true,
+            takes_turns: self.model.profile.provider.takes_turns(),
             ..RenderOptions::default()
         };
         let rendered = render(format, &turns, &options);

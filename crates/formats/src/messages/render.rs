@@ -64,6 +64,9 @@ pub struct RenderOptions<'a> {
     /// True where the provider is sent what is made: what it would refuse where it stands now is
     /// left out or said otherwise. False gives back what came in.
     pub is_request: bool,
+    /// True for a model whose chat template refuses two messages of the user in a row: in OpenAI's
+    /// chat completions they are one then, whoever wrote them.
+    pub takes_turns: bool,
 }
 
 /// Writes turns as a provider's message array. The turns are in the provider's order: a

@@ -66,6 +66,8 @@ struct Shown {
     mark: Mark,
     /// Which turns of the session were rewound.
     rewound: SeqRanges,
+    /// True for a model that may refuse two messages of the user in a row.
+    takes_turns: bool,
 }
 
 /// Bytes of what is to be read before a window is asked for.
@@ -154,6 +156,7 @@ pub(crate) async fn answered(
                 block: outcome.memories.text,
                 mark: outcome.mark,
                 rewound: outcome.rewound,
+                takes_turns: outcome.provider.takes_turns(),
             };
             let rendered = writer.written(format, window, wanted).await?;
             response.system = rendered.system;
@@ -280,6 +283,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         block,
         mark,
         rewound,
+        takes_turns,
     } = window;
     let opened = turns
         .iter()
@@ -298,6 +302,7 @@ fn rendered(format: MessageFormat, window: Shown, wanted: &Wanted) -> Option<Ren
         behind_gap: &behind_gap,
         mark,
         is_request: true,
+        takes_turns,
     };
     let mut rendered = render(format, &turns, &options);
     if let Some(block) = block {

@@ -2,6 +2,7 @@
 //! at once and hold text only, so what else came with them waits until the last of them.
 
 mod given;
+mod joined;
 
 use memoird_core::mark::Mark;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Role, Turn};
@@ -54,6 +55,9 @@ pub(super) fn render(turns: &[Turn], options: &RenderOptions<'_>) -> Parts {
     }
     writer.answer_open_calls();
     writer.flush();
+    if options.takes_turns {
+        writer.messages = joined::joined(writer.messages, &mut writer.ends);
+    }
     (String::new(), writer.messages, writer.ends)
 }
 

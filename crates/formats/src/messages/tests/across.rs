@@ -471,3 +471,42 @@ fn what_is_said_with_some_of_a_call_s_results_stands_behind_all_of_them() {
     turns.push(json!({ "role": "user", "content": [result("b")] }));
     assert_eq!(roles(&turns), all, "and here it is");
 }
+
+#[test]
+fn a_model_that_takes_turns_gets_the_users_messages_in_a_row_as_one() {
+    let image = json!([
+        { "type": "text", "text": "This one?" },
+        { "type": "image_url", "image_url": { "url": PNG } },
+    ]);
+    let openai = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": "A long task." },
+        { "role": "user", "content": "And this.", "name": "ann" },
+        { "role": "assistant", "content": "Done." },
+        { "role": "user", "content": "Next." },
+        { "role": "user", "content": image },
+    ]);
+    let turns = read(OpenAi, &openai);
+    let sent = |takes_turns| {
+        let options = RenderOptions {
+            is_request: true,
+            takes_turns,
+            ..RenderOptions::default()
+        };
+        let rendered = crate::messages::render(OpenAi, &turns, &options);
+        let messages: Value = serde_json::from_str(&rendered.messages_json).unwrap();
+        (messages, rendered.ends)
+    };
+    assert_eq!(sent(false), (openai, vec![1, 2, 3, 4, 5, 6]));
+    let joined = json!([
+        { "role": "system", "content": "Be brief." },
+        { "role": "user", "content": "A long task.\n\nAnd this.", "name": "ann" },
+        { "role": "assistant", "content": "Done." },
+        { "role": "user", "content": [
+            { "type": "text", "text": "Next." },
+            { "type": "text", "text": "This one?" },
+            { "type": "image_url", "image_url": { "url": PNG } },
+        ] },
+    ]);
+    assert_eq!(sent(true), (joined, vec![1, 2, 2, 3, 4, 4]));
+}

@@ -316,6 +316,7 @@ fn shown(turns: Vec<WindowTurn>, block: &str) -> Shown {
         block: block.to_owned(),
         mark: Mark::default(),
         rewound: SeqRanges::default(),
+        takes_turns: false,
     }
 }
 
@@ -372,6 +373,7 @@ fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<serde_json::Value>,
         block: "known: tea".into(),
         mark: Mark::default(),
         rewound: SeqRanges::default(),
+        takes_turns: false,
     };
     let rendered = rendered(format, window, &wanted(format)).expect("messages");
     assert_eq!(rendered.ends.len(), count, "the block is nobody's turn");
