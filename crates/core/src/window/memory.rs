@@ -269,24 +269,35 @@ impl Windows {
             summary,
             ask,
             |composer, summaries, last| {
-                match plan(composer, summaries, last, kept, ask) {
-                    // A smaller model may have no room for it. The turns said now matter more.
-                    Err(CoreError::CurrentTurnTooLarge { .. }) if summaries.newest.is_some() => {
-                        let without = Summaries {
-                            newest: None,
-                            ..summaries
-                        };
-                        let mut planned = plan(composer, without, last, None, ask)?;
-                        planned.window.report.degraded = true;
-                        let note = "there is no room for the summary of the oldest turns";
-                        planned.window.report.notes.push(note.to_owned());
-                        Ok(planned)
-                    }
-                    planned => planned,
+                let planned = plan(composer, summaries, last, kept, ask);
+                // There may be no room for it. What is said now, and what that answers, matter more.
+                let is_in_the_way = match &planned {
+                    Ok(planned) => planned.is_request_out,
+                    Err(refused) => matches!(refused, CoreError::CurrentTurnTooLarge { .. }),
+                };
+                if !is_in_the_way || summaries.newest.is_none() {
+                    return planned;
                 }
+                let without = Summaries {
+                    newest: None,
+                    ..summaries
+                };
+                let other = plan(composer, without, last, None, ask);
+                // Where there is no room for the request in any case, the summary stays.
+                let mut other = match (planned, other) {
+                    (Ok(planned), Err(_)) => return Ok(planned),
+                    (Ok(planned), Ok(other)) if other.is_request_out => return Ok(planned),
+                    (_, other) => other?,
+                };
+                other.window.report.degraded = true;
+                let note = "there is no room for the summary of the oldest turns";
+                other.window.report.notes.push(note.to_owned());
+                Ok(other)
             },
         );
-        let Planned { window, cut, kept } = planned?;
+        let Planned {
+            window, cut, kept, ..
+        } = planned?;
         if ask.keep {
             self.remember(cut, kept, last_seq, &window, ask);
         }

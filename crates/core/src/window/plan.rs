@@ -82,6 +82,8 @@ pub(super) struct Planned {
     pub(super) window: Window,
     pub(super) cut: Cut,
     pub(super) kept: Option<Kept>,
+    /// True where it does not show the request that is being answered; not of windows that slide.
+    pub(super) is_request_out: bool,
 }
 
 /// Tokens of what memoird itself says, on a scale.
@@ -425,10 +427,11 @@ fn finish(
         omissions: omissions(composer, cut, composed),
         summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
+    let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
+    let is_request_out = !is_sliding && is_request_out(composer, cut, composed);
     report.explain(cut, ask.shown(ask.budget));
     let newly = cut.reduced.iter();
     let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
-    let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
     let window = Window {
         cache_breakpoints: laid.breakpoints(),
         turns: WindowTurns {
@@ -455,6 +458,7 @@ fn finish(
     let goes_on = is_whole && lost_at.is_none() && !is_sliding;
     Planned {
         window,
+        is_request_out,
         kept: goes_on.then(|| Kept {
             front,
             gaps,

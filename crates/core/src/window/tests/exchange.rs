@@ -265,3 +265,38 @@ fn what_is_said_of_an_image_stays_where_the_image_does_not_fit() {
         }
     }
 }
+
+#[test]
+fn the_request_stays_where_a_summary_would_take_its_place() {
+    let mut chat = working(2_000, 300, 0, 0);
+    let request = request_of(&chat);
+    assert!(chat.summarize(1));
+    let summary = Summary {
+        text: "x".repeat(1_000).into(),
+        ..(**chat.summary.as_ref().unwrap()).clone()
+    };
+    chat.summary = Some(Arc::new(summary));
+    chat.show_summary();
+    chat.say(call(&["c1"], "{}"));
+    chat.say(result("c1", "1".repeat(4_000)));
+    let mut least = None;
+    for budget in (1_000..1_600).rev().step_by(5) {
+        for policy in [HEAD_TAIL, Policy::TokenBudget, Policy::Salience] {
+            let Ok(seen) = chat.clone().see(policy, budget) else {
+                continue;
+            };
+            let report = &seen.window.report;
+            let is_out = report.omissions.iter().any(|omission| {
+                omission.is_left_out()
+                    && (omission.first_seq..=omission.last_seq).contains(&request)
+            });
+            least = Some(budget);
+            assert!(
+                !is_out || report.blocks.summary == 0,
+                "{policy:?} of {budget}: {} {report:?}",
+                seen.words()
+            );
+        }
+    }
+    assert!(least.is_some_and(|least| least < 1_200), "{least:?}");
+}
