@@ -96,8 +96,11 @@ BEGIN
     IF current_setting('synchronous_commit') = 'off' THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
+    -- By its step: as long as somebody looks at an old moment, as a dump does, all versions of the row stay,
+    -- and those of other steps are not met.
     PERFORM FROM memoird.lanes
-        WHERE node = of_node AND lane = of_lane AND epoch = of_epoch AND number = of_number
+        WHERE node = of_node AND lane = of_lane AND step = of_number >> 6
+            AND epoch = of_epoch AND number = of_number
         FOR UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
@@ -272,7 +275,7 @@ BEGIN
     UPDATE memoird.lanes SET number = of_number + 1, missed = not_written,
             steady = clock_steady, wall = clock_wall, boot_id = clock_boot_id,
             boot_ms = clock_boot_ms, seen = now()
-        WHERE node = of_node AND lane = of_lane;
+        WHERE node = of_node AND lane = of_lane AND step = of_number >> 6 AND number = of_number;
     RETURN not_written;
 END
 $body$;

@@ -99,7 +99,9 @@ pub(crate) async fn all(client: &Client, now: Steady) -> Result<Membership, Stor
                  AND o.is_shared AND o.expires_at > now()), (extract(epoch FROM m.seen) * 1000)::int8,
              m.seen > now() - {GONE_AFTER}, m.config, coalesce(l.number, 0), coalesce(l.epoch, 1),
              CASE WHEN l.number > 0 THEN (extract(epoch FROM l.seen) * 1000)::int8 END
-         FROM memoird.members m LEFT JOIN memoird.lanes l ON l.node = m.node AND l.lane = 0
+         FROM memoird.members m LEFT JOIN LATERAL (SELECT * FROM memoird.lanes AS of_member
+             WHERE of_member.node = m.node AND of_member.lane = 0
+             ORDER BY step DESC LIMIT 1) AS l ON true
          WHERE m.seen > now() - {FORGOTTEN_AFTER} ORDER BY m.name, m.node"
     );
     let rows = query(client, &sql, &[]).await?;

@@ -1,7 +1,10 @@
 //! The tables, and how a database of an older memoird becomes one of this: in steps, each in a
 //! transaction of its own that holds the row of the version. Nothing here needs more than that row.
 
+use std::time::Duration;
+
 use memoird_store::StoreError;
+use tokio::time::sleep;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::Type;
@@ -50,6 +53,10 @@ pub(crate) const JOURNAL: Steps = Steps {
             sql: V5,
             min_reader: 1,
         },
+        Step {
+            sql: V6,
+            min_reader: 1,
+        },
     ],
 };
 
@@ -61,6 +68,14 @@ const SERVER_MIN: i32 = 150_000;
 
 /// Tries to make the schema: two processes that begin at once trip over each other.
 const TRIES_MAX: usize = 5;
+
+/// A step waits for the locks of its tables no longer than this: behind one that waits all others do, also
+/// the commits of daemons that serve, which wait as long three times.
+const LOCK_TIME_MAX: &str = "SET LOCAL lock_timeout = '1500ms'";
+/// Then others go on for so long,
+const LOCK_PAUSE: Duration = Duration::from_secs(5);
+/// and after so many tries the step is given up.
+const LOCK_TRIES_MAX: usize = 12;
 
 /// Whatever clients choose is `bytea`: it may have any byte, and `text` takes no NUL. Moments are
 /// milliseconds, `steady` and those named `_at` on memoird's own time line.
@@ -303,6 +318,17 @@ const V5: &str = concat!(
     include_str!("commit.sql")
 );
 
+/// Each commit makes another version of its lane's row, and all of them stay as long as somebody looks
+/// at an older moment: a dump, or a standby's query. A commit went through all of these. By the
+/// `step`, which an index has, it goes through 64 at most; an update leaves its page once in so many.
+const V6: &str = concat!(
+    "ALTER TABLE memoird.lanes
+         ADD COLUMN step bigint GENERATED ALWAYS AS (number >> 6) STORED;
+     ALTER TABLE memoird.lanes DROP CONSTRAINT lanes_pkey, ADD PRIMARY KEY (node, lane, step);
+     DROP FUNCTION memoird.commit_batch;",
+    include_str!("commit.sql")
+);
+
 /// Makes a schema, and the table of its version.
 fn make_sql(schema: &str) -> String {
     format!(
@@ -343,8 +369,39 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
     if !row.get::<_, bool>(2) {
         make(client, schema).await?;
     }
-    while step(client, steps).await? {}
-    Ok(())
+    let mut locked_out = 0;
+    loop {
+        match step(client, steps).await? {
+            Stepped::Taken => locked_out = 0,
+            Stepped::NoneLeft => return Ok(()),
+            Stepped::LockedOut if locked_out < LOCK_TRIES_MAX => {
+                locked_out += 1;
+                tracing::warn!(
+                    schema,
+                    "a step of the schema waits until nobody has its tables: a dump, a lock, or a \
+                     transaction that was not ended"
+                );
+                sleep(LOCK_PAUSE).await;
+            }
+            Stepped::LockedOut => {
+                let detail = format!(
+                    "a step of schema {schema} needs its tables for a moment, and somebody had them \
+                     for more than a minute, as a dump does; nothing was changed. Start memoird again \
+                     when that is over; pg_locks says who it is"
+                );
+                return Err(StoreError::Database { detail });
+            }
+        }
+    }
+}
+
+/// What became of the next step.
+enum Stepped {
+    Taken,
+    /// There is none.
+    NoneLeft,
+    /// It was not taken: somebody else has a table that it changes.
+    LockedOut,
 }
 
 /// Makes the table of the version, beside others who may do so in the same moment.
@@ -371,8 +428,8 @@ fn is_race(error: &tokio_postgres::Error) -> bool {
     error.code().is_some_and(|code| races.contains(code))
 }
 
-/// Takes the next step; false where there is none.
-async fn step(client: &Client, steps: &Steps) -> Result<bool, StoreError> {
+/// Takes the next step.
+async fn step(client: &Client, steps: &Steps) -> Result<Stepped, StoreError> {
     let schema = steps.schema;
     client.batch_execute("BEGIN").await.map_err(failed)?;
     let sql = format!("SELECT version, min_reader FROM {schema}.schema_version FOR UPDATE");
@@ -382,14 +439,20 @@ async fn step(client: &Client, steps: &Steps) -> Result<bool, StoreError> {
     let next = next.and_then(|version| steps.steps.get(version));
     let end = match next {
         Some(step) => format!(
-            "{}; UPDATE {schema}.schema_version SET version = {}, min_reader = {}; COMMIT",
+            "{LOCK_TIME_MAX}; {}; UPDATE {schema}.schema_version SET version = {}, min_reader = {}; COMMIT",
             step.sql,
             version + 1,
             step.min_reader
         ),
         None => "COMMIT".to_owned(),
     };
-    client.batch_execute(&end).await.map_err(failed)?;
+    match client.batch_execute(&end).await {
+        Err(error) if error.code() == Some(&SqlState::LOCK_NOT_AVAILABLE) => {
+            client.batch_execute("ROLLBACK").await.map_err(failed)?;
+            return Ok(Stepped::LockedOut);
+        }
+        ended => ended.map_err(failed)?,
+    }
     let known = i32::try_from(steps.steps.len()).unwrap_or(i32::MAX);
     if min_reader > known {
         let detail = format!(
@@ -398,7 +461,10 @@ async fn step(client: &Client, steps: &Steps) -> Result<bool, StoreError> {
         );
         return Err(StoreError::Database { detail });
     }
-    Ok(next.is_some())
+    Ok(match next {
+        Some(_) => Stepped::Taken,
+        None => Stepped::NoneLeft,
+    })
 }
 
 async fn one(client: &Client, sql: &str, schema: &str) -> Result<tokio_postgres::Row, StoreError> {

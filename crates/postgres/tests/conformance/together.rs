@@ -358,6 +358,13 @@ fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
     for seed in seeds(1) {
         println!("seed {seed}");
         let store = database.store();
+        // As long as it takes to find one.
+        database.run(
+            "CREATE OR REPLACE FUNCTION public.linger() RETURNS trigger LANGUAGE plpgsql AS
+                 $$ BEGIN PERFORM pg_sleep(0.01); RETURN NULL; END $$;
+             CREATE OR REPLACE TRIGGER linger AFTER UPDATE OF number ON memoird.lanes FOR EACH ROW
+                 EXECUTE FUNCTION public.linger()",
+        );
         let is_over = AtomicBool::new(false);
         let (said, kills) = thread::scope(|scope| {
             let killer = scope.spawn(|| {
@@ -400,6 +407,7 @@ fn backends_are_terminated_at_commits_and_nothing_is_lost_or_twice() {
             (said, killer.join().unwrap())
         });
         println!("{kills} backends were terminated");
+        assert!(kills > 0);
         for (key, expected) in said {
             let found = seqs(&store, &key, None).unwrap();
             assert_eq!(found, expected.into_iter().collect::<Vec<_>>());
