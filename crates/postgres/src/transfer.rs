@@ -308,9 +308,11 @@ impl TransferTarget for PgTransfer {
             // What a daemon left here that had nothing to keep.
             query(client, "DELETE FROM memoird.lanes", &[]).await?;
             if let Some(clock) = &position.clock {
+                // The time line has gone on since the source was written last.
                 let sql = "INSERT INTO memoird.lanes
-                               (node, lane, epoch, number, steady, wall, boot_id, boot_ms)
-                           VALUES ($1, 0, 0, 0, $2, $3, $4, $5)";
+                               (node, lane, epoch, number, steady, wall, boot_id, boot_ms, seen)
+                           VALUES ($1, 0, 0, 0, $2, $3, $4, $5,
+                               least(now(), to_timestamp($3 / 1000.0)))";
                 let args: [Arg<'_>; 5] = [
                     (&node, Type::UUID),
                     (&whole(clock.steady.0), Type::INT8),

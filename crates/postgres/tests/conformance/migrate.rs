@@ -7,15 +7,15 @@ use std::path::Path;
 use memoird_core::ids::{ErasureId, Generation, Subject};
 use memoird_core::outbox::DeliveryState;
 use memoird_core::session::AppendCommand;
-use memoird_core::time::Steady;
+use memoird_core::time::{Steady, Timestamp};
 use memoird_postgres::{PgStore, PgTransfer, Sharing};
 use memoird_store::transfer::{
     Compared, PageBounds, Position, Row, SourceId, TABLES, Table, TransferSource, TransferTarget,
     carry, look,
 };
 use memoird_store::{
-    DeliveryFilter, DeliveryOutcome, EraseTarget, Erasure, JournalRange, SqliteTransfer, Store,
-    StoreError,
+    ClockAnchor, DeliveryFilter, DeliveryOutcome, EraseTarget, Erasure, JournalRange,
+    SqliteTransfer, Store, StoreError,
 };
 
 use crate::chat::{begun, command, named};
@@ -324,6 +324,29 @@ impl TransferTarget for Failing<'_> {
 }
 
 /// Carries a journal with as many interruptions as it takes; how many these were.
+/// Sessions live as long as they would have, however long the daemon is stopped for it.
+#[test]
+fn the_time_line_goes_on_while_a_journal_is_carried() {
+    const HOUR_MS: u32 = 60 * 60 * 1_000;
+    let Some(database) = database() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let now_ms = database.number("SELECT (extract(epoch FROM now()) * 1000)::int8");
+    let last = ClockAnchor {
+        wall: Timestamp::from_ms(now_ms - i64::from(HOUR_MS)),
+        ..clock(50)
+    };
+    let store = open(dir.path());
+    begun(&store, "s", 1);
+    store.commit(&last, &[]).unwrap();
+    drop(store);
+    migrate(&Place::Dir(dir.path()), &Place::Database(&database));
+    let store = database.store();
+    assert_eq!(store.clock().unwrap(), Some(last));
+    let steady = store.steady().unwrap().unwrap().0;
+    let hour = u64::from(HOUR_MS);
+    assert!((50 + hour..50 + 2 * hour).contains(&steady), "{steady}");
+}
+
 fn with_interruptions(from: &Place<'_>, to: &Place<'_>, random: &mut Random) -> usize {
     for tries in 0.. {
         let mut source = from.source().unwrap();
