@@ -32,7 +32,6 @@ use crate::connections::{Connection, Connections};
 use crate::data_files::DataFiles;
 use crate::health::{Health, JournalFollower};
 use crate::heavy::HeavyWork;
-use crate::huge_pages::HugePages;
 use crate::journal_place::{self, Keeper, OpenJournal};
 use crate::learnt_charges::LearntCharges;
 use crate::logging::LogControl;
@@ -200,7 +199,6 @@ impl App {
         let engine =
             engine.map_err(|error| unavailable(format!("the journal cannot be read: {error}")))?;
         engine.run_worker(log.reporter());
-        engine.run_worker(HugePages::of(Arc::clone(engine.tenants.memory())));
         if journal.is_some() {
             engine.run_worker(LearntCharges::restore(&engine, &config.data_dir));
         }

@@ -12,7 +12,6 @@ mod connections;
 mod data_files;
 mod health;
 mod heavy;
-mod huge_pages;
 mod journal_place;
 mod learnt_charges;
 mod logging;

@@ -103,11 +103,12 @@ pub(crate) fn raise_descriptor_limit() -> Option<u64> {
     }
 }
 
-/// Whether this process, and the programs that it starts, may use huge pages, for which the allocator
-/// asks. A machine that refuses this goes on as it was.
-pub(crate) fn allow_huge_pages(are_allowed: bool) {
+/// Has this process, and the programs that it starts, use pages of the usual size: the allocator asks
+/// for huge ones, of which an idle daemon would keep 26 MB that it does not use. A machine that
+/// refuses this spends that memory.
+pub(crate) fn decline_huge_pages() {
     #[cfg(target_os = "linux")]
-    let _ = rustix::thread::disable_transparent_huge_pages(!are_allowed);
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
 }
 
 /// When the process started, as nearly as its first question.

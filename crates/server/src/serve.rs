@@ -20,7 +20,7 @@ const LEFT_WORK_WAIT: Duration = Duration::from_secs(1);
 
 /// Runs the daemon until a signal stops it.
 pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
-    process::allow_huge_pages(false);
+    process::decline_huge_pages();
     let (loaded, files) = match file {
         Some(path) => config::load_noting(path),
         None => (config::embedded(), FilesRead::default()),
