@@ -1,6 +1,6 @@
 //! Where blocking calls run: those of a store, and long computations.
 //!
-//! Commits have a thread of their own, and so has the worker that makes them. At most `READERS_MAX` threads read: the journal, memories,
+//! Commits have a thread of their own, which is that of the worker that makes them. At most `READERS_MAX` threads read: the journal, memories,
 //! and the index of what was said. Counting tokens has a thread for each core. What waits for
 //! threads is served tenant by tenant. Tests with a paused clock use tokio's pool or no thread at
 //! all.
@@ -123,7 +123,8 @@ impl Executor {
         Self::new(blocking, "reader", READERS_MAX)
     }
 
-    /// The same, of threads that give way to nobody, because calls wait for what they do.
+    /// Up to `threads_max` threads of this name that give way to nobody, because calls wait for what
+    /// they do.
     pub(crate) fn awaited(blocking: Blocking, name: &'static str, threads_max: usize) -> Self {
         Self::on(blocking, FairThreads::new(name, threads_max, || {}))
     }
