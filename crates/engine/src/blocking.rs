@@ -1,9 +1,9 @@
 //! Where blocking calls run: those of a store, and long computations.
 //!
-//! Commits have a thread of their own, which is that of the worker that makes them. At most `READERS_MAX` threads read: the journal, memories,
-//! and the index of what was said. Counting tokens has a thread for each core. What waits for
-//! threads is served tenant by tenant. Tests with a paused clock use tokio's pool or no thread at
-//! all.
+//! Commits have a thread of their own, which is that of the worker that makes them. At most
+//! `READERS_MAX` threads read: the journal, memories, and the index of what was said. Counting tokens
+//! and making summaries have a thread for each core. What waits for threads is served tenant by
+//! tenant. Tests with a paused clock use tokio's pool or no thread at all.
 
 mod fair_queue;
 mod fair_threads;
