@@ -326,8 +326,15 @@ impl Simulation {
             assert_eq!(model::counted(&stats), now.since(before), "{stats:?}");
         }
         assert!(total <= MAX_SESSIONS as u64);
-        // All sessions were just read; the content of some leaves memory again.
-        sleep(Duration::from_secs(2)).await;
+        // All sessions were just read; the content of some leaves memory again, once commits do not
+        // fail any more.
+        loop {
+            let was_failing = self.is_failing();
+            sleep(Duration::from_secs(2)).await;
+            if !was_failing || self.is_failing() {
+                break;
+            }
+        }
         self.check_limits(engine);
         // All wounds are healed.
         self.store
@@ -337,13 +344,17 @@ impl Simulation {
             .for_each(|rules| rules.strict = true);
     }
 
+    /// True as long as the last commit failed.
+    fn is_failing(&self) -> bool {
+        self.store.record().unnoted_until == Steady(u64::MAX)
+    }
+
     /// Memory is used up to its limit, and no tenant has more in the journal than it may.
     fn check_limits(&self, engine: &Engine) {
         let memory = engine.stats().memory;
         // Nothing leaves memory as long as the last commit failed.
-        let is_failing = self.store.record().unnoted_until == Steady(u64::MAX);
         assert!(
-            is_failing || memory.used_bytes() <= memory.limit_bytes,
+            self.is_failing() || memory.used_bytes() <= memory.limit_bytes,
             "{memory:?}"
         );
         let (id, limit) = JOURNAL_BYTES;
