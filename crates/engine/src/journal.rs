@@ -11,8 +11,9 @@
 //!
 //! Where several tenants wait, [`JOURNAL_SHARE`] sets of each are in the queue at once, so nobody
 //! waits behind a flood. An answer waits for the last change of its session only, a list or a search
-//! for those of its tenant, and an erasure for those of what it erases. While the last commit failed, changes that only
-//! note a use are not submitted, and an empty commit finds out whether there is room again.
+//! for those of its tenant, and an erasure for those of what it erases. While the last commit failed,
+//! changes that only note a use are not submitted, and an empty commit finds out whether there is room
+//! again.
 
 mod committer;
 mod parts;

@@ -270,12 +270,17 @@ impl Windows {
             ask,
             |composer, summaries, last| {
                 let planned = plan(composer, summaries, last, kept, ask);
+                if summaries.newest.is_none() {
+                    return planned;
+                }
                 // There may be no room for it. What is said now, and what that answers, matter more.
+                let is_request_out =
+                    |planned: &Planned| planned.is_request_out(composer.view, ask.policy);
                 let is_in_the_way = match &planned {
-                    Ok(planned) => planned.is_request_out,
+                    Ok(planned) => is_request_out(planned),
                     Err(refused) => matches!(refused, CoreError::CurrentTurnTooLarge { .. }),
                 };
-                if !is_in_the_way || summaries.newest.is_none() {
+                if !is_in_the_way {
                     return planned;
                 }
                 let without = Summaries {
@@ -286,7 +291,7 @@ impl Windows {
                 // Where there is no room for the request in any case, the summary stays.
                 let mut other = match (planned, other) {
                     (Ok(planned), Err(_)) => return Ok(planned),
-                    (Ok(planned), Ok(other)) if other.is_request_out => return Ok(planned),
+                    (Ok(planned), Ok(other)) if is_request_out(&other) => return Ok(planned),
                     (_, other) => other?,
                 };
                 other.window.report.degraded = true;
@@ -295,9 +300,7 @@ impl Windows {
                 Ok(other)
             },
         );
-        let Planned {
-            window, cut, kept, ..
-        } = planned?;
+        let Planned { window, cut, kept } = planned?;
         if ask.keep {
             self.remember(cut, kept, last_seq, &window, ask);
         }

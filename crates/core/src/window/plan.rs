@@ -82,8 +82,6 @@ pub(super) struct Planned {
     pub(super) window: Window,
     pub(super) cut: Cut,
     pub(super) kept: Option<Kept>,
-    /// True where it does not show the request that is being answered; not of windows that slide.
-    pub(super) is_request_out: bool,
 }
 
 /// Tokens of what memoird itself says, on a scale.
@@ -370,12 +368,22 @@ fn is_request_out(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -
         return false;
     };
     let is_in_tail = request.seq >= cut.seq && !cut.leaves_out(request.seq);
-    let is_in =
-        |omission: &Omission| (omission.first_seq..=omission.last_seq).contains(&request.seq);
-    !is_in_tail
-        && omissions(composer, cut, composed)
-            .iter()
-            .any(|omission| omission.is_left_out() && is_in(omission))
+    !is_in_tail && is_left_out(&omissions(composer, cut, composed), request.seq)
+}
+
+fn is_left_out(omissions: &[Omission], seq: u64) -> bool {
+    let is_in = |omission: &Omission| (omission.first_seq..=omission.last_seq).contains(&seq);
+    let mut left_out = omissions.iter().filter(|omission| omission.is_left_out());
+    left_out.any(is_in)
+}
+
+impl Planned {
+    /// True where it does not show the request that is being answered; never of a window that slides.
+    pub(super) fn is_request_out(&self, view: &View<'_>, policy: Policy) -> bool {
+        let is_sliding = matches!(policy, Policy::SlidingWindow { .. });
+        let request = view.request().filter(|_| !is_sliding);
+        request.is_some_and(|request| is_left_out(&self.window.report.omissions, request.seq))
+    }
 }
 
 /// True where the tail is the exchange under way, which stays whatever its length.
@@ -428,7 +436,6 @@ fn finish(
         summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
     let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
-    let is_request_out = !is_sliding && is_request_out(composer, cut, composed);
     report.explain(cut, ask.shown(ask.budget));
     let newly = cut.reduced.iter();
     let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
@@ -458,7 +465,6 @@ fn finish(
     let goes_on = is_whole && lost_at.is_none() && !is_sliding;
     Planned {
         window,
-        is_request_out,
         kept: goes_on.then(|| Kept {
             front,
             gaps,

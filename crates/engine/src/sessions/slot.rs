@@ -235,18 +235,17 @@ impl SlotInner {
     /// this moment is put there again.
     pub(super) fn unload_if_unused_since(&mut self, tenant: &Tenant, moment: Steady) {
         self.queued = None;
-        let Some(head) = self.session().map(|session| session.head().clone()) else {
+        let Some(session) = self.session() else {
             return;
         };
-        if head.last_access <= moment {
-            self.set_state(tenant, SlotState::OnDisk(Box::new(head)));
+        let last_access = session.head().last_access;
+        if last_access <= moment {
+            let head = Box::new(session.head().clone());
+            self.set_state(tenant, SlotState::OnDisk(head));
             tenant.memory.count_unload();
         } else if let Some(slot) = self.slot.upgrade() {
-            let place = slot
-                .idle
-                .loaded
-                .push(Weak::clone(&self.slot), head.last_access);
-            self.queued = Some(place);
+            let queue = &slot.idle.loaded;
+            self.queued = Some(queue.push(Weak::clone(&self.slot), last_access));
         }
     }
 

@@ -45,27 +45,30 @@ pub(super) struct QueuePlace {
     number: u64,
 }
 
+impl Queue {
+    fn push(&mut self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
+        self.pushed += 1;
+        let place = QueuePlace {
+            last_access,
+            number: self.pushed,
+        };
+        self.oldest_first.insert(place, slot);
+        place
+    }
+}
+
 impl LoadedQueue {
     /// Puts a session there that was not loaded.
     pub(super) fn push_loaded(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
-        let last = self
-            .lock()
-            .oldest_first
-            .last_key_value()
-            .map(|(last, _)| last.last_access);
-        self.push(slot, last.map_or(last_access, |last| last.max(last_access)))
+        let mut queue = self.lock();
+        let last = queue.oldest_first.last_key_value();
+        let behind = last.map_or(last_access, |(last, _)| last.last_access.max(last_access));
+        queue.push(slot, behind)
     }
 
     /// Puts a session there again that was taken out.
     pub(super) fn push(&self, slot: Weak<Slot>, last_access: Steady) -> QueuePlace {
-        let mut queue = self.lock();
-        queue.pushed += 1;
-        let place = QueuePlace {
-            last_access,
-            number: queue.pushed,
-        };
-        queue.oldest_first.insert(place, slot);
-        place
+        self.lock().push(slot, last_access)
     }
 
     /// Takes a session out, if it is still there.
