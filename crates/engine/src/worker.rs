@@ -122,8 +122,8 @@ impl Supervisor {
         });
     }
 
-    /// The same on a thread of its own, for a worker whose steps block it. Nobody is woken for what
-    /// goes on between its waits and the end of its steps.
+    /// The same on a thread of its own, for a worker whose steps block it: no other thread is woken
+    /// before a step has ended.
     pub(crate) fn run_on_thread(&self, worker: impl Worker) {
         let name = worker.name();
         let (alarm, task) = self.prepare(worker);

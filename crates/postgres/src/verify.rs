@@ -1,10 +1,9 @@
 //! Checks the turns of the journal by their checksums, in the order in which they lie in their table.
 //! Nothing is changed.
 //!
-//! It reads some blocks at a time, each time in a transaction of its own, so that no vacuum is held
-//! up, and of these at most some MiB of contents at once. A turn that is changed meanwhile may be
-//! met twice, or not at all. What the server cannot read is looked for block by block, then row by
-//! row.
+//! Each query reads some blocks, and some MiB of contents at most, in a transaction of its own, so that
+//! it holds up no vacuum. A turn that is changed meanwhile may be read twice, or not at all. What the
+//! server cannot read is looked for block by block, then row by row.
 
 use std::error::Error;
 use std::path::PathBuf;
@@ -35,7 +34,7 @@ struct RowPlace {
 /// The table as it is on the disk.
 #[derive(Debug)]
 struct Table {
-    /// Another one after the table was written anew: then rows lie elsewhere.
+    /// The number of its file, which is another one once the table was written anew.
     file: u32,
     blocks: u32,
     bytes: u64,

@@ -8,8 +8,8 @@ use crate::messages::render::extra::add;
 /// Stands between two texts.
 const BETWEEN: &str = "\n\n";
 
-/// Joins each run of the user's messages, and moves the ends of the turns. A text stays a text, of
-/// which the one before is the beginning: servers cache by tokens.
+/// Joins each run of the user's messages, and moves the ends of the turns. Two texts
+/// become one that begins with the first, so that what a server has cached of it is of use.
 pub(super) fn joined(messages: Vec<Value>, ends: &mut [usize]) -> Vec<Value> {
     let mut joined: Vec<Value> = Vec::with_capacity(messages.len());
     let mut counts = vec![0];
