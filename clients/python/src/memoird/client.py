@@ -48,6 +48,8 @@ TIMEOUT, TIMEOUT_MAX = 30.0, 365 * 86400.0
 _process_of_loops: int | None = None
 # Seconds until the next try, where the daemon does not say: doubled each time, and diced.
 FIRST_PAUSE, PAUSE_MAX = 0.05, 2.0
+# Until 1.80 grpcio shares with a fork what its event loops wait on: a call there ends both processes.
+_MAY_FORK_AFTER_LOOPS = tuple(int(part) for part in grpc.__version__.split(".")[:2]) >= (1, 80)
 # Seconds that a fork waits for the calls of other threads.
 FORK_WAITS = 1.0
 # The daemon refuses longer names of sessions and subjects. Much longer metadata would end the connection.
@@ -222,7 +224,7 @@ class _Forks:
 
     def __init__(self) -> None:
         self._calls = self._streams = 0
-        self._is_amid_calls = False
+        self._is_amid_calls = self._is_after_loops = False
         self._unlock()
         if hasattr(os, "register_at_fork"):
             os.register_at_fork(
@@ -278,10 +280,18 @@ class _Forks:
 
     def _in_child(self) -> None:
         self._is_amid_calls |= bool(self._calls or self._streams)
+        self._is_after_loops = _process_of_loops is not None
         self._calls = self._streams = 0
         self._unlock()
 
     def _look(self) -> None:
+        if self._is_after_loops and not _MAY_FORK_AFTER_LOOPS:
+            raise MemoirdError(
+                f"grpcio {grpc.__version__} does not work in a process that was forked after an event loop "
+                "called: both would crash. Update it to 1.80 or newer, fork before the first call, or start "
+                "processes by spawn",
+                code=grpc.StatusCode.FAILED_PRECONDITION,
+            )
         if self._is_amid_calls:
             raise MemoirdError(
                 "grpcio does not work in a process that was forked amid a call of another thread: it would "
