@@ -18,8 +18,7 @@ test:
 
 # The store's tests with encrypted files; needs OpenSSL's headers (Debian: libssl-dev)
 test-encryption:
-    LIBSQLITE3_FLAGS='-DSQLITE_ENABLE_DBPAGE_VTAB -DSQLCIPHER_OMIT_DEFAULT_LOGGING' \
-        cargo test -p memoird-store --features encryption
+    cargo test -p memoird-store --features encryption
 
 # All tests, with ten times the seeds and rounds of simulations and crash tests
 seeds times="10x":

@@ -14,8 +14,8 @@ use crate::{DataKey, StoreError};
 // Whoever builds is told, and not the operator whose erasure would leave something.
 const _: () = assert!(
     has_flag("-DSQLITE_ENABLE_DBPAGE_VTAB"),
-    "the feature `encryption` needs SQLite's table of pages: build with \
-     LIBSQLITE3_FLAGS='-DSQLITE_ENABLE_DBPAGE_VTAB -DSQLCIPHER_OMIT_DEFAULT_LOGGING'"
+    "the feature `encryption` needs SQLite's table of pages: build with LIBSQLITE3_FLAGS as in \
+     .cargo/config.toml, which is read where cargo is started below the repository's folder"
 );
 
 /// Pages that are read in one transaction: so long the log cannot be cut.
