@@ -46,6 +46,9 @@ const CLEANED_MAX: usize = 256;
 const GIVEN_NAMED_MAX: usize = 100;
 /// How long a call waits for its job.
 const WAIT: Duration = Duration::from_secs(5);
+/// How long all others wait until the end of one session is written: what was said in it before may
+/// take longer.
+const END_WAIT: Duration = Duration::from_millis(TURN_MS);
 /// The pause of a job that waits for somebody, such as a hook that is under way.
 const PAUSE_MS: u64 = 50;
 /// After so long other tenants have their turn, if jobs of theirs can go on.
@@ -487,11 +490,17 @@ impl Shared {
         let tenant = self.sessions.tenants().get_or_insert(&erasure.tenant);
         if self.sessions.have_journal() {
             let scope = self.scope(&erasure).await?;
-            self.note_wait(erasure.id, "the end of its sessions is written".to_owned());
             for (generation, session) in &scope.generations {
                 let session = SessionRef::new(&tenant, session);
-                self.sessions.end_unheard(&session, *generation).await?;
-                self.sessions.wait_session_processed(&session.key).await?;
+                let ended = async {
+                    self.sessions.end_unheard(&session, *generation).await?;
+                    self.sessions.wait_session_processed(&session.key).await
+                };
+                // What is submitted by then is written all the same.
+                match tokio::time::timeout(END_WAIT, ended).await {
+                    Ok(ended) => ended?,
+                    Err(_) => return Ok(Step::Wait("the end of its sessions is written")),
+                }
             }
         } else if let Some(target) = erasure.target.clone() {
             for (session, head) in self.sessions.live_heads(&tenant) {

@@ -250,6 +250,37 @@ async fn an_erasure_waits_for_changes_of_what_it_erases_and_for_no_others() {
     engine.close().await;
 }
 
+/// Somebody goes on to write to a session when its erasure has begun.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_slow_write_to_what_is_erased_holds_up_no_other_erasure() {
+    let World { config, .. } = two_tenants();
+    let world = World::with_threads(config);
+    let engine = world.open().await;
+    let (acme, other) = (Bot::acme(&engine), Bot::of(&engine, OTHER));
+    for (bot, session) in [(&acme, "chat-1"), (&other, "chat-0")] {
+        bot.say(session, "hello").await.unwrap();
+        bot.end(session).await.unwrap();
+    }
+    acme.say("chat-0", "hello").await.unwrap();
+    let slow = ask(&acme, names(1));
+    while world.store.open_erasures(1).unwrap().is_empty() {
+        tokio::task::yield_now().await;
+    }
+    world.store.hold_commits();
+    let mut written = Box::pin(acme.say("chat-0", "more"));
+    assert!(begun(&mut written).await.is_none());
+    engine.start_erasing(Vec::new());
+    assert_eq!(ask(&other, names(1)).join_all().await, [true]);
+    let own = ask(&acme, ["chat-1".to_owned()]).join_all();
+    assert_eq!(own.await, [true]);
+    assert!(begun(&mut written).await.is_none());
+    world.store.let_commits_go();
+    slow.join_all().await;
+    assert_eq!(ask(&acme, names(1)).join_all().await, [true]);
+    acme.live("chat-0").await.unwrap_err();
+    engine.close().await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn an_erasure_says_what_it_waits_for() {
     let world = two_tenants();
