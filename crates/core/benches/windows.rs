@@ -108,7 +108,7 @@ impl Chat {
             let seal = |_: &NewTurn, _: u64, _: Timestamp| Arc::from([0_u8; 200].as_slice());
             if let Err(error) = chat
                 .session
-                .append(&key, &command, &chat.limits, now(), seal)
+                .append(&key, &command, &chat.limits, now(), &seal)
             {
                 panic!("turn {place}: {error}");
             }

@@ -30,7 +30,7 @@ pub use rewind::{RewindCommand, RewindDecision};
 pub use update::{TurnUpdate, UpdateDecision};
 
 /// Finishes the encoding of a turn that now has its seq and its time.
-pub type Seal = fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
+pub type Seal<'a> = &'a dyn Fn(&NewTurn, u64, Timestamp) -> Arc<[u8]>;
 
 /// One life of a session, in memory.
 #[derive(Clone, Debug)]
@@ -279,7 +279,7 @@ impl Session {
         command: &AppendCommand,
         limits: &Limits,
         now: Now,
-        seal: Seal,
+        seal: Seal<'_>,
     ) -> Result<AppendDecision, CoreError> {
         if let Some(record) = self.known_record(command.idempotency, limits, now)? {
             self.head.last_access = now.steady;
@@ -318,7 +318,7 @@ impl Session {
         command: &AppendCommand,
         limits: &Limits,
         now: Now,
-        seal: Seal,
+        seal: Seal<'_>,
     ) -> Result<AppendDecision, CoreError> {
         let state = command.state.as_ref();
         let state = state.map(|patch| self.state().patched(patch, limits));

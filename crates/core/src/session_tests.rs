@@ -48,7 +48,7 @@ fn append(
     command: &AppendCommand,
     at: u64,
 ) -> Result<AppendDecision, CoreError> {
-    session.append(&key(), command, &Limits::default(), now(at), seal)
+    session.append(&key(), command, &Limits::default(), now(at), &seal)
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn rewind(
     at: u64,
 ) -> Result<RewindDecision, CoreError> {
     let command = RewindCommand { after_seq, append };
-    session.rewind(&key(), &command, &Limits::default(), now(at), seal, true)
+    session.rewind(&key(), &command, &Limits::default(), now(at), &seal, true)
 }
 
 fn named(name: u8, texts: &[&str]) -> AppendCommand {
@@ -341,7 +341,7 @@ fn an_update_weighs_what_the_turn_says_then() {
         after,
     };
     let limits = Limits::default();
-    let updated = session.update_turn(&update, &limits, now(2), seal, true);
+    let updated = session.update_turn(&update, &limits, now(2), &seal, true);
     let set = ChangeSet {
         changes: updated.unwrap().changes,
     };

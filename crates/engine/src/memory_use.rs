@@ -1,10 +1,11 @@
 //! How much memory clients make the daemon use, and how much it may be.
 //!
 //! Counted is what grows with what clients send: sessions, their content, calls under way with
-//! their answers, events that can still be watched, and what hooks are given or owed. Content of
-//! idle sessions leaves memory when the limit is passed; heads stay, and answer what needs no more.
-//! Not counted are pages of files, which have a limit of their own where these are opened.
+//! their answers and with what they copy, events that can still be watched, and what hooks are given
+//! or owed. Content of idle sessions leaves memory when the limit is passed; heads stay, and answer
+//! what needs no more. Not counted are pages of files, which have a limit of their own where these are opened.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_core::config::{AsText, Auto, Size};
@@ -51,6 +52,29 @@ pub struct MemoryUse {
     unloads: AtomicU64,
     /// Notified when the limit is passed, or a tenant's own.
     passed: Notify,
+}
+
+/// Bytes that a call holds beside its request and its answer, counted until this is dropped.
+#[derive(Debug)]
+pub(crate) struct CallBytes {
+    memory: Arc<MemoryUse>,
+    bytes: u64,
+}
+
+impl CallBytes {
+    pub(crate) fn count(memory: &Arc<MemoryUse>, bytes: u64) -> Self {
+        memory.count_calls(0, bytes);
+        Self {
+            memory: Arc::clone(memory),
+            bytes,
+        }
+    }
+}
+
+impl Drop for CallBytes {
+    fn drop(&mut self) {
+        self.memory.count_calls(self.bytes, 0);
+    }
 }
 
 /// The same at one moment.

@@ -58,7 +58,7 @@ impl Session {
         command: &RewindCommand,
         limits: &Limits,
         now: Now,
-        seal: Seal,
+        seal: Seal<'_>,
         is_stored: bool,
     ) -> Result<RewindDecision, CoreError> {
         if let Some(record) = self.known_record(command.append.idempotency, limits, now)? {

@@ -52,7 +52,7 @@ impl Session {
         update: &TurnUpdate,
         limits: &Limits,
         now: Now,
-        seal: Seal,
+        seal: Seal<'_>,
         is_stored: bool,
     ) -> Result<UpdateDecision, CoreError> {
         check_links(update)?;

@@ -73,7 +73,7 @@ impl Commands {
         update.policy.check_class(&command.options, head)?;
         let appended = update
             .session
-            .append(key, command, limits, now, encoding::seal)
+            .append(key, command, limits, now, &encoding::seal)
             .map_err(|refusal| of_new(update.is_new, refusal))?;
         let record = appended.record;
         let duplicate = appended.changes.is_empty();

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use memoird_core::idempotency::{IdempotencyKey, KeyRecord};
-use memoird_core::ids::{Generation, SessionId, Subject};
+use memoird_core::ids::{Generation, SessionId, SessionKey, Subject};
 use memoird_core::options::OptionsPatch;
 use memoird_core::session::{AppendCommand, Head};
 use memoird_core::state::{State, StatePatch};
@@ -16,12 +16,13 @@ use memoird_store::{JournalRange, Store, StoreError, encoding};
 use super::Commands;
 use super::append::queue_bytes;
 use crate::error::EngineError;
+use crate::memory_use::CallBytes;
 use crate::sessions::{
     Decision, Effect, SessionRef, SessionView, Update, UpdateOptions, WhenAbsent,
 };
 use crate::tenants::Tenant;
 
-/// Turns of a copy, and their bytes: it is one change, and all of it is in memory.
+/// Turns of a copy, and their bytes: it is one change, and all of it is in memory, once.
 const TURNS_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
 /// Copies that are made at once, of all tenants.
@@ -56,10 +57,15 @@ pub struct CopyOutcome {
 /// What is copied.
 #[derive(Default)]
 struct Copied {
+    /// Without their content.
     turns: Vec<NewTurn>,
+    /// Their content, with the seqs that they have in the copy: from 1.
+    contents: Vec<Arc<[u8]>>,
     subject: Option<Subject>,
     state: Option<State>,
     options: OptionsPatch,
+    /// True when there is more than a copy may have.
+    is_cut: bool,
 }
 
 impl Commands {
@@ -83,7 +89,8 @@ impl Commands {
             ..AppendCommand::default()
         };
         // What was done before, or is refused, reads nothing.
-        if let Some(outcome) = self.try_copy(&target, &append, command.replaces).await? {
+        let replaces = command.replaces;
+        if let Some(outcome) = self.try_copy(&target, &append, &[], replaces).await? {
             return Ok(outcome);
         }
         let stopping = |_| EngineError::Stopping;
@@ -94,6 +101,7 @@ impl Commands {
             let session = session.clone();
             return Err(EngineError::CopyEmpty { session });
         }
+        let _counted = CallBytes::count(&tenant.memory, bytes_of(&copied.contents) as u64);
         append.turns = copied.turns;
         append.subject = copied.subject;
         append.options = copied.options;
@@ -102,7 +110,8 @@ impl Commands {
             replaces: true,
             expected_version: None,
         });
-        let outcome = self.try_copy(&target, &append, command.replaces).await?;
+        let contents = &copied.contents;
+        let outcome = self.try_copy(&target, &append, contents, replaces).await?;
         outcome.ok_or(EngineError::RetriesExhausted)
     }
 
@@ -111,17 +120,18 @@ impl Commands {
         &self,
         target: &SessionRef,
         append: &AppendCommand,
+        contents: &[Arc<[u8]>],
         replaces: bool,
     ) -> Result<Option<CopyOutcome>, EngineError> {
+        let bytes = bytes_of(contents) + queue_bytes(append, &target.tenant);
         let options = UpdateOptions {
             when_absent: WhenAbsent::Start,
             needs_keys: append.idempotency.is_some(),
-            ..UpdateOptions::of_live(queue_bytes(append, &target.tenant))
+            ..UpdateOptions::of_live(bytes)
         };
-        let made = self
-            .shared
-            .sessions
-            .update(target, options, |update| decide(update, append, replaces));
+        let made = self.shared.sessions.update(target, options, |update| {
+            decide(update, append, contents, replaces)
+        });
         made.await
     }
 
@@ -160,12 +170,11 @@ impl Commands {
         };
         if !sessions.have_journal() {
             let (head, state, turns) = live.ok_or_else(not_found)?;
-            return Ok(Copied {
-                turns: turns.iter().filter_map(|turn| opened(turn)).collect(),
-                options: options_of(&head),
-                subject: head.subject,
-                state,
-            });
+            let mut copied = Copied::of(&head, state);
+            for content in turns {
+                copied.add(&content);
+            }
+            return Ok(copied);
         }
         let range = JournalRange {
             before_seq: through_seq.saturating_add(1),
@@ -175,51 +184,74 @@ impl Commands {
         };
         let generation = live.as_ref().map(|(head, ..)| head.generation);
         let generation = generation.or(command.generation);
-        let page = sessions.read_journal(source, generation, range).await?;
-        let page = page.ok_or_else(not_found)?;
-        if page.more {
-            return Err(EngineError::CopyTooLarge {
+        let decided = live.map(|(head, state, _)| Copied::of(&head, state));
+        let key = source.key.clone();
+        let read = move |store: &dyn Store| Copied::read(store, &key, generation, range, decided);
+        sessions.wait_session_processed(&source.key).await?;
+        let copied = sessions.read_store(read).await?.ok_or_else(not_found)?;
+        match copied.is_cut {
+            false => Ok(copied),
+            true => Err(EngineError::CopyTooLarge {
                 session: source.key.session.clone(),
                 turns_max: TURNS_MAX,
                 bytes_max: BYTES_MAX,
-            });
+            }),
         }
-        let (state, options) = match (live, page.generation) {
-            (Some((head, state, _)), _) => (state, options_of(&head)),
-            (None, Some(ended)) => {
-                let wanted = [(source.key.clone(), ended)];
-                let read = move |store: &dyn Store| store.ended(&wanted, 1);
-                let mut records = sessions.read_store(read).await?;
-                let record = records.pop();
-                let options = record.as_ref().map(|record| options_of(&record.head));
-                let state = record.and_then(|record| record.state);
-                (state, options.unwrap_or_default())
-            }
-            (None, None) => Default::default(),
-        };
-        Ok(Copied {
-            turns: self.reopened(source, page.turns).await?,
-            subject: page.subject,
+    }
+}
+
+impl Copied {
+    /// What was decided about a session, without its turns.
+    fn of(head: &Head, state: Option<State>) -> Self {
+        Self {
+            options: options_of(head),
+            subject: head.subject.clone(),
             state,
-            options,
-        })
+            ..Self::default()
+        }
     }
 
-    /// The turns as they were when they arrived, read where it may take long.
-    async fn reopened(
-        &self,
-        source: &SessionRef,
-        turns: Vec<(u64, Arc<[u8]>)>,
-    ) -> Result<Vec<NewTurn>, EngineError> {
-        let generation = source.key.session.as_str().to_owned();
-        let read = move |_: &dyn Store| {
-            let turns = turns.into_iter().map(|(seq, content)| {
-                let generation = generation.clone();
-                opened(&content).ok_or(StoreError::TurnDamaged { generation, seq })
-            });
-            turns.collect()
+    /// What the journal has; of a life that is over that is also what was `decided`.
+    fn read(
+        store: &dyn Store,
+        key: &SessionKey,
+        generation: Option<Generation>,
+        range: JournalRange,
+        decided: Option<Self>,
+    ) -> Result<Option<Self>, StoreError> {
+        let Some(page) = store.journal(key, generation, range)? else {
+            return Ok(None);
         };
-        self.shared.sessions.read_store(read).await
+        let mut copied = match (decided, page.generation) {
+            (Some(decided), _) => decided,
+            (None, Some(ended)) => {
+                let record = store.ended(&[(key.clone(), ended)], 1)?.pop();
+                let copied = record.map(|record| Self::of(&record.head, record.state));
+                copied.unwrap_or_default()
+            }
+            (None, None) => Self::default(),
+        };
+        copied.subject = page.subject;
+        copied.is_cut = page.more;
+        // One after the other: each takes the place of what was read.
+        for (seq, content) in page.turns {
+            copied
+                .add(&content)
+                .ok_or_else(|| StoreError::TurnDamaged {
+                    generation: key.session.as_str().to_owned(),
+                    seq,
+                })?;
+        }
+        Ok(Some(copied))
+    }
+
+    /// Adds a turn; `None` when its bytes are damaged.
+    fn add(&mut self, content: &[u8]) -> Option<()> {
+        let turn = encoding::open(content)?;
+        self.turns.push(NewTurn::of(&turn));
+        let seq = self.turns.len() as u64;
+        self.contents.push(encoding::seal_again(turn, seq));
+        Some(())
     }
 }
 
@@ -233,13 +265,19 @@ fn options_of(head: &Head) -> OptionsPatch {
     }
 }
 
-fn opened(content: &[u8]) -> Option<NewTurn> {
-    encoding::open(content).map(encoding::encode)
+/// Where the content of this seq is.
+fn index_of(seq: u64) -> usize {
+    usize::try_from(seq - 1).unwrap_or(usize::MAX)
+}
+
+fn bytes_of(contents: &[Arc<[u8]>]) -> usize {
+    contents.iter().map(|content| content.len()).sum()
 }
 
 fn decide(
     update: &mut Update<'_>,
     append: &AppendCommand,
+    contents: &[Arc<[u8]>],
     replaces: bool,
 ) -> Result<Decision<Option<CopyOutcome>>, EngineError> {
     let (limits, now) = (&update.policy.limits, update.now);
@@ -257,7 +295,9 @@ fn decide(
         None => Vec::new(),
     };
     let session = &mut *update.session;
-    let made = session.append(update.key, append, limits, now, encoding::seal);
+    // A generation that begins gives seqs from 1.
+    let sealed = |_: &NewTurn, seq: u64, _| Arc::clone(&contents[index_of(seq)]);
+    let made = session.append(update.key, append, limits, now, &sealed);
     let made = made.inspect_err(|_| {
         if let Some(before) = &before {
             *update.session = before.clone();

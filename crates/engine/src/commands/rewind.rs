@@ -242,7 +242,7 @@ fn decide(
         must_reload,
     } = update
         .session
-        .rewind(key, command, limits, now, encoding::seal, is_stored)
+        .rewind(key, command, limits, now, &encoding::seal, is_stored)
         .map_err(|refusal| of_new(update.is_new, refusal))?;
     let duplicate = changes.is_empty();
     if duplicate && update.is_new {

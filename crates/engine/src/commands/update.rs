@@ -199,7 +199,7 @@ impl Commands {
             let updated =
                 update
                     .session
-                    .update_turn(&change, limits, now, encoding::seal, is_stored);
+                    .update_turn(&change, limits, now, &encoding::seal, is_stored);
             let decided = updated?;
             unloads = decided.must_reload;
             let outcome = TurnUpdateOutcome {

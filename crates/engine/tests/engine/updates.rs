@@ -302,3 +302,18 @@ async fn few_copies_are_in_memory_at_once() {
     running.join_all().await;
     assert_eq!(live(), [3, 3, 3]);
 }
+
+#[tokio::test(start_paused = true)]
+async fn what_a_copy_holds_counts_in_what_memory_may_be_until_it_is_made() {
+    let engine = World::new(unswept()).open().await;
+    let bot = Bot::acme(&engine);
+    let long = "x".repeat(10_000);
+    bot.append("a", saying(&[&*long; 10])).await.unwrap();
+    let held = || engine.stats().memory.call_bytes;
+    let mut copy = Box::pin(bot.copy("a", "b", false));
+    assert!(begun(&mut copy).await.is_none());
+    assert!(held() > 100_000, "{} bytes", held());
+    copy.await.unwrap();
+    assert_eq!(held(), 0);
+    bot.recount().await;
+}

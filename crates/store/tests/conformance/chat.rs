@@ -54,7 +54,7 @@ impl Chat {
         at: u64,
     ) -> Result<AppendDecision, CoreError> {
         self.session
-            .append(&self.key, command, &self.limits, now(at), encoding::seal)
+            .append(&self.key, command, &self.limits, now(at), &encoding::seal)
     }
 
     /// What an append of these words changes; it must be taken.

@@ -45,7 +45,7 @@ pub(crate) fn decide(
         &command,
         &chat.limits,
         now(at),
-        encoding::seal,
+        &encoding::seal,
         true,
     )
 }

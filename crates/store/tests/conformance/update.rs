@@ -36,7 +36,7 @@ pub(crate) fn decide(chat: &mut Chat, seq: u64, text: &str, at: u64) -> UpdateDe
     };
     let updated = chat
         .session
-        .update_turn(&update, &chat.limits, now(at), encoding::seal, true);
+        .update_turn(&update, &chat.limits, now(at), &encoding::seal, true);
     updated.unwrap()
 }
 
