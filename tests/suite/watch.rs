@@ -324,6 +324,30 @@ async fn a_watcher_that_reads_nothing_holds_up_nobody_and_costs_little() {
     assert!(took_ms < 5_000, "the stop took {took_ms} ms");
 }
 
+/// Events have a KiB and more where clients name their turns.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn many_watchers_that_read_nothing_hold_few_events_each() {
+    const WATCHERS_MAX: usize = 64;
+    let daemon = Daemon::start().await;
+    let mut client = daemon.sessions();
+    let id = "s".repeat(250);
+    say(&mut client, &id, "hi").await;
+    let mut stalled = Vec::new();
+    for _ in 0..WATCHERS_MAX {
+        stalled.push(Events::now(&mut narrow_sessions(daemon.grpc_addr())).await);
+    }
+    let mut admin = daemon.admin();
+    let before = stats(&mut admin).await.rss_bytes;
+    for _ in 0..250 {
+        let mut turn = user("hi");
+        turn.client_id = "c".repeat(250);
+        let turns = vec![turn; 4];
+        client.append(append(&id, turns)).await.expect("said");
+    }
+    let grown = stats(&mut admin).await.rss_bytes.saturating_sub(before);
+    assert!(grown < 8 << 20, "{grown} bytes more");
+}
+
 #[tokio::test]
 async fn a_stop_ends_streams_at_once_and_says_why() {
     let mut daemon = Daemon::start().await;

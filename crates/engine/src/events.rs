@@ -271,8 +271,8 @@ impl EventSignal {
 /// Where more tenants are watched than so many, other daemons are told that all are.
 const WATCHED_MAX: usize = 256;
 
-/// Events that are read at once.
-const READ_MAX: usize = 64;
+/// Events of a tenant that a watcher reads at once, and holds until they are sent.
+const READ_MAX: usize = 8;
 
 impl EventLog {
     pub(crate) fn new(memory: Arc<MemoryUse>, tenants: Arc<AtomicUsize>) -> Self {

@@ -23,8 +23,9 @@ use crate::wire::{status, to};
 
 /// Watchers of one tenant at the same time.
 const WATCHERS_MAX: usize = 64;
-/// Events that wait in the channel of one watcher.
-const BUFFERED_MAX: usize = 64;
+/// Events that wait in the channel of one watcher: they are not counted in `limits.memory`, and the log
+/// keeps what it has not read yet.
+const BUFFERED_MAX: usize = 8;
 /// How long a watcher may read nothing while an event waits for it.
 const PATIENCE: Duration = Duration::from_secs(30);
 
