@@ -311,7 +311,9 @@ impl<'a> Maker<'a> {
         let tokens = self.composer.tokens(anchor);
         let others = least.tokens.saturating_sub(tokens);
         let wanted = self.ask.midway().saturating_sub(others) / 2;
-        excerpt(anchor, tokens, wanted.max(EXCERPT_TOKENS_MIN), self.ask)
+        let wanted = wanted.max(EXCERPT_TOKENS_MIN);
+        // A short one stays as it is.
+        (tokens > wanted).then(|| excerpt(anchor, tokens, wanted, self.ask))?
     }
 
     /// Gives the anchor's excerpt the room that the tail has left.
@@ -372,8 +374,11 @@ impl<'a> Maker<'a> {
             let before = self.made.excerpt.clone();
             let shortened = self.shorten_anchor();
             if shortened.is_err() || self.tokens() > self.ask.budget {
-                // There is no room even for an excerpt of it beside the turn that is said now.
                 self.made.excerpt = before;
+                self.shorten_mates();
+            }
+            if self.tokens() > self.ask.budget {
+                // There is no room even for an excerpt of it beside the turn that is said now.
                 self.forget_request();
                 self.leave_steps(enough);
             }
@@ -394,6 +399,29 @@ impl<'a> Maker<'a> {
             let is_meant = is_whole || !record.answers().is_empty();
             if is_meant && !stays && !self.made.leaves_out(record.seq) {
                 tokens -= reduce::shrink(composer, &mut self.made, record, size, is_whole, ask);
+            }
+        }
+    }
+
+    /// Trims the longest results beside the turn that is said now, which stays whole, no further
+    /// than the window needs.
+    fn shorten_mates(&mut self) {
+        let (composer, ask) = (self.composer, self.ask);
+        let newest = self.current.last().copied();
+        for _ in 0..=self.current.len() {
+            let excess = self.tokens().saturating_sub(ask.budget);
+            let mates = self.current.iter().filter(|seq| Some(**seq) != newest);
+            let mates = mates.filter_map(|&seq| composer.view.record(seq));
+            let results = mates.filter(|it| !it.answers().is_empty() && !composer.view.is_kept(it));
+            let tokens = |record: &&TurnRecord| composer.shown_tokens(&self.made, record);
+            let longest = results.max_by_key(tokens).filter(|_| excess > 0);
+            let Some(longest) = longest else { return };
+            // The line that says what is left out has tokens as well.
+            let size = tokens(&longest).saturating_sub(excess + EXCERPT_TOKENS_MIN);
+            let size = size.max(EXCERPT_TOKENS_MIN);
+            let size = u32::try_from(size).unwrap_or(u32::MAX);
+            if reduce::shrink(composer, &mut self.made, longest, size, false, ask) == 0 {
+                return;
             }
         }
     }

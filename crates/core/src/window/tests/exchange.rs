@@ -300,3 +300,40 @@ fn the_request_stays_where_a_summary_would_take_its_place() {
     }
     assert!(least.is_some_and(|least| least < 1_200), "{least:?}");
 }
+
+#[test]
+fn results_that_fill_the_window_are_trimmed_for_the_request() {
+    for (results, tokens) in [(2, 1_440), (3, 960), (6, 480)] {
+        let mut chat = working(100, 200, 0, 0);
+        let request = request_of(&chat);
+        let ids: Vec<String> = (0..results).map(|n| format!("c{n}")).collect();
+        chat.say(call(
+            &ids.iter().map(String::as_str).collect::<Vec<_>>(),
+            "{}",
+        ));
+        for id in &ids {
+            chat.say(result(id, "z".repeat(tokens * 4)));
+        }
+        for policy in [HEAD_TAIL, Policy::TokenBudget, Policy::Salience] {
+            let seen = chat.clone().see(policy, 3_000).unwrap();
+            let omissions = &seen.window.report.omissions;
+            let of_request: Vec<OmissionReason> = omissions
+                .iter()
+                .filter(|it| (it.first_seq..=it.last_seq).contains(&request))
+                .map(|it| it.reason)
+                .collect();
+            assert!(
+                of_request.is_empty() || of_request == [OmissionReason::Excerpt],
+                "{results} {policy:?}: {} {omissions:?}",
+                seen.words()
+            );
+            let is_anchor = |it: &Omission| it.first_seq == 1;
+            assert!(
+                !omissions.iter().any(is_anchor),
+                "five letters need no excerpt: {omissions:?}"
+            );
+            let counted = seen.window.counted;
+            assert!((2_700..=3_000).contains(&counted), "{results}: {counted}");
+        }
+    }
+}
