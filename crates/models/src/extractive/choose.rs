@@ -13,16 +13,22 @@ use super::wants::is_polite;
 /// Sentences that are looked at: the newest.
 const SENTENCES_MAX: usize = 4_096;
 /// What an identifier is worth, in words; a name, and a time of day, is worth less.
-const IDENTIFIER: f64 = 8.0;
+const IDENTIFIER: f64 = 12.0;
 const NAME: f64 = 1.0;
 /// What a word is worth that was said once, by what its sentence tells.
 const CHANGE: f64 = 5.0;
+const KEPT: f64 = 2.0;
 const SOMETHING: f64 = 0.7;
-const REST: f64 = 0.35;
+const REST: f64 = 0.5;
+/// How many times that where the assistant begins with it: what is said first tells what came of
+/// it, the rest explains and offers.
+const BEGINNING: f64 = 4.0;
+/// Behind so many sentences of a turn one is worth half: a long text says less with each.
+const LONG_TURN: f64 = 6.0;
 /// Of that, what is left in a question: what was answered is no news.
 const ASKED: f64 = 0.5;
 /// What the oldest sentence is worth of the newest.
-const OLDEST: f64 = 0.2;
+const OLDEST: f64 = 0.35;
 /// A sentence that is worth less for each of its tokens is filler.
 const WORTH_MIN: f64 = 0.02;
 /// Bytes of a sentence by which it is known again where it was cut.
@@ -299,8 +305,13 @@ fn word_worth(sentence: &Sentence) -> f64 {
     }
     let worth = match sentence.tells {
         Tells::Change => CHANGE,
+        Tells::Kept => KEPT,
         Tells::Something => SOMETHING,
         Tells::Rest => REST,
+    };
+    let worth = match sentence.begins {
+        true => worth * BEGINNING,
+        false => worth / (1.0 + sentence.place as f64 / LONG_TURN),
     };
     match text.ends_with(['?', '？', '؟']) {
         true => worth * ASKED,

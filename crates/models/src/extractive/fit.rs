@@ -17,6 +17,8 @@ const TURNS: u64 = 9_999_999;
 const TITLE_TOKENS: usize = 4;
 /// Of all tokens, what intent, decisions, files and steps may have; in percent.
 const FIXED_PERCENT_MAX: usize = 40;
+/// The same where it has more of the user's words than what they want now.
+const MORE_PERCENT_MAX: usize = 25;
 /// Calls whose lines stay whole; and bytes of a folded line before and behind what came of it.
 const WHOLE: usize = 6;
 const FOLDED_CALL_BYTES: usize = 72;
@@ -78,7 +80,12 @@ impl<'a> Room<'a> {
         };
         let mut wants = material.wants.clone();
         let bare = self.tokens(&Body::default());
-        let most = bare + self.tokens_max.saturating_sub(bare) * FIXED_PERCENT_MAX / 100;
+        let share = |percent| bare + self.tokens_max.saturating_sub(bare) * percent / 100;
+        while wants.has_more() && self.tokens(&body) > share(MORE_PERCENT_MAX) {
+            wants.shorten();
+            body.session_intent = wants.text();
+        }
+        let most = share(FIXED_PERCENT_MAX);
         while self.tokens(&body) > most {
             let lists = [
                 &mut body.next_steps,
@@ -98,13 +105,14 @@ impl<'a> Room<'a> {
         body
     }
 
-    /// Tokens that are left beside a body, and beside the titles that it does not have yet.
-    pub(super) fn free(&self, body: &Body) -> usize {
+    /// Tokens that are left beside a body, and beside the titles that it may have and does not
+    /// have yet.
+    pub(super) fn free(&self, body: &Body, material: &Material) -> usize {
         let are_missing = [
-            body.actions.is_empty(),
-            body.facts.is_empty(),
+            body.actions.is_empty() && !material.actions.is_empty(),
+            body.facts.is_empty() && !material.facts.is_empty(),
             body.narrative.is_empty(),
-            body.identifiers.is_empty(),
+            body.identifiers.is_empty() && !material.listed.is_empty(),
         ];
         let titles = are_missing.map(usize::from).iter().sum::<usize>() * TITLE_TOKENS;
         self.tokens_max.saturating_sub(self.tokens(body) + titles)

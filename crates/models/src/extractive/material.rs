@@ -77,6 +77,10 @@ pub(super) struct Sentence {
     pub(super) tells: Tells,
     /// Where its identifiers stand.
     pub(super) found: Vec<(Range<usize>, Kind)>,
+    /// How many sentences of its turn stand before it; 0 where that is not known.
+    pub(super) place: usize,
+    /// True where the assistant begins with it and says more.
+    pub(super) begins: bool,
 }
 
 /// What a sentence tells, by where it stands.
@@ -84,7 +88,9 @@ pub(super) struct Sentence {
 pub(super) enum Tells {
     /// What came of a change.
     Change,
-    /// What a call found out, what the user says, or what an earlier summary says.
+    /// What an earlier summary says in the assistant's words: the best of what it read.
+    Kept,
+    /// What a call found out, or what the user says.
     Something,
     /// Anything else.
     Rest,
@@ -157,7 +163,11 @@ impl Material {
                 .find(|who| line.starts_with(who))
                 .unwrap_or_default();
             let said = &line[who.len()..];
-            self.speak(who, said, &identifiers(said), Tells::Something);
+            let tells = match who == WHO[1] {
+                true => Tells::Kept,
+                false => Tells::Something,
+            };
+            self.speak(who, said, &identifiers(said), tells);
         }
         self.listed.extend_from_slice(&body.identifiers);
         self.list(&identifiers(&body.narrative));
@@ -208,7 +218,14 @@ impl Material {
         };
         let found: Vec<_> = said.turn.identifiers_in(said.text).collect();
         self.list(&found);
+        let first = self.sentences.len();
         self.speak(who, said.text, &found, tells);
+        let turn = &mut self.sentences[first..];
+        let begins = turn.len() > 1 && who == WHO[1];
+        for (place, sentence) in turn.iter_mut().enumerate() {
+            sentence.place = place;
+            sentence.begins = begins && place == 0;
+        }
     }
 
     /// Adds the sentences of a text with these identifiers. The items of a list stay with the line
@@ -260,6 +277,8 @@ impl Material {
                 group,
                 tells,
                 found: found_in(text, found, 0).collect(),
+                place: 0,
+                begins: false,
             }));
             joins = is_item || line.ends_with(':');
         }

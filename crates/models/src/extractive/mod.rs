@@ -33,7 +33,8 @@ use material::Material;
 ///    of each the values that name or count something and that no newer line says.
 /// 4. Sentences. The one is taken next that says most for its tokens of what no line says yet:
 ///    identifiers, and words, which count more in what the assistant said right behind a call
-///    and what the user said, and less the more often they were said. This is the greedy
+///    and what the user said, and less the more often they were said. What the assistant begins
+///    a turn with counts most, and what a long turn goes on with less and less. This is the greedy
 ///    maximum of a coverage (H. Lin and J. Bilmes, "A Class of Submodular Functions for
 ///    Document Summarization", ACL 2011); a sentence that says nothing new is never taken.
 /// 5. A short list of the newest identifiers that stand in no line.
@@ -75,22 +76,23 @@ impl ExtractiveSummarizer {
         let material = Material::of(request);
         let room = Room::new(&self.counter, request);
         let mut body = room.fixed(&material);
-        let all = room.free(&body);
+        let free = |body: &Body| room.free(body, &material);
+        let all = free(&body);
         let most = actions_tokens_max(all);
         let merged = (all * MERGED_PERCENT_MAX / 100).max(most);
         body.actions = room.actions(&material.actions, most, merged);
         let for_list = all * LISTED_PERCENT_MAX / 100;
-        let for_facts = room.free(&body) * FACTS_PERCENT_MAX / 100;
+        let for_facts = free(&body) * FACTS_PERCENT_MAX / 100;
         let mut facts = room.facts(&material.facts, &body.actions, for_facts);
         body.facts = material::fact_lines(&material.facts, &facts);
         let mut choice = Choice::new(&self.counter, &material.sentences);
         choice.cover_lines(&body);
-        choice.take(room.free(&body).saturating_sub(for_list));
+        choice.take(free(&body).saturating_sub(for_list));
         body.narrative = choice.narrative();
-        body.identifiers = room.listed(&material.listed, &body, for_list.min(room.free(&body)));
-        choice.take(room.free(&body));
+        body.identifiers = room.listed(&material.listed, &body, for_list.min(free(&body)));
+        choice.take(free(&body));
         body.narrative = choice.narrative();
-        room.more_facts(&material.facts, &mut facts, room.free(&body));
+        room.more_facts(&material.facts, &mut facts, free(&body));
         body.facts = material::fact_lines(&material.facts, &facts);
         let is_silent = material.sentences.is_empty() && !material.is_empty();
         if is_silent && all > SILENT.len() {

@@ -539,3 +539,43 @@ fn what_comes_of_a_call_stands_behind_no_other() {
     }
     assert!(told >= 10, "{body:?}");
 }
+
+#[test]
+fn what_came_of_a_change_outlives_what_explains_it() {
+    let explained = [
+        "The fee depends on the tariff that the guest once picked and on the season.",
+        "Breakfast can be ordered in the lobby until late every evening.",
+        "Our colleagues downstairs answer questions about parking and pets gladly.",
+        "Towels, pillows and blankets are brought upstairs whenever somebody rings.",
+    ];
+    let outcomes = [
+        "The piano moved upstairs.",
+        "The curtains became green.",
+        "The fountain was drained.",
+        "The kitchen lost its oven.",
+    ];
+    let mut previous = None;
+    for (n, (outcome, explained)) in (1..).zip(outcomes.into_iter().zip(explained)) {
+        let seq = 10 * n;
+        let more = explained.replace(" and ", " or at times ");
+        let told = format!("{outcome} {explained} {more}");
+        let turns = vec![
+            said(seq, Role::User, "Please go on with the house."),
+            called(seq + 1, "change_house", r#"{"step":"next"}"#),
+            answered(seq + 1, "ok"),
+            said(seq + 3, Role::Assistant, &told),
+        ];
+        let next = ask(turns, previous, 170);
+        let body = ExtractiveSummarizer::default().body(&next);
+        assert!(tokens(&body, &next) <= 170, "{body:?}");
+        assert!(
+            !body.session_intent.contains("Said since"),
+            "once is enough"
+        );
+        previous = Some(body);
+    }
+    let body = previous.unwrap();
+    for outcome in outcomes {
+        assert!(body.narrative.contains(outcome), "{outcome} in {body:?}");
+    }
+}

@@ -102,6 +102,9 @@ impl Wants {
         let since = last.map_or(0, |last| last + 1);
         if let Some((text, _)) = pieces[since..].last() {
             self.since = beginning(text, SINCE_BYTES_MAX);
+            if self.wanted.starts_with(&self.since) {
+                self.since.clear();
+            }
         }
     }
 
@@ -120,11 +123,23 @@ impl Wants {
         text
     }
 
-    /// The same in less: without what came first or before, then without what was said since, then
-    /// half.
+    /// True where it has more than what is wanted now.
+    pub(super) fn has_more(&self) -> bool {
+        !self.first.is_empty() || !self.before.is_empty() || self.has_little_since()
+    }
+
+    /// True of a yes, or thanks.
+    fn has_little_since(&self) -> bool {
+        !self.since.is_empty() && !says_much(&self.since)
+    }
+
+    /// The same in less: without what came first, without a yes, without what came before, without
+    /// what was said since, then half.
     pub(super) fn shorten(&mut self) {
         if !self.first.is_empty() {
             self.first.clear();
+        } else if self.has_little_since() {
+            self.since.clear();
         } else if !self.before.is_empty() {
             self.before.clear();
         } else if !self.since.is_empty() {
