@@ -1,12 +1,14 @@
-//! A database in which an older memoird cut the words of memories by other rules.
+//! Databases that an older memoird made.
 
-use memoird_memories::rules::MemoryKind;
+use memoird_memories::rules::{MemoryKind, Outcome};
 use memoird_memories::store::MemoryStore;
 use memoird_postgres::PgOptions;
 
 use crate::kit::*;
-use crate::place::RUNTIME;
+use crate::place::{Place, RUNTIME};
 use crate::start::Server;
+
+/// By other rules the words of memories were cut.
 
 #[test]
 fn words_that_were_cut_by_other_rules_are_indexed_anew() {
@@ -48,4 +50,43 @@ fn words_that_were_cut_by_other_rules_are_indexed_anew() {
     assert_eq!(server.run(database, stale), "0");
     let stats = open().read(|reader| reader.stats(None, at(1))).unwrap();
     assert_eq!(stats.words_queued, 0);
+}
+
+/// Version 1 had these tables without what is taken from them here.
+#[test]
+fn counts_of_version_1_go_on_in_the_newest() {
+    let kit = Kit::new();
+    if let Place::Skipped(_) = kit.place {
+        return;
+    }
+    kit.say(1, "ann", "the boat is called Zuiderzee");
+    for table in ["state", "document_state"] {
+        kit.place.run(&format!(
+            "DROP VIEW memoird_tenant.{table};
+             DROP TRIGGER changed ON memoird_memories.{table};
+             ALTER TABLE memoird_memories.{table} DROP COLUMN step, DROP COLUMN changes,
+                 ADD PRIMARY KEY (tenant);
+             CREATE VIEW memoird_tenant.{table} AS SELECT * FROM memoird_memories.{table}
+                 WHERE tenant = memoird_memories.tenant()"
+        ));
+    }
+    kit.place.run(
+        "DROP FUNCTION memoird_memories.changed;
+         UPDATE memoird_memories.schema_version SET version = 1",
+    );
+    // A daemon of version 1 goes on beside the one that takes the steps.
+    let older = kit.memories.clone();
+    let kit = kit.reopened();
+    let version = "SELECT version FROM memoird_memories.schema_version";
+    assert_eq!(kit.peek(version), 3);
+    kit.say(2, "ann", "the dog is called Rex");
+    let fact = order(3, fact("bob", MemoryKind::Project, "the cat is called Tom"));
+    let done = older.write_one(move |writer| writer.remember(&fact, &limits()));
+    assert_eq!(done.unwrap().outcome, Outcome::Created);
+    assert_eq!(kit.peek("SELECT memories FROM state"), 3);
+    for table in ["state", "document_state"] {
+        let rows = format!("SELECT count(*) FROM memoird_memories.{table}");
+        assert_eq!(kit.peek(&rows), 1, "{table}");
+    }
+    kit.check_indexes();
 }

@@ -6,7 +6,8 @@ use memoird_core::time::Timestamp;
 use memoird_memories::ForgetRequest;
 use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, Outcome};
 use memoird_memories::store::{Embedding, MemoryStore};
-use memoird_postgres::{PgOptions, PgStore};
+use memoird_postgres::{PgOptions, PgStore, Transactions};
+use memoird_store::StoreError;
 
 use crate::kit::*;
 use crate::place::{Place, RUNTIME};
@@ -77,6 +78,43 @@ fn daemons_that_write_at_once_lose_nothing_and_say_nothing_twice() {
     let said = i64::try_from((daemons - 1) * facts).unwrap();
     assert_eq!(kit.peek("SELECT sum(reinforced) FROM memories"), said);
     kit.check_indexes();
+}
+
+/// As a dump does: all versions of a row stay as long as it looks.
+#[test]
+fn writes_do_not_go_through_all_that_were_made_since_somebody_looked() {
+    let kit = Kit::new();
+    let Place::Database(_, words) = &kit.place else {
+        return;
+    };
+    kit.say(1, "ann", "the boat is called Zuiderzee");
+    let options = PgOptions::parse(words, None, None).unwrap();
+    let looks = Transactions::new(options, RUNTIME.handle(), 1).unwrap();
+    let begin = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
+    let looked = looks.look(begin, |open| {
+        open.query("SELECT 1 FROM memoird_memories.state", &[])?;
+        for (table, change) in [
+            ("state", "memories = memories + 1, born = born + 1"),
+            ("document_state", "bytes = bytes + 1"),
+        ] {
+            kit.place.run(&format!(
+                "DO $$ BEGIN FOR change IN 1..4000 LOOP UPDATE {table} SET {change};
+                 END LOOP; END $$"
+            ));
+            let plan = format!("EXPLAIN (ANALYZE, BUFFERS, COSTS OFF) SELECT * FROM {table}");
+            let plan = kit.place.run(&plan);
+            let pages = plan.split("shared hit=").nth(1).unwrap_or_default();
+            let pages = pages.split(|other: char| !other.is_ascii_digit()).next();
+            let pages: u64 = pages.unwrap_or_default().parse().unwrap();
+            println!("{table}: {pages} pages");
+            assert!(pages <= 12, "{plan}");
+        }
+        Ok::<_, StoreError>(())
+    });
+    looked.unwrap();
+    kit.say(2, "ann", "the dog is called Rex");
+    assert_eq!(kit.peek("SELECT memories FROM state"), 4_002);
+    assert_eq!(kit.peek("SELECT bytes FROM document_state"), 4_000);
 }
 
 #[test]

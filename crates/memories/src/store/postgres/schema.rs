@@ -10,10 +10,20 @@ use memoird_postgres::{Step, Steps};
 /// All but vectors.
 pub(super) const TABLES: Steps = Steps {
     schema: "memoird_memories",
-    steps: &[Step {
-        sql: V1,
-        min_reader: 1,
-    }],
+    steps: &[
+        Step {
+            sql: V1,
+            min_reader: 1,
+        },
+        Step {
+            sql: V2,
+            min_reader: 1,
+        },
+        Step {
+            sql: V3,
+            min_reader: 1,
+        },
+    ],
 };
 
 /// Vectors, where the database has pgvector.
@@ -303,6 +313,62 @@ BEGIN
     END LOOP;
 END $$;
 ";
+
+/// Each write makes another version of its tenant's row of a table that counts, and all of them stay as
+/// long as somebody looks at an older moment: a dump, or a standby's query. Every statement went through
+/// all of these. The view finds the row by the newest `step`, which an index has, and goes through 64
+/// at most; an update leaves its page once in so many. Whoever knows version 1 names the same view.
+///
+/// With `step` in the key, a tenant that another daemon knows already is no conflict: the trigger keeps a
+/// second row out. Writes of a tenant come one after the other, and so do those who make it.
+///
+/// A step for each table: one that waits for a table has no other one that somebody waits for.
+macro_rules! find_by_step {
+    ($table:literal) => {
+        concat!(
+            "
+DO $do$ BEGIN EXECUTE format($sql$
+    LOCK TABLE memoird_tenant.%1$I IN ACCESS EXCLUSIVE MODE;
+    ALTER TABLE memoird_memories.%1$I
+        ADD COLUMN changes bigint NOT NULL DEFAULT 0,
+        ADD COLUMN step bigint GENERATED ALWAYS AS (changes >> 6) STORED;
+    ALTER TABLE memoird_memories.%1$I
+        DROP CONSTRAINT %1$s_pkey, ADD PRIMARY KEY (tenant, step);
+    CREATE TRIGGER changed BEFORE INSERT OR UPDATE ON memoird_memories.%1$I
+        FOR EACH ROW EXECUTE FUNCTION memoird_memories.changed();
+    CREATE OR REPLACE VIEW memoird_tenant.%1$I AS SELECT * FROM memoird_memories.%1$I
+        WHERE tenant = memoird_memories.tenant() AND step = (
+            SELECT newest.step FROM memoird_memories.%1$I AS newest
+            WHERE newest.tenant = memoird_memories.tenant()
+            ORDER BY newest.step DESC LIMIT 1);
+$sql$, '",
+            $table,
+            "'); END $do$;
+"
+        )
+    };
+}
+
+const V2: &str = concat!(
+    "
+CREATE FUNCTION memoird_memories.changed() RETURNS trigger LANGUAGE plpgsql AS $body$
+DECLARE
+    is_there boolean;
+BEGIN
+    IF TG_OP = 'UPDATE' THEN
+        NEW.changes := OLD.changes + 1;
+        RETURN NEW;
+    END IF;
+    EXECUTE format('SELECT EXISTS (SELECT FROM memoird_memories.%I WHERE tenant = $1)',
+        TG_TABLE_NAME) INTO is_there USING NEW.tenant;
+    RETURN CASE WHEN NOT is_there THEN NEW END;
+END
+$body$;
+",
+    find_by_step!("state")
+);
+
+const V3: &str = find_by_step!("document_state");
 
 /// Beside each vector what a search filters by.
 const VECTORS_V1: &str = "
