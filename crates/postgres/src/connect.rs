@@ -12,6 +12,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::timeout;
 use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Config, Row};
 
@@ -209,19 +210,44 @@ impl Database {
 
     /// A connection of its own.
     pub(crate) async fn connect(&self) -> Result<Client, StoreError> {
-        let Options { config, tls } = Options::of(&self.options);
-        let connecting = timeout(CONNECT_TIME_MAX, config.connect(tls));
-        let (client, connection) = connecting
-            .await
-            .map_err(|_| NoAnswer::Within(CONNECT_TIME_MAX))?
-            .map_err(not_connected)?;
-        // It ends with its client.
-        self.runtime.spawn(async move {
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection to the database ended");
+        self.connect_as(&self.options.config)
+            .await?
+            .map_err(not_connected)
+    }
+
+    /// One whose statements may take any time. It says so as it is made: what is set later would be lost
+    /// behind a pooler, or be somebody else's. A pooler that takes no settings gives one whose statements
+    /// have the time that the database gives to all.
+    pub(crate) async fn connect_without_time_limit(&self) -> Result<Client, StoreError> {
+        let mut config = self.options.config.clone();
+        let others = config.get_options().unwrap_or_default();
+        config.options(format!("{others} -c statement_timeout=0"));
+        match self.connect_as(&config).await? {
+            Err(error) if error.code() == Some(&SqlState::PROTOCOL_VIOLATION) => {
+                self.connect().await
             }
-        });
-        Ok(client)
+            made => made.map_err(not_connected),
+        }
+    }
+
+    async fn connect_as(
+        &self,
+        config: &Config,
+    ) -> Result<Result<Client, tokio_postgres::Error>, NoAnswer> {
+        let tls = self.options.tls.clone();
+        let connecting = timeout(CONNECT_TIME_MAX, config.connect(tls));
+        let made = connecting
+            .await
+            .map_err(|_| NoAnswer::Within(CONNECT_TIME_MAX))?;
+        Ok(made.map(|(client, connection)| {
+            // It ends with its client.
+            self.runtime.spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "a connection to the database ended");
+                }
+            });
+            client
+        }))
     }
 
     /// Does something with a connection of the pool; once more where that turns out to have ended,
@@ -361,21 +387,6 @@ struct Failed {
     error: StoreError,
     /// The connection has ended.
     has_ended: bool,
-}
-
-/// What a connection takes.
-struct Options {
-    config: Config,
-    tls: Tls,
-}
-
-impl Options {
-    fn of(options: &PgOptions) -> Self {
-        Self {
-            config: options.config.clone(),
-            tls: options.tls.clone(),
-        }
-    }
 }
 
 /// Asks one statement that waits for locks for 2 s at most: a backend does not notice that nobody waits for it

@@ -138,21 +138,17 @@ impl Transactions {
     }
 
     /// Runs a statement that has to stand alone, in no transaction, for as long as it takes up to an
-    /// hour, whatever time the database gives to others. Blocks.
+    /// hour, whatever time the database gives to others; behind a pooler that time may be all it has. Blocks.
     ///
     /// # Errors
     /// When the database cannot be reached, or refuses it.
     pub fn alone(&self, sql: &str) -> Result<(), StoreError> {
         self.database.wait(async {
-            let client = self.database.connect().await?;
-            let run = async |sql: &str| client.batch_execute(sql).await.map_err(failed);
-            run("SET statement_timeout = 0").await?;
-            let Ok(done) = timeout(ALONE_TIME_MAX, run(sql)).await else {
-                return Err(NoAnswer::Within(ALONE_TIME_MAX).into());
-            };
-            // Behind a pooler the connection is somebody else's afterwards.
-            run("RESET statement_timeout").await?;
-            done
+            let client = self.database.connect_without_time_limit().await?;
+            match timeout(ALONE_TIME_MAX, client.batch_execute(sql)).await {
+                Ok(done) => done.map_err(failed),
+                Err(_) => Err(NoAnswer::Within(ALONE_TIME_MAX).into()),
+            }
         })
     }
 

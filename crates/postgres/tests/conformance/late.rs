@@ -257,6 +257,33 @@ fn a_step_of_a_schema_that_finds_a_table_in_use_lets_others_go_on_and_comes_agai
     );
 }
 
+/// A pooler gives the next statement another session, and this one to somebody else.
+#[test]
+fn a_statement_that_stands_alone_changes_no_setting_of_a_session() {
+    let Some(database) = database() else { return };
+    let weather = Arc::<Weather>::default();
+    let Some(words) = behind_proxy(&database.words, &weather) else {
+        return;
+    };
+    database.run(&format!(
+        "ALTER DATABASE {} SET statement_timeout = '7s'",
+        database.name()
+    ));
+    let options = PgOptions::parse(&words, None, None).unwrap();
+    let transactions = Transactions::new(options, RUNTIME.handle(), 1).unwrap();
+    let seen = |name: &str| {
+        let see = format!(
+            "CREATE TABLE public.{name} AS SELECT setting, source FROM pg_settings
+             WHERE name = 'statement_timeout'"
+        );
+        transactions.alone(&see).unwrap();
+        database.text(&format!("SELECT * FROM public.{name}"))
+    };
+    assert_eq!(seen("of_a_server"), "0|client");
+    weather.refuses_settings.store(true, Ordering::Relaxed);
+    assert_eq!(seen("of_a_pooler"), "7000|database");
+}
+
 #[test]
 fn a_daemon_that_wrote_nothing_for_long_writes_on() {
     let Some(database) = database() else { return };

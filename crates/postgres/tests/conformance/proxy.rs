@@ -36,6 +36,8 @@ pub(crate) struct Weather {
     made: AtomicU64,
     /// Connections are refused.
     pub(crate) is_away: AtomicBool,
+    /// Connections that come with settings are refused, as by a pooler.
+    pub(crate) refuses_settings: AtomicBool,
     /// Commits that came to the server late.
     pub(crate) arrived: AtomicU32,
     /// Connections that were cut at a commit.
@@ -75,6 +77,9 @@ impl Weather {
         }
     }
 }
+
+/// What pgbouncer says to a connection that comes with settings.
+const REFUSED: &[u8] = b"E\0\0\0\x3bSFATAL\0C08P01\0Munsupported startup parameter: options\0\0";
 
 /// Puts a proxy before the socket of a server: how the database of these words is reached through it;
 /// `None` where the server has no Unix socket.
@@ -120,6 +125,11 @@ fn pass_up(
     let mut buffer = vec![0; 1 << 16];
     while let Ok(bytes @ 1..) = up.read(&mut buffer) {
         weather.wait(number);
+        let has_settings = buffer[..bytes].windows(9).any(|it| it == b"\0options\0");
+        if has_settings && weather.refuses_settings.load(Ordering::Relaxed) {
+            let _ = up.write_all(REFUSED);
+            break;
+        }
         let is_commit = buffer[..bytes]
             .windows(12)
             .any(|word| word == b"commit_batch");
