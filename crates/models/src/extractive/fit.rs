@@ -18,7 +18,7 @@ const TITLE_TOKENS: usize = 4;
 /// Of all tokens, what intent, decisions, files and steps may have; in percent.
 const FIXED_PERCENT_MAX: usize = 40;
 /// The same where it has more of the user's words than what they want now.
-const MORE_PERCENT_MAX: usize = 25;
+const MORE_PERCENT_MAX: usize = 28;
 /// Calls whose lines stay whole; and bytes of a folded line before and behind what came of it.
 const WHOLE: usize = 6;
 const FOLDED_CALL_BYTES: usize = 72;
