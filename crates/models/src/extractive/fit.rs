@@ -17,8 +17,6 @@ const TURNS: u64 = 9_999_999;
 const TITLE_TOKENS: usize = 4;
 /// Of all tokens, what intent, decisions, files and steps may have; in percent.
 const FIXED_PERCENT_MAX: usize = 40;
-/// The same where it has more of the user's words than what they want now.
-const MORE_PERCENT_MAX: usize = 28;
 /// Calls whose lines stay whole; and bytes of a folded line before and behind what came of it.
 const WHOLE: usize = 6;
 const FOLDED_CALL_BYTES: usize = 72;
@@ -80,12 +78,7 @@ impl<'a> Room<'a> {
         };
         let mut wants = material.wants.clone();
         let bare = self.tokens(&Body::default());
-        let share = |percent| bare + self.tokens_max.saturating_sub(bare) * percent / 100;
-        while wants.has_more() && self.tokens(&body) > share(MORE_PERCENT_MAX) {
-            wants.shorten();
-            body.session_intent = wants.text();
-        }
-        let most = share(FIXED_PERCENT_MAX);
+        let most = bare + self.tokens_max.saturating_sub(bare) * FIXED_PERCENT_MAX / 100;
         while self.tokens(&body) > most {
             let lists = [
                 &mut body.next_steps,

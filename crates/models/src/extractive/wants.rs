@@ -123,11 +123,6 @@ impl Wants {
         text
     }
 
-    /// True where it has more than what is wanted now.
-    pub(super) fn has_more(&self) -> bool {
-        !self.first.is_empty() || !self.before.is_empty() || self.has_little_since()
-    }
-
     /// True of a yes, or thanks.
     fn has_little_since(&self) -> bool {
         !self.since.is_empty() && !says_much(&self.since)
