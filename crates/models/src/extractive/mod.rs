@@ -92,6 +92,9 @@ impl ExtractiveSummarizer {
         body.identifiers = room.listed(&material.listed, &body, for_list.min(free(&body)));
         choice.take(free(&body));
         body.narrative = choice.narrative();
+        // What these sentences name makes room in the list for older ones.
+        body.identifiers.clear();
+        body.identifiers = room.listed(&material.listed, &body, for_list.min(free(&body)));
         room.more_facts(&material.facts, &mut facts, free(&body));
         body.facts = material::fact_lines(&material.facts, &facts);
         let is_silent = material.sentences.is_empty() && !material.is_empty();
