@@ -158,6 +158,9 @@ async fn the_order_of_last_use_survives_so_the_right_one_is_evicted() {
     let mut client = daemon.sessions();
     for session in ["a", "b", "c", "a"] {
         say(&mut client, session, "hi").await;
+        // Uses are ordered by the millisecond.
+        let said_ms = wall_ms();
+        eventually("the next one", async || (wall_ms() > said_ms).then_some(())).await;
     }
     daemon.kill9().await;
     daemon.restart().await;

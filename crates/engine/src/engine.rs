@@ -216,7 +216,12 @@ impl Engine {
 
     /// The second half: ends the sessions that the limits no longer allow.
     pub async fn enforce_limits(&self) {
-        if let Err(error) = self.sessions.enforce_caps().await {
+        let enforced = async {
+            self.sessions.enforce_caps().await?;
+            // The sweeper may have been faster: its ends have to be written, too.
+            self.sessions.wait_all_processed().await
+        };
+        if let Err(error) = enforced.await {
             warn!(%error, "not all sessions above the new caps could be evicted yet");
         }
         match self.sessions.sweep(None).await {

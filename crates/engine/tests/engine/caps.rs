@@ -1,5 +1,7 @@
 //! Who has to go when there is no place left.
 
+use std::pin::pin;
+use std::task::{Context, Waker};
 use std::time::Duration;
 
 use memoird_engine::{EngineConfig, TenantLimits};
@@ -202,6 +204,32 @@ async fn a_lowered_cap_that_is_enforced_twice_at_once_ends_no_session_too_many()
         assert_eq!(bot.stats().sessions_live, 10, "round {round}");
         engine.close().await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn limits_are_enforced_when_the_ends_are_written_whoever_began_them() {
+    let world = World::with_pool(unswept_with_cap(3));
+    let engine = world.open().await;
+    let bot = Bot::acme(&engine);
+    for id in ["a", "b", "c"] {
+        bot.say(id, "hello").await.unwrap();
+    }
+    let commits = world.store.commits();
+    world.store.hold_commits();
+    engine.adopt(unswept_with_cap(1));
+    let first = tokio::spawn({
+        let engine = engine.clone();
+        async move { engine.enforce_limits().await }
+    });
+    world.store.commit_begun(commits + 1).await;
+    let mut second = pin!(engine.enforce_limits());
+    let mut context = Context::from_waker(Waker::noop());
+    let polled = second.as_mut().poll(&mut context);
+    assert!(polled.is_pending(), "the ends are not written yet");
+    world.store.let_commits_go();
+    second.await;
+    first.await.unwrap();
+    assert_eq!(bot.stats().evicted, 2);
 }
 
 /// The disk takes 150 ms for each commit, and each start takes two of them.
