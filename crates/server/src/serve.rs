@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use memoird_memories::store::FilesOptions;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tracing::info;
@@ -10,7 +11,7 @@ use tracing::info;
 use crate::app::App;
 use crate::auth::are_several;
 use crate::cli::exit::{CliError, Exit};
-use crate::config::{FilesRead, ServerConfig};
+use crate::config::{Config, FilesRead, ServerConfig};
 use crate::notify::Notifier;
 use crate::reload::Reloader;
 use crate::{cli, config, logging, process};
@@ -30,7 +31,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     for warning in &loaded.warnings {
         tracing::warn!("{warning}");
     }
-    take_descriptors(&mut loaded.server);
+    take_descriptors(&mut loaded);
     let notifier = Notifier::from_environment();
     let runtime = cli::runtime(are_several(&loaded.keys, &loaded.keyless))?;
     let ended = runtime.block_on(async {
@@ -84,39 +85,67 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), CliError> {
     ended
 }
 
-/// Descriptors beside those of connections: files, and what hooks and models have open.
-const OTHER_DESCRIPTORS: u64 = 256;
+/// Descriptors beside those of connections and memories: the journal, the index of what was said, and what
+/// hooks and models have open.
+const OTHER_DESCRIPTORS: u64 = 128;
+
+/// Descriptors of an open file of memories: the writer's and each reader's, of the file and its log; what
+/// they share; and one that SQLite keeps of a connection that was closed, for the next one.
+fn descriptors_each(files: &FilesOptions) -> u64 {
+    2 * (1 + files.readers_max as u64) + 2
+}
 
 /// Takes as many descriptors as the process may have. Where these are few, connections leave
-/// enough of them to files: without, every read of the journal would fail.
-fn take_descriptors(server: &mut ServerConfig) {
-    let wanted = descriptors_wanted(server);
+/// enough of them to files, and fewer files of memories stay open: without, every read of the journal
+/// would fail.
+fn take_descriptors(config: &mut Config) {
+    let (server, files) = (&mut config.server, &mut config.long_term.options);
+    let wanted = descriptors_wanted(server, files);
     if let Some(limit) = process::raise_descriptor_limit().filter(|limit| *limit < wanted) {
         server.max_connections = connections_max(limit, server);
+        files.files_open_max = files_open_max(limit, server, files);
         tracing::warn!(
             limit,
             wanted,
             connections = server.max_connections,
-            "the process may have fewer descriptors than server.max_connections may take, and \
-             serves fewer connections; raise its limit (ulimit -n, LimitNOFILE) or lower the \
-             setting"
+            open_files = files.files_open_max,
+            "the process may have fewer descriptors than server.max_connections and \
+             long_term.open_files may take, and serves fewer connections or keeps fewer files open; \
+             raise its limit (ulimit -n, LimitNOFILE) or lower the settings"
         );
     }
 }
 
-/// Descriptors of as many connections as there may be, and of the rest.
-fn descriptors_wanted(server: &ServerConfig) -> u64 {
-    let admin_max = server.connections.admin_max;
-    let connections = server.max_connections.saturating_add(admin_max) as u64;
-    connections.saturating_add(OTHER_DESCRIPTORS)
+/// Descriptors of as many connections and files of memories as there may be, and of the rest.
+fn descriptors_wanted(server: &ServerConfig, files: &FilesOptions) -> u64 {
+    let of_files = (files.files_open_max as u64).saturating_mul(descriptors_each(files));
+    of_connections(server)
+        .saturating_add(of_files)
+        .saturating_add(OTHER_DESCRIPTORS)
 }
 
-/// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`], to the rest.
+fn of_connections(server: &ServerConfig) -> u64 {
+    let admin_max = server.connections.admin_max;
+    server.max_connections.saturating_add(admin_max) as u64
+}
+
+/// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`] and as many for files of
+/// memories, to the rest.
 fn connections_max(limit: u64, server: &ServerConfig) -> usize {
     let admin_max = server.connections.admin_max as u64;
-    let others = OTHER_DESCRIPTORS.min(limit / 2).saturating_add(admin_max);
+    let others = (2 * OTHER_DESCRIPTORS).min(limit / 2);
+    let others = others.saturating_add(admin_max);
     let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
     server.max_connections.min(room.max(1))
+}
+
+/// Files of memories that may stay open beside so many connections: they leave half of what these
+/// leave, or [`OTHER_DESCRIPTORS`], to the rest.
+fn files_open_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
+    let rest = limit.saturating_sub(of_connections(server));
+    let of_files = rest - OTHER_DESCRIPTORS.min(rest / 2);
+    let room = usize::try_from(of_files / descriptors_each(files)).unwrap_or(usize::MAX);
+    files.files_open_max.min(room.max(1))
 }
 
 /// The signals that stop the daemon, and the one that makes it read its configuration again.
@@ -198,7 +227,31 @@ mod tests {
             max_connections: usize::MAX,
             ..server
         };
-        assert_eq!(descriptors_wanted(&most), u64::MAX);
+        let files = FilesOptions::default();
+        assert_eq!(descriptors_wanted(&most, &files), u64::MAX);
         assert_eq!(connections_max(1_024, &most), 768 - admin);
+    }
+
+    #[test]
+    fn files_of_memories_leave_descriptors_to_the_rest() {
+        let files = FilesOptions::default();
+        let open_beside = |limit, connections| {
+            let server = ServerConfig {
+                max_connections: connections,
+                ..ServerConfig::default()
+            };
+            files_open_max(limit, &server, &files)
+        };
+        assert_eq!(open_beside(1 << 20, 1_024), files.files_open_max);
+        assert_eq!(open_beside(1_024, 704), 128 / 8);
+        assert_eq!(open_beside(160, 16), 40 / 8);
+        assert_eq!(open_beside(8, 1), 1);
+        let server = ServerConfig::default();
+        let wanted = descriptors_wanted(&server, &files);
+        assert_eq!(connections_max(wanted, &server), server.max_connections);
+        assert_eq!(
+            files_open_max(wanted, &server, &files),
+            files.files_open_max
+        );
     }
 }

@@ -2,6 +2,7 @@
 //! in windows, on the command line, and after every kind of crash.
 
 mod command_line;
+mod descriptors;
 mod disk;
 mod dreaming;
 mod embedding;

@@ -1,0 +1,34 @@
+//! A process that may have few descriptors: the files of memories leave enough of them to the rest.
+
+use crate::harness::{Daemon, Setup, fact, kept, of, recalled};
+
+/// Fewer than the files of the tenants below would have, were all of them open.
+const DESCRIPTORS: usize = 160;
+const TENANTS: usize = 30;
+
+fn key(tenant: usize) -> String {
+    format!("key-of-the-bot-of-tenant-{tenant}")
+}
+
+fn many_tenants() -> Setup {
+    let tenant = |number| format!("\n- {{ id: t{number}, keys: [ {{ env: K{number} }} ] }}");
+    let tenants: String = (0..TENANTS).map(tenant).collect();
+    let with_keys = |setup: Setup, number| setup.env(&format!("K{number}"), &key(number));
+    let setup = Setup::default().section(format!("tenants:{tenants}"));
+    (0..TENANTS).fold(setup, with_keys)
+}
+
+#[tokio::test]
+async fn many_tenants_have_memories_where_the_process_may_have_few_descriptors() {
+    let limit = format!("--nofile={DESCRIPTORS}:{DESCRIPTORS}");
+    let daemon = Daemon::with(many_tenants().wrapper(&["prlimit", &limit])).await;
+    for round in 0..2 {
+        for tenant in 0..TENANTS {
+            let mut client = daemon.memories_of(&key(tenant));
+            let said = format!("Round {round} of tenant {tenant} is about tea");
+            kept(&mut client, fact("ann", &said)).await;
+            let found = recalled(&mut client, of("ann", "tea")).await;
+            assert_eq!(found.len(), round + 1, "tenant {tenant}");
+        }
+    }
+}
