@@ -48,6 +48,8 @@ struct Shared {
     counting: TokenCounting,
     /// Places for the copies that are made of sessions, of all tenants.
     copies: Semaphore,
+    /// Room in memory for what is copied, in parts of all that copies may have.
+    copy_room: Semaphore,
 }
 
 impl Commands {
@@ -65,6 +67,7 @@ impl Commands {
             window_settings: ArcSwap::from_pointee(window_settings),
             counting: TokenCounting::new(blocking),
             copies: Semaphore::new(copy::COPIES_MAX),
+            copy_room: Semaphore::new(copy::ROOM_PARTS),
         };
         Self {
             shared: Arc::new(shared),

@@ -24,6 +24,9 @@ const EVENTS_SHARE: u64 = 32;
 /// as much.
 const HOOKS_SHARE: u64 = 4;
 
+/// The share that what is copied may have.
+const COPIES_SHARE: u64 = 4;
+
 /// How much clients may make the daemon use; in a configuration file a part of `limits`.
 #[derive(Clone, Debug, Default, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
@@ -68,6 +71,12 @@ impl CallBytes {
             memory: Arc::clone(memory),
             bytes,
         }
+    }
+
+    /// It holds so many bytes now.
+    pub(crate) fn set(&mut self, bytes: u64) {
+        self.memory.count_calls(self.bytes, bytes);
+        self.bytes = bytes;
     }
 }
 
@@ -158,6 +167,11 @@ impl MemoryUse {
     /// Bytes that what hooks are given may have, and without a journal what they are owed.
     pub(crate) fn hooks_max(&self) -> u64 {
         limit(self.limit_bytes()) / HOOKS_SHARE
+    }
+
+    /// Bytes that what is copied may have.
+    pub(crate) fn copies_max(&self) -> u64 {
+        limit(self.limit_bytes()) / COPIES_SHARE
     }
 
     pub(crate) fn count_session(&self) {

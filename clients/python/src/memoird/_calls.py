@@ -1105,8 +1105,8 @@ class SyncCalls:
         is over brought back. One change, all of it or nothing: a new generation with the turns,
         which get new seqs, the state, the subject, the labels and how it lives (`ttl_class`,
         `keep_all`); without what was taken back, summaries, notes and keys. Of at most 100,000
-        turns and 64 MiB (COPY_TOO_LARGE); without a journal, of what the history keeps. Touches
-        the copy, not the session.
+        turns and 64 MiB (COPY_TOO_LARGE), or a quarter of `limits.memory` where that is less;
+        without a journal, of what the history keeps. Touches the copy, not the session.
         """
         request = CopySessionRequest(
             session_id=session_id,
@@ -1997,8 +1997,8 @@ class AsyncCalls:
         is over brought back. One change, all of it or nothing: a new generation with the turns,
         which get new seqs, the state, the subject, the labels and how it lives (`ttl_class`,
         `keep_all`); without what was taken back, summaries, notes and keys. Of at most 100,000
-        turns and 64 MiB (COPY_TOO_LARGE); without a journal, of what the history keeps. Touches
-        the copy, not the session.
+        turns and 64 MiB (COPY_TOO_LARGE), or a quarter of `limits.memory` where that is less;
+        without a journal, of what the history keeps. Touches the copy, not the session.
         """
         request = CopySessionRequest(
             session_id=session_id,

@@ -12,6 +12,7 @@ use memoird_core::session::{AppendCommand, Head};
 use memoird_core::state::{State, StatePatch};
 use memoird_core::turn::NewTurn;
 use memoird_store::{JournalRange, Store, StoreError, encoding};
+use tokio::sync::{AcquireError, SemaphorePermit};
 
 use super::Commands;
 use super::append::queue_bytes;
@@ -27,6 +28,12 @@ const TURNS_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
 /// Copies that are made at once, of all tenants.
 pub(super) const COPIES_MAX: usize = 2;
+/// Where the length of a session is not known, room for so many bytes is taken first, and where there
+/// are more, for so many times as many: the copy of a short session takes little.
+const BYTES_FIRST: usize = 1 << 20;
+const TIMES_MORE: usize = 8;
+/// The room of all copies is given in so many parts.
+pub(super) const ROOM_PARTS: usize = 64;
 
 /// What to copy, and where to.
 #[derive(Clone, Debug)]
@@ -68,6 +75,26 @@ struct Copied {
     is_cut: bool,
 }
 
+/// What a copy may hold in memory, until this is dropped.
+struct CopyRoom<'a> {
+    parts: SemaphorePermit<'a>,
+    counted: CallBytes,
+    /// What all copies together may hold, in bytes.
+    bytes_max: usize,
+}
+
+impl CopyRoom<'_> {
+    /// It holds so many bytes, and no more.
+    fn shrink(&mut self, bytes: usize) {
+        let unused = self
+            .parts
+            .num_permits()
+            .saturating_sub(parts(bytes, self.bytes_max));
+        drop(self.parts.split(unused));
+        self.counted.set(bytes as u64);
+    }
+}
+
 impl Commands {
     /// Makes a session of the turns of another one, with its state, subject and options, as one change: all
     /// of it or nothing. Turns that were taken back are not copied, and the others get new seqs.
@@ -93,15 +120,13 @@ impl Commands {
         if let Some(outcome) = self.try_copy(&target, &append, &[], replaces).await? {
             return Ok(outcome);
         }
-        let stopping = |_| EngineError::Stopping;
         let _own = tenant.copies.acquire().await.map_err(stopping)?;
         let _place = self.shared.copies.acquire().await.map_err(stopping)?;
-        let copied = self.copied(&source, &command).await?;
+        let (copied, _room) = self.copied(&source, &command).await?;
         if copied.turns.is_empty() {
             let session = session.clone();
             return Err(EngineError::CopyEmpty { session });
         }
-        let _counted = CallBytes::count(&tenant.memory, bytes_of(&copied.contents) as u64);
         append.turns = copied.turns;
         append.subject = copied.subject;
         append.options = copied.options;
@@ -135,12 +160,26 @@ impl Commands {
         made.await
     }
 
+    /// Waits for room for so many bytes: other copies may have to be made before. They count from
+    /// now on, so that content of idle sessions makes room before they are read.
+    async fn room(&self, tenant: &Tenant, bytes: usize) -> Result<CopyRoom<'_>, EngineError> {
+        let bytes_max = bytes_of_all(tenant);
+        let wanted = u32::try_from(parts(bytes, bytes_max)).unwrap_or(u32::MAX);
+        let parts = self.shared.copy_room.acquire_many(wanted).await;
+        Ok(CopyRoom {
+            parts: parts.map_err(stopping)?,
+            counted: CallBytes::count(&tenant.memory, bytes as u64),
+            bytes_max,
+        })
+    }
+
     /// What is to be copied: of one moment.
     async fn copied(
         &self,
         source: &SessionRef,
         command: &CopyCommand,
-    ) -> Result<Copied, EngineError> {
+    ) -> Result<(Copied, CopyRoom<'_>), EngineError> {
+        let tenant = &source.tenant;
         let sessions = &self.shared.sessions;
         let through_seq = match command.through_seq {
             0 => u64::MAX,
@@ -170,34 +209,66 @@ impl Commands {
         };
         if !sessions.have_journal() {
             let (head, state, turns) = live.ok_or_else(not_found)?;
+            let room = self.room(tenant, bytes_of(&turns)).await?;
+            // Nothing can leave memory for it.
+            tenant.check_memory_room(0)?;
             let mut copied = Copied::of(&head, state);
             for content in turns {
                 copied.add(&content);
             }
-            return Ok(copied);
+            return Ok((copied, room));
         }
-        let range = JournalRange {
-            before_seq: through_seq.saturating_add(1),
-            turns_max: TURNS_MAX,
-            bytes_max: BYTES_MAX,
-            ..JournalRange::ALL
-        };
         let generation = live.as_ref().map(|(head, ..)| head.generation);
         let generation = generation.or(command.generation);
-        let decided = live.map(|(head, state, _)| Copied::of(&head, state));
-        let key = source.key.clone();
-        let read = move |store: &dyn Store| Copied::read(store, &key, generation, range, decided);
         sessions.wait_session_processed(&source.key).await?;
-        let copied = sessions.read_store(read).await?.ok_or_else(not_found)?;
-        match copied.is_cut {
-            false => Ok(copied),
-            true => Err(EngineError::CopyTooLarge {
-                session: source.key.session.clone(),
+        let bytes_max = BYTES_MAX.min(bytes_of_all(tenant));
+        let mut bytes = BYTES_FIRST.min(bytes_max);
+        loop {
+            let mut room = self.room(tenant, bytes).await?;
+            let range = JournalRange {
+                before_seq: through_seq.saturating_add(1),
                 turns_max: TURNS_MAX,
-                bytes_max: BYTES_MAX,
-            }),
+                bytes_max: bytes,
+                ..JournalRange::ALL
+            };
+            let decided = live
+                .as_ref()
+                .map(|(head, state, _)| Copied::of(head, state.clone()));
+            let key = source.key.clone();
+            let read =
+                move |store: &dyn Store| Copied::read(store, &key, generation, range, decided);
+            let copied = sessions.read_store(read).await?.ok_or_else(not_found)?;
+            if !copied.is_cut {
+                room.shrink(bytes_of(&copied.contents));
+                return Ok((copied, room));
+            }
+            if bytes == bytes_max || copied.turns.len() == TURNS_MAX {
+                return Err(EngineError::CopyTooLarge {
+                    session: source.key.session.clone(),
+                    turns_max: TURNS_MAX,
+                    bytes_max,
+                });
+            }
+            bytes = bytes.saturating_mul(TIMES_MORE).min(bytes_max);
         }
     }
+}
+
+/// What all copies together may hold, in bytes.
+fn bytes_of_all(tenant: &Tenant) -> usize {
+    let share = usize::try_from(tenant.memory.copies_max()).unwrap_or(usize::MAX);
+    share.min(COPIES_MAX * BYTES_MAX)
+}
+
+/// The parts of the room of all copies that so many bytes take: all of them at most, so that who is
+/// alone goes on.
+fn parts(bytes: usize, bytes_max: usize) -> usize {
+    let parts = bytes.saturating_mul(ROOM_PARTS).div_ceil(bytes_max.max(1));
+    parts.min(ROOM_PARTS)
+}
+
+fn stopping(_: AcquireError) -> EngineError {
+    EngineError::Stopping
 }
 
 impl Copied {

@@ -4,7 +4,7 @@ use memoird_core::CoreError;
 use memoird_core::session::AppendCommand;
 use memoird_core::turn::{PartKind, Role, Turn};
 use memoird_engine::{
-    CopyCommand, CopyOutcome, Durability, EngineError, TurnName, TurnUpdateCommand,
+    CopyCommand, CopyOutcome, Durability, EngineConfig, EngineError, TurnName, TurnUpdateCommand,
     TurnUpdateOutcome,
 };
 use memoird_store::encoding;
@@ -316,4 +316,44 @@ async fn what_a_copy_holds_counts_in_what_memory_may_be_until_it_is_made() {
     copy.await.unwrap();
     assert_eq!(held(), 0);
     bot.recount().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_copies_hold_together_is_a_part_of_the_memory() {
+    const MEMORY_BYTES: usize = 4_000_000;
+    const COPIES_BYTES_MAX: u64 = MEMORY_BYTES as u64 / 4;
+    let names = ["one", "two"];
+    let config = EngineConfig {
+        memory_bytes: MEMORY_BYTES as u64,
+        tenants: names.map(|name| capped(name, 10)).into(),
+        ..unswept()
+    };
+    let engine = World::new(config).open().await;
+    let bots = names.map(|name| Bot::of(&engine, name));
+    let long = "x".repeat(10_000);
+    for bot in &bots {
+        bot.append("a", saying(&[&*long; 60])).await.unwrap();
+    }
+    let mut copies = bots
+        .each_ref()
+        .map(|bot| Box::pin(bot.copy("a", "b", false)));
+    for copy in &mut copies {
+        assert!(begun(copy).await.is_none());
+        let held = engine.stats().memory.call_bytes;
+        assert!((600_000..=COPIES_BYTES_MAX).contains(&held), "{held} bytes");
+    }
+    for copy in copies {
+        copy.await.unwrap();
+    }
+    assert_eq!(engine.stats().memory.call_bytes, 0);
+    let [one, two] = &bots;
+    assert_eq!(two.live("b").await.unwrap().len(), 60);
+    one.append("a", saying(&[&*long; 50])).await.unwrap();
+    let refused = one.copy("a", "c", false).await.unwrap_err();
+    let EngineError::CopyTooLarge { bytes_max, .. } = refused else {
+        panic!("{refused:?}");
+    };
+    assert_eq!(bytes_max as u64, COPIES_BYTES_MAX);
+    one.recount().await;
+    engine.close().await;
 }

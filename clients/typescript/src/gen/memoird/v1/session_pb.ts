@@ -2686,8 +2686,8 @@ export const SessionService: GenService<{
    * brought back. One change, all of it or nothing: a new generation with the turns, which get new
    * seqs, the state, the subject, the labels and how it lives (`ttl_class`, `keep_all`); without what
    * was taken back, summaries, notes and keys. Of at most 100,000 turns and 64 MiB
-   * (COPY_TOO_LARGE); without a journal, of what the history keeps.
-   * Touches the copy, not the session.
+   * (COPY_TOO_LARGE), or a quarter of `limits.memory` where that is less; without a journal, of what
+   * the history keeps. Touches the copy, not the session.
    *
    * @generated from rpc memoird.v1.SessionService.CopySession
    */
