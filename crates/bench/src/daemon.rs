@@ -11,6 +11,8 @@ use anyhow::{Context, Result, bail};
 use memoird_proto::v1::ReloadConfigRequest;
 use serde_json::Value;
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::sleep;
 
 use super::connect::Target;
@@ -145,6 +147,16 @@ impl Server {
         addr.context("the server has taken its endpoints away")
     }
 
+    /// What it says of itself: a line for each of its metrics.
+    pub(crate) async fn metrics(&self) -> Result<String> {
+        let admin = self.address_of("admin").context("it has no admin port")?;
+        let mut stream = TcpStream::connect(admin).await?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\n\r\n").await?;
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await?;
+        Ok(answer)
+    }
+
     /// The number of its process.
     pub(crate) fn process(&self) -> u32 {
         self.child.id()
@@ -217,9 +229,13 @@ impl Server {
 
     /// Its address, once its endpoints are written whole.
     fn address(&self) -> Option<String> {
+        self.address_of("grpc")
+    }
+
+    fn address_of(&self, port: &str) -> Option<String> {
         let text = fs::read(&self.endpoints).ok()?;
         let endpoints: Value = serde_json::from_slice(&text).ok()?;
-        endpoints["grpc"].as_str().map(str::to_owned)
+        endpoints[port].as_str().map(str::to_owned)
     }
 
     /// The end of its log.

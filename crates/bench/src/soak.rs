@@ -1,5 +1,9 @@
 //! `memoird-bench soak`: tenants that use all of a daemon for a long time, on a disk that fills
 //! and empties. What it uses has to stay flat, and what it acknowledged has to be there.
+//!
+//! Flat is what it uses beside what it is given to keep, which the table shows, too: what clients use
+//! (`clients_mib`: live sessions, and events up to as many as are kept) and the pages of files in memory
+//! (`sqlite_mib`), which follow the files until retention removes as much as is said.
 
 mod bot;
 mod disk;
@@ -34,8 +38,8 @@ pub(super) const RETENTION: Duration = Duration::from_secs(240);
 const ROW: Duration = Duration::from_secs(60);
 /// When the disk is full, in each minute.
 const FULL_FROM: Duration = Duration::from_secs(25);
-const HEADER: &str = "seed\tminute\trss_mib\tthreads\tdescriptors\tjournal_mib\tindex_mib\t\
-                      checkpoints_mib\tcalls\terrors\tby_reason";
+const HEADER: &str = "seed\tminute\trss_mib\tclients_mib\tsqlite_mib\tsessions\tturns_mib\tthreads\t\
+                      descriptors\tjournal_mib\tindex_mib\tcheckpoints_mib\tcalls\terrors\tby_reason";
 
 /// How long, how much, and where.
 #[derive(Args)]
@@ -77,6 +81,11 @@ pub(super) struct Gauge {
 /// What a daemon uses at one moment.
 struct Usage {
     rss_bytes: u64,
+    /// As `limits.memory` counts it.
+    clients_bytes: u64,
+    sqlite_bytes: u64,
+    sessions_live: u64,
+    turns_bytes: u64,
     threads: u64,
     descriptors: u64,
     journal_bytes: u64,
@@ -139,7 +148,7 @@ pub(super) async fn run(common: &CommonArgs, args: SoakArgs) -> Result<()> {
     progress(HEADER)?;
     for minute in first..=args.minutes {
         args.minute(&gauge).await?;
-        let row = row(args.seed, minute, &Usage::of(&server)?, gauge.take());
+        let row = row(args.seed, minute, &Usage::of(&server).await?, gauge.take());
         keep(&result, &row)?;
         progress(&row)?;
     }
@@ -240,6 +249,10 @@ fn row(
         seed.to_string(),
         minute.to_string(),
         mib(usage.rss_bytes),
+        mib(usage.clients_bytes),
+        mib(usage.sqlite_bytes),
+        usage.sessions_live.to_string(),
+        mib(usage.turns_bytes),
         usage.threads.to_string(),
         usage.descriptors.to_string(),
         mib(usage.journal_bytes),
@@ -253,8 +266,8 @@ fn row(
 }
 
 impl Usage {
-    /// Of a daemon of our own, from what Linux says of its process.
-    fn of(server: &Server) -> Result<Self> {
+    /// Of a daemon of our own, from what it and Linux say of its process.
+    async fn of(server: &Server) -> Result<Self> {
         let process = PathBuf::from(format!("/proc/{}", server.process()));
         let status = fs::read_to_string(process.join("status"))?;
         let field = |name: &str| {
@@ -264,11 +277,16 @@ impl Usage {
                 .and_then(|number| number.parse::<u64>().ok())
                 .context("a field of Linux")
         };
+        let metrics = server.metrics().await?;
         let data = server.data_dir();
         let with_log =
             |name: &str| bytes(&data.join(name)) + bytes(&data.join(format!("{name}-wal")));
         Ok(Self {
             rss_bytes: field("VmRSS:")? << 10,
+            clients_bytes: sum(&metrics, "memoird_memory_used_bytes"),
+            sqlite_bytes: sum(&metrics, "memoird_sqlite_memory_bytes"),
+            sessions_live: sum(&metrics, "memoird_sessions_live"),
+            turns_bytes: sum(&metrics, "memoird_bytes_live"),
             threads: field("Threads:")?,
             descriptors: fs::read_dir(process.join("fd"))?.count() as u64,
             journal_bytes: with_log("journal.db"),
@@ -278,10 +296,35 @@ impl Usage {
     }
 }
 
+/// A metric, of all tenants and parts together; 0 where a daemon does not know it.
+fn sum(metrics: &str, name: &str) -> u64 {
+    let of_it = metrics.lines().filter_map(|line| {
+        let rest = line.strip_prefix(name)?;
+        let (labels, value) = rest.rsplit_once(' ')?;
+        let is_it = labels.is_empty() || labels.starts_with('{');
+        is_it.then(|| value.parse::<u64>().ok())?
+    });
+    of_it.sum()
+}
+
 /// Bytes of a file, or of all files below a directory; 0 where there is none.
 fn bytes(path: &Path) -> u64 {
     match fs::read_dir(path) {
         Ok(entries) => entries.flatten().map(|entry| bytes(&entry.path())).sum(),
         Err(_) => fs::metadata(path).map_or(0, |file| file.len()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_metric_is_the_sum_of_its_parts_and_of_no_other() {
+        let metrics = "# HELP memoird_bytes Some\nmemoird_bytes{of=\"a b\"} 2\nmemoird_bytes 3\n\
+                       memoird_bytes_live{tenant=\"t\"} 5\nmemoird_bytes{of=\"c\"} 7\n";
+        assert_eq!(sum(metrics, "memoird_bytes"), 12);
+        assert_eq!(sum(metrics, "memoird_bytes_live"), 5);
+        assert_eq!(sum(metrics, "memoird_by"), 0);
     }
 }
