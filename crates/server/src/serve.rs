@@ -102,7 +102,7 @@ fn take_descriptors(config: &mut Config) {
     let (server, files) = (&mut config.server, &mut config.long_term.options);
     let wanted = descriptors_wanted(server, files);
     if let Some(limit) = process::raise_descriptor_limit().filter(|limit| *limit < wanted) {
-        server.max_connections = connections_max(limit, server);
+        server.max_connections = connections_max(limit, server, files);
         files.files_open_max = files_open_max(limit, server, files);
         tracing::warn!(
             limit,
@@ -118,10 +118,13 @@ fn take_descriptors(config: &mut Config) {
 
 /// Descriptors of as many connections and files of memories as there may be, and of the rest.
 fn descriptors_wanted(server: &ServerConfig, files: &FilesOptions) -> u64 {
-    let of_files = (files.files_open_max as u64).saturating_mul(descriptors_each(files));
     of_connections(server)
-        .saturating_add(of_files)
+        .saturating_add(of_files(files))
         .saturating_add(OTHER_DESCRIPTORS)
+}
+
+fn of_files(files: &FilesOptions) -> u64 {
+    (files.files_open_max as u64).saturating_mul(descriptors_each(files))
 }
 
 fn of_connections(server: &ServerConfig) -> u64 {
@@ -129,12 +132,12 @@ fn of_connections(server: &ServerConfig) -> u64 {
     server.max_connections.saturating_add(admin_max) as u64
 }
 
-/// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`] and as many for files of
-/// memories, to the rest.
-fn connections_max(limit: u64, server: &ServerConfig) -> usize {
+/// Connections that leave half of the descriptors, or [`OTHER_DESCRIPTORS`] and at most as many for files
+/// of memories, to the rest.
+fn connections_max(limit: u64, server: &ServerConfig, files: &FilesOptions) -> usize {
     let admin_max = server.connections.admin_max as u64;
-    let others = (2 * OTHER_DESCRIPTORS).min(limit / 2);
-    let others = others.saturating_add(admin_max);
+    let others = OTHER_DESCRIPTORS + of_files(files).min(OTHER_DESCRIPTORS);
+    let others = others.min(limit / 2).saturating_add(admin_max);
     let room = usize::try_from(limit.saturating_sub(others)).unwrap_or(usize::MAX);
     server.max_connections.min(room.max(1))
 }
@@ -217,19 +220,22 @@ mod tests {
 
     #[test]
     fn few_descriptors_are_shared_with_files() {
+        let files = FilesOptions::default();
         let server = ServerConfig::default();
         let admin = server.connections.admin_max;
-        assert_eq!(connections_max(1 << 20, &server), server.max_connections);
-        assert_eq!(connections_max(1_024, &server), 768 - admin);
-        assert_eq!(connections_max(256, &server), 128 - admin);
-        assert_eq!(connections_max(8, &server), 1);
+        assert_eq!(
+            connections_max(1 << 20, &server, &files),
+            server.max_connections
+        );
+        assert_eq!(connections_max(1_024, &server, &files), 768 - admin);
+        assert_eq!(connections_max(256, &server, &files), 128 - admin);
+        assert_eq!(connections_max(8, &server, &files), 1);
         let most = ServerConfig {
             max_connections: usize::MAX,
             ..server
         };
-        let files = FilesOptions::default();
         assert_eq!(descriptors_wanted(&most, &files), u64::MAX);
-        assert_eq!(connections_max(1_024, &most), 768 - admin);
+        assert_eq!(connections_max(1_024, &most, &files), 768 - admin);
     }
 
     #[test]
@@ -248,7 +254,10 @@ mod tests {
         assert_eq!(open_beside(8, 1), 1);
         let server = ServerConfig::default();
         let wanted = descriptors_wanted(&server, &files);
-        assert_eq!(connections_max(wanted, &server), server.max_connections);
+        assert_eq!(
+            connections_max(wanted, &server, &files),
+            server.max_connections
+        );
         assert_eq!(
             files_open_max(wanted, &server, &files),
             files.files_open_max
