@@ -17,7 +17,7 @@ const IDENTIFIER: f64 = 12.0;
 const NAME: f64 = 1.0;
 /// What a word is worth that was said once, by what its sentence tells.
 const CHANGE: f64 = 5.0;
-const KEPT: f64 = 2.0;
+const KEPT: f64 = 2.5;
 const SOMETHING: f64 = 0.7;
 const REST: f64 = 0.5;
 /// How many times that where the assistant begins with it: what is said first tells what came of
@@ -128,12 +128,12 @@ impl<'a> Choice<'a> {
         choice
     }
 
-    /// Takes note of what the lines of a body say. The user's words that stand there already are no
-    /// news.
+    /// Takes note of what the lines of a body say. Words that stand there already are no news.
     pub(super) fn cover_lines(&mut self, body: &Body) {
         for (candidate, sentence) in self.candidates.iter_mut().zip(self.sentences) {
             let end = sentence.text.floor_char_boundary(REPEATED_BYTES);
-            if body.session_intent.contains(&sentence.text[..end]) {
+            let mut said = body.pending_questions.iter().chain([&body.session_intent]);
+            if said.any(|said| said.contains(&sentence.text[..end])) {
                 candidate.items.clear();
             }
         }
@@ -192,21 +192,24 @@ impl<'a> Choice<'a> {
         self.taken.pop().is_some()
     }
 
-    /// The sentences that were taken, oldest first; those of one turn in one line.
+    /// The sentences that were taken, oldest first; those of one turn in one line. Who speaks is
+    /// named where that changes.
     pub(super) fn narrative(&self) -> String {
         let mut taken = self.taken.clone();
         taken.sort_unstable();
         let mut text = String::new();
-        let mut group = None;
+        let (mut group, mut speaker) = (None, "");
         for sentence in taken.into_iter().map(|index| &self.sentences[index]) {
             if group == Some(sentence.group) {
                 text.push(' ');
             } else {
                 text.push_str(if text.is_empty() { "" } else { "\n" });
-                text.push_str(sentence.who);
+                if sentence.who != speaker {
+                    text.push_str(sentence.who);
+                }
             }
             text.push_str(&sentence.text);
-            group = Some(sentence.group);
+            (group, speaker) = (Some(sentence.group), sentence.who);
         }
         text
     }

@@ -16,7 +16,7 @@ const TURNS: u64 = 9_999_999;
 /// The title of a section, in tokens.
 const TITLE_TOKENS: usize = 4;
 /// Of all tokens, what intent, decisions, files and steps may have; in percent.
-const FIXED_PERCENT_MAX: usize = 40;
+const FIXED_PERCENT_MAX: usize = 32;
 /// Calls whose lines stay whole; and bytes of a folded line before and behind what came of it.
 const WHOLE: usize = 6;
 const FOLDED_CALL_BYTES: usize = 72;

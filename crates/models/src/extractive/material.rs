@@ -157,12 +157,12 @@ impl Material {
             let (call, records) = fact(line);
             records.for_each(|record| self.fact(call, record));
         }
+        let mut who = "";
         for line in body.narrative.lines().map(str::trim) {
-            let who = WHO
-                .into_iter()
-                .find(|who| line.starts_with(who))
-                .unwrap_or_default();
-            let said = &line[who.len()..];
+            // A line that names nobody is of whom the line before it is.
+            let named = WHO.into_iter().find(|who| line.starts_with(who));
+            who = named.unwrap_or(who);
+            let said = &line[named.map_or(0, str::len)..];
             let tells = match who == WHO[1] {
                 true => Tells::Kept,
                 false => Tells::Something,

@@ -79,11 +79,18 @@ fn a_summary_says_who_wanted_what_and_keeps_identifiers_to_the_letter() {
          Before: Please find me flight HAT007 to Seattle. What does it cost?\n\
          At first: Please find me flight HAT001 to Seattle. What does it cost?"
     );
+    let speakers = body.narrative.lines().filter_map(|line| {
+        let (who, _) = line.split_once(": ")?;
+        ["user", "assistant"].contains(&who).then_some(who)
+    });
+    let speakers: Vec<&str> = speakers.collect();
     assert!(
+        body.narrative.starts_with(speakers[0]),
+        "{}",
         body.narrative
-            .lines()
-            .all(|line| { line.starts_with("user: ") || line.starts_with("assistant: ") })
     );
+    let is_change = |pair: &[&str]| pair[0] != pair[1];
+    assert!(speakers.windows(2).all(is_change), "{}", body.narrative);
     assert_eq!(body.pending_questions, ["assistant: Shall I book it?"]);
     let text = body.text(24, &ask.notes);
     for n in 1..=8 {
@@ -538,6 +545,19 @@ fn what_comes_of_a_call_stands_behind_no_other() {
         told += 1;
     }
     assert!(told >= 10, "{body:?}");
+}
+
+#[test]
+fn a_line_that_names_nobody_is_of_whom_the_line_before_is() {
+    let narrative = "assistant: The piano moved upstairs.\nThe curtains became green.\n\
+                     user: The kitchen lost its oven.\nThe fountain was drained.";
+    let previous = Body {
+        narrative: narrative.into(),
+        ..Body::default()
+    };
+    let next = ask(Vec::new(), Some(previous), 1_000);
+    let body = ExtractiveSummarizer::default().body(&next);
+    assert_eq!(body.narrative, narrative);
 }
 
 #[test]
