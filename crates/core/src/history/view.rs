@@ -96,8 +96,14 @@ impl<'a> View<'a> {
         &self,
         seq: u64,
     ) -> impl DoubleEndedIterator<Item = &'a TurnRecord> + Clone + use<'a> {
-        let start = self.history.tail.partition_point(|record| record.seq < seq);
-        self.history.tail.range(start..)
+        let tail = &self.history.tail;
+        // Mostly what came last, or all of it: nothing between is read for that.
+        let start = match (tail.front(), tail.back()) {
+            (Some(front), _) if seq <= front.seq => 0,
+            (_, Some(back)) if seq > back.seq => tail.len(),
+            _ => tail.partition_point(|record| record.seq < seq),
+        };
+        tail.range(start..)
     }
 
     /// The turns of the tail before `seq`, ascending.
