@@ -150,7 +150,8 @@ pub(crate) struct Standing {
 }
 
 /// Says that a member is there, and takes or keeps the lease of the one that leads, where nobody
-/// else has it. `lease`: how long it is.
+/// else has it. `lease`: how long it is. Where somebody has it, that row is read and not locked: on a slow disk
+/// all would wait for each other's commits.
 pub(crate) async fn heartbeat(
     client: &Client,
     node: Ulid,
@@ -160,7 +161,8 @@ pub(crate) async fn heartbeat(
     let sql = format!(
         "WITH lead AS (
              INSERT INTO memoird.owner AS o (id, node, name, is_shared, expires_at)
-             VALUES (1, $1, $2, true, now() + {lease})
+             SELECT 1, $1, $2, true, now() + {lease} WHERE NOT EXISTS
+                 (SELECT FROM memoird.owner WHERE node <> $1 AND expires_at >= now())
              ON CONFLICT (id) DO UPDATE SET node = excluded.node, name = excluded.name,
                  is_shared = true, expires_at = excluded.expires_at
              WHERE o.node = $1 OR o.expires_at < now()

@@ -163,6 +163,27 @@ fn who_waits_for_a_lock_in_vain_keeps_no_connection() {
     drop(held);
 }
 
+/// Who leads has the row of the lease until the disk has it.
+#[test]
+fn who_follows_does_not_wait_for_who_leads() {
+    let Some(database) = database() else { return };
+    drop(database.store());
+    database.run(
+        "INSERT INTO memoird.owner (id, node, name, is_shared, expires_at)
+         VALUES (1, gen_random_uuid(), 'leader', true, now() + interval '1 hour')",
+    );
+    let store = database.store_with(member(&database));
+    let held = database.hold("SELECT FROM memoird.owner FOR UPDATE");
+    let seen = "SELECT (extract(epoch FROM seen) * 1000000)::int8 FROM memoird.members";
+    let mut beats = BTreeSet::new();
+    until(|| {
+        beats.insert(database.number(seen));
+        beats.len() == 4 || store.away().borrow().is_some()
+    });
+    assert_eq!(*store.away().borrow(), None);
+    drop(held);
+}
+
 /// As when a firewall forgets them, and tells nobody.
 #[test]
 fn connections_that_went_silent_are_given_up_where_a_new_one_is_answered() {
