@@ -228,31 +228,7 @@ pub(crate) enum Loaded {
     Changed,
 }
 
-/// The keys of a session, newest first, as arrays: what is read with the session, or alone.
-const KEYS: &str = "
-    (SELECT array_agg(k_key) k1, array_agg(k_content) k2, array_agg(k_generation) k3,
-         array_agg(k_first) k4, array_agg(k_last) k5, array_agg(k_dropped) k6, array_agg(k_at) k7,
-         array_agg(k_rewound) k8
-     FROM (SELECT k.key k_key, k.content k_content, k.generation k_generation,
-               k.first_seq k_first, k.last_seq k_last, k.dropped k_dropped, k.at k_at,
-               CASE WHEN k.first_seq <= k.last_seq THEN coalesce((
-                   SELECT run.runs && int8range(k.first_seq, k.last_seq, '[]')
-                   FROM memoird.rewound AS run WHERE run.generation = k.generation), false)
-               ELSE false END k_rewound
-           FROM memoird.idempotency AS k
-           WHERE k.tenant = $1 AND k.session = $2 AND k.at >= $3
-           ORDER BY k.at DESC, k.generation DESC, k.last_seq DESC, k.key DESC LIMIT $4) AS k
-    ) AS keys";
-
-/// What stands beside the row `g` of a generation: its state, and all runs that were rewound.
-const BESIDE: &str = "
-    (SELECT s.json FROM memoird.states AS s WHERE s.generation = g.generation),
-    (SELECT array_agg(lower(run)) FROM memoird.rewound AS r, unnest(r.runs) AS run
-     WHERE r.generation = g.generation),
-    (SELECT array_agg(upper(run) - 1) FROM memoird.rewound AS r, unnest(r.runs) AS run
-     WHERE r.generation = g.generation)";
-
-/// What [`BESIDE`] gives, from a column on.
+/// The first three columns of `memoird.beside_generation`, which begin at a column.
 fn beside(row: &Row, from: usize, version: u64) -> Result<(Option<State>, SeqRanges), StoreError> {
     let json = get::<Option<&[u8]>>(row, from)?.map(std::str::from_utf8);
     let json = json.transpose().map_err(|_| damaged("state"))?;
@@ -274,9 +250,9 @@ pub(crate) async fn load(
     counters: &TurnCounters,
 ) -> Result<Loaded, StoreError> {
     let sql = format!(
-        "SELECT {}, k1, k2, k3, k4, k5, k6, k7, k8,
-             {BESIDE}, (SELECT w.cuts FROM memoird.windows AS w WHERE w.generation = g.generation)
-         FROM memoird.generations AS g, LATERAL {KEYS}
+        "SELECT {}, keys.*, beside.* FROM memoird.generations AS g,
+             memoird.session_keys($1, $2, $3, $4) AS keys,
+             memoird.beside_generation(g.generation) AS beside
          WHERE g.tenant = $1 AND g.session = $2 AND g.ended_at IS NULL",
         GenerationRow::COLUMNS
     );
@@ -353,7 +329,7 @@ fn ranges(rows: &[Row]) -> Result<SeqRanges, StoreError> {
     ))
 }
 
-/// What [`KEYS`] is asked for.
+/// What `memoird.session_keys` is asked for.
 struct KeyArgs<'a> {
     tenant: &'a [u8],
     session: &'a [u8],
@@ -386,9 +362,9 @@ pub(crate) async fn keys(
     key: &SessionKey,
     since: Steady,
 ) -> Result<Keys, StoreError> {
-    let sql = format!("SELECT k1, k2, k3, k4, k5, k6, k7, k8 FROM {KEYS}");
+    let sql = "SELECT * FROM memoird.session_keys($1, $2, $3, $4)";
     let args = KeyArgs::of(key, since);
-    let row = first(client, &sql, &args.all()).await?;
+    let row = first(client, sql, &args.all()).await?;
     row.map_or_else(|| Ok(Keys::default()), |row| keys_of(&row, 0))
 }
 
@@ -578,14 +554,7 @@ async fn kept_rows(
     reader: TurnReader<'_>,
     kept: &LiveSet,
 ) -> Result<Vec<Row>, StoreError> {
-    let sql = format!(
-        "SELECT {TURN}, (SELECT g.stamp FROM memoird.generations AS g
-                         WHERE g.generation = $1 AND g.ended_at IS NULL)
-         FROM memoird.turns AS t WHERE t.generation = $1
-             AND (t.seq = ANY($3) OR t.seq >= $2 AND t.seq <> ALL($4) AND NOT coalesce(t.seq <@
-                 (SELECT run.runs FROM memoird.rewound AS run WHERE run.generation = $1), false))
-         ORDER BY t.seq"
-    );
+    let sql = "SELECT * FROM memoird.kept_turns($1, $2, $3, $4)";
     let holes: Vec<i64> = kept.holes.iter().map(|seq| whole(*seq)).collect();
     let args: [Arg<'_>; 4] = [
         (&Ulid::from(reader.generation), Type::UUID),
@@ -593,7 +562,7 @@ async fn kept_rows(
         (&kept_apart(kept), Type::INT8_ARRAY),
         (&holes, Type::INT8_ARRAY),
     ];
-    query(client, &sql, &args).await
+    query(client, sql, &args).await
 }
 
 /// The turns that a history keeps before its floor.
@@ -846,8 +815,9 @@ pub(crate) async fn ended(
     counters: &TurnCounters,
 ) -> Result<Vec<EndedRecord>, StoreError> {
     let sql = format!(
-        "SELECT {}, {BESIDE} FROM memoird.generations AS g
-         WHERE generation = $1 AND ended_at IS NOT NULL",
+        "SELECT {}, beside.* FROM memoird.generations AS g,
+             memoird.beside_generation(g.generation) AS beside
+         WHERE g.generation = $1 AND g.ended_at IS NOT NULL",
         GenerationRow::COLUMNS
     );
     let (mut records, mut bytes) = (Vec::new(), 0);

@@ -57,6 +57,10 @@ pub(crate) const JOURNAL: Steps = Steps {
             sql: V6,
             min_reader: 1,
         },
+        Step {
+            sql: V7,
+            min_reader: 1,
+        },
     ],
 };
 
@@ -328,6 +332,9 @@ const V6: &str = concat!(
      DROP FUNCTION memoird.commit_batch;",
     include_str!("commit.sql")
 );
+
+/// A load took longer to plan than to be done.
+const V7: &str = include_str!("load.sql");
 
 /// Makes a schema, and the table of its version.
 fn make_sql(schema: &str) -> String {
