@@ -359,7 +359,8 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
     let schema = steps.schema;
     let sql = format!(
         "SELECT current_setting('server_version_num')::int, current_setting('fsync'),
-         to_regclass('{schema}.schema_version') IS NOT NULL, current_setting('server_version')"
+         to_regclass('{schema}.schema_version') IS NOT NULL, current_setting('server_version'),
+         current_setting('transaction_isolation')"
     );
     let row = one(client, &sql, schema).await?;
     let (server, fsync): (i32, &str) = (row.get(0), row.get(1));
@@ -367,6 +368,15 @@ pub(crate) async fn prepare(client: &Client, steps: &Steps) -> Result<(), StoreE
         let detail = format!(
             "the server is PostgreSQL {}, and memoird needs 15 or newer",
             row.get::<_, &str>(3)
+        );
+        return Err(StoreError::Database { detail });
+    }
+    // Who has waited for a row must see what was written meanwhile.
+    let isolation: &str = row.get(4);
+    if isolation != "read committed" {
+        let detail = format!(
+            "its transactions are {isolation}, and memoird needs read committed: ALTER ROLE … SET \
+             default_transaction_isolation = 'read committed', and likewise for the database"
         );
         return Err(StoreError::Database { detail });
     }

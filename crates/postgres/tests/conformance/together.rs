@@ -724,6 +724,24 @@ fn a_newer_schema_is_refused_and_left_as_it_is() {
     );
 }
 
+/// A commit looks again at what others wrote while it waited.
+#[test]
+fn a_database_whose_transactions_see_one_moment_is_refused_and_left_as_it_is() {
+    let Some(database) = database() else { return };
+    database.run(&format!(
+        "ALTER DATABASE {} SET default_transaction_isolation = 'repeatable read'",
+        database.name()
+    ));
+    let refused = PgStore::open(database.options(), RUNTIME.handle());
+    let refused = refused.unwrap_err().to_string();
+    assert!(
+        refused.contains("default_transaction_isolation = 'read committed'"),
+        "{refused}"
+    );
+    let schemas = "SELECT count(*) FROM pg_namespace WHERE nspname = 'memoird'";
+    assert_eq!(database.number(schemas), 0);
+}
+
 #[test]
 fn many_that_open_an_empty_database_at_once_make_one_schema() {
     let Some(database) = database() else { return };
