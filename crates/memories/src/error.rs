@@ -146,7 +146,7 @@ pub enum MemoryError {
     /// The daemon keeps no memories.
     #[error("no memories are kept here")]
     Off,
-    /// Too many writes of one tenant wait.
+    /// Too many writes of one tenant wait, or another daemon had for too long what this one needs.
     #[error("too many changes of memories wait; try again")]
     Busy,
     /// The disk is full.
@@ -296,6 +296,7 @@ impl From<FileError> for MemoryError {
     fn from(error: FileError) -> Self {
         match error {
             FileError::Store(StoreError::Full) => Self::DiskFull,
+            FileError::Store(StoreError::Locked { .. }) => Self::Busy,
             other => Self::Failed {
                 cause: Arc::new(other),
             },

@@ -21,6 +21,7 @@ pub(crate) fn failed(error: tokio_postgres::Error) -> StoreError {
     }
     let detail = format!("{} ({}){}", db.message(), db.code().code(), hint(db.code()));
     match is_refused(&error) {
+        true if *db.code() == SqlState::LOCK_NOT_AVAILABLE => StoreError::Locked { detail },
         true => StoreError::Database { detail },
         false => StoreError::Unavailable { detail },
     }

@@ -269,7 +269,7 @@ impl Renewing {
         match &self.problem {
             None => format!("does not answer within {AWAY_AFTER:?}"),
             Some(StoreError::Unavailable { detail }) => format!("does not answer: {detail}"),
-            Some(StoreError::Database { detail }) => {
+            Some(StoreError::Database { detail } | StoreError::Locked { detail }) => {
                 format!("refuses what a daemon has to write: {detail}")
             }
             Some(other) => format!("cannot be used: {other}"),

@@ -165,6 +165,12 @@ pub enum StoreError {
         /// What is wrong, and what to do about it where that is known.
         detail: String,
     },
+    /// Somebody else had for too long what a statement needs; nothing was written.
+    #[error("the database of journal.postgres: {detail}")]
+    Locked {
+        /// What the server said.
+        detail: String,
+    },
     /// Anything else that SQLite says.
     #[error("sqlite: {source}")]
     Sqlite {

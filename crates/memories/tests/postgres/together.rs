@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use memoird_core::time::Timestamp;
-use memoird_memories::ForgetRequest;
 use memoird_memories::rules::{Fact, MemoryKind, MemoryLimits, Outcome};
 use memoird_memories::store::{Embedding, MemoryStore};
+use memoird_memories::{ForgetRequest, MemoryError};
 use memoird_postgres::{PgOptions, PgStore, Transactions};
 use memoird_store::StoreError;
 
@@ -115,6 +115,35 @@ fn writes_do_not_go_through_all_that_were_made_since_somebody_looked() {
     kit.say(2, "ann", "the dog is called Rex");
     assert_eq!(kit.peek("SELECT memories FROM state"), 4_002);
     assert_eq!(kit.peek("SELECT bytes FROM document_state"), 4_000);
+}
+
+/// As when a daemon is paused, or somebody locks tables.
+#[test]
+fn who_waits_for_a_lock_in_vain_is_told_to_come_again() {
+    let kit = Kit::new();
+    let Place::Database(_, words) = &kit.place else {
+        return;
+    };
+    kit.say(1, "ann", "the boat is called Zuiderzee");
+    let options = PgOptions::parse(words, None, None).unwrap();
+    let others = Transactions::new(options, RUNTIME.handle(), 1).unwrap();
+    let held = others.transact("BEGIN", |open| {
+        open.query("SELECT FROM memoird_memories.tenants FOR UPDATE", &[])?;
+        open.change("LOCK TABLE memoird_memories.memories", &[])?;
+        let memories = kit.place.open().tenant(&tenant("acme")).unwrap();
+        let more = order(2, fact("ann", MemoryKind::Project, "the dog is called Rex"));
+        std::thread::scope(|scope| {
+            let written = || memories.write_one(move |writer| writer.remember(&more, &limits()));
+            let written = scope.spawn(written);
+            let read = memories.read(|reader| reader.get(id(1)));
+            assert_eq!(read.unwrap_err(), MemoryError::Busy);
+            assert_eq!(written.join().unwrap().unwrap_err(), MemoryError::Busy);
+        });
+        Ok::<_, StoreError>(())
+    });
+    held.unwrap();
+    kit.say(2, "ann", "the dog is called Rex");
+    assert_eq!(kit.peek("SELECT memories FROM state"), 2);
 }
 
 #[test]

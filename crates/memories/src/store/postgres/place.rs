@@ -210,7 +210,6 @@ impl PostgresTenant {
             Ok(done)
         });
         self.noted(written).map_err(|error| match error {
-            error if waits_for_another(&error) => MemoryError::Busy,
             // Then it was the commit that failed.
             MemoryError::Failed { cause } if is_done => MemoryError::InDoubt {
                 detail: cause.to_string(),
@@ -239,7 +238,7 @@ impl PostgresTenant {
 
     /// Whoever comes after a failure looks whether the tenant is still known.
     fn noted<T>(&self, outcome: Result<T, MemoryError>) -> Result<T, MemoryError> {
-        if let Err(MemoryError::Failed { .. }) = &outcome {
+        if let Err(MemoryError::Failed { .. } | MemoryError::Busy) = &outcome {
             self.is_doubtful.store(true, Ordering::Relaxed);
         }
         outcome
@@ -288,12 +287,12 @@ fn find_pgvector(transactions: &Transactions) -> Result<Option<(String, Pgvector
     // Of a role that is named memoird, the schema of the journal stands first in its path: with the extension
     // in it no dump of memoird's schemas could be restored.
     let make = match make(" SCHEMA public") {
-        Err(StoreError::Database { .. }) => make(""),
+        Err(StoreError::Database { .. } | StoreError::Locked { .. }) => make(""),
         made => made,
     };
     match make {
         // Another daemon may make it at the same moment.
-        Ok(_) | Err(StoreError::Database { .. }) => {}
+        Ok(_) | Err(StoreError::Database { .. } | StoreError::Locked { .. }) => {}
         Err(error) => return Err(error),
     }
     let found = find()?;
@@ -374,13 +373,4 @@ fn renew_words(open: &OpenTransaction, no: i64) -> Result<(), MemoryError> {
 
 fn whole(row: &memoird_postgres::FoundRow, index: usize) -> Result<i64, MemoryError> {
     Ok(value(row, index)?.as_i64().map_err(rusqlite::Error::from)?)
-}
-
-/// True where the writes of another daemon held the tenant for too long.
-fn waits_for_another(error: &MemoryError) -> bool {
-    let MemoryError::Failed { cause } = error else {
-        return false;
-    };
-    matches!(&**cause, crate::FileError::Store(StoreError::Database { detail })
-        if detail.ends_with("(55P03)"))
 }
