@@ -283,9 +283,6 @@ async fn the_content_of_idle_sessions_leaves_memory_and_is_there_when_it_is_aske
     assert!(eventually("the limit is kept", used).await > 16 << 20);
     assert_eq!(figure("memoird_memory_limit_bytes").await, 32 << 20);
     assert!(figure("memoird_sessions_unloaded_total").await >= 20);
-    // 60 turns of 900,000 bytes were written, and have far less of pages.
-    let pages = figure("memoird_sqlite_memory_bytes").await;
-    assert!((1 << 20..20 << 20).contains(&pages), "{pages} bytes");
     for number in [0, 30, 59] {
         let turns = live(&mut client, &number.to_string()).await;
         assert!(

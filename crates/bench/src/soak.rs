@@ -2,8 +2,8 @@
 //! and empties. What it uses has to stay flat, and what it acknowledged has to be there.
 //!
 //! Flat is what it uses beside what it is given to keep, which the table shows, too: what clients use
-//! (`clients_mib`: live sessions, and events up to as many as are kept) and the pages of files in memory
-//! (`sqlite_mib`), which follow the files until retention removes as much as is said.
+//! (`clients_mib`: live sessions, and events up to as many as are kept). Pages of files in memory follow
+//! the files until retention removes as much as is said.
 
 mod bot;
 mod disk;
@@ -38,7 +38,7 @@ pub(super) const RETENTION: Duration = Duration::from_secs(240);
 const ROW: Duration = Duration::from_secs(60);
 /// When the disk is full, in each minute.
 const FULL_FROM: Duration = Duration::from_secs(25);
-const HEADER: &str = "seed\tminute\trss_mib\tclients_mib\tsqlite_mib\tsessions\tturns_mib\tthreads\t\
+const HEADER: &str = "seed\tminute\trss_mib\tclients_mib\tsessions\tturns_mib\tthreads\t\
                       descriptors\tjournal_mib\tindex_mib\tcheckpoints_mib\tcalls\terrors\tby_reason";
 
 /// How long, how much, and where.
@@ -83,7 +83,6 @@ struct Usage {
     rss_bytes: u64,
     /// As `limits.memory` counts it.
     clients_bytes: u64,
-    sqlite_bytes: u64,
     sessions_live: u64,
     turns_bytes: u64,
     threads: u64,
@@ -250,7 +249,6 @@ fn row(
         minute.to_string(),
         mib(usage.rss_bytes),
         mib(usage.clients_bytes),
-        mib(usage.sqlite_bytes),
         usage.sessions_live.to_string(),
         mib(usage.turns_bytes),
         usage.threads.to_string(),
@@ -284,7 +282,6 @@ impl Usage {
         Ok(Self {
             rss_bytes: field("VmRSS:")? << 10,
             clients_bytes: sum(&metrics, "memoird_memory_used_bytes"),
-            sqlite_bytes: sum(&metrics, "memoird_sqlite_memory_bytes"),
             sessions_live: sum(&metrics, "memoird_sessions_live"),
             turns_bytes: sum(&metrics, "memoird_bytes_live"),
             threads: field("Threads:")?,

@@ -13,7 +13,6 @@ use memoird_engine::{CompactionSnapshot, TenantSnapshot};
 use memoird_memories::MemorySnapshot;
 use memoird_proto::DESCRIPTOR_POOL;
 use memoird_store::Store;
-use memoird_store::sqlite_file::bytes_in_memory;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::{DescriptorEncoder, EncodeCounterValue, EncodeMetric};
 use prometheus_client::metrics::MetricType;
@@ -369,9 +368,6 @@ impl Collector for Sources {
         family(encoder, MetricType::Gauge, "memory_used_bytes", help, parts)?;
         let help = "Memory that clients may use; 0: no limit";
         gauge(encoder, "memory_limit_bytes", help, memory.limit_bytes)?;
-        let help =
-            "Memory of the SQLite files, pages mostly: beside limits.memory, up to an eighth of it";
-        gauge(encoder, "sqlite_memory_bytes", help, bytes_in_memory())?;
         let help = "How often the content of a session has left memory";
         counter(encoder, "sessions_unloaded", help, memory.unloads)?;
         let help = "Change sets that the journal failed to write";

@@ -177,14 +177,6 @@ pub fn limit_caches(bytes: u64) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Bytes that all SQLite connections of the process have in memory: pages, statements and schemas.
-#[allow(unsafe_code)]
-pub fn bytes_in_memory() -> u64 {
-    // SAFETY: it takes nothing and reads one number under SQLite's own lock.
-    let bytes = unsafe { rusqlite::ffi::sqlite3_memory_used() };
-    u64::try_from(bytes).unwrap_or(0)
-}
-
 /// Opens any SQLite file. Where there is a key it is the first statement, as SQLCipher wants it.
 ///
 /// # Errors

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 use tracing::error;
 
@@ -35,6 +35,12 @@ pub(crate) struct Finisher<C, H> {
     pub(super) machine: Arc<dyn Machine>,
     pub(super) stats: Arc<Stats>,
 }
+
+/// Where an answer goes, and the answer.
+type Reply = (
+    oneshot::Sender<Result<(), EngineError>>,
+    Result<(), EngineError>,
+);
 
 /// The worker that waits for the disk.
 pub(crate) struct Syncer<C, H> {
@@ -80,17 +86,25 @@ impl<C: Send + 'static, H: CommitHandler<C>> Finisher<C, H> {
         self.handler.batch_done();
         backend.advance_to(batch.reach);
         self.stats.commit_seconds.observe(batch.watch.seconds());
-        if replies.is_empty() {
-            return;
-        }
-        // One thread of the runtime is woken for all of them: this one has more to do.
-        tokio::spawn(async move {
-            for (reply, outcome) in replies {
-                // The caller may have hung up.
-                let _ = reply.send(outcome);
-            }
-        });
+        answer(replies);
     }
+}
+
+/// One thread of the runtime is woken for all who wait: the calling one has more to do.
+#[allow(
+    clippy::disallowed_methods,
+    reason = "it is over at once, and nobody waits for it"
+)]
+fn answer(replies: Vec<Reply>) {
+    if replies.is_empty() {
+        return;
+    }
+    tokio::spawn(async move {
+        for (reply, outcome) in replies {
+            // The caller may have hung up.
+            let _ = reply.send(outcome);
+        }
+    });
 }
 
 impl<C: Send + 'static, H: CommitHandler<C>> Syncer<C, H> {

@@ -217,7 +217,8 @@ async fn limits_are_enforced_when_the_ends_are_written_whoever_began_them() {
     let commits = world.store.commits();
     world.store.hold_commits();
     engine.adopt(unswept_with_cap(1));
-    let first = tokio::spawn({
+    let mut first = JoinSet::new();
+    first.spawn({
         let engine = engine.clone();
         async move { engine.enforce_limits().await }
     });
@@ -228,7 +229,7 @@ async fn limits_are_enforced_when_the_ends_are_written_whoever_began_them() {
     assert!(polled.is_pending(), "the ends are not written yet");
     world.store.let_commits_go();
     second.await;
-    first.await.unwrap();
+    first.join_all().await;
     assert_eq!(bot.stats().evicted, 2);
 }
 
