@@ -261,17 +261,7 @@ impl StoreAccess {
         }
     }
 
-    /// True where commits are on the disk only after a [sync](Self::sync).
-    pub(crate) fn syncs_apart(&self) -> bool {
-        self.store.syncs_apart()
-    }
-
-    /// Waits until the disk has all that was committed before. Only for the one caller that does so.
-    pub(crate) async fn sync(&self) -> Result<(), EngineError> {
-        self.commit(Store::sync).await
-    }
-
-    /// Calls the store for the one caller that commits.
+    /// The same for the one caller that commits.
     pub(crate) async fn commit<T: Send + 'static>(
         &self,
         action: impl FnOnce(&dyn Store) -> Result<T, StoreError> + Send + 'static,

@@ -17,7 +17,6 @@
 
 mod committer;
 mod parts;
-mod syncer;
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -115,24 +114,18 @@ struct Backend<C> {
 /// How far the committer is.
 #[derive(Clone, Debug, Default)]
 struct Progress {
-    reach: Reach,
+    /// All sets up to this ticket are written, or were refused.
+    processed: u64,
+    /// So are those up to this one, but for the `passed` ones.
+    reached: u64,
+    /// Sets that others passed.
+    passed: Vec<PassedSet>,
     /// Batches of sets that were written, or refused.
     batches: u64,
     /// Commits that failed and whose sets wait for the next try.
     failed_tries: u64,
     /// Why the last commit failed; `None` when it did not.
     failure: Option<EngineError>,
-}
-
-/// Which sets are written, or were refused.
-#[derive(Clone, Debug, Default)]
-struct Reach {
-    /// All up to this ticket.
-    processed: u64,
-    /// All up to this one, but for the `passed` ones.
-    reached: u64,
-    /// Sets that others passed.
-    passed: Vec<PassedSet>,
 }
 
 /// A set that others passed.
@@ -228,7 +221,7 @@ impl Submitted {
     }
 }
 
-impl Reach {
+impl Progress {
     /// True when the set with this ticket is written, or was refused.
     fn is_over(&self, ticket: u64) -> bool {
         let is_it = |passed: &PassedSet| passed.ticket == ticket;
@@ -462,14 +455,12 @@ impl<C> Journal<C> {
         let Some(backend) = self.backend.as_ref().filter(|_| self.is_sync()) else {
             return;
         };
-        if backend.progress.borrow().reach.is_over(ticket) {
+        if backend.progress.borrow().is_over(ticket) {
             return;
         }
         let mut progress = backend.progress.subscribe();
         // The sender is part of the journal itself: it does not go away.
-        let _ = progress
-            .wait_for(|progress| progress.reach.is_over(ticket))
-            .await;
+        let _ = progress.wait_for(|progress| progress.is_over(ticket)).await;
     }
 
     /// Waits until what was decided about any session of a tenant up to this ticket is final.
@@ -483,7 +474,7 @@ impl<C> Journal<C> {
     /// True when every set up to this ticket is written or refused.
     pub(crate) fn is_processed(&self, ticket: u64) -> bool {
         let backend = self.backend.as_ref();
-        backend.is_none_or(|backend| backend.progress.borrow().reach.processed >= ticket)
+        backend.is_none_or(|backend| backend.progress.borrow().processed >= ticket)
     }
 
     /// Waits until every set up to this ticket is written or refused.
@@ -491,7 +482,7 @@ impl<C> Journal<C> {
     /// # Errors
     /// With [`Durability::Interval`], what the next try to write them fails with.
     pub(crate) async fn wait_processed(&self, ticket: u64) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.reach.processed >= ticket)
+        self.wait_until(|progress| progress.processed >= ticket)
             .await
     }
 
@@ -500,8 +491,7 @@ impl<C> Journal<C> {
     /// # Errors
     /// As [`Self::wait_processed`].
     pub(crate) async fn wait_processed_of_session(&self, ticket: u64) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.reach.is_over(ticket))
-            .await
+        self.wait_until(|progress| progress.is_over(ticket)).await
     }
 
     /// Waits until the sets of one tenant up to this ticket are written or refused.
@@ -513,7 +503,7 @@ impl<C> Journal<C> {
         tenant: &TenantId,
         ticket: u64,
     ) -> Result<(), EngineError> {
-        self.wait_until(|progress| progress.reach.is_over_of(tenant, ticket))
+        self.wait_until(|progress| progress.is_over_of(tenant, ticket))
             .await
     }
 
@@ -681,36 +671,32 @@ impl<C> Backend<C> {
             .sort_by_key(|submission| submission.ticket);
     }
 
-    /// What is written or refused once all sets up to this ticket that were taken are: all but the one
-    /// that is written ahead and those that stay in the queue.
+    /// Tells that the committer took all sets up to this ticket, and that they are written or
+    /// refused, but for the one that is written ahead and those that stay in the queue.
     fn reach(
         &self,
-        reached: u64,
+        last_ticket: u64,
         ahead: Option<&Submission<C>>,
         tenant_of: impl Fn(&C) -> TenantId,
-    ) -> Reach {
-        let queue = self.queue();
-        let is_passed = |submission: &&Submission<C>| submission.ticket < reached;
-        let waiting = queue.waiting.iter().take_while(is_passed);
-        let ahead = ahead.into_iter().filter(is_passed);
-        let passed = waiting.chain(ahead).map(|submission| PassedSet {
-            ticket: submission.ticket,
-            tenant: tenant_of(&submission.context),
-        });
-        let passed: Vec<PassedSet> = passed.collect();
-        let next = passed.iter().map(|passed| passed.ticket).min();
-        Reach {
-            processed: next.map_or(reached, |next| next - 1),
-            reached,
-            passed,
-        }
-    }
-
-    /// Tells that one more batch is written or refused.
-    fn advance_to(&self, reach: Reach) {
+    ) {
+        let reached = self.progress.borrow().reached.max(last_ticket);
+        let (processed, passed) = {
+            let queue = self.queue();
+            let is_passed = |submission: &&Submission<C>| submission.ticket < reached;
+            let waiting = queue.waiting.iter().take_while(is_passed);
+            let ahead = ahead.into_iter().filter(is_passed);
+            let passed = waiting.chain(ahead).map(|submission| PassedSet {
+                ticket: submission.ticket,
+                tenant: tenant_of(&submission.context),
+            });
+            let passed: Vec<PassedSet> = passed.collect();
+            let next = passed.iter().map(|passed| passed.ticket).min();
+            (next.map_or(reached, |next| next - 1), passed)
+        };
         self.progress.send_modify(|progress| {
-            let processed = progress.reach.processed.max(reach.processed);
-            progress.reach = Reach { processed, ..reach };
+            progress.processed = progress.processed.max(processed);
+            progress.reached = reached;
+            progress.passed = passed;
             progress.batches += 1;
         });
     }

@@ -207,22 +207,15 @@ impl Sessions {
     ) {
         let shared = &self.shared;
         if shared.journal.is_on() {
-            let (committer, syncer) = Committer::with_syncer(
+            let committer = Committer::new(
                 Arc::clone(&shared.journal),
                 self.clone(),
                 Arc::clone(&shared.machine),
                 Arc::clone(stats),
-                supervisor.broken(),
             );
             match blocking {
-                Blocking::Threads => {
-                    supervisor.run_on_thread(committer);
-                    supervisor.run_on_thread(syncer);
-                }
-                _ => {
-                    supervisor.run(committer);
-                    supervisor.run(syncer);
-                }
+                Blocking::Threads => supervisor.run_on_thread(committer),
+                _ => supervisor.run(committer),
             }
             supervisor.run(Unloader::new(self.clone()));
             supervisor.run(QuotaCounter::new(self.clone()));

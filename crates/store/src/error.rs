@@ -136,15 +136,6 @@ pub enum StoreError {
     /// No room is left.
     #[error("no room is left in data_dir; free some and try again")]
     Full,
-    /// The disk refused to sync what was committed: only a new start can tell what it has.
-    #[error(
-        "the disk did not write the journal's log ({detail}); nothing more is written to it. \
-         See to the disk, and start the daemon again"
-    )]
-    LogNotSynced {
-        /// What the system said.
-        detail: String,
-    },
     /// A stored turn does not decode.
     #[error("turn {seq} of generation {generation} does not decode; it is damaged")]
     TurnDamaged {

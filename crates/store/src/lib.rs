@@ -308,9 +308,7 @@ pub struct TurnsAhead {
 /// The journal. Every method may block.
 pub trait Store: Send + Sync + 'static {
     /// Writes all sets in one transaction, each whole or not at all, in their order.
-    /// The answers are in the order of the sets. Where the store [syncs apart](Self::syncs_apart), a
-    /// crash of the machine may undo them until [`Self::sync`] has returned, and no read gives any
-    /// of it before.
+    /// The answers are in the order of the sets.
     ///
     /// # Errors
     /// When the transaction failed: then nothing of any set was written.
@@ -319,21 +317,6 @@ pub trait Store: Send + Sync + 'static {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError>;
-
-    /// True where commits are not on the disk before [`Self::sync`], so that the next one can be made
-    /// meanwhile.
-    fn syncs_apart(&self) -> bool {
-        false
-    }
-
-    /// Returns when the disk has every commit that was over before.
-    ///
-    /// # Errors
-    /// [`StoreError::LogNotSynced`]: what was committed since the last sync is there or not. Nothing
-    /// more is committed then.
-    fn sync(&self) -> Result<(), StoreError> {
-        Ok(())
-    }
 
     /// True where [`Self::commit_beside`] writes turns ahead of their set. Elsewhere a set is best
     /// committed whole.

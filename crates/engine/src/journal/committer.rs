@@ -1,5 +1,5 @@
 //! The worker that writes: all that waits becomes one transaction, and every waiter in it is
-//! answered, once the disk has it ([`syncer`](super::syncer)). Where the callers were answered before, a transaction that failed is tried again
+//! answered. Where the callers were answered before, a transaction that failed is tried again
 //! until it does not.
 //!
 //! A set that was built on a refused one never reaches the store
@@ -13,12 +13,9 @@ use std::time::Duration;
 use memoird_core::change::ChangeSet;
 use memoird_core::time::Timestamp;
 use memoird_store::{ClockAnchor, Refused, TurnsAhead};
-use tokio::sync::mpsc;
-use tokio_util::sync::CancellationToken;
 use tracing::{debug, error, info};
 
-use super::syncer::{Finisher, Syncer, UNSYNCED_MAX, Written};
-use super::{Backend, Durability, Journal, Reach, Submission, parts};
+use super::{Backend, Durability, Journal, Submission, parts};
 use crate::error::EngineError;
 use crate::machine::{Machine, Stopwatch};
 use crate::stats::Stats;
@@ -64,11 +61,9 @@ pub(crate) trait CommitHandler<C>: Send + 'static {
 /// The worker that writes.
 pub(crate) struct Committer<C, H> {
     journal: Arc<Journal<C>>,
-    finisher: Arc<Finisher<C, H>>,
-    /// For batches that are synced apart.
-    unsynced: mpsc::Sender<Written<C>>,
-    /// How far it is, ahead of what is synced.
-    reach: Reach,
+    handler: H,
+    machine: Arc<dyn Machine>,
+    stats: Arc<Stats>,
     /// Sets of the last transaction.
     last_batch_sets: usize,
     /// The large set whose turns are written ahead of it.
@@ -102,35 +97,24 @@ enum BatchOutcome {
 }
 
 impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
-    /// The worker, and the one that waits for the disk. That one cancels `broken` where the disk
-    /// refuses to sync.
-    pub(crate) fn with_syncer(
+    pub(crate) fn new(
         journal: Arc<Journal<C>>,
         handler: H,
         machine: Arc<dyn Machine>,
         stats: Arc<Stats>,
-        broken: CancellationToken,
-    ) -> (Self, Syncer<C, H>) {
-        let finisher = Arc::new(Finisher {
-            journal: Arc::clone(&journal),
+    ) -> Self {
+        Self {
+            journal,
             handler,
             machine,
             stats,
-        });
-        let (unsynced, written) = mpsc::channel(UNSYNCED_MAX);
-        let committer = Self {
-            journal,
-            finisher: Arc::clone(&finisher),
-            unsynced,
-            reach: Reach::default(),
             last_batch_sets: 0,
             ahead: None,
             held_back: 0,
             is_stopping: false,
             retries: 0,
             unsettled: Unsettled::default(),
-        };
-        (committer, Syncer::new(finisher, written, broken))
+        }
     }
 
     /// Writes what waits, up to the size of a batch, and the next part of a large set.
@@ -149,17 +133,18 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         let bytes = bytes + part.as_ref().map_or(0, parts::bytes_of);
         let is_well_founded: Vec<bool> = batch
             .iter()
-            .map(|submission| self.finisher.handler.is_well_founded(&submission.context))
+            .map(|submission| self.handler.is_well_founded(&submission.context))
             .collect();
         let sets = batch.iter_mut().zip(&is_well_founded);
         let sets = sets.filter(|(_, is_well_founded)| **is_well_founded);
         let sets = sets.map(|(submission, _)| std::mem::take(&mut submission.set));
         let sets: Arc<Vec<ChangeSet>> = Arc::new(sets.collect());
         let watch = Stopwatch::start();
-        let clock = self.finisher.machine.anchor();
+        let clock = self.machine.anchor();
         let outcome = Self::commit(backend, clock, &sets, part).await;
-        self.stats().commit_batch.observe(count as f64);
-        self.stats().commits.fetch_add(1, Ordering::Relaxed);
+        self.stats.commit_seconds.observe(watch.seconds());
+        self.stats.commit_batch.observe(count as f64);
+        self.stats.commits.fetch_add(1, Ordering::Relaxed);
         match outcome {
             Ok((answers, turns_ahead)) => {
                 self.note_success(backend);
@@ -172,8 +157,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                     let answer = answer.map(|answer| answer.map_err(Into::into));
                     answer.unwrap_or(Err(EngineError::SessionReloaded))
                 });
-                let sets = batch.into_iter().zip(outcomes).collect();
-                self.hand_over(backend, sets, watch).await;
+                self.finish_batch(backend, batch, outcomes);
             }
             Err(failure) if self.journal.retries_commits() => {
                 // All were well founded: where they are acknowledged at once, nobody else writes.
@@ -182,7 +166,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 }
                 backend.put_back(batch);
                 self.note_failure(backend, &failure, count);
-                self.stats()
+                self.stats
                     .commit_failures
                     .fetch_add(count as u64, Ordering::Relaxed);
                 self.retries += 1;
@@ -198,8 +182,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
                 self.note_failure(backend, &failure, count);
                 self.count_sets(count);
                 let outcomes = std::iter::repeat_with(|| Err(failure.clone()));
-                let sets = batch.into_iter().zip(outcomes).collect();
-                self.hand_over(backend, sets, watch).await;
+                self.finish_batch(backend, batch, outcomes);
             }
         }
         BatchOutcome::Finished(count)
@@ -247,35 +230,8 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
         is_much && !self.is_stopping && backend.access.is_settling()
     }
 
-    /// Has those who wait told what became of sets, once the disk has it.
-    async fn hand_over(
-        &mut self,
-        backend: &Backend<C>,
-        sets: Vec<(Submission<C>, Result<(), EngineError>)>,
-        watch: Stopwatch,
-    ) {
-        let Some(last_ticket) = sets.iter().map(|(submission, _)| submission.ticket).max() else {
-            return;
-        };
-        let reached = self.reach.reached.max(last_ticket);
-        let handler = &self.finisher.handler;
-        let tenant_of = |context: &C| handler.tenant(context).id.clone();
-        self.reach = backend.reach(reached, self.ahead.as_ref(), tenant_of);
-        let reach = self.reach.clone();
-        let written = Written { sets, reach, watch };
-        match backend.access.syncs_apart() {
-            // Where it panicked, the daemon ends.
-            true => drop(self.unsynced.send(written).await),
-            false => self.finisher.finish(backend, written, &Ok(())),
-        }
-    }
-
-    fn stats(&self) -> &Stats {
-        &self.finisher.stats
-    }
-
     fn count_sets(&self, count: usize) {
-        self.stats()
+        self.stats
             .commit_sets
             .fetch_add(count as u64, Ordering::Relaxed);
     }
@@ -321,7 +277,7 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
     /// Finds out whether the store can be written again. Nothing but the clock is in this
     /// commit.
     async fn probe(&mut self, backend: &Backend<C>) {
-        let clock = self.finisher.machine.anchor();
+        let clock = self.machine.anchor();
         let probed = Self::commit(backend, clock, &Arc::default(), None).await;
         if probed.is_ok() {
             self.note_success(backend);
@@ -352,16 +308,59 @@ impl<C: Send + 'static, H: CommitHandler<C>> Committer<C, H> {
             failure = %backend.failure(),
             "the journal could not be written; acknowledged change sets are lost"
         );
-        backend.advance_to(Reach {
-            processed: last_ticket,
-            reached: last_ticket,
-            passed: Vec::new(),
+        backend.progress.send_modify(|progress| {
+            progress.processed = last_ticket;
+            progress.batches += 1;
         });
     }
 
     fn retry_pause(&self) -> Duration {
         let doublings = self.retries.saturating_sub(1).min(16);
         (RETRY_PAUSE_MIN * 2_u32.pow(doublings)).min(RETRY_PAUSE_MAX)
+    }
+
+    /// First the handler learns what became of each set, then those who wait do.
+    fn finish_batch(
+        &self,
+        backend: &Backend<C>,
+        batch: Vec<Submission<C>>,
+        outcomes: impl Iterator<Item = Result<(), EngineError>>,
+    ) {
+        let tickets = batch.iter().map(|submission| submission.ticket);
+        let Some(last_ticket) = tickets.max() else {
+            return;
+        };
+        let at = self.machine.now().wall;
+        let number = backend.progress.borrow().batches + 1;
+        let mut replies = Vec::with_capacity(batch.len());
+        for (submission, outcome) in batch.into_iter().zip(outcomes) {
+            match &outcome {
+                Ok(()) => {
+                    let last = &self.handler.tenant(&submission.context).last_batch;
+                    last.fetch_max(number, Ordering::Relaxed);
+                    self.handler
+                        .committed(submission.ticket, submission.context, at);
+                }
+                Err(error) => {
+                    // What was built on another version is decided again, which is no failure: where
+                    // daemons share the journal, each of them may be faster.
+                    if !matches!(error, EngineError::SessionReloaded) {
+                        self.stats.commit_failures.fetch_add(1, Ordering::Relaxed);
+                    }
+                    self.handler.failed(submission.context);
+                }
+            }
+            replies.push((submission.reply, outcome));
+        }
+        self.handler.batch_done();
+        let tenant_of = |context: &C| self.handler.tenant(context).id.clone();
+        backend.reach(last_ticket, self.ahead.as_ref(), tenant_of);
+        for (reply, outcome) in replies {
+            if let Some(reply) = reply {
+                // The caller may have hung up.
+                let _ = reply.send(outcome);
+            }
+        }
     }
 }
 
@@ -393,8 +392,6 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             // Changes that would do no harm if lost are not submitted meanwhile.
             let _ = tokio::time::timeout(PROBE_PAUSE, backend.wait_for_sets(1)).await;
         } else {
-            // As long as the disk is behind, sets gather.
-            let _room = self.unsynced.reserve().await;
             backend.wait_for_sets(1).await;
         }
         if self.journal.durability == Durability::Interval {
@@ -422,7 +419,7 @@ impl<C: Send + 'static, H: CommitHandler<C> + Sync> Worker for Committer<C, H> {
             BatchOutcome::Finished(sets) => sets,
             BatchOutcome::PutBack => return Ok(()),
         };
-        while self.reach.processed < last_ticket {
+        while backend.progress.borrow().processed < last_ticket {
             match self.commit_batch(backend).await {
                 BatchOutcome::Finished(_) => {}
                 BatchOutcome::Nothing | BatchOutcome::PutBack => break,

@@ -9,7 +9,7 @@ use tokio::task::JoinSet;
 use tokio::time::{advance, sleep};
 
 use crate::bot::{Bot, named};
-use crate::kit::{ACME, TTL, World, begun, config, settle, soon, tenant_id, unswept};
+use crate::kit::{TTL, World, begun, config, settle, soon, unswept};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -358,56 +358,4 @@ async fn a_daemon_with_nothing_to_do_gives_freed_space_back_soon() {
     drop((bot, engine));
     let size = std::fs::metadata(dir.path().join("journal.db")).unwrap();
     assert!(size.len() < 2 << 20, "{} bytes", size.len());
-}
-
-#[tokio::test(start_paused = true)]
-async fn the_next_transaction_is_made_while_the_disk_writes_the_last_one() {
-    let world = World::with_pool(unswept());
-    world.store.sync_apart(true);
-    let engine = world.open().await;
-    let bot = Bot::acme(&engine);
-    bot.say("a", "hello").await.unwrap();
-    let commits = world.store.commits();
-    world.store.hold_syncs();
-    let mut calls = JoinSet::new();
-    let say = |id: String| {
-        let bot = Bot::acme(&engine);
-        async move { bot.say(&id, "hello").await.map(|_| ()) }
-    };
-    calls.spawn(say("b".into()));
-    world.store.sync_begun(2).await;
-    calls.spawn(say("c".into()));
-    world.store.commit_begun(commits + 2).await;
-    assert!(calls.try_join_next().is_none(), "the disk has neither");
-    for number in 0..100 {
-        calls.spawn(say(format!("s{number}")));
-        // The clock stands still as long as a sync is held.
-        tokio::task::yield_now().await;
-    }
-    assert!(
-        world.store.commits() <= commits + 3,
-        "they gather while the disk is behind"
-    );
-    world.store.let_syncs_go();
-    for said in calls.join_all().await {
-        said.unwrap();
-    }
-    assert_eq!(world.store.record().live.len(), 103);
-}
-
-#[tokio::test(start_paused = true)]
-async fn what_the_disk_refuses_to_sync_is_not_acknowledged_and_the_daemon_ends() {
-    let world = World::new(unswept());
-    world.store.sync_apart(true);
-    let engine = world.open().await;
-    let bot = Bot::acme(&engine);
-    bot.say("a", "hello").await.unwrap();
-    world.store.break_disk();
-    let refused = bot.say("a", "lost").await.unwrap_err();
-    assert!(
-        matches!(refused, EngineError::JournalFailed { .. }),
-        "{refused:?}"
-    );
-    engine.broken().cancelled().await;
-    assert_eq!(world.store.record().counts[&tenant_id(ACME)].turns, 1);
 }

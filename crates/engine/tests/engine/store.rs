@@ -60,12 +60,6 @@ pub(crate) struct Faults {
     log_moves: AtomicU64,
     /// True where turns are written ahead of their set.
     writes_ahead: AtomicBool,
-    /// True where commits are synced apart: what is not is no part of the record.
-    syncs_apart: AtomicBool,
-    syncs: Gate,
-    unsynced: Mutex<Vec<ChangeSet>>,
-    /// True once a sync has failed.
-    is_disk_broken: AtomicBool,
     /// How many turns were written ahead, in each commit that did.
     turns_ahead: Mutex<Vec<usize>>,
     /// Times that somebody asked for versions of sessions.
@@ -287,46 +281,7 @@ impl Faults {
         self.reads_to_fail.store(count, Ordering::Relaxed);
     }
 
-    /// Commits are synced apart, from the next engine on. Not for engines on several threads: what
-    /// they read may be committed meanwhile.
-    pub(crate) fn sync_apart(&self, is_on: bool) {
-        self.syncs_apart.store(is_on, Ordering::Relaxed);
-    }
-
-    /// Syncs wait, until they are let go on. Only where they run on a pool of threads.
-    pub(crate) fn hold_syncs(&self) {
-        self.syncs.set_closed(true);
-    }
-
-    pub(crate) fn let_syncs_go(&self) {
-        self.syncs.set_closed(false);
-    }
-
-    /// Waits until so many syncs have at least begun.
-    pub(crate) async fn sync_begun(&self, count: u64) {
-        self.syncs.when_came(count).await;
-    }
-
-    /// From now on every sync fails.
-    pub(crate) fn break_disk(&self) {
-        self.is_disk_broken.store(true, Ordering::Relaxed);
-    }
-
-    /// Now the disk has all that was committed.
-    fn sync_all(&self) -> Result<(), StoreError> {
-        if self.is_disk_broken.load(Ordering::Relaxed) {
-            return Err(StoreError::LogNotSynced {
-                detail: "a test's".into(),
-            });
-        }
-        let mut record = self.record();
-        let synced = std::mem::take(&mut *self.unsynced.lock().unwrap());
-        synced.iter().for_each(|set| record.note(set));
-        Ok(())
-    }
-
     fn read(&self) -> Result<(), StoreError> {
-        self.sync_all()?;
         match take_one(&self.reads_to_fail) {
             true => Err(unreadable()),
             false => Ok(()),
@@ -399,21 +354,11 @@ impl Store for FaultyStore {
         let answers = self.inner.commit(clock, sets)?;
         for (set, answer) in sets.iter().zip(&answers) {
             match answer {
-                Ok(()) if self.syncs_apart() => self.unsynced.lock().unwrap().push(set.clone()),
                 Ok(()) => record.note(set),
                 Err(_) => record.note_failure(),
             }
         }
         Ok(answers)
-    }
-
-    fn syncs_apart(&self) -> bool {
-        self.syncs_apart.load(Ordering::Relaxed)
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.syncs.pass();
-        self.sync_all()
     }
 
     fn writes_ahead(&self) -> bool {
@@ -453,7 +398,6 @@ impl Store for FaultyStore {
     }
 
     fn live_heads(&self, visit: &mut dyn FnMut(SessionKey, Head)) -> Result<(), StoreError> {
-        self.sync_all()?;
         self.inner.live_heads(visit)
     }
 
@@ -509,22 +453,18 @@ impl Store for FaultyStore {
         turns_max: usize,
         bytes_max: usize,
     ) -> Result<WrittenTurns, StoreError> {
-        self.sync_all()?;
         self.inner.written_after(number, turns_max, bytes_max)
     }
 
     fn changed_after(&self, change: u64, max: usize) -> Result<Vec<TurnChange>, StoreError> {
-        self.sync_all()?;
         self.inner.changed_after(change, max)
     }
 
     fn written_at(&self, numbers: &[u64]) -> Result<Vec<WrittenTurn>, StoreError> {
-        self.sync_all()?;
         self.inner.written_at(numbers)
     }
 
     fn owners(&self, generations: &[Generation]) -> Result<Vec<GenerationOwner>, StoreError> {
-        self.sync_all()?;
         self.inner.owners(generations)
     }
 
@@ -534,12 +474,10 @@ impl Store for FaultyStore {
         after: Option<&DeliveryId>,
         max: usize,
     ) -> Result<Vec<Delivery>, StoreError> {
-        self.sync_all()?;
         self.inner.deliveries(filter, after, max)
     }
 
     fn delivery(&self, id: &DeliveryId) -> Result<Option<Delivery>, StoreError> {
-        self.sync_all()?;
         self.inner.delivery(id)
     }
 
@@ -551,12 +489,10 @@ impl Store for FaultyStore {
         max: usize,
     ) -> Result<DueDeliveries, StoreError> {
         self.looks.fetch_add(1, Ordering::Relaxed);
-        self.sync_all()?;
         self.inner.due(hook, after, now, max)
     }
 
     fn open_deliveries(&self) -> Result<Vec<DeliveryCount>, StoreError> {
-        self.sync_all()?;
         self.inner.open_deliveries()
     }
 
@@ -576,7 +512,6 @@ impl Store for FaultyStore {
         wanted: &[(SessionKey, Generation)],
         bytes_max: usize,
     ) -> Result<Vec<EndedRecord>, StoreError> {
-        self.sync_all()?;
         self.inner.ended(wanted, bytes_max)
     }
 

@@ -5,8 +5,6 @@
 //! which things are found. Reads look into both. A layout in which an append goes straight to its
 //! place was measured: durability cost twice the CPU.
 //!
-//! The disk is asked to write commits while the next one is made ([`log_sync`]).
-//!
 //! From time to time the log is moved into the file beside the commits that go on (`settle_log`),
 //! so that no commit has to move all of it. A file up to 1 GiB is checked (`quick_check`) before it
 //! is written to.
@@ -17,7 +15,6 @@ mod ended;
 mod erase;
 mod fold;
 mod intake;
-mod log_sync;
 mod open;
 mod outbox;
 mod prune;
@@ -48,7 +45,6 @@ use memoird_core::time::Steady;
 
 pub(crate) use ahead::CONTENT;
 use intake::Unfolded;
-use log_sync::{LogSync, Writes};
 use read::Reach;
 use row::GenerationRow;
 pub use transfer::SqliteTransfer;
@@ -115,7 +111,6 @@ pub struct SqliteStore {
     /// Moves the log into the file beside the writer.
     settler: Mutex<Option<Connection>>,
     writer: Mutex<Writer>,
-    log: LogSync,
     counters: TurnCounters,
     unfolded: Arc<Unfolded>,
     /// True while the log may have turns that were forgotten.
@@ -144,7 +139,6 @@ impl SqliteStore {
             Arc::clone(&unfolded),
         )?;
         Ok(Self {
-            log: LogSync::new(&path),
             path,
             options,
             writer: Mutex::new(writer),
@@ -164,43 +158,6 @@ impl SqliteStore {
         locked(&self.writer)
     }
 
-    /// The writer, for all that is not a commit of change sets: what it writes is on the disk then.
-    fn synced_writer(&self) -> Result<MutexGuard<'_, Writer>, StoreError> {
-        self.log.check()?;
-        let mut writer = self.writer();
-        writer.set_writes(Writes::Synced)?;
-        Ok(writer)
-    }
-
-    /// Writes sets, and leaves them to the next sync.
-    fn write(
-        &self,
-        clock: &ClockAnchor,
-        sets: &[ChangeSet],
-        ahead: Option<&TurnsAhead>,
-    ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
-        self.log.check()?;
-        let mut writer = self.writer();
-        writer.set_writes(Writes::Unsynced)?;
-        let _begun = self.log.begin();
-        let committed = writer.commit(clock, sets, ahead)?;
-        self.note_old_content(sets);
-        Ok(committed)
-    }
-
-    /// Returns when the disk has every commit that a read may have seen.
-    fn sync_what_was_seen(&self) -> Result<(), StoreError> {
-        let begun = self.log.begun();
-        if self.log.has(begun) {
-            return Ok(());
-        }
-        if !self.log.have_ended(begun) {
-            // One is under way, under this lock.
-            drop(self.writer());
-        }
-        self.log.sync()
-    }
-
     /// Notes whether sets that were written replaced what turns said before.
     fn note_old_content(&self, sets: &[ChangeSet]) {
         let has_old = |change: &Change| matches!(change.kind, ChangeKind::UpdateTurn(_));
@@ -216,10 +173,7 @@ impl SqliteStore {
     /// for the rest only. False while somebody reads an older moment.
     fn empty_log(&self) -> Result<bool, StoreError> {
         self.settle_log()?;
-        Ok(empty_log(
-            self.synced_writer()?.connection(),
-            EMPTY_LOG_WAIT,
-        )?)
+        Ok(empty_log(self.writer().connection(), EMPTY_LOG_WAIT)?)
     }
 
     /// Overwrites the unused space of pages. False while somebody reads an older moment.
@@ -268,10 +222,7 @@ impl SqliteStore {
         if readers.len() < READERS_MAX {
             readers.push(connection);
         }
-        drop(readers);
-        let seen = outcome?;
-        self.sync_what_was_seen()?;
-        Ok(seen)
+        outcome
     }
 }
 
@@ -292,16 +243,9 @@ impl Store for SqliteStore {
         clock: &ClockAnchor,
         sets: &[ChangeSet],
     ) -> Result<Vec<Result<(), Refused>>, StoreError> {
-        let (answers, _) = self.write(clock, sets, None)?;
+        let (answers, _) = self.writer().commit(clock, sets, None)?;
+        self.note_old_content(sets);
         Ok(answers)
-    }
-
-    fn syncs_apart(&self) -> bool {
-        true
-    }
-
-    fn sync(&self) -> Result<(), StoreError> {
-        self.log.sync()
     }
 
     fn writes_ahead(&self) -> bool {
@@ -314,7 +258,9 @@ impl Store for SqliteStore {
         sets: &[ChangeSet],
         ahead: &TurnsAhead,
     ) -> Result<(Vec<Result<(), Refused>>, usize), StoreError> {
-        self.write(clock, sets, Some(ahead))
+        let committed = self.writer().commit(clock, sets, Some(ahead))?;
+        self.note_old_content(sets);
+        Ok(committed)
     }
 
     fn settle_log(&self) -> Result<(), StoreError> {
@@ -451,11 +397,11 @@ impl Store for SqliteStore {
     }
 
     fn record_outcomes(&self, outcomes: &[DeliveryOutcome]) -> Result<(), StoreError> {
-        outbox::record_outcomes(self.synced_writer()?.connection(), outcomes)
+        outbox::record_outcomes(self.writer().connection(), outcomes)
     }
 
     fn drop_delivery(&self, id: &DeliveryId) -> Result<bool, StoreError> {
-        outbox::drop_delivery(self.synced_writer()?.connection(), id)
+        outbox::drop_delivery(self.writer().connection(), id)
     }
 
     fn ended(
@@ -479,7 +425,7 @@ impl Store for SqliteStore {
     }
 
     fn prune(&self, before: PruneBefore, bounds: PruneBounds) -> Result<Unpruned, StoreError> {
-        let pruned = self.synced_writer()?.prune(before, bounds)?;
+        let pruned = self.writer().prune(before, bounds)?;
         let is_stale = &self.is_log_stale;
         is_stale.fetch_or(pruned.has_forgotten, Ordering::Relaxed);
         if !pruned.unpruned.rows && is_stale.swap(false, Ordering::Relaxed) {
@@ -490,7 +436,7 @@ impl Store for SqliteStore {
     }
 
     fn save_erasure(&self, erasure: &Erasure) -> Result<(), StoreError> {
-        erase::save(self.synced_writer()?.connection(), erasure)
+        erase::save(self.writer().connection(), erasure)
     }
 
     fn erasure(&self, id: ErasureId) -> Result<Option<Erasure>, StoreError> {
@@ -502,7 +448,7 @@ impl Store for SqliteStore {
     }
 
     fn collect_erased(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
-        let mut writer = self.synced_writer()?;
+        let mut writer = self.writer();
         writer.fold_all()?;
         erase::collect(writer.connection(), id, rows_max)
     }
@@ -512,7 +458,7 @@ impl Store for SqliteStore {
     }
 
     fn erase_rows(&self, id: ErasureId, rows_max: usize) -> Result<ErasedRows, StoreError> {
-        let mut writer = self.synced_writer()?;
+        let mut writer = self.writer();
         if erase::is_any_unfolded(&mut writer, id)? {
             writer.fold_all()?;
         }
@@ -520,12 +466,12 @@ impl Store for SqliteStore {
     }
 
     fn forget_erasure_names(&self, id: ErasureId, rows_max: usize) -> Result<bool, StoreError> {
-        erase::forget_names(self.synced_writer()?.connection(), id, rows_max)
+        erase::forget_names(self.writer().connection(), id, rows_max)
     }
 
     fn clean_pages(&self, pages_max: usize) -> Result<Unclean, StoreError> {
         let pages = {
-            let mut writer = self.synced_writer()?;
+            let mut writer = self.writer();
             writer.remove_leftovers()?;
             prune::give_back_pages(writer.connection(), pages_max)?
         };

@@ -18,7 +18,6 @@ use memoird_core::window::SavedCut;
 use super::ahead::{self, Ahead, Part};
 use super::compaction;
 use super::intake::{Intake, Taken, TakenTurn, Unfolded, folded_live, folded_row};
-use super::log_sync::Writes;
 use super::outbox;
 use super::prune::{Pruned, has_keys_before, prune};
 use super::rewound;
@@ -40,7 +39,6 @@ pub(super) struct Writer {
     /// The id of the next turn: ids are never used twice, also not after a pruning.
     next_turn: i64,
     ahead: Ahead,
-    writes: Writes,
 }
 
 /// The answer to each set, and how many turns were written ahead.
@@ -77,26 +75,12 @@ impl Writer {
             intake,
             next_turn,
             ahead,
-            writes: Writes::Synced,
         };
         match writer.fold_all() {
             // There is no room, but there is a journal, and it can be read.
             Ok(()) | Err(StoreError::Full) => Ok(writer),
             Err(error) => Err(error),
         }
-    }
-
-    /// Says how the transactions that follow are written.
-    pub(super) fn set_writes(&mut self, writes: Writes) -> Result<(), StoreError> {
-        if self.writes != writes {
-            let level = match writes {
-                Writes::Synced => "FULL",
-                Writes::Unsynced => "NORMAL",
-            };
-            self.connection.pragma_update(None, "synchronous", level)?;
-            self.writes = writes;
-        }
-        Ok(())
     }
 
     /// What the intake has of a generation: its newest state, and the ids of its turns that

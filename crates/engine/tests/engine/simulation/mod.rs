@@ -144,7 +144,6 @@ fn config() -> EngineConfig {
 impl Simulation {
     fn new(seed: u64) -> Self {
         let store = Arc::<FaultyStore>::default();
-        store.sync_apart(seed.is_multiple_of(2));
         let tenants = TENANTS
             .iter()
             .map(|(id, cap, ttl, _)| (tenant_id(id), (*cap, ttl * 1_000)));
