@@ -85,7 +85,7 @@ impl Default for SqliteOptions {
             check_bytes_max: 1 << 30,
             intake_changes: 16_384,
             pages_max: None,
-            cache_bytes: 96 << 20,
+            cache_bytes: 32 << 20,
             key: None,
         }
     }
