@@ -1,9 +1,9 @@
 //! `memoird-bench soak`: tenants that use all of a daemon for a long time, on a disk that fills
 //! and empties. What it uses has to stay flat, and what it acknowledged has to be there.
 //!
-//! Flat is what it uses beside what it is given to keep, which the table shows, too: what clients use
-//! (`clients_mib`: live sessions, and events up to as many as are kept). Pages of files in memory follow
-//! the files until retention removes as much as is said.
+//! Memory grows with what the daemon is given to keep, so the table has that beside it: `clients_mib` is
+//! live sessions and events. Pages of files in memory grow with the files, until retention removes as
+//! much as is added.
 
 mod bot;
 mod disk;
@@ -130,7 +130,7 @@ impl Gauge {
 pub(super) async fn run(common: &CommonArgs, args: SoakArgs) -> Result<()> {
     fs::create_dir_all(&args.out)?;
     let result = args.out.join("soak.tsv");
-    let first = minutes_done(&result, args.seed) + 1;
+    let first = first_minute(&result, args.seed, args.minutes)?;
     let settings = Settings {
         durability: args.durability,
         max_sessions: 400,
@@ -210,15 +210,28 @@ async fn read_back(mut bots: JoinSet<Bot>) -> Result<Kept> {
     Ok(sum)
 }
 
-fn minutes_done(result: &Path, seed: u64) -> u32 {
+/// The first minute that the result does not have of this seed.
+fn first_minute(result: &Path, seed: u64, minutes: u32) -> Result<u32> {
     let text = fs::read_to_string(result).unwrap_or_default();
+    let mut lines = text.lines();
+    anyhow::ensure!(
+        lines.next().is_none_or(|header| header == HEADER),
+        "{} has other columns, of another build: move it away, or name another --out",
+        result.display()
+    );
     let minute = |line: &str| {
         let mut columns = line.split('\t');
         let is_ours = columns.next()?.parse() == Ok(seed);
         let minute = columns.next()?.parse().ok()?;
         is_ours.then_some(minute)
     };
-    text.lines().filter_map(minute).max().unwrap_or(0)
+    let done = lines.filter_map(minute).max().unwrap_or(0);
+    anyhow::ensure!(
+        done < minutes,
+        "{} has {done} minutes of seed {seed} already: ask for more of them, or name another --seed or --out",
+        result.display()
+    );
+    Ok(done + 1)
 }
 
 fn keep(result: &Path, row: &str) -> Result<()> {
@@ -315,6 +328,20 @@ fn bytes(path: &Path) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_result_is_gone_on_with_where_it_has_the_same_columns_and_too_few_minutes() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let result = dir.path().join("soak.tsv");
+        let first = |seed| first_minute(&result, seed, 2).ok();
+        assert_eq!(first(1), Some(1));
+        keep(&result, "1\t1\tmore").expect("kept");
+        assert_eq!((first(1), first(7)), (Some(2), Some(1)));
+        keep(&result, "1\t2\tmore").expect("kept");
+        assert_eq!((first(1), first(7)), (None, Some(1)));
+        fs::write(&result, "seed\tminute\n").expect("written");
+        assert_eq!((first(1), first(7)), (None, None));
+    }
 
     #[test]
     fn a_metric_is_the_sum_of_its_parts_and_of_no_other() {

@@ -1,5 +1,5 @@
--- What a session is loaded by. These are functions so that plans are kept, as with commits: a plan took longer
--- than what it was for. What is read is of the moment that the calling statement sees. See docs/cluster.md.
+-- The queries that load a session. They are functions, as commits are, so that plans are kept: making a plan
+-- took longer than running it. Each reads the moment that the calling statement sees. See docs/cluster.md.
 
 -- The keys of a session, newest first, as arrays.
 CREATE FUNCTION memoird.session_keys(

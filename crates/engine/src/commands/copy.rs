@@ -26,7 +26,7 @@ use crate::tenants::Tenant;
 /// Turns of a copy, and their bytes: it is one change, and all of it is in memory, once.
 const TURNS_MAX: usize = 100_000;
 const BYTES_MAX: usize = 64 << 20;
-/// Copies that are made at once, of all tenants.
+/// Copies that are made at once, of all tenants: each keeps a thread that reads busy.
 pub(super) const COPIES_MAX: usize = 2;
 /// Where the length of a session is not known, room for so many bytes is taken first, and where there
 /// are more, for so many times as many: the copy of a short session takes little.
