@@ -1,8 +1,8 @@
 //! Compaction: when the oldest exchanges of a session become a summary, which of them, and
 //! whether a summary is valid.
 //!
-//! A summary stands for all turns up to `through_seq` that windows do not show apart. The
-//! turns themselves stay where they are: in the history as long as first in, first out keeps
+//! A summary replaces all turns up to `through_seq` that windows do not show apart. The turns
+//! themselves stay where they are: in the history as long as first in, first out keeps
 //! them, in the journal until its retention. So whatever a summarizer does, nothing is lost.
 //!
 //! Summaries are cumulative: the last one is part of the input of the next one, and there is
@@ -15,13 +15,15 @@
 //! A session that was never asked for a window is not compacted by itself: nobody would read its
 //! summary, and a model's costs money.
 
+mod calls;
+mod changes;
 pub mod check;
-pub mod identifiers;
-pub mod ledger;
-pub mod notes;
-pub mod probe;
+mod details;
+mod merge;
+mod openings;
 pub mod prompt;
 mod span;
+mod standing;
 mod status;
 mod summary;
 pub mod transcript;
@@ -30,10 +32,15 @@ use serde::{Deserialize, Serialize};
 
 use crate::config::{AsText, Millis, Percent, Problems};
 
+pub use calls::is_change;
+pub use changes::{Done, changes};
+pub use merge::{Merged, SummaryRoom, Written, merge};
+pub(crate) use openings::Openings;
 pub use span::Span;
-pub(crate) use span::{Keep, choose, is_apart, is_summarized, is_waiting};
+pub(crate) use span::{Keep, before, choose, is_apart, is_summarized, is_waiting};
+pub use standing::Standing;
 pub use status::{CompactionStatus, Failure};
-pub use summary::{Body, Summary, acknowledgement};
+pub use summary::{Body, Covered, Summary, UserTurn, acknowledgement};
 
 /// The settings of compaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -47,26 +54,90 @@ pub struct CompactionPolicy {
     /// Above so much a window makes a cut for itself, in percent: more than the soft one.
     #[serde(rename = "hard_watermark", with = "AsText::<Percent>")]
     pub hard_watermark_percent: u8,
-    /// A compaction leaves at most so much in use, in percent: less than the soft watermark.
-    #[serde(rename = "floor", with = "AsText::<Percent>")]
-    pub floor_percent: u8,
-    /// Exchanges that stay as they were said, unless they alone exceed the floor. At least 1.
-    pub keep_exchanges: u32,
     /// Turns from one compaction to the next, at least; turns that would be left out without a
     /// summary do not wait for it.
     pub turns_between_min: u64,
     /// How long one waits for a pending call or a streaming reply, in milliseconds.
     #[serde(rename = "defer_max", with = "AsText::<Millis>")]
     pub defer_ms_max: u64,
-    /// Tokens of a summary, at most; less where neither the floor nor an eighth of what a window
-    /// has left leaves so much.
-    #[serde(rename = "summary_tokens")]
-    pub summary_tokens_max: u64,
-    /// Identifiers of the span's last turns that a model's summary may lose, in percent.
-    #[serde(rename = "lost_identifiers", with = "AsText::<Percent>")]
-    pub lost_identifiers_percent_max: u8,
+    /// Maximum size of a summary in tokens, besides the current request.
+    pub summary_tokens: SummaryTokens,
     /// When a session whose compaction fails is left alone.
     pub breaker: SessionBreaker,
+}
+
+/// The maximum size of a summary in tokens: `auto`, or a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
+#[serde(try_from = "SummaryTokensText", into = "SummaryTokensText")]
+pub enum SummaryTokens {
+    /// An eighth of what system prompt and tools leave of the window, 512 to 16,384.
+    #[default]
+    Auto,
+    /// This number.
+    Fixed(u64),
+}
+
+/// [`SummaryTokens`] as a configuration has it.
+#[derive(Deserialize, Serialize)]
+#[serde(untagged)]
+enum SummaryTokensText {
+    Number(u64),
+    Word(String),
+}
+
+impl TryFrom<SummaryTokensText> for SummaryTokens {
+    type Error = String;
+
+    fn try_from(text: SummaryTokensText) -> Result<Self, String> {
+        match text {
+            SummaryTokensText::Number(tokens) => Ok(Self::Fixed(tokens)),
+            SummaryTokensText::Word(word) if word == "auto" => Ok(Self::Auto),
+            SummaryTokensText::Word(word) => {
+                Err(format!("invalid size {word:?}: expected auto or a number of tokens"))
+            }
+        }
+    }
+}
+
+impl From<SummaryTokens> for SummaryTokensText {
+    fn from(tokens: SummaryTokens) -> Self {
+        match tokens {
+            SummaryTokens::Auto => Self::Word("auto".to_owned()),
+            SummaryTokens::Fixed(tokens) => Self::Number(tokens),
+        }
+    }
+}
+
+/// Maximum sizes of a summary's parts, in tokens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SummaryBudget {
+    /// Standing instructions, done and recent details together.
+    pub summary: u64,
+    /// The opening of the task under way.
+    pub opening: u64,
+    /// The newest other user turns.
+    pub user_turns: u64,
+}
+
+impl SummaryBudget {
+    /// The budget in a window whose system prompt and tools leave `rest` tokens.
+    pub fn of_rest(rest: u64, summary: SummaryTokens) -> Self {
+        let most = match summary {
+            SummaryTokens::Auto => (rest / 8).clamp(512, 16_384),
+            SummaryTokens::Fixed(tokens) => tokens,
+        };
+        Self {
+            // In a small window the summary leaves room for the turns.
+            summary: most.min(rest / 4).max(128),
+            opening: rest / 5,
+            user_turns: rest / 16,
+        }
+    }
+
+    /// All parts together.
+    pub fn total(self) -> u64 {
+        self.summary + self.opening + self.user_turns
+    }
 }
 
 /// When a session whose compaction fails is left alone, and for how long.
@@ -90,12 +161,9 @@ impl Default for CompactionPolicy {
             enabled: true,
             soft_watermark_percent: 95,
             hard_watermark_percent: 99,
-            floor_percent: 15,
-            keep_exchanges: 5,
             turns_between_min: 5,
             defer_ms_max: 10 * 60 * 1_000,
-            summary_tokens_max: 2_400,
-            lost_identifiers_percent_max: 10,
+            summary_tokens: SummaryTokens::Auto,
             breaker: SessionBreaker::default(),
         }
     }
@@ -115,20 +183,16 @@ impl CompactionPolicy {
     /// Adds its problems.
     pub fn check(&self, problems: &mut Problems) {
         let (soft, hard) = (self.soft_watermark_percent, self.hard_watermark_percent);
-        let floor = self.floor_percent;
         problems.percent("soft_watermark", soft, 1..=99);
         problems.percent("hard_watermark", hard, 1..=99);
-        problems.percent("floor", floor, 1..=99);
         let key = "soft_watermark";
         problems.unless(soft < hard, key, "must be less than hard_watermark");
-        problems.unless(floor < soft, "floor", "must be less than soft_watermark");
-        let lost = self.lost_identifiers_percent_max;
-        problems.percent("lost_identifiers", lost, 0..=100);
         let day_ms = 24 * 60 * 60 * 1_000;
         let breaker = &self.breaker;
-        problems.range("keep_exchanges", self.keep_exchanges.into(), 1..=1_000);
         problems.range("turns_between_min", self.turns_between_min, 1..=1_000);
-        problems.range("summary_tokens", self.summary_tokens_max, 256..=16_384);
+        if let SummaryTokens::Fixed(tokens) = self.summary_tokens {
+            problems.range("summary_tokens", tokens, 256..=65_536);
+        }
         problems.range("breaker.failures", breaker.failures_max.into(), 1..=100);
         problems.range("breaker.turns", breaker.open_turns, 1..=1_000);
         for (key, ms) in [

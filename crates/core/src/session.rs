@@ -332,9 +332,11 @@ impl Session {
         let mut turns = Vec::with_capacity(command.turns.len());
         let mut arrivals: Vec<Arrival<'_>> = Vec::with_capacity(command.turns.len());
         for (seq, turn) in (first_seq..).zip(&command.turns) {
-            let content = seal(turn, seq, turn.timestamp.unwrap_or(now.wall));
+            let said_at = turn.timestamp.unwrap_or(now.wall);
+            let content = seal(turn, seq, said_at);
             turns.push((seq, Arc::clone(&content)));
             let mut record = TurnRecord::new(turn, seq, content);
+            record.said_at = said_at.seconds();
             record.note_mark(self.mark);
             arrivals.push((record, &turn.links.results[..]));
         }

@@ -1,14 +1,13 @@
 //! Windows: which turns the next model call sees, and why.
 //!
-//! A window is the system prompt, the anchor, pinned turns, the request that is being answered, and
-//! a tail. Until it would use
-//! more than the `watermark` of its budget it only grows at its end, so that what was sent
-//! before stays the same to the byte and a provider's cache holds. Then a **cut** is made,
-//! which goes down to the `floor`; see [`choose`]. All that is decided, how results are
-//! shown included, is decided at a cut and kept until the next one.
+//! A window is the system prompt, pinned turns, the first user turn or a summary that holds it, the
+//! request that is being answered, and a tail. Until it would use more than the `watermark` of its
+//! budget it only grows at its end, so that the prefix stays byte-identical and a provider's cache
+//! holds. Then a **cut** is made, which goes down to the `floor`; see [`choose`]. How turns are
+//! shown is decided at a cut and kept until the next one.
 //!
-//! Nothing here counts text or decodes a turn but at a cut, and above the soft mark once for each
-//! twentieth of the budget, to see what the next cut can do: else a window is additions over counts
+//! Only a cut counts text or decodes turns, and, where summaries are prepared, the plan of the next
+//! one, once for each twentieth of the budget above the soft watermark. Everything else adds counts
 //! that were made once.
 //!
 //! A system turn at the very start stays when the history drops it: bots that send their provider's
@@ -35,17 +34,19 @@ mod trim;
 mod words;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use crate::budget::Budget;
-use crate::config::{AsText, Percent, Problems};
+use crate::compaction::SummaryTokens;
+use crate::config::{AsText, Off, Percent, Problems};
 use crate::limits::Limits;
 use crate::mark::Mark;
 use crate::turn::Turn;
 
 pub use counts::ScaleId;
-pub use cut::{Cut, CutKey, Excerpt, Found, How, Reduced, Shown};
+pub use cut::{Cut, CutKey, Found, How, Reduced, Shown};
 pub use items::Overheads;
 pub use kept::WindowTurns;
 pub use memory::{SavedCut, Windows};
@@ -94,9 +95,11 @@ pub struct Ask<'a> {
     pub codec: Codec,
     /// True when the decision applies to the next window as well.
     pub keep: bool,
-    /// From which share of the budget on, in percent, a summary is prepared for the next cut
-    /// unless results in other words will be enough; `None` where nothing is summarized.
+    /// The share of the budget, in percent, from which on a summary is prepared for the next cut;
+    /// `None` where it is made at the cut, or never.
     pub soft_percent: Option<u8>,
+    /// The maximum size of a summary; `None` where nothing is summarized.
+    pub summary_tokens: Option<SummaryTokens>,
 }
 
 /// Reads and writes the content of turns, whose encoding the rules do not know.
@@ -112,25 +115,6 @@ impl Ask<'_> {
     /// A cut is made when a window has more than this many tokens.
     fn watermark(&self) -> u64 {
         percent(self.budget, self.settings.watermark_percent)
-    }
-
-    /// A cut leaves at most this many tokens: what every window holds, and a share of the rest.
-    fn floor(&self) -> u64 {
-        floor(self.budget, self.fixed, self.settings.floor_percent)
-    }
-
-    /// Half way between the floor and the watermark: what cannot come down to the floor comes
-    /// down to here, so that the next cut is not at once.
-    fn midway(&self) -> u64 {
-        let floor = self.floor();
-        floor + self.watermark().saturating_sub(floor) / 2
-    }
-
-    /// What a window has at most whose first turn is an excerpt: a quarter of the budget is left for
-    /// what is said next, so that the next cut is not at once.
-    fn ahead(&self) -> u64 {
-        let left = self.watermark().saturating_sub(self.budget / 4);
-        left.max(self.midway())
     }
 
     /// The tokens from which on a summary is prepared.
@@ -149,11 +133,6 @@ impl Ask<'_> {
     fn shown(&self, tokens: u64) -> u64 {
         kept::charged(tokens, self.factor)
     }
-}
-
-/// A share of what a budget leaves beside the `fixed` part, and that part.
-pub(crate) fn floor(budget: u64, fixed: u64, share: u8) -> u64 {
-    fixed + percent(budget.saturating_sub(fixed), share)
 }
 
 pub(crate) fn percent(whole: u64, percent: u8) -> u64 {
@@ -215,19 +194,16 @@ pub struct WindowSettings {
     /// A cut is made when a window would use more of its budget, in percent: 1 to 100.
     #[serde(rename = "watermark", with = "AsText::<Percent>")]
     pub watermark_percent: u8,
-    /// A cut leaves at most so much in use of what the budget has beside system prompt and
-    /// tools, in percent: less than the watermark.
+    /// The part that a cut fills of what system prompt and tools leave, summary included, in
+    /// percent: less than the watermark.
     #[serde(rename = "floor", with = "AsText::<Percent>")]
     pub floor_percent: u8,
     /// Results that a later call of the same tool with the same arguments made old are
     /// replaced by a line.
     pub supersede: bool,
-    /// A result of more tokens is trimmed at a cut; 0: none is.
-    pub trim_over_tokens: u32,
-    /// Tokens kept at its head.
-    pub trim_head_tokens: u32,
-    /// Tokens kept at its tail.
-    pub trim_tail_tokens: u32,
+    /// The pause after which a user turn gets a time marker.
+    #[serde(with = "AsText::<Off>")]
+    pub time_marks: Option<Duration>,
 }
 
 impl Default for WindowSettings {
@@ -236,11 +212,9 @@ impl Default for WindowSettings {
             policy: PolicyName::HeadTail,
             turns: 0,
             watermark_percent: 100,
-            floor_percent: 30,
+            floor_percent: 50,
             supersede: true,
-            trim_over_tokens: 2_000,
-            trim_head_tokens: 500,
-            trim_tail_tokens: 250,
+            time_marks: None,
         }
     }
 }
@@ -263,12 +237,6 @@ impl WindowSettings {
         problems.percent("floor", self.floor_percent, 1..=100);
         let is_below = self.floor_percent < self.watermark_percent;
         problems.unless(is_below, "floor", "must be less than watermark");
-        let kept = self.trim_head_tokens.saturating_add(self.trim_tail_tokens);
-        problems.unless(
-            self.trim_over_tokens == 0 || kept < self.trim_over_tokens,
-            "trim_over_tokens",
-            "must be 0, or more than trim_head_tokens and trim_tail_tokens together",
-        );
         match self.policy {
             PolicyName::SlidingWindow => problems.unless(
                 self.turns > 0,

@@ -19,13 +19,9 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use memoird_core::breaker::{Breaker, BreakerPolicy, BreakerState};
-use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::probe::Probe;
-use memoird_core::compaction::transcript::transcript_turn;
 use memoird_core::compaction::{CompactionPolicy, Summary, Trigger};
 use memoird_core::config::{AsText, Problems, Span};
 use memoird_core::ids::SessionId;
-use memoird_store::encoding;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -42,10 +38,6 @@ pub(crate) use queue::{CompactionQueue, CompactionRequest};
 use remote_counts::RemoteCounts;
 pub use summarizer::{Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd};
 pub(crate) use worker::CompactionWorker;
-
-/// Turns that one look at a session notes: as many as a history has unless it is configured to
-/// be long, and some.
-const NOTED_TURNS_MAX: u64 = 256;
 
 /// How sessions are compacted.
 #[derive(Clone, Debug, Deserialize, Serialize)]
@@ -93,8 +85,6 @@ pub struct CompactionOutcome {
     pub tokens_before: u64,
     /// Its own.
     pub tokens_after: u64,
-    /// What can still be found of what it stands for.
-    pub probe: Probe,
 }
 
 /// A session, looked at closely.
@@ -104,9 +94,6 @@ pub struct SessionDetail {
     pub session: SessionView,
     /// What stands for its oldest turns.
     pub summary: Option<Arc<Summary>>,
-    /// What was noted of it, up to its newest turn: by its summary, in earlier looks since it
-    /// was loaded, and now of at most its newest 256 turns.
-    pub notes: Notes,
 }
 
 impl CompactionConfig {
@@ -191,7 +178,6 @@ struct Shared {
     /// Of a remote summarizer, for all sessions.
     provider_breaker: Mutex<Breaker>,
     stats: Arc<Stats>,
-    blocking: Blocking,
     /// Where turns are read and summaries made and looked at.
     threads: Executor,
 }
@@ -216,7 +202,6 @@ impl Compaction {
             remote_counts: RemoteCounts::default(),
             provider_breaker: Mutex::default(),
             stats: parts.stats,
-            blocking: parts.blocking,
             threads: Executor::awaited(parts.blocking, "summarizer", cores()),
         };
         Self {
@@ -355,45 +340,13 @@ impl Compaction {
     ) -> Result<SessionDetail, EngineError> {
         let session = SessionRef::new(tenant, session);
         let options = UpdateOptions::optional();
-        let seen = self.sessions().update(&session, options, |update| {
-            let looked_at = &*update.session;
-            let notes = looked_at.notes();
-            let noted_seq = notes.through_seq.max(looked_at.compaction().through_seq);
-            // The first look after a load costs the same however long the history is.
-            let oldest = looked_at.head().last_seq.saturating_sub(NOTED_TURNS_MAX);
-            let turns = looked_at.history().turns_after(noted_seq.max(oldest));
-            let turns: Vec<_> = turns
-                .map(|turn| (turn.seq, Arc::clone(&turn.content)))
-                .collect();
+        let detail = self.sessions().update(&session, options, |update| {
             let detail = SessionDetail {
                 session: update.view(),
-                summary: looked_at.summary().cloned(),
-                notes,
+                summary: update.session.summary().cloned(),
             };
-            let seen = (detail, turns, update.version, looked_at.head().revision);
-            Ok::<_, EngineError>(Decision::unused(seen, None))
+            Ok::<_, EngineError>(Decision::unused(detail, None))
         });
-        let (mut detail, turns, version, revision) = seen.await?;
-        if turns.is_empty() {
-            return Ok(detail);
-        }
-        let mut notes = detail.notes;
-        let fold = move || {
-            for (seq, content) in turns {
-                if let Some(turn) = encoding::open(&content) {
-                    notes.note(&transcript_turn(seq, &turn, content.len()));
-                }
-            }
-            notes
-        };
-        detail.notes = self.shared.blocking.run(fold).await?;
-        // The next look begins where this one ended, unless what was noted may have been rewound.
-        let kept = detail.notes.clone();
-        self.sessions().annotate(&session, version, |session| {
-            if session.head().revision == revision {
-                session.keep_notes(kept);
-            }
-        });
-        Ok(detail)
+        detail.await
     }
 }

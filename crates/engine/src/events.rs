@@ -12,7 +12,6 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashlink::LinkedHashMap;
 use memoird_core::change::EndReason;
-use memoird_core::compaction::probe::Probe;
 use memoird_core::ids::{Generation, HookName, SessionId, TenantId};
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::Watched;
@@ -90,8 +89,6 @@ pub enum EventKind {
         tokens_before: u64,
         /// Its own.
         tokens_after: u64,
-        /// What of it can still be found.
-        probe: Probe,
     },
     /// No summary could be made; nothing changed.
     CompactionFailed {

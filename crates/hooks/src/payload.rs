@@ -34,8 +34,8 @@
 //! | `through_seq` | the last of them |
 //! | `made_at` | when it was made |
 //! | `by` | who made it: `extractive`, `notes`, or a provider and its model |
-//! | `session_intent`, `narrative` | what the user wants, and what happened: texts, perhaps empty |
-//! | `actions`, `facts`, `files_touched`, `decisions`, `pending_questions`, `next_steps`, `identifiers` | lists of texts |
+//! | `standing_instructions`, `user_turns`, `done`, `open_questions` | lists of texts |
+//! | `details`, `recent` | what a model wrote about the turns, and their end: texts, perhaps empty |
 //!
 //! A turn, in the words of the contract's `Turn`; what it has not is left out:
 //!
@@ -123,7 +123,7 @@ pub(crate) fn turn(seq: u64, turn: &Turn) -> Value {
     with_extra(object, &turn.extra_json)
 }
 
-/// A summary, without its notes: its text has them.
+/// A summary: its text, and its sections as data.
 pub(crate) fn summary(summary: &Summary) -> Value {
     let body = &summary.body;
     json!({
@@ -133,15 +133,12 @@ pub(crate) fn summary(summary: &Summary) -> Value {
         "through_seq": summary.through_seq,
         "made_at": rfc3339_exact(summary.made_at),
         "by": &*summary.by,
-        "session_intent": body.session_intent,
-        "actions": body.actions,
-        "facts": body.facts,
-        "files_touched": body.files_touched,
-        "decisions": body.decisions,
-        "pending_questions": body.pending_questions,
-        "next_steps": body.next_steps,
-        "narrative": body.narrative,
-        "identifiers": body.identifiers,
+        "standing_instructions": body.standing.iter().map(|one| &one.text).collect::<Vec<_>>(),
+        "user_turns": body.user_turns.iter().map(|turn| &turn.text).collect::<Vec<_>>(),
+        "done": body.done.iter().map(|done| &done.text).collect::<Vec<_>>(),
+        "open_questions": body.open_questions,
+        "details": body.written,
+        "recent": body.recent,
     })
 }
 

@@ -184,7 +184,6 @@ impl RemoteSummarizer {
             previous: request.previous.as_deref(),
             pieces: &request.chunks,
             turns: &request.turns,
-            notes: &request.notes,
             tokens_max: request.tokens_max,
             mark: request.mark,
         });

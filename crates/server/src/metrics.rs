@@ -252,7 +252,7 @@ const SESSIONS: [TenantMetric<TenantSnapshot>; 15] = [
     ),
 ];
 
-const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 7] = [
+const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 5] = [
     total(
         "compaction_tokens_before",
         "Tokens of what was summarized",
@@ -261,16 +261,6 @@ const COMPACTIONS: [TenantMetric<CompactionSnapshot>; 7] = [
     total("compaction_tokens_after", "Tokens of the summaries", |c| {
         c.tokens_after
     }),
-    total(
-        "compaction_identifiers",
-        "Identifiers in what was summarized",
-        |c| c.identifiers,
-    ),
-    total(
-        "compaction_identifiers_found",
-        "Of these, those in summary, notes or tail afterwards",
-        |c| c.identifiers_found,
-    ),
     total(
         "compaction_breakers_opened",
         "Times that a session was left alone",

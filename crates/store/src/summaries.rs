@@ -3,8 +3,7 @@
 
 use std::sync::Arc;
 
-use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::{Body, CompactionStatus, Summary};
+use memoird_core::compaction::{Body, CompactionStatus, Done, Standing, Summary, UserTurn};
 use memoird_core::time::{Steady, Timestamp};
 use prost::Message;
 
@@ -30,46 +29,65 @@ struct SummaryRow {
     by: String,
     #[prost(message, optional, tag = "8")]
     body: Option<BodyRow>,
-    #[prost(message, optional, tag = "9")]
-    notes: Option<NotesRow>,
     #[prost(string, tag = "10")]
     text: String,
 }
 
+/// Tags 1 to 9 are those of summaries before they had sections.
 #[derive(Clone, PartialEq, Message)]
 struct BodyRow {
-    #[prost(string, tag = "1")]
-    session_intent: String,
-    #[prost(string, repeated, tag = "2")]
-    files_touched: Vec<String>,
-    #[prost(string, repeated, tag = "3")]
-    decisions: Vec<String>,
-    #[prost(string, repeated, tag = "4")]
-    pending_questions: Vec<String>,
-    #[prost(string, repeated, tag = "5")]
-    next_steps: Vec<String>,
-    #[prost(string, tag = "6")]
-    narrative: String,
-    #[prost(string, repeated, tag = "7")]
-    identifiers: Vec<String>,
-    #[prost(string, repeated, tag = "8")]
-    actions: Vec<String>,
-    #[prost(string, repeated, tag = "9")]
-    facts: Vec<String>,
+    #[prost(message, repeated, tag = "10")]
+    standing: Vec<StandingRow>,
+    #[prost(message, repeated, tag = "11")]
+    user_turns: Vec<UserTurnRow>,
+    #[prost(message, repeated, tag = "12")]
+    done: Vec<DoneRow>,
+    #[prost(string, repeated, tag = "13")]
+    open_questions: Vec<String>,
+    #[prost(string, tag = "14")]
+    written: String,
+    #[prost(string, tag = "15")]
+    recent: String,
+    #[prost(int64, tag = "16")]
+    until: i64,
+    #[prost(string, repeated, tag = "17")]
+    starts: Vec<String>,
+    #[prost(bool, tag = "18")]
+    is_answered: bool,
 }
 
 #[derive(Clone, PartialEq, Message)]
-struct NotesRow {
+struct StandingRow {
     #[prost(uint64, tag = "1")]
-    through_seq: u64,
-    #[prost(string, repeated, tag = "2")]
-    files: Vec<String>,
+    seq: u64,
+    #[prost(int64, tag = "2")]
+    said_at: i64,
     #[prost(string, tag = "3")]
-    last_error: String,
-    #[prost(string, repeated, tag = "4")]
-    decisions: Vec<String>,
-    #[prost(string, repeated, tag = "5")]
-    pending_questions: Vec<String>,
+    text: String,
+    #[prost(float, tag = "4")]
+    score: f32,
+    #[prost(uint32, tag = "5")]
+    count: u32,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct UserTurnRow {
+    #[prost(uint64, tag = "1")]
+    seq: u64,
+    #[prost(int64, tag = "2")]
+    said_at: i64,
+    #[prost(string, tag = "3")]
+    text: String,
+    #[prost(bool, tag = "4")]
+    opens: bool,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct DoneRow {
+    #[prost(uint64, tag = "1")]
+    seq: u64,
+    #[prost(string, tag = "2")]
+    text: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -107,7 +125,6 @@ pub fn encode(summary: &Summary) -> Vec<u8> {
         made_at_nanos: summary.made_at.nanos(),
         by: summary.by.to_string(),
         body: Some(body_row(&summary.body)),
-        notes: Some(notes_row(&summary.notes)),
         text: summary.text.to_string(),
     })
 }
@@ -122,8 +139,7 @@ pub fn decode(row: &[u8]) -> Option<Summary> {
         turns: row.turns,
         made_at: Timestamp::new(row.made_at_seconds, row.made_at_nanos)?,
         by: row.by.into(),
-        body: body(row.body.unwrap_or_default()),
-        notes: notes(row.notes.unwrap_or_default()),
+        body: body(row.body.unwrap_or_default(), &row.text),
         text: row.text.into(),
     })
 }
@@ -196,49 +212,70 @@ pub(crate) fn opened<T: Message + Default>(row: &[u8]) -> Option<T> {
 }
 
 fn body_row(body: &Body) -> BodyRow {
+    let standing = body.standing.iter().cloned().map(|one| StandingRow {
+        seq: one.seq,
+        said_at: one.said_at,
+        text: one.text,
+        score: one.score,
+        count: one.count,
+    });
+    let user_turns = body.user_turns.iter().cloned().map(|turn| UserTurnRow {
+        seq: turn.seq,
+        said_at: turn.said_at,
+        text: turn.text,
+        opens: turn.opens,
+    });
+    let done = body.done.iter().cloned().map(|done| DoneRow {
+        seq: done.seq,
+        text: done.text,
+    });
     BodyRow {
-        session_intent: body.session_intent.clone(),
-        files_touched: body.files_touched.clone(),
-        decisions: body.decisions.clone(),
-        pending_questions: body.pending_questions.clone(),
-        next_steps: body.next_steps.clone(),
-        narrative: body.narrative.clone(),
-        identifiers: body.identifiers.clone(),
-        actions: body.actions.clone(),
-        facts: body.facts.clone(),
+        standing: standing.collect(),
+        user_turns: user_turns.collect(),
+        done: done.collect(),
+        open_questions: body.open_questions.clone(),
+        written: body.written.clone(),
+        recent: body.recent.clone(),
+        until: body.until,
+        starts: body.starts.clone(),
+        is_answered: body.is_answered,
     }
 }
 
-fn body(row: BodyRow) -> Body {
-    Body {
-        session_intent: row.session_intent,
-        files_touched: row.files_touched,
-        decisions: row.decisions,
-        pending_questions: row.pending_questions,
-        next_steps: row.next_steps,
-        narrative: row.narrative,
-        identifiers: row.identifiers,
-        actions: row.actions,
-        facts: row.facts,
+/// The sections of a stored summary. The text of a summary from before there were sections becomes
+/// its recent details, so that the next summary continues it.
+fn body(row: BodyRow, text: &str) -> Body {
+    let standing = row.standing.into_iter().map(|one| Standing {
+        seq: one.seq,
+        said_at: one.said_at,
+        text: one.text,
+        score: one.score,
+        count: one.count,
+    });
+    let user_turns = row.user_turns.into_iter().map(|turn| UserTurn {
+        seq: turn.seq,
+        said_at: turn.said_at,
+        text: turn.text,
+        opens: turn.opens,
+    });
+    let done = row.done.into_iter().map(|done| Done {
+        seq: done.seq,
+        text: done.text,
+    });
+    let mut body = Body {
+        standing: standing.collect(),
+        user_turns: user_turns.collect(),
+        done: done.collect(),
+        open_questions: row.open_questions,
+        written: row.written,
+        recent: row.recent,
+        until: row.until,
+        starts: row.starts,
+        is_answered: row.is_answered,
+    };
+    if body.is_empty() {
+        let sections = text.split_once('\n').map_or("", |(_, sections)| sections);
+        body.recent = sections.trim_start().to_owned();
     }
-}
-
-fn notes_row(notes: &Notes) -> NotesRow {
-    NotesRow {
-        through_seq: notes.through_seq,
-        files: notes.files.clone(),
-        last_error: notes.last_error.clone(),
-        decisions: notes.decisions.clone(),
-        pending_questions: notes.pending_questions.clone(),
-    }
-}
-
-fn notes(row: NotesRow) -> Notes {
-    Notes {
-        through_seq: row.through_seq,
-        files: row.files,
-        last_error: row.last_error,
-        decisions: row.decisions,
-        pending_questions: row.pending_questions,
-    }
+    body
 }

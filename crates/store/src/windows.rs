@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use memoird_core::compaction::Summary;
-use memoird_core::window::{Cut, CutKey, Excerpt, Found, How, Policy, Reduced, SavedCut};
+use memoird_core::window::{Cut, CutKey, Found, How, Policy, Reduced, SavedCut};
 use prost::{Enumeration, Message};
 
 #[derive(Clone, PartialEq, Message)]
@@ -13,6 +13,7 @@ struct Row {
     cuts: Vec<CutRow>,
 }
 
+/// Tag 8 was the length of an excerpt.
 #[derive(Clone, PartialEq, Message)]
 struct CutRow {
     #[prost(string, tag = "1")]
@@ -30,8 +31,6 @@ struct CutRow {
     holes: Vec<u64>,
     #[prost(message, repeated, tag = "7")]
     reduced: Vec<ReducedRow>,
-    #[prost(uint32, optional, tag = "8")]
-    excerpt_bytes: Option<u32>,
     #[prost(uint64, tag = "9")]
     budget: u64,
     #[prost(uint64, tag = "10")]
@@ -62,8 +61,10 @@ struct ReducedRow {
     /// The id of the later call; without one, the result is trimmed.
     #[prost(string, optional, tag = "3")]
     superseded_by: Option<String>,
+    /// Of a trimmed result.
     #[prost(uint32, tag = "4")]
-    head_bytes: u32,
+    bytes: u32,
+    /// Of rows from before trims had one size: added to `bytes`.
     #[prost(uint32, tag = "5")]
     tail_bytes: u32,
 }
@@ -118,7 +119,6 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
             .flat_map(|&(first, last)| [first, last])
             .collect(),
         reduced: reduced.collect(),
-        excerpt_bytes: cut.excerpt.as_ref().map(|excerpt| excerpt.bytes),
         budget: cut.budget,
         made_at: cut.made_at,
         summary: cut.summary,
@@ -127,19 +127,16 @@ fn cut_row(SavedCut { key, cut }: &SavedCut) -> CutRow {
 }
 
 fn reduced_row(seq: u64, place: usize, how: &How) -> ReducedRow {
-    let (superseded_by, head_bytes, tail_bytes) = match how {
-        How::Superseded { by } => (Some(by.to_string()), 0, 0),
-        How::Trimmed {
-            head_bytes,
-            tail_bytes,
-        } => (None, *head_bytes, *tail_bytes),
+    let (superseded_by, bytes) = match how {
+        How::Superseded { by } => (Some(by.to_string()), 0),
+        How::Trimmed { bytes } => (None, *bytes),
     };
     ReducedRow {
         seq,
         place: place as u64,
         superseded_by,
-        head_bytes,
-        tail_bytes,
+        bytes,
+        tail_bytes: 0,
     }
 }
 
@@ -156,8 +153,7 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
         let how = match result.superseded_by {
             Some(by) => How::Superseded { by: by.into() },
             None => How::Trimmed {
-                head_bytes: result.head_bytes,
-                tail_bytes: result.tail_bytes,
+                bytes: result.bytes.saturating_add(result.tail_bytes),
             },
         };
         let of_turn = reduced.entry(result.seq).or_insert_with(|| Reduced {
@@ -177,9 +173,6 @@ fn saved_cut(row: CutRow) -> Option<SavedCut> {
             .map(|run| (run[0], run[1]))
             .collect(),
         reduced,
-        excerpt: row
-            .excerpt_bytes
-            .map(|bytes| Excerpt { bytes, shown: None }),
         budget: row.budget,
         made_at: row.made_at,
         summary: row.summary,

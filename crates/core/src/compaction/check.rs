@@ -1,34 +1,20 @@
-//! Validation: whether a summarizer's answer may replace turns. An answer that fails here never
-//! becomes a summary.
+//! Validation: whether a summary may replace turns. One that fails here never does.
 
 mod refusal;
-#[cfg(test)]
-mod tests;
 
-use super::CompactionPolicy;
-use super::identifiers::Kind;
-use super::probe::Probe;
-use super::summary::{Body, Summary};
-use super::transcript::TranscriptTurn;
+use super::merge::Written;
 
 pub use refusal::is_refusal;
 
-/// The facts that an answer is compared with.
-#[derive(Clone, Copy, Debug)]
-pub struct Facts<'a> {
-    /// The turns that it is to stand for, beside what the last summary stands for.
-    pub span: &'a [TranscriptTurn],
-    /// The last summary.
-    pub previous: Option<&'a Summary>,
-    /// Tokens of the span and the last summary, on the same scale as `tokens`.
-    pub span_tokens: u64,
-    /// Tokens of the answer as windows will show it.
-    pub tokens: u64,
-    /// Tokens that the rest of the window leaves it.
+/// The size of a summary, and what it is compared with, in tokens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Sizes {
+    /// The summary as windows show it.
+    pub summary: u64,
+    /// The turns that it is to stand for, and the summary before it.
+    pub replaced: u64,
+    /// The room that the rest of a window leaves it.
     pub room: u64,
-    /// True where a model wrote it. What was chosen from the conversation itself may begin with
-    /// an apology, because somebody said it.
-    pub is_written: bool,
 }
 
 /// Why an answer is rejected.
@@ -54,13 +40,6 @@ pub enum Rejection {
     OverBudget,
     /// It is a refusal, an apology or an error text.
     Refusal,
-    /// It lost identifiers that the span's last turns use.
-    IdentifiersLost {
-        /// How many of them.
-        lost: u32,
-        /// Of how many.
-        of: u32,
-    },
 }
 
 impl Rejection {
@@ -74,86 +53,46 @@ impl Rejection {
             Self::LongerThanTheSpan => "longer_than_the_span",
             Self::OverBudget => "over_budget",
             Self::Refusal => "refusal",
-            Self::IdentifiersLost { .. } => "identifiers_lost",
         }
     }
 }
 
-/// The summary of more turns than these needs an intent and a narrative.
-const TURNS_FEW: usize = 20;
-/// Of the span, the turns whose identifiers must not be lost.
-const LAST_TURNS: usize = 6;
-/// Fewer lost ones say nothing: of three identifiers one is a third.
-const LOST_MIN: u32 = 3;
+/// A summary of more turns than these needs details.
+const TURNS_FEW: u64 = 20;
 
-/// Checks an answer; `text` is the body as windows will show it, with the notes.
+/// Checks what a model wrote about `turns` turns.
 ///
-/// Of what a model wrote the identifiers are looked for: paths, ids, amounts, dates, codes, and the
-/// numbers of a tool's result that have a label; names may be lost. They count where
-/// the span's last six turns use them, and are lost when they do not stand in `text` to the
-/// letter. More than [`CompactionPolicy::lost_identifiers_percent_max`] of them are too many
-/// where that is at least three, or all of two.
+/// Changes and the user's requests are not checked: the merge takes them from the turns themselves
+/// ([`super::merge::Merged::with_written`]).
 ///
 /// # Errors
-/// The first of the [`Rejection`]s that it deserves.
-pub fn check(
-    body: &Body,
-    text: &str,
-    facts: &Facts<'_>,
-    policy: &CompactionPolicy,
-) -> Result<(), Rejection> {
-    let fields = [
-        ("session_intent", &body.session_intent),
-        ("narrative", &body.narrative),
-    ];
-    if says_nothing(body) {
+/// [`Rejection::Empty`], [`Rejection::Refusal`], [`Rejection::FieldMissing`].
+pub fn check_written(written: &Written, turns: u64) -> Result<(), Rejection> {
+    let lists = written.standing.iter().chain(&written.open_questions);
+    let mut texts = lists.chain([&written.details]);
+    if !texts.any(|text| text.contains(char::is_alphanumeric)) {
         return Err(Rejection::Empty);
     }
-    // What refuses in a language that nobody thought of says it in both.
-    let [intent, narrative] = fields.map(|(_, field)| field.trim());
-    let is_same = !intent.is_empty() && intent == narrative;
-    if facts.is_written && (is_same || is_refusal(intent) || is_refusal(narrative)) {
+    if is_refusal(&written.details) {
         return Err(Rejection::Refusal);
     }
-    let summarized = facts.previous.map_or(0, |previous| previous.turns);
-    let turns = summarized.saturating_add(facts.span.len() as u64);
-    let missing = fields.iter().find(|(_, field)| field.trim().is_empty());
-    if let Some((field, _)) = missing.filter(|_| turns > TURNS_FEW as u64) {
-        return Err(Rejection::FieldMissing { field });
-    }
-    if facts.tokens >= facts.span_tokens {
-        return Err(Rejection::LongerThanTheSpan);
-    }
-    if facts.tokens > facts.room {
-        return Err(Rejection::OverBudget);
-    }
-    // What was chosen within its tokens lost what did not fit, and without it all is lost.
-    if !facts.is_written {
-        return Ok(());
-    }
-    let last = &facts.span[facts.span.len().saturating_sub(LAST_TURNS)..];
-    let probe = Probe::of_kinds(last, &[text], |kind| kind != Kind::Name);
-    let (of, lost) = (probe.identifiers, probe.identifiers - probe.found);
-    let lost_max = u64::from(of) * u64::from(policy.lost_identifiers_percent_max);
-    let says_something = lost >= LOST_MIN || (lost == of && of > 1);
-    if says_something && u64::from(lost) * 100 > lost_max {
-        return Err(Rejection::IdentifiersLost { lost, of });
+    if turns > TURNS_FEW && written.details.trim().is_empty() {
+        return Err(Rejection::FieldMissing { field: "details" });
     }
     Ok(())
 }
 
-/// True of a body without a word in it.
-fn says_nothing(body: &Body) -> bool {
-    let lists = [
-        &body.actions,
-        &body.facts,
-        &body.files_touched,
-        &body.decisions,
-        &body.pending_questions,
-        &body.next_steps,
-        &body.identifiers,
-    ];
-    let lists = lists.into_iter().flatten();
-    let mut texts = lists.chain([&body.session_intent, &body.narrative]);
-    !texts.any(|text| text.contains(char::is_alphanumeric))
+/// Checks that a summary is worth having: shorter than what it replaces, and not too long for the
+/// window.
+///
+/// # Errors
+/// [`Rejection::LongerThanTheSpan`], [`Rejection::OverBudget`].
+pub fn check_sizes(sizes: Sizes) -> Result<(), Rejection> {
+    if sizes.summary >= sizes.replaced {
+        return Err(Rejection::LongerThanTheSpan);
+    }
+    if sizes.summary > sizes.room {
+        return Err(Rejection::OverBudget);
+    }
+    Ok(())
 }

@@ -4,36 +4,32 @@ mod answer;
 #[cfg(test)]
 mod tests;
 
-use super::ledger::Ledger;
-use super::notes::Notes;
-use super::summary::{Body, Summary};
+use super::merge::Written;
+use super::summary::Summary;
 use super::transcript::TranscriptTurn;
+use crate::date::minute;
 use crate::mark::Mark;
 use crate::quote::within;
 
-pub use answer::parse_answer;
+pub use answer::{as_json, parse_answer};
 
-/// What a summarizer is given.
+/// The input of a summarizer.
 #[derive(Clone, Copy, Debug)]
 pub struct Ask<'a> {
-    /// The last summary, which the answer must hold as well.
+    /// The last summary, which the answer continues.
     pub previous: Option<&'a Summary>,
-    /// Summaries of pieces, where the span was too long for one.
-    pub pieces: &'a [Body],
-    /// The turns, oldest first; none where only pieces are to become one.
+    /// Answers about pieces, where the span was too long for one call.
+    pub pieces: &'a [Written],
+    /// The turns, oldest first; none where pieces are joined.
     pub turns: &'a [TranscriptTurn],
-    /// Notes of these turns.
-    pub notes: &'a Notes,
-    /// Tokens that the answer may have.
+    /// Maximum size of the answer in tokens.
     pub tokens_max: u64,
-    /// What the tags around all of this bear.
+    /// The nonce of the tags around all of this.
     pub mark: Mark,
 }
 
-/// What stands around the pieces; no text inside may look like it.
-const TAGS: &[&str] = &["earlier", "piece", "noted", "ledger", "transcript"];
-/// Bytes of the ledger.
-const LEDGER_BYTES_MAX: usize = 8 * 1024;
+/// Tags around the pieces of a prompt; text inside them cannot contain one.
+const TAGS: &[&str] = &["earlier", "piece", "transcript"];
 
 const SYSTEM: &str = include_str!("prompt/system.txt");
 
@@ -47,33 +43,23 @@ pub fn system() -> &'static str {
 pub fn prompt(ask: &Ask<'_>) -> String {
     let mut prompt = String::new();
     if let Some(previous) = ask.previous {
-        prompt.push_str("What the summary so far says; it stands for all that came before:\n\n");
+        prompt.push_str("The summary so far:\n\n");
         push_block(&mut prompt, "earlier", &previous.text, ask.mark);
     }
     if !ask.pieces.is_empty() {
         prompt.push_str("Summaries of the pieces of the conversation, oldest first:\n\n");
     }
     for piece in ask.pieces {
-        let text = piece.text(0, &Notes::default());
-        push_block(&mut prompt, "piece", &text, ask.mark);
-    }
-    if !ask.notes.is_empty() {
-        let mut noted = String::new();
-        ask.notes.write(&mut noted);
-        prompt.push_str("What was noted of it:\n\n");
-        push_block(&mut prompt, "noted", &noted, ask.mark);
-    }
-    let ledger = ledger(ask.turns);
-    if !ledger.is_empty() {
-        prompt.push_str("The calls that changed something or failed, with what came of each:\n\n");
-        push_block(&mut prompt, "ledger", &ledger, ask.mark);
+        push_block(&mut prompt, "piece", &as_json(piece).to_string(), ask.mark);
     }
     if !ask.turns.is_empty() {
-        prompt.push_str("The turns, with the number and role of each, oldest first:\n\n");
+        prompt.push_str("The turns, with number, role and time, oldest first:\n\n");
         let mark = ask.mark;
         prompt.push_str(&format!("<transcript {mark}>\n"));
         for turn in ask.turns.iter().filter(|turn| !turn.text.is_empty()) {
-            prompt.push_str(&format!("[{} {}] ", turn.seq, turn.role.name()));
+            let at = turn.said_at.map(minute).map(|at| format!(" {at}"));
+            let at = at.unwrap_or_default();
+            prompt.push_str(&format!("[{} {}{at}] ", turn.seq, turn.role.name()));
             prompt.push_str(&within(&mark.hidden_in(&turn.text), TAGS));
             prompt.push('\n');
         }
@@ -84,19 +70,6 @@ pub fn prompt(ask: &Ask<'_>) -> String {
         ask.tokens_max
     ));
     prompt
-}
-
-/// The newest lines of the ledger, oldest first.
-fn ledger(turns: &[TranscriptTurn]) -> String {
-    let lines: Vec<String> = Ledger::of(turns).lines().collect();
-    let mut left = LEDGER_BYTES_MAX;
-    let newest = lines.iter().rev().take_while(|line| {
-        let fits = line.len() < left;
-        left = left.saturating_sub(line.len() + 1);
-        fits
-    });
-    let first = lines.len() - newest.count();
-    lines[first..].join("\n")
 }
 
 fn push_block(prompt: &mut String, tag: &str, text: &str, mark: Mark) {

@@ -1,11 +1,11 @@
-//! Which turns a compaction summarizes: the oldest exchanges, up to a boundary at which no
-//! unit is torn apart.
+//! The turns that a compaction summarizes: the oldest ones, up to a boundary that tears no unit
+//! apart.
 
 use crate::history::{TurnRecord, View};
 use crate::turn::Role;
 
-/// The turns that a compaction summarizes: all from `first_seq` to `through_seq` but the anchor,
-/// pinned turns and system turns from before the anchor.
+/// The turns that a compaction summarizes: all from `first_seq` to `through_seq` but pinned turns
+/// and system turns from before the first user turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// The first.
@@ -45,9 +45,7 @@ struct Tail {
 
 /// True for a turn that windows show whatever a summary stands for, as long as it is there.
 pub(crate) fn is_apart(view: &View<'_>, record: &TurnRecord) -> bool {
-    record.role == Role::System
-        || view.is_kept(record)
-        || view.anchor().is_some_and(|anchor| anchor.seq == record.seq)
+    record.role == Role::System || view.is_kept(record)
 }
 
 /// True for a turn that is summarized with its exchange. A system turn behind the anchor is,
@@ -93,6 +91,34 @@ pub(crate) fn choose(
             .map(|(seq, tail)| span(seq - 1, tail)),
     };
     chosen.filter(|span| has_something(view, span))
+}
+
+/// The span between the last summary, which ends at `after_seq`, and a tail that begins at
+/// `tail_seq`; `None` where nothing is to be summarized. The current turn, and all it must travel
+/// with, stays.
+pub(crate) fn before(
+    view: &View<'_>,
+    after_seq: u64,
+    tail_seq: u64,
+    tokens: impl Fn(&TurnRecord) -> u64,
+) -> Option<Span> {
+    let current = view.current_unit().first().copied();
+    let mut through_seq = tail_seq.min(current.unwrap_or(u64::MAX)).saturating_sub(1);
+    through_seq = through_seq.min(view.last_seq);
+    // A unit that reaches into the tail stays.
+    let older = view.tail_from(after_seq + 1).rev();
+    for record in older.skip_while(|record| record.seq >= tail_seq) {
+        if record.seq <= through_seq && record.mates().any(|mate| mate > through_seq) {
+            through_seq = record.seq - 1;
+        }
+    }
+    let tail = view.tail_from(through_seq + 1);
+    let span = Span {
+        first_seq: after_seq + 1,
+        through_seq,
+        tail_tokens: tail.filter(|record| !is_apart(view, record)).map(tokens).sum(),
+    };
+    Some(span).filter(|span| has_something(view, span))
 }
 
 /// The newest turn that needs no answer any more: the turns that the model answers next are
@@ -177,8 +203,7 @@ fn has_something(view: &View<'_>, span: &Span) -> bool {
     if span.through_seq < span.first_seq {
         return false;
     }
-    let anchor = view.anchor().map_or(0, |anchor| anchor.seq);
-    let is_gone = |seq: u64| seq != anchor && view.record(seq).is_none();
+    let is_gone = |seq: u64| view.record(seq).is_none();
     let here = view.tail_from(span.first_seq);
     let mut here = here.take_while(|turn| turn.seq <= span.through_seq);
     let end = view.front_seq().min(span.through_seq + 1);

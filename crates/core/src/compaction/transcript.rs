@@ -6,13 +6,11 @@ mod sentences;
 mod tests;
 
 use std::ops::Range;
-use std::sync::OnceLock;
 
 use serde_json::{Map, Value};
 
-use super::identifiers::{Identifier, Kind, identifiers};
-use super::ledger::FAILED;
 use crate::quote::unmarked;
+use crate::time::Timestamp;
 use crate::turn::{Part, PartKind, Role, Turn};
 use crate::window::LABEL;
 
@@ -33,17 +31,14 @@ pub struct TranscriptTurn {
     pub calls: Vec<Call>,
     /// Results of tools in it, in the order of `text`.
     pub results: Vec<CallResult>,
-    /// Texts of results that failed.
-    pub errors: Vec<String>,
+    /// When it was said; `None` where that is not known.
+    pub said_at: Option<Timestamp>,
     /// What the bot marked as decided, by the metadata label [`DECISION`].
     pub decisions: Vec<String>,
     /// Encoded bytes of the turn: an estimate of its size.
     pub bytes: usize,
     /// Where in `text` its role speaks: all of it but calls, results and media.
     spoken: Vec<Range<usize>>,
-    /// Where its identifiers stand: found once, looked at by the summarizer, the check of its
-    /// answer and the probe.
-    identifiers: OnceLock<Vec<(Range<usize>, Kind)>>,
 }
 
 /// A call of a tool.
@@ -71,6 +66,9 @@ pub struct CallResult {
 /// The metadata label by which a bot marks what a turn decided.
 pub const DECISION: &str = "memoird.decision";
 
+/// Begins the result of a call that failed.
+const FAILED: &str = "failed: ";
+
 /// Values of the label [`LABEL`] that mark content which is no part of the conversation.
 const NOT_SAID: &[&str] = &[
     "acknowledgement",
@@ -95,6 +93,7 @@ pub fn transcript_turn(seq: u64, turn: &Turn, bytes: usize) -> TranscriptTurn {
     let label = |name| turn.metadata.get(name).map_or("", String::as_str);
     let mut transcribed = TranscriptTurn {
         decisions: lines(label(DECISION)),
+        said_at: turn.timestamp,
         bytes,
         ..TranscriptTurn::new(seq, turn.role, String::new())
     };
@@ -124,9 +123,8 @@ impl TranscriptTurn {
             calls: Vec::new(),
             results: Vec::from_iter(is_result.then_some(result)),
             spoken: Vec::from_iter(is_spoken.then_some(all)),
-            errors: Vec::new(),
+            said_at: None,
             decisions: Vec::new(),
-            identifiers: OnceLock::new(),
         }
     }
 
@@ -134,7 +132,7 @@ impl TranscriptTurn {
     pub fn with_text(&self, text: &str) -> Self {
         Self {
             calls: self.calls.clone(),
-            errors: self.errors.clone(),
+            said_at: self.said_at,
             decisions: self.decisions.clone(),
             bytes: self.bytes,
             ..Self::new(self.seq, self.role, text)
@@ -150,34 +148,6 @@ impl TranscriptTurn {
     pub fn result_texts(&self) -> impl Iterator<Item = &str> {
         let results = self.results.iter();
         results.filter_map(|result| self.text.get(result.range.clone()))
-    }
-
-    /// The identifiers of its text, in their order.
-    pub fn identifiers(&self) -> impl Iterator<Item = Identifier<'_>> {
-        self.identifiers_in(&self.text)
-    }
-
-    /// Those that stand in a piece of its text.
-    pub fn identifiers_in<'a>(&'a self, piece: &'a str) -> impl Iterator<Item = Identifier<'a>> {
-        let all = self.identifiers.get_or_init(|| {
-            let found = identifiers(&self.text).into_iter();
-            found
-                .map(|one| (one.range_in(&self.text), one.kind))
-                .collect()
-        });
-        let start = piece
-            .as_ptr()
-            .addr()
-            .saturating_sub(self.text.as_ptr().addr());
-        let end = start + piece.len();
-        let first = all.partition_point(|(range, _)| range.start < start);
-        let inside = all[first..]
-            .iter()
-            .take_while(move |(range, _)| range.end <= end);
-        inside.map(|(range, kind)| Identifier {
-            text: &self.text[range.clone()],
-            kind: *kind,
-        })
     }
 
     /// The same turn with a call behind what is said.
@@ -242,10 +212,6 @@ impl TranscriptTurn {
                     range,
                     is_error: *is_error,
                 });
-                // Formats without a mark for it say it in words.
-                if *is_error || text.trim_start().to_ascii_lowercase().starts_with("error") {
-                    self.errors.push(text);
-                }
             }
             kind => {
                 self.push(&media(kind));

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use crate::change::Totals;
 use crate::mark::Mark;
 use crate::quote;
+use crate::time::Timestamp;
 use crate::turn::{NewTurn, Role, estimate_tokens};
 
 /// A turn in memory.
@@ -19,6 +20,8 @@ pub struct TurnRecord {
     pub tokens: u32,
     /// Who contributed it.
     pub role: Role,
+    /// When it was said, in seconds since 1970; 0 where that is not known.
+    pub(crate) said_at: i64,
     /// True when a text of it looks like memoird's own words, or has the mark of its session.
     pub(crate) is_marked: bool,
     /// True when the bot pinned it.
@@ -55,6 +58,7 @@ impl TurnRecord {
             content,
             seq,
             role: turn.role,
+            said_at: turn.timestamp.map_or(0, Timestamp::seconds),
             pinned: turn.pinned,
             held: false,
             takes_orphans: turn.links.takes_orphans,

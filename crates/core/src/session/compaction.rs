@@ -5,10 +5,9 @@ use std::sync::Arc;
 use super::Session;
 use crate::breaker::BreakerState;
 use crate::change::Totals;
-use crate::compaction::notes::Notes;
 use crate::compaction::{
-    CompactionPolicy, CompactionStatus, Keep, Span, Summary, Trigger, choose, is_apart,
-    is_summarized, is_waiting,
+    CompactionPolicy, CompactionStatus, Keep, Span, Summary, SummaryBudget, Trigger, before,
+    choose, is_apart, is_summarized, is_waiting,
 };
 use crate::history::{TurnRecord, View};
 use crate::ids::Generation;
@@ -17,16 +16,20 @@ use crate::mark::Mark;
 use crate::time::Steady;
 use crate::window::{Policy, ScaleId, Window, percent};
 
-/// A smaller summary would say too little.
-const SUMMARY_TOKENS_MIN: u64 = 256;
+/// Exchanges that stay verbatim where a call asks for a compaction and names no number.
+const KEPT_EXCHANGES: u32 = 5;
 
-/// A summary may have one part in so many of what the rest of a window leaves.
-const SUMMARY_SHARE: u64 = 8;
+/// The share of what system prompt and tools leave that stays verbatim at most where a call asks
+/// for a compaction, in percent.
+const KEPT_PERCENT: u8 = 30;
+
+/// The summary's budget of a session that was never asked for a window: that of 16,384 tokens.
+const UNKNOWN_REST: u64 = 16_384;
 
 /// Of a full history one part in so many stays as it was said, as far as the floor leaves room.
 const HISTORY_SHARE: u64 = 2;
 
-/// What a session knows of its compaction beside its status.
+/// The state of a session's compaction besides its status.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Compacting {
     pub(super) summary: Option<Arc<Summary>>,
@@ -36,10 +39,8 @@ pub(super) struct Compacting {
     wanted_since: Option<Steady>,
     /// What the last window was built for.
     target: Option<WindowTokens>,
-    /// The newest turn that it leaves out and that no summary stands for; 0 where there is none.
-    left_out_seq: u64,
-    /// What was noted when somebody last looked, so that each turn is noted once.
-    notes: Option<Box<Notes>>,
+    /// Where its tail begins, or is about to begin, and turns before that have no summary.
+    tail_seq: Option<u64>,
 }
 
 impl Compacting {
@@ -50,13 +51,10 @@ impl Compacting {
         }
     }
 
-    /// What was noted of turns after this one is forgotten.
+    /// Forgets what depends on turns after this one.
     pub(super) fn forget_after(&mut self, seq: u64) {
-        self.notes.take_if(|notes| notes.through_seq > seq);
         self.wanted_since = None;
-        if self.left_out_seq > seq {
-            self.left_out_seq = 0;
-        }
+        self.tail_seq.take_if(|tail_seq| *tail_seq > seq);
     }
 
     /// Bytes of its summaries.
@@ -96,10 +94,10 @@ pub struct Snapshot {
     pub turns: Vec<(u64, Arc<[u8]>)>,
     /// Tokens of these, as far as they are counted on `scale`: seq and tokens, ascending.
     pub tokens: Vec<(u64, u32)>,
-    /// The contents of what windows go on showing.
-    pub shown: Vec<Arc<[u8]>>,
-    /// Tokens that the summary should have, at most.
-    pub tokens_max: u64,
+    /// The turns that windows go on showing: seq and content.
+    pub shown: Vec<(u64, Arc<[u8]>)>,
+    /// Maximum sizes of the summary's parts.
+    pub budget: SummaryBudget,
     /// Tokens that the rest of a window leaves it.
     pub room: u64,
     /// On what these are counted; without one they are estimated.
@@ -128,23 +126,6 @@ impl Session {
         self.compacting.as_ref()?.summary.as_ref()
     }
 
-    /// What was noted so far: when somebody last looked, or for its summary.
-    pub fn notes(&self) -> Notes {
-        let noted = self
-            .compacting
-            .as_ref()
-            .and_then(|kept| kept.notes.as_deref());
-        let of_summary = self.summary().map(|summary| &summary.notes);
-        let newest = noted.into_iter().chain(of_summary);
-        let newest = newest.max_by_key(|notes| notes.through_seq);
-        newest.cloned().unwrap_or_default()
-    }
-
-    /// Keeps what was noted, in memory only.
-    pub fn keep_notes(&mut self, notes: Notes) {
-        self.compacting.get_or_insert_default().notes = Some(Box::new(notes));
-    }
-
     /// What its last window was built for.
     fn target(&self) -> Option<WindowTokens> {
         self.compacting.as_ref()?.target
@@ -169,19 +150,15 @@ impl Session {
         if matches!(window.report.policy, Policy::SlidingWindow { .. }) {
             return None;
         }
-        let omissions = window.report.omissions.iter();
-        let left_out = omissions.filter(|omission| omission.is_left_out());
-        let left_out_seq = left_out.map(|omission| omission.last_seq).max();
+        let mut omissions = window.report.omissions.iter();
+        let is_left_out = omissions.any(|omission| omission.is_left_out());
         let compacting = self.compacting.get_or_insert_default();
         compacting.target = Some(target);
-        compacting.left_out_seq = left_out_seq.unwrap_or(0);
-        let soft = percent(target.budget, policy.soft_watermark_percent);
-        // What is ready, or cheaper, will make room.
-        let counted = window.counted.saturating_sub(window.ready_saves);
-        let is_due = counted >= soft && !window.is_reword_enough;
-        let trigger = match left_out_seq {
-            Some(_) => Some(Trigger::Reactive),
-            None => is_due.then_some(Trigger::Preemptive),
+        compacting.tail_seq = window.tail_seq;
+        let trigger = match window.tail_seq {
+            _ if is_left_out => Some(Trigger::Reactive),
+            Some(_) => Some(Trigger::Preemptive),
+            None => None,
         };
         if !is_sure && trigger == Some(Trigger::Preemptive) && self.is_waiting() {
             return None;
@@ -268,8 +245,7 @@ impl Session {
         if self.is_deferred(now, policy) {
             return None;
         }
-        let keep = self.keep(trigger, policy, limits);
-        self.span(&keep).map(|_| trigger)
+        self.span(trigger, None, limits).map(|_| trigger)
     }
 
     /// True while it has to wait for a result, or for the end of a reply, and not for too
@@ -321,12 +297,8 @@ impl Session {
         if must_wait {
             return Err(CompactionBlocked::Waiting);
         }
-        let mut keep = self.keep(trigger, policy, Some(limits));
-        if let Some(exchanges) = exchanges {
-            keep.exchanges = exchanges;
-            keep.is_exact = true;
-        }
-        let span = self.span(&keep).ok_or(CompactionBlocked::Nothing)?;
+        let span = self.span(trigger, exchanges, Some(limits));
+        let span = span.ok_or(CompactionBlocked::Nothing)?;
         let mut snapshot = self.snapshot(span, policy, &status);
         snapshot.is_needed = matches!(trigger, Trigger::History | Trigger::Reactive);
         status.running = true;
@@ -367,12 +339,10 @@ impl Session {
         let both = |record: &&TurnRecord| is_summarized(&view, record) && is_apart(&view, record);
         let shown = shown.chain(older().filter(both));
         let shown = shown.chain(view.tail_from(span.through_seq + 1));
-        let left = |share: u8| {
-            target.map_or(u64::MAX, |target| {
-                let left = percent(self.beside_fixed(target, &view), share);
-                left.saturating_sub(span.tail_tokens)
-            })
-        };
+        let rest = target.map(|target| self.rest(target, &view));
+        let room = rest.map_or(u64::MAX, |rest| rest.saturating_sub(span.tail_tokens));
+        let budget = rest.unwrap_or(UNKNOWN_REST);
+        let budget = SummaryBudget::of_rest(budget, policy.summary_tokens);
         Snapshot {
             generation: self.head.generation,
             last_seq: self.head.last_seq,
@@ -384,102 +354,71 @@ impl Session {
                 .iter()
                 .map(|record| (record.seq, Arc::clone(&record.content)))
                 .collect(),
-            shown: shown.map(|record| Arc::clone(&record.content)).collect(),
+            shown: shown
+                .map(|record| (record.seq, Arc::clone(&record.content)))
+                .collect(),
             apart,
-            // Beside a long exchange under way the floor leaves nothing: a part of the rest then.
-            tokens_max: left(policy.floor_percent)
-                .max(left(100) / SUMMARY_SHARE)
-                .min(policy.summary_tokens_max)
-                .max(SUMMARY_TOKENS_MIN),
-            room: left(100).max(SUMMARY_TOKENS_MIN),
+            budget,
+            room: room.max(budget.summary),
             scale: target.map(|target| target.scale),
             mark: self.mark,
             is_needed: false,
         }
     }
 
-    /// What may stay as it was said.
-    fn keep(&self, trigger: Trigger, policy: &CompactionPolicy, limits: Option<&Limits>) -> Keep {
-        let view = self.history.view(self.head.last_seq);
-        let tokens = self.target().map_or(u64::MAX, |target| {
-            let left = percent(self.beside_fixed(target, &view), policy.floor_percent);
-            // The summary gets its share of what may stay, and never all of it.
-            left - policy.summary_tokens_max.min(left / 2)
-        });
-        let all = Keep {
-            exchanges: policy.keep_exchanges.max(1),
-            is_exact: false,
-            tokens,
-            turns: u64::MAX,
-            bytes: u64::MAX,
-            splits_exchange: self.splits_exchange(trigger, &view),
-        };
-        match limits.map(|limits| self.limits(limits)) {
-            // The history is full, not the budget: no more turns leave than necessary.
-            Some(limits) if self.is_of_history(trigger, policy, &view) => Keep {
-                exchanges: u32::MAX,
-                turns: (limits.max_history_turns as u64 / HISTORY_SHARE).max(1),
-                bytes: (limits.max_history_bytes as u64 / HISTORY_SHARE).max(1),
-                ..all
-            },
-            _ => all,
-        }
-    }
-
-    /// True where the history has no room, and a window has room for all that is left of it.
-    fn is_of_history(&self, trigger: Trigger, policy: &CompactionPolicy, view: &View<'_>) -> bool {
-        let fits = |target: WindowTokens| {
-            let room = self.beside_fixed(target, view);
-            let tail = view.tail_from(self.compaction().through_seq + 1);
-            let shown = tail.filter(|record| !is_apart(view, record));
-            let tokens: u64 = shown.map(|record| self.tokens_of(record)).sum();
-            tokens < percent(room, policy.soft_watermark_percent)
-        };
-        match trigger {
-            Trigger::History => true,
-            Trigger::Reactive => self.target().is_some_and(fits),
-            Trigger::Preemptive | Trigger::Command => false,
-        }
-    }
-
-    /// True where the exchange under way is what has to be summarized: windows or the history have
-    /// no room for all of it.
-    fn splits_exchange(&self, trigger: Trigger, view: &View<'_>) -> bool {
-        let Some(request) = view.request_under_way() else {
-            return true;
-        };
-        match trigger {
-            Trigger::Preemptive | Trigger::Command => false,
-            Trigger::Reactive => {
-                let compacting = self.compacting.as_ref();
-                compacting.is_some_and(|it| it.left_out_seq > request.seq)
-            }
-            Trigger::History => {
-                let next = (self.compaction().through_seq + 1).max(view.front_seq());
-                next >= request.seq
-            }
-        }
-    }
-
-    fn span(&self, keep: &Keep) -> Option<Span> {
+    /// The turns that a compaction summarizes; `None` where there are none.
+    ///
+    /// A window that leaves turns out, or is about to, determines them itself. A history that is
+    /// about to drop turns keeps half of its room. A call names the exchanges that stay.
+    fn span(&self, trigger: Trigger, exchanges: Option<u32>, limits: Option<&Limits>) -> Option<Span> {
         let view = self.history.view(self.head.last_seq);
         let after_seq = self.compaction().through_seq;
-        choose(&view, after_seq, keep, |record| self.tokens_of(record))
+        let tokens = |record: &TurnRecord| self.tokens_of(record);
+        let all = Keep {
+            exchanges: u32::MAX,
+            is_exact: false,
+            tokens: u64::MAX,
+            turns: u64::MAX,
+            bytes: u64::MAX,
+            splits_exchange: false,
+        };
+        let keep = match (trigger, limits.map(|limits| self.limits(limits))) {
+            (Trigger::Preemptive | Trigger::Reactive, _) | (Trigger::History, None) => {
+                let tail_seq = self.compacting.as_ref()?.tail_seq?;
+                return before(&view, after_seq, tail_seq, tokens);
+            }
+            (Trigger::History, Some(limits)) => Keep {
+                turns: (limits.max_history_turns as u64 / HISTORY_SHARE).max(1),
+                bytes: (limits.max_history_bytes as u64 / HISTORY_SHARE).max(1),
+                splits_exchange: self.is_request_leaving(&view),
+                ..all
+            },
+            (Trigger::Command, _) => Keep {
+                exchanges: exchanges.unwrap_or(KEPT_EXCHANGES),
+                is_exact: exchanges.is_some(),
+                tokens: self.target().map_or(u64::MAX, |target| {
+                    percent(self.rest(target, &view), KEPT_PERCENT)
+                }),
+                splits_exchange: view.request_under_way().is_none(),
+                ..all
+            },
+        };
+        choose(&view, after_seq, &keep, tokens)
     }
 
-    /// Tokens that a window leaves beside what all of them show: what a floor is a share of. A
-    /// system prompt that comes as a message, and the anchor, are no less fixed than one that
-    /// comes with the call.
-    fn beside_fixed(&self, target: WindowTokens, view: &View<'_>) -> u64 {
-        let fixed = target.fixed.saturating_add(self.apart_tokens(view));
-        target.budget.saturating_sub(fixed)
+    /// True where the history is about to drop the exchange under way.
+    fn is_request_leaving(&self, view: &View<'_>) -> bool {
+        let next = (self.compaction().through_seq + 1).max(view.front_seq());
+        view.request_under_way().is_none_or(|request| next >= request.seq)
     }
 
-    /// Tokens of what windows show whatever a summary stands for.
-    fn apart_tokens(&self, view: &View<'_>) -> u64 {
-        let in_tail = view.tail_from(0).filter(|record| is_apart(view, record));
-        let all = in_tail.chain(view.apart.iter().copied());
-        all.map(|record| self.tokens_of(record)).sum()
+    /// Tokens that system prompt and tools leave of a window. A system prompt that comes as a turn
+    /// is no less fixed than one that comes with the call.
+    fn rest(&self, target: WindowTokens, view: &View<'_>) -> u64 {
+        let first = view.apart.iter().copied().chain(view.tail_from(0).take(8));
+        let leading = first.filter(|record| view.leads(record));
+        let leading: u64 = leading.map(|record| self.tokens_of(record)).sum();
+        target.budget.saturating_sub(target.fixed.saturating_add(leading))
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {

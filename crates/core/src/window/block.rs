@@ -1,5 +1,5 @@
-//! The summary as windows show it: a block right behind the system prompt, to the byte the
-//! same until another summary takes its place.
+//! The summary as windows show it: a block before the tail, byte-identical until another summary
+//! takes its place.
 
 use std::sync::Arc;
 
@@ -55,6 +55,12 @@ impl Block {
         self.summary.through_seq
     }
 
+    /// When the last turn that it stands for was said, in seconds since 1970; 0 where that is not
+    /// known.
+    pub(super) fn until(&self) -> i64 {
+        self.summary.body.until
+    }
+
     /// Its tokens.
     pub(super) fn tokens(&self) -> u64 {
         self.said.tokens + self.acknowledged.tokens
@@ -76,14 +82,8 @@ pub(super) fn fresh(composer: &Composer<'_>) -> Cut {
     let view = composer.view;
     let older = view.tail_from(0);
     let older = older.take_while(|record| record.seq <= through);
-    // What is being answered is shown also where its first steps were summarized.
-    let request = view.request_under_way().map(|request| request.seq);
-    let kept = older.filter(|record| {
-        view.is_kept(record) || record.role == Role::System || Some(record.seq) == request
-    });
-    let passed = view.passed_request();
-    let passed = passed.filter(|&seq| seq <= through && Some(seq) == request);
-    let mut kept: Vec<u64> = kept.map(|record| record.seq).chain(passed).collect();
+    let kept = older.filter(|record| view.is_kept(record) || record.role == Role::System);
+    let mut kept: Vec<u64> = kept.map(|record| record.seq).collect();
     kept.sort_unstable();
     Cut {
         seq: through + 1,

@@ -1,43 +1,59 @@
-//! Making a cut: what a window holds from now on.
+//! Making a cut: the contents of a window from now on.
 //!
-//! Cheapest first: results in other words, then turns that leave from the front of the
-//! tail, or, by salience, the least important ones. A cut goes down to the floor, so that
-//! the next one is far away.
+//! A cut goes down to the floor and stops there, in this order:
 //!
-//! The exchange under way, from the last user turn on, stays: where it alone is too large, its
-//! older results are shortened, then what its older turns say, then the request; only after that
-//! do its oldest steps leave, and never the request.
+//! 1. Results that a later call made old become a marker.
+//! 2. Old results and long texts are trimmed. The newest results stay whole if they fit at all, the
+//!    other results of the newest half of the room as well.
+//! 3. Turns leave, oldest first, in whole exchanges where that costs little, else in whole units. A
+//!    summary replaces them.
+//! 4. Room that is left goes to trimmed results, newest first.
 //!
-//! Where a cap of turns or bytes makes the cut, it goes down to 80 % of the cap and not to the
-//! floor. `turns` of a policy do not cut the exchange under way.
+//! Where a cap on turns or bytes makes the cut, it goes down to 80 % of the cap. The parameters were
+//! tuned on recorded conversations with `tests/eval/after_cut.py`.
 
+use crate::compaction::{Openings, SummaryBudget};
 use crate::error::CoreError;
 use crate::history::TurnRecord;
+use crate::turn::{PartKind, Role, Turn};
 
-use super::cut::{Cut, Excerpt, Found};
+use super::cut::{Cut, Found};
 use super::items::{Composer, Item};
 use super::reduce;
 use super::salience;
 use super::tail_starts::{TailStart, TailStarts};
-use super::{Ask, Policy};
+use super::{Ask, Policy, percent};
 
-/// Tokens below which an excerpt says nothing.
+/// Length in bytes of a trimmed result, and of a trimmed text.
+const RESULT_BYTES: usize = 480;
+const TEXT_BYTES: usize = 720;
+/// Tokens above which a turn is trimmed once it is old: results, user turns, and replies.
+const RESULT_TOKENS_MAX: u64 = 120;
+const USER_BYTES_MAX: usize = 1_200;
+const REPLY_TOKENS_MAX: u64 = 1_200;
+/// The newest share of the room in which turns stay whole, in percent.
+const WHOLE_PERCENT: u8 = 50;
+/// The minimum room of the tail, in percent of what system prompt and tools leave.
+const TAIL_PERCENT_MIN: u8 = 15;
+/// The tail may lose this share of what system prompt and tools leave, in percent, to begin with an
+/// exchange.
+const EXCHANGE_PERCENT: u8 = 5;
+/// Tokens below which an excerpt is of no use.
 const EXCERPT_TOKENS_MIN: u64 = 48;
-/// How the older steps of the exchange under way are shortened, one after the other: tokens of a
-/// turn's results, or of all that it says.
-const SHORTENED: [(u32, bool); 3] = [(384, false), (96, false), (96, true)];
+/// Tokens below which room is not worth a longer excerpt.
+const SPARE_TOKENS_MIN: u64 = 64;
+/// Tokens of a summary besides its sections: its first line, titles, and the acknowledgement.
+const SUMMARY_OVERHEAD: u64 = 120;
+/// How often an excerpt is shortened until it fits.
+const TRIES_MAX: u32 = 8;
 
-/// How often the size of an excerpt is chosen by that of the last one.
-const CLOSE_TRIES_MAX: u32 = 4;
-
-/// What a window may hold after a cut.
+/// Maximum contents of a window after a cut.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Target {
     /// Tokens of everything.
     pub(super) tokens: u64,
-    /// Turns of the tail.
+    /// Turns of the tail, and the same where the exchange under way is all of it.
     pub(super) turns: u64,
-    /// The same where the exchange under way is all of it.
     pub(super) exchange_turns: u64,
     /// Encoded bytes of those turns.
     pub(super) bytes: u64,
@@ -48,28 +64,30 @@ pub(super) struct Target {
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<Cut, CoreError> {
-    let from = Cut {
-        excerpt: None,
-        found: Found::default(),
-        ..from.clone()
-    };
+    // Behind a new summary nothing was left out yet, and nothing should be.
+    let is_fresh = from.made_at == 0 && composer.block.is_some();
     let mut maker = Maker::new(composer, from, ask);
     salience::leave_torn(&mut maker);
-    let mut target = target(ask);
-    if maker.tokens() > target.tokens {
-        maker.reduce();
+    if ask.settings.supersede {
+        reduce::supersede(composer, &mut maker.made, &maker.unit, ask);
     }
-    maker.made.excerpt = maker.excerpt_ahead();
-    if maker.made.excerpt.is_some() {
-        target.tokens = ask.midway();
+    maker.fit_newest_results();
+    let whole = maker.made.clone();
+    let caps = maker.caps();
+    let floor = maker.floor(ask.settings.floor_percent);
+    maker.trim_older(floor);
+    let most = if is_fresh { maker.most() } else { floor };
+    if maker.holds(Target { tokens: most, ..caps }) {
+        maker.untrim(floor);
+        return maker.fit();
     }
+    maker.made = whole;
+    let target = maker.target_beside_summary(floor, caps);
+    maker.trim_older(target.tokens);
     let unthinned = maker.made.clone();
     if ask.policy == Policy::Salience {
-        // What first in, first out is about to take leaves first, however important it is.
-        maker.begin_within(Target {
-            tokens: u64::MAX,
-            ..target
-        });
+        // Turns that the history is about to drop leave first, however important they are.
+        maker.begin_within(Target { tokens: u64::MAX, ..target });
         if let Some(least) = maker.smallest() {
             salience::thin_out(&mut maker, &least, target.tokens);
         }
@@ -78,66 +96,21 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
         maker.made = unthinned;
         maker.begin_within(target);
     }
-    maker.lengthen_excerpt(ask.ahead());
-    maker.shorten_exchange();
+    maker.untrim(target.tokens);
     maker.fit()
 }
 
-/// Shows results in other words and nothing else: the cheapest way to the floor. `None` where
-/// it does not lead there.
-pub(super) fn reword(
-    composer: &Composer<'_>,
-    from: &Cut,
-    floor: u64,
-    ask: &Ask<'_>,
-) -> Option<Cut> {
-    let fresh = Cut {
-        found: Found::default(),
-        ..from.clone()
-    };
-    let mut maker = Maker::new(composer, fresh, ask);
-    maker.reduce();
-    let is_less = maker.made.reduced != from.reduced;
-    (is_less && maker.tokens() <= floor).then_some(maker.made)
-}
-
-/// Shows results in other words, and where that is not enough less of the older steps of the
-/// exchange under way. No turn leaves while there is room for all of them.
-pub(super) fn shorten(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Cut {
-    let mut maker = Maker::new(composer, from.clone(), ask);
-    maker.reduce();
-    if maker.tokens() <= ask.watermark() {
-        maker.shorten_exchange();
-    }
-    maker.made
-}
-
-/// The last turns and nothing else: decided anew for each window.
+/// The last turns and nothing else: decided for each window from scratch.
 ///
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn slide(composer: &Composer<'_>, turns: u32, ask: &Ask<'_>) -> Result<Cut, CoreError> {
-    let mut maker = Maker::new(composer, Cut::default(), ask);
+    let mut maker = Maker::new(composer, &Cut::default(), ask);
     maker.forget_request();
     if let Some(start) = maker.last_units(ask.budget, turns.into()) {
         maker.begin_at(start.seq);
     }
-    maker.fit()
-}
-
-/// What a cut has to come down to.
-fn target(ask: &Ask<'_>) -> Target {
-    let of_cap = |cap: usize| (cap as u64).saturating_mul(4) / 5;
-    let turns = of_cap(ask.limits.max_history_turns);
-    Target {
-        tokens: ask.floor(),
-        turns: match ask.policy {
-            Policy::HeadTail { turns: asked } if asked > 0 => turns.min(of_cap(asked as usize)),
-            _ => turns,
-        },
-        exchange_turns: turns,
-        bytes: of_cap(ask.limits.max_history_bytes),
-    }
+    maker.checked()
 }
 
 /// A cut while it is made.
@@ -145,53 +118,86 @@ pub(super) struct Maker<'a> {
     pub(super) composer: &'a Composer<'a>,
     pub(super) ask: &'a Ask<'a>,
     pub(super) made: Cut,
-    /// What always stays: the turn that is said now, with all it must travel with, and the
-    /// request that is being answered.
+    /// The turns that always stay: `current`, and the request that is being answered.
     pub(super) unit: Vec<u64>,
-    /// That request.
+    /// That request, unless a summary holds it.
     request: Option<&'a TurnRecord>,
-    /// The turn that is said now, with all it must travel with.
+    /// The newest turn, with all it must travel with.
     current: Vec<u64>,
+    /// The turns with the results that the model reads next, or read last.
+    newest_results: Vec<u64>,
+    /// Maximum sizes of a summary's parts, in tokens.
+    summary: SummaryBudget,
 }
 
 impl<'a> Maker<'a> {
-    /// Begins with what was decided before.
-    fn new(composer: &'a Composer<'a>, from: Cut, ask: &'a Ask<'a>) -> Self {
-        let current = composer.view.current_unit();
-        let request = match composer.view.request_under_way() {
-            Some(request) => Some(request),
-            // Answered: it stays until the next one, unless a summary stands for it.
-            None => composer
-                .view
-                .request()
-                .filter(|request| request.seq > composer.through_seq()),
-        };
-        let mut unit = current.clone();
-        unit.extend(request.map(|request| request.seq));
-        unit.sort_unstable();
-        unit.dedup();
-        Self {
+    /// Begins with what was decided before; how turns are shown is decided again.
+    fn new(composer: &'a Composer<'a>, from: &Cut, ask: &'a Ask<'a>) -> Self {
+        let view = composer.view;
+        let current = view.current_unit();
+        let request = view.request_under_way().or_else(|| view.request());
+        let request = request.filter(|request| request.seq > composer.through_seq());
+        let mut maker = Self {
             composer,
             ask,
             made: Cut {
                 budget: ask.budget,
-                made_at: composer.view.last_seq,
-                ..from
+                made_at: view.last_seq,
+                reduced: Default::default(),
+                found: Found::default(),
+                ..from.clone()
             },
-            unit,
+            unit: Vec::new(),
             request,
             current,
-        }
+            newest_results: newest_results(composer),
+            summary: SummaryBudget::default(),
+        };
+        let summary = ask.summary_tokens.unwrap_or_default();
+        maker.summary = SummaryBudget::of_rest(maker.rest(), summary);
+        maker.set_unit();
+        maker
+    }
+
+    fn set_unit(&mut self) {
+        self.unit.clone_from(&self.current);
+        self.unit.extend(self.request.map(|request| request.seq));
+        self.unit.sort_unstable();
+        self.unit.dedup();
     }
 
     /// From now on the request is a turn like any other.
     fn forget_request(&mut self) {
         self.request = None;
-        self.unit.clone_from(&self.current);
+        self.set_unit();
+    }
+
+    /// Tokens of system prompt and tools, those of a system prompt that came as turns included.
+    fn fixed(&self) -> u64 {
+        let (composer, view) = (self.composer, self.composer.view);
+        let apart = view.apart.iter().copied().chain(view.tail_from(0).take(8));
+        let leading = apart.filter(|record| view.leads(record));
+        self.ask.fixed + leading.map(|record| composer.tokens(record)).sum::<u64>()
+    }
+
+    /// Tokens that system prompt and tools leave.
+    fn rest(&self) -> u64 {
+        self.ask.budget.saturating_sub(self.fixed())
+    }
+
+    /// Tokens of a window that uses this share of what system prompt and tools leave.
+    fn floor(&self, share: u8) -> u64 {
+        self.fixed() + percent(self.rest(), share)
+    }
+
+    /// Maximum tokens after a cut, however large the newest result is: a sixth of what system
+    /// prompt and tools leave is free for the next turns.
+    fn most(&self) -> u64 {
+        (self.fixed() + self.rest() * 5 / 6).min(self.ask.watermark())
     }
 
     /// The first turn of the tail that belongs to the exchange under way; `u64::MAX` where none
-    /// is.
+    /// does.
     pub(super) fn exchange_seq(&self) -> u64 {
         let first = self.request.map(|request| request.seq.max(self.made.seq));
         let first = first.and_then(|seq| self.composer.view.tail_from(seq).next());
@@ -203,8 +209,272 @@ impl<'a> Maker<'a> {
         self.ask.fixed + self.composer.compose(&self.made).tokens
     }
 
-    fn reduce(&mut self) {
-        reduce::reduce(self.composer, &mut self.made, &self.unit, self.ask);
+    /// The caps on turns and bytes, and no limit on tokens.
+    fn caps(&self) -> Target {
+        let of_cap = |cap: usize| (cap as u64).saturating_mul(4) / 5;
+        let limits = self.ask.limits;
+        let turns = of_cap(limits.max_history_turns);
+        Target {
+            tokens: u64::MAX,
+            turns: match self.ask.policy {
+                Policy::HeadTail { turns: asked } if asked > 0 => turns.min(of_cap(asked as usize)),
+                _ => turns,
+            },
+            exchange_turns: turns,
+            bytes: of_cap(limits.max_history_bytes),
+        }
+    }
+
+    /// True where no turn has to leave.
+    fn holds(&self, target: Target) -> bool {
+        let view = self.composer.view;
+        let composed = self.composer.compose(&self.made);
+        let is_small = self.ask.fixed + composed.tokens <= target.tokens;
+        let first = view.tail_from(self.made.seq).next().map(|first| first.seq);
+        is_small
+            && composed.is_whole
+            && !view.has_lost_since(self.made.seq, &self.made.holes)
+            && self.start_within(Target { tokens: u64::MAX, ..target }).map(|start| start.seq) == first
+    }
+
+    /// Tokens of a window with nothing but what always stays.
+    fn least(&self) -> u64 {
+        self.smallest().map_or(self.ask.fixed, |least| least.tokens)
+    }
+
+    /// The target where turns leave: the summary that is made of them takes its part of the floor.
+    fn target_beside_summary(&self, floor: u64, caps: Target) -> Target {
+        let shown = self.composer.block.map_or(0, |block| block.tokens());
+        let tail_min = self.least() + percent(self.rest(), TAIL_PERCENT_MIN);
+        let target = |opening: u64| {
+            let summary = match self.ask.summary_tokens {
+                Some(_) => {
+                    let sections = self.summary.summary + self.summary.user_turns / 2;
+                    sections + opening + SUMMARY_OVERHEAD
+                }
+                None => shown,
+            };
+            let tokens = (floor + shown).saturating_sub(summary);
+            let tokens = tokens.max(tail_min).min(self.most().max(tail_min));
+            Target { tokens, ..caps }
+        };
+        if self.ask.summary_tokens.is_none() {
+            return target(0);
+        }
+        // The request that leaves is a part of the summary, and which one that is depends on where
+        // the tail begins.
+        let mut guess = target(self.opening_tokens(u64::MAX));
+        if let Some(start) = self.start_within(guess) {
+            guess = target(self.opening_tokens(start.seq));
+        }
+        guess
+    }
+
+    /// Tokens that the current request takes in a summary of the turns before `end`. The request
+    /// under way is counted where it is shown.
+    fn opening_tokens(&self, end: u64) -> u64 {
+        let (composer, view) = (self.composer, self.composer.view);
+        let known = composer.block.map(|block| &block.summary.body);
+        let mut openings = known.map_or_else(Openings::default, |body| {
+            Openings::with_starts(&body.starts)
+        });
+        let known = known.and_then(|body| body.user_turns.iter().rfind(|turn| turn.opens));
+        let mut tokens = known.map_or(0, |turn| turn.text.len() as u64 / 4);
+        let mut is_later = false;
+        for record in view.tail_from(composer.through_seq() + 1) {
+            let is_opening = match record.begins_exchange() {
+                true => openings.observe(Role::User, &self.text(record), None),
+                false => openings.observe(
+                    if record.role == Role::User { Role::Tool } else { record.role },
+                    "",
+                    None,
+                ),
+            };
+            if is_opening && record.seq < end {
+                let is_request = self.request.is_some_and(|request| request.seq == record.seq);
+                tokens = if is_request { 0 } else { composer.tokens(record) };
+            }
+            is_later |= is_opening && record.seq >= end;
+        }
+        if is_later { 0 } else { tokens.min(self.summary.opening) }
+    }
+
+    /// The text of a turn, without calls and results.
+    fn text(&self, record: &TurnRecord) -> String {
+        let turn: Option<Turn> = (self.ask.codec.open)(&record.content);
+        let texts = turn.iter().flat_map(|turn| &turn.parts);
+        let texts = texts.filter_map(|part| match &part.kind {
+            PartKind::Text(text) => Some(text.as_str()),
+            _ => None,
+        });
+        texts.collect::<Vec<_>>().join("\n")
+    }
+
+    /// Trims the newest results where even they do not fit: each gets an equal part of the room,
+    /// and what a smaller one leaves goes to the others.
+    fn fit_newest_results(&mut self) {
+        let view = self.composer.view;
+        let records = self.newest_results.clone();
+        let mut records: Vec<&TurnRecord> =
+            records.iter().filter_map(|&seq| view.record(seq)).collect();
+        records.retain(|record| !view.is_kept(record) && record.seq >= self.made.seq);
+        let tokens = |record: &&TurnRecord| self.composer.shown_tokens(&self.made, record);
+        let sum: u64 = records.iter().map(tokens).sum();
+        let in_unit = records.iter().filter(|record| self.unit.contains(&record.seq));
+        let others = self.least() - in_unit.map(tokens).sum::<u64>();
+        let shown = self.composer.block.map_or(0, |block| block.tokens());
+        let summary = match self.ask.summary_tokens {
+            Some(_) => (self.summary.summary + SUMMARY_OVERHEAD).saturating_sub(shown),
+            None => 0,
+        };
+        let mut room = self.most().saturating_sub(others + summary);
+        if sum <= room {
+            return;
+        }
+        records.sort_by_key(tokens);
+        for (place, record) in records.iter().enumerate() {
+            let share = room / (records.len() - place) as u64;
+            let whole = self.composer.shown_tokens(&self.made, record);
+            let used = match whole <= share {
+                true => whole,
+                false => self.shorten_to(record, share.max(EXCERPT_TOKENS_MIN)),
+            };
+            room = room.saturating_sub(used);
+        }
+    }
+
+    /// Shows a turn in at most about `tokens` tokens, and returns how many it has then.
+    fn shorten_to(&mut self, record: &TurnRecord, tokens: u64) -> u64 {
+        let (composer, ask) = (self.composer, self.ask);
+        let whole = composer.tokens(record).max(1);
+        let bytes = reduce::text_bytes(record, ask) as u64;
+        let mut wanted = bytes.saturating_mul(tokens) / whole;
+        let mut shown = composer.shown_tokens(&self.made, record);
+        for _ in 0..TRIES_MAX {
+            shown = reduce::trim(composer, &mut self.made, record, small(wanted), ask);
+            if shown <= tokens || wanted == 0 {
+                break;
+            }
+            wanted = (wanted.saturating_mul(tokens) / shown).min(wanted * 15 / 16);
+        }
+        shown
+    }
+
+    /// Trims old results and long texts, from where the newest half of the room ends.
+    fn trim_older(&mut self, target: u64) {
+        let (composer, ask) = (self.composer, self.ask);
+        let view = composer.view;
+        let room = target.saturating_sub(self.least());
+        let whole = percent(room, WHOLE_PERCENT);
+        let mut used = 0;
+        let records: Vec<&TurnRecord> = view.tail_from(self.made.seq).rev().collect();
+        for record in records {
+            let stays = view.is_kept(record) || self.current.contains(&record.seq);
+            if stays || self.made.leaves_out(record.seq) {
+                continue;
+            }
+            let mut tokens = composer.shown_tokens(&self.made, record);
+            let is_newest = self.newest_results.contains(&record.seq);
+            if !is_newest && used + tokens > whole && let Some(bytes) = self.trimmed_bytes(record) {
+                tokens = reduce::trim(composer, &mut self.made, record, bytes, ask);
+            }
+            if !self.unit.contains(&record.seq) {
+                used += tokens;
+            }
+            // Older ones leave.
+            if used > room + room / 4 {
+                break;
+            }
+        }
+        self.trim_request();
+    }
+
+    /// The request, and the first user turn where it is shown, have at most the share of an opening.
+    fn trim_request(&mut self) {
+        let anchor = self.composer.view.anchor().filter(|anchor| {
+            self.composer.with_anchor && anchor.seq > self.composer.through_seq()
+        });
+        let most = self.summary.opening.max(EXCERPT_TOKENS_MIN);
+        for record in [anchor, self.request].into_iter().flatten() {
+            let stays = self.current.contains(&record.seq) || self.composer.view.is_kept(record);
+            if !stays && self.composer.shown_tokens(&self.made, record) > most {
+                self.shorten_to(record, most);
+            }
+        }
+    }
+
+    /// The length in bytes of a turn once it is old; `None` where it stays whole.
+    fn trimmed_bytes(&self, record: &TurnRecord) -> Option<usize> {
+        let tokens = self.composer.tokens(record);
+        let results = record.answers().len();
+        if results > 0 {
+            return (tokens > RESULT_TOKENS_MAX).then_some(RESULT_BYTES * results);
+        }
+        let is_request = self.request.is_some_and(|request| request.seq == record.seq);
+        match record.role {
+            Role::User if !is_request && tokens > RESULT_TOKENS_MAX => {
+                let text = self.text(record);
+                if text.len() <= USER_BYTES_MAX {
+                    return None;
+                }
+                let opening = usize::try_from(self.summary.opening * 4).unwrap_or(usize::MAX);
+                let bytes = if self.is_opening(record, &text) { opening } else { TEXT_BYTES };
+                (text.len() > bytes).then_some(bytes)
+            }
+            Role::Assistant if tokens > REPLY_TOKENS_MAX => Some(TEXT_BYTES),
+            _ => None,
+        }
+    }
+
+    /// True for a user turn that starts a task, as far as it and the turn before it tell.
+    fn is_opening(&self, record: &TurnRecord, text: &str) -> bool {
+        let view = self.composer.view;
+        let before = view.tail_before(record.seq).next_back();
+        let follows_reply = before.is_some_and(|before| before.role == Role::Assistant);
+        let starts = self.composer.block.map(|block| &block.summary.body.starts);
+        let mut openings = Openings::with_starts(starts.map_or(&[], Vec::as_slice));
+        let anchor = view.anchor();
+        if let Some(anchor) = anchor.filter(|anchor| anchor.seq < record.seq) {
+            openings.observe(Role::User, &self.text(anchor), None);
+        }
+        let role = if follows_reply { Role::Assistant } else { Role::Tool };
+        openings.observe(role, "", None);
+        openings.observe(Role::User, text, None)
+    }
+
+    /// Gives the room that is left to trimmed turns of the tail, newest first.
+    fn untrim(&mut self, target: u64) {
+        let (composer, ask) = (self.composer, self.ask);
+        let mut spare = target.saturating_sub(self.tokens());
+        let trimmed: Vec<u64> = self.made.reduced.keys().rev().copied().collect();
+        for seq in trimmed {
+            let reduced = self.made.reduced.get(&seq);
+            let is_superseded = reduced.is_none_or(super::cut::Reduced::is_superseded);
+            let record = composer.view.record(seq).filter(|_| !is_superseded);
+            let Some(record) = record.filter(|record| !self.newest_results.contains(&record.seq))
+            else {
+                continue;
+            };
+            if spare < SPARE_TOKENS_MIN {
+                return;
+            }
+            let shown = composer.shown_tokens(&self.made, record);
+            let whole = composer.tokens(record);
+            if whole - shown <= spare {
+                self.made.reduced.remove(&seq);
+                spare -= whole - shown;
+                continue;
+            }
+            let before = self.made.reduced.get(&seq).cloned();
+            let bytes = reduce::text_bytes(record, ask) as u64;
+            let wanted = bytes.saturating_mul(shown + spare) / whole.max(1);
+            let now = reduce::trim(composer, &mut self.made, record, small(wanted), ask);
+            if now > shown + spare || now < shown {
+                self.made.reduced.extend(before.map(|before| (seq, before)));
+                continue;
+            }
+            spare -= now - shown;
+        }
     }
 
     /// Joined runs may tear a unit apart, or in a long history leave next to nothing; then the
@@ -242,45 +512,39 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// The longest tail of whole exchanges that is small enough, else of whole units, else the
-    /// exchange under way, as far as the caps on turns have room for it.
+    /// The longest tail of whole units that is small enough; of whole exchanges where that costs
+    /// little; the exchange under way, as far as the caps on turns have room for it, where nothing
+    /// is small enough.
     fn start_within(&self, target: Target) -> Option<TailStart> {
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
-        let mut exchange = None;
-        let mut unit = None;
-        let mut current = None;
+        let (mut exchange, mut unit, mut current) = (None::<TailStart>, None::<TailStart>, None);
         let exchange_seq = self.exchange_seq();
         let mut is_inside = true;
         while let Some(start) = starts.next() {
             let is_first = std::mem::replace(&mut is_inside, start.seq > exchange_seq);
-            let turns_max = match is_first {
-                true => target.exchange_turns,
-                false => target.turns,
-            };
+            let turns_max = if is_first { target.exchange_turns } else { target.turns };
             let has_place = starts.turns <= turns_max && starts.bytes <= target.bytes;
-            if is_first && has_place {
-                current = Some(start);
-                if is_inside {
-                    continue;
-                }
-            }
             if has_place && start.tokens <= target.tokens {
                 unit = Some(start);
-                if starts.at_exchange || is_first {
+                if starts.at_exchange {
                     exchange = Some(start);
                 }
             } else if current.is_some() {
-                return exchange.or(unit).or(current);
+                let little = percent(self.rest(), EXCHANGE_PERCENT);
+                let is_near = |exchange: &TailStart| {
+                    unit.is_some_and(|unit| unit.tokens - exchange.tokens <= little)
+                };
+                return exchange.filter(is_near).or(unit).or(current);
             }
             current = current.or(Some(start));
         }
-        // No turn has to leave: trimming results was enough.
         unit.or(current)
     }
 
     /// Lets the tail begin at `seq`; turns that are never left out are still shown.
     fn begin_at(&mut self, seq: u64) {
         let view = self.composer.view;
+        let anchor = view.anchor().map(|anchor| anchor.seq);
         let made = &mut self.made;
         // The current unit stays; of the turns kept before, those that are never left out.
         let earlier = made.kept.iter().filter_map(|&seq| view.record(seq));
@@ -296,260 +560,88 @@ impl<'a> Maker<'a> {
         made.seq = seq;
         made.holes.retain(|&(_, last)| last >= seq);
         let kept = &made.kept;
-        made.reduced
-            .retain(|turn, _| *turn >= seq || kept.binary_search(turn).is_ok());
+        made.reduced.retain(|turn, _| {
+            *turn >= seq || kept.binary_search(turn).is_ok() || Some(*turn) == anchor
+        });
     }
 
-    /// The excerpt of an anchor that fits beside nothing: it leaves half of the floor to the
-    /// tail, which would have to leave for it otherwise.
-    fn excerpt_ahead(&self) -> Option<Excerpt> {
-        let least = self.smallest()?;
-        let anchor = self.composer.view.anchor()?;
-        if self.current.contains(&anchor.seq) || least.tokens <= self.ask.budget {
-            return None;
-        }
-        let tokens = self.composer.tokens(anchor);
-        let others = least.tokens.saturating_sub(tokens);
-        let wanted = self.ask.midway().saturating_sub(others) / 2;
-        let wanted = wanted.max(EXCERPT_TOKENS_MIN);
-        // A short one stays as it is.
-        (tokens > wanted).then(|| excerpt(anchor, tokens, wanted, self.ask))?
-    }
-
-    /// Gives the anchor's excerpt the room that the tail has left.
-    fn lengthen_excerpt(&mut self, tokens_max: u64) {
-        let anchor = self.composer.view.anchor();
-        let shown = self
-            .made
-            .excerpt
-            .as_ref()
-            .and_then(|made| made.shown.as_ref());
-        let (Some(anchor), Some(shown)) = (anchor, shown) else {
-            return;
-        };
-        let room = tokens_max.saturating_sub(self.tokens());
-        if room < EXCERPT_TOKENS_MIN {
-            return;
-        }
-        let tokens = self.composer.tokens(anchor);
-        let longer = excerpt(anchor, tokens, shown.tokens + room, self.ask);
-        self.made.excerpt = longer.or(self.made.excerpt.take());
-    }
-
-    /// Where the exchange under way is all that is left of the tail and too much: shortens its
-    /// older steps, then the request, and lets its oldest steps leave where that is not enough.
-    /// Long results are shortened before all the room is used, so that the next cut is not at once.
-    fn shorten_exchange(&mut self) {
-        let Some(request) = self.request else { return };
-        let enough = self.ask.midway();
-        if self.tokens() <= enough {
-            return;
-        }
-        for (place, (size, is_whole)) in SHORTENED.into_iter().enumerate() {
-            if place > 0 && self.tokens() <= self.ask.watermark() {
-                return;
-            }
-            // No further than it has to be.
-            let goal = if place > 0 { enough } else { self.ask.floor() };
-            self.shorten_steps(request.seq, size, is_whole, goal);
-            if self.tokens() <= enough {
-                return;
-            }
-        }
-        if self.tokens() <= self.ask.watermark() {
-            return;
-        }
-        self.shorten_request(enough, enough / 4);
-        if self.tokens() > enough {
-            self.leave_steps(enough);
-        }
-        self.shorten_request(self.ask.budget, EXCERPT_TOKENS_MIN);
-        if self.tokens() > self.ask.budget
-            && self
-                .composer
-                .view
-                .anchor()
-                .is_none_or(|anchor| anchor.seq != request.seq)
-        {
-            let before = self.made.excerpt.clone();
-            let shortened = self.shorten_anchor();
-            if shortened.is_err() || self.tokens() > self.ask.budget {
-                self.made.excerpt = before;
-                self.shorten_mates();
-            }
-            if self.tokens() > self.ask.budget {
-                // There is no room even for an excerpt of it beside the turn that is said now.
-                self.forget_request();
-                self.leave_steps(enough);
-            }
-        }
-    }
-
-    /// Shows the older steps with at most about so many tokens each, the oldest first, until the
-    /// window has come down to the goal.
-    fn shorten_steps(&mut self, request_seq: u64, size: u32, is_whole: bool, goal: u64) {
-        let (composer, ask) = (self.composer, self.ask);
-        let view = composer.view;
-        let mut tokens = self.tokens();
-        for record in view.tail_from(self.made.seq.max(request_seq + 1)) {
-            if tokens <= goal {
-                return;
-            }
-            let stays = view.is_kept(record) || self.current.contains(&record.seq);
-            let is_meant = is_whole || !record.answers().is_empty();
-            if is_meant && !stays && !self.made.leaves_out(record.seq) {
-                tokens -= reduce::shrink(composer, &mut self.made, record, size, is_whole, ask);
-            }
-        }
-    }
-
-    /// Trims the longest results beside the turn that is said now, which stays whole, no further
-    /// than the window needs.
-    fn shorten_mates(&mut self) {
-        let (composer, ask) = (self.composer, self.ask);
-        let newest = self.current.last().copied();
-        for _ in 0..=self.current.len() {
-            let excess = self.tokens().saturating_sub(ask.budget);
-            let mates = self.current.iter().filter(|seq| Some(**seq) != newest);
-            let mates = mates.filter_map(|&seq| composer.view.record(seq));
-            let results = mates.filter(|it| !it.answers().is_empty() && !composer.view.is_kept(it));
-            let tokens = |record: &&TurnRecord| composer.shown_tokens(&self.made, record);
-            let longest = results.max_by_key(tokens).filter(|_| excess > 0);
-            let Some(longest) = longest else { return };
-            // The line that says what is left out has tokens as well.
-            let size = tokens(&longest).saturating_sub(excess + EXCERPT_TOKENS_MIN);
-            let size = size.max(EXCERPT_TOKENS_MIN);
-            let size = u32::try_from(size).unwrap_or(u32::MAX);
-            if reduce::shrink(composer, &mut self.made, longest, size, false, ask) == 0 {
-                return;
-            }
-        }
-    }
-
-    /// Shows an excerpt of the request, of at least so many tokens, where the window has more than
-    /// `enough`.
-    fn shorten_request(&mut self, enough: u64, tokens_min: u64) {
-        let (composer, ask) = (self.composer, self.ask);
-        let total = self.tokens();
-        let Some(request) = self.request.filter(|_| total > enough) else {
-            return;
-        };
-        if self.current.contains(&request.seq) || composer.view.is_kept(request) {
-            return;
-        }
-        let shown = composer.shown_tokens(&self.made, request);
-        let room = enough.saturating_sub(total - shown);
-        let wanted = room.max(tokens_min).max(EXCERPT_TOKENS_MIN);
-        if composer
-            .view
-            .anchor()
-            .is_some_and(|anchor| anchor.seq == request.seq)
-        {
-            if shown > wanted {
-                let made = excerpt(request, composer.tokens(request), wanted, ask);
-                self.made.excerpt = made.or(self.made.excerpt.take());
-            }
-            return;
-        }
-        let mut size = u32::try_from(wanted).unwrap_or(u32::MAX);
-        while size > 8 && composer.shown_tokens(&self.made, request) > wanted {
-            reduce::shrink(composer, &mut self.made, request, size, true, ask);
-            size = size / 4 * 3;
-        }
-    }
-
-    /// Lets the oldest steps leave until the window has so many tokens.
-    fn leave_steps(&mut self, enough: u64) {
-        if let Some(start) = self.last_units(enough, u64::MAX) {
-            self.begin_at(start.seq);
-        }
-    }
-
-    /// The cut, with an excerpt of the anchor where that is what it takes to fit.
+    /// The cut, with less of what stays where it does not fit otherwise.
     fn fit(mut self) -> Result<Cut, CoreError> {
-        if self.tokens() > self.ask.budget {
-            self.shorten_anchor()?;
-        }
-        let total = self.tokens();
-        match total <= self.ask.budget {
-            true => Ok(self.made),
-            false => Err(self.too_large(total)),
-        }
-    }
-
-    /// Shows as much of the anchor as there is room for.
-    fn shorten_anchor(&mut self) -> Result<(), CoreError> {
         let budget = self.ask.budget;
-        self.made.excerpt = None;
-        let all = self.composer.compose(&self.made);
-        let total = self.ask.fixed + all.tokens;
-        if total <= budget {
-            return Ok(());
+        if self.tokens() <= budget {
+            return Ok(self.made);
+        }
+        if let Some(least) = self.smallest() {
+            self.begin_at(least.seq);
         }
         let view = self.composer.view;
-        let is_shown = |anchor: &&TurnRecord| {
-            let mut items = all.items.iter().filter(|item| item.is_stored());
-            anchor.seq != view.last_seq && items.any(|item| item.seq == anchor.seq)
-        };
-        let anchor = view.anchor().filter(is_shown);
-        let anchor = anchor.ok_or_else(|| self.too_large(total))?;
-        let tokens = self.composer.tokens(anchor);
-        let others = total - tokens;
-        let room = budget.saturating_sub(others);
-        if room < EXCERPT_TOKENS_MIN {
-            return Err(self.too_large(others + EXCERPT_TOKENS_MIN));
+        let anchor = view.anchor();
+        let results = self.newest_results.iter().filter_map(|&seq| view.record(seq));
+        let mut shrinkable: Vec<&TurnRecord> = results.collect();
+        // Results first, then the request and the first user turn.
+        shrinkable.sort_by_key(|record| std::cmp::Reverse(self.composer.tokens(record)));
+        shrinkable.extend(self.request.into_iter().chain(anchor));
+        for record in shrinkable {
+            let excess = self.tokens().saturating_sub(budget);
+            let is_newest_words = record.answers().is_empty() && self.current.contains(&record.seq);
+            if excess == 0 || is_newest_words || view.is_kept(record) {
+                continue;
+            }
+            let shown = self.composer.shown_tokens(&self.made, record);
+            self.shorten_to(record, shown.saturating_sub(excess).max(EXCERPT_TOKENS_MIN));
         }
-        // All the room but some for what is said next.
-        let left = self.ask.ahead().saturating_sub(others).max(room / 2);
-        let wanted = left.clamp(EXCERPT_TOKENS_MIN, room);
-        self.made.excerpt = excerpt(anchor, tokens, wanted, self.ask)
-            .or_else(|| excerpt(anchor, tokens, room, self.ask));
-        match self.made.excerpt.is_some() {
-            true => Ok(()),
-            false => Err(self.too_large(total)),
+        if self.tokens() > budget {
+            // There is no room even for an excerpt of it.
+            self.forget_request();
+            if let Some(least) = self.smallest() {
+                self.begin_at(least.seq);
+            }
         }
+        self.checked()
     }
 
-    fn too_large(&self, tokens: u64) -> CoreError {
+    fn checked(self) -> Result<Cut, CoreError> {
+        let total = self.tokens();
+        if total <= self.ask.budget {
+            return Ok(self.made);
+        }
         let ask = self.ask;
         let items = self.composer.compose(&self.made).items;
         let is_current = |item: &&Item<'_>| item.is_stored() && self.unit.contains(&item.seq);
-        let current = items.iter().filter(is_current);
-        let turn = current.map(|item| item.tokens).sum();
-        let pinned = tokens.saturating_sub(ask.fixed + turn);
-        CoreError::CurrentTurnTooLarge {
+        let turn = items.iter().filter(is_current).map(|item| item.tokens).sum();
+        let pinned = total.saturating_sub(ask.fixed + turn);
+        Err(CoreError::CurrentTurnTooLarge {
             budget: ask.input_budget,
-            tokens: ask.at_most(tokens),
+            tokens: ask.at_most(total),
             system: ask.at_most(ask.fixed),
             pinned: ask.at_most(pinned),
             turn: ask.at_most(turn),
-        }
+        })
     }
 }
 
-/// An excerpt of at most `wanted` tokens: its bytes shrink until it fits.
-fn excerpt(anchor: &TurnRecord, tokens: u64, wanted: u64, ask: &Ask<'_>) -> Option<Excerpt> {
-    let bytes = reduce::text_bytes(anchor, ask);
-    let tokens = reduce::text_tokens(anchor, tokens, ask);
-    // What has no words, such as an image, becomes a line.
-    let mut bytes = (bytes.saturating_mul(wanted) / tokens.max(1)).max(1);
-    let mut tries = 0;
-    while bytes > 0 {
-        let size = u32::try_from(bytes).unwrap_or(u32::MAX);
-        let shown = reduce::excerpt(anchor, size, ask)?;
-        if shown.tokens <= wanted {
-            return Some(Excerpt {
-                bytes: size,
-                shown: Some(shown),
-            });
+/// The turns with results after the assistant's last one, which the model has not read; the last
+/// turn with results where there are none.
+pub(super) fn newest_results(composer: &Composer<'_>) -> Vec<u64> {
+    let mut newest = Vec::new();
+    let mut is_read = false;
+    for record in composer.view.tail_from(0).rev() {
+        if !record.answers().is_empty() {
+            newest.push(record.seq);
+            if is_read {
+                break;
+            }
+        } else if record.role == Role::Assistant {
+            if !newest.is_empty() {
+                break;
+            }
+            is_read = true;
         }
-        // Nearly all the room is used; what does not come down so is shortened in large steps.
-        let close = bytes.saturating_mul(wanted) / shown.tokens;
-        bytes = match tries < CLOSE_TRIES_MAX {
-            true => close.min(bytes * 31 / 32),
-            false => bytes * 3 / 4,
-        };
-        tries += 1;
     }
-    None
+    newest.sort_unstable();
+    newest
+}
+
+fn small(bytes: u64) -> usize {
+    usize::try_from(bytes).unwrap_or(usize::MAX)
 }

@@ -17,12 +17,12 @@ pub(super) fn content(cut: &Cut, item: &Item<'_>, ask: &Ask<'_>) -> Option<Arc<[
     match item.kind {
         Kind::Whole if record.is_marked => Some((ask.codec.seal)(said(record, ask)?, item.seq)),
         Kind::Whole => Some(Arc::clone(&record.content)),
-        Kind::Elision(turns) => Some((ask.codec.seal)(words::elision(turns, ask.mark), 0)),
-        Kind::Reduced => Some(Arc::clone(&cut.reduced_turn(item.seq)?.content)),
-        Kind::Excerpt => {
-            let shown = cut.excerpt.as_ref()?.shown.as_ref()?;
-            Some(Arc::clone(&shown.content))
+        Kind::Gap(gap) => Some((ask.codec.seal)(words::gap(gap, ask.mark), 0)),
+        Kind::Pause(before) => {
+            let turn = words::pause(before, record.said_at, ask.mark);
+            Some((ask.codec.seal)(turn, 0))
         }
+        Kind::Reduced => Some(Arc::clone(&cut.reduced_turn(item.seq)?.content)),
         Kind::Abandoned => {
             let turn = words::abandoned(record.open_uses().map(|id| &**id), ask.mark);
             Some((ask.codec.seal)(turn, 0))
@@ -56,12 +56,6 @@ pub(super) fn remake(composer: &Composer<'_>, cut: &mut Cut, ask: &Ask<'_>) {
         {
             reduced.shown = reduce::show(record, &reduced.results, ask);
         }
-    }
-    if let Some(excerpt) = &mut cut.excerpt
-        && excerpt.shown.is_none()
-        && let Some(anchor) = composer.view.anchor()
-    {
-        excerpt.shown = reduce::excerpt(anchor, excerpt.bytes, ask);
     }
 }
 

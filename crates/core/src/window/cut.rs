@@ -38,8 +38,6 @@ pub struct Cut {
     pub holes: Vec<(u64, u64)>,
     /// Turns whose results are shown in other words.
     pub reduced: BTreeMap<u64, Reduced>,
-    /// Characters of the anchor that are shown, where it is an excerpt.
-    pub excerpt: Option<Excerpt>,
     /// Tokens the window could use when this was decided.
     pub budget: u64,
     /// The newest turn when this was decided; 0 as long as nothing was.
@@ -52,15 +50,13 @@ pub struct Cut {
     pub found: Found,
 }
 
-/// What was found out of the next cut, so that not every window has to.
+/// The next cut as far as it was planned, so that not every window has to plan it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
-    /// The window's tokens when it was last tried whether results in other words are enough.
+    /// The window's tokens when the next cut was planned last; 0 before.
     pub(super) tried_at: u64,
-    /// Whether they were.
-    pub(super) is_reword_enough: bool,
-    /// A summary that is ready for the next cut, and the tokens that it will save.
-    pub(super) ready: Option<(u32, u64)>,
+    /// Where the tail would begin; `None` where trimming results is enough.
+    pub(super) tail_seq: Option<u64>,
 }
 
 /// How the results of one turn are shown.
@@ -81,22 +77,11 @@ pub enum How {
         /// The provider's id of that call.
         by: Box<str>,
     },
-    /// As its head and tail.
+    /// In fewer bytes: see [`super::trim`].
     Trimmed {
-        /// Bytes of its head.
-        head_bytes: u32,
-        /// Bytes of its tail.
-        tail_bytes: u32,
+        /// About this number.
+        bytes: u32,
     },
-}
-
-/// The anchor's excerpt.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Excerpt {
-    /// Bytes of text that are shown of it.
-    pub bytes: u32,
-    /// What that makes of it; made anew after a restart.
-    pub shown: Option<Shown>,
 }
 
 /// A turn in other words.
@@ -137,7 +122,7 @@ impl Cut {
 
     /// True when no turn is in other words.
     pub(super) fn is_plain(&self) -> bool {
-        self.excerpt.is_none() && self.reduced.is_empty()
+        self.reduced.is_empty()
     }
 
     /// True when all turns from `first` up to `end` are left out of the tail.
@@ -154,6 +139,13 @@ impl Cut {
     /// True where it shows everything as it was said, and no summary.
     pub(super) fn is_whole(&self) -> bool {
         self.made_at == 0 && self.summary == 0
+    }
+
+    /// Where the tail begins, or goes on after the last hole, where turns before that are left out
+    /// that no summary holds.
+    pub(super) fn left_out_until(&self) -> Option<u64> {
+        let last_hole = self.holes.last().map(|&(_, last)| last + 1);
+        self.leaves_out_any().then(|| last_hole.unwrap_or(0).max(self.seq))
     }
 
     /// True where it leaves turns out for which its summary does not stand.

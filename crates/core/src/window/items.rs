@@ -1,14 +1,17 @@
-//! What a window holds, in the order in which a provider takes it: every result directly
-//! after its call, an error where a call was never answered, a line where turns are left
-//! out.
+//! The contents of a window, in the order in which a provider takes them.
+//!
+//! The order is chronological: turns that the summary does not replace come before it, the tail
+//! after it. Every result is directly after its call. A call that was never answered has an error
+//! result, and a marker is where turns are missing.
 
 use crate::history::{TurnRecord, View};
 use crate::turn::{Part, PartKind, Turn};
 
 use super::block::Block;
 use super::counts::Counts;
-use super::cut::{Cut, Excerpt, Shown};
+use super::cut::{Cut, Shown};
 use super::kept::{Front, Kept};
+use super::words::Gap;
 
 /// One turn of a window.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +28,7 @@ pub(super) struct Item<'a> {
 impl Item<'_> {
     /// True when it is a stored turn, or something of one.
     pub(super) fn is_stored(&self) -> bool {
-        !matches!(self.kind, Kind::Elision(_) | Kind::Abandoned)
+        !matches!(self.kind, Kind::Gap(_) | Kind::Pause(_) | Kind::Abandoned)
     }
 }
 
@@ -36,10 +39,10 @@ pub(super) enum Kind {
     Whole,
     /// The stored turn with results in other words.
     Reduced,
-    /// The anchor's excerpt.
-    Excerpt,
-    /// A line that says how many turns are left out there.
-    Elision(u64),
+    /// A marker where turns are missing.
+    Gap(Gap),
+    /// A marker after a long pause; when the turn before it was said.
+    Pause(i64),
     /// The results of calls that were never answered.
     Abandoned,
     /// Those results of a turn that answer the calls of this one, where other turns stand
@@ -59,6 +62,8 @@ pub(super) struct Composer<'a> {
     pub(super) open: fn(&[u8]) -> Option<Turn>,
     /// True where the anchor is shown though the cut has passed it.
     pub(super) with_anchor: bool,
+    /// The pause in seconds after which a user turn gets a time marker; 0: none does.
+    pub(super) pause_s: i64,
     /// What stands for the oldest turns.
     pub(super) block: Option<&'a Block>,
 }
@@ -66,8 +71,10 @@ pub(super) struct Composer<'a> {
 /// Tokens of what memoird itself says, at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Overheads {
-    /// Of the line where turns are left out.
+    /// Of a marker where turns are missing.
     pub elision: u64,
+    /// Of a time marker.
+    pub pause: u64,
     /// Of the error result of one call, without the call's id.
     pub abandoned: u64,
 }
@@ -118,13 +125,10 @@ impl<'a> Composer<'a> {
         let mut apart = self.apart(cut).into_iter().peekable();
         while apart.next_if(|record| record.seq <= last).is_some() {}
         if let Some(block) = self.block.filter(|_| draft.out.kept.is_none()) {
-            let leads =
-                |record: &&TurnRecord| record.seq <= block.through_seq() && self.view.leads(record);
-            while let Some(leading) = apart.next_if(leads) {
-                draft.put(leading);
+            while let Some(earlier) = apart.next_if(|record| record.seq <= block.through_seq()) {
+                draft.put(earlier);
             }
-            draft.out.block_at = draft.out.items.len();
-            draft.out.tokens += block.tokens();
+            draft.put_block(block);
         }
         let tail = self.view.tail_from(cut.seq.max(last + 1));
         draft.out.items.reserve(tail.size_hint().0 + apart.len());
@@ -148,10 +152,13 @@ impl<'a> Composer<'a> {
     pub(super) fn apart(&self, cut: &Cut) -> Vec<&'a TurnRecord> {
         let anchor = self.view.anchor().filter(|_| self.with_anchor);
         let anchor = anchor.map(|anchor| anchor.seq);
+        let through_seq = self.through_seq();
         // A request that first in, first out has passed is shown where the cut shows it.
         let is_shown = |record: &&TurnRecord| {
-            let is_always = self.view.is_kept(record) || Some(record.seq) == anchor;
-            is_always || record.seq >= cut.seq || cut.keeps(record.seq)
+            let is_anchor = Some(record.seq) == anchor && record.seq > through_seq;
+            let is_always = self.view.is_kept(record) || is_anchor;
+            let is_tail = record.seq >= cut.seq && record.seq > through_seq;
+            is_always || is_tail || cut.keeps(record.seq)
         };
         let apart = self.view.apart.iter().copied();
         let mut apart: Vec<&'a TurnRecord> = apart.filter(is_shown).collect();
@@ -177,18 +184,9 @@ impl<'a> Composer<'a> {
         self.counts.get(record.seq).unwrap_or(record.tokens).into()
     }
 
-    /// The excerpt that the cut shows of a turn.
-    fn excerpt<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c Excerpt> {
-        let excerpt = cut.excerpt.as_ref()?;
-        (self.view.anchor()?.seq == record.seq).then_some(excerpt)
-    }
-
-    /// A turn in other words, where the cut shows it so.
+    /// A turn in fewer bytes, where the cut shows it so.
     pub(super) fn shown<'c>(&self, cut: &'c Cut, record: &TurnRecord) -> Option<&'c Shown> {
-        match self.excerpt(cut, record) {
-            Some(excerpt) => excerpt.shown.as_ref(),
-            None => cut.reduced_turn(record.seq),
-        }
+        cut.reduced_turn(record.seq)
     }
 
     /// The tokens of a turn as the cut shows it, with the error results of its calls.
@@ -234,8 +232,10 @@ struct Draft<'d, 'a> {
     out: Composed<'a>,
     /// The turn before.
     last: u64,
-    /// Turns that are left out since the last item.
-    gap: u64,
+    /// The first and last turn that are missing since the last item.
+    gap: Option<(u64, u64)>,
+    /// When the last stored turn of the window was said; 0 where that is not known.
+    said_at: i64,
     /// True when some of them have left the history since the cut was made.
     has_lost: bool,
     /// Results that were put ahead of their place, and whether something of them is left.
@@ -263,7 +263,8 @@ impl<'d, 'a> Draft<'d, 'a> {
                 ..Composed::default()
             },
             last: front.last,
-            gap: 0,
+            gap: None,
+            said_at: front.said_at,
             has_lost: false,
             ahead: Vec::new(),
             waits: false,
@@ -281,17 +282,34 @@ impl<'d, 'a> Draft<'d, 'a> {
             tokens: out.tokens,
             turns: out.turns,
             tail_turns: out.tail_turns,
+            said_at: self.said_at,
         }
+    }
+
+    /// Puts the summary. It names the turns that it stands for, so they need no marker.
+    fn put_block(&mut self, block: &Block) {
+        self.gap = None;
+        self.has_lost = false;
+        self.out.block_at = self.out.items.len();
+        self.out.tokens += block.tokens();
+        self.said_at = block.until();
+        let last = self.last;
+        let end = (block.through_seq() + 1).max(last + 1);
+        for (first, end) in self.composer.view.said_between(last + 1, end) {
+            self.out.gaps.push((first, end - 1));
+        }
+        self.last = end - 1;
     }
 
     /// Puts the next turn, with its results.
     fn put(&mut self, record: &'a TurnRecord) {
         // Nearly all turns are like this one: nothing is left out before it, nothing is tied
         // to it, and it is shown as it was said.
-        let is_plain = record.seq == self.last + 1 && self.gap == 0 && record.stands_alone();
+        let is_plain = record.seq == self.last + 1 && self.gap.is_none() && record.stands_alone();
         if is_plain && self.ahead.is_empty() && self.cut.is_plain() {
             self.last = record.seq;
             self.out.turns += 1;
+            self.put_pause(record);
             self.push(record, Kind::Whole, self.composer.tokens(record));
             return;
         }
@@ -300,7 +318,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         self.put_with_care(record);
         let is_open = record.open_uses().next().is_some();
         self.waits |= is_open && self.composer.abandoned_since(record).is_none();
-        if self.gap == 0 && self.ahead.is_empty() && !self.waits {
+        if self.gap.is_none() && self.ahead.is_empty() && !self.waits {
             self.settled = None;
         }
     }
@@ -385,11 +403,11 @@ impl<'d, 'a> Draft<'d, 'a> {
         if first == end {
             return;
         }
-        // What the summary stands for is not left out, and what was rewound was never said.
-        let summarized = self.composer.through_seq();
+        // Turns that were rewound were never said.
         for (first, end) in self.composer.view.said_between(first, end) {
             self.out.gaps.push((first, end - 1));
-            self.gap += end.saturating_sub(first.max(summarized + 1));
+            let begin = self.gap.map_or(first, |(begin, _)| begin);
+            self.gap = Some((begin, end - 1));
             self.has_lost |= self.note_lost(first, end);
         }
     }
@@ -409,23 +427,43 @@ impl<'d, 'a> Draft<'d, 'a> {
         is_lost
     }
 
-    /// A line for what was left out so far.
+    /// Puts a marker for the turns that are missing before this one, or for a long pause.
     fn elide(&mut self, record: &'a TurnRecord) {
-        if self.gap > 0 {
-            let since = match std::mem::take(&mut self.has_lost) {
-                true => u64::MAX,
-                false => self.cut.made_at.max(record.seq),
-            };
-            let kind = Kind::Elision(std::mem::take(&mut self.gap));
-            self.push_since(since, record, kind, self.composer.overheads.elision);
+        let Some((first, last)) = self.gap.take() else {
+            self.put_pause(record);
+            return;
+        };
+        let has_lost = std::mem::take(&mut self.has_lost);
+        // What a window may leave out without a word: the turns before a system prompt.
+        if self.composer.view.leads(record) {
+            return;
+        }
+        let gap = Gap {
+            first,
+            last,
+            is_summarized: last <= self.composer.through_seq(),
+            between: (self.said_at, record.said_at),
+        };
+        let since = if has_lost { u64::MAX } else { self.cut.made_at.max(record.seq) };
+        self.push_since(since, record, Kind::Gap(gap), self.composer.overheads.elision);
+    }
+
+    /// Puts a time marker before a user turn that comes after a long pause.
+    fn put_pause(&mut self, record: &'a TurnRecord) {
+        let pause_s = self.composer.pause_s;
+        let is_late = pause_s > 0
+            && record.begins_exchange()
+            && self.said_at > 0
+            && record.said_at - self.said_at >= pause_s;
+        if is_late {
+            let kind = Kind::Pause(self.said_at);
+            self.push_since(record.seq, record, kind, self.composer.overheads.pause);
         }
     }
 
     fn push_turn(&mut self, record: &'a TurnRecord) {
         let composer = self.composer;
-        let kind = if composer.excerpt(self.cut, record).is_some() {
-            Kind::Excerpt
-        } else if self.cut.reduced.contains_key(&record.seq) {
+        let kind = if self.cut.reduced.contains_key(&record.seq) {
             Kind::Reduced
         } else {
             Kind::Whole
@@ -436,6 +474,7 @@ impl<'d, 'a> Draft<'d, 'a> {
     }
 
     fn push(&mut self, record: &'a TurnRecord, kind: Kind, tokens: u64) {
+        self.said_at = record.said_at;
         self.push_since(record.seq, record, kind, tokens);
     }
 

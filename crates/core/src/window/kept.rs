@@ -86,6 +86,8 @@ pub(super) struct Front {
     /// Stored turns that it shows, and of these those of the tail that are not kept apart.
     pub(super) turns: u64,
     pub(super) tail_turns: u64,
+    /// When the last of them was said, in seconds since 1970; 0 where that is not known.
+    pub(super) said_at: i64,
 }
 
 /// The turns of a window up to some place, and what they amount to.
@@ -123,6 +125,8 @@ pub(super) struct Basis {
     summary: Option<Arc<Summary>>,
     /// How often counts of older turns have changed.
     recounts: u64,
+    /// See [`Composer::pause_s`].
+    pause_s: i64,
     /// How often older turns have changed.
     reshaped: u64,
     /// The first turn of the history's tail.
@@ -136,6 +140,7 @@ impl Basis {
             overheads: composer.overheads,
             summary: composer.block.map(|block| Arc::clone(&block.summary)),
             recounts: composer.counts.recounts,
+            pause_s: composer.pause_s,
             reshaped: composer.view.reshaped(),
             front_seq: composer.view.front_seq(),
         }
@@ -157,6 +162,7 @@ impl Basis {
             && self.scale == composer.counts.scale
             && self.overheads == composer.overheads
             && self.recounts == composer.counts.recounts
+            && self.pause_s == composer.pause_s
             && self.has_all(composer.view, cut)
     }
 

@@ -364,6 +364,9 @@ impl Windows {
             overheads: ask.overheads,
             open: ask.codec.open,
             with_anchor: !matches!(ask.policy, Policy::SlidingWindow { .. }),
+            pause_s: ask.settings.time_marks.map_or(0, |pause| {
+                i64::try_from(pause.as_secs()).unwrap_or(i64::MAX)
+            }),
             block: None,
         };
         let is_due = summary.is_some_and(|summary| summary.number <= self.due);

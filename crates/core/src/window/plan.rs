@@ -9,8 +9,8 @@ use crate::seq_ranges::SeqRanges;
 use crate::turn::Turn;
 
 use super::block::Block;
-use super::cut::{Cut, Found, Reduced};
-use super::items::{Composed, Composer, Item, Kind, Overheads};
+use super::cut::{Cut, Reduced};
+use super::items::{Composed, Composer, Item, Overheads};
 use super::kept::{Basis, Kept, Sums, WindowTurns};
 use super::report::{Blocks, Omission, OmissionReason, Report};
 use super::{Ask, Policy, block, choose, content, words};
@@ -27,16 +27,15 @@ pub struct Window {
     pub report: Report,
     /// True when a cut was made for it.
     pub has_new_cut: bool,
-    /// Results that this cut shows in other words and the one before it did not.
+    /// Results that this cut trims or supersedes and the one before it did not.
     pub newly_reduced: u64,
     /// Tokens of the history's turns that it does not send, estimated.
     pub tokens_saved: u64,
     /// All its tokens, as counted.
     pub counted: u64,
-    /// How many of them a summary that is ready will save at the next cut.
-    pub ready_saves: u64,
-    /// True where results in other words will be enough at the next cut.
-    pub is_reword_enough: bool,
+    /// Where the tail begins, or will begin at the next cut where that is near, if turns before it
+    /// are or will be left out that no summary holds.
+    pub tail_seq: Option<u64>,
 }
 
 /// A turn of a window.
@@ -87,7 +86,8 @@ pub(super) struct Planned {
 /// Tokens of what memoird itself says, on a scale.
 pub fn overheads(weigh: &dyn Fn(&Turn) -> u64) -> Overheads {
     Overheads {
-        elision: weigh(&words::elision(u64::from(u32::MAX), Mark::default())),
+        elision: weigh(&words::gap(words::LONGEST_GAP, Mark::default())),
+        pause: weigh(&words::pause(1_000_000_000, 1_700_000_000, Mark::default())),
         abandoned: weigh(&words::abandoned(std::iter::once(""), Mark::default())),
     }
 }
@@ -153,7 +153,7 @@ pub(super) fn next_cut(
         block: summaries.newest,
         ..*composer
     };
-    let then = cut_now(now.composer, newest, &now.cut, true, ask)?;
+    let then = cut_now(newest, &now.cut, ask)?;
     let shown = omissions(&now.composer, &now.cut, &now.composed);
     let mut taken = omissions(&then.composer, &then.cut, &then.composed);
     taken.retain(|omission| !shown.contains(omission));
@@ -232,24 +232,24 @@ fn decide<'a>(
         kept = None;
     }
     let is_newest = cut.summary == number(summaries.newest);
-    let block = if is_newest {
-        summaries.newest
-    } else {
-        summaries.shown
-    };
+    let block = if is_newest { summaries.newest } else { summaries.shown };
     let now = Composer { block, ..composer };
     content::remake(&now, &mut cut, ask);
     let composed = now.compose_behind(&cut, kept);
     let is_small = ask.fixed + composed.tokens <= ask.watermark();
     if is_small && holds(now.view, &cut, &composed, ask) && (is_newest || !cut.leaves_out_any()) {
-        // There was no room for it beside what was said then. What is said now may be smaller.
+        // There was no room for it next to the turn before. The current turn may be smaller.
         if is_request_out(&now, &cut, &composed)
             && let Ok(other) = cut_from(now, &block::fresh(&now), ask)
             && !is_request_out(&now, &other.cut, &other.composed)
         {
             return Ok(other);
         }
-        look_ahead(&now, &newest, &mut cut, &composed, ask);
+        if is_newest {
+            plan_next_cut(&now, &mut cut, &composed, ask);
+        } else {
+            cut.found.tail_seq = None;
+        }
         return Ok(Decided {
             is_other: (cut.made_at, cut.summary) != (last.cut.made_at, last.cut.summary),
             composer: now,
@@ -257,37 +257,16 @@ fn decide<'a>(
             composed,
         });
     }
-    cut_now(now, newest, &cut, !is_small, ask)
+    cut_now(newest, &cut, ask)
 }
 
-/// Makes a cut, because the window `is_large` or has lost turns.
-fn cut_now<'a>(
-    now: Composer<'a>,
-    newest: Composer<'a>,
-    cut: &Cut,
-    is_large: bool,
-    ask: &Ask<'_>,
-) -> Result<Decided<'a>, CoreError> {
+/// Makes a cut, because the window is too large or has lost turns.
+fn cut_now<'a>(newest: Composer<'a>, cut: &Cut, ask: &Ask<'_>) -> Result<Decided<'a>, CoreError> {
     if cut.summary == number(newest.block) {
-        return cut_from(now, cut, ask);
+        cut_from(newest, cut, ask)
+    } else {
+        cut_from(newest, &block::fresh(&newest), ask)
     }
-    // The prefix breaks in any case. Results in other words take less away than a summary does.
-    if is_large && let Some(made) = choose::reword(&now, cut, ask.floor(), ask) {
-        let made = Decided::anew(now, made);
-        if holds(now.view, &made.cut, &made.composed, ask) && !made.cut.leaves_out_any() {
-            return Ok(made);
-        }
-    }
-    let mut fresh = Decided::anew(newest, block::fresh(&newest));
-    if ask.fixed + fresh.composed.tokens > ask.midway() {
-        // Else the next cut would be at once.
-        fresh = Decided::anew(newest, choose::shorten(&newest, &fresh.cut, ask));
-    }
-    let is_small = ask.fixed + fresh.composed.tokens <= ask.watermark();
-    if is_small && holds(newest.view, &fresh.cut, &fresh.composed, ask) {
-        return Ok(fresh);
-    }
-    cut_from(newest, &fresh.cut, ask)
 }
 
 /// Makes a cut of a window that was decided to be `from`, or where that leaves no room for the
@@ -305,31 +284,15 @@ fn cut_from<'a>(
     made.map(|cut| Decided::anew(composer, cut))
 }
 
-/// Finds out what the next cut can do, once for a twentieth of the budget.
-fn look_ahead(
-    now: &Composer<'_>,
-    newest: &Composer<'_>,
-    cut: &mut Cut,
-    composed: &Composed<'_>,
-    ask: &Ask<'_>,
-) {
-    let number = number(newest.block);
-    if number == cut.summary {
-        cut.found.ready = None;
-    } else if cut.found.ready.is_none_or(|(ready, _)| ready != number) {
-        let then = newest.compose(&block::fresh(newest)).tokens;
-        cut.found.ready = Some((number, composed.tokens.saturating_sub(then)));
-    }
+/// Plans the next cut above the soft watermark, once for a twentieth of the budget.
+fn plan_next_cut(now: &Composer<'_>, cut: &mut Cut, composed: &Composed<'_>, ask: &Ask<'_>) {
     let tokens = ask.fixed + composed.tokens;
-    let saves = cut.found.ready.map_or(0, |(_, saves)| saves);
-    let is_soft = ask
-        .soft()
-        .is_some_and(|soft| tokens - saves.min(tokens) >= soft);
-    if !is_soft {
-        cut.found.is_reword_enough = false;
+    if ask.soft().is_none_or(|soft| tokens < soft) {
+        cut.found.tail_seq = None;
     } else if cut.found.tried_at == 0 || tokens > cut.found.tried_at + ask.budget / 20 {
+        let next = choose::cut(now, cut, ask).ok();
         cut.found.tried_at = tokens;
-        cut.found.is_reword_enough = choose::reword(now, cut, ask.floor(), ask).is_some();
+        cut.found.tail_seq = next.and_then(|next| next.left_out_until());
     }
 }
 
@@ -407,11 +370,7 @@ fn finish(
     // Who only looks does not know the bot's prompts.
     let has_other_prompts = |sent: Sent| ask.keep && sent.fixed_digest != ask.fixed_digest;
     let is_first = last.sent.is_none_or(has_other_prompts);
-    let Found {
-        ready,
-        is_reword_enough,
-        ..
-    } = decided.cut.found;
+    let tail_seq = decided.cut.left_out_until().or(decided.cut.found.tail_seq);
     let Decided { cut, composed, .. } = &decided;
     let included = composed.turns;
     let results = |reduced: &Reduced| reduced.results.len() as u64;
@@ -436,7 +395,9 @@ fn finish(
         summary: composer.block.map(|block| Arc::clone(&block.summary)),
     };
     let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
-    report.explain(cut, ask.shown(ask.budget));
+    let newest_results = choose::newest_results(composer);
+    let request = composer.view.request_under_way().map(|request| request.seq);
+    report.explain(cut, request, &newest_results, ask.shown(ask.budget));
     let newly = cut.reduced.iter();
     let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
     let window = Window {
@@ -451,8 +412,7 @@ fn finish(
         newly_reduced: newly.map(|(_, reduced)| results(reduced)).sum(),
         tokens_saved: composer.view.tokens().saturating_sub(laid.sums.counted),
         counted: laid.before + laid.sums.counted,
-        ready_saves: ready.map_or(0, |(_, saves)| saves),
-        is_reword_enough,
+        tail_seq,
     };
     let Composed {
         front,
@@ -622,10 +582,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
     let old = Composer { block, ..*composer }.compose(before);
     let is_same = |(new, old): &(&Item<'_>, &Item<'_>)| {
         (new.seq, new.kind, new.tokens) == (old.seq, old.kind, old.tokens)
-            && match new.kind {
-                Kind::Excerpt => cut.excerpt == before.excerpt,
-                _ => cut.reduced.get(&new.seq) == before.reduced.get(&new.seq),
-            }
+            && cut.reduced.get(&new.seq) == before.reduced.get(&new.seq)
     };
     let was_whole = old.items.iter().take(old.whole_items());
     let both = items.iter().zip(was_whole.take_while(was_sent));
@@ -637,11 +594,10 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
                 && !has_lost_leading(composer, before),
         };
     }
-    // Another summary, or none: only what stands before it.
-    let led = |item: &&Item<'_>| item.seq <= before.through_seq;
+    // Another summary, or none: only what is before it.
     let before_old = match before.summary {
         0 => usize::MAX,
-        _ => old.items.iter().take_while(led).count(),
+        _ => old.block_at,
     };
     Stable {
         items: items.min(composed.block_at).min(before_old),
@@ -651,11 +607,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
 
 /// True when a turn that stood before the summary has left the history since.
 fn has_lost_leading(composer: &Composer<'_>, before: &Cut) -> bool {
-    let anchor = composer.view.anchor().map_or(u64::MAX, |anchor| anchor.seq);
-    let mut leading = before
-        .kept
-        .iter()
-        .take_while(|&&seq| seq <= before.through_seq && seq < anchor);
+    let mut leading = before.kept.iter().take_while(|&&seq| seq <= before.through_seq);
     leading.any(|&seq| composer.view.record(seq).is_none())
 }
 
@@ -686,9 +638,6 @@ fn omissions(composer: &Composer<'_>, cut: &Cut, composed: &Composed<'_>) -> Vec
             },
         )
     }));
-    if let (Some(_), Some(anchor)) = (&cut.excerpt, composer.view.anchor()) {
-        all.push(Omission::of(anchor.seq, OmissionReason::Excerpt));
-    }
     all.sort_by_key(|omission| omission.first_seq);
     all
 }

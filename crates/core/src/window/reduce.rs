@@ -1,5 +1,5 @@
-//! The cheapest way to make room: results that are old or very long, in other words. Ids
-//! and pairs stay, and so do the stored turns.
+//! Turns in fewer bytes: results that a later call made old, long results, long texts. Ids and
+//! pairs stay, and so do the stored turns.
 
 use std::collections::BTreeMap;
 
@@ -29,66 +29,84 @@ struct Answer {
     is_error: bool,
 }
 
-/// Decides which results are shown in other words, beside those that were decided before.
-/// Held turns, and the `unit` that is said now, stay as they are.
-pub(super) fn reduce(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask: &Ask<'_>) {
-    let settings = ask.settings;
+/// Marks the results that a later call of the same tool with the same arguments made old.
+pub(super) fn supersede(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], ask: &Ask<'_>) {
     let tail = composer.view.tail_from(made.seq);
     let tied = tail.filter(|record| !record.stands_alone() && !made.leaves_out(record.seq));
     let turns: Vec<(&TurnRecord, Turn)> = tied
         .filter_map(|record| Some((record, (ask.codec.open)(&record.content)?)))
         .collect();
-    let may_change = |seq: u64| {
-        let record = composer.view.record(seq);
-        !unit.contains(&seq) && record.is_some_and(|record| !composer.view.is_kept(record))
-    };
     let mut decided: BTreeMap<u64, Vec<(usize, How)>> = BTreeMap::new();
-    if settings.trim_over_tokens > 0 {
-        for (record, turn) in turns.iter().filter(|(record, _)| may_change(record.seq)) {
-            for (place, how) in long_results(composer, record, turn, ask) {
-                decided.entry(record.seq).or_default().push((place, how));
-            }
-        }
-    }
-    if settings.supersede {
-        let counts = composer.counts;
-        let is_small = |seq| {
-            counts
-                .get(seq)
-                .is_some_and(|tokens| tokens < RESULT_TOKENS_MIN)
-        };
-        for (answer, by) in superseded(&turns) {
-            if may_change(answer.seq) && !is_small(answer.seq) {
-                let results = decided.entry(answer.seq).or_default();
-                results.retain(|(place, _)| *place != answer.place);
-                results.push((answer.place, How::Superseded { by: by.into() }));
-            }
+    for (answer, by) in superseded(&turns) {
+        let record = composer.view.record(answer.seq);
+        let may_change = record.is_some_and(|record| !composer.view.is_kept(record));
+        let is_small = (composer.counts.get(answer.seq)).is_some_and(|it| it < RESULT_TOKENS_MIN);
+        if may_change && !is_small && !unit.contains(&answer.seq) {
+            let how = How::Superseded { by: by.into() };
+            decided.entry(answer.seq).or_default().push((answer.place, how));
         }
     }
     for (seq, mut results) in decided {
-        let Some((record, _)) = turns.iter().find(|(record, _)| record.seq == seq) else {
+        let Some(record) = composer.view.record(seq) else {
             continue;
         };
-        let earlier = made.reduced.get(&seq);
-        for (place, how) in earlier.iter().flat_map(|reduced| &reduced.results) {
-            let now = results.iter().find(|(decided, _)| decided == place);
-            let is_old = now.is_some_and(|(_, how)| matches!(how, How::Superseded { .. }));
-            if !is_old || matches!(how, How::Superseded { .. }) {
-                results.retain(|(decided, _)| decided != place);
-                results.push((*place, how.clone()));
-            }
-        }
         results.sort_by_key(|(place, _)| *place);
-        let shown = show(record, &results, ask);
-        let shown = shown.filter(|shown| shown.tokens < composer.tokens(record));
-        if shown.is_some() {
-            made.reduced.insert(seq, Reduced { results, shown });
-        }
+        set(composer, made, record, results, ask);
     }
 }
 
-/// Bytes that a turn says, in words, calls and results.
-pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> u64 {
+/// Shows a turn in about `bytes` bytes: its results, or, where it has none, all of it. Results that
+/// are superseded stay so. Returns the tokens that it has then, at most those that it had.
+pub(super) fn trim(
+    composer: &Composer<'_>,
+    made: &mut Cut,
+    record: &TurnRecord,
+    bytes: usize,
+    ask: &Ask<'_>,
+) -> u64 {
+    let places = record.answers().len();
+    let each = u32::try_from(bytes / places.max(1)).unwrap_or(u32::MAX);
+    let how = How::Trimmed { bytes: each };
+    let earlier = made.reduced.get(&record.seq);
+    let superseded = earlier.iter().flat_map(|reduced| &reduced.results);
+    let mut results: Vec<(usize, How)> = superseded
+        .filter(|(_, how)| matches!(how, How::Superseded { .. }))
+        .cloned()
+        .collect();
+    if places == 0 {
+        results.push((WHOLE, how));
+    } else {
+        for place in 0..places {
+            if !results.iter().any(|(known, _)| *known == place) {
+                results.push((place, how.clone()));
+            }
+        }
+    }
+    results.sort_by_key(|(place, _)| *place);
+    set(composer, made, record, results, ask);
+    composer.shown_tokens(made, record)
+}
+
+/// Shows a turn like this where that is shorter than the whole turn, and whole where it is not.
+fn set(
+    composer: &Composer<'_>,
+    made: &mut Cut,
+    record: &TurnRecord,
+    results: Vec<(usize, How)>,
+    ask: &Ask<'_>,
+) {
+    let shown = show(record, &results, ask);
+    match shown.filter(|shown| shown.tokens < composer.tokens(record)) {
+        Some(shown) => {
+            let shown = Some(shown);
+            made.reduced.insert(record.seq, Reduced { results, shown });
+        }
+        None => drop(made.reduced.remove(&record.seq)),
+    }
+}
+
+/// Bytes of the text, calls and results of a turn.
+pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> usize {
     let bytes = |part: &Part| match &part.kind {
         PartKind::Text(text) | PartKind::Thinking { text, .. } => text.len(),
         PartKind::ToolUse { input_json, .. } => input_json.len(),
@@ -96,95 +114,13 @@ pub(super) fn text_bytes(record: &TurnRecord, ask: &Ask<'_>) -> u64 {
         PartKind::Media { .. } => 0,
     };
     let turn = (ask.codec.open)(&record.content);
-    turn.map_or(0, |turn| turn.parts.iter().map(bytes).sum::<usize>() as u64)
-}
-
-/// Of the tokens of a turn those of what it says: a shorter one does not show its media.
-pub(super) fn text_tokens(record: &TurnRecord, tokens: u64, ask: &Ask<'_>) -> u64 {
-    let is_media = |part: &Part| matches!(part.kind, PartKind::Media { .. });
-    let has_media = |part: &Part| match &part.kind {
-        PartKind::ToolResult { parts, .. } => parts.iter().any(is_media),
-        _ => is_media(part),
-    };
-    let turn = (ask.codec.open)(&record.content);
-    if !turn.is_some_and(|turn| turn.parts.iter().any(has_media)) {
-        return tokens;
-    }
-    let all = How::Trimmed {
-        head_bytes: u32::MAX,
-        tail_bytes: u32::MAX,
-    };
-    let shown = show(record, &[(WHOLE, all)], ask);
-    shown.map_or(tokens, |shown| shown.tokens)
-}
-
-/// Shows the results of a turn with at most about so many tokens each, or where it `is_whole` all
-/// that it says. Gives the tokens that this saves.
-pub(super) fn shrink(
-    composer: &Composer<'_>,
-    made: &mut Cut,
-    record: &TurnRecord,
-    size: u32,
-    is_whole: bool,
-    ask: &Ask<'_>,
-) -> u64 {
-    let tokens = composer.tokens(record);
-    let before = made.reduced_turn(record.seq);
-    let before = before.map_or(tokens, |shown| shown.tokens);
-    if before <= size.into() {
-        return 0;
-    }
-    let said = text_tokens(record, tokens, ask);
-    let bytes = text_bytes(record, ask) * u64::from(size) / said.max(1);
-    let parts = if is_whole {
-        1
-    } else {
-        record.answers().len().max(1)
-    };
-    let bytes = u32::try_from(bytes / parts as u64).unwrap_or(u32::MAX);
-    let how = How::Trimmed {
-        head_bytes: bytes / 3 * 2,
-        tail_bytes: bytes / 3,
-    };
-    let earlier = made.reduced.get(&record.seq);
-    let superseded = earlier.iter().flat_map(|reduced| &reduced.results);
-    let mut results: Vec<(usize, How)> = superseded
-        .filter(|(_, how)| matches!(how, How::Superseded { .. }))
-        .cloned()
-        .collect();
-    if is_whole {
-        results.push((WHOLE, how));
-    } else {
-        for place in 0..record.answers().len() {
-            if !results.iter().any(|(known, _)| *known == place) {
-                results.push((place, how.clone()));
-            }
-        }
-    }
-    results.sort_by_key(|(place, _)| *place);
-    let shown = show(record, &results, ask).filter(|shown| shown.tokens < before);
-    let Some(shown) = shown else { return 0 };
-    let saved = before - shown.tokens;
-    let shown = Some(shown);
-    made.reduced.insert(record.seq, Reduced { results, shown });
-    saved
+    turn.map_or(0, |turn| turn.parts.iter().map(bytes).sum())
 }
 
 /// A turn with its results trimmed or superseded.
 pub(super) fn show(record: &TurnRecord, results: &[(usize, How)], ask: &Ask<'_>) -> Option<Shown> {
     let turn = content::said(record, ask)?;
     Some(shown(reworded(turn, results, ask.mark), record.seq, ask))
-}
-
-/// An excerpt of a turn, with about `bytes` bytes of its text.
-pub(super) fn excerpt(record: &TurnRecord, bytes: u32, ask: &Ask<'_>) -> Option<Shown> {
-    let mut turn = content::said(record, ask)?;
-    let is_text = |part: &&Part| matches!(part.kind, PartKind::Text(_));
-    let each = bytes as usize / turn.parts.iter().filter(is_text).count().max(1);
-    for part in &mut turn.parts {
-        shorten(part, each * 2 / 3, each / 3, ask.mark);
-    }
-    Some(shown(words::labelled(turn, "excerpt"), record.seq, ask))
 }
 
 fn shown(turn: Turn, seq: u64, ask: &Ask<'_>) -> Shown {
@@ -256,40 +192,6 @@ fn in_order(json: &str) -> String {
     }
 }
 
-/// The results of a turn that are too long, and how each is shown.
-fn long_results(
-    composer: &Composer<'_>,
-    record: &TurnRecord,
-    turn: &Turn,
-    ask: &Ask<'_>,
-) -> Vec<(usize, How)> {
-    let settings = ask.settings;
-    let tokens = composer.tokens(record);
-    if tokens <= settings.trim_over_tokens.into() {
-        return Vec::new();
-    }
-    let results = turn.parts.iter().filter_map(|part| match &part.kind {
-        PartKind::ToolResult { content, parts, .. } => Some(content.len() + inner_bytes(parts)),
-        _ => None,
-    });
-    let sizes: Vec<usize> = results.collect();
-    let bytes: usize = sizes.iter().sum();
-    // So many bytes are a token here.
-    let bytes_of = |part: u32| {
-        u32::try_from(u64::from(part) * bytes as u64 / tokens.max(1)).unwrap_or(u32::MAX)
-    };
-    let how = How::Trimmed {
-        head_bytes: bytes_of(settings.trim_head_tokens),
-        tail_bytes: bytes_of(settings.trim_tail_tokens),
-    };
-    let over = bytes_of(settings.trim_over_tokens) as usize;
-    let long = sizes
-        .into_iter()
-        .enumerate()
-        .filter(|(_, size)| *size > over);
-    long.map(|(place, _)| (place, how.clone())).collect()
-}
-
 /// True for a result that says nothing here: there is nothing to shorten, and where it is an object
 /// of its provider's that is kept whole, that is given back whatever stands beside it.
 fn says_nothing(part: &Part) -> bool {
@@ -317,16 +219,16 @@ fn reworded(mut turn: Turn, results: &[(usize, How)], mark: Mark) -> Turn {
     let is_old = results.iter().any(is_old);
     let whole = results.iter().find(|(place, _)| *place == WHOLE);
     let whole = whole.map(|(_, how)| how);
+    let has_text = |part: &&Part| {
+        matches!(part.kind, PartKind::Text(_) | PartKind::ToolUse { .. }) && !is_opaque(part)
+    };
+    let texts = turn.parts.iter().filter(has_text).count();
     let mut place = 0;
     for part in &mut turn.parts {
         let is_opaque = is_opaque(part);
         let PartKind::ToolResult { content, parts, .. } = &mut part.kind else {
-            if let Some(How::Trimmed {
-                head_bytes,
-                tail_bytes,
-            }) = whole.filter(|_| !is_opaque)
-            {
-                shorten(part, *head_bytes as usize, *tail_bytes as usize, mark);
+            if let Some(How::Trimmed { bytes }) = whole.filter(|_| !is_opaque) {
+                shorten(part, *bytes as usize / texts.max(1), mark);
             }
             continue;
         };
@@ -349,32 +251,33 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
     match how {
         How::Superseded { by } if parts.is_empty() => *content = words::superseded(by, mark),
         How::Superseded { by } => *parts = vec![PartKind::Text(words::superseded(by, mark)).into()],
-        How::Trimmed {
-            head_bytes,
-            tail_bytes,
-        } => {
-            let (head, tail) = (*head_bytes as usize, *tail_bytes as usize);
-            *content = trim::trim(content, head, tail, mark);
-            let each = parts.len().max(1);
+        How::Trimmed { bytes } => {
+            let bytes = *bytes as usize;
+            *content = trim::result(content, bytes, mark);
+            let texts = parts.iter().filter(|part| matches!(part.kind, PartKind::Text(_)));
+            let each = bytes / texts.count().max(1);
             for part in parts {
-                shorten(part, head / each, tail / each, mark);
+                match &mut part.kind {
+                    PartKind::Text(text) => *text = trim::result(text, each, mark),
+                    _ => shorten(part, each, mark),
+                }
             }
         }
     }
 }
 
-/// Text by its head and tail, a call's arguments as smaller JSON, media by a line; other parts as
-/// they are.
-fn shorten(part: &mut Part, head: usize, tail: usize, mark: Mark) {
+/// Text by its head and tail, a call's arguments as shorter JSON, media by a marker; other parts
+/// stay.
+fn shorten(part: &mut Part, bytes: usize, mark: Mark) {
     let is_opaque = is_opaque(part);
     let media_type = match &mut part.kind {
         PartKind::Text(_) if is_opaque => "",
         PartKind::Text(text) => {
-            *text = trim::trim(text, head, tail, mark);
+            *text = trim::said(text, bytes, mark);
             return;
         }
         PartKind::ToolUse { input_json, .. } => {
-            *input_json = trim::trim_arguments(input_json, head + tail, mark);
+            *input_json = trim::arguments(input_json, bytes, mark);
             return;
         }
         PartKind::Media { media_type, .. } => media_type,

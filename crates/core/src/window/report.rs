@@ -116,19 +116,28 @@ impl Blocks {
 }
 
 impl Report {
-    /// Says in words what people should know of a cut, and of a window that may use at most
-    /// so many tokens.
-    pub(super) fn explain(&mut self, cut: &Cut, tokens_max: u64) {
-        if cut.excerpt.is_some() {
+    /// Notes for people about a cut, and about a window that may use at most `tokens_max` tokens.
+    pub(super) fn explain(
+        &mut self,
+        cut: &Cut,
+        request: Option<u64>,
+        newest_results: &[u64],
+        tokens_max: u64,
+    ) {
+        let is_excerpt = |seq| cut.reduced.get(&seq).is_some_and(Reduced::is_excerpt);
+        if request.is_some_and(is_excerpt) {
             self.degraded = true;
-            let note = "the first user turn does not fit and is an excerpt; a larger budget shows \
-                        it whole";
+            let note = "the request does not fit and is an excerpt; a larger budget shows it whole";
             self.notes.push(note.to_owned());
         }
-        if cut.reduced.values().any(Reduced::is_excerpt) {
+        let is_trimmed = |seq: &u64| {
+            let reduced = cut.reduced.get(seq);
+            reduced.is_some_and(|reduced| !reduced.is_superseded())
+        };
+        if newest_results.iter().any(is_trimmed) {
             self.degraded = true;
-            let note = "turns of the exchange under way do not fit and are excerpts; a larger \
-                        budget shows them whole";
+            let note = "the newest tool results do not fit and are excerpts; a larger budget shows \
+                        them whole";
             self.notes.push(note.to_owned());
         }
         let is_by_choice = matches!(self.policy, Policy::SlidingWindow { .. });

@@ -1,7 +1,9 @@
 //! What memoird itself says in a window: a line where turns are left out, an error where a
 //! call was never answered. Always marked, never as if somebody else had said it.
 
+use crate::date::minute;
 use crate::mark::Mark;
+use crate::time::Timestamp;
 use crate::turn::{Part, PartKind, Role, Turn};
 
 /// The label of a turn that is not there as it was said; its value says what it is.
@@ -10,12 +12,55 @@ pub const LABEL: &str = "memoird";
 /// Characters of a name that somebody else chose.
 const NAME_CHARS_MAX: usize = 64;
 
-/// A line that stands where turns are left out.
-pub(super) fn elision(turns: u64, mark: Mark) -> Turn {
-    let text = match turns {
-        1 => format!("[memoird {mark}: 1 turn is left out here]"),
-        _ => format!("[memoird {mark}: {turns} turns are left out here]"),
+/// Turns that are missing between two that are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Gap {
+    pub(super) first: u64,
+    pub(super) last: u64,
+    /// True where the summary after it stands for the turns.
+    pub(super) is_summarized: bool,
+    /// When the turns before and after it were said, in seconds since 1970; 0 where that is not known.
+    pub(super) between: (i64, i64),
+}
+
+/// The longest gap marker, to reserve tokens for.
+pub(super) const LONGEST_GAP: Gap = Gap {
+    first: 4_000_000_000,
+    last: 4_000_000_000,
+    is_summarized: false,
+    between: (1_700_000_000, 1_700_000_000),
+};
+
+/// A marker where turns are missing.
+pub(super) fn gap(gap: Gap, mark: Mark) -> Turn {
+    let turns = match gap.last - gap.first {
+        0 => format!("turn {} is", gap.first),
+        _ => format!("turns {}-{} are", gap.first, gap.last),
     };
+    let time = |seconds: i64| (seconds > 0).then(|| Timestamp::new(seconds, 0)).flatten();
+    let (after, before) = gap.between;
+    let when = match (time(after), time(before)) {
+        (Some(after), Some(before)) => {
+            format!(", from between {} and {}", minute(after), minute(before))
+        }
+        (None, Some(before)) => format!(", from before {}", minute(before)),
+        _ => String::new(),
+    };
+    let where_to = if gap.is_summarized { "summarized below" } else { "not shown here" };
+    let text = format!("[memoird {mark}: {turns} {where_to}{when}]");
+    let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
+    labelled(turn, "elision")
+}
+
+/// A marker before a user turn that comes after a long pause.
+pub(super) fn pause(before: i64, said_at: i64, mark: Mark) -> Turn {
+    let hours = (said_at - before) / 3_600;
+    let later = match hours {
+        0..48 => format!("{hours} hours"),
+        _ => format!("{} days", hours / 24),
+    };
+    let at = Timestamp::new(said_at, 0).map(minute).unwrap_or_default();
+    let text = format!("[memoird {mark}: {later} later, {at}]");
     let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
     labelled(turn, "elision")
 }
@@ -41,9 +86,14 @@ pub(super) fn superseded(by: &str, mark: Mark) -> String {
     format!("[memoird {mark}: superseded by the result of the later call {by}]")
 }
 
-/// What stands where text is left out.
+/// A marker where the middle of a text is left out.
 pub(super) fn left_out(bytes: usize, mark: Mark) -> String {
     format!("[memoird {mark}: {bytes} bytes are left out here]")
+}
+
+/// A marker before the values of a JSON result that had this length in bytes.
+pub(super) fn values_of(bytes: usize, mark: Mark) -> String {
+    format!("[memoird {mark}: values of a result of {bytes} bytes]")
 }
 
 /// What stands where items of a JSON list are left out.

@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 
 use memoird_core::CoreError;
 use memoird_core::budget::Budget;
-use memoird_core::compaction::Trigger;
+use memoird_core::compaction::{SummaryTokens, Trigger};
 use memoird_core::ids::{SessionId, SessionKey};
 use memoird_core::limits::Limits;
 use memoird_core::mark::Mark;
@@ -64,6 +64,7 @@ struct Plan {
     peek: bool,
     settings: WindowSettings,
     soft_percent: Option<u8>,
+    summary_tokens: Option<SummaryTokens>,
     /// Memories to be put into the window.
     recalled: Option<Box<dyn RecalledMemories>>,
     /// Where the provider can count: what it is to count beside the turns.
@@ -201,7 +202,14 @@ impl Commands {
         Ok(Plan {
             policy: request.policy.unwrap_or(settings.policy()),
             settings: compaction::window_settings(settings, &compaction_policy),
-            soft_percent: compaction::soft_percent(&compaction_policy),
+            soft_percent: compaction::soft_percent(
+                &compaction_policy,
+                self.shared.compaction_queue.is_local(),
+                if is_counted { model.scale.margin() } else { 0.0 },
+            ),
+            summary_tokens: compaction_policy
+                .enabled
+                .then_some(compaction_policy.summary_tokens),
             calibration: tenant.calibration(&model.profile.name),
             keep: !request.peek && request.attempt == 0,
             peek: request.peek,
@@ -402,6 +410,7 @@ impl Plan {
             },
             keep: self.keep,
             soft_percent: self.soft_percent,
+            summary_tokens: self.summary_tokens,
         }
     }
 

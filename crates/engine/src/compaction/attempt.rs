@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use memoird_core::breaker::BreakerState;
-use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{Failure, Summary, Trigger};
 use memoird_core::ids::Generation;
 use memoird_core::session::{CompactionBlocked, Session, Snapshot};
@@ -52,7 +51,6 @@ pub(super) struct NewSummary {
     pub(super) summary: Arc<Summary>,
     pub(super) tokens_before: u64,
     pub(super) tokens_after: u64,
-    pub(super) probe: Probe,
     /// Tokens of its turn on the scale of the snapshot.
     pub(super) turn_tokens: Option<u64>,
 }
@@ -225,7 +223,6 @@ impl Compaction {
             is_new: true,
             tokens_before: made.tokens_before,
             tokens_after: made.tokens_after,
-            probe: made.probe,
         })
     }
 
@@ -238,11 +235,8 @@ impl Compaction {
         let session = &request.session;
         let summary = &made.summary;
         let trigger = request.trigger.name();
-        session.tenant.stats.compaction.count_summary(
-            made.tokens_before,
-            made.tokens_after,
-            &made.probe,
-        );
+        let stats = &session.tenant.stats.compaction;
+        stats.count_summary(made.tokens_before, made.tokens_after);
         let kind = EventKind::Compacted {
             number: summary.number,
             trigger: trigger.into(),
@@ -251,13 +245,12 @@ impl Compaction {
             through_seq: summary.through_seq,
             tokens_before: made.tokens_before,
             tokens_after: made.tokens_after,
-            probe: made.probe,
         };
         self.sessions().publish(session, generation, kind);
         info!(
             tenant = %session.tenant.id, trigger, by = %summary.by,
             tokens_before = made.tokens_before, tokens_after = made.tokens_after,
-            probe = made.probe.score(), "a session was compacted"
+            "session compacted"
         );
     }
 
@@ -361,6 +354,5 @@ fn unchanged(session: &Session, view: SessionView) -> CompactionOutcome {
         is_new: false,
         tokens_before: 0,
         tokens_after: 0,
-        probe: Probe::default(),
     }
 }

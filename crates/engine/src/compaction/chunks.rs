@@ -5,9 +5,9 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use memoird_core::compaction::Body;
+use memoird_core::compaction::Written;
 use memoird_core::compaction::check::Rejection;
-use memoird_core::compaction::prompt::parse_answer;
+use memoird_core::compaction::prompt::{as_json, parse_answer};
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::ids::SessionKey;
 use memoird_core::mark::Mark;
@@ -17,7 +17,7 @@ use tokio::task::JoinSet;
 
 use super::Compaction;
 use super::attempt::CompactionError;
-use super::summarize::{Material, NEEDED_TOKENS, failed, failure_of};
+use super::summarize::{Material, failed, failure_of};
 use super::summarizer::{Summarizer, SummarizerAnswer, SummaryRequest, TextEnd};
 use crate::model_fault::{FaultKind, ModelFault};
 use crate::stats::CompactionResult;
@@ -49,21 +49,21 @@ enum Missing {
     TooLong(String),
 }
 
-type Bodies<'a> = Pin<Box<dyn Future<Output = Result<Body, Missing>> + Send + 'a>>;
+type Answers<'a> = Pin<Box<dyn Future<Output = Result<Written, Missing>> + Send + 'a>>;
 
 impl SummarizerCalls<'_> {
     /// The summary of this material.
-    pub(super) async fn body(&self, material: &Material) -> Result<Body, CompactionError> {
+    pub(super) async fn written(&self, material: &Material) -> Result<Written, CompactionError> {
         let tokens_max = self.summarizer.input_tokens_max();
         let mut left = Left {
             calls: CALLS_MAX,
             depth: DEPTH_MAX,
             tokens_max,
         };
-        let body = self
-            .whole(Arc::clone(&material.turns), material, &mut left)
+        let written = self
+            .whole(Arc::clone(&material.turns), &mut left)
             .await;
-        body.map_err(|missing| match missing {
+        written.map_err(|missing| match missing {
             Missing::Error(error) => error,
             Missing::TooLong(problem) => failed("too_long", problem),
         })
@@ -73,19 +73,18 @@ impl SummarizerCalls<'_> {
     fn whole<'a>(
         &'a self,
         turns: Arc<[TranscriptTurn]>,
-        material: &'a Material,
         left: &'a mut Left,
-    ) -> Bodies<'a> {
+    ) -> Answers<'a> {
         Box::pin(async move {
             let previous = self.snapshot.previous.as_ref();
             let said = previous.map_or(0, |last| tokens(&last.text));
             let room = left.tokens_max.saturating_sub(said).max(CHUNK_TOKENS_MIN);
             if chunk_tokens(&turns) <= room {
-                let request = self.request(material, turns.clone(), Vec::new(), true);
+                let request = self.request(turns.clone(), Vec::new(), true);
                 match self.call(request, left).await {
                     Err(Missing::TooLong(problem)) => {
                         let refused = chunk_tokens(&turns);
-                        return self.smaller(turns, refused, material, left, problem).await;
+                        return self.smaller(turns, refused, left, problem).await;
                     }
                     answered => return answered,
                 }
@@ -93,19 +92,19 @@ impl SummarizerCalls<'_> {
             let mut bodies = Vec::new();
             for chunk in split(&turns, room) {
                 let refused = chunk_tokens(&chunk);
-                let mut request = self.request(material, chunk.into(), Vec::new(), false);
+                let mut request = self.request(chunk.into(), Vec::new(), false);
                 // So that several of them fit into one call.
                 request.tokens_max = request
                     .tokens_max
                     .min((left.tokens_max / 4).max(CHUNK_TOKENS_MIN));
                 match self.call(request, left).await {
                     Err(Missing::TooLong(problem)) => {
-                        return self.smaller(turns, refused, material, left, problem).await;
+                        return self.smaller(turns, refused, left, problem).await;
                     }
                     answered => bodies.push(answered?),
                 }
             }
-            self.merge(bodies, material, left).await
+            self.merge(bodies, left).await
         })
     }
 
@@ -115,25 +114,23 @@ impl SummarizerCalls<'_> {
         &self,
         turns: Arc<[TranscriptTurn]>,
         refused: u64,
-        material: &Material,
         left: &mut Left,
         problem: String,
-    ) -> Result<Body, Missing> {
+    ) -> Result<Written, Missing> {
         if left.depth == 0 || refused <= CHUNK_TOKENS_MIN {
             return Err(Missing::TooLong(problem));
         }
         left.depth -= 1;
         left.tokens_max = (refused / 2).max(CHUNK_TOKENS_MIN);
-        self.whole(turns, material, left).await
+        self.whole(turns, left).await
     }
 
     /// One summary of the summaries of chunks.
     async fn merge(
         &self,
-        mut bodies: Vec<Body>,
-        material: &Material,
+        mut bodies: Vec<Written>,
         left: &mut Left,
-    ) -> Result<Body, Missing> {
+    ) -> Result<Written, Missing> {
         let said = self
             .snapshot
             .previous
@@ -145,7 +142,7 @@ impl SummarizerCalls<'_> {
             let is_last = groups.len() == 1;
             let mut merged = Vec::with_capacity(groups.len());
             for group in groups {
-                let request = self.request(material, Arc::from([]), group, is_last);
+                let request = self.request(Arc::from([]), group, is_last);
                 merged.push(self.call(request, left).await?);
             }
             bodies = merged;
@@ -155,13 +152,12 @@ impl SummarizerCalls<'_> {
 
     fn request(
         &self,
-        material: &Material,
         turns: Arc<[TranscriptTurn]>,
-        chunks: Vec<Body>,
+        chunks: Vec<Written>,
         is_last: bool,
     ) -> SummaryRequest {
         let key = self.key;
-        let tokens_max = self.tokens_max(&turns);
+        let tokens_max = self.snapshot.budget.summary;
         SummaryRequest {
             tenant: key.tenant.clone(),
             session: key.session.clone(),
@@ -170,7 +166,6 @@ impl SummarizerCalls<'_> {
             previous: self.snapshot.previous.clone().filter(|_| is_last),
             chunks,
             turns,
-            notes: material.notes.clone(),
             tokens_max,
             mark: self.prompt_mark(),
         }
@@ -182,27 +177,7 @@ impl SummarizerCalls<'_> {
         sessions.prompt_mark(snapshot.generation, snapshot.span.through_seq)
     }
 
-    /// Tokens of a summary of these turns. What computes here writes as much as it may, so it
-    /// is told to write less than it was given; a model would only be cut off.
-    fn tokens_max(&self, turns: &[TranscriptTurn]) -> u64 {
-        let most = self.snapshot.tokens_max;
-        if self.summarizer.is_remote() {
-            return most;
-        }
-        let said: u64 = turns.iter().map(|turn| tokens(&turn.text)).sum();
-        let before = self
-            .snapshot
-            .previous
-            .as_ref()
-            .map_or(0, |last| tokens(&last.text));
-        let least = match self.snapshot.is_needed {
-            true => NEEDED_TOKENS / 2,
-            false => 0,
-        };
-        most.min((before + said / 4 * 3).max(least))
-    }
-
-    async fn call(&self, request: SummaryRequest, left: &mut Left) -> Result<Body, Missing> {
+    async fn call(&self, request: SummaryRequest, left: &mut Left) -> Result<Written, Missing> {
         if left.calls == 0 {
             let problem = format!("the span takes more than {CALLS_MAX} calls");
             return Err(Missing::TooLong(problem));
@@ -224,7 +199,7 @@ impl SummarizerCalls<'_> {
             ))
         };
         match answered {
-            Ok(SummarizerAnswer::Body(body)) => Ok(body.without(self.prompt_mark())),
+            Ok(SummarizerAnswer::Written(written)) => Ok(written),
             Ok(SummarizerAnswer::Text {
                 end: TextEnd::CutOff,
                 ..
@@ -237,8 +212,7 @@ impl SummarizerCalls<'_> {
                 text,
                 end: TextEnd::Complete,
             }) => {
-                let body = parse_answer(&text).map_err(rejected)?;
-                Ok(body.without(self.prompt_mark()))
+                parse_answer(&text).map_err(rejected)
             }
             Err(fault) if fault.kind == FaultKind::TooLong => Err(Missing::TooLong(fault.problem)),
             Err(fault) => {
@@ -253,25 +227,15 @@ impl SummarizerCalls<'_> {
     }
 
     /// Calls it in a task of its own, so that a panic ends nothing else: `None` for a panic.
-    /// A summarizer that computes here does so in the background.
     async fn in_a_task(
         &self,
         request: Arc<SummaryRequest>,
     ) -> Option<Result<SummarizerAnswer, ModelFault>> {
         let summarizer = Arc::clone(self.summarizer);
-        let blocking = self.compaction.shared.blocking;
         // Dropped with this call, and the task with it.
         let mut task = JoinSet::new();
-        if summarizer.is_remote() || blocking.is_inline() {
-            task.spawn(async move { Some(summarizer.summarize(request).await) });
-        } else {
-            let runtime = tokio::runtime::Handle::current();
-            let summarize = move || runtime.block_on(summarizer.summarize(request));
-            let threads = self.compaction.shared.threads.clone();
-            let tenant = self.key.tenant.clone();
-            task.spawn(async move { threads.run(Some(&tenant), summarize).await.ok() });
-        }
-        task.join_next().await?.ok()?
+        task.spawn(async move { summarizer.summarize(request).await });
+        task.join_next().await?.ok()
     }
 
     fn may_call(&self) -> bool {
@@ -349,9 +313,9 @@ fn short(turn: &TranscriptTurn, tokens_max: u64) -> Vec<TranscriptTurn> {
 }
 
 /// Groups of bodies, each of at most `tokens_max` tokens, but of two bodies at least.
-fn grouped(bodies: Vec<Body>, tokens_max: u64) -> Vec<Vec<Body>> {
-    let weigh = |body: &Body| tokens(&body.text(0, &Default::default()));
-    let (mut groups, mut group, mut used): (Vec<Vec<Body>>, Vec<Body>, u64) =
+fn grouped(bodies: Vec<Written>, tokens_max: u64) -> Vec<Vec<Written>> {
+    let weigh = |body: &Written| tokens(&as_json(body).to_string());
+    let (mut groups, mut group, mut used): (Vec<Vec<Written>>, Vec<Written>, u64) =
         (Vec::new(), Vec::new(), 0);
     for body in bodies {
         let weight = weigh(&body);

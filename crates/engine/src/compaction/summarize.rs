@@ -1,17 +1,17 @@
-//! How a summary is made, cheapest first: from the session's notes where they cover the span,
-//! else by the summarizer, whose answer is validated.
+//! Making a summary: the turns are merged into the last one, a model adds what a merge cannot, and
+//! the result is validated.
 
 use std::sync::Arc;
 
-use memoird_core::compaction::check::{Facts, Rejection, check};
-use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::probe::Probe;
+use memoird_core::compaction::check::{Rejection, Sizes, check_sizes, check_written};
 use memoird_core::compaction::transcript::{TranscriptTurn, transcript_turn};
-use memoird_core::compaction::{Body, CompactionPolicy, Failure, Summary, acknowledgement};
+use memoird_core::compaction::{
+    Body, Covered, Failure, Merged, Summary, SummaryRoom, Written, acknowledgement, merge,
+};
 use memoird_core::ids::TenantId;
 use memoird_core::session::Snapshot;
 use memoird_core::time::Timestamp;
-use memoird_core::turn::{Role, Turn, estimate_tokens};
+use memoird_core::turn::{Turn, estimate_tokens};
 use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
 
@@ -21,29 +21,30 @@ use super::chunks::SummarizerCalls;
 use crate::blocking::Executor;
 use crate::machine::Stopwatch;
 use crate::model_fault::{FaultKind, ModelFault};
+use super::summarizer::Summarizer;
 use crate::sessions::SessionRef;
 use crate::stats::CompactionResult;
 
-/// Bytes that are quoted of the user's first words, where no summarizer states the intent.
-const INTENT_BYTES_MAX: usize = 300;
 /// Bytes of a span for each token that the summarizer takes at once: about twenty calls, so
 /// that their number is never reached. The rest comes with the next summary.
 const SPAN_BYTES_PER_TOKEN: u64 = 80;
 
 /// Tokens that a summary may always have where turns leave without it, however short they are.
-pub(super) const NEEDED_TOKENS: u64 = 512;
+const NEEDED_TOKENS: u64 = 512;
+/// Bytes of a token, to begin with: how many it really has shows when the summary is counted.
+const BYTES_PER_TOKEN: u64 = 4;
+/// How often a summary is made shorter until it fits.
+const FITS_MAX: usize = 4;
 
 /// Bytes of the shortest span that is summarized where nothing leaves without: a summary of a
 /// shorter one would be longer than the span.
 const SPAN_BYTES_MIN: usize = 200;
 
-/// What a summary is made of.
+/// The input of a summary.
 pub(super) struct Material {
     pub(super) turns: Arc<[TranscriptTurn]>,
-    /// What windows go on showing, for the probe.
-    shown: Vec<TranscriptTurn>,
-    /// What was noted up to the end of the span.
-    pub(super) notes: Notes,
+    /// The turns that windows go on showing.
+    following: Arc<[TranscriptTurn]>,
     /// The last turn of the span: less than was wanted where there was too much to read.
     through_seq: u64,
 }
@@ -67,48 +68,53 @@ impl Compaction {
             snapshot: Arc::new(snapshot.clone()),
             material: Arc::clone(&material),
             scale: scale.and_then(|id| self.shared.models.current().scale(id)),
-            policy: session.tenant.policy().compaction,
             now: self.sessions().now().wall,
             threads: self.shared.threads.clone(),
             tenant: session.tenant.id.clone(),
         };
-        if material.notes.cover(&material.turns) {
-            let body = body_of_notes(snapshot, &material);
-            if let Ok(made) = validator.validate(body, "notes", false).await? {
-                return Ok(made);
-            }
-        }
         let config = self.config();
         let Some(summarizer) = config.summarizer.clone() else {
             let problem = "compaction.summarizer is none".to_owned();
             return Err(failed("no_summarizer", problem));
         };
         let watch = Stopwatch::start();
-        let calls = SummarizerCalls {
-            compaction: self,
-            key: &session.key,
-            snapshot,
-            summarizer: &summarizer,
+        let written = match summarizer.is_remote() {
+            true => Some(self.written(session, snapshot, &summarizer, &material).await?),
+            false => None,
         };
-        let answer = tokio::time::timeout(config.timeout, calls.body(&material)).await;
-        let stats = &self.shared.stats;
-        stats.compaction_seconds.observe(watch.seconds());
-        let Ok(body) = answer else {
-            let problem = format!("no summary within {:?}", config.timeout);
-            let fault = ModelFault::new(FaultKind::Later, problem);
-            calls.note_provider(Some(&fault));
-            return Err(failed("timeout", fault.problem));
-        };
-        let validated = validator
-            .validate(body?, summarizer.name(), summarizer.is_remote())
-            .await?;
+        let validated = validator.validate(written, summarizer.name()).await?;
+        self.shared.stats.compaction_seconds.observe(watch.seconds());
         validated.map_err(|rejection| match rejection {
-            // What computes here does not lie: so little cannot be said in fewer tokens.
+            // So little cannot be said in fewer tokens.
             Rejection::LongerThanTheSpan if !summarizer.is_remote() => CompactionError::Nothing,
             rejection => {
                 CompactionError::Failed(failure_of(&rejection), CompactionResult::Rejected)
             }
         })
+    }
+
+    /// Asks the model for its part of a summary.
+    async fn written(
+        &self,
+        session: &SessionRef,
+        snapshot: &Snapshot,
+        summarizer: &Arc<dyn Summarizer>,
+        material: &Material,
+    ) -> Result<Written, CompactionError> {
+        let calls = SummarizerCalls {
+            compaction: self,
+            key: &session.key,
+            snapshot,
+            summarizer,
+        };
+        let timeout = self.config().timeout;
+        let Ok(written) = tokio::time::timeout(timeout, calls.written(material)).await else {
+            let problem = format!("no summary within {timeout:?}");
+            let fault = ModelFault::new(FaultKind::Later, problem);
+            calls.note_provider(Some(&fault));
+            return Err(failed("timeout", fault.problem));
+        };
+        written
     }
 
     /// Reads the turns to be summarized, as text.
@@ -124,8 +130,6 @@ impl Compaction {
         let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
         let (turns, through_seq) = self.read_span(session, snapshot, bytes_max).await?;
         let shown = snapshot.shown.clone();
-        let previous = snapshot.previous.as_ref();
-        let mut notes = previous.map(|last| last.notes.clone()).unwrap_or_default();
         let decode = move || {
             let text = |(seq, content): &(u64, Arc<[u8]>)| {
                 let turn = encoding::open(content)?;
@@ -133,15 +137,9 @@ impl Compaction {
             };
             // A damaged turn cannot be read.
             let turns: Arc<[TranscriptTurn]> = turns.iter().filter_map(text).collect();
-            turns.iter().for_each(|turn| notes.note(turn));
-            let shown = shown
-                .iter()
-                .filter_map(|content| text(&(0, Arc::clone(content))))
-                .collect();
             Material {
                 turns,
-                shown,
-                notes,
+                following: shown.iter().filter_map(text).collect(),
                 through_seq,
             }
         };
@@ -168,9 +166,6 @@ pub(super) fn failure_of(rejection: &Rejection) -> Failure {
     let problem = match rejection {
         Rejection::NotTheStructure { problem } => problem.clone(),
         Rejection::FieldMissing { field } => format!("{field} is empty"),
-        Rejection::IdentifiersLost { lost, of } => {
-            format!("{lost} of {of} identifiers of the last turns are lost")
-        }
         Rejection::Empty
         | Rejection::CutOff
         | Rejection::LongerThanTheSpan
@@ -183,66 +178,53 @@ pub(super) fn failure_of(rejection: &Rejection) -> Failure {
     }
 }
 
-/// What notes say, as a summary: what the last summary said is carried on.
-fn body_of_notes(snapshot: &Snapshot, material: &Material) -> Body {
-    let mut body = snapshot
-        .previous
-        .as_ref()
-        .map(|last| last.body.clone())
-        .unwrap_or_default();
-    if body.session_intent.is_empty() {
-        let asked = material.turns.iter().find(|turn| turn.role == Role::User);
-        let asked = asked.map_or("", |turn| turn.text.trim());
-        body.session_intent = asked[..asked.floor_char_boundary(INTENT_BYTES_MAX)].to_owned();
-    }
-    if body.narrative.is_empty() {
-        body.narrative = "What was decided stands in the notes, step by step.".to_owned();
-    }
-    body.decisions.clone_from(&material.notes.decisions);
-    body.pending_questions
-        .clone_from(&material.notes.pending_questions);
-    body.files_touched.clone_from(&material.notes.files);
-    body
-}
-
-/// Validates an answer, in the background.
+/// Makes a summary of the material and checks it, in the background.
 #[derive(Clone)]
 struct Validator {
     snapshot: Arc<Snapshot>,
     material: Arc<Material>,
     scale: Option<Scale>,
-    policy: CompactionPolicy,
     now: Timestamp,
     threads: Executor,
     tenant: TenantId,
 }
 
 impl Validator {
-    /// Makes a summary of an answer if it is valid, and probes what can still be found.
     async fn validate(
         &self,
-        body: Body,
+        written: Option<Written>,
         by: &str,
-        is_written: bool,
     ) -> Result<Result<NewSummary, Rejection>, CompactionError> {
         let validator = self.clone();
         let by = Box::from(by);
-        let validate = move || validator.validate_now(body, by, is_written);
+        let validate = move || validator.validate_now(written.as_ref(), by);
         let validated = self.threads.run(Some(&self.tenant), validate).await;
         validated.map_err(|_| panicked())
     }
 
-    fn validate_now(
-        &self,
-        body: Body,
-        by: Box<str>,
-        is_written: bool,
-    ) -> Result<NewSummary, Rejection> {
+    fn validate_now(&self, written: Option<&Written>, by: Box<str>) -> Result<NewSummary, Rejection> {
         let snapshot = &self.snapshot;
         let material = &self.material;
-        let previous = snapshot.previous.as_ref();
+        let previous = snapshot.previous.as_deref();
         let turns = previous.map_or(0, |last| last.turns) + material.turns.len() as u64;
-        let text: Arc<str> = body.text(turns, &material.notes).into();
+        if let Some(written) = written {
+            check_written(written, turns)?;
+        }
+        let body = previous.map(|last| &last.body);
+        let mut merged = merge(body, &material.turns, &material.following);
+        if let Some(written) = written {
+            merged = merged.with_written(written, body);
+        }
+        let covered = Covered {
+            through_seq: material.through_seq,
+            turns,
+        };
+        let spans = material.turns.iter().map(|turn| self.tokens_of(turn));
+        let span_tokens: u64 = spans.sum();
+        let overhead = self.turn_tokens(&acknowledgement()).unwrap_or(16);
+        let previous_tokens = previous.map_or(0, |last| self.text_tokens(&last.text) + overhead);
+        let tokens_before = span_tokens + previous_tokens;
+        let body = self.fitted(&merged, covered, tokens_before);
         let summary = Summary {
             number: snapshot.number,
             first_seq: snapshot.span.first_seq,
@@ -250,46 +232,72 @@ impl Validator {
             turns,
             made_at: self.now,
             by,
+            text: body.text(covered).into(),
             body,
-            notes: material.notes.clone(),
-            text,
         };
-        let turn_tokens = |turn: &Turn| self.scale.as_ref().map(|scale| scale.turn(turn));
-        let summary_tokens = turn_tokens(&summary.turn(snapshot.mark));
-        let overhead = turn_tokens(&acknowledgement()).unwrap_or(16);
-        let tokens_after =
-            summary_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
-        let turns = material.turns.iter();
-        let span_tokens: u64 = turns.map(|turn| self.tokens_of(turn)).sum();
-        let previous_tokens = previous.map_or(0, |last| self.text_tokens(&last.text) + overhead);
-        let tokens_before = span_tokens + previous_tokens;
-        // What the mark costs makes no summary too long: it says nothing of the span.
+        let turn_tokens = self.turn_tokens(&summary.turn(snapshot.mark));
+        let tokens_after = turn_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
+        // The nonce makes no summary too long: it is not about the span.
         let marked = self.text_tokens(&Summary::marked_beginning(snapshot.mark));
         let mark_tokens = marked.saturating_sub(self.text_tokens(Summary::BEGINNING));
-        let facts = Facts {
-            span: &material.turns,
-            previous: previous.map(|last| &**last),
-            span_tokens: match snapshot.is_needed {
-                // Better longer than they are than none. Who makes it may count otherwise.
-                true => (tokens_before + mark_tokens)
-                    .max(NEEDED_TOKENS)
-                    .max(snapshot.tokens_max.saturating_mul(2)),
-                false => tokens_before + mark_tokens,
-            },
-            tokens: tokens_after,
-            room: snapshot.room,
-            is_written,
+        let replaced = match snapshot.is_needed {
+            // Better longer than the turns than none.
+            true => (tokens_before + mark_tokens)
+                .max(NEEDED_TOKENS)
+                .max(snapshot.budget.total().saturating_mul(2)),
+            false => tokens_before + mark_tokens,
         };
-        check(&summary.body, &summary.text, &facts, &self.policy)?;
-        let mut left: Vec<&str> = vec![&summary.text];
-        left.extend(material.shown.iter().map(|turn| turn.text.as_str()));
+        check_sizes(Sizes {
+            summary: tokens_after,
+            replaced,
+            room: snapshot.room,
+        })?;
         Ok(NewSummary {
-            probe: Probe::of(&material.turns, &left),
             summary: Arc::new(summary),
             tokens_before,
             tokens_after,
-            turn_tokens: summary_tokens,
+            turn_tokens,
         })
+    }
+
+    /// The sections that fit into the summary's budget. Without a need for one a summary is
+    /// shorter than what it replaces.
+    fn fitted(&self, merged: &Merged, covered: Covered, tokens_before: u64) -> Body {
+        let budget = self.snapshot.budget;
+        let mut tokens_max = budget.total();
+        if !self.snapshot.is_needed {
+            tokens_max = tokens_max.min(tokens_before / 4 * 3);
+        }
+        let mut bytes = tokens_max * BYTES_PER_TOKEN;
+        let mut body = Body::default();
+        for _ in 0..FITS_MAX {
+            let part = |tokens: u64| {
+                usize::try_from(bytes * tokens / budget.total().max(1)).unwrap_or(usize::MAX)
+            };
+            body = merged.fit(SummaryRoom {
+                summary: part(budget.summary),
+                opening: part(budget.opening),
+                user_turns: part(budget.user_turns),
+            });
+            let text = body.text(covered);
+            // Parts that are not full leave room that no other part may use.
+            let bytes_per_token = text.len() as f64 / self.text_tokens(&text).max(1) as f64;
+            if bytes_per_token * 1.02 >= bytes as f64 / tokens_max.max(1) as f64 {
+                break;
+            }
+            #[allow(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a number of bytes"
+            )]
+            let fewer = (tokens_max as f64 * bytes_per_token) as u64;
+            bytes = fewer;
+        }
+        body
+    }
+
+    fn turn_tokens(&self, turn: &Turn) -> Option<u64> {
+        self.scale.as_ref().map(|scale| scale.turn(turn))
     }
 
     /// Windows have counted most turns.

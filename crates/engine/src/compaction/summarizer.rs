@@ -1,20 +1,21 @@
-//! The port of summarizers: turns in, a summary out. The engine chooses the turns, validates
-//! the answer, repeats and stores; a summarizer only computes.
+//! The port of summarizers: models that write parts of a summary.
+//!
+//! The engine chooses the turns, merges, validates, repeats and stores.
 
 use std::fmt::Debug;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::transcript::TranscriptTurn;
-use memoird_core::compaction::{Body, Summary};
+use memoird_core::compaction::{Summary, Written};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::mark::Mark;
 
 use crate::model_fault::ModelFault;
 
-/// Makes the summary of a conversation's oldest turns.
+/// Writes what a merge of turns cannot: which instructions hold, which questions are open, what
+/// happened.
 pub trait Summarizer: Debug + Send + Sync + 'static {
     /// Names it in summaries, metrics and logs: `extractive`, or a provider and its model.
     fn name(&self) -> &str;
@@ -22,7 +23,9 @@ pub trait Summarizer: Debug + Send + Sync + 'static {
     /// Tokens of turns that one call takes; longer spans come in chunks. At least 1,000.
     fn input_tokens_max(&self) -> u64;
 
-    /// True when it calls a provider: then a breaker for all sessions protects it.
+    /// True when it calls a provider: then a breaker for all sessions protects it, and summaries
+    /// are prepared before a window is full. One that is not remote writes nothing: the merge of
+    /// the turns is the summary, made at the cut.
     fn is_remote(&self) -> bool;
 
     /// Summarizes. A remote one repeats by itself what is worth repeating, within its time
@@ -41,13 +44,11 @@ pub struct SummaryRequest {
     pub generation: Generation,
     /// The last summary, which the answer must hold as well.
     pub previous: Option<Arc<Summary>>,
-    /// Summaries of chunks, oldest first, where the span was too long for one call.
-    pub chunks: Vec<Body>,
+    /// Answers about chunks, oldest first, where the span was too long for one call.
+    pub chunks: Vec<Written>,
     /// The turns, oldest first; none where only chunks are to become one.
     pub turns: Arc<[TranscriptTurn]>,
-    /// What was noted of them.
-    pub notes: Notes,
-    /// Tokens that the answer may have.
+    /// Maximum size of the answer in tokens.
     pub tokens_max: u64,
     /// What the tags of a prompt bear.
     pub mark: Mark,
@@ -56,8 +57,8 @@ pub struct SummaryRequest {
 /// What a summarizer answered.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SummarizerAnswer {
-    /// A summary as data.
-    Body(Body),
+    /// As data.
+    Written(Written),
     /// What a model wrote, to be read by `core::compaction::prompt::parse_answer`.
     Text {
         /// All of it.

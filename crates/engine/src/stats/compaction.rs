@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use memoird_core::compaction::Trigger;
-use memoird_core::compaction::probe::Probe;
 
 /// How a compaction ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -26,8 +25,6 @@ pub(crate) struct CompactionStats {
     outcomes: [[AtomicU64; CompactionResult::ALL.len()]; Trigger::ALL.len()],
     tokens_before: AtomicU64,
     tokens_after: AtomicU64,
-    identifiers: AtomicU64,
-    identifiers_found: AtomicU64,
     pub(crate) breakers_opened: AtomicU64,
     breakers_open: AtomicU64,
     pub(crate) undone: AtomicU64,
@@ -42,10 +39,6 @@ pub struct CompactionSnapshot {
     pub tokens_before: u64,
     /// Tokens of the summaries.
     pub tokens_after: u64,
-    /// Different identifiers in what was summarized.
-    pub identifiers: u64,
-    /// Of these, how many could be found afterwards.
-    pub identifiers_found: u64,
     /// Times that a session's breaker opened.
     pub breakers_opened: u64,
     /// Live sessions whose breaker is open or half open.
@@ -89,12 +82,10 @@ impl CompactionStats {
     }
 
     /// A summary was made.
-    pub(crate) fn count_summary(&self, tokens_before: u64, tokens_after: u64, probe: &Probe) {
+    pub(crate) fn count_summary(&self, tokens_before: u64, tokens_after: u64) {
         let add = |counter: &AtomicU64, more| counter.fetch_add(more, Ordering::Relaxed);
         add(&self.tokens_before, tokens_before);
         add(&self.tokens_after, tokens_after);
-        add(&self.identifiers, probe.identifiers.into());
-        add(&self.identifiers_found, probe.found.into());
     }
 
     /// The breaker of a session in memory opened or closed, or the session came or left.
@@ -117,8 +108,6 @@ impl CompactionStats {
             outcomes,
             tokens_before: read(&self.tokens_before),
             tokens_after: read(&self.tokens_after),
-            identifiers: read(&self.identifiers),
-            identifiers_found: read(&self.identifiers_found),
             breakers_opened: read(&self.breakers_opened),
             breakers_open: read(&self.breakers_open),
             undone: read(&self.undone),

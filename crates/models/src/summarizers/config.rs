@@ -40,7 +40,7 @@ impl SummarizerSpec {
     ) -> Result<Option<Arc<dyn Summarizer>>, Problem> {
         Ok(match self {
             Self::None => None,
-            Self::Extractive => Some(Arc::new(ExtractiveSummarizer::default())),
+            Self::Extractive => Some(Arc::new(ExtractiveSummarizer)),
             Self::Anthropic(config) => {
                 let new = |key| RemoteSummarizer::anthropic(config, key);
                 Some(with_key("anthropic", &config.api_key, environment, new)?)

@@ -4,25 +4,23 @@
 //!
 //! | field | says |
 //! |---|---|
-//! | `version` | 1, the version of this table |
+//! | `version` | 2, the version of this table |
 //! | `tenant`, `session_id`, `generation` | whose conversation it is |
-//! | `previous` | the last summary, with the fields of an answer and its `text`; or null |
-//! | `pieces` | summaries of pieces, oldest first, with the fields of an answer |
-//! | `turns` | `seq`, `role` (`user`, `assistant`, `tool`, `system`) and `text` of each |
-//! | `ledger` | calls that changed something or failed, each in one line with what came of it |
-//! | `notes` | `files`, `last_error`, `decisions`, `pending_questions` |
-//! | `tokens_max` | tokens that the summary may have |
+//! | `previous` | the last summary: its sections and its `text`; or null |
+//! | `pieces` | answers about pieces, oldest first |
+//! | `turns` | `seq`, `role` (`user`, `assistant`, `tool`, `system`), `said_at` (seconds since 1970, or null) and `text` of each |
+//! | `changes` | calls that changed something, each in one line with its outcome |
+//! | `tokens_max` | maximum size of the answer in tokens |
 //! | `system`, `prompt` | all of that as a prompt, for a service that asks a model itself |
 //!
-//! It answers 200 with JSON: `session_intent` and `narrative`, which are texts, and
-//! `actions`, `facts`, `files_touched`, `decisions`, `pending_questions`, `next_steps` and `identifiers`, which
-//! are lists of texts. Or it answers 413 when the turns are too many: they come again in
+//! It answers 200 with JSON: `standing_instructions`, `withdrawn` and `open_questions`, which are
+//! lists of texts, and `details`, which is a text. The prompt explains them. Or it answers 413 when
+//! the turns are too many: they come again in
 //! pieces. 429 and 5xx are tried again, `Retry-After` is heeded; 400 and 422 refuse the
 //! turns.
 
-use memoird_core::compaction::ledger::Ledger;
 use memoird_core::compaction::transcript::TranscriptTurn;
-use memoird_core::compaction::{Summary, prompt};
+use memoird_core::compaction::{Summary, changes, prompt};
 use memoird_engine::{FaultKind, ModelFault, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
@@ -32,7 +30,7 @@ use super::{Ask, Protocol, Reply};
 #[derive(Debug)]
 pub(super) struct Webhook;
 
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 impl Protocol for Webhook {
     fn body(&self, ask: &Ask<'_>) -> Value {
@@ -60,10 +58,9 @@ pub(super) fn summary(request: &SummaryRequest, prompt: &str) -> Value {
         "session_id": request.session.as_str(),
         "generation": request.generation.to_string(),
         "previous": request.previous.as_deref().map(previous),
-        "pieces": request.chunks,
+        "pieces": request.chunks.iter().map(prompt::as_json).collect::<Vec<_>>(),
         "turns": request.turns.iter().map(turn).collect::<Vec<_>>(),
-        "ledger": Ledger::of(&request.turns).lines().collect::<Vec<_>>(),
-        "notes": request.notes,
+        "changes": changes(&request.turns).into_iter().map(|done| done.text).collect::<Vec<_>>(),
         "tokens_max": request.tokens_max,
         "system": prompt::system(),
         "prompt": prompt,
@@ -77,5 +74,6 @@ fn previous(summary: &Summary) -> Value {
 }
 
 fn turn(turn: &TranscriptTurn) -> Value {
-    json!({"seq": turn.seq, "role": turn.role.name(), "text": turn.text})
+    let said_at = turn.said_at.map(|at| at.seconds());
+    json!({"seq": turn.seq, "role": turn.role.name(), "said_at": said_at, "text": turn.text})
 }

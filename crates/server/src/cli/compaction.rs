@@ -3,7 +3,7 @@
 
 use clap::Args;
 use memoird_proto::v1::{
-    CompactSessionRequest, CompactSessionResponse, CompactionInfo, SessionNotes, SummaryInfo,
+    CompactSessionRequest, CompactSessionResponse, CompactionInfo, SummaryInfo,
     UndoCompactionRequest, UndoCompactionResponse,
 };
 
@@ -105,27 +105,6 @@ pub(super) fn text_lines(text: &str) -> impl Iterator<Item = String> {
     lines.map(|line| output::one_line(line, LINE_CHARS_MAX))
 }
 
-/// What was noted, each with its name.
-pub(super) fn noted(notes: &SessionNotes) -> Vec<(&'static str, String)> {
-    let lists = [
-        ("file", &notes.files),
-        ("decision", &notes.decisions),
-        ("question", &notes.pending_questions),
-    ];
-    let mut rows = Vec::new();
-    for (name, texts) in lists {
-        let lines = texts
-            .iter()
-            .map(|text| (name, output::one_line(text, LINE_CHARS_MAX)));
-        rows.extend(lines);
-    }
-    if !notes.last_error.is_empty() {
-        let error = output::one_line(&notes.last_error, LINE_CHARS_MAX);
-        rows.push(("last error", error));
-    }
-    rows
-}
-
 fn compacted(reply: &CompactSessionResponse) -> String {
     let Some(summary) = &reply.summary_info else {
         return "nothing to summarize".to_owned();
@@ -137,10 +116,9 @@ fn compacted(reply: &CompactSessionResponse) -> String {
     let mut lines = vec![
         format!("summary {stands_for}"),
         format!(
-            "{} → {} tokens; {:.0} % of the identifiers can still be found",
+            "{} → {} tokens",
             output::count(reply.tokens_before),
-            output::count(reply.tokens_after),
-            reply.probe_score * 100.0
+            output::count(reply.tokens_after)
         ),
         String::new(),
     ];

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use memoird_proto::v1::{
     CopySessionRequest, EndSessionRequest, GetHistoryRequest, GetSessionRequest,
     GetSessionResponse, HistoryScope, ListSessionsRequest, PatchStateRequest, RewindSessionRequest,
-    RewindSessionResponse, SessionInfo, SessionNotes, SessionOrder, Turn,
+    RewindSessionResponse, SessionInfo, SessionOrder, Turn,
 };
 use prost_types::Timestamp;
 use serde_json::{Value, json};
@@ -260,14 +260,7 @@ fn print_detail(detail: &GetSessionResponse) -> Result<(), CliError> {
         let lines: Vec<String> = compaction::text_lines(&detail.summary_text).collect();
         output::print(&format!("\nsummary\n  {}", lines.join("\n  ")))?;
     }
-    let noted = compaction::noted(detail.notes.as_ref().unwrap_or(&SessionNotes::default()));
-    if noted.is_empty() {
-        return Ok(());
-    }
-    let lines = noted
-        .iter()
-        .map(|(name, text)| format!("\n  {name:<11} {text}"));
-    output::print(&format!("\nnotes{}", lines.collect::<String>()))
+    Ok(())
 }
 
 /// The newest turns that were asked for, from the newest page back, or all of them.

@@ -263,7 +263,7 @@ fn detail(event: &Event, whole: bool) -> String {
             )
         }
         "compacted" => format!(
-            "summary {} of turns {}-{} by {} ({}), {} → {} tokens, {} of {} identifiers found",
+            "summary {} of turns {}-{} by {} ({}), {} → {} tokens",
             number("number"),
             number("first_seq"),
             number("through_seq"),
@@ -271,8 +271,6 @@ fn detail(event: &Event, whole: bool) -> String {
             text("trigger"),
             output::count(number("tokens_before")),
             output::count(number("tokens_after")),
-            number("identifiers_found"),
-            number("identifiers"),
         ),
         "compaction_failed" => {
             let breaker = text("breaker").replace('_', " ");
@@ -415,10 +413,9 @@ mod tests {
             json!({"hook": "crm", "tries": 3, "error": "no\nroute\u{1b}", "gave_up": false});
         let summary = json!({
             "number": 2, "trigger": "preemptive", "by": "extractive", "first_seq": 8,
-            "through_seq": 21, "tokens_before": 9000, "tokens_after": 120, "identifiers": 8,
-            "identifiers_found": 6, "probe_score": 0.75,
+            "through_seq": 21, "tokens_before": 9000, "tokens_after": 120,
         });
-        let lost = json!({"trigger": "command", "reason": "lost_identifiers", "error": "7\n of 9",
+        let lost = json!({"trigger": "command", "reason": "longer_than_the_span", "error": "7\n of 9",
                           "breaker": "half_open"});
         let dead = json!({"hook": "crm", "tries": 20, "error": "404", "gave_up": true});
         let cases = [
@@ -481,13 +478,13 @@ mod tests {
                 none,
                 summary,
                 "compacted       telegram:4711  summary 2 of turns 8-21 by extractive (preemptive), \
-                 9,000 → 120 tokens, 6 of 8 identifiers found",
+                 9,000 → 120 tokens",
             ),
             (
                 "compaction_failed",
                 none,
                 lost,
-                "compaction_failed  telegram:4711  lost_identifiers (command), breaker half open: 7 of 9",
+                "compaction_failed  telegram:4711  longer_than_the_span (command), breaker half open: 7 of 9",
             ),
             (
                 "compaction_failed",

@@ -2,7 +2,6 @@
 //! turns of a session.
 
 use memoird_core::compaction::Summary;
-use memoird_core::compaction::notes::Notes;
 use memoird_engine::{CompactionOutcome, EngineError, SessionDetail, SessionView};
 use memoird_proto::v1;
 use memoird_store::encoding::timestamp_to_proto;
@@ -55,7 +54,6 @@ const OWN_WORDS: &[&str] = &[
     "discarded",
     "empty",
     "field_missing",
-    "identifiers_lost",
     "longer_than_the_span",
     "no_summarizer",
     "over_budget",
@@ -122,7 +120,6 @@ pub(crate) fn detail(detail: SessionDetail, role: Role) -> v1::GetSessionRespons
         session: Some(session),
         summary: summary.map(summary_info),
         summary_text: text_or_empty(summary.map(|summary| &summary.text)),
-        notes: Some(notes(detail.notes)),
         state_json: String::new(),
     }
 }
@@ -138,17 +135,7 @@ pub(crate) fn compacted(outcome: &CompactionOutcome) -> v1::CompactSessionRespon
         summary_info: summary.map(summary_info),
         tokens_before: outcome.tokens_before,
         tokens_after: outcome.tokens_after,
-        probe_score: outcome.probe.score(),
         is_new: outcome.is_new,
-    }
-}
-
-fn notes(notes: Notes) -> v1::SessionNotes {
-    v1::SessionNotes {
-        files: notes.files,
-        last_error: notes.last_error,
-        decisions: notes.decisions,
-        pending_questions: notes.pending_questions,
     }
 }
 

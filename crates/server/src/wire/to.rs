@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use memoird_core::change::EndReason;
-use memoird_core::compaction::probe::Probe;
 use memoird_core::idempotency::KeyRecord;
 use memoird_core::ids::{HookName, TenantId};
 use memoird_core::outbox::DeliveryState;
@@ -382,13 +381,11 @@ pub(super) fn event_kind(
             through_seq,
             tokens_before,
             tokens_after,
-            probe: probe @ Probe { identifiers, found },
         } => {
             let detail = json!({
                 "number": number, "trigger": trigger, "by": by, "first_seq": first_seq,
                 "through_seq": through_seq, "tokens_before": tokens_before,
-                "tokens_after": tokens_after, "identifiers": identifiers,
-                "identifiers_found": found, "probe_score": probe.score(),
+                "tokens_after": tokens_after,
             });
             ("compacted", none, Some(detail))
         }

@@ -1,9 +1,9 @@
-//! What a model answers: one JSON object with the fields of a [`Body`].
+//! The answer of a model: one JSON object with the fields of a [`Written`].
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::compaction::check::{Rejection, is_refusal};
-use crate::compaction::summary::Body;
+use crate::compaction::merge::Written;
 
 /// Bytes of an answer that are read; a longer one is no summary.
 const ANSWER_BYTES_MAX: usize = 1024 * 1024;
@@ -24,7 +24,7 @@ const ENTRIES_MAX: usize = 2_048;
 /// [`Rejection::FieldMissing`] for an object without any field of a summary, and
 /// [`Rejection::NotTheStructure`] for everything else, more than 1 MiB or 2,048 entries
 /// included.
-pub fn parse_answer(answer: &str) -> Result<Body, Rejection> {
+pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
     let answer = answer.trim();
     if answer.is_empty() {
         return Err(Rejection::Empty);
@@ -46,38 +46,41 @@ pub fn parse_answer(answer: &str) -> Result<Body, Rejection> {
         Some(Err(error)) => return Err(wrong(format!("the answer is not JSON: {error}"))),
         None => return Err(wrong("the answer is no JSON object".to_owned())),
     };
-    let behind = &answer[start + values.byte_offset()..];
-    if behind.contains('{') {
+    let rest = &answer[start + values.byte_offset()..];
+    if rest.contains('{') {
         return Err(wrong("the answer has more than one JSON object".to_owned()));
     }
     let Value::Object(fields) = value else {
         return Err(wrong("the answer is no JSON object".to_owned()));
     };
-    body(&fields)
+    written(&fields)
 }
 
-fn body(fields: &Map<String, Value>) -> Result<Body, Rejection> {
-    let body = Body {
-        session_intent: text(fields, "session_intent")?,
-        actions: list(fields, "actions")?,
-        facts: list(fields, "facts")?,
-        files_touched: list(fields, "files_touched")?,
-        decisions: list(fields, "decisions")?,
-        pending_questions: list(fields, "pending_questions")?,
-        next_steps: list(fields, "next_steps")?,
-        narrative: text(fields, "narrative")?,
-        identifiers: list(fields, "identifiers")?,
+/// What was written, in the form of an answer.
+pub fn as_json(written: &Written) -> Value {
+    json!({
+        "standing_instructions": written.standing,
+        "withdrawn": written.withdrawn,
+        "open_questions": written.open_questions,
+        "details": written.details,
+    })
+}
+
+fn written(fields: &Map<String, Value>) -> Result<Written, Rejection> {
+    let written = Written {
+        standing: list(fields, "standing_instructions")?,
+        withdrawn: list(fields, "withdrawn")?,
+        open_questions: list(fields, "open_questions")?,
+        details: text(fields, "details")?,
     };
-    if !body.is_empty() {
-        return Ok(body);
+    if written != Written::default() {
+        return Ok(written);
     }
     // Providers answer with an object of this name where a model did not.
     if fields.contains_key("error") || fields.contains_key("refusal") {
         return Err(Rejection::Refusal);
     }
-    Err(Rejection::FieldMissing {
-        field: "session_intent",
-    })
+    Err(Rejection::FieldMissing { field: "details" })
 }
 
 fn wrong(problem: String) -> Rejection {

@@ -31,9 +31,17 @@ pub(super) fn window_settings(
     }
 }
 
-/// From when on a summary is prepared.
-pub(super) fn soft_percent(policy: &CompactionPolicy) -> Option<u8> {
-    policy.enabled.then_some(policy.soft_watermark_percent)
+/// The share of a budget from which on a summary is prepared. One that takes milliseconds is made
+/// at the cut instead. Where the provider's own count decides near the limit, it is asked a margin
+/// earlier.
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a percentage"
+)]
+pub(super) fn soft_percent(policy: &CompactionPolicy, is_local: bool, margin: f64) -> Option<u8> {
+    let soft = f64::from(policy.soft_watermark_percent) * (1.0 - margin);
+    (policy.enabled && !is_local).then_some(soft as u8)
 }
 
 /// True where turns are left out that a summary should stand for.
@@ -70,11 +78,6 @@ pub(super) fn explain(window: &mut Window, session: &Session, policy: &Compactio
 impl Plan {
     /// Whether this window, which has so many tokens of memories, shows that the session is to be
     /// compacted.
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "a percentage"
-    )]
     pub(super) fn compaction_request(
         &self,
         session: &SessionRef,
@@ -90,22 +93,15 @@ impl Plan {
         };
         let now = update.now.steady;
         let policy = &update.policy.compaction;
-        let soft = policy.soft_watermark_percent;
         let Some((system, tools_json)) = &self.counted_by_provider else {
             let trigger = update
                 .session
                 .consider_window(window, target, now, policy, true)?;
             return Some(CompactionRequest::new(session.clone(), trigger));
         };
-        // Near the limit the provider's own count decides.
-        let nearly = f64::from(soft) * (1.0 - self.model.scale.margin());
-        let nearly = CompactionPolicy {
-            soft_watermark_percent: nearly as u8,
-            ..*policy
-        };
         let trigger = update
             .session
-            .consider_window(window, target, now, &nearly, false)?;
+            .consider_window(window, target, now, policy, false)?;
         let mut request = CompactionRequest::new(session.clone(), trigger);
         if trigger == Trigger::Preemptive {
             request.near_limit = Some(NearLimit {
@@ -118,7 +114,7 @@ impl Plan {
                     .map(|turn| turn.content.clone())
                     .collect(),
                 counted: window.counted.saturating_add_signed(-ask.learnt) - memories,
-                due_tokens: self.input_budget / 100 * u64::from(soft),
+                due_tokens: self.input_budget / 100 * u64::from(policy.soft_watermark_percent),
             });
         }
         Some(request)

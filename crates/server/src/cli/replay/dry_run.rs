@@ -201,7 +201,7 @@ fn quiet(mut config: EngineConfig) -> EngineConfig {
     // A simulation costs nothing.
     let is_remote = |summarizer: &Arc<dyn Summarizer>| summarizer.is_remote();
     if config.compaction.summarizer.as_ref().is_some_and(is_remote) {
-        config.compaction.summarizer = Some(Arc::new(ExtractiveSummarizer::default()));
+        config.compaction.summarizer = Some(Arc::new(ExtractiveSummarizer));
     }
     config
 }

@@ -20,7 +20,7 @@ const CHANGES: &str = "add apply approve assign book buy cancel change charge ch
 /// Words of tools that run commands.
 const SHELLS: &str = "bash cmd command console exec execute powershell run sh shell terminal zsh";
 /// Labels of the commands that such tools are given.
-pub(super) const COMMANDS: &[&str] = &["command", "cmd", "script", "commands", "keystrokes"];
+const COMMANDS: &[&str] = &["command", "cmd", "script", "commands", "keystrokes"];
 
 /// Labels of the word that tells what a tool for many things does.
 const ACTIONS: &[&str] = &["action", "operation", "subcommand", "args"];
@@ -73,7 +73,7 @@ pub fn is_change(name: &str, input: &str) -> bool {
 
 /// The command that a tool is given: a text, or a list of words, of which the last one is a script
 /// where the first one is a shell.
-pub(super) fn command(value: &Value) -> Option<Cow<'_, str>> {
+fn command(value: &Value) -> Option<Cow<'_, str>> {
     let words = match value {
         Value::String(text) => return Some(Cow::Borrowed(text)),
         Value::Array(words) => words,
@@ -88,7 +88,7 @@ pub(super) fn command(value: &Value) -> Option<Cow<'_, str>> {
 }
 
 /// True unless all parts of a shell's command look at something.
-pub(super) fn is_change_command(command: &str) -> bool {
+fn is_change_command(command: &str) -> bool {
     let first = command.trim().lines().next().unwrap_or_default();
     let is_written = |at: usize| {
         let target = first[at + 1..].trim_start_matches(['>', ' ']);
@@ -120,7 +120,7 @@ pub(super) fn is_change_command(command: &str) -> bool {
     })
 }
 
-pub(super) fn has(list: &str, word: &str) -> bool {
+fn has(list: &str, word: &str) -> bool {
     list.split(' ').any(|known| known == word)
 }
 

@@ -1,0 +1,142 @@
+//! Changes: one line for each call that changed something, with what came of it.
+//!
+//! A line depends on the name of the tool and the form of its arguments, not on the language of the
+//! conversation. In doubt a call is a change.
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::calls::is_change;
+use super::transcript::{CallResult, TranscriptTurn};
+use crate::condense::{head_and_tail, parse, rows};
+use crate::quote::one_line;
+
+/// Maximum length in bytes of the arguments in a line, and of one of them.
+const ARGUMENTS_BYTES_MAX: usize = 160;
+const ARGUMENT_BYTES_MAX: usize = 72;
+/// Maximum length in bytes of the outcome in a line.
+const OUTCOME_BYTES_MAX: usize = 80;
+/// Between a call and its outcome.
+const OUTCOME: &str = " → ";
+
+/// A call that changed something.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Done {
+    /// The turn with the call.
+    pub seq: u64,
+    /// `tool(key=value, …) → outcome`, in one line.
+    pub text: String,
+}
+
+/// The calls of these turns that changed something, oldest first.
+pub fn changes(turns: &[TranscriptTurn]) -> Vec<Done> {
+    let mut done = Vec::new();
+    // Calls that wait for their result: id, and the line where the call is a change.
+    let mut open: Vec<(&str, Option<usize>)> = Vec::new();
+    for turn in turns {
+        for result in &turn.results {
+            let position = match result.call_id.as_str() {
+                "" => open.len().checked_sub(1),
+                id => open.iter().position(|(call, _)| *call == id),
+            };
+            let Some((_, line)) = position.map(|position| open.remove(position)) else {
+                continue;
+            };
+            if let Some(line) = line {
+                let done: &mut Done = &mut done[line];
+                done.text.push_str(OUTCOME);
+                done.text.push_str(&outcome(turn, result));
+            }
+        }
+        for call in &turn.calls {
+            let line = is_change(&call.name, &call.input).then_some(done.len());
+            if line.is_some() {
+                done.push(Done {
+                    seq: turn.seq,
+                    text: call_line(&call.name, &call.input),
+                });
+            }
+            open.push((&call.id, line));
+        }
+    }
+    done
+}
+
+/// A call in one line: `tool(key=value, …)`.
+pub(super) fn call_line(name: &str, input: &str) -> String {
+    let arguments = match serde_json::from_str::<Value>(input) {
+        Ok(Value::Object(fields)) => {
+            let pairs = fields.iter().map(|(key, value)| {
+                let value = one_line(&rows(value), ARGUMENTS_BYTES_MAX);
+                let value = head_and_tail(&value, ARGUMENT_BYTES_MAX, "…");
+                // One argument says by its value what it is.
+                match fields.len() {
+                    1 => value,
+                    _ => format!("{key}={value}"),
+                }
+            });
+            pairs.collect::<Vec<_>>().join(", ")
+        }
+        _ => one_line(input, ARGUMENTS_BYTES_MAX),
+    };
+    format!(
+        "{name}({})",
+        head_and_tail(&arguments, ARGUMENTS_BYTES_MAX, "…")
+    )
+}
+
+fn outcome(turn: &TranscriptTurn, result: &CallResult) -> String {
+    let text = turn.text.get(result.range.clone()).unwrap_or_default();
+    let text = parse(text).map_or_else(|| text.to_owned(), |value| rows(&value));
+    // The beginning of a line that is longer than this is not read.
+    let end = text.floor_char_boundary(4 * OUTCOME_BYTES_MAX);
+    let line = one_line(&text[..end], OUTCOME_BYTES_MAX);
+    match (result.is_error, line.is_empty()) {
+        (true, _) => format!("failed: {line}"),
+        (false, true) => "(empty)".to_owned(),
+        (false, false) => line,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compaction::transcript::Call;
+    use crate::turn::Role;
+
+    fn line(name: &str, input: &str, result: &str, is_error: bool) -> Vec<String> {
+        let call = TranscriptTurn::new(1, Role::Assistant, "").with_call(Call {
+            id: "c".into(),
+            name: name.into(),
+            input: input.into(),
+        });
+        let mut answer = TranscriptTurn::new(2, Role::Tool, result);
+        answer.results[0].call_id = "c".into();
+        answer.results[0].is_error = is_error;
+        let changes = changes(&[call, answer]);
+        changes.into_iter().map(|done| done.text).collect()
+    }
+
+    #[test]
+    fn a_line_keeps_quantities_and_the_outcome() {
+        let input = r#"{"sku":"RAM-6032","quantity":2}"#;
+        assert_eq!(
+            line("add_to_cart", input, r#"{"cart_total": 59.98, "items": 2}"#, false),
+            ["add_to_cart(sku=RAM-6032, quantity=2) → cart_total: 59.98; items: 2"]
+        );
+    }
+
+    #[test]
+    fn a_call_that_only_reads_has_no_line() {
+        assert!(line("get_order", r#"{"id":"#W1"}"#, "{}", false).is_empty());
+    }
+
+    #[test]
+    fn a_failure_is_marked_and_long_arguments_keep_their_ends() {
+        let input = format!(r#"{{"path":"a.rs","text":"{}"}}"#, "x".repeat(500));
+        let lines = line("edit_file", &input, "no such file", true);
+        assert!(lines[0].starts_with("edit_file(path=a.rs, text=xxx"), "{lines:?}");
+        assert!(lines[0].ends_with("→ failed: no such file"), "{lines:?}");
+        assert!(lines[0].len() < 160, "{lines:?}");
+    }
+}

@@ -1,0 +1,93 @@
+//! Recent details: the end of the part that was summarized, one line for each turn.
+
+use std::fmt::Write;
+
+use crate::condense::{head_and_tail, mostly_head, parse, scalars};
+use crate::date::Date;
+use crate::quote::one_line;
+use crate::turn::Role;
+
+use super::changes::call_line;
+use super::transcript::TranscriptTurn;
+
+/// Maximum length in bytes of a user turn, and of a result or a reply.
+const USER_BYTES_MAX: usize = 400;
+const TEXT_BYTES_MAX: usize = 4_000;
+
+/// Appends a line for each of these turns: words as they were, results of JSON as their distinct
+/// scalar values. A new day has a line of its own.
+pub(super) fn append(recent: &mut String, turns: &[TranscriptTurn]) {
+    let mut day = None;
+    for turn in turns {
+        let line = line(turn);
+        if line.is_empty() {
+            continue;
+        }
+        let said_on = turn.said_at.map(Date::of);
+        if said_on.is_some() && said_on != day {
+            day = said_on;
+            let date = said_on.map(|date| date.to_string()).unwrap_or_default();
+            let _ = writeln!(recent, "({date})");
+        }
+        recent.push_str(&line);
+        recent.push('\n');
+    }
+}
+
+fn line(turn: &TranscriptTurn) -> String {
+    let mut pieces: Vec<String> = Vec::new();
+    for text in turn.spoken() {
+        let text = one_line(text, usize::MAX);
+        pieces.push(match turn.role {
+            Role::User => mostly_head(&text, USER_BYTES_MAX, " … "),
+            _ => head_and_tail(&text, TEXT_BYTES_MAX, " … "),
+        });
+    }
+    for call in &turn.calls {
+        pieces.push(call_line(&call.name, &call.input));
+    }
+    for text in turn.result_texts() {
+        let values = parse(text).map(|value| scalars(&value, TEXT_BYTES_MAX));
+        pieces.push(match values {
+            Some(values) => one_line(&values, usize::MAX),
+            None => head_and_tail(&one_line(text, usize::MAX), TEXT_BYTES_MAX, " … "),
+        });
+    }
+    pieces.retain(|piece| !piece.is_empty());
+    match pieces.as_slice() {
+        [] => String::new(),
+        pieces => format!("{}: {}", turn.role.name(), pieces.join(" | ")),
+    }
+}
+
+/// The last lines of `recent` that fit into `bytes_max` bytes; of the first of them its end.
+pub(super) fn last_lines(recent: &str, bytes_max: usize) -> String {
+    if recent.len() <= bytes_max {
+        return recent.to_owned();
+    }
+    const CUT: &str = "… ";
+    let start = recent.ceil_char_boundary(recent.len() - bytes_max.saturating_sub(CUT.len()));
+    if start >= recent.len() {
+        return String::new();
+    }
+    let is_line = recent[..start].ends_with('\n');
+    format!("{}{}", if is_line { "" } else { CUT }, &recent[start..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::time::Timestamp;
+
+    #[test]
+    fn results_are_values_and_days_have_a_line() {
+        let mut user = TranscriptTurn::new(1, Role::User, "Find\nflights");
+        user.said_at = Timestamp::new(1_700_000_000, 0);
+        let result = TranscriptTurn::new(2, Role::Tool, r#"[{"id":"HAT1","price":10}]"#);
+        let mut recent = String::new();
+        append(&mut recent, &[user, result]);
+        assert_eq!(recent, "(2023-11-14)\nuser: Find flights\ntool: HAT1 10\n");
+        assert_eq!(last_lines(&recent, 15), "tool: HAT1 10\n");
+        assert_eq!(last_lines(&recent, 11), "… T1 10\n");
+    }
+}

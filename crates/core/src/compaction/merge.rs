@@ -1,0 +1,251 @@
+//! Merging: the last summary and the turns that leave become the next summary.
+//!
+//! Nothing is summarized twice in other words: lines are kept or they leave. Measured against the
+//! raw end of the transcript in the same space by `tests/eval/after_cut.py`.
+
+use super::changes::{Done, changes};
+use super::details;
+use super::openings::Openings;
+use super::standing::{self, LINE_OVERHEAD, Standing};
+use super::summary::{Body, UserTurn};
+use super::transcript::TranscriptTurn;
+use crate::condense::mostly_head;
+use crate::turn::Role;
+
+/// Maximum shares of the summary, in percent. What a section leaves free, recent details use.
+const STANDING_PERCENT: usize = 33;
+const DONE_PERCENT: usize = 20;
+/// Maximum share of the details that a model wrote, in percent of what other sections leave.
+const WRITTEN_PERCENT: usize = 50;
+/// Maximum length in bytes of a user turn that is no opening.
+const USER_TURN_BYTES: usize = 400;
+/// User turns of a run that are part of an opening; the last of them is kept whole.
+const RUN_TURNS_MAX: usize = 3;
+const RUN_TURN_BYTES: usize = 600;
+/// Maximum length in bytes of an opening that a later one has followed.
+const ANSWERED_BYTES: usize = 1_200;
+
+/// Maximum sizes of a summary, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SummaryRoom {
+    /// Standing instructions, done and recent details together.
+    pub summary: usize,
+    /// The opening of the task under way.
+    pub opening: usize,
+    /// The newest other user turns.
+    pub user_turns: usize,
+}
+
+/// Everything that the next summary may contain, before it is fitted into its room.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Merged {
+    body: Body,
+}
+
+/// Merges turns that leave into the last summary. `following` are the turns that stay; they tell
+/// which sentences of the user are taken up. Linear in the text.
+pub fn merge(
+    previous: Option<&Body>,
+    turns: &[TranscriptTurn],
+    following: &[TranscriptTurn],
+) -> Merged {
+    let mut body = previous.cloned().unwrap_or_default();
+    standing::collect(&mut body.standing, turns, following);
+    let mut openings = Openings::with_starts(&body.starts);
+    for turn in turns {
+        let text = turn.spoken().collect::<Vec<_>>().join("\n");
+        let role = spoken_role(turn, &text);
+        let before = (body.user_turns.last()).is_some_and(|last| last.seq + 1 == turn.seq);
+        let opens = openings.observe(role, &text, turn.said_at);
+        if role != Role::User {
+            continue;
+        }
+        if opens && before && let Some(last) = body.user_turns.last_mut() {
+            // A run of user turns is one opening.
+            last.opens = true;
+        }
+        let text = if text.is_empty() { turn.text.clone() } else { text };
+        body.user_turns.push(UserTurn {
+            seq: turn.seq,
+            said_at: standing::seconds(turn.said_at),
+            text,
+            opens,
+        });
+    }
+    let said_at = turns.iter().map(|turn| standing::seconds(turn.said_at));
+    body.until = said_at.fold(body.until, i64::max);
+    body.starts = openings.starts().to_vec();
+    body.is_answered = has_opening(openings, turns.last().map_or(0, |last| last.seq), following);
+    body.done.extend(changes(turns));
+    let decisions = turns.iter().flat_map(|turn| {
+        let decided = |text: &String| Done {
+            seq: turn.seq,
+            text: format!("decided: {text}"),
+        };
+        turn.decisions.iter().map(decided)
+    });
+    body.done.extend(decisions);
+    body.done.sort_by_key(|done| done.seq);
+    details::append(&mut body.recent, turns);
+    Merged { body }
+}
+
+/// True where a later turn starts another task: then the request of the summary is an earlier one.
+fn has_opening(mut openings: Openings, last_seq: u64, following: &[TranscriptTurn]) -> bool {
+    let later = following.iter().filter(|turn| turn.seq > last_seq);
+    later.into_iter().any(|turn| {
+        let text = turn.spoken().collect::<Vec<_>>().join("\n");
+        openings.observe(spoken_role(turn, &text), &text, turn.said_at)
+    })
+}
+
+/// The role of a turn, [`Role::Tool`] for a user turn with nothing but tool results.
+fn spoken_role(turn: &TranscriptTurn, text: &str) -> Role {
+    match turn.role {
+        Role::User if text.is_empty() && !turn.results.is_empty() => Role::Tool,
+        role => role,
+    }
+}
+
+/// What a model wrote about the turns, to be taken into a summary.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Written {
+    /// Instructions that hold for the whole conversation, the earlier ones included.
+    pub standing: Vec<String>,
+    /// Earlier instructions that the user has taken back or changed.
+    pub withdrawn: Vec<String>,
+    /// Questions without an answer.
+    pub open_questions: Vec<String>,
+    /// What happened and was found out.
+    pub details: String,
+}
+
+impl Merged {
+    /// Takes in what a model wrote.
+    ///
+    /// Changes and the current request stay as they were said. Standing instructions are the
+    /// model's, and those of before that it neither repeats nor names as withdrawn; sentences of
+    /// the new turns stay only where they were acknowledged and nothing else took them up.
+    #[must_use]
+    pub fn with_written(mut self, written: &Written, previous: Option<&Body>) -> Self {
+        /// The score of a sentence with rare words only that was acknowledged.
+        const CERTAIN: f32 = 1.2;
+        let body = &mut self.body;
+        let earlier = previous.map_or(&[][..], |body| &body.standing);
+        let is_earlier = |one: &Standing| earlier.iter().any(|known| known.text == one.text);
+        body.standing
+            .retain(|one| is_earlier(one) || one.score >= CERTAIN);
+        for text in written.withdrawn.iter().filter(|text| !text.is_empty()) {
+            let words = standing::words(text);
+            body.standing
+                .retain(|one| !standing::is_same(&words, &standing::words(&one.text)));
+        }
+        for text in written.standing.iter().filter(|text| !text.is_empty()) {
+            let words = standing::words(text);
+            let same = body.standing.iter_mut();
+            let mut same = same.filter(|one| standing::is_same(&words, &standing::words(&one.text)));
+            if let Some(known) = same.next() {
+                // The user's own words stay.
+                known.score = known.score.max(1.0);
+                continue;
+            }
+            let new = Standing {
+                seq: 0,
+                said_at: 0,
+                text: text.clone(),
+                score: 1.0,
+                count: 1,
+            };
+            standing::add(&mut body.standing, new, &words);
+        }
+        body.open_questions.clone_from(&written.open_questions);
+        body.written.clone_from(&written.details);
+        self
+    }
+
+    /// The summary in at most this room: in each section the oldest or least likely lines leave.
+    pub fn fit(&self, room: SummaryRoom) -> Body {
+        let all = &self.body;
+        let standing = standing::best(&all.standing, room.summary * STANDING_PERCENT / 100);
+        let used: usize = standing.iter().map(|one| one.text.len() + LINE_OVERHEAD).sum();
+        let mut left = room.summary.saturating_sub(used);
+        let lengths = all.done.iter().map(|done| done.text.len() + 3);
+        let done = newest(lengths, room.summary * DONE_PERCENT / 100);
+        let done = all.done[done..].to_vec();
+        left = left.saturating_sub(done.iter().map(|done| done.text.len() + 3).sum());
+        let lengths = all.open_questions.iter().map(|text| text.len() + 3);
+        let questions = newest(lengths, left / 4);
+        let open_questions = all.open_questions[questions..].to_vec();
+        left = left.saturating_sub(open_questions.iter().map(|text| text.len() + 3).sum());
+        let written = mostly_head(&all.written, left * WRITTEN_PERCENT / 100, " … ");
+        let recent = details::last_lines(&all.recent, left.saturating_sub(written.len()));
+        Body {
+            standing,
+            user_turns: user_turns(all, room),
+            done,
+            open_questions,
+            written,
+            recent,
+            until: all.until,
+            starts: all.starts.clone(),
+            is_answered: all.is_answered,
+        }
+    }
+}
+
+/// Where the newest lines begin that together have at most `bytes_max` bytes.
+fn newest(lengths: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator, bytes_max: usize) -> usize {
+    let mut left = bytes_max;
+    let mut first = lengths.len();
+    for length in lengths.rev() {
+        if length > left {
+            break;
+        }
+        left -= length;
+        first -= 1;
+    }
+    first
+}
+
+/// The newest opening, the newest other user turns, and the beginning of the first one.
+fn user_turns(body: &Body, room: SummaryRoom) -> Vec<UserTurn> {
+    let all = &body.user_turns;
+    let opening_bytes = match body.is_answered {
+        true => room.opening.min(ANSWERED_BYTES),
+        false => room.opening,
+    };
+    let shortened = |turn: &UserTurn, bytes_max: usize| UserTurn {
+        text: mostly_head(&turn.text, bytes_max, " … "),
+        ..turn.clone()
+    };
+    let mut kept: Vec<UserTurn> = Vec::new();
+    let opening = all.iter().rposition(|turn| turn.opens);
+    for (place, turn) in opening.into_iter().flat_map(|last| all[..=last].iter().rev().enumerate()) {
+        let is_run = turn.opens && kept.last().is_none_or(|later| later.seq == turn.seq + 1);
+        if place >= RUN_TURNS_MAX || !is_run {
+            break;
+        }
+        kept.push(shortened(turn, match place {
+            0 => opening_bytes,
+            _ => RUN_TURN_BYTES.min(opening_bytes),
+        }));
+    }
+    if let Some(first) = all.first().filter(|first| !kept.iter().any(|turn| turn.seq == first.seq)) {
+        kept.push(shortened(first, USER_TURN_BYTES.min(room.user_turns)));
+    }
+    let mut left = room.user_turns;
+    for turn in all.iter().rev() {
+        if kept.iter().any(|kept| kept.seq == turn.seq) {
+            continue;
+        }
+        let turn = shortened(turn, USER_TURN_BYTES);
+        let bytes = turn.text.len() + LINE_OVERHEAD;
+        if bytes > left {
+            break;
+        }
+        left -= bytes;
+        kept.push(turn);
+    }
+    kept.sort_by_key(|turn| turn.seq);
+    kept
+}

@@ -1,0 +1,208 @@
+//! Standing instructions: what the user said once and expects to hold for the whole conversation.
+//!
+//! "I have a severe peanut allergy" is followed by no call and no question; nothing in the dialogue
+//! takes it up. Requests are echoed, and answers turn up in the arguments of calls. So a sentence
+//! is scored by what the rest of the dialogue does with it, and no words are matched.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashMap, HashSet};
+use std::hash::{Hash, Hasher};
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::transcript::{TranscriptTurn, sentences};
+use crate::quote::one_line;
+use crate::time::Timestamp;
+use crate::turn::Role;
+use crate::words::tokens;
+
+/// Number of turns after a sentence whose calls may use it.
+const LATER_TURNS: usize = 40;
+/// Maximum length in bytes of a sentence, and minimum number of its words.
+const SENTENCE_BYTES_MAX: usize = 300;
+const WORDS_MIN: usize = 3;
+/// A longer user turn is a pasted text or a task, which the current request holds.
+const TURN_BYTES_MAX: usize = 1_200;
+/// Length in bytes below which a reply is an acknowledgement.
+const SHORT_REPLY_BYTES: usize = 120;
+/// Maximum share of symbols in a sentence, in percent. Code and logs have more.
+const SYMBOLS_PERCENT_MAX: usize = 6;
+/// Two sentences that share this part of their words, in percent, say the same.
+const SAME_PERCENT: usize = 60;
+/// Sentences with a lower score are no instructions.
+const SCORE_MIN: f32 = 0.3;
+
+/// A sentence of the user that may be a standing instruction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Standing {
+    /// The turn that it is from; 0 where a model wrote it.
+    pub seq: u64,
+    /// When it was said, in seconds since 1970; 0 where that is not known.
+    pub said_at: i64,
+    /// The sentence, in one line.
+    pub text: String,
+    /// How likely it is an instruction, higher is likelier. Fixed when it enters, so that an old
+    /// instruction does not decay.
+    pub score: f32,
+    /// How often the user said it: what is said again and again ("yes, please") is none.
+    pub count: u32,
+}
+
+impl Standing {
+    fn rank(&self) -> f32 {
+        self.score / self.count.max(1) as f32
+    }
+}
+
+/// Adds the sentences of `turns`, which leave the window, to those that are known.
+///
+/// The score of a sentence is the share of its words that occur in no other turn of `turns` and
+/// `following`, minus 0.5 if a string argument of one of the next calls occurs in it, minus 0.3 for
+/// a question, plus 0.3 if the reply is short, without a call and no question. Linear in the text.
+pub(super) fn collect(
+    standing: &mut Vec<Standing>,
+    turns: &[TranscriptTurn],
+    following: &[TranscriptTurn],
+) {
+    let all: Vec<&TranscriptTurn> = turns.iter().chain(following).collect();
+    let mut frequencies: HashMap<u64, u32> = HashMap::new();
+    for turn in &all {
+        for word in words(&turn.text) {
+            *frequencies.entry(word).or_default() += 1;
+        }
+    }
+    for (index, turn) in turns.iter().enumerate() {
+        let spoken: usize = turn.spoken().map(str::len).sum();
+        if turn.role != Role::User || spoken > TURN_BYTES_MAX {
+            continue;
+        }
+        let later = &all[index + 1..all.len().min(index + 1 + LATER_TURNS)];
+        let arguments = arguments(later);
+        let is_acknowledged = is_acknowledged(later);
+        for sentence in turn.spoken().flat_map(sentences) {
+            let words = words(sentence);
+            let is_short = words.len() < WORDS_MIN || sentence.len() > SENTENCE_BYTES_MAX;
+            if is_short || has_many_symbols(sentence) {
+                continue;
+            }
+            let text = one_line(sentence, SENTENCE_BYTES_MAX);
+            if let Some(known) = standing.iter_mut().find(|known| known.text == text) {
+                (known.seq, known.said_at) = (turn.seq, seconds(turn.said_at));
+                known.count += 1;
+                continue;
+            }
+            let is_rare = |word: &&u64| frequencies.get(word).is_none_or(|count| *count <= 1);
+            let rare = words.iter().filter(is_rare).count() as f32 / words.len() as f32;
+            let lower = sentence.to_lowercase();
+            let is_used = arguments.iter().any(|argument| lower.contains(argument));
+            let score = rare - if is_used { 0.5 } else { 0.0 }
+                - if asks(sentence) { 0.3 } else { 0.0 }
+                + if is_acknowledged { 0.3 } else { 0.0 };
+            let new = Standing {
+                seq: turn.seq,
+                said_at: seconds(turn.said_at),
+                text,
+                score,
+                count: 1,
+            };
+            add(standing, new, &words);
+        }
+    }
+}
+
+/// Adds an instruction in place of the ones that say the same in other words.
+pub(super) fn add(standing: &mut Vec<Standing>, new: Standing, words: &HashSet<u64>) {
+    standing.retain(|known| !is_same(words, &self::words(&known.text)));
+    standing.push(new);
+}
+
+/// True for two sentences that share most of their words.
+pub(super) fn is_same(one: &HashSet<u64>, other: &HashSet<u64>) -> bool {
+    let shared = one.intersection(other).count();
+    let most = one.len().max(other.len());
+    most > 0 && shared * 100 >= most * SAME_PERCENT
+}
+
+/// The best of them that fit into `bytes_max` bytes, in order of time.
+pub(super) fn best(standing: &[Standing], bytes_max: usize) -> Vec<Standing> {
+    let mut ranked: Vec<&Standing> = standing.iter().collect();
+    ranked.retain(|one| one.rank() >= SCORE_MIN);
+    ranked.sort_by(|a, b| b.rank().total_cmp(&a.rank()).then(b.seq.cmp(&a.seq)));
+    let mut left = bytes_max;
+    let mut best: Vec<Standing> = Vec::new();
+    for one in ranked {
+        let bytes = one.text.len() + LINE_OVERHEAD;
+        if bytes <= left {
+            left -= bytes;
+            best.push(one.clone());
+        }
+    }
+    best.sort_by_key(|one| one.seq);
+    best
+}
+
+/// Bytes of a line besides its text: the dash, the date and the line break.
+pub(super) const LINE_OVERHEAD: usize = 16;
+
+/// Hashes of the distinct words of a text, without those of one or two letters. Chinese and
+/// Japanese have pairs of characters instead.
+pub(super) fn words(text: &str) -> HashSet<u64> {
+    let long = tokens(text).filter(|token| !token.is_part && token.word.len() > 2);
+    long.map(|token| {
+        let mut hasher = DefaultHasher::new();
+        token.folded().hash(&mut hasher);
+        hasher.finish()
+    })
+    .collect()
+}
+
+pub(super) fn seconds(at: Option<Timestamp>) -> i64 {
+    at.map_or(0, Timestamp::seconds)
+}
+
+/// The string arguments of the calls of these turns, in lower case.
+fn arguments(turns: &[&TranscriptTurn]) -> HashSet<String> {
+    let mut found = HashSet::new();
+    for call in turns.iter().flat_map(|turn| &turn.calls) {
+        if let Ok(value) = serde_json::from_str::<Value>(&call.input) {
+            add_strings(&value, &mut found);
+        }
+    }
+    found
+}
+
+fn add_strings(value: &Value, found: &mut HashSet<String>) {
+    match value {
+        Value::String(text) if text.len() >= 3 => {
+            found.insert(text.to_lowercase());
+        }
+        Value::Array(items) => items.iter().for_each(|item| add_strings(item, found)),
+        Value::Object(fields) => fields.values().for_each(|field| add_strings(field, found)),
+        _ => {}
+    }
+}
+
+/// True where the next words of the assistant are short, ask nothing, and come without a call.
+fn is_acknowledged(later: &[&TranscriptTurn]) -> bool {
+    let reply = later.iter().find(|turn| turn.role == Role::Assistant);
+    reply.is_some_and(|reply| {
+        reply.calls.is_empty() && reply.text.len() < SHORT_REPLY_BYTES && !asks(&reply.text)
+    })
+}
+
+fn asks(text: &str) -> bool {
+    text.contains(['?', '？', '؟'])
+}
+
+fn has_many_symbols(text: &str) -> bool {
+    let is_symbol = |c: &char| !c.is_alphanumeric() && !c.is_whitespace() && !is_punctuation(*c);
+    let symbols = text.chars().filter(is_symbol).count();
+    symbols * 100 > text.chars().count() * SYMBOLS_PERCENT_MAX
+}
+
+/// Punctuation and signs that prose has in every sentence.
+fn is_punctuation(c: char) -> bool {
+    // Combining marks and signs of other scripts are writing.
+    !c.is_ascii() || ".,!?'\"-:;()$%&".contains(c)
+}

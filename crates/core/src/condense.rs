@@ -1,0 +1,178 @@
+//! JSON in fewer bytes, for a model to read: as compact rows, or as its distinct values.
+
+use std::collections::HashSet;
+
+use serde_json::{Map, Value};
+
+/// Parses a text that is a JSON object or list; `None` for anything else.
+pub(crate) fn parse(text: &str) -> Option<Value> {
+    let is_container = text.trim_start().starts_with(['{', '[']);
+    let parsed = is_container.then(|| serde_json::from_str(text).ok());
+    parsed.flatten()
+}
+
+/// Renders JSON as `key: value` pairs. A list of objects with the same keys becomes one header
+/// and a row for each object.
+pub(crate) fn rows(value: &Value) -> String {
+    let mut text = String::new();
+    write_rows(value, &mut text);
+    text
+}
+
+fn write_rows(value: &Value, text: &mut String) {
+    match value {
+        Value::Object(fields) => {
+            for (index, (key, value)) in fields.iter().enumerate() {
+                text.push_str(if index > 0 { "; " } else { "" });
+                text.push_str(key);
+                if value.is_object() || value.is_array() {
+                    text.push_str(" (");
+                    write_rows(value, text);
+                    text.push(')');
+                } else {
+                    text.push_str(": ");
+                    write_scalar(value, text);
+                }
+            }
+        }
+        Value::Array(items) => match table(items) {
+            Some(first) => {
+                let header: Vec<&str> = first.keys().map(String::as_str).collect();
+                text.push_str(&format!("[{}] ", header.join(" ")));
+                for (index, row) in items.iter().filter_map(Value::as_object).enumerate() {
+                    text.push_str(if index > 0 { " | " } else { "" });
+                    for (index, cell) in row.values().enumerate() {
+                        text.push_str(if index > 0 { " " } else { "" });
+                        write_rows(cell, text);
+                    }
+                }
+            }
+            None => {
+                for (index, item) in items.iter().enumerate() {
+                    text.push_str(if index > 0 { ", " } else { "" });
+                    write_rows(item, text);
+                }
+            }
+        },
+        scalar => write_scalar(scalar, text),
+    }
+}
+
+fn write_scalar(value: &Value, text: &mut String) {
+    match value {
+        Value::String(string) => text.push_str(string),
+        other => text.push_str(&other.to_string()),
+    }
+}
+
+/// The first of several objects that all have the same keys in the same order.
+fn table(items: &[Value]) -> Option<&Map<String, Value>> {
+    let first = items.first()?.as_object()?;
+    let is_like_first = |item: &Value| {
+        item.as_object()
+            .is_some_and(|object| object.keys().eq(first.keys()))
+    };
+    (items.len() > 1 && items.iter().all(is_like_first)).then_some(first)
+}
+
+/// The distinct scalar values of JSON, in order, separated by spaces: as many whole values as fit
+/// into `bytes_max` bytes. A string of more than half of that keeps head and tail.
+///
+/// Values without keys take a third of the space of the JSON. On recorded conversations they keep
+/// more of what an agent uses next than the head and tail of the text do in the same space.
+pub(crate) fn scalars(value: &Value, bytes_max: usize) -> String {
+    let mut text = String::new();
+    let mut seen = HashSet::new();
+    write_scalars(value, bytes_max, &mut seen, &mut text);
+    text
+}
+
+/// Returns false once a value did not fit.
+fn write_scalars(
+    value: &Value,
+    bytes_max: usize,
+    seen: &mut HashSet<String>,
+    text: &mut String,
+) -> bool {
+    match value {
+        Value::Object(fields) => fields
+            .values()
+            .all(|value| write_scalars(value, bytes_max, seen, text)),
+        Value::Array(items) => items
+            .iter()
+            .all(|value| write_scalars(value, bytes_max, seen, text)),
+        scalar => {
+            let mut written = String::new();
+            write_scalar(scalar, &mut written);
+            if written.is_empty() || seen.contains(&written) {
+                return true;
+            }
+            if written.len() > bytes_max / 2 {
+                written = head_and_tail(&written, bytes_max / 2, " … ");
+            }
+            if text.len() + written.len() + 1 > bytes_max {
+                return false;
+            }
+            text.push_str(if text.is_empty() { "" } else { " " });
+            text.push_str(&written);
+            seen.insert(written)
+        }
+    }
+}
+
+/// The head and tail of a text in about `bytes_max` bytes, two thirds of them head, with `between`
+/// in place of the middle. A text is returned whole where cutting it would save less than
+/// `between` costs.
+pub(crate) fn head_and_tail(text: &str, bytes_max: usize, between: &str) -> String {
+    head_and_rest(text, bytes_max * 2 / 3, bytes_max / 3, between)
+}
+
+/// The same with five sixths of the bytes as head: a question often follows a pasted text.
+pub(crate) fn mostly_head(text: &str, bytes_max: usize, between: &str) -> String {
+    head_and_rest(text, bytes_max * 5 / 6, bytes_max / 6, between)
+}
+
+fn head_and_rest(text: &str, head: usize, tail: usize, between: &str) -> String {
+    if text.len() <= head + tail + between.len() + 2 {
+        return text.to_owned();
+    }
+    let head = &text[..text.floor_char_boundary(head)];
+    let tail = &text[text.ceil_char_boundary(text.len() - tail)..];
+    format!("{head}{between}{tail}")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rows_name_keys_once() {
+        let value = json!({
+            "status": "ok",
+            "flights": [{"id": "HAT1", "seats": 3}, {"id": "HAT2", "seats": 0}],
+            "tags": ["a", 1],
+        });
+        assert_eq!(
+            rows(&value),
+            "status: ok; flights ([id seats] HAT1 3 | HAT2 0); tags (a, 1)"
+        );
+    }
+
+    #[test]
+    fn scalars_are_distinct_and_whole() {
+        let value = json!(["HAT1", "HAT1", {"a": "HAT2", "b": 12345}]);
+        assert_eq!(scalars(&value, 100), "HAT1 HAT2 12345");
+        assert_eq!(scalars(&value, 12), "HAT1 HAT2");
+    }
+
+    #[test]
+    fn a_cut_that_saves_nothing_is_not_made() {
+        let text = "x".repeat(40);
+        assert_eq!(head_and_tail(&text, 36, " … "), text);
+        let long = "ä".repeat(100);
+        let cut = head_and_tail(&long, 60, " … ");
+        assert!(cut.len() < 70 && cut.starts_with("ää") && cut.ends_with("ää"));
+    }
+}
