@@ -14,8 +14,8 @@ import json
 import pathlib
 import re
 
-from kit import Daemon, generated
-from windows import Bot, check_openai, settled
+from kit import Daemon, check_openai, generated, settled
+from windows import Bot
 
 TURNS = 10_000
 BUDGET = 8_000

@@ -22,7 +22,10 @@ def free_port():
 
 
 class Daemon:
-    """A memoird with its data in a folder of its own, always on the same port."""
+    """A memoird with its data in a folder of its own, always on the same port.
+
+    `cap` is `max_history_turns`; with `None` the default applies.
+    """
 
     def __init__(self, memoird, folder, cap=CAP, more="", admin_port=0):
         folder.mkdir()
@@ -32,7 +35,7 @@ class Daemon:
             f"version: 1\ndata_dir: {folder / 'data'}\n"
             f"server: {{ listen: 127.0.0.1:{self.port}, admin_listen: 127.0.0.1:{admin_port}, "
             "allow_without_keys: true }\n"
-            f"short_term: {{ max_history_turns: {cap} }}\n"
+            f"{f'short_term: {{ max_history_turns: {cap} }}' if cap else ''}\n"
             f"hooks: [ {{ name: checkpoint, git: {{ dir: {folder / 'checkpoints'} }} }} ]\n"
             f"{more}"
         )
@@ -131,3 +134,28 @@ def generated(work):
     from memoird.v1 import common_pb2, session_pb2, session_pb2_grpc
 
     return grpc, common_pb2, session_pb2, session_pb2_grpc
+
+
+def settled(stub, api, name):
+    """Waits until no compaction of a session is running, and returns the session."""
+    deadline = time.monotonic() + 30
+    while True:
+        answer = stub.GetSession(api.GetSessionRequest(session_id=name))
+        if not answer.session.compaction.running:
+            return answer
+        assert time.monotonic() < deadline, answer
+        time.sleep(0.005)
+
+
+def check_openai(messages):
+    """Checks that every result directly follows its call. Returns the ids of calls still open."""
+    waiting = set()
+    for message in messages:
+        if message["role"] == "tool":
+            assert message["tool_call_id"] in waiting, f"an orphan: {message}"
+            waiting.remove(message["tool_call_id"])
+            continue
+        assert not waiting, f"calls without results: {waiting}"
+        waiting = {call["id"] for call in message.get("tool_calls") or []}
+        assert message.get("content") or waiting, f"empty: {message}"
+    return waiting

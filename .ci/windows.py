@@ -14,14 +14,13 @@ import functools
 import json
 import pathlib
 import subprocess
-import time
 
 from anthropic.types import MessageParam
 from openai.types.chat import ChatCompletionMessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
 
-from kit import Daemon, generated
+from kit import Daemon, check_openai, generated, settled
 
 # What is measured here is windows by themselves.
 WITHOUT_SUMMARIES = "compaction: { enabled: false }\n"
@@ -54,19 +53,6 @@ def has_the_type(format, message):
 
 def blocks(message):
     return message["content"] if isinstance(message["content"], list) else []
-
-
-def check_openai(messages):
-    """Calls are answered at once; only the last ones may wait."""
-    waiting = set()
-    for message in messages:
-        if message["role"] == "tool":
-            assert message["tool_call_id"] in waiting, f"an orphan: {message}"
-            waiting.remove(message["tool_call_id"])
-            continue
-        assert not waiting, f"calls without results: {waiting}"
-        waiting = {call["id"] for call in message.get("tool_calls") or []}
-        assert message.get("content") or waiting, f"empty: {message}"
 
 
 def check_anthropic(messages):
@@ -198,17 +184,6 @@ def shared(before, now):
             break
         same += tokens
     return same
-
-
-def settled(stub, api, name):
-    """The session once no compaction is under way."""
-    deadline = time.monotonic() + 30
-    while True:
-        answer = stub.GetSession(api.GetSessionRequest(session_id=name))
-        if not answer.session.compaction.running:
-            return answer
-        assert time.monotonic() < deadline, answer
-        time.sleep(0.005)
 
 
 def chained(daemon, conversations, modules, budget, policy):
