@@ -304,9 +304,10 @@ def standing_by_language(runs):
 
 
 def missed_goals(row):
-    """The goals that a row misses. A subject without a sample has no goal."""
-    at_least = {"cuts": 1, "used": 97 if row["room"] >= 5_500 else 94, "task": 95, "1st": 90, "2-5": 90,
-                "changes": 95, "prefix": 82 if row["name"] == "agents" else 93, "fill": 45}
+    """The goals that a row misses. Except for `used`, a share without a sample has no goal."""
+    at_least = {"cuts": 1, "values": 1, "used": 97 if row["room"] >= 5_500 else 94, "task": 95,
+                "1st": 90, "2-5": 90, "changes": 95, "prefix": 82 if row["name"] == "agents" else 93,
+                "fill": 45}
     at_most = {"fill": 55, "invalid": 0, "over": 0}
     if row["name"] != "agents":
         at_most |= {"cost 0.1": 0.44, "cost 0.25": 0.68}
