@@ -134,6 +134,23 @@ impl SummaryBudget {
         }
     }
 
+    /// The same shares of at most `tokens` tokens.
+    #[must_use]
+    pub fn within(self, tokens: u64) -> Self {
+        let total = self.total();
+        if total <= tokens {
+            return self;
+        }
+        let part = |part: u64| {
+            u64::try_from(u128::from(part) * u128::from(tokens) / u128::from(total)).unwrap_or(part)
+        };
+        Self {
+            summary: part(self.summary),
+            opening: part(self.opening),
+            user_turns: part(self.user_turns),
+        }
+    }
+
     /// All parts together.
     pub fn total(self) -> u64 {
         self.summary + self.opening + self.user_turns

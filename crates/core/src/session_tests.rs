@@ -265,7 +265,6 @@ fn summary(number: u32, first_seq: u64, through_seq: u64) -> Arc<Summary> {
         made_at: Timestamp::from_ms(0),
         by: "a test".into(),
         body: Default::default(),
-        notes: Default::default(),
         text: "what was said".into(),
     })
 }

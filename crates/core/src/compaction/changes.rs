@@ -4,7 +4,7 @@
 //! conversation. In doubt a call is a change.
 
 use serde::Serialize;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::calls::is_change;
 use super::transcript::{CallResult, TranscriptTurn};
@@ -44,8 +44,9 @@ pub fn changes(turns: &[TranscriptTurn]) -> Vec<Done> {
             };
             if let Some(line) = line {
                 let done: &mut Done = &mut done[line];
+                let outcome = outcome(turn, result, &done.text);
                 done.text.push_str(OUTCOME);
-                done.text.push_str(&outcome(turn, result));
+                done.text.push_str(&outcome);
             }
         }
         for call in &turn.calls {
@@ -85,15 +86,30 @@ pub(super) fn call_line(name: &str, input: &str) -> String {
     )
 }
 
-fn outcome(turn: &TranscriptTurn, result: &CallResult) -> String {
+/// The beginning of a result, without the values that the call has as well.
+fn outcome(turn: &TranscriptTurn, result: &CallResult, call: &str) -> String {
     let text = turn.text.get(result.range.clone()).unwrap_or_default();
-    let text = parse(text).map_or_else(|| text.to_owned(), |value| rows(&value));
-    // The beginning of a line that is longer than this is not read.
+    let text = match parse(text) {
+        Some(Value::Object(mut fields)) => {
+            fields.retain(|_, value| match value {
+                Value::String(text) => text.is_empty() || !call.contains(text.as_str()),
+                _ => true,
+            });
+            // Values before what contains more of them.
+            let (plain, nested): (Map<_, _>, Map<_, _>) = fields
+                .into_iter()
+                .partition(|(_, value)| !value.is_object() && !value.is_array());
+            rows(&Value::Object(plain.into_iter().chain(nested).collect()))
+        }
+        Some(value) => rows(&value),
+        None => text.to_owned(),
+    };
+    // A longer beginning than this is not read.
     let end = text.floor_char_boundary(4 * OUTCOME_BYTES_MAX);
     let line = one_line(&text[..end], OUTCOME_BYTES_MAX);
     match (result.is_error, line.is_empty()) {
         (true, _) => format!("failed: {line}"),
-        (false, true) => "(empty)".to_owned(),
+        (false, true) => "ok".to_owned(),
         (false, false) => line,
     }
 }
@@ -128,7 +144,7 @@ mod tests {
 
     #[test]
     fn a_call_that_only_reads_has_no_line() {
-        assert!(line("get_order", r#"{"id":"#W1"}"#, "{}", false).is_empty());
+        assert!(line("get_order", r#"{"id":"W1"}"#, "{}", false).is_empty());
     }
 
     #[test]

@@ -37,7 +37,7 @@ pub(super) fn append(recent: &mut String, turns: &[TranscriptTurn]) {
 fn line(turn: &TranscriptTurn) -> String {
     let mut pieces: Vec<String> = Vec::new();
     for text in turn.spoken() {
-        let text = one_line(text, usize::MAX);
+        let text = flat(text);
         pieces.push(match turn.role {
             Role::User => mostly_head(&text, USER_BYTES_MAX, " … "),
             _ => head_and_tail(&text, TEXT_BYTES_MAX, " … "),
@@ -49,8 +49,8 @@ fn line(turn: &TranscriptTurn) -> String {
     for text in turn.result_texts() {
         let values = parse(text).map(|value| scalars(&value, TEXT_BYTES_MAX));
         pieces.push(match values {
-            Some(values) => one_line(&values, usize::MAX),
-            None => head_and_tail(&one_line(text, usize::MAX), TEXT_BYTES_MAX, " … "),
+            Some(values) => flat(&values),
+            None => head_and_tail(&flat(text), TEXT_BYTES_MAX, " … "),
         });
     }
     pieces.retain(|piece| !piece.is_empty());
@@ -58,6 +58,11 @@ fn line(turn: &TranscriptTurn) -> String {
         [] => String::new(),
         pieces => format!("{}: {}", turn.role.name(), pieces.join(" | ")),
     }
+}
+
+/// The whole text in one line.
+fn flat(text: &str) -> String {
+    one_line(text, text.len())
 }
 
 /// The last lines of `recent` that fit into `bytes_max` bytes; of the first of them its end.
@@ -87,7 +92,7 @@ mod tests {
         let mut recent = String::new();
         append(&mut recent, &[user, result]);
         assert_eq!(recent, "(2023-11-14)\nuser: Find flights\ntool: HAT1 10\n");
-        assert_eq!(last_lines(&recent, 15), "tool: HAT1 10\n");
-        assert_eq!(last_lines(&recent, 11), "… T1 10\n");
+        assert_eq!(last_lines(&recent, 18), "tool: HAT1 10\n");
+        assert_eq!(last_lines(&recent, 10), "… T1 10\n");
     }
 }

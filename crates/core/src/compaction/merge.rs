@@ -180,8 +180,8 @@ impl Merged {
         let written = mostly_head(&all.written, left * WRITTEN_PERCENT / 100, " … ");
         let recent = details::last_lines(&all.recent, left.saturating_sub(written.len()));
         Body {
+            user_turns: user_turns(all, &standing, room),
             standing,
-            user_turns: user_turns(all, room),
             done,
             open_questions,
             written,
@@ -208,8 +208,9 @@ fn newest(lengths: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator, b
 }
 
 /// The newest opening, the newest other user turns, and the beginning of the first one.
-fn user_turns(body: &Body, room: SummaryRoom) -> Vec<UserTurn> {
+fn user_turns(body: &Body, standing: &[Standing], room: SummaryRoom) -> Vec<UserTurn> {
     let all = &body.user_turns;
+    let is_standing = |turn: &UserTurn| standing.iter().any(|one| one.text == turn.text.trim());
     let opening_bytes = match body.is_answered {
         true => room.opening.min(ANSWERED_BYTES),
         false => room.opening,
@@ -235,7 +236,7 @@ fn user_turns(body: &Body, room: SummaryRoom) -> Vec<UserTurn> {
     }
     let mut left = room.user_turns;
     for turn in all.iter().rev() {
-        if kept.iter().any(|kept| kept.seq == turn.seq) {
+        if kept.iter().any(|kept| kept.seq == turn.seq) || is_standing(turn) {
             continue;
         }
         let turn = shortened(turn, USER_TURN_BYTES);

@@ -124,8 +124,10 @@ pub(crate) fn before(
 /// The newest turn that needs no answer any more: the turns that the model answers next are
 /// never summarized.
 fn answered_through(view: &View<'_>) -> u64 {
-    let mut said = view.tail_from(0).rev();
-    let Some(newest) = said.find(|record| record.role != Role::System) else {
+    let is_said = |record: &&TurnRecord| record.role != Role::System;
+    let in_tail = view.tail_from(0).rev().find(is_said);
+    let apart = view.apart.iter().copied().filter(is_said);
+    let Some(newest) = apart.chain(in_tail).max_by_key(|record| record.seq) else {
         return view.last_seq;
     };
     match newest.role {

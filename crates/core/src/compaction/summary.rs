@@ -11,7 +11,7 @@ use serde::Serialize;
 use super::changes::Done;
 use super::standing::Standing;
 use super::transcript::SUMMARY;
-use crate::date::{Date, minute};
+use crate::date::Date;
 use crate::mark::Mark;
 use crate::quote::unmarked;
 use crate::time::Timestamp;
@@ -164,9 +164,9 @@ impl Body {
             return;
         }
         text.push_str("\n## Standing instructions\n");
+        let mut days = Days::new(self.until);
         for one in &self.standing {
-            let date = day(one.said_at).map_or(String::new(), |date| format!("({date}) "));
-            let _ = writeln!(text, "- {date}{}", one.text);
+            let _ = writeln!(text, "- {}{}", days.label(one.said_at), one.text);
         }
     }
 
@@ -178,15 +178,35 @@ impl Body {
             true => "\n## Earlier requests\n",
             false => "\n## Current request\n",
         });
+        let mut days = Days::new(self.until);
         for turn in &self.user_turns {
-            let at = moment(turn.said_at).map_or(String::new(), |at| format!(", {at}"));
-            let _ = write!(text, "- user, turn {}{at}: ", turn.seq);
+            let _ = write!(text, "- {}turn {}: ", days.label(turn.said_at), turn.seq);
             let mut lines = turn.text.trim().lines();
             push_line(text, lines.next().unwrap_or_default());
             for line in lines {
                 text.push_str("  ");
                 push_line(text, line);
             }
+        }
+    }
+}
+
+/// Labels lines with their day where it is another one than that of the line before, or for the
+/// first line than the last day of the summary.
+struct Days(Option<Date>);
+
+impl Days {
+    fn new(until: i64) -> Self {
+        Self(day(until))
+    }
+
+    fn label(&mut self, said_at: i64) -> String {
+        match day(said_at) {
+            Some(date) if self.0 != Some(date) => {
+                self.0 = Some(date);
+                format!("({date}) ")
+            }
+            _ => String::new(),
         }
     }
 }
@@ -219,13 +239,6 @@ fn push_line(text: &mut String, line: &str) {
 }
 
 fn day(seconds: i64) -> Option<Date> {
-    moment_of(seconds).map(Date::of)
-}
-
-fn moment(seconds: i64) -> Option<String> {
-    moment_of(seconds).map(minute)
-}
-
-fn moment_of(seconds: i64) -> Option<Timestamp> {
-    (seconds > 0).then(|| Timestamp::new(seconds, 0)).flatten()
+    let at = (seconds > 0).then(|| Timestamp::new(seconds, 0)).flatten();
+    at.map(Date::of)
 }

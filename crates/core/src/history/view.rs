@@ -58,11 +58,6 @@ impl<'a> View<'a> {
         both.max_by_key(|request| request.seq)
     }
 
-    /// The same where first in, first out has passed it: it stands apart until the next one.
-    pub(crate) fn passed_request(&self) -> Option<u64> {
-        self.history.passed_request()
-    }
-
     /// The same while the assistant has not finished answering it: until the newest words are its
     /// own, without a call.
     pub(crate) fn request_under_way(&self) -> Option<&'a TurnRecord> {

@@ -316,18 +316,20 @@ impl Session {
         let view = self.history.view(self.head.last_seq);
         let in_span = |record: &&TurnRecord| record.seq <= span.through_seq;
         let older = || view.tail_from(span.first_seq).take_while(in_span);
-        let apart = view.apart.iter().copied();
+        let passed = view.apart.iter().copied();
+        let apart = passed.clone().filter(|record| is_apart(&view, record));
         let apart = apart.chain(older().filter(|record| !is_summarized(&view, record)));
         let mut apart: Vec<u64> = apart.map(|record| record.seq).collect();
         apart.sort_unstable();
         apart.dedup();
-        // A request that first in, first out has passed leaves with the next one.
-        let passed = view.passed_request();
-        apart.retain(|&seq| Some(seq) != passed);
-        let passed = passed.and_then(|seq| view.record(seq));
-        let passed = passed.filter(|passed| passed.seq >= span.first_seq && in_span(passed));
+        // The first user turn and the request leave with the others, also where first in, first
+        // out has passed them.
+        let passed = passed.filter(|record| !is_apart(&view, record));
+        let passed = passed.filter(|record| record.seq >= span.first_seq && in_span(record));
         let turns = older().filter(|record| is_summarized(&view, record));
-        let turns: Vec<&TurnRecord> = passed.into_iter().chain(turns).collect();
+        let mut turns: Vec<&TurnRecord> = passed.chain(turns).collect();
+        turns.sort_by_key(|record| record.seq);
+        turns.dedup_by_key(|record| record.seq);
         let target = self.target();
         let counts = target.zip(self.windows.as_ref());
         let tokens = |seq| counts.and_then(|(target, counts)| counts.tokens(target.scale, seq));
@@ -343,6 +345,7 @@ impl Session {
         let room = rest.map_or(u64::MAX, |rest| rest.saturating_sub(span.tail_tokens));
         let budget = rest.unwrap_or(UNKNOWN_REST);
         let budget = SummaryBudget::of_rest(budget, policy.summary_tokens);
+        let budget = budget.within(room.saturating_mul(3) / 4);
         Snapshot {
             generation: self.head.generation,
             last_seq: self.head.last_seq,

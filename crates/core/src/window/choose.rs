@@ -24,13 +24,14 @@ use super::salience;
 use super::tail_starts::{TailStart, TailStarts};
 use super::{Ask, Policy, percent};
 
-/// Length in bytes of a trimmed result, and of a trimmed text.
-const RESULT_BYTES: usize = 480;
-const TEXT_BYTES: usize = 720;
-/// Tokens above which a turn is trimmed once it is old: results, user turns, and replies.
-const RESULT_TOKENS_MAX: u64 = 120;
-const USER_BYTES_MAX: usize = 1_200;
-const REPLY_TOKENS_MAX: u64 = 1_200;
+/// Maximum length in bytes of a trimmed result. Of a small window it is a sixteenth of what system
+/// prompt and tools leave.
+const RESULT_BYTES_MAX: usize = 480;
+/// Length of a trimmed text, and the length above which a user turn and a reply are trimmed, as
+/// multiples of that of a result.
+const TEXT_RESULTS: f64 = 1.5;
+const USER_RESULTS: f64 = 2.5;
+const REPLY_RESULTS: usize = 10;
 /// The newest share of the room in which turns stay whole, in percent.
 const WHOLE_PERCENT: u8 = 50;
 /// The minimum room of the tail, in percent of what system prompt and tools leave.
@@ -42,6 +43,8 @@ const EXCHANGE_PERCENT: u8 = 5;
 const EXCERPT_TOKENS_MIN: u64 = 48;
 /// Tokens below which room is not worth a longer excerpt.
 const SPARE_TOKENS_MIN: u64 = 64;
+/// Bytes of a token, about: for the sizes of texts that were not counted.
+const BYTES_PER_TOKEN: u64 = 4;
 /// Tokens of a summary besides its sections: its first line, titles, and the acknowledgement.
 const SUMMARY_OVERHEAD: u64 = 120;
 /// How often an excerpt is shortened until it fits.
@@ -76,13 +79,14 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     let caps = maker.caps();
     let floor = maker.floor(ask.settings.floor_percent);
     maker.trim_older(floor);
-    let most = if is_fresh { maker.most() } else { floor };
-    if maker.holds(Target { tokens: most, ..caps }) {
+    let least = maker.tokens_of_newest().min(maker.most());
+    let enough = if is_fresh { maker.most() } else { floor.max(least) };
+    if maker.holds(Target { tokens: enough, ..caps }) {
         maker.untrim(floor);
         return maker.fit();
     }
     maker.made = whole;
-    let target = maker.target_beside_summary(floor, caps);
+    let target = maker.target_beside_summary(floor, least, caps);
     maker.trim_older(target.tokens);
     let unthinned = maker.made.clone();
     if ask.policy == Policy::Salience {
@@ -153,6 +157,8 @@ impl<'a> Maker<'a> {
             newest_results: newest_results(composer),
             summary: SummaryBudget::default(),
         };
+        // Turns that were kept and have left since.
+        maker.made.kept.retain(|&seq| view.record(seq).is_some());
         let summary = ask.summary_tokens.unwrap_or_default();
         maker.summary = SummaryBudget::of_rest(maker.rest(), summary);
         maker.set_unit();
@@ -242,10 +248,28 @@ impl<'a> Maker<'a> {
         self.smallest().map_or(self.ask.fixed, |least| least.tokens)
     }
 
+    /// Tokens of a window with the tail from the call of the newest results on.
+    fn tokens_of_newest(&self) -> u64 {
+        let view = self.composer.view;
+        let results = self.newest_results.iter().filter_map(|&seq| view.record(seq));
+        let calls = results.flat_map(|record| record.answers().iter().copied());
+        let first = calls.min().filter(|seq| *seq >= self.made.seq);
+        let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
+        let mut tokens = self.ask.fixed;
+        while let Some(start) = starts.next() {
+            tokens = start.tokens;
+            if first.is_none_or(|first| start.seq <= first) {
+                break;
+            }
+        }
+        tokens
+    }
+
     /// The target where turns leave: the summary that is made of them takes its part of the floor.
-    fn target_beside_summary(&self, floor: u64, caps: Target) -> Target {
+    fn target_beside_summary(&self, floor: u64, newest: u64, caps: Target) -> Target {
         let shown = self.composer.block.map_or(0, |block| block.tokens());
-        let tail_min = self.least() + percent(self.rest(), TAIL_PERCENT_MIN);
+        let least = self.least();
+        let tail_min = newest.max(least + percent(self.rest(), TAIL_PERCENT_MIN));
         let target = |opening: u64| {
             let summary = match self.ask.summary_tokens {
                 Some(_) => {
@@ -254,8 +278,9 @@ impl<'a> Maker<'a> {
                 }
                 None => shown,
             };
+            let most = (self.most() + shown).saturating_sub(summary);
             let tokens = (floor + shown).saturating_sub(summary);
-            let tokens = tokens.max(tail_min).min(self.most().max(tail_min));
+            let tokens = tokens.max(tail_min).min(most.max(least));
             Target { tokens, ..caps }
         };
         if self.ask.summary_tokens.is_none() {
@@ -279,7 +304,7 @@ impl<'a> Maker<'a> {
             Openings::with_starts(&body.starts)
         });
         let known = known.and_then(|body| body.user_turns.iter().rfind(|turn| turn.opens));
-        let mut tokens = known.map_or(0, |turn| turn.text.len() as u64 / 4);
+        let mut tokens = known.map_or(0, |turn| turn.text.len() as u64 / BYTES_PER_TOKEN);
         let mut is_later = false;
         for record in view.tail_from(composer.through_seq() + 1) {
             let is_opening = match record.begins_exchange() {
@@ -297,6 +322,14 @@ impl<'a> Maker<'a> {
             is_later |= is_opening && record.seq >= end;
         }
         if is_later { 0 } else { tokens.min(self.summary.opening) }
+    }
+
+    fn has_media(&self, record: &TurnRecord) -> bool {
+        let turn = (self.ask.codec.open)(&record.content);
+        turn.is_some_and(|turn| {
+            let mut parts = turn.parts.iter();
+            parts.any(|part| matches!(part.kind, PartKind::Media { .. }))
+        })
     }
 
     /// The text of a turn, without calls and results.
@@ -348,13 +381,18 @@ impl<'a> Maker<'a> {
         let (composer, ask) = (self.composer, self.ask);
         let whole = composer.tokens(record).max(1);
         let bytes = reduce::text_bytes(record, ask) as u64;
-        let mut wanted = bytes.saturating_mul(tokens) / whole;
+        // Media leave before text does.
+        let mut wanted = match self.has_media(record) {
+            true => bytes,
+            false => bytes.saturating_mul(tokens) / whole,
+        };
         let mut shown = composer.shown_tokens(&self.made, record);
         for _ in 0..TRIES_MAX {
             shown = reduce::trim(composer, &mut self.made, record, small(wanted), ask);
             if shown <= tokens || wanted == 0 {
                 break;
             }
+            let shown = shown.max(1);
             wanted = (wanted.saturating_mul(tokens) / shown).min(wanted * 15 / 16);
         }
         shown
@@ -389,13 +427,23 @@ impl<'a> Maker<'a> {
         self.trim_request();
     }
 
-    /// The request, and the first user turn where it is shown, have at most the share of an opening.
+    /// Shortens the request, and the first user turn where it is shown: the request only where it
+    /// does not fit next to the current turn, the first user turn to the share of an opening.
     fn trim_request(&mut self) {
         let anchor = self.composer.view.anchor().filter(|anchor| {
             self.composer.with_anchor && anchor.seq > self.composer.through_seq()
         });
-        let most = self.summary.opening.max(EXCERPT_TOKENS_MIN);
-        for record in [anchor, self.request].into_iter().flatten() {
+        let is_request = |anchor: &&TurnRecord| {
+            self.request.is_some_and(|request| request.seq == anchor.seq)
+        };
+        let opening = self.summary.opening.max(EXCERPT_TOKENS_MIN);
+        let anchor = anchor.filter(|anchor| !is_request(anchor)).map(|anchor| (anchor, opening));
+        let request = self.request.map(|request| {
+            let shown = self.composer.shown_tokens(&self.made, request);
+            let fits = self.least() <= self.most();
+            (request, if fits { shown } else { opening })
+        });
+        for (record, most) in [anchor, request].into_iter().flatten() {
             let stays = self.current.contains(&record.seq) || self.composer.view.is_kept(record);
             if !stays && self.composer.shown_tokens(&self.made, record) > most {
                 self.shorten_to(record, most);
@@ -406,22 +454,27 @@ impl<'a> Maker<'a> {
     /// The length in bytes of a turn once it is old; `None` where it stays whole.
     fn trimmed_bytes(&self, record: &TurnRecord) -> Option<usize> {
         let tokens = self.composer.tokens(record);
+        let result_bytes = small(self.rest() * BYTES_PER_TOKEN / 16).min(RESULT_BYTES_MAX);
+        let is_longer = |bytes: usize| tokens * BYTES_PER_TOKEN > bytes as u64;
         let results = record.answers().len();
         if results > 0 {
-            return (tokens > RESULT_TOKENS_MAX).then_some(RESULT_BYTES * results);
+            return is_longer(result_bytes * results).then_some(result_bytes * results);
         }
+        let times = |factor: f64| whole(result_bytes as f64 * factor);
         let is_request = self.request.is_some_and(|request| request.seq == record.seq);
         match record.role {
-            Role::User if !is_request && tokens > RESULT_TOKENS_MAX => {
+            Role::User if !is_request && is_longer(result_bytes) => {
                 let text = self.text(record);
-                if text.len() <= USER_BYTES_MAX {
+                if text.len() <= times(USER_RESULTS) {
                     return None;
                 }
-                let opening = usize::try_from(self.summary.opening * 4).unwrap_or(usize::MAX);
-                let bytes = if self.is_opening(record, &text) { opening } else { TEXT_BYTES };
+                let bytes = match self.is_opening(record, &text) {
+                    true => small(self.summary.opening * BYTES_PER_TOKEN),
+                    false => times(TEXT_RESULTS),
+                };
                 (text.len() > bytes).then_some(bytes)
             }
-            Role::Assistant if tokens > REPLY_TOKENS_MAX => Some(TEXT_BYTES),
+            Role::Assistant if is_longer(result_bytes * REPLY_RESULTS) => Some(times(TEXT_RESULTS)),
             _ => None,
         }
     }
@@ -466,9 +519,7 @@ impl<'a> Maker<'a> {
                 continue;
             }
             let before = self.made.reduced.get(&seq).cloned();
-            let bytes = reduce::text_bytes(record, ask) as u64;
-            let wanted = bytes.saturating_mul(shown + spare) / whole.max(1);
-            let now = reduce::trim(composer, &mut self.made, record, small(wanted), ask);
+            let now = self.shorten_to(record, shown + spare);
             if now > shown + spare || now < shown {
                 self.made.reduced.extend(before.map(|before| (seq, before)));
                 continue;
@@ -644,4 +695,13 @@ pub(super) fn newest_results(composer: &Composer<'_>) -> Vec<u64> {
 
 fn small(bytes: u64) -> usize {
     usize::try_from(bytes).unwrap_or(usize::MAX)
+}
+
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "a number of bytes"
+)]
+fn whole(bytes: f64) -> usize {
+    bytes as usize
 }

@@ -288,17 +288,14 @@ impl<'d, 'a> Draft<'d, 'a> {
 
     /// Puts the summary. It names the turns that it stands for, so they need no marker.
     fn put_block(&mut self, block: &Block) {
+        let end = (block.through_seq() + 1).max(self.last + 1);
+        self.note_gap(self.last + 1, end);
+        self.last = end - 1;
         self.gap = None;
         self.has_lost = false;
         self.out.block_at = self.out.items.len();
         self.out.tokens += block.tokens();
         self.said_at = block.until();
-        let last = self.last;
-        let end = (block.through_seq() + 1).max(last + 1);
-        for (first, end) in self.composer.view.said_between(last + 1, end) {
-            self.out.gaps.push((first, end - 1));
-        }
-        self.last = end - 1;
     }
 
     /// Puts the next turn, with its results.

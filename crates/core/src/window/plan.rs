@@ -396,8 +396,9 @@ fn finish(
     };
     let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
     let newest_results = choose::newest_results(composer);
-    let request = composer.view.request_under_way().map(|request| request.seq);
-    report.explain(cut, request, &newest_results, ask.shown(ask.budget));
+    let requests = [composer.view.anchor(), composer.view.request_under_way()];
+    let requests: Vec<u64> = requests.into_iter().flatten().map(|turn| turn.seq).collect();
+    report.explain(cut, &requests, &newest_results, ask.shown(ask.budget));
     let newly = cut.reduced.iter();
     let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
     let window = Window {

@@ -120,14 +120,15 @@ impl Report {
     pub(super) fn explain(
         &mut self,
         cut: &Cut,
-        request: Option<u64>,
+        requests: &[u64],
         newest_results: &[u64],
         tokens_max: u64,
     ) {
-        let is_excerpt = |seq| cut.reduced.get(&seq).is_some_and(Reduced::is_excerpt);
-        if request.is_some_and(is_excerpt) {
+        let is_excerpt = |seq: &u64| cut.reduced.get(seq).is_some_and(Reduced::is_excerpt);
+        if requests.iter().any(is_excerpt) {
             self.degraded = true;
-            let note = "the request does not fit and is an excerpt; a larger budget shows it whole";
+            let note = "the first user turn, or the request that is being answered, does not fit and \
+                        is an excerpt; a larger budget shows it whole";
             self.notes.push(note.to_owned());
         }
         let is_trimmed = |seq: &u64| {

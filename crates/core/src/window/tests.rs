@@ -13,7 +13,6 @@ use std::sync::Arc;
 
 use super::*;
 use crate::budget::Budget;
-use crate::compaction::notes::Notes;
 use crate::compaction::{Body, Keep, Summary, choose, is_waiting};
 use crate::history::{History, TurnRecord};
 use crate::time::Timestamp;
@@ -150,13 +149,7 @@ impl Chat {
             windows: Windows::default(),
             last_seq: 0,
             limits,
-            settings: WindowSettings {
-                trim_over_tokens: 100,
-                trim_head_tokens: 30,
-                trim_tail_tokens: 20,
-                floor_percent: 50,
-                ..WindowSettings::default()
-            },
+            settings: WindowSettings::default(),
             fixed: 20,
             summary: None,
             summaries: 0,
@@ -238,6 +231,7 @@ impl Chat {
             codec: Codec { open, seal },
             keep,
             soft_percent: self.soft_percent,
+            summary_tokens: None,
         };
         let summary = self.summary.as_ref();
         let mut from_nothing = self.windows.clone();
@@ -288,7 +282,6 @@ impl Chat {
             made_at: Timestamp::from_ms(0),
             by: "a test".into(),
             body: Body::default(),
-            notes: Notes::default(),
             text: format!("what was said up to {}", span.through_seq).into(),
         }));
         self.summaries = number;
@@ -347,10 +340,6 @@ impl Chat {
                 .reduced
                 .values_mut()
                 .for_each(|reduced| reduced.shown = None);
-            cut.cut
-                .excerpt
-                .iter_mut()
-                .for_each(|excerpt| excerpt.shown = None);
         }
         let newest = self.summary.as_ref().map_or(0, |summary| summary.number);
         Self {

@@ -93,7 +93,7 @@ pub(super) fn left_out(bytes: usize, mark: Mark) -> String {
 
 /// A marker before the values of a JSON result that had this length in bytes.
 pub(super) fn values_of(bytes: usize, mark: Mark) -> String {
-    format!("[memoird {mark}: values of a result of {bytes} bytes]")
+    format!("[memoird {mark}: values only, of {bytes} bytes]")
 }
 
 /// What stands where items of a JSON list are left out.

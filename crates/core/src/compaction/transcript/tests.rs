@@ -102,7 +102,7 @@ fn a_turn_is_its_text_calls_results_and_markers() {
 }
 
 #[test]
-fn calls_errors_and_decisions_are_told_apart() {
+fn calls_results_and_decisions_are_told_apart() {
     let input_json = r#"{ "path": "a.rs" }"#.to_owned();
     let call = PartKind::ToolUse {
         id: "t".into(),
@@ -128,17 +128,12 @@ fn calls_errors_and_decisions_are_told_apart() {
         }]
     );
     assert_eq!(heard.decisions, ["Use SQLite", "Keep the API"]);
-    for (content, is_error, errors) in [
-        ("bad", true, 1),
-        ("Error: user not found", false, 1),
-        ("no errors", false, 0),
-    ] {
+    for (content, is_error) in [("bad", true), ("Error: user not found", false)] {
         let heard = transcript_turn(
             1,
             &said(Role::Tool, vec![result(content, vec![], is_error)]),
             1,
         );
-        assert_eq!(heard.errors, vec![content; errors]);
         let shown = if is_error { "failed: bad" } else { content };
         assert_eq!(heard.text, shown);
         assert_eq!(heard.result_texts().collect::<Vec<_>>(), [content]);

@@ -163,8 +163,8 @@ fn a_cut_goes_to_the_floor_at_an_exchange_and_is_kept() {
         "{:?}",
         seen.window.report.blocks
     );
-    assert_eq!(seen.words(), "u1 [elision] u15 a16 u17 a18 u19 a20 u21 a22");
-    let elision = PartKind::Text("[memoird 000000000: 13 turns are left out here]".into());
+    assert_eq!(seen.words(), "u1 [elision] u17 a18 u19 a20 u21 a22");
+    let elision = PartKind::Text("[memoird 000000000: turns 2-16 are not shown here]".into());
     assert_eq!(seen.turns[1].parts[0].kind, elision);
 
     chat.say(text(Role::User, "and now?"));
@@ -212,7 +212,7 @@ fn an_anchor_that_cannot_fit_becomes_an_excerpt() {
     assert_eq!(seen.words(), "[excerpt] a2 u3");
     assert!(seen.window.report.degraded && seen.window.report.blocks.total() <= 300);
     let anchor = seen.window.report.blocks.anchor;
-    assert!(anchor > 100, "it uses the room: {anchor}");
+    assert!(anchor > 60, "it uses the room: {anchor}");
     chat.say(text(Role::Assistant, "yes"));
     chat.say(text(Role::User, "more"));
     let next = chat.see(Policy::TokenBudget, 300).unwrap();
@@ -220,14 +220,14 @@ fn an_anchor_that_cannot_fit_becomes_an_excerpt() {
 }
 
 #[test]
-fn an_excerpt_leaves_a_quarter_of_a_small_window_free_and_no_more() {
+fn an_excerpt_fills_the_window_to_the_floor() {
     let mut chat = chat([long(Role::User, 5_000), text(Role::Assistant, "ok")]);
     chat.say(long(Role::User, 300));
     let (budget, watermark) = (3_000, u64::from(chat.settings.watermark_percent));
     let first = chat.see(Policy::HeadTail { turns: 0 }, budget).unwrap();
     assert_eq!(first.words(), "[excerpt] a2 u3");
     let (used, most) = (first.window.counted, budget * watermark / 100);
-    let goal = most - budget / 4;
+    let goal = chat.fixed + (budget - chat.fixed) / 2;
     assert!(
         (goal - goal / 20..=goal).contains(&used),
         "{used} of {goal}"
@@ -279,17 +279,17 @@ fn a_result_that_was_asked_for_again_becomes_a_line() {
 #[test]
 fn long_results_are_trimmed_before_a_turn_is_dropped() {
     let mut chat = chat([text(Role::User, "task")]);
-    for n in 0..3 {
+    for (n, bytes) in [(0, 2_000), (1, 2_000), (2, 800)] {
         let id = format!("c{n}");
         chat.say(call(&[&id], &format!("{{\"n\":{n}}}")));
-        chat.say(result(&id, "z".repeat(2_000)));
+        chat.say(result(&id, "z".repeat(bytes)));
     }
-    let seen = chat.see(Policy::TokenBudget, 1_580).unwrap();
+    let seen = chat.see(Policy::TokenBudget, 1_280).unwrap();
     assert_eq!(seen.turns.len(), 7, "{}", seen.words());
     assert_eq!(seen.window.report.results_trimmed, 2);
     assert_eq!(
         seen.turns[6],
-        result("c2", "z".repeat(2_000)),
+        result("c2", "z".repeat(800)),
         "the current turn stays whole"
     );
 }
@@ -411,19 +411,15 @@ fn a_first_user_turn_that_comes_late_tears_no_unit_apart() {
         text(Role::Assistant, "so"),
     ]);
     let seen = chat.see(Policy::TokenBudget, 150).unwrap();
-    assert_eq!(seen.words(), "[elision] a4");
+    assert_eq!(seen.words(), "a1 a2 [trimmed] [abandoned] a4");
     chat.say(result("y", "1"));
-    assert!(
-        chat.see(Policy::TokenBudget, 150).is_err(),
-        "it has to bring a long one along"
-    );
+    let seen = chat.see(Policy::TokenBudget, 150).unwrap();
+    assert!(seen.words().contains("a2 [trimmed] t5"), "{}", seen.words());
     chat.say(text(Role::User, "hello"));
     for policy in POLICIES {
         let words = chat.see(policy, 140).unwrap().words();
-        assert!(
-            !words.contains('t') && words.ends_with("[elision] u6"),
-            "{policy:?}: {words}"
-        );
+        assert!(words.ends_with(" u6"), "{policy:?}: {words}");
+        assert_eq!(words.contains("a2"), words.contains("t5"), "{policy:?}: {words}");
     }
 }
 

@@ -102,11 +102,6 @@ impl Session {
                     .reduced
                     .values_mut()
                     .for_each(|reduced| reduced.shown = None);
-                saved
-                    .cut
-                    .excerpt
-                    .iter_mut()
-                    .for_each(|excerpt| excerpt.shown = None);
             }
         }
     }
