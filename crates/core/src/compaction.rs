@@ -92,9 +92,9 @@ impl TryFrom<SummaryTokensText> for SummaryTokens {
         match text {
             SummaryTokensText::Number(tokens) => Ok(Self::Fixed(tokens)),
             SummaryTokensText::Word(word) if word == "auto" => Ok(Self::Auto),
-            SummaryTokensText::Word(word) => {
-                Err(format!("invalid size {word:?}: expected auto or a number of tokens"))
-            }
+            SummaryTokensText::Word(word) => Err(format!(
+                "invalid size {word:?}: expected auto or a number of tokens"
+            )),
         }
     }
 }

@@ -37,7 +37,12 @@ impl fmt::Display for Date {
 /// A moment to the minute, such as `2026-11-22 09:05 UTC`.
 pub fn minute(at: Timestamp) -> String {
     let minutes = at.seconds().rem_euclid(DAY_S) / 60;
-    format!("{} {:02}:{:02} UTC", Date::of(at), minutes / 60, minutes % 60)
+    format!(
+        "{} {:02}:{:02} UTC",
+        Date::of(at),
+        minutes / 60,
+        minutes % 60
+    )
 }
 
 /// Days from the first of January 1970 to the day of this moment.

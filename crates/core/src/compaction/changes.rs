@@ -137,7 +137,12 @@ mod tests {
     fn a_line_keeps_quantities_and_the_outcome() {
         let input = r#"{"sku":"RAM-6032","quantity":2}"#;
         assert_eq!(
-            line("add_to_cart", input, r#"{"cart_total": 59.98, "items": 2}"#, false),
+            line(
+                "add_to_cart",
+                input,
+                r#"{"cart_total": 59.98, "items": 2}"#,
+                false
+            ),
             ["add_to_cart(sku=RAM-6032, quantity=2) → cart_total: 59.98; items: 2"]
         );
     }
@@ -151,7 +156,10 @@ mod tests {
     fn a_failure_is_marked_and_long_arguments_keep_their_ends() {
         let input = format!(r#"{{"path":"a.rs","text":"{}"}}"#, "x".repeat(500));
         let lines = line("edit_file", &input, "no such file", true);
-        assert!(lines[0].starts_with("edit_file(path=a.rs, text=xxx"), "{lines:?}");
+        assert!(
+            lines[0].starts_with("edit_file(path=a.rs, text=xxx"),
+            "{lines:?}"
+        );
         assert!(lines[0].ends_with("→ failed: no such file"), "{lines:?}");
         assert!(lines[0].len() < 160, "{lines:?}");
     }

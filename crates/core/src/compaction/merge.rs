@@ -60,11 +60,18 @@ pub fn merge(
         if role != Role::User {
             continue;
         }
-        if opens && before && let Some(last) = body.user_turns.last_mut() {
+        if opens
+            && before
+            && let Some(last) = body.user_turns.last_mut()
+        {
             // A run of user turns is one opening.
             last.opens = true;
         }
-        let text = if text.is_empty() { turn.text.clone() } else { text };
+        let text = if text.is_empty() {
+            turn.text.clone()
+        } else {
+            text
+        };
         body.user_turns.push(UserTurn {
             seq: turn.seq,
             said_at: standing::seconds(turn.said_at),
@@ -143,7 +150,8 @@ impl Merged {
         for text in written.standing.iter().filter(|text| !text.is_empty()) {
             let words = standing::words(text);
             let same = body.standing.iter_mut();
-            let mut same = same.filter(|one| standing::is_same(&words, &standing::words(&one.text)));
+            let mut same =
+                same.filter(|one| standing::is_same(&words, &standing::words(&one.text)));
             if let Some(known) = same.next() {
                 // The user's own words stay.
                 known.score = known.score.max(1.0);
@@ -167,7 +175,10 @@ impl Merged {
     pub fn fit(&self, room: SummaryRoom) -> Body {
         let all = &self.body;
         let standing = standing::best(&all.standing, room.summary * STANDING_PERCENT / 100);
-        let used: usize = standing.iter().map(|one| one.text.len() + LINE_OVERHEAD).sum();
+        let used: usize = standing
+            .iter()
+            .map(|one| one.text.len() + LINE_OVERHEAD)
+            .sum();
         let mut left = room.summary.saturating_sub(used);
         let lengths = all.done.iter().map(|done| done.text.len() + 3);
         let done = newest(lengths, room.summary * DONE_PERCENT / 100);
@@ -194,7 +205,10 @@ impl Merged {
 }
 
 /// Where the newest lines begin that together have at most `bytes_max` bytes.
-fn newest(lengths: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator, bytes_max: usize) -> usize {
+fn newest(
+    lengths: impl DoubleEndedIterator<Item = usize> + ExactSizeIterator,
+    bytes_max: usize,
+) -> usize {
     let mut left = bytes_max;
     let mut first = lengths.len();
     for length in lengths.rev() {
@@ -221,17 +235,26 @@ fn user_turns(body: &Body, standing: &[Standing], room: SummaryRoom) -> Vec<User
     };
     let mut kept: Vec<UserTurn> = Vec::new();
     let opening = all.iter().rposition(|turn| turn.opens);
-    for (place, turn) in opening.into_iter().flat_map(|last| all[..=last].iter().rev().enumerate()) {
+    for (place, turn) in opening
+        .into_iter()
+        .flat_map(|last| all[..=last].iter().rev().enumerate())
+    {
         let is_run = turn.opens && kept.last().is_none_or(|later| later.seq == turn.seq + 1);
         if place >= RUN_TURNS_MAX || !is_run {
             break;
         }
-        kept.push(shortened(turn, match place {
-            0 => opening_bytes,
-            _ => RUN_TURN_BYTES.min(opening_bytes),
-        }));
+        kept.push(shortened(
+            turn,
+            match place {
+                0 => opening_bytes,
+                _ => RUN_TURN_BYTES.min(opening_bytes),
+            },
+        ));
     }
-    if let Some(first) = all.first().filter(|first| !kept.iter().any(|turn| turn.seq == first.seq)) {
+    if let Some(first) = all
+        .first()
+        .filter(|first| !kept.iter().any(|turn| turn.seq == first.seq))
+    {
         kept.push(shortened(first, USER_TURN_BYTES.min(room.user_turns)));
     }
     let mut left = room.user_turns;

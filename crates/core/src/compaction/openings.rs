@@ -62,9 +62,8 @@ impl Openings {
         let is_after_pause = before
             .and_then(|(_, before)| Some(said_at?.seconds() - before?.seconds()))
             .is_some_and(|pause| pause >= PAUSE_S);
-        let is_opening = !follows_reply
-            || is_template
-            || is_after_pause && text.len() >= AFTER_PAUSE_BYTES_MIN;
+        let is_opening =
+            !follows_reply || is_template || is_after_pause && text.len() >= AFTER_PAUSE_BYTES_MIN;
         if is_opening && !is_template && !start.is_empty() {
             if self.starts.len() >= STARTS_MAX {
                 self.starts.remove(0);
@@ -126,12 +125,19 @@ mod tests {
         let mut later = Openings::with_starts(&starts);
         assert!(later.observe(Role::User, &task.replace('A', "B"), None));
         later.observe(Role::Assistant, "ok", None);
-        assert!(!later.observe(Role::User, "Something else altogether, in other words", None));
+        assert!(!later.observe(
+            Role::User,
+            "Something else altogether, in other words",
+            None
+        ));
     }
 
     #[test]
     fn a_long_turn_after_a_pause_opens_a_task_and_a_short_one_does_not() {
-        for (text, opens) in [("ok, go on", false), (&*"Please book a room. ".repeat(5), true)] {
+        for (text, opens) in [
+            ("ok, go on", false),
+            (&*"Please book a room. ".repeat(5), true),
+        ] {
             let mut openings = Openings::default();
             openings.observe(Role::User, "first", at(0));
             openings.observe(Role::Assistant, "done", at(1));

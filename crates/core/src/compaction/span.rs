@@ -116,7 +116,10 @@ pub(crate) fn before(
     let span = Span {
         first_seq: after_seq + 1,
         through_seq,
-        tail_tokens: tail.filter(|record| !is_apart(view, record)).map(tokens).sum(),
+        tail_tokens: tail
+            .filter(|record| !is_apart(view, record))
+            .map(tokens)
+            .sum(),
     };
     Some(span).filter(|span| has_something(view, span))
 }

@@ -96,9 +96,9 @@ pub(super) fn collect(
             let rare = words.iter().filter(is_rare).count() as f32 / words.len() as f32;
             let lower = sentence.to_lowercase();
             let is_used = arguments.iter().any(|argument| lower.contains(argument));
-            let score = rare - if is_used { 0.5 } else { 0.0 }
-                - if asks(sentence) { 0.3 } else { 0.0 }
-                + if is_acknowledged { 0.3 } else { 0.0 };
+            let score =
+                rare - if is_used { 0.5 } else { 0.0 } - if asks(sentence) { 0.3 } else { 0.0 }
+                    + if is_acknowledged { 0.3 } else { 0.0 };
             let new = Standing {
                 seq: turn.seq,
                 said_at: seconds(turn.said_at),

@@ -212,7 +212,10 @@ impl Days {
 }
 
 fn write_list<'a>(text: &mut String, title: &str, lines: impl Iterator<Item = &'a str>) {
-    let mut lines = lines.map(str::trim).filter(|line| !line.is_empty()).peekable();
+    let mut lines = lines
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .peekable();
     if lines.peek().is_none() {
         return;
     }

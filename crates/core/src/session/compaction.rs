@@ -373,7 +373,12 @@ impl Session {
     ///
     /// A window that leaves turns out, or is about to, determines them itself. A history that is
     /// about to drop turns keeps half of its room. A call names the exchanges that stay.
-    fn span(&self, trigger: Trigger, exchanges: Option<u32>, limits: Option<&Limits>) -> Option<Span> {
+    fn span(
+        &self,
+        trigger: Trigger,
+        exchanges: Option<u32>,
+        limits: Option<&Limits>,
+    ) -> Option<Span> {
         let view = self.history.view(self.head.last_seq);
         let after_seq = self.compaction().through_seq;
         let tokens = |record: &TurnRecord| self.tokens_of(record);
@@ -412,7 +417,8 @@ impl Session {
     /// True where the history is about to drop the exchange under way.
     fn is_request_leaving(&self, view: &View<'_>) -> bool {
         let next = (self.compaction().through_seq + 1).max(view.front_seq());
-        view.request_under_way().is_none_or(|request| next >= request.seq)
+        view.request_under_way()
+            .is_none_or(|request| next >= request.seq)
     }
 
     /// Tokens that system prompt and tools leave of a window. A system prompt that comes as a turn
@@ -421,7 +427,9 @@ impl Session {
         let first = view.apart.iter().copied().chain(view.tail_from(0).take(8));
         let leading = first.filter(|record| view.leads(record));
         let leading: u64 = leading.map(|record| self.tokens_of(record)).sum();
-        target.budget.saturating_sub(target.fixed.saturating_add(leading))
+        target
+            .budget
+            .saturating_sub(target.fixed.saturating_add(leading))
     }
 
     fn tokens_of(&self, record: &TurnRecord) -> u64 {

@@ -80,8 +80,15 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     let floor = maker.floor(ask.settings.floor_percent);
     maker.trim_older(floor);
     let least = maker.tokens_of_newest().min(maker.most());
-    let enough = if is_fresh { maker.most() } else { floor.max(least) };
-    if maker.holds(Target { tokens: enough, ..caps }) {
+    let enough = if is_fresh {
+        maker.most()
+    } else {
+        floor.max(least)
+    };
+    if maker.holds(Target {
+        tokens: enough,
+        ..caps
+    }) {
         maker.untrim(floor);
         return maker.fit();
     }
@@ -91,7 +98,10 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     let unthinned = maker.made.clone();
     if ask.policy == Policy::Salience {
         // Turns that the history is about to drop leave first, however important they are.
-        maker.begin_within(Target { tokens: u64::MAX, ..target });
+        maker.begin_within(Target {
+            tokens: u64::MAX,
+            ..target
+        });
         if let Some(least) = maker.smallest() {
             salience::thin_out(&mut maker, &least, target.tokens);
         }
@@ -240,7 +250,13 @@ impl<'a> Maker<'a> {
         is_small
             && composed.is_whole
             && !view.has_lost_since(self.made.seq, &self.made.holes)
-            && self.start_within(Target { tokens: u64::MAX, ..target }).map(|start| start.seq) == first
+            && self
+                .start_within(Target {
+                    tokens: u64::MAX,
+                    ..target
+                })
+                .map(|start| start.seq)
+                == first
     }
 
     /// Tokens of a window with nothing but what always stays.
@@ -251,7 +267,10 @@ impl<'a> Maker<'a> {
     /// Tokens of a window with the tail from the call of the newest results on.
     fn tokens_of_newest(&self) -> u64 {
         let view = self.composer.view;
-        let results = self.newest_results.iter().filter_map(|&seq| view.record(seq));
+        let results = self
+            .newest_results
+            .iter()
+            .filter_map(|&seq| view.record(seq));
         let calls = results.flat_map(|record| record.answers().iter().copied());
         let first = calls.min().filter(|seq| *seq >= self.made.seq);
         let mut starts = TailStarts::new(self.composer, &self.made, &self.unit, self.ask);
@@ -310,18 +329,32 @@ impl<'a> Maker<'a> {
             let is_opening = match record.begins_exchange() {
                 true => openings.observe(Role::User, &self.text(record), None),
                 false => openings.observe(
-                    if record.role == Role::User { Role::Tool } else { record.role },
+                    if record.role == Role::User {
+                        Role::Tool
+                    } else {
+                        record.role
+                    },
                     "",
                     None,
                 ),
             };
             if is_opening && record.seq < end {
-                let is_request = self.request.is_some_and(|request| request.seq == record.seq);
-                tokens = if is_request { 0 } else { composer.tokens(record) };
+                let is_request = self
+                    .request
+                    .is_some_and(|request| request.seq == record.seq);
+                tokens = if is_request {
+                    0
+                } else {
+                    composer.tokens(record)
+                };
             }
             is_later |= is_opening && record.seq >= end;
         }
-        if is_later { 0 } else { tokens.min(self.summary.opening) }
+        if is_later {
+            0
+        } else {
+            tokens.min(self.summary.opening)
+        }
     }
 
     fn has_media(&self, record: &TurnRecord) -> bool {
@@ -353,7 +386,9 @@ impl<'a> Maker<'a> {
         records.retain(|record| !view.is_kept(record) && record.seq >= self.made.seq);
         let tokens = |record: &&TurnRecord| self.composer.shown_tokens(&self.made, record);
         let sum: u64 = records.iter().map(tokens).sum();
-        let in_unit = records.iter().filter(|record| self.unit.contains(&record.seq));
+        let in_unit = records
+            .iter()
+            .filter(|record| self.unit.contains(&record.seq));
         let others = self.least() - in_unit.map(tokens).sum::<u64>();
         let shown = self.composer.block.map_or(0, |block| block.tokens());
         let summary = match self.ask.summary_tokens {
@@ -413,7 +448,10 @@ impl<'a> Maker<'a> {
             }
             let mut tokens = composer.shown_tokens(&self.made, record);
             let is_newest = self.newest_results.contains(&record.seq);
-            if !is_newest && used + tokens > whole && let Some(bytes) = self.trimmed_bytes(record) {
+            if !is_newest
+                && used + tokens > whole
+                && let Some(bytes) = self.trimmed_bytes(record)
+            {
                 tokens = reduce::trim(composer, &mut self.made, record, bytes, ask);
             }
             if !self.unit.contains(&record.seq) {
@@ -430,14 +468,18 @@ impl<'a> Maker<'a> {
     /// Shortens the request, and the first user turn where it is shown: the request only where it
     /// does not fit next to the current turn, the first user turn to the share of an opening.
     fn trim_request(&mut self) {
-        let anchor = self.composer.view.anchor().filter(|anchor| {
-            self.composer.with_anchor && anchor.seq > self.composer.through_seq()
-        });
+        let anchor =
+            self.composer.view.anchor().filter(|anchor| {
+                self.composer.with_anchor && anchor.seq > self.composer.through_seq()
+            });
         let is_request = |anchor: &&TurnRecord| {
-            self.request.is_some_and(|request| request.seq == anchor.seq)
+            self.request
+                .is_some_and(|request| request.seq == anchor.seq)
         };
         let opening = self.summary.opening.max(EXCERPT_TOKENS_MIN);
-        let anchor = anchor.filter(|anchor| !is_request(anchor)).map(|anchor| (anchor, opening));
+        let anchor = anchor
+            .filter(|anchor| !is_request(anchor))
+            .map(|anchor| (anchor, opening));
         let request = self.request.map(|request| {
             let shown = self.composer.shown_tokens(&self.made, request);
             let fits = self.least() <= self.most();
@@ -461,7 +503,9 @@ impl<'a> Maker<'a> {
             return is_longer(result_bytes * results).then_some(result_bytes * results);
         }
         let times = |factor: f64| whole(result_bytes as f64 * factor);
-        let is_request = self.request.is_some_and(|request| request.seq == record.seq);
+        let is_request = self
+            .request
+            .is_some_and(|request| request.seq == record.seq);
         match record.role {
             Role::User if !is_request && is_longer(result_bytes) => {
                 let text = self.text(record);
@@ -490,7 +534,11 @@ impl<'a> Maker<'a> {
         if let Some(anchor) = anchor.filter(|anchor| anchor.seq < record.seq) {
             openings.observe(Role::User, &self.text(anchor), None);
         }
-        let role = if follows_reply { Role::Assistant } else { Role::Tool };
+        let role = if follows_reply {
+            Role::Assistant
+        } else {
+            Role::Tool
+        };
         openings.observe(role, "", None);
         openings.observe(Role::User, text, None)
     }
@@ -573,7 +621,11 @@ impl<'a> Maker<'a> {
         let mut is_inside = true;
         while let Some(start) = starts.next() {
             let is_first = std::mem::replace(&mut is_inside, start.seq > exchange_seq);
-            let turns_max = if is_first { target.exchange_turns } else { target.turns };
+            let turns_max = if is_first {
+                target.exchange_turns
+            } else {
+                target.turns
+            };
             let has_place = starts.turns <= turns_max && starts.bytes <= target.bytes;
             if has_place && start.tokens <= target.tokens {
                 unit = Some(start);
@@ -627,7 +679,10 @@ impl<'a> Maker<'a> {
         }
         let view = self.composer.view;
         let anchor = view.anchor();
-        let results = self.newest_results.iter().filter_map(|&seq| view.record(seq));
+        let results = self
+            .newest_results
+            .iter()
+            .filter_map(|&seq| view.record(seq));
         let mut shrinkable: Vec<&TurnRecord> = results.collect();
         // Results first, then the request and the first user turn.
         shrinkable.sort_by_key(|record| std::cmp::Reverse(self.composer.tokens(record)));
@@ -659,7 +714,11 @@ impl<'a> Maker<'a> {
         let ask = self.ask;
         let items = self.composer.compose(&self.made).items;
         let is_current = |item: &&Item<'_>| item.is_stored() && self.unit.contains(&item.seq);
-        let turn = items.iter().filter(is_current).map(|item| item.tokens).sum();
+        let turn = items
+            .iter()
+            .filter(is_current)
+            .map(|item| item.tokens)
+            .sum();
         let pinned = total.saturating_sub(ask.fixed + turn);
         Err(CoreError::CurrentTurnTooLarge {
             budget: ask.input_budget,

@@ -145,7 +145,8 @@ impl Cut {
     /// that no summary holds.
     pub(super) fn left_out_until(&self) -> Option<u64> {
         let last_hole = self.holes.last().map(|&(_, last)| last + 1);
-        self.leaves_out_any().then(|| last_hole.unwrap_or(0).max(self.seq))
+        self.leaves_out_any()
+            .then(|| last_hole.unwrap_or(0).max(self.seq))
     }
 
     /// True where it leaves turns out for which its summary does not stand.

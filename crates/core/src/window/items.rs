@@ -236,6 +236,8 @@ struct Draft<'d, 'a> {
     gap: Option<(u64, u64)>,
     /// When the last stored turn of the window was said; 0 where that is not known.
     said_at: i64,
+    /// True where the summary is put, or there is none.
+    has_block: bool,
     /// True when some of them have left the history since the cut was made.
     has_lost: bool,
     /// Results that were put ahead of their place, and whether something of them is left.
@@ -265,6 +267,7 @@ impl<'d, 'a> Draft<'d, 'a> {
             last: front.last,
             gap: None,
             said_at: front.said_at,
+            has_block: composer.block.is_none() || front.has_block,
             has_lost: false,
             ahead: Vec::new(),
             waits: false,
@@ -283,6 +286,7 @@ impl<'d, 'a> Draft<'d, 'a> {
             turns: out.turns,
             tail_turns: out.tail_turns,
             said_at: self.said_at,
+            has_block: self.has_block,
         }
     }
 
@@ -296,6 +300,7 @@ impl<'d, 'a> Draft<'d, 'a> {
         self.out.block_at = self.out.items.len();
         self.out.tokens += block.tokens();
         self.said_at = block.until();
+        self.has_block = true;
     }
 
     /// Puts the next turn, with its results.
@@ -441,8 +446,17 @@ impl<'d, 'a> Draft<'d, 'a> {
             is_summarized: last <= self.composer.through_seq(),
             between: (self.said_at, record.said_at),
         };
-        let since = if has_lost { u64::MAX } else { self.cut.made_at.max(record.seq) };
-        self.push_since(since, record, Kind::Gap(gap), self.composer.overheads.elision);
+        let since = if has_lost {
+            u64::MAX
+        } else {
+            self.cut.made_at.max(record.seq)
+        };
+        self.push_since(
+            since,
+            record,
+            Kind::Gap(gap),
+            self.composer.overheads.elision,
+        );
     }
 
     /// Puts a time marker before a user turn that comes after a long pause.

@@ -88,6 +88,8 @@ pub(super) struct Front {
     pub(super) tail_turns: u64,
     /// When the last of them was said, in seconds since 1970; 0 where that is not known.
     pub(super) said_at: i64,
+    /// True where no summary comes after it.
+    pub(super) has_block: bool,
 }
 
 /// The turns of a window up to some place, and what they amount to.

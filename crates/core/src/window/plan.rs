@@ -232,7 +232,11 @@ fn decide<'a>(
         kept = None;
     }
     let is_newest = cut.summary == number(summaries.newest);
-    let block = if is_newest { summaries.newest } else { summaries.shown };
+    let block = if is_newest {
+        summaries.newest
+    } else {
+        summaries.shown
+    };
     let now = Composer { block, ..composer };
     content::remake(&now, &mut cut, ask);
     let composed = now.compose_behind(&cut, kept);
@@ -397,7 +401,11 @@ fn finish(
     let is_sliding = matches!(ask.policy, Policy::SlidingWindow { .. });
     let newest_results = choose::newest_results(composer);
     let requests = [composer.view.anchor(), composer.view.request_under_way()];
-    let requests: Vec<u64> = requests.into_iter().flatten().map(|turn| turn.seq).collect();
+    let requests: Vec<u64> = requests
+        .into_iter()
+        .flatten()
+        .map(|turn| turn.seq)
+        .collect();
     report.explain(cut, &requests, &newest_results, ask.shown(ask.budget));
     let newly = cut.reduced.iter();
     let newly = newly.filter(|(seq, _)| !last.cut.reduced.contains_key(seq));
@@ -423,7 +431,7 @@ fn finish(
         ..
     } = decided.composed;
     gaps.truncate(front.gaps);
-    let goes_on = is_whole && lost_at.is_none() && !is_sliding;
+    let goes_on = is_whole && lost_at.is_none() && front.has_block && !is_sliding;
     Planned {
         window,
         kept: goes_on.then(|| Kept {
@@ -572,9 +580,11 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
     let was_sent = |item: &&Item<'_>| item.since <= sent.last_seq;
     if !decided.is_other {
         let whole = items.iter().take(composed.whole_items());
+        let items = whole.take_while(was_sent).count();
+        // A late result may come in before the summary.
         return Stable {
-            items: whole.take_while(was_sent).count(),
-            with_block: true,
+            items,
+            with_block: items >= composed.block_at,
         };
     }
     // As it was then, where no other summary stood there.
@@ -608,7 +618,10 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
 
 /// True when a turn that stood before the summary has left the history since.
 fn has_lost_leading(composer: &Composer<'_>, before: &Cut) -> bool {
-    let mut leading = before.kept.iter().take_while(|&&seq| seq <= before.through_seq);
+    let mut leading = before
+        .kept
+        .iter()
+        .take_while(|&&seq| seq <= before.through_seq);
     leading.any(|&seq| composer.view.record(seq).is_none())
 }
 

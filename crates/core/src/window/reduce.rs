@@ -43,7 +43,10 @@ pub(super) fn supersede(composer: &Composer<'_>, made: &mut Cut, unit: &[u64], a
         let is_small = (composer.counts.get(answer.seq)).is_some_and(|it| it < RESULT_TOKENS_MIN);
         if may_change && !is_small && !unit.contains(&answer.seq) {
             let how = How::Superseded { by: by.into() };
-            decided.entry(answer.seq).or_default().push((answer.place, how));
+            decided
+                .entry(answer.seq)
+                .or_default()
+                .push((answer.place, how));
         }
     }
     for (seq, mut results) in decided {
@@ -254,7 +257,9 @@ fn reword(content: &mut String, parts: &mut Vec<Part>, how: &How, mark: Mark) {
         How::Trimmed { bytes } => {
             let bytes = *bytes as usize;
             *content = trim::result(content, bytes, mark);
-            let texts = parts.iter().filter(|part| matches!(part.kind, PartKind::Text(_)));
+            let texts = parts
+                .iter()
+                .filter(|part| matches!(part.kind, PartKind::Text(_)));
             let each = bytes / texts.count().max(1);
             for part in parts {
                 match &mut part.kind {

@@ -32,7 +32,11 @@ pub(super) fn result(text: &str, bytes: usize, mark: Mark) -> String {
         unmarked(&rows).into_owned()
     } else {
         let values = condense::scalars(&value, bytes);
-        format!("{} {}", words::values_of(text.len(), mark), unmarked(&values))
+        format!(
+            "{} {}",
+            words::values_of(text.len(), mark),
+            unmarked(&values)
+        )
     };
     shorter(text, short)
 }
@@ -57,7 +61,11 @@ fn ends(text: &str, head: usize, tail: usize, mark: Mark) -> String {
 
 /// The shorter of both: a marker costs bytes as well.
 fn shorter(text: &str, short: String) -> String {
-    if short.len() < text.len() { short } else { text.to_owned() }
+    if short.len() < text.len() {
+        short
+    } else {
+        text.to_owned()
+    }
 }
 
 /// A call's arguments in about `bytes` bytes, as JSON; unchanged where that cannot be.
@@ -118,8 +126,9 @@ fn shorten_object(
 ) -> Map<String, Value> {
     let kept_max = items_max * 8;
     let kept = fields.iter().take(kept_max);
-    let mut kept: Map<String, Value> =
-        kept.map(|(name, value)| (name.clone(), short(value))).collect();
+    let mut kept: Map<String, Value> = kept
+        .map(|(name, value)| (name.clone(), short(value)))
+        .collect();
     if fields.len() > kept_max {
         let left_out = words::items_left_out(fields.len() - kept_max, mark);
         kept.insert(words::LABEL.to_owned(), left_out.into());
@@ -141,7 +150,11 @@ mod tests {
             assert!(before.len() + after.len() <= bytes, "{bytes}: {trimmed}");
         }
         assert_eq!(result(&text, 400, Mark::default()), text);
-        assert_eq!(result(&text, 380, Mark::default()), text, "a marker costs more");
+        assert_eq!(
+            result(&text, 380, Mark::default()),
+            text,
+            "a marker costs more"
+        );
     }
 
     #[test]
@@ -151,18 +164,27 @@ mod tests {
             .collect();
         let text = serde_json::json!({ "status": "ok", "flights": flights }).to_string();
         let rows = result(&text, 1_000, Mark::default());
-        assert!(rows.starts_with("status: ok; flights ([flight seats] HAT000 0 | "), "{rows}");
+        assert!(
+            rows.starts_with("status: ok; flights ([flight seats] HAT000 0 | "),
+            "{rows}"
+        );
         assert!(rows.contains("HAT099 99"), "{rows}");
         let values = result(&text, 200, Mark::default());
         assert!(values.contains("ok HAT000 0 HAT001 1 "), "{values}");
-        assert!(values.len() < 300 && values.starts_with("[memoird "), "{values}");
+        assert!(
+            values.len() < 300 && values.starts_with("[memoird "),
+            "{values}"
+        );
     }
 
     #[test]
     fn a_long_string_in_json_keeps_its_ends() {
         let text = serde_json::json!({ "path": "a.rs", "content": format!("first {} last", "x".repeat(5_000)) });
         let values = result(&text.to_string(), 480, Mark::default());
-        assert!(values.contains("a.rs first x") && values.contains("x last"), "{values}");
+        assert!(
+            values.contains("a.rs first x") && values.contains("x last"),
+            "{values}"
+        );
         assert!(values.len() < 600, "{values}");
     }
 

@@ -46,7 +46,11 @@ pub(super) fn gap(gap: Gap, mark: Mark) -> Turn {
         (None, Some(before)) => format!(", from before {}", minute(before)),
         _ => String::new(),
     };
-    let where_to = if gap.is_summarized { "summarized below" } else { "not shown here" };
+    let where_to = if gap.is_summarized {
+        "summarized below"
+    } else {
+        "not shown here"
+    };
     let text = format!("[memoird {mark}: {turns} {where_to}{when}]");
     let turn = Turn::new(Role::User, vec![PartKind::Text(text).into()]);
     labelled(turn, "elision")

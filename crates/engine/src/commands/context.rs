@@ -205,7 +205,11 @@ impl Commands {
             soft_percent: compaction::soft_percent(
                 &compaction_policy,
                 self.shared.compaction_queue.is_local(),
-                if is_counted { model.scale.margin() } else { 0.0 },
+                if is_counted {
+                    model.scale.margin()
+                } else {
+                    0.0
+                },
             ),
             summary_tokens: compaction_policy
                 .enabled

@@ -60,9 +60,7 @@ impl SummarizerCalls<'_> {
             depth: DEPTH_MAX,
             tokens_max,
         };
-        let written = self
-            .whole(Arc::clone(&material.turns), &mut left)
-            .await;
+        let written = self.whole(Arc::clone(&material.turns), &mut left).await;
         written.map_err(|missing| match missing {
             Missing::Error(error) => error,
             Missing::TooLong(problem) => failed("too_long", problem),
@@ -70,11 +68,7 @@ impl SummarizerCalls<'_> {
     }
 
     /// Of these turns, which may be too many for one call.
-    fn whole<'a>(
-        &'a self,
-        turns: Arc<[TranscriptTurn]>,
-        left: &'a mut Left,
-    ) -> Answers<'a> {
+    fn whole<'a>(&'a self, turns: Arc<[TranscriptTurn]>, left: &'a mut Left) -> Answers<'a> {
         Box::pin(async move {
             let previous = self.snapshot.previous.as_ref();
             let said = previous.map_or(0, |last| tokens(&last.text));
@@ -126,11 +120,7 @@ impl SummarizerCalls<'_> {
     }
 
     /// One summary of the summaries of chunks.
-    async fn merge(
-        &self,
-        mut bodies: Vec<Written>,
-        left: &mut Left,
-    ) -> Result<Written, Missing> {
+    async fn merge(&self, mut bodies: Vec<Written>, left: &mut Left) -> Result<Written, Missing> {
         let said = self
             .snapshot
             .previous
@@ -211,9 +201,7 @@ impl SummarizerCalls<'_> {
             Ok(SummarizerAnswer::Text {
                 text,
                 end: TextEnd::Complete,
-            }) => {
-                parse_answer(&text).map_err(rejected)
-            }
+            }) => parse_answer(&text).map_err(rejected),
             Err(fault) if fault.kind == FaultKind::TooLong => Err(Missing::TooLong(fault.problem)),
             Err(fault) => {
                 let reason = match fault.kind {

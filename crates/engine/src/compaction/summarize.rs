@@ -18,10 +18,10 @@ use memoird_store::encoding;
 use super::Compaction;
 use super::attempt::{CompactionError, NewSummary};
 use super::chunks::SummarizerCalls;
+use super::summarizer::Summarizer;
 use crate::blocking::Executor;
 use crate::machine::Stopwatch;
 use crate::model_fault::{FaultKind, ModelFault};
-use super::summarizer::Summarizer;
 use crate::sessions::SessionRef;
 use crate::stats::CompactionResult;
 
@@ -79,11 +79,17 @@ impl Compaction {
         };
         let watch = Stopwatch::start();
         let written = match summarizer.is_remote() {
-            true => Some(self.written(session, snapshot, &summarizer, &material).await?),
+            true => Some(
+                self.written(session, snapshot, &summarizer, &material)
+                    .await?,
+            ),
             false => None,
         };
         let validated = validator.validate(written, summarizer.name()).await?;
-        self.shared.stats.compaction_seconds.observe(watch.seconds());
+        self.shared
+            .stats
+            .compaction_seconds
+            .observe(watch.seconds());
         validated.map_err(|rejection| match rejection {
             // So little cannot be said in fewer tokens.
             Rejection::LongerThanTheSpan if !summarizer.is_remote() => CompactionError::Nothing,
@@ -202,7 +208,11 @@ impl Validator {
         validated.map_err(|_| panicked())
     }
 
-    fn validate_now(&self, written: Option<&Written>, by: Box<str>) -> Result<NewSummary, Rejection> {
+    fn validate_now(
+        &self,
+        written: Option<&Written>,
+        by: Box<str>,
+    ) -> Result<NewSummary, Rejection> {
         let snapshot = &self.snapshot;
         let material = &self.material;
         let previous = snapshot.previous.as_deref();
@@ -236,7 +246,8 @@ impl Validator {
             body,
         };
         let turn_tokens = self.turn_tokens(&summary.turn(snapshot.mark));
-        let tokens_after = turn_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
+        let tokens_after =
+            turn_tokens.unwrap_or_else(|| self.text_tokens(&summary.text)) + overhead;
         // The nonce makes no summary too long: it is not about the span.
         let marked = self.text_tokens(&Summary::marked_beginning(snapshot.mark));
         let mark_tokens = marked.saturating_sub(self.text_tokens(Summary::BEGINNING));

@@ -36,11 +36,7 @@ fn a_prompt_holds_all_that_a_model_needs() {
     }];
     let mut asked = said(5, Role::User, "And\nwhen?");
     asked.said_at = Timestamp::new(1_795_341_723, 0);
-    let turns = [
-        asked,
-        said(6, Role::Tool, ""),
-        said(7, Role::Tool, "{}"),
-    ];
+    let turns = [asked, said(6, Role::Tool, ""), said(7, Role::Tool, "{}")];
     let ask = Ask {
         previous: Some(&previous),
         pieces: &pieces,
@@ -58,7 +54,12 @@ fn a_prompt_holds_all_that_a_model_needs() {
     ] {
         assert!(text.contains(piece), "{piece}\nis not in\n{text}");
     }
-    for field in ["standing_instructions", "withdrawn", "open_questions", "details"] {
+    for field in [
+        "standing_instructions",
+        "withdrawn",
+        "open_questions",
+        "details",
+    ] {
         assert!(system().contains(&format!("\"{field}\": ")), "{field}");
     }
 }

@@ -419,7 +419,11 @@ fn a_first_user_turn_that_comes_late_tears_no_unit_apart() {
     for policy in POLICIES {
         let words = chat.see(policy, 140).unwrap().words();
         assert!(words.ends_with(" u6"), "{policy:?}: {words}");
-        assert_eq!(words.contains("a2"), words.contains("t5"), "{policy:?}: {words}");
+        assert_eq!(
+            words.contains("a2"),
+            words.contains("t5"),
+            "{policy:?}: {words}"
+        );
     }
 }
 

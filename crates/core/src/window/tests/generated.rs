@@ -324,7 +324,10 @@ pub(super) fn check_survivors(
         .turns_after(0)
         .find(|record| record.role == Role::User && record.stands_alone());
     let is_sliding = matches!(policy, Policy::SlidingWindow { .. });
-    let through_seq = chat.summary.as_ref().map_or(0, |summary| summary.through_seq);
+    let through_seq = chat
+        .summary
+        .as_ref()
+        .map_or(0, |summary| summary.through_seq);
     let is_shown = |first: &&TurnRecord| !is_sliding && first.seq > through_seq;
     if let Some(anchor) = first.filter(is_shown) {
         let is_excerpt = seen.words().contains("[excerpt]");
@@ -366,9 +369,8 @@ fn check_exchange(
     let is_short = |omission: &&Omission| omission.reason == OmissionReason::Excerpt;
     let view = chat.history.view(chat.last_seq);
     let under_way = view.request_under_way().map(|request| request.seq);
-    let is_excerpt = |omission: &Omission| {
-        is_short(&omission) && Some(omission.first_seq) == under_way
-    };
+    let is_excerpt =
+        |omission: &Omission| is_short(&omission) && Some(omission.first_seq) == under_way;
     let is_excerpt = report.omissions.iter().any(is_excerpt);
     prop_assert!(!is_excerpt || report.degraded && !report.notes.is_empty());
     let Some(request) = view.request() else {

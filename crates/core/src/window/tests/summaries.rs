@@ -89,7 +89,10 @@ fn system_and_pinned_turns_are_shown_whatever_a_summary_stands_for() {
         Some(8)
     );
     let seen = chat.see(HEAD_TAIL, 5_000).unwrap();
-    assert_eq!(seen.words(), "s1 [elision] a5 s6 [summary] [acknowledgement]");
+    assert_eq!(
+        seen.words(),
+        "s1 [elision] a5 s6 [summary] [acknowledgement]"
+    );
 }
 
 #[test]
@@ -147,7 +150,11 @@ fn results_in_other_words_come_before_any_summary() {
         chat.say(text(Role::User, format!("go on {n}")));
     }
     let seen = chat.see(HEAD_TAIL, budget).unwrap();
-    assert!(seen.words().contains("[summary]"), "a ready one: {}", seen.words());
+    assert!(
+        seen.words().contains("[summary]"),
+        "a ready one: {}",
+        seen.words()
+    );
     let again = chat.see(HEAD_TAIL, budget).unwrap();
     assert!(!again.window.has_new_cut);
 }
