@@ -174,7 +174,7 @@ def test_what_a_field_does_not_take_is_refused_with_its_name(client, field, call
 
 OPENAI = memoird.MessageFormat.OPENAI
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
-NONE = memoird.Budget(context_window=1)
+NONE = memoird.Budget(context_window=0)
 NO_KEY = memoird.DocumentOperation(get=memoird.GetDocumentRequest(["a"], ""))
 SAID = [memoird.user("hello")]
 LATE = datetime.datetime(1969, 1, 1, tzinfo=datetime.timezone.utc)

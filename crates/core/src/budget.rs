@@ -17,7 +17,7 @@ pub struct Budget {
     pub tool_result_headroom: u64,
 }
 
-/// The fields of a budget that a call overrides; `None`: as in the profile.
+/// The fields of a budget that a call, or the configuration of a model, overrides.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct BudgetOverride {
@@ -33,6 +33,19 @@ pub struct BudgetOverride {
     /// See [`Budget::tool_result_headroom`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_result_headroom: Option<u64>,
+}
+
+impl BudgetOverride {
+    /// Returns an override to a window of `tokens` in which nothing is reserved.
+    #[must_use]
+    pub fn without_reserves(tokens: u64) -> Self {
+        Self {
+            context_window: Some(tokens),
+            max_reply_tokens: Some(0),
+            safety_headroom: Some(0),
+            tool_result_headroom: Some(0),
+        }
+    }
 }
 
 /// Tries count up to here; the budget of later ones is that of this one.
@@ -59,14 +72,18 @@ impl Budget {
         }
     }
 
-    /// This budget with what a call says of it.
+    /// Returns this budget with the overrides applied.
+    ///
+    /// An overridden context window also replaces the reserves: those that are not overridden are
+    /// the usual ones of that window ([`Self::of_window`]).
     #[must_use]
     pub fn overridden(self, by: BudgetOverride) -> Self {
+        let base = by.context_window.map_or(self, Self::of_window);
         Self {
-            context_window: by.context_window.unwrap_or(self.context_window),
-            max_reply_tokens: by.max_reply_tokens.unwrap_or(self.max_reply_tokens),
-            safety_headroom: by.safety_headroom.unwrap_or(self.safety_headroom),
-            tool_result_headroom: by.tool_result_headroom.unwrap_or(self.tool_result_headroom),
+            context_window: base.context_window,
+            max_reply_tokens: by.max_reply_tokens.unwrap_or(base.max_reply_tokens),
+            safety_headroom: by.safety_headroom.unwrap_or(base.safety_headroom),
+            tool_result_headroom: by.tool_result_headroom.unwrap_or(base.tool_result_headroom),
         }
     }
 
@@ -106,11 +123,35 @@ mod tests {
     #[test]
     fn a_window_may_use_what_is_not_kept_free() {
         assert_eq!(BUDGET.input(0), Ok(185_664));
-        let small = BudgetOverride {
-            context_window: Some(20_000),
+    }
+
+    #[test]
+    fn overridden_context_window_scales_reserves_that_are_not_given() {
+        let window = BudgetOverride {
+            context_window: Some(32_000),
             ..BudgetOverride::default()
         };
-        assert_eq!(BUDGET.overridden(small).input(0), Ok(5_664));
+        let scaled = BUDGET.overridden(window);
+        assert_eq!(scaled, Budget::of_window(32_000));
+        assert_eq!(scaled.input(0), Ok(18_000));
+        let with_reply = BudgetOverride {
+            max_reply_tokens: Some(1_000),
+            ..window
+        };
+        let expected = Budget {
+            max_reply_tokens: 1_000,
+            ..scaled
+        };
+        assert_eq!(BUDGET.overridden(with_reply), expected);
+        let reserve_only = BudgetOverride {
+            safety_headroom: Some(0),
+            ..BudgetOverride::default()
+        };
+        let expected = Budget {
+            safety_headroom: 0,
+            ..BUDGET
+        };
+        assert_eq!(BUDGET.overridden(reserve_only), expected);
     }
 
     #[test]
@@ -124,7 +165,9 @@ mod tests {
     fn a_budget_without_room_is_refused() {
         let none = BudgetOverride {
             context_window: Some(14_336),
-            ..BudgetOverride::default()
+            max_reply_tokens: Some(4_096),
+            safety_headroom: Some(2_048),
+            tool_result_headroom: Some(8_192),
         };
         let budget = BUDGET.overridden(none);
         let refused = CoreError::BudgetNotPositive { budget, attempt: 0 };

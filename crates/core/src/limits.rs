@@ -7,6 +7,15 @@ use serde::{Deserialize, Serialize};
 use crate::config::{AsText, Problems, Size};
 use crate::options::{LABELS_MAX, SessionOptions};
 
+/// Smallest automatic value of [`Limits::max_history_bytes`].
+const HISTORY_BYTES_MIN: usize = 4 << 20;
+/// Bytes of history per token of the largest context window. A token of English or JSON has about
+/// four encoded bytes, and half of the history has to be left when the next cut comes.
+const HISTORY_BYTES_PER_TOKEN: u64 = 8;
+
+/// A cap that no history reaches. Products with percentages do not overflow.
+const OUT_OF_REACH: usize = usize::MAX >> 16;
+
 /// What the clients of a tenant may send and keep. Sizes in bytes. In a configuration file it
 /// is the section `limits`; the two caps of a history stand in `short_term`.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize, Serialize)]
@@ -59,8 +68,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_history_turns: 200,
-            max_history_bytes: 4 << 20,
+            max_history_turns: 1_000,
+            max_history_bytes: HISTORY_BYTES_MIN,
             turn_bytes: 1 << 20,
             turns_per_append: 256,
             parts_per_turn: 128,
@@ -79,6 +88,17 @@ impl Default for Limits {
 }
 
 impl Limits {
+    /// Returns the automatic value of `max_history_bytes` for models with windows of up to
+    /// `context_window` tokens: 8 bytes per token, at least 4 MiB.
+    pub fn history_bytes_for(context_window: u64) -> usize {
+        let bytes = context_window.saturating_mul(HISTORY_BYTES_PER_TOKEN);
+        // A larger value would be out of reach anyway, and its products must not overflow.
+        let bytes = usize::try_from(bytes)
+            .unwrap_or(usize::MAX)
+            .min(OUT_OF_REACH);
+        bytes.max(HISTORY_BYTES_MIN)
+    }
+
     /// Adds the problems of the limits that have a key.
     pub fn check(&self, problems: &mut Problems) {
         problems.at_least_one("turn_bytes", self.turn_bytes);
@@ -90,8 +110,6 @@ impl Limits {
     /// Those of a session of which this was decided: where it keeps all of its history, the caps of
     /// first in, first out are out of reach. What bounds it then is looked at before turns are added.
     pub fn of_session(&self, options: Option<&SessionOptions>) -> Cow<'_, Self> {
-        /// No history comes near it, nor do its products with percentages overflow.
-        const OUT_OF_REACH: usize = usize::MAX >> 16;
         match options {
             Some(options) if options.keep_all => Cow::Owned(Self {
                 max_history_turns: OUT_OF_REACH,
@@ -116,5 +134,19 @@ impl Limits {
     /// The pin limit that applies: half of the history is always left.
     pub fn pinned_bytes_effective(&self) -> usize {
         self.pinned_bytes.min(self.max_history_bytes / 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn history_bytes_grow_with_the_context_window_from_4_mib() {
+        assert_eq!(Limits::history_bytes_for(8_192), 4 << 20);
+        assert_eq!(Limits::history_bytes_for(524_288), 4 << 20);
+        assert_eq!(Limits::history_bytes_for(1_048_576), 8 << 20);
+        assert_eq!(Limits::history_bytes_for(2_000_000), 16_000_000);
+        assert_eq!(Limits::history_bytes_for(u64::MAX), OUT_OF_REACH);
     }
 }

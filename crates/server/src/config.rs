@@ -534,7 +534,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
     let (caps, sessions) = (&file.short_term.first, &file.short_term.second);
     problems.within("short_term", |problems| {
         problems.at_least_one("max_history_turns", caps.max_history_turns);
-        problems.at_least_one("max_history_bytes", caps.max_history_bytes);
+        problems.at_least_one("max_history_bytes", caps.max_history_bytes.unwrap_or(1));
         sessions.check(problems);
     });
     problems.within("journal", |problems| file.journal.first.check(problems));
@@ -542,10 +542,18 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
         file.limits.first.check(problems);
         file.limits.second.check(problems);
     });
+    let context = problems.within("context", |problems| context(file, environment, problems));
+    let windows = context
+        .models
+        .iter()
+        .map(|model| model.profile.budget.context_window);
+    let window_max = windows.max().unwrap_or_default();
     EngineConfig {
         limits: Limits {
             max_history_turns: caps.max_history_turns,
-            max_history_bytes: caps.max_history_bytes,
+            max_history_bytes: caps
+                .max_history_bytes
+                .unwrap_or_else(|| Limits::history_bytes_for(window_max)),
             ..file.limits.first.clone()
         },
         sessions: sessions.clone(),
@@ -555,7 +563,7 @@ fn engine(file: &File, environment: &ProcessEnvironment, problems: &mut Problems
         },
         journal_bytes: file.limits.third.journal_bytes as u64,
         journal: file.journal.first.clone(),
-        context: problems.within("context", |problems| context(file, environment, problems)),
+        context,
         compaction: problems.within("compaction", |problems| {
             compaction(file, environment, problems)
         }),

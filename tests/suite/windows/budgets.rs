@@ -58,6 +58,16 @@ async fn the_budget_is_the_models_unless_the_call_says_otherwise() {
     .await;
     assert_eq!(report(&window).input_budget, 20_000 - 4_096 - 2_048);
     assert_eq!(report(&window).budget, Some(some));
+    let small = Budget {
+        context_window: Some(32_000),
+        ..Budget::default()
+    };
+    let scaled = GetContextRequest {
+        budget: Some(small),
+        ..look()
+    };
+    let window = ask(&mut client, scaled).await;
+    assert_eq!(report(&window).input_budget, 32_000 - 4_000 - 2_000 - 8_000);
     let none = GetContextRequest {
         budget: Some(Budget::default()),
         ..look()
@@ -127,7 +137,7 @@ async fn a_budget_without_room_and_an_unknown_model_are_refused_before_the_appen
     for wrong in [
         budget(0).expect("a budget"),
         Budget {
-            context_window: Some(14_336),
+            context_window: Some(0),
             ..Budget::default()
         },
         Budget {

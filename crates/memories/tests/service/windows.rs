@@ -74,10 +74,7 @@ impl Bot {
 /// Asks for so many tokens.
 fn asking(context_window: u64) -> Wanted {
     Wanted {
-        budget: BudgetOverride {
-            context_window: Some(context_window),
-            ..BudgetOverride::default()
-        },
+        budget: BudgetOverride::without_reserves(context_window),
         ..Wanted::default()
     }
 }

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use memoird_core::compaction::CompactionPolicy;
-use memoird_core::config::{AsText, Flat, Off, Size};
+use memoird_core::config::{AsText, Auto, Flat, Off};
 use memoird_core::limits::Limits;
 use memoird_core::window::WindowSettings;
 use memoird_engine::{CapacityConfig, CompactionConfig, HooksConfig, JournalConfig, SessionConfig};
@@ -54,13 +54,14 @@ pub(super) struct File {
     pub(super) tenants: Vec<TenantSpec>,
 }
 
-/// The two of [`Limits`] that stand in `short_term`.
+/// The caps of [`Limits`] that are configured in `short_term`.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 #[serde(default, deny_unknown_fields)]
 pub(super) struct HistoryCaps {
     pub(super) max_history_turns: usize,
-    #[serde(with = "AsText::<Size>")]
-    pub(super) max_history_bytes: usize,
+    /// `None` is `auto`: it grows with the largest context window of the models.
+    #[serde(with = "AsText::<Auto>")]
+    pub(super) max_history_bytes: Option<usize>,
 }
 
 /// Who writes summaries, in `compaction`.
@@ -263,10 +264,9 @@ impl Default for File {
 
 impl Default for HistoryCaps {
     fn default() -> Self {
-        let limits = Limits::default();
         Self {
-            max_history_turns: limits.max_history_turns,
-            max_history_bytes: limits.max_history_bytes,
+            max_history_turns: Limits::default().max_history_turns,
+            max_history_bytes: None,
         }
     }
 }

@@ -218,10 +218,7 @@ async fn every_window_is_a_request_that_its_provider_takes() {
 
 async fn look(bot: &Bot, budget: u64, policy: Option<Policy>, place: &str) {
     let request = ContextRequest {
-        budget: BudgetOverride {
-            context_window: Some(budget),
-            ..BudgetOverride::default()
-        },
+        budget: BudgetOverride::without_reserves(budget),
         policy,
         ..ContextRequest::default()
     };

@@ -254,10 +254,7 @@ impl Client {
     }
 
     async fn window(&self, look: Look) {
-        let budget = BudgetOverride {
-            context_window: Some(look.tokens),
-            ..BudgetOverride::default()
-        };
+        let budget = BudgetOverride::without_reserves(look.tokens);
         let request = ContextRequest {
             append: look
                 .say

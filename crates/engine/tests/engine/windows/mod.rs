@@ -149,13 +149,9 @@ pub(crate) fn texts(turns: &[WindowTurn]) -> Vec<String> {
 
 /// Asks for so many tokens.
 pub(crate) fn asking(model: &str, context_window: u64) -> ContextRequest {
-    let budget = BudgetOverride {
-        context_window: Some(context_window),
-        ..BudgetOverride::default()
-    };
     ContextRequest {
         model: model.to_owned(),
-        budget,
+        budget: BudgetOverride::without_reserves(context_window),
         ..ContextRequest::default()
     }
 }

@@ -309,12 +309,7 @@ impl SessionPlayer<'_> {
     async fn window(&self, append: AppendCommand) -> Result<Option<ContextOutcome>, CliError> {
         let args = self.simulation.args;
         let budget = match args.input_budget {
-            Some(tokens) => BudgetOverride {
-                context_window: Some(tokens),
-                max_reply_tokens: Some(0),
-                safety_headroom: Some(0),
-                tool_result_headroom: Some(0),
-            },
+            Some(tokens) => BudgetOverride::without_reserves(tokens),
             None => BudgetOverride {
                 context_window: args.context_window,
                 ..BudgetOverride::default()

@@ -101,8 +101,7 @@ fn a_model_says_where_it_differs() {
         (ours.provider, ours.tokenizer),
         (Provider::Anthropic, TokenizerKind::Cl100k)
     );
-    assert_eq!(ours.budget.context_window, 90_000);
-    assert_eq!(ours.budget.safety_headroom, built_in.budget.safety_headroom);
+    assert_eq!(ours.budget, Budget::of_window(90_000));
     let config =
         context("{ models: { a: { context_window: 70000 }, b: { context_window: 80000 } } }");
     let windows = ["a", "b"].map(|name| profile(&config, name).budget.context_window);
@@ -110,11 +109,31 @@ fn a_model_says_where_it_differs() {
 }
 
 #[test]
+fn context_window_alone_scales_the_reserves_of_a_model() {
+    let config = context("{ models: { default: { context_window: 32000 } } }");
+    let budget = profile(&config, "default").budget;
+    assert_eq!(budget, Budget::of_window(32_000));
+    assert_eq!(budget.input(0), Ok(18_000));
+}
+
+#[test]
+fn max_history_bytes_grows_with_the_largest_context_window() {
+    let bytes = |text: &str| parse(text).expect(text).engine.limits.max_history_bytes;
+    assert_eq!(bytes("{}"), 8 << 20, "8 bytes for each of 1,048,576 tokens");
+    let large = "context: { models: { ours: { context_window: 4000000 } } }";
+    assert_eq!(bytes(large), 32_000_000);
+    let explicit = format!("short_term: {{ max_history_bytes: 1MiB }}\n{large}");
+    assert_eq!(bytes(&explicit), 1 << 20);
+    let auto = format!("short_term: {{ max_history_bytes: auto }}\n{large}");
+    assert_eq!(bytes(&auto), 32_000_000);
+}
+
+#[test]
 fn all_that_is_wrong_is_told_at_once() {
     let said = problem(
         "{ policy: salience, turns: 3, watermark: 50%, floor: 60%, trim_over_tokens: 700, \
          default_model: nobody, models: { new: { max_reply_tokens: 1 }, \
-         small: { context_window: 5 }, \
+         small: { context_window: 5, safety_headroom: 5 }, \
          filed: { context_window: 100000, tokenizer: { file: ./no/such.json } } } }",
     );
     for part in [
