@@ -38,7 +38,7 @@ FOREIGN = {
 }
 # Calls that may be made again when it is not known whether they were done.
 REPEATABLE = {
-    "GetContext", "GetHistory", "GetSession", "ListSessions", "CompactSession", "EraseSession",
+    "GetContext", "GetHistory", "ResolveRecallTool", "GetSession", "ListSessions", "CompactSession", "EraseSession",
     "EraseSubject", "GetErasure", "Append", "UpdateTurn", "CopySession", "Remember", "Recall", "GetMemory", "ListMemories",
     "ListSubjects", "ListConflicts",
     "Forget", "GetManifest", "CommitExtraction", "ImportMemories", "GetMemoryStats",

@@ -3,8 +3,8 @@
 use memoird_proto::v1::{
     CompactSessionRequest, CopySessionRequest, EndSessionRequest, EraseSessionRequest, Erased,
     GetHistoryRequest, GetSessionRequest, GetStatsRequest, HistoryScope, ListSessionsRequest,
-    PatchStateRequest, ResetSessionRequest, RewindSessionRequest, SweepNowRequest,
-    UndoCompactionRequest, UpdateTurnRequest,
+    PatchStateRequest, ResetSessionRequest, ResolveRecallToolRequest, RewindSessionRequest,
+    SweepNowRequest, UndoCompactionRequest, UpdateTurnRequest,
 };
 use tonic::Code;
 
@@ -79,6 +79,12 @@ async fn is_invisible(stranger: &mut Sessions, session: &str, generation: &str) 
         let copied = stranger.copy_session(copy).await;
         refused(copied, code, "GENERATION_NOT_FOUND");
     }
+    let read = ResolveRecallToolRequest {
+        session_id: id(),
+        arguments_json: "{\"from_seq\": 1}".into(),
+        ..ResolveRecallToolRequest::default()
+    };
+    refused(stranger.resolve_recall_tool(read).await, code, reason);
     let undo = UndoCompactionRequest { session_id: id() };
     refused(stranger.undo_compaction(undo).await, code, reason);
     let reset = ResetSessionRequest {

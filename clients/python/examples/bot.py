@@ -10,6 +10,7 @@ from typing import Any, Callable
 from memoird import AppendRequest, Client, MessageFormat, ModelUsage
 
 STEPS_MAX = 8
+READ_EARLIER_TURNS = "read_earlier_turns"
 
 
 class Bot:
@@ -30,12 +31,14 @@ class Bot:
             if last["role"] == "assistant" and not calls:
                 return str(last["content"])
             if calls:
-                window = self._say(chat, [self._run(call) for call in calls])
+                # memoird answers the calls of its own tool.
+                own = [call for call in calls if call["function"]["name"] != READ_EARLIER_TURNS]
+                window = self._say(chat, [self._run(call) for call in own])
                 continue
-            # OpenAI takes no list of none.
-            tools = {"tools": self.tools} if self.tools else {}
             reply = self.openai.chat.completions.create(
-                model=self.model, messages=window.messages, **tools
+                model=self.model,
+                messages=window.messages,
+                tools=[*self.tools, window.recall_tool],
             )
             said = reply.choices[0].message.model_dump(exclude_none=True)
             usage = ModelUsage(reply.model, reply.usage.prompt_tokens, reply.usage.completion_tokens)
@@ -56,6 +59,7 @@ class Bot:
             system=self.system,
             tools_json=self.tools,
             format=MessageFormat.OPENAI,
+            recall_tool=True,
         )
 
     def _run(self, call: dict[str, Any]) -> dict[str, Any]:

@@ -1,5 +1,6 @@
 """The example bot, with a provider that fails where a test wants it to."""
 
+import json
 import pathlib
 import re
 import sys
@@ -49,7 +50,7 @@ def test_a_tool_that_fails_is_told_to_the_model(client):
     assert made.answer("failing", "m1", "To Oslo, please.") == "There is Error: 'trains'."
 
 
-def test_a_bot_without_tools_sends_none(client):
+def test_bot_without_tools_offers_the_recall_tool(client):
     asked = []
 
     def create(**request):
@@ -59,7 +60,51 @@ def test_a_bot_without_tools_sends_none(client):
     provider = SimpleNamespace(chat=SimpleNamespace(completions=SimpleNamespace(create=create)))
     bare = bot_module.Bot(client, provider, "gpt-4.1", "You greet people.")
     assert bare.answer("bare", "m1", "Good morning!") == "Good morning."
-    assert sorted(asked[0]) == ["messages", "model"]
+    names = [tool["function"]["name"] for tool in asked[0]["tools"]]
+    assert names == ["read_earlier_turns"]
+
+
+class Recalling:
+    """A model that calls its first tool once and `read_earlier_turns` in the same reply."""
+
+    def __init__(self, calls):
+        self.calls, self.asked = calls, []
+        self.chat = SimpleNamespace(completions=SimpleNamespace(create=self.create))
+
+    def create(self, **request):
+        self.asked.append(request)
+        last = request["messages"][-1]
+        if last["role"] == "user":
+            function = lambda name, arguments: {"name": name, "arguments": json.dumps(arguments)}
+            calls = [
+                {"id": f"c{number}", "type": "function", "function": function(*call)}
+                for number, call in enumerate(self.calls)
+            ]
+            return completion("gpt-4.1", {"role": "assistant", "tool_calls": calls})
+        results = [it["content"] for it in request["messages"] if it["role"] == "tool"]
+        return completion("gpt-4.1", {"role": "assistant", "content": " | ".join(results)})
+
+
+@pytest.mark.parametrize("with_other", [False, True])
+def test_recall_tool_is_answered_by_memoird(client, with_other):
+    other = [("trains", {"to": "Oslo"})] if with_other else []
+    provider = Recalling([("read_earlier_turns", {"from_seq": 1, "to_seq": 1}), *other])
+    chat = f"recall-{with_other}"
+    answer = bot(client, provider).answer(chat, "m1", "My seat is 41.")
+    assert "#1 user" in answer and "My seat is 41." in answer
+    assert ("a train to Oslo" in answer) == with_other
+    assert len(provider.asked) == 2
+
+
+def test_resolve_recall_tool_gives_a_message_of_the_provider(client):
+    client.append("resolve", [memoird.user("My seat is 41.")])
+    reply = client.resolve_recall_tool(
+        "resolve", {"from_seq": 1, "to_seq": 1}, "call_1", format=memoird.MessageFormat.OPENAI
+    )
+    assert not reply.is_error and "My seat is 41." in reply.text
+    assert reply.messages == [{"role": "tool", "tool_call_id": "call_1", "content": reply.text}]
+    refused = client.resolve_recall_tool("resolve", "{")
+    assert refused.is_error and "not valid JSON" in refused.text
 
 
 def test_the_bot_of_the_readme(client, monkeypatch):

@@ -9,6 +9,7 @@ import { MessageFormat } from "memoird";
 import type { Client, GetContextResponse } from "memoird";
 
 const STEPS_MAX = 8;
+const READ_EARLIER_TURNS = "read_earlier_turns";
 
 /** A message of OpenAI's chat completions, as far as a bot looks into it. */
 export interface Message {
@@ -54,15 +55,16 @@ export class Bot {
       const messages: Message[] = JSON.parse(window.messagesJson);
       const last = messages.at(-1)!;
       if (last.tool_calls?.length) {
-        window = await this.say(chat, await Promise.all(last.tool_calls.map((call) => this.run(call))));
+        // memoird answers the calls of its own tool.
+        const own = last.tool_calls.filter((call) => call.function.name !== READ_EARLIER_TURNS);
+        window = await this.say(chat, await Promise.all(own.map((call) => this.run(call))));
       } else if (last.role === "assistant") {
         return last.content ?? "";
       } else {
         const reply = await this.openai.chat.completions.create({
           model: this.model,
           messages,
-          // OpenAI takes no list of none.
-          ...(this.tools.length && { tools: this.tools }),
+          tools: [...this.tools, JSON.parse(window.recallToolJson)],
         });
         window = await this.say(chat, [reply.choices[0]!.message], {
           usage: {
@@ -91,6 +93,7 @@ export class Bot {
       system: this.system,
       toolsJson: JSON.stringify(this.tools),
       format: MessageFormat.OPENAI,
+      recallTool: true,
     });
   }
 

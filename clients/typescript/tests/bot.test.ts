@@ -73,15 +73,37 @@ for (const failsAt of [[], [1], [2], [1, 3]]) {
   });
 }
 
-test("a bot without tools sends none", async () => {
-  const asked: object[] = [];
+test("a bot without tools offers the recall tool", async () => {
+  const asked: { tools?: { function: { name: string } }[] }[] = [];
   const create = async (request: object) => {
     asked.push(request);
     return { model: "gpt-4.1", choices: [{ message: { role: "assistant", content: "Good morning." } }] };
   };
   const bare = new Bot(client, { chat: { completions: { create } } }, "gpt-4.1", "You greet people.");
   assert.equal(await bare.answer("bare", "m1", "Good morning!"), "Good morning.");
-  assert.deepEqual(Object.keys(asked[0]!).sort(), ["messages", "model"]);
+  assert.deepEqual(
+    asked[0]!.tools?.map((tool) => tool.function.name),
+    ["read_earlier_turns"],
+  );
+});
+
+test("memoird answers the calls of the recall tool", async () => {
+  const call = {
+    id: "c1",
+    type: "function",
+    function: { name: "read_earlier_turns", arguments: '{"from_seq": 1, "to_seq": 1}' },
+  };
+  const create = async ({ messages }: { messages: Message[] }) => {
+    const last = messages.at(-1)!;
+    const content = last.content ?? "";
+    const message =
+      last.role === "user"
+        ? { role: "assistant", content: null, tool_calls: [call] }
+        : { role: "assistant", content };
+    return { model: "gpt-4.1", choices: [{ message }] };
+  };
+  const made = new Bot(client, { chat: { completions: { create } } }, "gpt-4.1", "You book trains.");
+  assert.match(await made.answer("recall", "m1", "My seat is 41."), /#1 user.*\n {2}My seat is 41\./);
 });
 
 test("a tool that fails is told to the model", async () => {

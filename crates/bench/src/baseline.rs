@@ -234,6 +234,13 @@ impl SessionService for Bare {
         unknown()
     }
 
+    async fn resolve_recall_tool(
+        &self,
+        _: Request<ResolveRecallToolRequest>,
+    ) -> Answer<ResolveRecallToolResponse> {
+        unknown()
+    }
+
     async fn undo_compaction(
         &self,
         _: Request<UndoCompactionRequest>,

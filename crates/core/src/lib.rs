@@ -23,6 +23,7 @@ pub mod mark;
 pub mod options;
 pub mod outbox;
 pub mod quote;
+pub mod recall_tool;
 pub mod seq_ranges;
 pub mod session;
 pub mod sha256;

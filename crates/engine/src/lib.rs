@@ -31,6 +31,7 @@ mod sessions;
 mod stats;
 mod tenants;
 mod token_counter;
+mod transcript_search;
 mod transcripts;
 mod watch;
 mod window_memories;
@@ -41,8 +42,8 @@ pub use blocking::{Blocking, Executor};
 pub use cluster::Cluster;
 pub use commands::{
     AppendOutcome, Commands, ContextOutcome, ContextRequest, CopyCommand, CopyOutcome, HistoryPage,
-    HistoryQuery, HistoryScope, PatchCommand, PatchOutcome, RemovedTurns, RewindOutcome, TurnName,
-    TurnUpdateCommand, TurnUpdateOutcome,
+    HistoryQuery, HistoryScope, PatchCommand, PatchOutcome, RecallCall, RecallReply, RecallTool,
+    RemovedTurns, RewindOutcome, TurnName, TurnUpdateCommand, TurnUpdateOutcome,
 };
 pub use compaction::{
     Compaction, CompactionConfig, CompactionOutcome, ProviderBreaker, SessionDetail, Summarizer,
@@ -76,6 +77,9 @@ pub use tenants::{
     ClassTtl, Policy, SessionConfig, Tenant, TenantConfig, TenantLimits, Tenants, TtlClasses,
 };
 pub use token_counter::{CountFuture, CountRequest, TokenCounter};
+pub use transcript_search::{
+    FoundTurns, TranscriptQuery, TranscriptSearch, TranscriptSearchError, TranscriptSearchFuture,
+};
 pub use transcripts::Transcripts;
 pub use watch::{CursorInvalid, EventCursor, Events, WatchFrom, WatchItem, WatchScope, Watcher};
 pub use window_memories::{

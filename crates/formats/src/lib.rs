@@ -9,3 +9,6 @@ mod media_type;
 pub mod messages;
 pub mod model;
 pub mod tokens;
+mod tool_definition;
+
+pub use tool_definition::{tool_definition, tool_name};

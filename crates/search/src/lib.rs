@@ -12,6 +12,7 @@ mod follower;
 mod index;
 mod request;
 mod search;
+mod session;
 mod turn_text;
 mod words;
 

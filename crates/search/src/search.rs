@@ -161,6 +161,11 @@ impl Search {
         self.shared.seconds.clone()
     }
 
+    /// Whether transcripts can be searched here.
+    pub fn is_enabled(&self) -> bool {
+        self.shared.config.enabled && self.shared.engine.transcripts.have_journal()
+    }
+
     /// Looks for turns of a tenant.
     ///
     /// # Errors

@@ -323,16 +323,15 @@ fn size_of(path: &str) -> Option<RequestSize> {
         | "CommitExtraction" | "PutDocument" | "BatchDocuments" => RequestSize::Large,
         "Remember" | "Recall" | "UpdateMemory" => RequestSize::Text,
         "PatchState" => RequestSize::Patch,
-        "GetHistory" | "GetSession" | "ListSessions" | "CompactSession" | "CopySession"
-        | "UndoCompaction" | "ResetSession" | "EndSession" | "EraseSession" | "EraseSubject"
-        | "GetErasure" | "WatchEvents" | "GetMemory" | "ListMemories" | "ListSubjects"
-        | "Forget" | "GetManifest" | "LeaseExtraction" | "LearnSession" | "ListConflicts"
-        | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts" | "GetStats"
-        | "GetCluster" | "ListTenants" | "SweepNow" | "RunDream" | "ListHookDeliveries"
-        | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig" | "Verify" | "GetDocument"
-        | "DeleteDocument" | "DeleteDocuments" | "ListDocuments" | "ListNamespaces" => {
-            RequestSize::Small
-        }
+        "GetHistory" | "ResolveRecallTool" | "GetSession" | "ListSessions" | "CompactSession"
+        | "CopySession" | "UndoCompaction" | "ResetSession" | "EndSession" | "EraseSession"
+        | "EraseSubject" | "GetErasure" | "WatchEvents" | "GetMemory" | "ListMemories"
+        | "ListSubjects" | "Forget" | "GetManifest" | "LeaseExtraction" | "LearnSession"
+        | "ListConflicts" | "GetMemoryStats" | "ReindexMemories" | "SearchTranscripts"
+        | "GetStats" | "GetCluster" | "ListTenants" | "SweepNow" | "RunDream"
+        | "ListHookDeliveries" | "RetryHookDelivery" | "DropHookDelivery" | "ReloadConfig"
+        | "Verify" | "GetDocument" | "DeleteDocument" | "DeleteDocuments" | "ListDocuments"
+        | "ListNamespaces" => RequestSize::Small,
         "Backup" => RequestSize::Backup,
         _ => return None,
     })

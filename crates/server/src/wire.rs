@@ -9,6 +9,7 @@ pub(crate) mod fields;
 pub(crate) mod from;
 pub(crate) mod history;
 pub(crate) mod memory;
+pub(crate) mod recall_tool;
 pub(crate) mod search;
 pub(crate) mod status;
 pub(crate) mod to;

@@ -11,6 +11,7 @@ mod looking;
 mod operating;
 mod policies;
 mod prefix;
+mod recall_tool;
 mod together;
 
 use crate::harness::Setup;

@@ -233,6 +233,14 @@ GET_CONTEXT: Call[GetContextRequest, GetContextResponse] = Call(
     w.read_get_context_response,
     session_pb2.GetContextResponse,
 )
+RESOLVE_RECALL_TOOL: Call[ResolveRecallToolRequest, ResolveRecallToolResponse] = Call(
+    "/memoird.v1.SessionService/ResolveRecallTool",
+    True,
+    w.write_resolve_recall_tool_request,
+    session_pb2.ResolveRecallToolRequest,
+    w.read_resolve_recall_tool_response,
+    session_pb2.ResolveRecallToolResponse,
+)
 GET_HISTORY: Call[GetHistoryRequest, GetHistoryResponse] = Call(
     "/memoird.v1.SessionService/GetHistory",
     True,
@@ -904,6 +912,7 @@ class SyncCalls:
         memories: RecallRequest | None = None,
         set_cache_control: bool = False,
         peek: bool = False,
+        recall_tool: bool = False,
         timeout: float | None = None,
     ) -> GetContextResponse:
         """Builds the window for the next model call, after an append where one is given: one round
@@ -923,8 +932,36 @@ class SyncCalls:
             memories=memories,
             set_cache_control=set_cache_control,
             peek=peek,
+            recall_tool=recall_tool,
         )
         return self._call(GET_CONTEXT, request, timeout)
+
+    def resolve_recall_tool(
+        self,
+        session_id: str,
+        arguments_json: Json = "",
+        call_id: str = "",
+        *,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        max_bytes: int = 0,
+        model: str = "",
+        budget: Budget | None = None,
+        timeout: float | None = None,
+    ) -> ResolveRecallToolResponse:
+        """Answers a call of the tool `read_earlier_turns`, which GetContext offers with
+        `recall_tool`. Bad arguments are explained to the model in a result with `is_error`.
+        Does not touch the session.
+        """
+        request = ResolveRecallToolRequest(
+            session_id=session_id,
+            arguments_json=arguments_json,
+            call_id=call_id,
+            format=format,
+            max_bytes=max_bytes,
+            model=model,
+            budget=budget,
+        )
+        return self._call(RESOLVE_RECALL_TOOL, request, timeout)
 
     def get_history(
         self,
@@ -1796,6 +1833,7 @@ class AsyncCalls:
         memories: RecallRequest | None = None,
         set_cache_control: bool = False,
         peek: bool = False,
+        recall_tool: bool = False,
         timeout: float | None = None,
     ) -> GetContextResponse:
         """Builds the window for the next model call, after an append where one is given: one round
@@ -1815,8 +1853,36 @@ class AsyncCalls:
             memories=memories,
             set_cache_control=set_cache_control,
             peek=peek,
+            recall_tool=recall_tool,
         )
         return await self._call(GET_CONTEXT, request, timeout)
+
+    async def resolve_recall_tool(
+        self,
+        session_id: str,
+        arguments_json: Json = "",
+        call_id: str = "",
+        *,
+        format: MessageFormat = MessageFormat.UNSPECIFIED,
+        max_bytes: int = 0,
+        model: str = "",
+        budget: Budget | None = None,
+        timeout: float | None = None,
+    ) -> ResolveRecallToolResponse:
+        """Answers a call of the tool `read_earlier_turns`, which GetContext offers with
+        `recall_tool`. Bad arguments are explained to the model in a result with `is_error`.
+        Does not touch the session.
+        """
+        request = ResolveRecallToolRequest(
+            session_id=session_id,
+            arguments_json=arguments_json,
+            call_id=call_id,
+            format=format,
+            max_bytes=max_bytes,
+            model=model,
+            budget=budget,
+        )
+        return await self._call(RESOLVE_RECALL_TOOL, request, timeout)
 
     async def get_history(
         self,

@@ -1641,6 +1641,7 @@ def read_get_context_request(m):
     it.memories = read_recall_request(m.memories) if m.HasField('memories') else None
     it.set_cache_control = m.set_cache_control
     it.peek = m.peek
+    it.recall_tool = m.recall_tool
     return it
 
 
@@ -1659,6 +1660,7 @@ def write_get_context_request(it):
         memories=None if it.memories is None else write_recall_request(it.memories),
         set_cache_control=it.set_cache_control,
         peek=it.peek,
+        recall_tool=it.recall_tool,
     )
 
 
@@ -1671,6 +1673,7 @@ def read_get_context_response(m):
     it.session = read_session_info(m.session) if m.HasField('session') else None
     it.report = read_context_report(m.report) if m.HasField('report') else None
     it.memories_text = m.memories_text
+    it.recall_tool_json = m.recall_tool_json
     return it
 
 
@@ -1683,6 +1686,47 @@ def write_get_context_response(it):
         session=None if it.session is None else write_session_info(it.session),
         report=None if it.report is None else write_context_report(it.report),
         memories_text=it.memories_text,
+        recall_tool_json=write_json(it.recall_tool_json),
+    )
+
+
+def read_resolve_recall_tool_request(m):
+    it = new(t.ResolveRecallToolRequest)
+    it.session_id = m.session_id
+    it.arguments_json = m.arguments_json
+    it.call_id = m.call_id
+    it.format = t.MessageFormat(m.format)
+    it.max_bytes = m.max_bytes
+    it.model = m.model
+    it.budget = read_budget(m.budget) if m.HasField('budget') else None
+    return it
+
+
+def write_resolve_recall_tool_request(it):
+    return session_pb2.ResolveRecallToolRequest(
+        session_id=it.session_id,
+        arguments_json=write_json(it.arguments_json),
+        call_id=it.call_id,
+        format=write_number(it.format),
+        max_bytes=it.max_bytes,
+        model=it.model,
+        budget=None if it.budget is None else write_budget(it.budget),
+    )
+
+
+def read_resolve_recall_tool_response(m):
+    it = new(t.ResolveRecallToolResponse)
+    it.text = m.text
+    it.is_error = m.is_error
+    it.messages_json = m.messages_json
+    return it
+
+
+def write_resolve_recall_tool_response(it):
+    return session_pb2.ResolveRecallToolResponse(
+        text=it.text,
+        is_error=it.is_error,
+        messages_json=write_json(it.messages_json),
     )
 
 

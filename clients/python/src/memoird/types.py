@@ -131,6 +131,8 @@ __all__ = [
     "RememberResponse",
     "ResetSessionRequest",
     "ResetSessionResponse",
+    "ResolveRecallToolRequest",
+    "ResolveRecallToolResponse",
     "RewindSessionRequest",
     "RewindSessionResponse",
     "Role",
@@ -541,7 +543,9 @@ class Budget:
     """
 
     context_window: int | None = None
-    """All tokens the model takes, request and reply."""
+    """All tokens the model takes, request and reply. If a call sets it, the reserves that the call
+    does not set are scaled to this window instead of taken from the profile.
+    """
     max_reply_tokens: int | None = None
     """Tokens kept free for the reply."""
     safety_headroom: int | None = None
@@ -1838,6 +1842,13 @@ class GetContextRequest:
     """Only look: the session is not touched, and what is decided for this window is not kept for
     the next. Not together with `append`.
     """
+    recall_tool: bool = False
+    """Offer the model the tool `read_earlier_turns`, with which it reads turns that the window
+    omits. Its definition is `recall_tool_json` of the response, and counts in the budget. Needs
+    a `format` (RECALL_TOOL_WITHOUT_FORMAT). Before the window is built, memoird appends the
+    results of open calls of this tool if the assistant's newest turn has no other open call,
+    unless `peek` is set. While other calls are open, the bot appends their results first.
+    """
 
     @property
     def tools(self) -> Any:
@@ -1870,6 +1881,64 @@ class GetContextResponse:
     memories_text: str = ""
     """The memories as the last message of `messages_json` tells them to the model, for bots that
     send `turns`. Empty when there are none.
+    """
+    recall_tool_json: Json = ""
+    """Definition of the tool `read_earlier_turns`, to add to the provider's array of tools. Set if
+    `recall_tool` was. It is the same for all sessions, so that the prompt cache stays valid.
+    """
+
+    @property
+    def messages(self) -> Any:
+        """`messages_json` as a value; None where it is empty."""
+        return _parsed(self.messages_json)
+
+    @property
+    def recall_tool(self) -> Any:
+        """`recall_tool_json` as a value; None where it is empty."""
+        return _parsed(self.recall_tool_json)
+
+
+@dataclass(slots=True)
+class ResolveRecallToolRequest:
+    """A call of the tool `read_earlier_turns`."""
+
+    session_id: str = ""
+    """The bot's own chat id."""
+    arguments_json: Json = ""
+    """Arguments of the call, as the model wrote them."""
+    call_id: str = ""
+    """Id of the call. Required if `format` is set."""
+    format: MessageFormat = MessageFormat.UNSPECIFIED
+    """The format of `messages_json` in the response. If unset, the response has `text` only.
+    """
+    max_bytes: int = 0
+    """Maximum size of the text in bytes, at least 1,024. Default, and upper bound: half a byte per
+    token of the model's input budget, 1,024 to 32,768.
+    """
+    model: str = ""
+    """The model profile that reads the result. Empty means the `default_model`."""
+    budget: Budget | None = None
+    """Overrides of the profile's budget, in tokens."""
+
+    @property
+    def arguments(self) -> Any:
+        """`arguments_json` as a value; None where it is empty."""
+        return _parsed(self.arguments_json)
+
+
+@dataclass(slots=True)
+class ResolveRecallToolResponse:
+    """The result of the call."""
+
+    text: str = ""
+    """Turns of the live generation as they were said, each with seq, role and time, for the model.
+    Rewound and erased turns are not among them. If not all turns fit, the last line says how to
+    read on. In this text only lines of memoird start at the first column.
+    """
+    is_error: bool = False
+    """Whether the call failed. Then `text` tells the model what to correct."""
+    messages_json: Json = ""
+    """If a format was requested: the result as the provider's own array with one message or item.
     """
 
     @property

@@ -114,6 +114,7 @@ impl Commands {
     ) -> Result<ContextOutcome, EngineError> {
         let append = request.append.take();
         let memories = request.memories.take();
+        let recall_tool = request.recall_tool.take();
         let mut plan = self.plan(tenant, request).await?;
         let appended = match append {
             Some(command) => {
@@ -124,6 +125,10 @@ impl Commands {
             }
             None => None,
         };
+        if let Some(tool) = recall_tool.filter(|_| !plan.peek) {
+            self.answer_recall_calls(tenant, session, &tool, plan.input_budget)
+                .await?;
+        }
         let mut notes = Vec::new();
         if let Some(memories) = memories {
             let room = WindowRoom {

@@ -134,6 +134,36 @@ impl Commands {
         }))
     }
 
+    /// Reads a range of a live generation without rewound turns: from memory if the history has all
+    /// of them, else from the journal.
+    pub(super) async fn earlier_turns(
+        &self,
+        session: &SessionRef,
+        generation: Generation,
+        range: JournalRange,
+    ) -> Result<HistoryPage, EngineError> {
+        let query = HistoryQuery {
+            scope: HistoryScope::Longest,
+            generation: Some(generation),
+            range,
+        };
+        let read = |session: &Session, view| live_page(session, view, query);
+        let in_memory = self.shared.sessions.view_in_memory(session, read).await?;
+        let is_whole = |page: &HistoryPage| {
+            let (first, last) = page.seqs;
+            let is_contiguous = (last - first + 1) as usize == page.turns.len();
+            let has_end = page.more || last + 1 == range.before_seq;
+            first == range.after_seq + 1 && is_contiguous && has_end
+        };
+        match in_memory.flatten().filter(is_whole) {
+            Some(page) => Ok(page),
+            None => {
+                self.history(&session.tenant, &session.key.session, query)
+                    .await
+            }
+        }
+    }
+
     async fn journal_history(
         &self,
         session: &SessionRef,

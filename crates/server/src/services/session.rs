@@ -1,6 +1,8 @@
 //! SessionService: the calls a bot makes per message.
 
-use memoird_engine::{ContextOutcome, EngineError};
+use std::sync::Arc;
+
+use memoird_engine::{ContextOutcome, EngineError, RecallTool, TranscriptSearch};
 use memoird_proto::spliced::session_service_server::SessionService;
 use memoird_proto::{spliced, v1};
 use prost::Message;
@@ -11,12 +13,21 @@ use super::{Answer, Api, PAGE_BYTES_MAX, answer, caller, place, split, split_for
 use crate::heavy::HEAVY_BYTES;
 use crate::wire::context::Writer;
 use crate::wire::from::AppendFields;
-use crate::wire::{compaction, context, erasure, fields, from, history, status, to};
+use crate::wire::{compaction, context, erasure, fields, from, history, recall_tool, status, to};
 
 /// Bytes that a window has on its way: its turns, the same as messages, and both encoded.
 fn window_bytes(window: &ContextOutcome) -> u64 {
     let turns = window.turns.iter().map(|turn| turn.content.len() as u64);
     4 * turns.sum::<u64>()
+}
+
+impl Api {
+    /// The tool `read_earlier_turns`, which searches where there is an index.
+    fn recall_tool(&self) -> RecallTool {
+        let search = self.search.is_enabled();
+        let search = search.then(|| Arc::new(self.search.clone()) as Arc<dyn TranscriptSearch>);
+        RecallTool { search }
+    }
 }
 
 #[async_trait]
@@ -55,7 +66,8 @@ impl SessionService for Api {
         let bytes = context::asked_bytes(&request);
         let names = request.append.as_ref();
         let names = names.map(|append| AppendFields::of(&append.messages_json));
-        let read = move || context::asked(request, &policy.limits);
+        let has_search = self.search.is_enabled();
+        let read = move || context::asked(request, &policy.limits, has_search);
         let mut asked = self.heavy.run(&tenant.id, bytes, read).await?;
         // A client that does not read its answers is refused before anything is appended.
         place.reserve_answer(HEAVY_BYTES as u64).await?;
@@ -66,6 +78,9 @@ impl SessionService for Api {
         let recall = recall.map_err(|error| fields::within(&status::memory(&error), "memories"))?;
         if let Some(recall) = &recall {
             asked.request.memories = Some(recall.clone());
+        }
+        if asked.wanted.has_recall_tool() {
+            asked.request.recall_tool = Some(self.recall_tool());
         }
         caller.key.check()?;
         let window = self
@@ -81,6 +96,22 @@ impl SessionService for Api {
         };
         let answer = context::answered(window, recall.as_deref(), asked.wanted, writer);
         Ok(Response::new(answer.await?))
+    }
+
+    async fn resolve_recall_tool(
+        &self,
+        request: Request<v1::ResolveRecallToolRequest>,
+    ) -> Answer<v1::ResolveRecallToolResponse> {
+        let place = place(&request)?;
+        let (caller, request) = caller(request)?;
+        let session = from::session_id(&request.session_id)?;
+        let (call, to_answer) = recall_tool::call(request)?;
+        place.reserve_answer(recall_tool::CALL_BYTES).await?;
+        caller.key.check()?;
+        let commands = &self.engine.commands;
+        let tool = self.recall_tool();
+        let reply = commands.resolve_recall_tool(&caller.tenant, &session, &tool, &call);
+        answer(reply.await, |reply| recall_tool::resolved(reply, to_answer))
     }
 
     async fn get_history(

@@ -17,11 +17,12 @@ use memoird_proto::spliced::{self, EncodedTurns};
 use memoird_proto::v1;
 use memoird_store::encoding;
 use serde::de::IgnoredAny;
+use serde_json::Value;
 use tonic::Status;
 
 use super::from::AppendFields;
 use super::to::count;
-use super::{compaction, fields, from, history, memory, status, to};
+use super::{compaction, fields, from, history, memory, recall_tool, status, to};
 use crate::heavy::HeavyWork;
 
 /// A request for a window.
@@ -44,6 +45,8 @@ pub(crate) struct Wanted {
     system: String,
     /// Marks where the provider may cache.
     set_cache_control: bool,
+    /// Definition of the recall tool; empty if it was not requested.
+    recall_tool_json: String,
 }
 
 /// Writes a tenant's windows down, long ones where they keep no call waiting.
@@ -78,7 +81,13 @@ pub(crate) fn asked_bytes(request: &v1::GetContextRequest) -> usize {
 
 /// Reads a request. Everything that can be checked without the session is checked here, before
 /// anything is appended.
-pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<Asked, Status> {
+///
+/// `has_search` is whether transcripts can be searched, which the recall tool then offers.
+pub(crate) fn asked(
+    request: v1::GetContextRequest,
+    limits: &Limits,
+    has_search: bool,
+) -> Result<Asked, Status> {
     let append = request.append;
     if let Some(append) = &append {
         check_append(append, &request.session_id, request.peek)?;
@@ -86,6 +95,15 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
     check_tools(&request.tools_json)?;
     let policy = policy(request.policy)?;
     let format = history::format(request.format)?;
+    let recall_tool = match format {
+        _ if !request.recall_tool => None,
+        Some(format) => Some(recall_tool::definition(format, has_search)),
+        None => {
+            let problem = "recall_tool needs the format of the definition; set format";
+            let reason = "RECALL_TOOL_WITHOUT_FORMAT";
+            return Err(status::invalid(reason, "format", problem));
+        }
+    };
     let memories = request.memories;
     let memories = memories.map(|memories| recall(memories, &request.session_id));
     let memories = memories.transpose()?;
@@ -100,6 +118,13 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         format,
         system: request.system.clone(),
         set_cache_control: request.set_cache_control,
+        recall_tool_json: recall_tool
+            .as_ref()
+            .map_or_else(String::new, Value::to_string),
+    };
+    let tools_json = match &recall_tool {
+        Some(definition) => recall_tool::with_definition(request.tools_json, definition),
+        None => request.tools_json,
     };
     let request = ContextRequest {
         append,
@@ -107,12 +132,13 @@ pub(crate) fn asked(request: v1::GetContextRequest, limits: &Limits) -> Result<A
         budget: request.budget.map(budget_override).unwrap_or_default(),
         overhead_tokens: request.overhead_tokens,
         system: request.system,
-        tools_json: request.tools_json,
+        tools_json,
         format,
         policy,
         attempt: request.attempt,
         peek: request.peek,
         memories: None,
+        recall_tool: None,
     };
     Ok(Asked {
         request,
@@ -141,6 +167,7 @@ pub(crate) async fn answered(
         memories: hits.collect(),
         memories_text: outcome.memories.text.clone(),
         session: Some(session),
+        recall_tool_json: wanted.recall_tool_json.clone(),
         ..v1::GetContextResponse::default()
     };
     report.cache_breakpoints = match wanted.format {
@@ -252,12 +279,19 @@ fn policy(policy: Option<v1::WindowPolicy>) -> Result<Option<Policy>, Status> {
     }))
 }
 
-fn budget_override(budget: v1::Budget) -> BudgetOverride {
+pub(super) fn budget_override(budget: v1::Budget) -> BudgetOverride {
     BudgetOverride {
         context_window: budget.context_window,
         max_reply_tokens: budget.max_reply_tokens,
         safety_headroom: budget.safety_headroom,
         tool_result_headroom: budget.tool_result_headroom,
+    }
+}
+
+impl Wanted {
+    /// Whether the window offers the recall tool.
+    pub(crate) fn has_recall_tool(&self) -> bool {
+        !self.recall_tool_json.is_empty()
     }
 }
 

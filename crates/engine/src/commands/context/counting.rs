@@ -44,7 +44,7 @@ impl TokenCounting {
 
     /// Counts something of so many bytes, and not on a thread of the runtime when that takes
     /// long.
-    pub(super) async fn count<T: Send + 'static>(
+    pub(in crate::commands) async fn count<T: Send + 'static>(
         &self,
         tenant: &Tenant,
         bytes: usize,

@@ -10,7 +10,7 @@ use memoird_core::turn::MessageFormat;
 use memoird_core::window::{NextCut, Policy as WindowPolicy, Report, WindowTurns};
 use memoird_formats::model::Provider;
 
-use crate::commands::AppendOutcome;
+use crate::commands::{AppendOutcome, RecallTool};
 use crate::sessions::SessionView;
 use crate::window_memories::{MemoryBlock, WindowMemories};
 
@@ -39,6 +39,8 @@ pub struct ContextRequest {
     pub peek: bool,
     /// Memories to put into the window.
     pub memories: Option<Arc<dyn WindowMemories>>,
+    /// Answers open calls of `read_earlier_turns` before the window is built.
+    pub recall_tool: Option<RecallTool>,
 }
 
 /// A window.

@@ -46,7 +46,7 @@ fn policy_of(policy: v1::window_policy::Policy) -> Option<v1::WindowPolicy> {
 
 #[track_caller]
 fn refused(request: v1::GetContextRequest, reason: &str) -> String {
-    let status = asked(request, &Limits::default()).expect_err(reason);
+    let status = asked(request, &Limits::default(), true).expect_err(reason);
     assert_eq!(status.code(), Code::InvalidArgument, "{status:?}");
     let info = status.get_details_error_info().expect("a reason");
     assert_eq!(info.reason, reason, "{status:?}");
@@ -75,6 +75,7 @@ fn a_window_is_asked_for_with_all_that_the_call_says() {
             ..request()
         },
         &Limits::default(),
+        true,
     );
     let Asked {
         request, wanted, ..
@@ -102,7 +103,7 @@ fn a_bare_request_leaves_all_to_the_configuration() {
     };
     let Asked {
         request, wanted, ..
-    } = asked(bare, &Limits::default()).expect("a window");
+    } = asked(bare, &Limits::default(), true).expect("a window");
     assert!(
         request.append.is_some(),
         "an append without an id is for this session"
@@ -306,6 +307,7 @@ fn wanted(format: MessageFormat) -> Wanted {
         format: Some(format),
         system: String::new(),
         set_cache_control: true,
+        recall_tool_json: String::new(),
     }
 }
 
@@ -339,7 +341,7 @@ async fn messages_are_the_same_in_place_and_aside() {
             let rendered = written(format, shown(turns.clone(), "")).await;
             let rendered = rendered.expect("messages");
             assert_eq!(rendered.ends, [1, 2]);
-            let messages: serde_json::Value =
+            let messages: Value =
                 serde_json::from_str(&rendered.messages_json).expect("JSON");
             assert_eq!(messages.as_array().map(Vec::len), Some(2), "{format:?}");
             assert!(messages.to_string().len() > long);
@@ -358,7 +360,7 @@ async fn a_damaged_turn_is_told_and_no_panic() {
     assert_eq!(status.expect_err("damaged").code(), Code::DataLoss);
 }
 
-fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<serde_json::Value>, Vec<usize>) {
+fn messages(format: MessageFormat, turns: Vec<Turn>) -> (Vec<Value>, Vec<usize>) {
     let turns: Vec<WindowTurn> = turns
         .into_iter()
         .map(|turn| WindowTurn {
@@ -488,7 +490,7 @@ fn memories_are_asked_for_this_session() {
         }
     };
     for session_id in ["", "chat"] {
-        let asked = asked(of(session_id), &Limits::default()).expect("a window");
+        let asked = asked(of(session_id), &Limits::default(), true).expect("a window");
         let session = asked.memories.and_then(|memories| memories.session);
         assert_eq!(session.map(|id| id.to_string()).as_deref(), Some("chat"));
     }

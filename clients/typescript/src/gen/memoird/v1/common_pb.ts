@@ -420,7 +420,8 @@ export const ModelUsageSchema: GenMessage<ModelUsage> = /*@__PURE__*/
  */
 export type Budget = Message<"memoird.v1.Budget"> & {
   /**
-   * All tokens the model takes, request and reply.
+   * All tokens the model takes, request and reply. If a call sets it, the reserves that the call
+   * does not set are scaled to this window instead of taken from the profile.
    *
    * @generated from field: optional uint64 context_window = 1;
    */

@@ -18,7 +18,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file memoird/v1/session.proto.
  */
 export const file_memoird_v1_session: GenFile = /*@__PURE__*/
-  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEiqAQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGBAgASgJEhAKCGtlZXBfYWxsGBEgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEijAEKDkNvbXBhY3Rpb25JbmZvEg8KB2JyZWFrZXIYASABKAkSHAoUY29uc2VjdXRpdmVfZmFpbHVyZXMYAiABKA0SEgoKbGFzdF9lcnJvchgDIAEoCRIPCgdydW5uaW5nGAQgASgIEhEKCXN1bW1hcmllcxgFIAEoDRITCgt0aHJvdWdoX3NlcRgGIAEoBCKSAQoLU3VtbWFyeUluZm8SDgoGbnVtYmVyGAEgASgNEhEKCWZpcnN0X3NlcRgCIAEoBBITCgt0aHJvdWdoX3NlcRgDIAEoBBINCgV0dXJucxgEIAEoBBIrCgdtYWRlX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdtYWRlX2J5GAYgASgJIl8KDFNlc3Npb25Ob3RlcxINCgVmaWxlcxgBIAMoCRISCgpsYXN0X2Vycm9yGAIgASgJEhEKCWRlY2lzaW9ucxgDIAMoCRIZChFwZW5kaW5nX3F1ZXN0aW9ucxgEIAMoCSKoBAoNQXBwZW5kUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEh8KBXR1cm5zGAIgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSKQoGZm9ybWF0GAQgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB3N1YmplY3QYBSABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJEhkKDGV4cGVjdGVkX3NlcRgHIAEoBEgAiAEBEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YCCABKAkSJQoFdXNhZ2UYCSABKAsyFi5tZW1vaXJkLnYxLk1vZGVsVXNhZ2USDwoHcGFydGlhbBgKIAEoCBIYChBzdGF0ZV9wYXRjaF9qc29uGAsgASgJEiMKFmV4cGVjdGVkX3N0YXRlX3ZlcnNpb24YDCABKARIAYgBARI1CgZsYWJlbHMYDSADKAsyJS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QuTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGA4gASgJEhUKCGtlZXBfYWxsGA8gASgISAKIAQEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIPCg1fZXhwZWN0ZWRfc2VxQhkKF19leHBlY3RlZF9zdGF0ZV92ZXJzaW9uQgsKCV9rZWVwX2FsbCKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIv4CChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCCLxAQoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkijwQKDUNvbnRleHRSZXBvcnQSFAoMaW5wdXRfYnVkZ2V0GAEgASgEEhQKDHRva2Vuc190b3RhbBgCIAEoBBIyCg90b2tlbnNfYnlfYmxvY2sYAyABKAsyGS5tZW1vaXJkLnYxLlRva2Vuc0J5QmxvY2sSFgoOdHVybnNfaW5jbHVkZWQYBCABKA0SFQoNdHVybnNfb21pdHRlZBgFIAEoDRIXCg9yZXN1bHRzX3RyaW1tZWQYBiABKA0SHAoUc3RhYmxlX3ByZWZpeF90b2tlbnMYByABKAQSGQoRY2FjaGVfYnJlYWtwb2ludHMYCCADKA0SEwoLdHVybl90b2tlbnMYCSADKAQSFAoMdG9rZW5fZmFjdG9yGAogASgBEhQKDHRva2VuX21hcmdpbhgLIAEoARIOCgZwb2xpY3kYDCABKAkSEAoIZGVncmFkZWQYDSABKAgSDQoFbm90ZXMYDiADKAkSIgoGYnVkZ2V0GA8gASgLMhIubWVtb2lyZC52MS5CdWRnZXQSJwoJb21pc3Npb25zGBAgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbhINCgVtb2RlbBgRIAEoCRIoCgdzdW1tYXJ5GBIgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIlCghuZXh0X2N1dBgTIAEoCzITLm1lbW9pcmQudjEuTmV4dEN1dCKWAQoHTmV4dEN1dBIRCglhdF90b2tlbnMYASABKAQSFQoIaW5fdHVybnMYAiABKARIAIgBARIUCgx0b2tlbnNfYWZ0ZXIYAyABKAQSFQoNc3VtbWFyeV9yZWFkeRgEIAEoCBInCglvbWlzc2lvbnMYBSADKAsyFC5tZW1vaXJkLnYxLk9taXNzaW9uQgsKCV9pbl90dXJucyJbCghPbWlzc2lvbhIRCglmaXJzdF9zZXEYASABKAQSEAoIbGFzdF9zZXEYAiABKAQSKgoGcmVhc29uGAMgASgOMhoubWVtb2lyZC52MS5PbWlzc2lvblJlYXNvbiJgCg1Ub2tlbnNCeUJsb2NrEg4KBnN5c3RlbRgBIAEoBBIPCgdzdW1tYXJ5GAIgASgEEhAKCG1lbW9yaWVzGAMgASgEEg4KBmFuY2hvchgEIAEoBBIMCgR0YWlsGAUgASgEItMBChFHZXRIaXN0b3J5UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkSJwoFc2NvcGUYAyABKA4yGC5tZW1vaXJkLnYxLkhpc3RvcnlTY29wZRIRCglhZnRlcl9zZXEYBCABKAQSDQoFbGltaXQYBSABKA0SDAoEbGFzdBgGIAEoDRISCgpiZWZvcmVfc2VxGAcgASgEEikKBmZvcm1hdBgIIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdCK7AQoSR2V0SGlzdG9yeVJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEhYKDm5leHRfYWZ0ZXJfc2VxGAIgASgEEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSDgoGc3lzdGVtGAQgASgJEigKB3Nlc3Npb24YBSABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhsKE3ByZXZpb3VzX2JlZm9yZV9zZXEYBiABKAQiPgoRR2V0U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAIgASgIIrsBChJHZXRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKAoHc3VtbWFyeRgCIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFAoMc3VtbWFyeV90ZXh0GAMgASgJEicKBW5vdGVzGAQgASgLMhgubWVtb2lyZC52MS5TZXNzaW9uTm90ZXMSEgoKc3RhdGVfanNvbhgFIAEoCSLzAgoTTGlzdFNlc3Npb25zUmVxdWVzdBIRCglwYWdlX3NpemUYASABKA0SEgoKcGFnZV90b2tlbhgCIAEoCRIVCg1pbmNsdWRlX3N0YXRlGAMgASgIEhEKCWlkX3ByZWZpeBgEIAEoCRIPCgdzdWJqZWN0GAUgASgJEjsKBmxhYmVscxgGIAMoCzIrLm1lbW9pcmQudjEuTGlzdFNlc3Npb25zUmVxdWVzdC5MYWJlbHNFbnRyeRIxCg11cGRhdGVkX2FmdGVyGAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIyCg51cGRhdGVkX2JlZm9yZRgIIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASJwoFb3JkZXIYCSABKA4yGC5tZW1vaXJkLnYxLlNlc3Npb25PcmRlchotCgtMYWJlbHNFbnRyeRILCgNrZXkYASABKAkSDQoFdmFsdWUYAiABKAk6AjgBIloKFExpc3RTZXNzaW9uc1Jlc3BvbnNlEikKCHNlc3Npb25zGAEgAygLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAki0AIKEVBhdGNoU3RhdGVSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGAoQbWVyZ2VfcGF0Y2hfanNvbhgCIAEoCRIdChBleHBlY3RlZF92ZXJzaW9uGAMgASgESACIAQESDgoGY3JlYXRlGAQgASgIEg8KB3JlcGxhY2UYBSABKAgSOQoGbGFiZWxzGAYgAygLMikubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVxdWVzdC5MYWJlbHNFbnRyeRIRCgl0dGxfY2xhc3MYByABKAkSFQoIa2VlcF9hbGwYCCABKAhIAYgBARIXCg9pZGVtcG90ZW5jeV9rZXkYCSABKAkaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUITChFfZXhwZWN0ZWRfdmVyc2lvbkILCglfa2VlcF9hbGwiTAoSUGF0Y2hTdGF0ZVJlc3BvbnNlEhIKCnN0YXRlX2pzb24YASABKAkSDwoHdmVyc2lvbhgCIAEoBBIRCglkdXBsaWNhdGUYAyABKAgiggIKFFJld2luZFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJYWZ0ZXJfc2VxGAIgASgEEh8KBXR1cm5zGAMgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDW1lc3NhZ2VzX2pzb24YBCABKAkSKQoGZm9ybWF0GAUgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0EhkKDGV4cGVjdGVkX3NlcRgGIAEoBEgAiAEBEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YByABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAggASgJQg8KDV9leHBlY3RlZF9zZXEi5QEKFVJld2luZFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIhCgdyZW1vdmVkGAIgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDXJlbW92ZWRfdHVybnMYAyABKAQSEQoJZmlyc3Rfc2VxGAQgASgEEhAKCGxhc3Rfc2VxGAUgASgEEhUKDWRyb3BwZWRfdHVybnMYBiABKAQSEQoJZHVwbGljYXRlGAcgASgIEhkKEXJlbW92ZWRfZm9yZ290dGVuGAggASgIIoQBChFVcGRhdGVUdXJuUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEgsKA3NlcRgCIAEoBBIeCgR0dXJuGAQgASgLMhAubWVtb2lyZC52MS5UdXJuEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YBSABKAkSEQoJY2xpZW50X2lkGAYgASgJIl4KElVwZGF0ZVR1cm5SZXNwb25zZRIeCgR0dXJuGAEgASgLMhAubWVtb2lyZC52MS5UdXJuEigKB3Nlc3Npb24YAiABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvIrcBChJDb3B5U2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEhMKC3Rocm91Z2hfc2VxGAMgASgEEhkKEXRhcmdldF9zZXNzaW9uX2lkGAQgASgJEhwKD2V4cGVjdGVkX2Fic2VudBgFIAEoCEgAiAEBEhcKD2lkZW1wb3RlbmN5X2tleRgGIAEoCUISChBfZXhwZWN0ZWRfYWJzZW50IngKE0NvcHlTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SDQoFdHVybnMYAiABKAQSFQoNZHJvcHBlZF90dXJucxgDIAEoBBIRCglkdXBsaWNhdGUYBCABKAgiWwoVQ29tcGFjdFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSGwoOa2VlcF9leGNoYW5nZXMYAiABKA1IAIgBAUIRCg9fa2VlcF9leGNoYW5nZXMi+QEKFkNvbXBhY3RTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEg8KB3N1bW1hcnkYBCABKAkSLQoMc3VtbWFyeV9pbmZvGAUgASgLMhcubWVtb2lyZC52MS5TdW1tYXJ5SW5mbxIVCg10b2tlbnNfYmVmb3JlGAYgASgEEhQKDHRva2Vuc19hZnRlchgHIAEoBBITCgtwcm9iZV9zY29yZRgIIAEoARIOCgZpc19uZXcYCSABKAgiKwoVVW5kb0NvbXBhY3Rpb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiWgoWVW5kb0NvbXBhY3Rpb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIWCg5yZXN0b3JlZF90dXJucxgCIAEoBCI8ChNSZXNldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEQoJcnVuX2hvb2tzGAIgASgIIloKFFJlc2V0U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhgKEGVuZGVkX2dlbmVyYXRpb24YAiABKAkiJwoRRW5kU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCSI+ChJFbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8iPQoTRXJhc2VTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhIKCmdlbmVyYXRpb24YAiABKAkiaQoURXJhc2VTZXNzaW9uUmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSImChNFcmFzZVN1YmplY3RSZXF1ZXN0Eg8KB3N1YmplY3QYASABKAkiaQoURXJhc2VTdWJqZWN0UmVzcG9uc2USDgoGam9iX2lkGAEgASgJEgwKBGRvbmUYAiABKAgSIgoGZXJhc2VkGAMgASgLMhIubWVtb2lyZC52MS5FcmFzZWQSDwoHb3V0c2lkZRgEIAMoCSIjChFHZXRFcmFzdXJlUmVxdWVzdBIOCgZqb2JfaWQYASABKAkiegoSR2V0RXJhc3VyZVJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIMCgRkb25lGAIgASgIEiIKBmVyYXNlZBgDIAEoCzISLm1lbW9pcmQudjEuRXJhc2VkEg8KB291dHNpZGUYBCADKAkSEQoJd2FpdHNfZm9yGAUgASgJIm8KBkVyYXNlZBINCgV0dXJucxgBIAEoBBIRCglzdW1tYXJpZXMYAiABKAQSDAoEa2V5cxgDIAEoBBIQCghtZW1vcmllcxgEIAEoBBISCgpkZWxpdmVyaWVzGAUgASgEEg8KB2NvbW1pdHMYBiABKAQiVwoSV2F0Y2hFdmVudHNSZXF1ZXN0EhYKDmFmdGVyX2V2ZW50X2lkGAEgASgEEhMKC2FsbF90ZW5hbnRzGAIgASgIEhQKDGFmdGVyX2N1cnNvchgDIAEoCSJuChNXYXRjaEV2ZW50c1Jlc3BvbnNlEiAKBWV2ZW50GAEgASgLMhEubWVtb2lyZC52MS5FdmVudBIOCgZtaXNzZWQYAiABKAQSFQoNbWlzc2VkX3RlbmFudBgDIAEoCRIOCgZjdXJzb3IYBCABKAkixQEKBUV2ZW50EhAKCGV2ZW50X2lkGAEgASgEEigKBHRpbWUYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEgwKBGtpbmQYAyABKAkSDgoGdGVuYW50GAQgASgJEhIKCnNlc3Npb25faWQYBSABKAkSEgoKZ2VuZXJhdGlvbhgGIAEoCRIlCgZyZWFzb24YByABKA4yFS5tZW1vaXJkLnYxLkVuZFJlYXNvbhITCgtkZXRhaWxfanNvbhgIIAEoCSr/AQoOT21pc3Npb25SZWFzb24SHwobT01JU1NJT05fUkVBU09OX1VOU1BFQ0lGSUVEEAASGwoXT01JU1NJT05fUkVBU09OX0RST1BQRUQQARIXChNPTUlTU0lPTl9SRUFTT05fQ1VUEAISHAoYT01JU1NJT05fUkVBU09OX1NBTElFTkNFEAMSHgoaT01JU1NJT05fUkVBU09OX1NVUEVSU0VERUQQBBIbChdPTUlTU0lPTl9SRUFTT05fVFJJTU1FRBAFEhsKF09NSVNTSU9OX1JFQVNPTl9FWENFUlBUEAYSHgoaT01JU1NJT05fUkVBU09OX1NVTU1BUklaRUQQByp7CgxIaXN0b3J5U2NvcGUSHQoZSElTVE9SWV9TQ09QRV9VTlNQRUNJRklFRBAAEhYKEkhJU1RPUllfU0NPUEVfTElWRRABEhkKFUhJU1RPUllfU0NPUEVfSk9VUk5BTBACEhkKFUhJU1RPUllfU0NPUEVfTE9OR0VTVBADKncKDFNlc3Npb25PcmRlchIdChlTRVNTSU9OX09SREVSX1VOU1BFQ0lGSUVEEAASGAoUU0VTU0lPTl9PUkRFUl9ORVdFU1QQARIYChRTRVNTSU9OX09SREVSX09MREVTVBACEhQKEFNFU1NJT05fT1JERVJfSUQQAzLiCgoOU2Vzc2lvblNlcnZpY2USPwoGQXBwZW5kEhkubWVtb2lyZC52MS5BcHBlbmRSZXF1ZXN0GhoubWVtb2lyZC52MS5BcHBlbmRSZXNwb25zZRJLCgpHZXRDb250ZXh0Eh0ubWVtb2lyZC52MS5HZXRDb250ZXh0UmVxdWVzdBoeLm1lbW9pcmQudjEuR2V0Q29udGV4dFJlc3BvbnNlEksKCkdldEhpc3RvcnkSHS5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRIaXN0b3J5UmVzcG9uc2USSwoKR2V0U2Vzc2lvbhIdLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldFNlc3Npb25SZXNwb25zZRJRCgxMaXN0U2Vzc2lvbnMSHy5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIC5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlEksKClBhdGNoU3RhdGUSHS5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVzcG9uc2USVAoNUmV3aW5kU2Vzc2lvbhIgLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlcXVlc3QaIS5tZW1vaXJkLnYxLlJld2luZFNlc3Npb25SZXNwb25zZRJLCgpVcGRhdGVUdXJuEh0ubWVtb2lyZC52MS5VcGRhdGVUdXJuUmVxdWVzdBoeLm1lbW9pcmQudjEuVXBkYXRlVHVyblJlc3BvbnNlEk4KC0NvcHlTZXNzaW9uEh4ubWVtb2lyZC52MS5Db3B5U2Vzc2lvblJlcXVlc3QaHy5tZW1vaXJkLnYxLkNvcHlTZXNzaW9uUmVzcG9uc2USVwoOQ29tcGFjdFNlc3Npb24SIS5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXNwb25zZRJXCg5VbmRvQ29tcGFjdGlvbhIhLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXF1ZXN0GiIubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlc3BvbnNlElEKDFJlc2V0U2Vzc2lvbhIfLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVzcG9uc2USSwoKRW5kU2Vzc2lvbhIdLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU3ViamVjdBIfLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVzcG9uc2USSwoKR2V0RXJhc3VyZRIdLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXNwb25zZRJQCgtXYXRjaEV2ZW50cxIeLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0Gh8ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
+  fileDesc("ChhtZW1vaXJkL3YxL3Nlc3Npb24ucHJvdG8SCm1lbW9pcmQudjEiqAQKC1Nlc3Npb25JbmZvEhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRIPCgdzdWJqZWN0GAMgASgJEhUKDWhpc3RvcnlfdHVybnMYBCABKAQSFQoNaGlzdG9yeV9ieXRlcxgFIAEoBBIWCg5oaXN0b3J5X3Rva2VucxgGIAEoBBIQCghsYXN0X3NlcRgHIAEoBBIuCgpjcmVhdGVkX2F0GAggASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIvCgtsYXN0X2FjY2VzcxgJIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASLgoKZXhwaXJlc19hdBgKIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLaGFzX3N1bW1hcnkYCyABKAgSFQoNc3RhdGVfdmVyc2lvbhgMIAEoBBIuCgpjb21wYWN0aW9uGA0gASgLMhoubWVtb2lyZC52MS5Db21wYWN0aW9uSW5mbxISCgpzdGF0ZV9qc29uGA4gASgJEjMKBmxhYmVscxgPIAMoCzIjLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8uTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGBAgASgJEhAKCGtlZXBfYWxsGBEgASgIGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAEijAEKDkNvbXBhY3Rpb25JbmZvEg8KB2JyZWFrZXIYASABKAkSHAoUY29uc2VjdXRpdmVfZmFpbHVyZXMYAiABKA0SEgoKbGFzdF9lcnJvchgDIAEoCRIPCgdydW5uaW5nGAQgASgIEhEKCXN1bW1hcmllcxgFIAEoDRITCgt0aHJvdWdoX3NlcRgGIAEoBCKSAQoLU3VtbWFyeUluZm8SDgoGbnVtYmVyGAEgASgNEhEKCWZpcnN0X3NlcRgCIAEoBBITCgt0aHJvdWdoX3NlcRgDIAEoBBINCgV0dXJucxgEIAEoBBIrCgdtYWRlX2F0GAUgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIPCgdtYWRlX2J5GAYgASgJIl8KDFNlc3Npb25Ob3RlcxINCgVmaWxlcxgBIAMoCRISCgpsYXN0X2Vycm9yGAIgASgJEhEKCWRlY2lzaW9ucxgDIAMoCRIZChFwZW5kaW5nX3F1ZXN0aW9ucxgEIAMoCSKoBAoNQXBwZW5kUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEh8KBXR1cm5zGAIgAygLMhAubWVtb2lyZC52MS5UdXJuEhUKDW1lc3NhZ2VzX2pzb24YAyABKAkSKQoGZm9ybWF0GAQgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB3N1YmplY3QYBSABKAkSFwoPaWRlbXBvdGVuY3lfa2V5GAYgASgJEhkKDGV4cGVjdGVkX3NlcRgHIAEoBEgAiAEBEhsKE2V4cGVjdGVkX2dlbmVyYXRpb24YCCABKAkSJQoFdXNhZ2UYCSABKAsyFi5tZW1vaXJkLnYxLk1vZGVsVXNhZ2USDwoHcGFydGlhbBgKIAEoCBIYChBzdGF0ZV9wYXRjaF9qc29uGAsgASgJEiMKFmV4cGVjdGVkX3N0YXRlX3ZlcnNpb24YDCABKARIAYgBARI1CgZsYWJlbHMYDSADKAsyJS5tZW1vaXJkLnYxLkFwcGVuZFJlcXVlc3QuTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGA4gASgJEhUKCGtlZXBfYWxsGA8gASgISAKIAQEaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4AUIPCg1fZXhwZWN0ZWRfc2VxQhkKF19leHBlY3RlZF9zdGF0ZV92ZXJzaW9uQgsKCV9rZWVwX2FsbCKJAQoOQXBwZW5kUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SEQoJZmlyc3Rfc2VxGAIgASgEEhAKCGxhc3Rfc2VxGAMgASgEEhUKDWRyb3BwZWRfdHVybnMYBCABKAQSEQoJZHVwbGljYXRlGAUgASgIIpMDChFHZXRDb250ZXh0UmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEikKBmFwcGVuZBgCIAEoCzIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBINCgVtb2RlbBgDIAEoCRIiCgZidWRnZXQYBCABKAsyEi5tZW1vaXJkLnYxLkJ1ZGdldBIXCg9vdmVyaGVhZF90b2tlbnMYBSABKAQSDgoGc3lzdGVtGAYgASgJEhIKCnRvb2xzX2pzb24YByABKAkSKAoGcG9saWN5GAggASgLMhgubWVtb2lyZC52MS5XaW5kb3dQb2xpY3kSKQoGZm9ybWF0GAkgASgOMhkubWVtb2lyZC52MS5NZXNzYWdlRm9ybWF0Eg8KB2F0dGVtcHQYCiABKA0SKwoIbWVtb3JpZXMYCyABKAsyGS5tZW1vaXJkLnYxLlJlY2FsbFJlcXVlc3QSGQoRc2V0X2NhY2hlX2NvbnRyb2wYDCABKAgSDAoEcGVlaxgNIAEoCBITCgtyZWNhbGxfdG9vbBgOIAEoCCKLAgoSR2V0Q29udGV4dFJlc3BvbnNlEh8KBXR1cm5zGAEgAygLMhAubWVtb2lyZC52MS5UdXJuEg4KBnN5c3RlbRgCIAEoCRIVCg1tZXNzYWdlc19qc29uGAMgASgJEicKCG1lbW9yaWVzGAQgAygLMhUubWVtb2lyZC52MS5SZWNhbGxIaXQSKAoHc2Vzc2lvbhgFIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SKQoGcmVwb3J0GAYgASgLMhkubWVtb2lyZC52MS5Db250ZXh0UmVwb3J0EhUKDW1lbW9yaWVzX3RleHQYByABKAkSGAoQcmVjYWxsX3Rvb2xfanNvbhgIIAEoCSLIAQoYUmVzb2x2ZVJlY2FsbFRvb2xSZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFgoOYXJndW1lbnRzX2pzb24YAiABKAkSDwoHY2FsbF9pZBgDIAEoCRIpCgZmb3JtYXQYBCABKA4yGS5tZW1vaXJkLnYxLk1lc3NhZ2VGb3JtYXQSEQoJbWF4X2J5dGVzGAUgASgNEg0KBW1vZGVsGAYgASgJEiIKBmJ1ZGdldBgHIAEoCzISLm1lbW9pcmQudjEuQnVkZ2V0IlIKGVJlc29sdmVSZWNhbGxUb29sUmVzcG9uc2USDAoEdGV4dBgBIAEoCRIQCghpc19lcnJvchgCIAEoCBIVCg1tZXNzYWdlc19qc29uGAMgASgJIo8ECg1Db250ZXh0UmVwb3J0EhQKDGlucHV0X2J1ZGdldBgBIAEoBBIUCgx0b2tlbnNfdG90YWwYAiABKAQSMgoPdG9rZW5zX2J5X2Jsb2NrGAMgASgLMhkubWVtb2lyZC52MS5Ub2tlbnNCeUJsb2NrEhYKDnR1cm5zX2luY2x1ZGVkGAQgASgNEhUKDXR1cm5zX29taXR0ZWQYBSABKA0SFwoPcmVzdWx0c190cmltbWVkGAYgASgNEhwKFHN0YWJsZV9wcmVmaXhfdG9rZW5zGAcgASgEEhkKEWNhY2hlX2JyZWFrcG9pbnRzGAggAygNEhMKC3R1cm5fdG9rZW5zGAkgAygEEhQKDHRva2VuX2ZhY3RvchgKIAEoARIUCgx0b2tlbl9tYXJnaW4YCyABKAESDgoGcG9saWN5GAwgASgJEhAKCGRlZ3JhZGVkGA0gASgIEg0KBW5vdGVzGA4gAygJEiIKBmJ1ZGdldBgPIAEoCzISLm1lbW9pcmQudjEuQnVkZ2V0EicKCW9taXNzaW9ucxgQIAMoCzIULm1lbW9pcmQudjEuT21pc3Npb24SDQoFbW9kZWwYESABKAkSKAoHc3VtbWFyeRgSIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SJQoIbmV4dF9jdXQYEyABKAsyEy5tZW1vaXJkLnYxLk5leHRDdXQilgEKB05leHRDdXQSEQoJYXRfdG9rZW5zGAEgASgEEhUKCGluX3R1cm5zGAIgASgESACIAQESFAoMdG9rZW5zX2FmdGVyGAMgASgEEhUKDXN1bW1hcnlfcmVhZHkYBCABKAgSJwoJb21pc3Npb25zGAUgAygLMhQubWVtb2lyZC52MS5PbWlzc2lvbkILCglfaW5fdHVybnMiWwoIT21pc3Npb24SEQoJZmlyc3Rfc2VxGAEgASgEEhAKCGxhc3Rfc2VxGAIgASgEEioKBnJlYXNvbhgDIAEoDjIaLm1lbW9pcmQudjEuT21pc3Npb25SZWFzb24iYAoNVG9rZW5zQnlCbG9jaxIOCgZzeXN0ZW0YASABKAQSDwoHc3VtbWFyeRgCIAEoBBIQCghtZW1vcmllcxgDIAEoBBIOCgZhbmNob3IYBCABKAQSDAoEdGFpbBgFIAEoBCLTAQoRR2V0SGlzdG9yeVJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJEicKBXNjb3BlGAMgASgOMhgubWVtb2lyZC52MS5IaXN0b3J5U2NvcGUSEQoJYWZ0ZXJfc2VxGAQgASgEEg0KBWxpbWl0GAUgASgNEgwKBGxhc3QYBiABKA0SEgoKYmVmb3JlX3NlcRgHIAEoBBIpCgZmb3JtYXQYCCABKA4yGS5tZW1vaXJkLnYxLk1lc3NhZ2VGb3JtYXQiuwEKEkdldEhpc3RvcnlSZXNwb25zZRIfCgV0dXJucxgBIAMoCzIQLm1lbW9pcmQudjEuVHVybhIWCg5uZXh0X2FmdGVyX3NlcRgCIAEoBBIVCg1tZXNzYWdlc19qc29uGAMgASgJEg4KBnN5c3RlbRgEIAEoCRIoCgdzZXNzaW9uGAUgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIbChNwcmV2aW91c19iZWZvcmVfc2VxGAYgASgEIj4KEUdldFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSFQoNaW5jbHVkZV9zdGF0ZRgCIAEoCCK7AQoSR2V0U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEigKB3N1bW1hcnkYAiABKAsyFy5tZW1vaXJkLnYxLlN1bW1hcnlJbmZvEhQKDHN1bW1hcnlfdGV4dBgDIAEoCRInCgVub3RlcxgEIAEoCzIYLm1lbW9pcmQudjEuU2Vzc2lvbk5vdGVzEhIKCnN0YXRlX2pzb24YBSABKAki8wIKE0xpc3RTZXNzaW9uc1JlcXVlc3QSEQoJcGFnZV9zaXplGAEgASgNEhIKCnBhZ2VfdG9rZW4YAiABKAkSFQoNaW5jbHVkZV9zdGF0ZRgDIAEoCBIRCglpZF9wcmVmaXgYBCABKAkSDwoHc3ViamVjdBgFIAEoCRI7CgZsYWJlbHMYBiADKAsyKy5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QuTGFiZWxzRW50cnkSMQoNdXBkYXRlZF9hZnRlchgHIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASMgoOdXBkYXRlZF9iZWZvcmUYCCABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKBW9yZGVyGAkgASgOMhgubWVtb2lyZC52MS5TZXNzaW9uT3JkZXIaLQoLTGFiZWxzRW50cnkSCwoDa2V5GAEgASgJEg0KBXZhbHVlGAIgASgJOgI4ASJaChRMaXN0U2Vzc2lvbnNSZXNwb25zZRIpCghzZXNzaW9ucxgBIAMoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJItACChFQYXRjaFN0YXRlUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhgKEG1lcmdlX3BhdGNoX2pzb24YAiABKAkSHQoQZXhwZWN0ZWRfdmVyc2lvbhgDIAEoBEgAiAEBEg4KBmNyZWF0ZRgEIAEoCBIPCgdyZXBsYWNlGAUgASgIEjkKBmxhYmVscxgGIAMoCzIpLm1lbW9pcmQudjEuUGF0Y2hTdGF0ZVJlcXVlc3QuTGFiZWxzRW50cnkSEQoJdHRsX2NsYXNzGAcgASgJEhUKCGtlZXBfYWxsGAggASgISAGIAQESFwoPaWRlbXBvdGVuY3lfa2V5GAkgASgJGi0KC0xhYmVsc0VudHJ5EgsKA2tleRgBIAEoCRINCgV2YWx1ZRgCIAEoCToCOAFCEwoRX2V4cGVjdGVkX3ZlcnNpb25CCwoJX2tlZXBfYWxsIkwKElBhdGNoU3RhdGVSZXNwb25zZRISCgpzdGF0ZV9qc29uGAEgASgJEg8KB3ZlcnNpb24YAiABKAQSEQoJZHVwbGljYXRlGAMgASgIIoICChRSZXdpbmRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCWFmdGVyX3NlcRgCIAEoBBIfCgV0dXJucxgDIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1tZXNzYWdlc19qc29uGAQgASgJEikKBmZvcm1hdBgFIAEoDjIZLm1lbW9pcmQudjEuTWVzc2FnZUZvcm1hdBIZCgxleHBlY3RlZF9zZXEYBiABKARIAIgBARIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAcgASgJEhcKD2lkZW1wb3RlbmN5X2tleRgIIAEoCUIPCg1fZXhwZWN0ZWRfc2VxIuUBChVSZXdpbmRTZXNzaW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SIQoHcmVtb3ZlZBgCIAMoCzIQLm1lbW9pcmQudjEuVHVybhIVCg1yZW1vdmVkX3R1cm5zGAMgASgEEhEKCWZpcnN0X3NlcRgEIAEoBBIQCghsYXN0X3NlcRgFIAEoBBIVCg1kcm9wcGVkX3R1cm5zGAYgASgEEhEKCWR1cGxpY2F0ZRgHIAEoCBIZChFyZW1vdmVkX2ZvcmdvdHRlbhgIIAEoCCKEAQoRVXBkYXRlVHVyblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRILCgNzZXEYAiABKAQSHgoEdHVybhgEIAEoCzIQLm1lbW9pcmQudjEuVHVybhIbChNleHBlY3RlZF9nZW5lcmF0aW9uGAUgASgJEhEKCWNsaWVudF9pZBgGIAEoCSJeChJVcGRhdGVUdXJuUmVzcG9uc2USHgoEdHVybhgBIAEoCzIQLm1lbW9pcmQudjEuVHVybhIoCgdzZXNzaW9uGAIgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbyK3AQoSQ29weVNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkSEgoKZ2VuZXJhdGlvbhgCIAEoCRITCgt0aHJvdWdoX3NlcRgDIAEoBBIZChF0YXJnZXRfc2Vzc2lvbl9pZBgEIAEoCRIcCg9leHBlY3RlZF9hYnNlbnQYBSABKAhIAIgBARIXCg9pZGVtcG90ZW5jeV9rZXkYBiABKAlCEgoQX2V4cGVjdGVkX2Fic2VudCJ4ChNDb3B5U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEg0KBXR1cm5zGAIgASgEEhUKDWRyb3BwZWRfdHVybnMYAyABKAQSEQoJZHVwbGljYXRlGAQgASgIIlsKFUNvbXBhY3RTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhsKDmtlZXBfZXhjaGFuZ2VzGAIgASgNSACIAQFCEQoPX2tlZXBfZXhjaGFuZ2VzIvkBChZDb21wYWN0U2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvEhEKCWZpcnN0X3NlcRgCIAEoBBIQCghsYXN0X3NlcRgDIAEoBBIPCgdzdW1tYXJ5GAQgASgJEi0KDHN1bW1hcnlfaW5mbxgFIAEoCzIXLm1lbW9pcmQudjEuU3VtbWFyeUluZm8SFQoNdG9rZW5zX2JlZm9yZRgGIAEoBBIUCgx0b2tlbnNfYWZ0ZXIYByABKAQSEwoLcHJvYmVfc2NvcmUYCCABKAESDgoGaXNfbmV3GAkgASgIIisKFVVuZG9Db21wYWN0aW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJIloKFlVuZG9Db21wYWN0aW9uUmVzcG9uc2USKAoHc2Vzc2lvbhgBIAEoCzIXLm1lbW9pcmQudjEuU2Vzc2lvbkluZm8SFgoOcmVzdG9yZWRfdHVybnMYAiABKAQiPAoTUmVzZXRTZXNzaW9uUmVxdWVzdBISCgpzZXNzaW9uX2lkGAEgASgJEhEKCXJ1bl9ob29rcxgCIAEoCCJaChRSZXNldFNlc3Npb25SZXNwb25zZRIoCgdzZXNzaW9uGAEgASgLMhcubWVtb2lyZC52MS5TZXNzaW9uSW5mbxIYChBlbmRlZF9nZW5lcmF0aW9uGAIgASgJIicKEUVuZFNlc3Npb25SZXF1ZXN0EhIKCnNlc3Npb25faWQYASABKAkiPgoSRW5kU2Vzc2lvblJlc3BvbnNlEigKB3Nlc3Npb24YASABKAsyFy5tZW1vaXJkLnYxLlNlc3Npb25JbmZvIj0KE0VyYXNlU2Vzc2lvblJlcXVlc3QSEgoKc2Vzc2lvbl9pZBgBIAEoCRISCgpnZW5lcmF0aW9uGAIgASgJImkKFEVyYXNlU2Vzc2lvblJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIMCgRkb25lGAIgASgIEiIKBmVyYXNlZBgDIAEoCzISLm1lbW9pcmQudjEuRXJhc2VkEg8KB291dHNpZGUYBCADKAkiJgoTRXJhc2VTdWJqZWN0UmVxdWVzdBIPCgdzdWJqZWN0GAEgASgJImkKFEVyYXNlU3ViamVjdFJlc3BvbnNlEg4KBmpvYl9pZBgBIAEoCRIMCgRkb25lGAIgASgIEiIKBmVyYXNlZBgDIAEoCzISLm1lbW9pcmQudjEuRXJhc2VkEg8KB291dHNpZGUYBCADKAkiIwoRR2V0RXJhc3VyZVJlcXVlc3QSDgoGam9iX2lkGAEgASgJInoKEkdldEVyYXN1cmVSZXNwb25zZRIOCgZqb2JfaWQYASABKAkSDAoEZG9uZRgCIAEoCBIiCgZlcmFzZWQYAyABKAsyEi5tZW1vaXJkLnYxLkVyYXNlZBIPCgdvdXRzaWRlGAQgAygJEhEKCXdhaXRzX2ZvchgFIAEoCSJvCgZFcmFzZWQSDQoFdHVybnMYASABKAQSEQoJc3VtbWFyaWVzGAIgASgEEgwKBGtleXMYAyABKAQSEAoIbWVtb3JpZXMYBCABKAQSEgoKZGVsaXZlcmllcxgFIAEoBBIPCgdjb21taXRzGAYgASgEIlcKEldhdGNoRXZlbnRzUmVxdWVzdBIWCg5hZnRlcl9ldmVudF9pZBgBIAEoBBITCgthbGxfdGVuYW50cxgCIAEoCBIUCgxhZnRlcl9jdXJzb3IYAyABKAkibgoTV2F0Y2hFdmVudHNSZXNwb25zZRIgCgVldmVudBgBIAEoCzIRLm1lbW9pcmQudjEuRXZlbnQSDgoGbWlzc2VkGAIgASgEEhUKDW1pc3NlZF90ZW5hbnQYAyABKAkSDgoGY3Vyc29yGAQgASgJIsUBCgVFdmVudBIQCghldmVudF9pZBgBIAEoBBIoCgR0aW1lGAIgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIMCgRraW5kGAMgASgJEg4KBnRlbmFudBgEIAEoCRISCgpzZXNzaW9uX2lkGAUgASgJEhIKCmdlbmVyYXRpb24YBiABKAkSJQoGcmVhc29uGAcgASgOMhUubWVtb2lyZC52MS5FbmRSZWFzb24SEwoLZGV0YWlsX2pzb24YCCABKAkq/wEKDk9taXNzaW9uUmVhc29uEh8KG09NSVNTSU9OX1JFQVNPTl9VTlNQRUNJRklFRBAAEhsKF09NSVNTSU9OX1JFQVNPTl9EUk9QUEVEEAESFwoTT01JU1NJT05fUkVBU09OX0NVVBACEhwKGE9NSVNTSU9OX1JFQVNPTl9TQUxJRU5DRRADEh4KGk9NSVNTSU9OX1JFQVNPTl9TVVBFUlNFREVEEAQSGwoXT01JU1NJT05fUkVBU09OX1RSSU1NRUQQBRIbChdPTUlTU0lPTl9SRUFTT05fRVhDRVJQVBAGEh4KGk9NSVNTSU9OX1JFQVNPTl9TVU1NQVJJWkVEEAcqewoMSGlzdG9yeVNjb3BlEh0KGUhJU1RPUllfU0NPUEVfVU5TUEVDSUZJRUQQABIWChJISVNUT1JZX1NDT1BFX0xJVkUQARIZChVISVNUT1JZX1NDT1BFX0pPVVJOQUwQAhIZChVISVNUT1JZX1NDT1BFX0xPTkdFU1QQAyp3CgxTZXNzaW9uT3JkZXISHQoZU0VTU0lPTl9PUkRFUl9VTlNQRUNJRklFRBAAEhgKFFNFU1NJT05fT1JERVJfTkVXRVNUEAESGAoUU0VTU0lPTl9PUkRFUl9PTERFU1QQAhIUChBTRVNTSU9OX09SREVSX0lEEAMyxAsKDlNlc3Npb25TZXJ2aWNlEj8KBkFwcGVuZBIZLm1lbW9pcmQudjEuQXBwZW5kUmVxdWVzdBoaLm1lbW9pcmQudjEuQXBwZW5kUmVzcG9uc2USSwoKR2V0Q29udGV4dBIdLm1lbW9pcmQudjEuR2V0Q29udGV4dFJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldENvbnRleHRSZXNwb25zZRJgChFSZXNvbHZlUmVjYWxsVG9vbBIkLm1lbW9pcmQudjEuUmVzb2x2ZVJlY2FsbFRvb2xSZXF1ZXN0GiUubWVtb2lyZC52MS5SZXNvbHZlUmVjYWxsVG9vbFJlc3BvbnNlEksKCkdldEhpc3RvcnkSHS5tZW1vaXJkLnYxLkdldEhpc3RvcnlSZXF1ZXN0Gh4ubWVtb2lyZC52MS5HZXRIaXN0b3J5UmVzcG9uc2USSwoKR2V0U2Vzc2lvbhIdLm1lbW9pcmQudjEuR2V0U2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldFNlc3Npb25SZXNwb25zZRJRCgxMaXN0U2Vzc2lvbnMSHy5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1JlcXVlc3QaIC5tZW1vaXJkLnYxLkxpc3RTZXNzaW9uc1Jlc3BvbnNlEksKClBhdGNoU3RhdGUSHS5tZW1vaXJkLnYxLlBhdGNoU3RhdGVSZXF1ZXN0Gh4ubWVtb2lyZC52MS5QYXRjaFN0YXRlUmVzcG9uc2USVAoNUmV3aW5kU2Vzc2lvbhIgLm1lbW9pcmQudjEuUmV3aW5kU2Vzc2lvblJlcXVlc3QaIS5tZW1vaXJkLnYxLlJld2luZFNlc3Npb25SZXNwb25zZRJLCgpVcGRhdGVUdXJuEh0ubWVtb2lyZC52MS5VcGRhdGVUdXJuUmVxdWVzdBoeLm1lbW9pcmQudjEuVXBkYXRlVHVyblJlc3BvbnNlEk4KC0NvcHlTZXNzaW9uEh4ubWVtb2lyZC52MS5Db3B5U2Vzc2lvblJlcXVlc3QaHy5tZW1vaXJkLnYxLkNvcHlTZXNzaW9uUmVzcG9uc2USVwoOQ29tcGFjdFNlc3Npb24SIS5tZW1vaXJkLnYxLkNvbXBhY3RTZXNzaW9uUmVxdWVzdBoiLm1lbW9pcmQudjEuQ29tcGFjdFNlc3Npb25SZXNwb25zZRJXCg5VbmRvQ29tcGFjdGlvbhIhLm1lbW9pcmQudjEuVW5kb0NvbXBhY3Rpb25SZXF1ZXN0GiIubWVtb2lyZC52MS5VbmRvQ29tcGFjdGlvblJlc3BvbnNlElEKDFJlc2V0U2Vzc2lvbhIfLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVxdWVzdBogLm1lbW9pcmQudjEuUmVzZXRTZXNzaW9uUmVzcG9uc2USSwoKRW5kU2Vzc2lvbhIdLm1lbW9pcmQudjEuRW5kU2Vzc2lvblJlcXVlc3QaHi5tZW1vaXJkLnYxLkVuZFNlc3Npb25SZXNwb25zZRJRCgxFcmFzZVNlc3Npb24SHy5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlcXVlc3QaIC5tZW1vaXJkLnYxLkVyYXNlU2Vzc2lvblJlc3BvbnNlElEKDEVyYXNlU3ViamVjdBIfLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVxdWVzdBogLm1lbW9pcmQudjEuRXJhc2VTdWJqZWN0UmVzcG9uc2USSwoKR2V0RXJhc3VyZRIdLm1lbW9pcmQudjEuR2V0RXJhc3VyZVJlcXVlc3QaHi5tZW1vaXJkLnYxLkdldEVyYXN1cmVSZXNwb25zZRJQCgtXYXRjaEV2ZW50cxIeLm1lbW9pcmQudjEuV2F0Y2hFdmVudHNSZXF1ZXN0Gh8ubWVtb2lyZC52MS5XYXRjaEV2ZW50c1Jlc3BvbnNlMAFiBnByb3RvMw", [file_google_protobuf_timestamp, file_memoird_v1_common, file_memoird_v1_memory]);
 
 /**
  * What is known of a live session.
@@ -596,6 +596,17 @@ export type GetContextRequest = Message<"memoird.v1.GetContextRequest"> & {
    * @generated from field: bool peek = 13;
    */
   peek: boolean;
+
+  /**
+   * Offer the model the tool `read_earlier_turns`, with which it reads turns that the window omits.
+   * Its definition is `recall_tool_json` of the response, and counts in the budget. Needs a `format`
+   * (RECALL_TOOL_WITHOUT_FORMAT). Before the window is built, memoird appends the results of open
+   * calls of this tool if the assistant's newest turn has no other open call, unless `peek` is set.
+   * While other calls are open, the bot appends their results first.
+   *
+   * @generated from field: bool recall_tool = 14;
+   */
+  recallTool: boolean;
 };
 
 /**
@@ -664,6 +675,14 @@ export type GetContextResponse = Message<"memoird.v1.GetContextResponse"> & {
    * @generated from field: string memories_text = 7;
    */
   memoriesText: string;
+
+  /**
+   * Definition of the tool `read_earlier_turns`, to add to the provider's array of tools. Set if
+   * `recall_tool` was. It is the same for all sessions, so that the prompt cache stays valid.
+   *
+   * @generated from field: string recall_tool_json = 8;
+   */
+  recallToolJson: string;
 };
 
 /**
@@ -672,6 +691,107 @@ export type GetContextResponse = Message<"memoird.v1.GetContextResponse"> & {
  */
 export const GetContextResponseSchema: GenMessage<GetContextResponse> = /*@__PURE__*/
   messageDesc(file_memoird_v1_session, 7);
+
+/**
+ * A call of the tool `read_earlier_turns`.
+ *
+ * @generated from message memoird.v1.ResolveRecallToolRequest
+ */
+export type ResolveRecallToolRequest = Message<"memoird.v1.ResolveRecallToolRequest"> & {
+  /**
+   * The bot's own chat id.
+   *
+   * @generated from field: string session_id = 1;
+   */
+  sessionId: string;
+
+  /**
+   * Arguments of the call, as the model wrote them.
+   *
+   * @generated from field: string arguments_json = 2;
+   */
+  argumentsJson: string;
+
+  /**
+   * Id of the call. Required if `format` is set.
+   *
+   * @generated from field: string call_id = 3;
+   */
+  callId: string;
+
+  /**
+   * The format of `messages_json` in the response. If unset, the response has `text` only.
+   *
+   * @generated from field: memoird.v1.MessageFormat format = 4;
+   */
+  format: MessageFormat;
+
+  /**
+   * Maximum size of the text in bytes, at least 1,024. Default, and upper bound: half a byte per
+   * token of the model's input budget, 1,024 to 32,768.
+   *
+   * @generated from field: uint32 max_bytes = 5;
+   */
+  maxBytes: number;
+
+  /**
+   * The model profile that reads the result. Empty means the `default_model`.
+   *
+   * @generated from field: string model = 6;
+   */
+  model: string;
+
+  /**
+   * Overrides of the profile's budget, in tokens.
+   *
+   * @generated from field: memoird.v1.Budget budget = 7;
+   */
+  budget?: Budget | undefined;
+};
+
+/**
+ * Describes the message memoird.v1.ResolveRecallToolRequest.
+ * Use `create(ResolveRecallToolRequestSchema)` to create a new message.
+ */
+export const ResolveRecallToolRequestSchema: GenMessage<ResolveRecallToolRequest> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 8);
+
+/**
+ * The result of the call.
+ *
+ * @generated from message memoird.v1.ResolveRecallToolResponse
+ */
+export type ResolveRecallToolResponse = Message<"memoird.v1.ResolveRecallToolResponse"> & {
+  /**
+   * Turns of the live generation as they were said, each with seq, role and time, for the model.
+   * Rewound and erased turns are not among them. If not all turns fit, the last line says how to
+   * read on. In this text only lines of memoird start at the first column.
+   *
+   * @generated from field: string text = 1;
+   */
+  text: string;
+
+  /**
+   * Whether the call failed. Then `text` tells the model what to correct.
+   *
+   * @generated from field: bool is_error = 2;
+   */
+  isError: boolean;
+
+  /**
+   * If a format was requested: the result as the provider's own array with one message or item.
+   *
+   * @generated from field: string messages_json = 3;
+   */
+  messagesJson: string;
+};
+
+/**
+ * Describes the message memoird.v1.ResolveRecallToolResponse.
+ * Use `create(ResolveRecallToolResponseSchema)` to create a new message.
+ */
+export const ResolveRecallToolResponseSchema: GenMessage<ResolveRecallToolResponse> = /*@__PURE__*/
+  messageDesc(file_memoird_v1_session, 9);
 
 /**
  * Why a window is what it is. All figures in tokens unless named otherwise.
@@ -821,7 +941,7 @@ export type ContextReport = Message<"memoird.v1.ContextReport"> & {
  * Use `create(ContextReportSchema)` to create a new message.
  */
 export const ContextReportSchema: GenMessage<ContextReport> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 8);
+  messageDesc(file_memoird_v1_session, 10);
 
 /**
  * What the next cut of a window is likely to do. All figures in tokens unless named otherwise.
@@ -870,7 +990,7 @@ export type NextCut = Message<"memoird.v1.NextCut"> & {
  * Use `create(NextCutSchema)` to create a new message.
  */
 export const NextCutSchema: GenMessage<NextCut> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 9);
+  messageDesc(file_memoird_v1_session, 11);
 
 /**
  * Turns that a window leaves out, or shows in other words. The stored turns stay as
@@ -906,7 +1026,7 @@ export type Omission = Message<"memoird.v1.Omission"> & {
  * Use `create(OmissionSchema)` to create a new message.
  */
 export const OmissionSchema: GenMessage<Omission> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 10);
+  messageDesc(file_memoird_v1_session, 12);
 
 /**
  * Tokens of a window by block.
@@ -955,7 +1075,7 @@ export type TokensByBlock = Message<"memoird.v1.TokensByBlock"> & {
  * Use `create(TokensByBlockSchema)` to create a new message.
  */
 export const TokensByBlockSchema: GenMessage<TokensByBlock> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 11);
+  messageDesc(file_memoird_v1_session, 13);
 
 /**
  * Reads turns, oldest first.
@@ -1026,7 +1146,7 @@ export type GetHistoryRequest = Message<"memoird.v1.GetHistoryRequest"> & {
  * Use `create(GetHistoryRequestSchema)` to create a new message.
  */
 export const GetHistoryRequestSchema: GenMessage<GetHistoryRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 12);
+  messageDesc(file_memoird_v1_session, 14);
 
 /**
  * Turns, oldest first.
@@ -1084,7 +1204,7 @@ export type GetHistoryResponse = Message<"memoird.v1.GetHistoryResponse"> & {
  * Use `create(GetHistoryResponseSchema)` to create a new message.
  */
 export const GetHistoryResponseSchema: GenMessage<GetHistoryResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 13);
+  messageDesc(file_memoird_v1_session, 15);
 
 /**
  * Reads one live session.
@@ -1112,7 +1232,7 @@ export type GetSessionRequest = Message<"memoird.v1.GetSessionRequest"> & {
  * Use `create(GetSessionRequestSchema)` to create a new message.
  */
 export const GetSessionRequestSchema: GenMessage<GetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 14);
+  messageDesc(file_memoird_v1_session, 16);
 
 /**
  * One live session.
@@ -1161,7 +1281,7 @@ export type GetSessionResponse = Message<"memoird.v1.GetSessionResponse"> & {
  * Use `create(GetSessionResponseSchema)` to create a new message.
  */
 export const GetSessionResponseSchema: GenMessage<GetSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 15);
+  messageDesc(file_memoird_v1_session, 17);
 
 /**
  * Lists live sessions.
@@ -1239,7 +1359,7 @@ export type ListSessionsRequest = Message<"memoird.v1.ListSessionsRequest"> & {
  * Use `create(ListSessionsRequestSchema)` to create a new message.
  */
 export const ListSessionsRequestSchema: GenMessage<ListSessionsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 16);
+  messageDesc(file_memoird_v1_session, 18);
 
 /**
  * A page of live sessions.
@@ -1268,7 +1388,7 @@ export type ListSessionsResponse = Message<"memoird.v1.ListSessionsResponse"> & 
  * Use `create(ListSessionsResponseSchema)` to create a new message.
  */
 export const ListSessionsResponseSchema: GenMessage<ListSessionsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 17);
+  messageDesc(file_memoird_v1_session, 19);
 
 /**
  * Changes the free-form JSON of a session.
@@ -1347,7 +1467,7 @@ export type PatchStateRequest = Message<"memoird.v1.PatchStateRequest"> & {
  * Use `create(PatchStateRequestSchema)` to create a new message.
  */
 export const PatchStateRequestSchema: GenMessage<PatchStateRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 18);
+  messageDesc(file_memoird_v1_session, 20);
 
 /**
  * The state after a patch.
@@ -1384,7 +1504,7 @@ export type PatchStateResponse = Message<"memoird.v1.PatchStateResponse"> & {
  * Use `create(PatchStateResponseSchema)` to create a new message.
  */
 export const PatchStateResponseSchema: GenMessage<PatchStateResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 19);
+  messageDesc(file_memoird_v1_session, 21);
 
 /**
  * Takes the newest turns back.
@@ -1457,7 +1577,7 @@ export type RewindSessionRequest = Message<"memoird.v1.RewindSessionRequest"> & 
  * Use `create(RewindSessionRequestSchema)` to create a new message.
  */
 export const RewindSessionRequestSchema: GenMessage<RewindSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 20);
+  messageDesc(file_memoird_v1_session, 22);
 
 /**
  * What a rewind did.
@@ -1531,7 +1651,7 @@ export type RewindSessionResponse = Message<"memoird.v1.RewindSessionResponse"> 
  * Use `create(RewindSessionResponseSchema)` to create a new message.
  */
 export const RewindSessionResponseSchema: GenMessage<RewindSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 21);
+  messageDesc(file_memoird_v1_session, 23);
 
 /**
  * Gives a turn another content.
@@ -1585,7 +1705,7 @@ export type UpdateTurnRequest = Message<"memoird.v1.UpdateTurnRequest"> & {
  * Use `create(UpdateTurnRequestSchema)` to create a new message.
  */
 export const UpdateTurnRequestSchema: GenMessage<UpdateTurnRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 22);
+  messageDesc(file_memoird_v1_session, 24);
 
 /**
  * The turn as it is now.
@@ -1613,7 +1733,7 @@ export type UpdateTurnResponse = Message<"memoird.v1.UpdateTurnResponse"> & {
  * Use `create(UpdateTurnResponseSchema)` to create a new message.
  */
 export const UpdateTurnResponseSchema: GenMessage<UpdateTurnResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 23);
+  messageDesc(file_memoird_v1_session, 25);
 
 /**
  * Makes a session of what was said in another one.
@@ -1671,7 +1791,7 @@ export type CopySessionRequest = Message<"memoird.v1.CopySessionRequest"> & {
  * Use `create(CopySessionRequestSchema)` to create a new message.
  */
 export const CopySessionRequestSchema: GenMessage<CopySessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 24);
+  messageDesc(file_memoird_v1_session, 26);
 
 /**
  * What a copy did.
@@ -1714,7 +1834,7 @@ export type CopySessionResponse = Message<"memoird.v1.CopySessionResponse"> & {
  * Use `create(CopySessionResponseSchema)` to create a new message.
  */
 export const CopySessionResponseSchema: GenMessage<CopySessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 25);
+  messageDesc(file_memoird_v1_session, 27);
 
 /**
  * Replaces the oldest exchanges by a summary.
@@ -1743,7 +1863,7 @@ export type CompactSessionRequest = Message<"memoird.v1.CompactSessionRequest"> 
  * Use `create(CompactSessionRequestSchema)` to create a new message.
  */
 export const CompactSessionRequestSchema: GenMessage<CompactSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 26);
+  messageDesc(file_memoird_v1_session, 28);
 
 /**
  * What was summarized.
@@ -1823,7 +1943,7 @@ export type CompactSessionResponse = Message<"memoird.v1.CompactSessionResponse"
  * Use `create(CompactSessionResponseSchema)` to create a new message.
  */
 export const CompactSessionResponseSchema: GenMessage<CompactSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 27);
+  messageDesc(file_memoird_v1_session, 29);
 
 /**
  * Restores what the last summary replaced.
@@ -1844,7 +1964,7 @@ export type UndoCompactionRequest = Message<"memoird.v1.UndoCompactionRequest"> 
  * Use `create(UndoCompactionRequestSchema)` to create a new message.
  */
 export const UndoCompactionRequestSchema: GenMessage<UndoCompactionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 28);
+  messageDesc(file_memoird_v1_session, 30);
 
 /**
  * What was restored.
@@ -1872,7 +1992,7 @@ export type UndoCompactionResponse = Message<"memoird.v1.UndoCompactionResponse"
  * Use `create(UndoCompactionResponseSchema)` to create a new message.
  */
 export const UndoCompactionResponseSchema: GenMessage<UndoCompactionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 29);
+  messageDesc(file_memoird_v1_session, 31);
 
 /**
  * Clears a live session.
@@ -1900,7 +2020,7 @@ export type ResetSessionRequest = Message<"memoird.v1.ResetSessionRequest"> & {
  * Use `create(ResetSessionRequestSchema)` to create a new message.
  */
 export const ResetSessionRequestSchema: GenMessage<ResetSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 30);
+  messageDesc(file_memoird_v1_session, 32);
 
 /**
  * A session after its reset.
@@ -1928,7 +2048,7 @@ export type ResetSessionResponse = Message<"memoird.v1.ResetSessionResponse"> & 
  * Use `create(ResetSessionResponseSchema)` to create a new message.
  */
 export const ResetSessionResponseSchema: GenMessage<ResetSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 31);
+  messageDesc(file_memoird_v1_session, 33);
 
 /**
  * Ends the live generation.
@@ -1949,7 +2069,7 @@ export type EndSessionRequest = Message<"memoird.v1.EndSessionRequest"> & {
  * Use `create(EndSessionRequestSchema)` to create a new message.
  */
 export const EndSessionRequestSchema: GenMessage<EndSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 32);
+  messageDesc(file_memoird_v1_session, 34);
 
 /**
  * The generation that ended.
@@ -1970,7 +2090,7 @@ export type EndSessionResponse = Message<"memoird.v1.EndSessionResponse"> & {
  * Use `create(EndSessionResponseSchema)` to create a new message.
  */
 export const EndSessionResponseSchema: GenMessage<EndSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 33);
+  messageDesc(file_memoird_v1_session, 35);
 
 /**
  * Erases a session.
@@ -1998,7 +2118,7 @@ export type EraseSessionRequest = Message<"memoird.v1.EraseSessionRequest"> & {
  * Use `create(EraseSessionRequestSchema)` to create a new message.
  */
 export const EraseSessionRequestSchema: GenMessage<EraseSessionRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 34);
+  messageDesc(file_memoird_v1_session, 36);
 
 /**
  * A session that is erased.
@@ -2044,7 +2164,7 @@ export type EraseSessionResponse = Message<"memoird.v1.EraseSessionResponse"> & 
  * Use `create(EraseSessionResponseSchema)` to create a new message.
  */
 export const EraseSessionResponseSchema: GenMessage<EraseSessionResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 35);
+  messageDesc(file_memoird_v1_session, 37);
 
 /**
  * Erases a subject.
@@ -2065,7 +2185,7 @@ export type EraseSubjectRequest = Message<"memoird.v1.EraseSubjectRequest"> & {
  * Use `create(EraseSubjectRequestSchema)` to create a new message.
  */
 export const EraseSubjectRequestSchema: GenMessage<EraseSubjectRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 36);
+  messageDesc(file_memoird_v1_session, 38);
 
 /**
  * A subject that is erased.
@@ -2111,7 +2231,7 @@ export type EraseSubjectResponse = Message<"memoird.v1.EraseSubjectResponse"> & 
  * Use `create(EraseSubjectResponseSchema)` to create a new message.
  */
 export const EraseSubjectResponseSchema: GenMessage<EraseSubjectResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 37);
+  messageDesc(file_memoird_v1_session, 39);
 
 /**
  * Asks for an erasure.
@@ -2132,7 +2252,7 @@ export type GetErasureRequest = Message<"memoird.v1.GetErasureRequest"> & {
  * Use `create(GetErasureRequestSchema)` to create a new message.
  */
 export const GetErasureRequestSchema: GenMessage<GetErasureRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 38);
+  messageDesc(file_memoird_v1_session, 40);
 
 /**
  * An erasure.
@@ -2188,7 +2308,7 @@ export type GetErasureResponse = Message<"memoird.v1.GetErasureResponse"> & {
  * Use `create(GetErasureResponseSchema)` to create a new message.
  */
 export const GetErasureResponseSchema: GenMessage<GetErasureResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 39);
+  messageDesc(file_memoird_v1_session, 41);
 
 /**
  * What an erasure removed.
@@ -2244,7 +2364,7 @@ export type Erased = Message<"memoird.v1.Erased"> & {
  * Use `create(ErasedSchema)` to create a new message.
  */
 export const ErasedSchema: GenMessage<Erased> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 40);
+  messageDesc(file_memoird_v1_session, 42);
 
 /**
  * Which events to watch.
@@ -2282,7 +2402,7 @@ export type WatchEventsRequest = Message<"memoird.v1.WatchEventsRequest"> & {
  * Use `create(WatchEventsRequestSchema)` to create a new message.
  */
 export const WatchEventsRequestSchema: GenMessage<WatchEventsRequest> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 41);
+  messageDesc(file_memoird_v1_session, 43);
 
 /**
  * One event, or the word that some were missed.
@@ -2325,7 +2445,7 @@ export type WatchEventsResponse = Message<"memoird.v1.WatchEventsResponse"> & {
  * Use `create(WatchEventsResponseSchema)` to create a new message.
  */
 export const WatchEventsResponseSchema: GenMessage<WatchEventsResponse> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 42);
+  messageDesc(file_memoird_v1_session, 44);
 
 /**
  * What happened to a session.
@@ -2416,7 +2536,7 @@ export type Event = Message<"memoird.v1.Event"> & {
  * Use `create(EventSchema)` to create a new message.
  */
 export const EventSchema: GenMessage<Event> = /*@__PURE__*/
-  messageDesc(file_memoird_v1_session, 43);
+  messageDesc(file_memoird_v1_session, 45);
 
 /**
  * Why a window leaves turns out, or shows them in other words.
@@ -2603,6 +2723,17 @@ export const SessionService: GenService<{
     methodKind: "unary";
     input: typeof GetContextRequestSchema;
     output: typeof GetContextResponseSchema;
+  },
+  /**
+   * Answers a call of the tool `read_earlier_turns`, which GetContext offers with `recall_tool`. Bad
+   * arguments are explained to the model in a result with `is_error`. Does not touch the session.
+   *
+   * @generated from rpc memoird.v1.SessionService.ResolveRecallTool
+   */
+  resolveRecallTool: {
+    methodKind: "unary";
+    input: typeof ResolveRecallToolRequestSchema;
+    output: typeof ResolveRecallToolResponseSchema;
   },
   /**
    * Reads turns, oldest first. Does not touch the session.
