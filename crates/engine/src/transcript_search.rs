@@ -32,6 +32,8 @@ pub struct TranscriptQuery<'a> {
     pub words: &'a str,
     /// First and last seq of the range to search.
     pub seqs: (u64, u64),
+    /// A tool whose calls and results are left out: they repeat the words and the turns.
+    pub without_tool: &'a str,
     /// Maximum number of turns.
     pub limit: usize,
 }

@@ -1,11 +1,13 @@
 //! Searching in one generation of a session, for the tool `read_earlier_turns`.
 
+use std::collections::HashSet;
+
 use memoird_engine::{
     FoundTurns, TranscriptQuery, TranscriptSearch, TranscriptSearchError, TranscriptSearchFuture,
 };
 
 use crate::error::SearchError;
-use crate::request::SearchRequest;
+use crate::request::{Hit, SearchPage, SearchRequest};
 use crate::search::Search;
 
 /// Hits of one page, and pages that are read. Hits of other generations of the session count.
@@ -23,35 +25,63 @@ impl Search {
         &self,
         query: TranscriptQuery<'_>,
     ) -> Result<FoundTurns, TranscriptSearchError> {
-        let mut found = FoundTurns::default();
-        let mut page = None;
+        let by_words = SearchRequest {
+            query: query.words.to_owned(),
+            ..SearchRequest::default()
+        };
+        let of_tool = SearchRequest {
+            tool: Some(query.without_tool.to_owned()),
+            ..SearchRequest::default()
+        };
+        let matches = self.hits_in_generation(&query, by_words).await?;
+        if matches.hits.is_empty() {
+            return Ok(FoundTurns {
+                is_incomplete: matches.incomplete,
+                ..FoundTurns::default()
+            });
+        }
+        let of_tool = self.hits_in_generation(&query, of_tool).await?;
+        let left_out: HashSet<u64> = of_tool.hits.iter().map(|hit| hit.seq).collect();
+        let matching = matches.hits.into_iter();
+        // Without turns around it, a hit has its own turn only.
+        let mut turns: Vec<_> = matching
+            .filter(|hit| !left_out.contains(&hit.seq))
+            .filter_map(|hit| Some((hit.seq, hit.turns.into_iter().next()?)))
+            .collect();
+        let has_more = turns.len() > query.limit || matches.next.is_some();
+        turns.truncate(query.limit);
+        Ok(FoundTurns {
+            turns,
+            has_more,
+            is_incomplete: matches.incomplete,
+        })
+    }
+
+    /// The first hits of a request in the generation and the range of the query.
+    async fn hits_in_generation(
+        &self,
+        query: &TranscriptQuery<'_>,
+        request: SearchRequest,
+    ) -> Result<SearchPage, SearchError> {
+        let seqs = query.seqs.0..=query.seqs.1;
+        let is_meant = |hit: &Hit| hit.generation == query.generation && seqs.contains(&hit.seq);
+        let mut all = SearchPage::default();
         for _ in 0..PAGES_MAX {
             let request = SearchRequest {
-                query: query.words.to_owned(),
                 session: Some(query.session.clone()),
                 limit: PAGE_HITS,
-                page,
-                ..SearchRequest::default()
+                page: all.next,
+                ..request.clone()
             };
-            let hits = self.search(query.tenant, request).await?;
-            found.is_incomplete |= hits.incomplete;
-            let seqs = query.seqs.0..=query.seqs.1;
-            let own = hits
-                .hits
-                .into_iter()
-                .filter(|hit| hit.generation == query.generation && seqs.contains(&hit.seq));
-            // Without turns around it, a hit has its own turn only.
-            found
-                .turns
-                .extend(own.filter_map(|hit| Some((hit.seq, hit.turns.into_iter().next()?))));
-            found.has_more = found.turns.len() > query.limit || hits.next.is_some();
-            page = hits.next;
-            if page.is_none() || found.turns.len() >= query.limit {
+            let page = self.search(query.tenant, request).await?;
+            all.hits.extend(page.hits.into_iter().filter(&is_meant));
+            all.incomplete |= page.incomplete;
+            all.next = page.next;
+            if all.next.is_none() {
                 break;
             }
         }
-        found.turns.truncate(query.limit);
-        Ok(found)
+        Ok(all)
     }
 }
 

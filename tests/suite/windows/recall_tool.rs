@@ -321,6 +321,25 @@ async fn open_calls_are_answered_in_the_same_call() {
 }
 
 #[tokio::test]
+async fn query_does_not_find_earlier_calls_of_the_tool() {
+    let daemon = Daemon::with(plain()).await;
+    let mut client = daemon.sessions();
+    long_chat(&mut client).await;
+    for (id, arguments) in [
+        ("c1", json!({ "from_seq": 5, "to_seq": 5 })),
+        ("c2", json!({ "query": "topic5" })),
+        ("c3", json!({ "query": "topic5" })),
+    ] {
+        let read = call(id, "read_earlier_turns", &arguments);
+        let window = ask(&mut client, saying(calling(&[read]))).await;
+        let text = messages(&window).pop().expect("a message")["content"].to_string();
+        assert!(text.contains("#5 user"), "{text}");
+        let headers = text.matches("\\n#").count();
+        assert_eq!(headers, 0, "only turn 5 is shown: {text}");
+    }
+}
+
+#[tokio::test]
 async fn other_open_calls_are_answered_by_the_bot_first() {
     let daemon = Daemon::with(plain()).await;
     let mut client = daemon.sessions();

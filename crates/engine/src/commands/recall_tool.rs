@@ -319,6 +319,7 @@ impl Commands {
             generation: point.generation,
             words,
             seqs,
+            without_tool: NAME,
             limit: FOUND_MAX,
         };
         let found = match search.find(query).await {

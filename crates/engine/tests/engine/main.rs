@@ -27,6 +27,7 @@ mod memory;
 mod options;
 mod parts;
 mod readers;
+mod recall_tool;
 mod reconfigure;
 mod record;
 mod restart;

@@ -341,8 +341,7 @@ async fn messages_are_the_same_in_place_and_aside() {
             let rendered = written(format, shown(turns.clone(), "")).await;
             let rendered = rendered.expect("messages");
             assert_eq!(rendered.ends, [1, 2]);
-            let messages: Value =
-                serde_json::from_str(&rendered.messages_json).expect("JSON");
+            let messages: Value = serde_json::from_str(&rendered.messages_json).expect("JSON");
             assert_eq!(messages.as_array().map(Vec::len), Some(2), "{format:?}");
             assert!(messages.to_string().len() > long);
         }
