@@ -36,7 +36,7 @@ pub struct BudgetOverride {
 }
 
 impl BudgetOverride {
-    /// Returns an override to a window of `tokens` in which nothing is reserved.
+    /// Returns an override to a window of `tokens` without reserves.
     #[must_use]
     pub fn without_reserves(tokens: u64) -> Self {
         Self {

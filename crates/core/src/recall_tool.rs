@@ -1,4 +1,4 @@
-//! The tool `read_earlier_turns`, with which a model reads turns that its window omits.
+//! The tool `read_earlier_turns` lets a model read turns that its window omits.
 //!
 //! This module describes the tool, parses the arguments of a call, and writes the text of its
 //! result. The caller reads the turns.
@@ -20,7 +20,7 @@ pub const NAME: &str = "read_earlier_turns";
 /// Characters of an unknown argument's name that an error repeats.
 const ARGUMENT_CHARS_MAX: usize = 40;
 
-/// What a call asks for.
+/// The parsed arguments of a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EarlierTurnsQuery {
     /// First seq, at least 1.
@@ -44,8 +44,8 @@ pub fn description(has_search: bool) -> String {
     format!(
         "Reads earlier turns of this conversation that you cannot see, or see only shortened or \
          summarized. Notes such as \"[memoird 123456789: turns 12-48 (2026-11-02 10:15 to \
-         2026-11-03 09:00) are not shown here]\" contain their numbers. Returns the turns as they \
-         were said, with number, role and time (UTC).{by_words} If the turns do not fit into one \
+         2026-11-03 09:00) are not shown here]\" contain their numbers. Returns the turns \
+         verbatim, with number, role and time (UTC).{by_words} If the turns do not fit into one \
          result, it ends with the numbers of the rest."
     )
 }

@@ -1,4 +1,4 @@
-//! The port with which commands search the transcript of a session by words.
+//! The port for searching the transcript of a session by words.
 
 use std::fmt::Debug;
 use std::pin::Pin;
@@ -32,7 +32,7 @@ pub struct TranscriptQuery<'a> {
     pub words: &'a str,
     /// First and last seq of the range to search.
     pub seqs: (u64, u64),
-    /// A tool whose calls and results are left out: they repeat the words and the turns.
+    /// Excludes the calls and results of this tool, because they repeat words and turns.
     pub without_tool: &'a str,
     /// Maximum number of turns.
     pub limit: usize,

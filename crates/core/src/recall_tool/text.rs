@@ -1,4 +1,4 @@
-//! The text of a result: turns as they were said, within a size limit.
+//! The text of a result: verbatim turns within a size limit.
 
 use crate::date::Date;
 use crate::mark::Mark;
@@ -269,7 +269,7 @@ fn line(name: &str, mark: Mark) -> String {
     escaped(&quote::one_line(name, NAME_CHARS_MAX), mark)
 }
 
-/// Adds escaped content, whose lines after the first are indented already.
+/// Adds escaped content and indents its first line. The other lines are indented already.
 fn push_lines(text: &mut String, content: &str) {
     text.push_str("  ");
     text.push_str(content.trim_matches('\n'));

@@ -56,7 +56,7 @@ pub struct RecallCall {
 pub struct RecallReply {
     /// The text that the model reads.
     pub text: String,
-    /// Whether the call failed. Then the text says what to correct.
+    /// Whether the call failed. Then the text explains the correction.
     pub is_error: bool,
 }
 

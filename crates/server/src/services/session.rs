@@ -22,7 +22,7 @@ fn window_bytes(window: &ContextOutcome) -> u64 {
 }
 
 impl Api {
-    /// The tool `read_earlier_turns`, which searches where there is an index.
+    /// Returns the tool `read_earlier_turns`, with a search if there is an index.
     fn recall_tool(&self) -> RecallTool {
         let search = self.search.is_enabled();
         let search = search.then(|| Arc::new(self.search.clone()) as Arc<dyn TranscriptSearch>);

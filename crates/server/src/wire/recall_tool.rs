@@ -14,7 +14,7 @@ use tonic::Status;
 use super::context::budget_override;
 use super::{history, status};
 
-/// Bytes that a call has in memory: what it reads, and its result in the response.
+/// Memory that a call reserves, in bytes: turns of one page and the result.
 pub(crate) const CALL_BYTES: u64 = 1 << 20;
 
 /// The tool in the format of a provider.

@@ -598,7 +598,7 @@ export type GetContextRequest = Message<"memoird.v1.GetContextRequest"> & {
   peek: boolean;
 
   /**
-   * Offer the model the tool `read_earlier_turns`, with which it reads turns that the window omits.
+   * Offer the model the tool `read_earlier_turns`. It returns turns that the window omits.
    * Its definition is `recall_tool_json` of the response, and counts in the budget. Needs a `format`
    * (RECALL_TOOL_WITHOUT_FORMAT). Before the window is built, memoird appends the results of open
    * calls of this tool if the assistant's newest turn has no other open call, unless `peek` is set.
@@ -763,16 +763,16 @@ export const ResolveRecallToolRequestSchema: GenMessage<ResolveRecallToolRequest
  */
 export type ResolveRecallToolResponse = Message<"memoird.v1.ResolveRecallToolResponse"> & {
   /**
-   * Turns of the live generation as they were said, each with seq, role and time, for the model.
-   * Rewound and erased turns are not among them. If not all turns fit, the last line says how to
-   * read on. In this text only lines of memoird start at the first column.
+   * Turns of the live generation, verbatim, each with seq, role and time. Rewound and erased turns
+   * are omitted. If not all turns fit, the last line explains how to read on. Content of turns is
+   * indented; only lines of memoird start at the first column.
    *
    * @generated from field: string text = 1;
    */
   text: string;
 
   /**
-   * Whether the call failed. Then `text` tells the model what to correct.
+   * Whether the call failed. Then `text` explains the correction to the model.
    *
    * @generated from field: bool is_error = 2;
    */
