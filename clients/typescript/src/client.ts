@@ -57,6 +57,7 @@ const REPEATABLE: ReadonlySet<unknown> = new Set([
   SessionService.method.updateTurn,
   SessionService.method.copySession,
   SessionService.method.getContext,
+  SessionService.method.resolveRecallTool,
   SessionService.method.getHistory,
   SessionService.method.getSession,
   SessionService.method.listSessions,

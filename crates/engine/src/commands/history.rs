@@ -151,7 +151,7 @@ impl Commands {
         let in_memory = self.shared.sessions.view_in_memory(session, read).await?;
         let is_whole = |page: &HistoryPage| {
             let (first, last) = page.seqs;
-            let is_contiguous = (last - first + 1) as usize == page.turns.len();
+            let is_contiguous = last - first + 1 == page.turns.len() as u64;
             let has_end = page.more || last + 1 == range.before_seq;
             first == range.after_seq + 1 && is_contiguous && has_end
         };
