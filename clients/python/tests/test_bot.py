@@ -80,7 +80,7 @@ class Recalling:
                 {"id": f"c{number}", "type": "function", "function": function(*call)}
                 for number, call in enumerate(self.calls)
             ]
-            return completion("gpt-4.1", {"role": "assistant", "tool_calls": calls})
+            return completion("gpt-4.1", {"role": "assistant", "content": None, "tool_calls": calls})
         results = [it["content"] for it in request["messages"] if it["role"] == "tool"]
         return completion("gpt-4.1", {"role": "assistant", "content": " | ".join(results)})
 
