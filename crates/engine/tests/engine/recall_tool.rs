@@ -34,7 +34,8 @@ async fn resolve(bot: &Bot, tool: &RecallTool, arguments: &str) -> RecallReply {
         ..RecallCall::default()
     };
     let commands = &bot.engine.commands;
-    let reply = commands.resolve_recall_tool(&bot.tenant, &session_id("a"), tool, &call);
+    let session = session_id("a");
+    let reply = commands.resolve_recall_tool(&bot.tenant, &session, tool, &call);
     reply.await.unwrap()
 }
 
