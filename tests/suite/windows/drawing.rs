@@ -144,7 +144,7 @@ async fn a_reload_changes_the_policy_and_the_models_of_the_next_window() {
         (report_after.policy.as_str(), report_after.model.as_str()),
         ("sliding_window", "ours")
     );
-    assert_eq!(report_after.input_budget, 30_000 - 4_096 - 8_192);
+    assert_eq!(report_after.input_budget, 30_000 - 3_750 - 7_500);
     assert_eq!(outline(&after), "[elision] 38 39 40");
     daemon.rewrite(context("policy: head_tail"));
     reload(&mut admin).await;

@@ -1,3 +1,5 @@
+//! Arguments of calls, and the text of results.
+
 use proptest::prelude::*;
 
 use super::*;
