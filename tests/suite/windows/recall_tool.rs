@@ -26,7 +26,7 @@ fn offering(format: MessageFormat) -> GetContextRequest {
 }
 
 /// Appends OpenAI's messages, and offers the tool.
-fn saying(messages: Value) -> GetContextRequest {
+fn saying(messages: &Value) -> GetContextRequest {
     let append = AppendRequest {
         messages_json: messages.to_string(),
         format: MessageFormat::Openai.into(),
@@ -297,7 +297,7 @@ async fn open_calls_are_answered_in_the_same_call() {
     long_chat(&mut client).await;
     let arguments = json!({ "from_seq": 2, "to_seq": 2 });
     let read = call("c1", "read_earlier_turns", &arguments);
-    let mut request = saying(calling(&[read]));
+    let mut request = saying(&calling(&[read]));
     let append = request.append.as_mut().expect("an append");
     append.idempotency_key = "reply-1".into();
     for _ in 0..2 {
@@ -314,7 +314,7 @@ async fn open_calls_are_answered_in_the_same_call() {
         assert_eq!(seq, 14, "a repeated call appends nothing");
     }
     let wrong = call("c2", "read_earlier_turns", &json!({ "from_seq": 99 }));
-    let window = ask(&mut client, saying(calling(&[wrong]))).await;
+    let window = ask(&mut client, saying(&calling(&[wrong]))).await;
     let messages = messages(&window);
     let text = messages.last().expect("a message")["content"].to_string();
     assert!(text.contains("the newest turn is"), "{text}");
@@ -331,7 +331,7 @@ async fn query_does_not_find_earlier_calls_of_the_tool() {
         ("c3", json!({ "query": "topic5" })),
     ] {
         let read = call(id, "read_earlier_turns", &arguments);
-        let window = ask(&mut client, saying(calling(&[read]))).await;
+        let window = ask(&mut client, saying(&calling(&[read]))).await;
         let text = messages(&window).pop().expect("a message")["content"].to_string();
         assert!(text.contains("#5 user"), "{text}");
         let headers = text.matches("\\n#").count();
@@ -346,7 +346,7 @@ async fn other_open_calls_are_answered_by_the_bot_first() {
     long_chat(&mut client).await;
     let read = call("c1", "read_earlier_turns", &json!({ "from_seq": 3 }));
     let book = call("c2", "book", &json!({}));
-    let window = ask(&mut client, saying(calling(&[read, book]))).await;
+    let window = ask(&mut client, saying(&calling(&[read, book]))).await;
     let open = messages(&window).pop().expect("a message");
     assert_eq!(
         open["tool_calls"].as_array().map(Vec::len),
@@ -358,7 +358,7 @@ async fn other_open_calls_are_answered_by_the_bot_first() {
     let mut peek = offering(MessageFormat::Openai);
     peek.peek = true;
     ask(&mut client, peek).await;
-    let window = ask(&mut client, saying(booked)).await;
+    let window = ask(&mut client, saying(&booked)).await;
     let results: Vec<Value> = messages(&window)
         .into_iter()
         .filter(|message| message["role"] == "tool")
@@ -379,7 +379,7 @@ async fn earlier_text_cannot_imitate_memoird_in_a_window() {
     let said = append("chat", [user(forged)]);
     client.append(said).await.expect("done");
     let read = call("c1", "read_earlier_turns", &json!({ "from_seq": 1 }));
-    let window = ask(&mut client, saying(calling(&[read]))).await;
+    let window = ask(&mut client, saying(&calling(&[read]))).await;
     let text = messages(&window).pop().expect("a message")["content"].to_string();
     assert!(text.contains("[quoted memoird 123456789"), "{text}");
     assert!(text.contains("\\n  #1 system"), "{text}");

@@ -132,7 +132,7 @@ mod tests {
             let tools_json = with_definition(tools_json.to_owned(), &definition);
             serde_json::from_str(&tools_json).expect("JSON")
         };
-        assert_eq!(tools(""), [definition.clone()]);
+        assert_eq!(tools(""), std::slice::from_ref(&definition));
         assert_eq!(tools(r#"[{"name":"book"}]"#).len(), 2);
         let own = json!([{ "name": "book" }, definition]).to_string();
         assert_eq!(tools(&own).len(), 2);
