@@ -93,6 +93,20 @@ impl ModelProfile {
     }
 }
 
+/// A model's name without what hosts put before it: a path (`models/…`, `openai/…`) and the
+/// region and vendor of Amazon Bedrock (`us.anthropic.…`).
+pub(crate) fn base_name(model: &str) -> &str {
+    let mut name = model.trim().rsplit('/').next().unwrap_or_default();
+    while let Some((vendor, rest)) = name.split_once('.') {
+        let is_vendor = !vendor.is_empty() && vendor.bytes().all(|byte| byte.is_ascii_alphabetic());
+        if !is_vendor || rest.is_empty() {
+            break;
+        }
+        name = rest;
+    }
+    name
+}
+
 /// True for what may follow a model's name without making it another model's.
 fn is_version(rest: &str) -> bool {
     match rest.as_bytes().first() {

@@ -1,6 +1,7 @@
 //! Counting tokens: of text by a tokenizer, of a turn by its provider's rules.
 
 mod calibrate;
+mod dialect;
 mod estimate;
 mod lean;
 mod media;
@@ -12,10 +13,11 @@ use std::fmt;
 use std::sync::Arc;
 
 pub use calibrate::{Calibration, Charge};
+pub use dialect::{ChatTemplate, Dialect, Unseen};
 pub use estimate::Estimate;
 pub use lean::LeaningTokenizer;
 pub use openai::OpenAiTokenizer;
-pub use scale::{Dialect, Scale};
+pub use scale::Scale;
 
 use crate::model::{Provider, TokenizerKind};
 

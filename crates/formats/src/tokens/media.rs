@@ -43,13 +43,14 @@ const HEAD_BYTES_MAX: usize = 256 * 1024;
 /// A larger extra is not looked into.
 const EXTRA_BYTES_MAX: usize = 64 * 1024;
 
-/// What a plain URL or file id is taken for, because nothing is fetched: pages of a
-/// document, seconds of a sound, seconds of a film.
-const PAGES_ELSEWHERE: u64 = 10;
-const AUDIO_SECONDS_ELSEWHERE: u64 = 300;
-const VIDEO_SECONDS_ELSEWHERE: u64 = 60;
+/// Assumed size of media behind a URL or file id, because nothing is fetched: a common one, not
+/// a large one. A count far above the charge would not be corrected by it, because
+/// [`super::Charge::is_plausible`] rejects the charge.
+const PAGES_ELSEWHERE: u64 = 3;
+const AUDIO_SECONDS_ELSEWHERE: u64 = 60;
+const VIDEO_SECONDS_ELSEWHERE: u64 = 15;
 /// Tokens of a text file that is elsewhere.
-const TEXT_TOKENS_ELSEWHERE: u64 = 10_000;
+const TEXT_TOKENS_ELSEWHERE: u64 = 2_000;
 
 /// Google: 32 a second. OpenAI: 10. Models with open weights: up to 25.
 const AUDIO_TOKENS_PER_SECOND: u64 = 32;
@@ -62,7 +63,7 @@ const LINE_TOKENS: u64 = 64;
 const VIDEO_TOKENS_PER_SECOND: u64 = 300;
 
 impl Media<'_> {
-    /// Its tokens. Where nothing can be known, a documented safe maximum.
+    /// Its tokens. Where the size is unknown, those of a common one.
     pub(super) fn tokens(self, scale: &Scale) -> u64 {
         let content = Content::of(self.source);
         let object = self.object();

@@ -89,7 +89,7 @@ fn the_size_of_an_image_is_found_behind_its_first_kilobytes_only() {
 }
 
 #[test]
-fn an_image_that_is_elsewhere_or_broken_weighs_the_maximum() {
+fn image_of_unknown_size_counts_as_1024_px_square() {
     let object = r#"{"type":"image_url","image_url":{"url":""}}"#;
     let sources = [
         ("", uri("https://example.com/cat"), object),
@@ -102,17 +102,17 @@ fn an_image_that_is_elsewhere_or_broken_weighs_the_maximum() {
     for (media_type, source, extra) in sources {
         assert_eq!(
             weigh(Provider::OpenAi, media_type, &source, extra),
-            3_000,
+            1_229,
             "{source:?}"
         );
         assert_eq!(
             weigh(Provider::Anthropic, media_type, &source, extra),
-            4_784,
+            1_369,
             "{source:?}"
         );
         assert_eq!(
             weigh(Provider::Google, media_type, &source, extra),
-            2_240,
+            1_120,
             "{source:?}"
         );
     }
@@ -134,18 +134,18 @@ fn documents_sounds_and_films_weigh_by_their_length() {
         (
             "application/pdf",
             uri("https://example.com/report"),
-            10 * 560,
+            3 * 560,
         ),
-        ("", uri("https://example.com/report.pdf"), 10 * 560),
+        ("", uri("https://example.com/report.pdf"), 3 * 560),
         (
             "application/msword",
             MediaSource::Data(vec![1; 25_000]),
             3 * 560,
         ),
         ("audio/ogg", MediaSource::Data(vec![1; 20_000]), 10 * 32),
-        ("audio/mpeg", uri("https://example.com/song"), 300 * 32),
+        ("audio/mpeg", uri("https://example.com/song"), 60 * 32),
         ("video/mp4", MediaSource::Data(vec![1; 640_000]), 10 * 300),
-        ("", uri("https://example.com/film.mp4"), 60 * 300),
+        ("", uri("https://example.com/film.mp4"), 15 * 300),
     ];
     for (media_type, source, expected) in cases {
         assert_eq!(

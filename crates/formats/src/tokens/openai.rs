@@ -8,9 +8,8 @@ use tiktoken::CoreBpe;
 
 use super::Tokenizer;
 
-/// What of OpenAI's own count these do not know: the words around messages and tools,
-/// which OpenAI does not publish to the token.
-const MARGIN: f64 = 0.02;
+/// Share for what OpenAI does not publish to the token: the text around messages and tools.
+const MARGIN: f64 = 0.015;
 
 /// Longer text is counted in pieces of this many bytes, so that the memory for counting does
 /// not grow with the text. A cut through a word costs a token or two.

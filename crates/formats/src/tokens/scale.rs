@@ -6,6 +6,7 @@ use std::sync::Arc;
 use memoird_core::turn::{MessageFormat, Part, PartKind, Turn};
 use serde_json::{Map, Value};
 
+use super::dialect::{Dialect, Overheads, Unseen};
 use super::{Tokenizer, media, tools};
 use crate::model::Provider;
 
@@ -17,51 +18,20 @@ pub struct Scale {
     overheads: Overheads,
 }
 
-/// How a provider puts a request before its models.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Dialect {
-    /// OpenAI's models before those that reason: GPT-3.5, GPT-4, GPT-4o, GPT-4.1.
-    OpenAiChat,
-    /// OpenAI's models that reason, from o1 on.
-    OpenAiReasoning,
-    /// Anthropic's.
-    Anthropic,
-    /// Google's.
-    Google,
-    /// A model with open weights.
-    Open,
-}
-
-impl Dialect {
-    /// The dialect of a model.
-    pub fn of(provider: Provider, model: &str) -> Self {
-        let name = model.rsplit('/').next().unwrap_or_default();
-        let is_chat = ["gpt-4", "gpt-3", "chatgpt-4"].iter().any(|old| {
-            name.get(..old.len())
-                .is_some_and(|start| start.eq_ignore_ascii_case(old))
-        });
-        match provider {
-            Provider::OpenAi if is_chat => Self::OpenAiChat,
-            Provider::OpenAi => Self::OpenAiReasoning,
-            Provider::Anthropic => Self::Anthropic,
-            Provider::Google => Self::Google,
-            Provider::Open => Self::Open,
-        }
-    }
-
-    fn provider(self) -> Provider {
-        match self {
-            Self::OpenAiChat | Self::OpenAiReasoning => Provider::OpenAi,
-            Self::Anthropic => Provider::Anthropic,
-            Self::Google => Provider::Google,
-            Self::Open => Provider::Open,
-        }
-    }
-}
-
-/// Opaque data is base64: four characters for three bytes, of which a token is at least
-/// three.
+/// Base64 has four characters for three bytes, and a token is at least three bytes.
 const OPAQUE_CHARS_PER_TOKEN: u64 = 4;
+
+/// Fields of encrypted reasoning: Anthropic's and Google's signatures, OpenAI's content.
+const ENCRYPTED_FIELDS: [&str; 4] = [
+    "encrypted_content",
+    "signature",
+    "thoughtSignature",
+    "thought_signature",
+];
+
+/// Tokens of a reference to a tool whose loading was deferred: its definition follows there. The
+/// ones in recorded requests took 60.
+const TOOL_REFERENCE_TOKENS: u64 = 64;
 
 /// A run of base64 in an extra of at least this many characters is not text but content without
 /// a part of its own: a kind of media, or encrypted data of a provider.
@@ -136,9 +106,10 @@ impl Scale {
             return self.overheads.tools + self.text(json);
         };
         let (tools, others) = tools::tools(&given);
-        let others: u64 = others.iter().map(|tool| self.text(&tool.to_string())).sum();
-        let of_each = |each: fn(u64) -> u64| -> u64 {
-            tools.iter().map(|tool| each(self.text(&tool.json()))).sum()
+        let others: u64 = others.iter().map(|tool| self.provider_tool(tool)).sum();
+        let json_and = |around: u64| -> u64 {
+            let each = tools.iter().map(|tool| self.text(&tool.json()) + around);
+            each.sum()
         };
         let shown = match self.dialect {
             _ if tools.is_empty() => 0,
@@ -146,11 +117,29 @@ impl Scale {
                 let namespace = self.text(&tools::namespace(&tools));
                 namespace.saturating_add_signed(self.around_namespace(format))
             }
-            Dialect::Anthropic => of_each(|json| json * 4 / 3 + 4),
-            Dialect::Google => of_each(|json| json + 6),
-            Dialect::Open => of_each(|json| json + 8),
+            Dialect::Anthropic { .. } => {
+                // Its form of a schema takes half as much again as the JSON by `o200k_base`.
+                let seen = tools.iter().filter(|tool| !tool.is_deferred);
+                seen.map(|tool| self.text(&tool.full_json()) * 4 / 3 + 2)
+                    .sum()
+            }
+            Dialect::Google => json_and(6) + 4,
+            Dialect::Open(_) => json_and(8),
         };
         self.overheads.tools + shown + others
+    }
+
+    /// Tokens of a tool that its provider defines: those of its prompt where they are known, else
+    /// the provider's usual ones.
+    fn provider_tool(&self, tool: &Value) -> u64 {
+        let usual = match self.provider() {
+            Provider::Anthropic => 700,
+            Provider::OpenAi => 300,
+            Provider::Google => 200,
+            Provider::Open => 0,
+        };
+        tools::provider_tool_tokens(self.provider(), tool)
+            .unwrap_or_else(|| self.text(&tool.to_string()).max(usual))
     }
 
     /// What OpenAI adds to the namespace of tools: its older interface puts words of its own
@@ -163,6 +152,11 @@ impl Scale {
             _ if is_chat_interface => 2,
             _ => -3,
         }
+    }
+
+    /// Tokens that the provider may add without showing them.
+    pub fn unseen(&self) -> Unseen {
+        self.dialect.unseen()
     }
 
     /// Tokens that every request costs.
@@ -186,9 +180,9 @@ impl Scale {
                 parts,
                 is_error: _,
             } => {
-                let said = self.text(content) + self.overheads.result;
+                let text = self.result_text(content) + self.overheads.result;
                 let inner = parts.iter().map(|part| self.part(part));
-                inner.fold(said, u64::saturating_add)
+                inner.fold(text, u64::saturating_add)
             }
             PartKind::Media {
                 media_type,
@@ -207,20 +201,57 @@ impl Scale {
                 signature,
                 redacted: false,
             } => {
-                // What a provider shows of its reasoning may be a summary, or nothing:
-                // then the signature holds the whole, encrypted, and the whole is charged.
-                self.text(text).max(opaque(signature.len()))
+                // The text may be a summary of the reasoning, or empty. The signature holds
+                // the whole, encrypted, and the whole is charged.
+                self.text(text).max(self.encrypted(signature.len()))
             }
             PartKind::Thinking {
                 text,
                 signature,
                 redacted: true,
-            } => opaque(text.len()) + opaque(signature.len()),
+            } => self.encrypted(text.len()) + self.encrypted(signature.len()),
         })
     }
 
     pub(super) fn provider(&self) -> Provider {
         self.dialect.provider()
+    }
+
+    /// Tokens of a tool result's text. Google shows the values of a JSON object without quotes
+    /// and escapes.
+    fn result_text(&self, content: &str) -> u64 {
+        let is_object = self.dialect == Dialect::Google && content.trim_start().starts_with('{');
+        if !is_object {
+            return self.text(content);
+        }
+        match serde_json::from_str(content) {
+            Ok(Value::Object(fields)) => {
+                let field = |(key, value): (&String, &Value)| {
+                    let value = match value {
+                        Value::String(text) => self.text(text),
+                        other => self.text(&other.to_string()),
+                    };
+                    self.text(key).saturating_add(value)
+                };
+                fields.iter().map(field).fold(0, u64::saturating_add)
+            }
+            _ => self.text(content),
+        }
+    }
+
+    /// Tokens of encrypted reasoning with this many characters of base64, of which the
+    /// provider's own fields take a fixed number of bytes. Sizes are those of recorded requests.
+    ///
+    /// Google charges a signature in the step after it at most, and on some hosts never:
+    /// [`Unseen`] covers that.
+    fn encrypted(&self, chars: usize) -> u64 {
+        let bytes = chars as u64 * 3 / 4;
+        match self.provider() {
+            Provider::OpenAi => bytes.saturating_sub(650) * 2 / 9,
+            Provider::Anthropic => bytes.saturating_sub(170) * 2 / 9,
+            Provider::Google => 0,
+            Provider::Open => bytes / 3,
+        }
     }
 
     /// The provider's own fields, as the JSON that goes back, without those that its models do
@@ -238,9 +269,34 @@ impl Scale {
             };
             !is_empty && !UNSEEN_FIELDS.contains(&key.as_str())
         };
+        let kind = fields.get("type").and_then(Value::as_str);
+        match kind {
+            Some("tool_reference") => return TOOL_REFERENCE_TOKENS,
+            // OpenAI shows tools that come with a message as it shows those of a request, under
+            // a heading of their own.
+            Some("additional_tools") => {
+                if let Some(tools) = fields.get("tools") {
+                    return self.tools(&tools.to_string(), Some(MessageFormat::OpenAi));
+                }
+            }
+            _ => {}
+        }
         let seen = fields.iter().filter(is_seen);
-        seen.map(|(key, value)| self.text(key) + self.mixed(&value.to_string()))
-            .sum()
+        seen.map(|(key, value)| self.field(key, value))
+            .fold(0, u64::saturating_add)
+    }
+
+    /// Tokens of one of the provider's own fields.
+    fn field(&self, key: &str, value: &Value) -> u64 {
+        match value {
+            Value::String(data) if ENCRYPTED_FIELDS.contains(&key) => self.encrypted(data.len()),
+            // Google's interface for OpenAI's clients puts a signature there.
+            Value::Object(inner) if key == "extra_content" || key == "google" => inner
+                .iter()
+                .map(|(key, value)| self.field(key, value))
+                .fold(0, u64::saturating_add),
+            other => self.text(key) + self.mixed(&other.to_string()),
+        }
     }
 
     /// Text in which data may stand. Long base64 is not weighed as text, which it is not.
@@ -256,50 +312,6 @@ impl Scale {
             text_start = run.end;
         }
         tokens + self.text(&text[text_start..])
-    }
-}
-
-/// Tokens that a provider adds, beside what the text itself takes.
-#[derive(Clone, Copy, Debug)]
-struct Overheads {
-    /// To every request: what primes the reply.
-    request: u64,
-    /// To a message: its role and where it begins and ends.
-    message: u64,
-    /// To a part after the first one of its message.
-    part: u64,
-    /// To a call of a tool, beside name and arguments.
-    call: u64,
-    /// To a tool's result, beside its content.
-    result: u64,
-    /// To a request that has tools.
-    tools: u64,
-}
-
-impl Overheads {
-    /// Fitted to what providers charged for recorded requests. OpenAI's come out to the token
-    /// for texts (its cookbook, "How to count tokens with tiktoken", has the same numbers for
-    /// messages). Anthropic's prompt for tools grew from some 315 tokens to 495 for its models
-    /// of late 2025; its table of prompts (346) is not what is charged today. Google adds a
-    /// token to a message. Open models: what most of Mistral, Qwen, GLM and Llama charged; a few hosts
-    /// put prompts of some hundred tokens before tools, which only their charges tell.
-    fn of(dialect: Dialect) -> Self {
-        // In the order of the fields.
-        let [request, message, part, call, result, tools] = match dialect {
-            Dialect::OpenAiChat => [3, 4, 0, 5, 4, 0],
-            Dialect::OpenAiReasoning => [2, 4, 0, 7, 6, 0],
-            Dialect::Anthropic => [3, 4, 0, 28, 17, 495],
-            Dialect::Google => [0, 1, 0, 3, 3, 2],
-            Dialect::Open => [4, 4, 0, 8, 6, 24],
-        };
-        Self {
-            request,
-            message,
-            part,
-            call,
-            result,
-            tools,
-        }
     }
 }
 

@@ -2,16 +2,17 @@
 
 use memoird_core::turn::{MediaSource, Role};
 
-use super::super::LeaningTokenizer;
 use super::super::OpenAiTokenizer::O200k;
+use super::super::{ChatTemplate, LeaningTokenizer};
 use super::*;
 
+const ANTHROPIC: Dialect = Dialect::Anthropic { tool_prompt: 496 };
 const DIALECTS: [Dialect; 5] = [
     Dialect::OpenAiChat,
     Dialect::OpenAiReasoning,
-    Dialect::Anthropic,
+    ANTHROPIC,
     Dialect::Google,
-    Dialect::Open,
+    Dialect::Open(ChatTemplate::Plain),
 ];
 
 fn scale(dialect: Dialect) -> Scale {
@@ -69,7 +70,7 @@ fn no_turn_weighs_nothing_and_no_prompt_weighs_something() {
         assert!(scale.tools(r#"[{"name":"a"}]"#, None) > scale.text("a"));
         assert!(scale.tools("no JSON at all", None) > 2);
     }
-    assert!(scale(Dialect::Anthropic).tools(r#"[{"name":"a"}]"#, None) > 495);
+    assert!(scale(ANTHROPIC).tools(r#"[{"name":"a"}]"#, None) > 495);
 }
 
 #[test]
@@ -84,15 +85,21 @@ fn everything_that_goes_back_is_weighed() {
             redacted,
         };
         let inner = PartKind::Text(long.clone()).into();
-        let opaque_text = "A".repeat(400);
+        let encrypted = "A".repeat(4_000);
+        let encrypted_tokens = match scale.provider() {
+            Provider::OpenAi => 522,
+            Provider::Anthropic => 628,
+            Provider::Google => 0,
+            Provider::Open => 1_000,
+        };
         let cases = [
             (PartKind::Text(long.clone()), text),
             (call("a", &long), text),
             (result("a", &long, Vec::new()), text),
             (result("a", "", vec![inner]), text),
             (thinking(&long, "short", false), text),
-            (thinking("", &opaque_text, false), 100),
-            (thinking(&opaque_text, "", true), 100),
+            (thinking("", &encrypted, false), encrypted_tokens),
+            (thinking(&encrypted, "", true), encrypted_tokens),
         ];
         for (kind, at_least) in cases {
             let tokens = scale.turn(&turn(kind.clone()));
@@ -112,8 +119,82 @@ fn everything_that_goes_back_is_weighed() {
 }
 
 #[test]
+fn claude_tool_takes_half_as_much_again_as_its_schema() {
+    let tokenizer = Arc::new(LeaningTokenizer::new(Provider::Anthropic));
+    let scale = Scale::new(tokenizer, ANTHROPIC);
+    let nothing = r#"[{"name":"get_file","description":"","input_schema":
+        {"additionalProperties":false,"properties":{},"type":"object"}}]"#;
+    let weather = r#"[{"name":"get_weather","description":"Get the current weather for a city.",
+        "input_schema":{"additionalProperties":false,"properties":{"city":{"type":"string"}},
+        "required":["city"],"type":"object"}}]"#;
+    // What Anthropic charged for them with Claude Sonnet 4.5: 531 and 558.
+    assert!((529..=534).contains(&scale.tools(nothing, None)));
+    assert!((555..=561).contains(&scale.tools(weather, None)));
+}
+
+#[test]
+fn deferred_tool_counts_where_it_is_referenced() {
+    let scale = scale(ANTHROPIC);
+    let tool = |more: &str| format!(r#"[{{"name":"refund","input_schema":{{}}{more}}}]"#);
+    let deferred = scale.tools(&tool(r#","defer_loading":true"#), None);
+    assert_eq!(deferred, 496);
+    assert!(scale.tools(&tool(""), None) > deferred);
+    let mut reference = Part::from(PartKind::Text(String::new()));
+    reference.extra_json = r#"{"type":"tool_reference","tool_name":"refund"}"#.into();
+    let bare = scale.turn(&turn(result("a", "", Vec::new())));
+    let with_reference = scale.turn(&turn(result("a", "", vec![reference])));
+    assert_eq!(with_reference - bare, TOOL_REFERENCE_TOKENS);
+}
+
+#[test]
+fn tools_that_come_with_an_item_count_as_openai_shows_them() {
+    let scale = scale(Dialect::OpenAiReasoning);
+    let tools = r#"[{"type":"function","name":"refund","description":"Look up the refund policy.",
+        "parameters":{"type":"object","properties":{"order_id":{"type":"string"}}}}]"#;
+    let mut item = Part::from(PartKind::Text(String::new()));
+    item.extra_json = format!(r#"{{"type":"additional_tools","tools":{tools}}}"#);
+    let shown = scale.tools(tools, Some(MessageFormat::OpenAi));
+    assert!(shown > 100);
+    let bare = scale.turn(&turn(PartKind::Text(String::new())));
+    assert_eq!(scale.turn(&Turn::new(Role::User, vec![item])) - bare, shown);
+}
+
+#[test]
+fn google_result_counts_without_quotes_and_escapes() {
+    let error =
+        r#"{"error":"1 validation error:\n```json\n[\n  {\n    \"type\": \"extra_forbidden\",
+        \n    \"loc\": [\n      \"type\"\n    ],\n    \"msg\": \"Extra inputs are not permitted\",
+        \n    \"input\": \"VIDEO\"\n  }\n]\n```"}"#
+            .replace("\n        ", "");
+    let error = error.as_str();
+    let scale = scale(Dialect::Google);
+    let tokens = scale.turn(&turn(result("a", error, Vec::new())));
+    assert!(tokens + 5 < scale.text(error), "{tokens}");
+    // Text that is no object is counted as it is.
+    for text in ["{no JSON", "[1, 2]", "{}"] {
+        let tokens = scale.turn(&turn(result("a", text, Vec::new())));
+        assert!((2..=8).contains(&tokens), "{tokens} {text}");
+    }
+}
+
+#[test]
+fn signature_of_google_is_not_text() {
+    let scale = scale(Dialect::Google);
+    let bare = turn(call("a", "{}"));
+    let mut signed = bare.clone();
+    let signature = "AbC9".repeat(400);
+    for extra in [
+        format!(r#"{{"thought_signature":"{signature}"}}"#),
+        format!(r#"{{"extra_content":{{"google":{{"thought_signature":"{signature}"}}}}}}"#),
+    ] {
+        signed.parts[0].extra_json = extra;
+        assert_eq!(scale.turn(&signed), scale.turn(&bare));
+    }
+}
+
+#[test]
 fn data_in_an_extra_is_not_text() {
-    let scale = scale(Dialect::Open);
+    let scale = scale(Dialect::Open(ChatTemplate::Plain));
     let part = |data: &str| {
         let extra_json = format!(
             r#"{{"type":"video_url","video_url":{{"url":"data:video/mp4;base64,{data}"}}}}"#
@@ -147,10 +228,10 @@ fn media_stand_in_results_too() {
         source: MediaSource::Uri("https://example.com/cat".into()),
         name: "cat".into(),
     };
-    let scale = scale(Dialect::Anthropic);
+    let scale = scale(ANTHROPIC);
     let shown = scale.turn(&turn(result("a", "", vec![image.clone().into()])));
-    assert!((4_784..4_850).contains(&shown), "{shown}");
-    assert!(scale.turn(&turn(image)) > 4_784);
+    assert!((1_369..1_430).contains(&shown), "{shown}");
+    assert!(scale.turn(&turn(image)) > 1_369);
 }
 
 #[test]
@@ -161,5 +242,5 @@ fn a_clone_weighs_the_same() {
     );
     let hello = turn(PartKind::Text("hello there".into()));
     assert_eq!(scale.turn(&hello), scale.clone().turn(&hello));
-    assert!((scale.margin() - 0.15).abs() < 1e-9);
+    assert!((scale.margin() - 0.015).abs() < 1e-9);
 }

@@ -4,7 +4,9 @@
 use std::collections::HashSet;
 use std::fmt::Write as _;
 
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
+
+use crate::model::Provider;
 
 /// A tool, whatever provider's form it came in.
 pub(super) struct Tool<'a> {
@@ -12,6 +14,8 @@ pub(super) struct Tool<'a> {
     description: &'a str,
     /// Its parameters, as a JSON schema; `Null` where it has none.
     parameters: &'a Value,
+    /// Whether the model sees it only after it searched for it.
+    pub(super) is_deferred: bool,
 }
 
 /// A schema within so many others is not looked into.
@@ -60,7 +64,53 @@ fn tool(entry: &Value) -> Option<Tool<'_>> {
         name,
         description: text("description"),
         parameters: schema.unwrap_or(&Value::Null),
+        is_deferred: entry.get("defer_loading") == Some(&Value::Bool(true)),
     })
+}
+
+/// Tokens of the prompts that providers put before their models for tools of their own, by the
+/// start of the tool's type.
+///
+/// Anthropic documents those of `bash`, `text_editor` and `computer`; the others, and all of
+/// OpenAI and Google, are what requests were charged in which the tool was offered and not used.
+const PROVIDER_TOOLS: [(Provider, &str, u64); 12] = [
+    (Provider::Anthropic, "bash_", 245),
+    (Provider::Anthropic, "text_editor_", 700),
+    // The definition, and the additional system prompt.
+    (Provider::Anthropic, "computer_", 735 + 499),
+    (Provider::Anthropic, "memory_", 1_080),
+    (Provider::Anthropic, "tool_search_tool_", 180),
+    (Provider::Anthropic, "web_search_", 1_720),
+    (Provider::OpenAi, "image_generation", 342),
+    (Provider::OpenAi, "tool_search", 30),
+    (Provider::OpenAi, "web_search", 294),
+    (Provider::Google, "codeExecution", 180),
+    (Provider::Google, "fileSearch", 300),
+    (Provider::Google, "googleSearch", 0),
+];
+
+/// Tokens of the prompt for a tool that its provider defines, where they are known.
+pub(super) fn provider_tool_tokens(provider: Provider, tool: &Value) -> Option<u64> {
+    // Google names its tools by the field, others by the type.
+    let kind = match tool.get("type").and_then(Value::as_str) {
+        Some(kind) => kind.to_owned(),
+        None => camel_case(tool.as_object()?.keys().next()?),
+    };
+    let mut known = PROVIDER_TOOLS.iter();
+    let (.., tokens) = known.find(|(of, start, _)| *of == provider && kind.starts_with(start))?;
+    Some(*tokens)
+}
+
+/// `google_search` as `googleSearch`.
+fn camel_case(name: &str) -> String {
+    let mut words = name.split('_');
+    let mut camel = words.next().unwrap_or_default().to_owned();
+    for word in words {
+        let mut letters = word.chars();
+        camel.extend(letters.next().map(|letter| letter.to_ascii_uppercase()));
+        camel.push_str(letters.as_str());
+    }
+    camel
 }
 
 impl Tool<'_> {
@@ -68,16 +118,23 @@ impl Tool<'_> {
         properties(self.parameters).is_some_and(|properties| !properties.is_empty())
     }
 
-    /// Its name, description and schema as compact JSON, the schema only where it says
-    /// something.
+    /// Name, description and schema as compact JSON, without a schema that has no properties.
     pub(super) fn json(&self) -> String {
-        let mut fields = Map::new();
-        fields.insert("name".into(), self.name.into());
-        fields.insert("description".into(), self.description.into());
         if self.has_parameters() {
-            fields.insert("parameters".into(), self.parameters.clone());
+            self.full_json()
+        } else {
+            json!({"name": self.name, "description": self.description}).to_string()
         }
-        Value::Object(fields).to_string()
+    }
+
+    /// Name, description and schema as compact JSON.
+    pub(super) fn full_json(&self) -> String {
+        json!({
+            "name": self.name,
+            "description": self.description,
+            "parameters": self.parameters,
+        })
+        .to_string()
     }
 }
 
@@ -213,8 +270,6 @@ fn alternatives(text: &mut String, values: &[Value], mut write: impl FnMut(&mut 
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
 
     #[test]
@@ -245,6 +300,36 @@ mod tests {
             {"type": "web_search_20250305", "name": "web_search"}, {"googleSearch": {}}]);
         let (tools, others) = tools(&given);
         assert_eq!((tools.len(), others.len()), (0, 3));
+    }
+
+    #[test]
+    fn provider_tool_has_the_tokens_of_its_prompt() {
+        let cases = [
+            (
+                Provider::Anthropic,
+                json!({"type": "web_search_20260101", "name": "web_search"}),
+                Some(1_720),
+            ),
+            (
+                Provider::Anthropic,
+                json!({"type": "bash_20250124", "name": "bash"}),
+                Some(245),
+            ),
+            (
+                Provider::OpenAi,
+                json!({"type": "web_search_preview"}),
+                Some(294),
+            ),
+            (Provider::OpenAi, json!({"type": "bash_20250124"}), None),
+            (Provider::Google, json!({"google_search": {}}), Some(0)),
+            (Provider::Google, json!({"codeExecution": {}}), Some(180)),
+            (Provider::Open, json!({"type": "web_search"}), None),
+            (Provider::Google, json!({}), None),
+            (Provider::Google, json!("text"), None),
+        ];
+        for (provider, tool, tokens) in cases {
+            assert_eq!(provider_tool_tokens(provider, &tool), tokens, "{tool}");
+        }
     }
 
     #[test]

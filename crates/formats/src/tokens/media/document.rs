@@ -12,16 +12,15 @@ const LINEARIZED_BYTES: usize = 1_024;
 
 /// Tokens of a document of `pages` pages.
 ///
-/// Anthropic ("PDF support"): up to 3,000 for a page's text, and its picture, of the
-/// 1,568 that were the maximum of one when that was published. OpenAI: text and picture
-/// too, without a figure for text. Google ("Media resolution"): 560. Models with open
-/// weights get pages as their servers make them of it, so the same is assumed as of
-/// OpenAI.
+/// Anthropic ("PDF support"): 1,500 to 3,000 for a page's text, and up to 1,568 for its picture.
+/// A recorded page of running text was charged 2,670. OpenAI: text and picture too, without a
+/// figure for text; recorded pages took 7 and 240. Google ("Media resolution"): 560. Servers of
+/// open models convert pages on their own, so OpenAI's figure is assumed for them.
 pub(super) fn tokens(provider: Provider, pages: u64) -> u64 {
     let page = match provider {
-        Provider::Anthropic => 4_568,
+        Provider::Anthropic => 3_000,
         Provider::Google => 560,
-        Provider::OpenAi | Provider::Open => 3_000,
+        Provider::OpenAi | Provider::Open => 1_500,
     };
     pages.min(PAGES_MAX) * page
 }

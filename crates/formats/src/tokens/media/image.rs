@@ -49,8 +49,15 @@ pub(super) fn size(head: &[u8]) -> Option<Size> {
     })
 }
 
-/// Tokens of one image; of an unknown size, the provider's maximum for one.
+/// Assumed size of an image that is elsewhere, or whose head cannot be read.
+const SIZE_UNKNOWN: Size = Size {
+    width: 1_024,
+    height: 1_024,
+};
+
+/// Tokens of one image.
 pub(super) fn tokens(provider: Provider, size: Option<Size>, detail: Detail) -> u64 {
+    let size = size.unwrap_or(SIZE_UNKNOWN);
     match provider {
         Provider::OpenAi => open_ai(size, detail),
         Provider::Anthropic => anthropic(size),
@@ -66,22 +73,11 @@ pub(super) fn tokens(provider: Provider, size: Option<Size>, detail: Detail) -> 
 /// 85 tokens and 170 for each tile of 512 px. *Patches* (GPT-5.2 and later): 1.2 tokens
 /// for each 32 px; with `high` at most 2,500 patches, with `auto`, which is `original`
 /// since GPT-5.5, as many as there are. `low` is 85 tokens or an image of 512 px.
-///
-/// An unknown size is taken for an image of 2,500 patches, or of 10,000 where the bot
-/// asked for `original`.
-fn open_ai(size: Option<Size>, detail: Detail) -> u64 {
+fn open_ai(size: Size, detail: Detail) -> u64 {
     const PATCH_PX: u64 = 32;
     const PATCHES_HIGH: u64 = 2_500;
-    const PATCHES_ORIGINAL: u64 = 10_000;
     const LOW: u64 = 85;
     let weigh = |patches: u64| (patches * 12).div_ceil(10);
-    let Some(size) = size else {
-        return match detail {
-            Detail::Low => weigh((512 / PATCH_PX).pow(2)),
-            Detail::Auto | Detail::High => weigh(PATCHES_HIGH),
-            Detail::Original => weigh(PATCHES_ORIGINAL),
-        };
-    };
     if detail == Detail::Low {
         return weigh(size.within(512).pieces(PATCH_PX)).max(LOW);
     }
@@ -101,29 +97,23 @@ fn open_ai(size: Option<Size>, detail: Detail) -> u64 {
 /// One token for each 28 px ("Vision"; near to width × height / 750, as it was once
 /// published). Larger images are scaled to a long side of 2,576 px and 4,784 tokens;
 /// models before Claude Opus 4.7 to 1,568 of both.
-fn anthropic(size: Option<Size>) -> u64 {
+fn anthropic(size: Size) -> u64 {
     const TOKENS_MAX: u64 = 4_784;
-    size.map_or(TOKENS_MAX, |size| {
-        size.within(2_576).pieces(28).min(TOKENS_MAX)
-    })
+    size.within(2_576).pieces(28).min(TOKENS_MAX)
 }
 
-/// Gemini 3 ("Media resolution"): up to 1,120 tokens an image, 2,240 at the highest
-/// resolution. Gemini 2: 258 for each tile of 768 px of an image of at most 3,072.
-fn google(size: Option<Size>) -> u64 {
+/// Gemini 3 ("Media resolution"): up to 1,120 tokens an image at the default resolution.
+/// Gemini 2: 258 for each tile of 768 px of an image of at most 3,072.
+fn google(size: Size) -> u64 {
     const AT_HIGH: u64 = 1_120;
-    const AT_ULTRA_HIGH: u64 = 2_240;
-    size.map_or(AT_ULTRA_HIGH, |size| {
-        (258 * size.within(3_072).pieces(768)).max(AT_HIGH)
-    })
+    (258 * size.within(3_072).pieces(768)).max(AT_HIGH)
 }
 
 /// Qwen-VL, which takes the most of the common ones: one token for each 28 px, at most
-/// 16,384. An unknown size is taken for an image of 4,096 tokens, some 1,800 px square.
-fn open(size: Option<Size>) -> u64 {
+/// 16,384.
+fn open(size: Size) -> u64 {
     const TOKENS_MAX: u64 = 16_384;
-    const TOKENS_UNKNOWN: u64 = 4_096;
-    size.map_or(TOKENS_UNKNOWN, |size| size.pieces(28).clamp(64, TOKENS_MAX))
+    size.pieces(28).clamp(64, TOKENS_MAX)
 }
 
 impl Size {
@@ -191,7 +181,7 @@ mod tests {
         assert_eq!(of(Provider::OpenAi, 4032, 3024, Detail::Low), 231);
         assert_eq!(of(Provider::OpenAi, 64, 64, Detail::Low), 85);
         assert_eq!(of(Provider::OpenAi, 4032, 3024, Detail::High), 3_000);
-        assert_eq!(tokens(Provider::OpenAi, None, Detail::Original), 12_000);
+        assert_eq!(tokens(Provider::OpenAi, None, Detail::Low), 308);
     }
 
     #[test]
