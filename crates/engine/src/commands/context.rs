@@ -397,6 +397,7 @@ impl Plan {
                 self.budget.safety_headroom,
                 factor,
                 margin,
+                self.allowance(),
             ),
             fixed: self
                 .fixed
@@ -436,11 +437,17 @@ impl Plan {
         counted.max(-(self.fixed as f64)) as i64
     }
 
-    /// Adds what a provider may add to every request, as a share of this one.
+    /// Tokens kept free for what the provider adds without showing it.
+    fn allowance(&self) -> f64 {
+        let unseen = self.model.scale.unseen();
+        self.calibration.allowance(unseen, self.input_budget)
+    }
+
+    /// Adds the allowance to the margin, as a share of this window.
     fn widen_margin(&self, window: &mut Window) {
         let report = &mut window.report;
         let tokens = report.blocks.total().max(1) as f64;
-        report.token_margin += self.calibration.uncertain_tokens() / tokens;
+        report.token_margin += self.allowance() / tokens;
     }
 
     /// Puts the recalled memories into the window, without those that it shows already.
@@ -479,11 +486,12 @@ impl Plan {
     }
 }
 
-/// What a window may use as it is counted here: what the provider takes, by the factor, and
-/// less what the margin exceeds the headroom that is kept free for it anyway.
+/// Counted tokens that a window may use: the provider's budget less margin and allowance, divided
+/// by the factor. Both are taken from the headroom first, which is kept free for them.
 #[allow(clippy::cast_possible_truncation)]
-fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64) -> u64 {
-    let input_max = (input as f64 + headroom as f64) / (1.0 + margin);
+fn counted_budget(input: u64, headroom: u64, factor: f64, margin: f64, allowance: f64) -> u64 {
+    let whole = (input as f64 + headroom as f64 - allowance).max(1.0);
+    let input_max = whole / (1.0 + margin);
     ((input_max.min(input as f64) / factor) as u64).min(BUDGET_MAX)
 }
 
@@ -493,9 +501,14 @@ mod tests {
 
     #[test]
     fn the_margin_is_taken_from_the_headroom_first() {
-        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.0), 100_000);
-        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.02), 100_000);
-        assert_eq!(counted_budget(100_000, 2_000, 1.0, 0.10), 92_727);
-        assert_eq!(counted_budget(100_000, 0, 1.25, 0.0), 80_000);
+        let budget = |headroom, factor, margin, allowance| {
+            counted_budget(100_000, headroom, factor, margin, allowance)
+        };
+        assert_eq!(budget(2_000, 1.0, 0.0, 0.0), 100_000);
+        assert_eq!(budget(2_000, 1.0, 0.02, 0.0), 100_000);
+        assert_eq!(budget(2_000, 1.0, 0.10, 0.0), 92_727);
+        assert_eq!(budget(0, 1.25, 0.0, 0.0), 80_000);
+        assert_eq!(budget(2_000, 1.0, 0.0, 2_000.0), 100_000);
+        assert_eq!(budget(2_000, 1.0, 0.0, 3_000.0), 99_000);
     }
 }

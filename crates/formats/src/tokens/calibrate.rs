@@ -5,6 +5,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::Unseen;
+
 /// A request as it was counted here, uncorrected, and what its provider charged for it; tokens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Charge {
@@ -82,16 +84,19 @@ const FULL_SAMPLES: u32 = 3;
 const SURPRISE_DEVIATIONS: f64 = 4.0;
 const SURPRISES_MAX: u32 = 3;
 const SPREAD_GAIN: f64 = 1.0 / 4.0;
+/// Errors of smaller requests are taken as a share of this many tokens.
+const SPREAD_TOKENS_MIN: f64 = 10_000.0;
 /// A larger error says no more than this one.
 const ERROR_MAX: f64 = 1.0;
 
 /// A margin covers this many mean deviations, which is nine in ten of normal errors.
 const SPREADS: f64 = 2.0;
-const MARGIN_MIN: f64 = 0.01;
+const MARGIN_MIN: f64 = 0.005;
 const MARGIN_MAX: f64 = 0.3;
-/// Of the offset's deviation, what a request may be off by beside its margin: it covers nine in ten
-/// of the prompts that providers add unasked.
-const OFFSET_DEVIATIONS: f64 = 0.7;
+/// Shares of a window's budget that the allowance for unseen tokens takes at most: before the first
+/// report, and after the offset is known.
+const ALLOWANCE_SHARE_FIRST: f64 = 0.0225;
+const ALLOWANCE_SHARE_LATER: f64 = 0.01;
 /// After this many samples the spread that was seen counts as much as the margin that the
 /// tokenizer states.
 const HALF_TRUST_SAMPLES: f64 = 8.0;
@@ -126,9 +131,11 @@ impl Calibration {
         let is_limited = self.samples >= FULL_SAMPLES;
         self.offset_variance += OFFSET_DRIFT * OFFSET_DRIFT;
         let is_surprise = self.correct([1.0, counted], charged - expected, noise, is_limited);
-        // What the first charge is off by says nothing of how much charges vary.
+        // The error of the first charge says nothing about how much charges vary. What a provider
+        // adds to a small request is a large share of it, and says nothing about a large one.
         if self.samples > 0 {
-            let error = (charged / expected - 1.0).abs().min(ERROR_MAX);
+            let tokens = ((charged - expected).abs() - NOISE_TOKENS).max(0.0);
+            let error = (tokens / expected.max(SPREAD_TOKENS_MIN)).min(ERROR_MAX);
             self.spread += (error - self.spread) * SPREAD_GAIN;
         }
         self.samples = self.samples.saturating_add(1);
@@ -217,7 +224,7 @@ impl Calibration {
         self.offset
     }
 
-    /// How far a corrected count may still be off, as a share, 0.01 to 0.3: `base`, which the
+    /// How far a corrected count may still be off, as a share, 0.005 to 0.3: `base`, which the
     /// tokenizer states, and with more charges twice the spread seen.
     pub fn margin(&self, base: f64) -> f64 {
         let samples = f64::from(self.samples);
@@ -226,10 +233,14 @@ impl Calibration {
         margin.clamp(MARGIN_MIN, MARGIN_MAX)
     }
 
-    /// How many tokens a provider may charge beside that, whatever is counted: of a request of few
-    /// tokens it is a large share. Less with each charge.
-    pub fn uncertain_tokens(&self) -> f64 {
-        OFFSET_DEVIATIONS * self.offset_variance.sqrt()
+    /// Tokens that a window of `input_budget` tokens leaves free for what the provider adds
+    /// without showing it. Shrinks from `unseen.first` to `unseen.later` as charges make the
+    /// offset known, and never takes more than a small share of the budget.
+    pub fn allowance(&self, unseen: Unseen, input_budget: u64) -> f64 {
+        let unknown = (self.offset_variance.sqrt() / OFFSET_DEVIATION).min(1.0);
+        let tokens = (unseen.first as f64 * unknown).max(unseen.later as f64);
+        let share = (ALLOWANCE_SHARE_FIRST * unknown).max(ALLOWANCE_SHARE_LATER);
+        tokens.min(share * input_budget as f64)
     }
 }
 
@@ -237,18 +248,46 @@ impl Calibration {
 mod tests {
     use super::*;
 
+    const UNSEEN: Unseen = Unseen {
+        first: 1_000,
+        later: 100,
+    };
+
     #[test]
-    fn what_a_provider_adds_is_uncertain_until_it_charged() {
+    fn allowance_shrinks_with_each_charge() {
         let mut calibration = Calibration::default();
-        assert!((200.0..220.0).contains(&calibration.uncertain_tokens()));
-        let mut before = calibration.uncertain_tokens();
+        let mut before = calibration.allowance(UNSEEN, 200_000);
+        assert!((before - 1_000.0).abs() < 1e-9, "{before}");
         for number in 1..5 {
             calibration.observe(charge(1_000 * number, 1_000 * number + 80));
-            let after = calibration.uncertain_tokens();
+            let after = calibration.allowance(UNSEEN, 200_000);
             assert!(after < before, "{after} after {before}");
             before = after;
         }
-        assert!(before < 50.0, "{before}");
+        assert!(before < 250.0, "{before}");
+    }
+
+    #[test]
+    fn margin_and_allowance_take_a_small_share_of_any_budget() {
+        let first = Calibration::default();
+        let later = after(first, 3, 400, 104, 30);
+        for input_budget in [2_000, 4_608, 32_000, 185_664, 1_000_000] {
+            let share = |calibration: &Calibration| {
+                let tokens = calibration.allowance(UNSEEN, input_budget);
+                calibration.margin(0.015) + tokens / input_budget as f64
+            };
+            assert!(share(&first) <= 0.04 + 1e-9, "{}", share(&first));
+            assert!(share(&later) <= 0.022, "{} {later:?}", share(&later));
+        }
+    }
+
+    #[test]
+    fn a_few_tokens_on_small_requests_do_not_widen_the_margin() {
+        let mut calibration = Calibration::default();
+        for number in 1..10 {
+            calibration.observe(charge(40, 40 + 20 * (number % 2)));
+        }
+        assert!(calibration.margin(0.015) < 0.015, "{calibration:?}");
     }
 
     fn charge(counted: u64, charged: u64) -> Charge {
