@@ -10,7 +10,7 @@ use hashlink::LruCache;
 use memoird_core::CoreError;
 use memoird_core::turn::MessageFormat;
 use memoird_core::window::{Overheads, ScaleId, WindowSettings, overheads};
-use memoird_formats::model::{ModelProfile, TokenizerKind};
+use memoird_formats::model::{DEFAULT_MODEL, ModelProfile, TokenizerKind, closest_relative};
 use memoird_formats::tokens::{Dialect, Scale, Tokenizer};
 
 use crate::token_counter::TokenCounter;
@@ -142,10 +142,15 @@ impl Models {
         }
     }
 
-    /// The model of this name; the default one where there is none.
+    /// The model of this name, or its closest relative; the default one for an empty name.
     pub(crate) fn get(&self, name: &str) -> Result<Arc<Model>, CoreError> {
         let wanted = if name.is_empty() { &self.default } else { name };
-        self.by_name.get(wanted).cloned().ok_or_else(|| {
+        let known = self.by_name.get(wanted).or_else(|| {
+            let profiles = self.by_name.values().map(|model| &model.profile);
+            let named = profiles.filter(|profile| profile.name != DEFAULT_MODEL);
+            self.by_name.get(&closest_relative(wanted, named)?.name)
+        });
+        known.cloned().ok_or_else(|| {
             let mut known: Vec<String> = self.by_name.keys().cloned().collect();
             known.sort_unstable();
             let end = wanted.floor_char_boundary(NAME_BYTES_MAX);

@@ -1,5 +1,6 @@
 //! Models: how many tokens each takes, who provides it, and how its tokens are counted.
 
+use std::cmp::Reverse;
 use std::path::PathBuf;
 
 use memoird_core::budget::Budget;
@@ -93,6 +94,52 @@ impl ModelProfile {
     }
 }
 
+/// Profile of the closest relative of a model without one; `None` for an unknown family.
+///
+/// Ranks profiles by the number of leading parts they share with the name, then by the closest
+/// version, then by the smallest window.
+pub fn closest_relative<'a>(
+    model: &str,
+    profiles: impl Iterator<Item = &'a ModelProfile>,
+) -> Option<&'a ModelProfile> {
+    let wanted = name_parts(model);
+    let candidates = profiles.filter_map(|profile| {
+        let parts = name_parts(&profile.name);
+        let pairs = wanted.iter().zip(&parts);
+        let shared = pairs.take_while(|(one, other)| one == other).count();
+        let distance = version_distance(wanted.get(shared), parts.get(shared));
+        let window = profile.budget.context_window;
+        let rest = parts.len() - shared;
+        (shared > 0).then_some(((Reverse(shared), distance, window, rest), profile))
+    });
+    let closest = candidates.min_by_key(|(rank, profile)| (*rank, &profile.name));
+    closest.map(|(_, profile)| profile)
+}
+
+/// Digits of a version number; a date has more.
+const VERSION_DIGITS_MAX: usize = 3;
+
+/// Parts of a model's name, in lower case: `claude`, `sonnet`, `4`, `5`.
+fn name_parts(model: &str) -> Vec<String> {
+    let name = base_name(model).to_ascii_lowercase();
+    let parts = name.split(['-', '.', ':', '@', '_', ' ']);
+    parts.map(str::to_owned).collect()
+}
+
+/// Difference of two parts as version numbers. An absent part, and one of the wanted name that is
+/// no version, count as 0; a variant's name in the profile is further away than any version.
+fn version_distance(wanted: Option<&String>, found: Option<&String>) -> u32 {
+    let version = |part: &String| {
+        let is_version = part.len() <= VERSION_DIGITS_MAX;
+        is_version.then(|| part.parse::<u32>().ok())?
+    };
+    let wanted = wanted.and_then(version).unwrap_or(0);
+    match found {
+        None => wanted,
+        Some(part) => version(part).map_or(u32::MAX, |found| wanted.abs_diff(found)),
+    }
+}
+
 /// A model's name without what hosts put before it: a path (`models/…`, `openai/…`) and the
 /// region and vendor of Amazon Bedrock (`us.anthropic.…`).
 pub(crate) fn base_name(model: &str) -> &str {
@@ -153,6 +200,52 @@ mod catalogue_tests {
         }
         for window in 1..3_000 {
             assert!(Budget::of_window(window).input(0).is_ok(), "{window}");
+        }
+    }
+
+    #[test]
+    fn model_without_a_profile_gets_that_of_its_closest_relative() {
+        let profiles = catalogue();
+        let closest = |model: &str| {
+            let named = profiles
+                .iter()
+                .filter(|profile| profile.name != DEFAULT_MODEL);
+            closest_relative(model, named).map(|profile| &*profile.name)
+        };
+        let cases = [
+            ("gpt-4.1-2025-04-14", "gpt-4.1"),
+            ("gpt-4.1-nano", "gpt-4.1"),
+            ("gpt-4o-audio-preview", "gpt-4o"),
+            ("gpt-4-32k", "gpt-4"),
+            ("gpt-3.5-turbo", "gpt-4"),
+            ("openai/gpt-5", "gpt-5"),
+            ("gpt-5-pro-2025-10-06", "gpt-5"),
+            ("gpt-5.3-codex", "gpt-5.2"),
+            ("gpt-6", "gpt-6.1-sol"),
+            ("o3", "o3"),
+            ("o3-pro", "o3"),
+            ("claude-sonnet-4-5-20250929", "claude-sonnet-4-5"),
+            (
+                "us.anthropic.claude-sonnet-4-5-20250929-v1:0",
+                "claude-sonnet-4-5",
+            ),
+            ("anthropic/claude-sonnet-4.5", "claude-sonnet-4-5"),
+            ("claude-sonnet-4-20250514", "claude-sonnet-4-5"),
+            ("claude-opus-4-1-20250805", "claude-opus-4-1"),
+            ("claude-opus-4-7", "claude-opus-4-8"),
+            ("claude-3-5-sonnet-latest", "claude-haiku-4-5"),
+            ("gemini-3-pro-preview", "gemini-3.5-flash-lite"),
+            (
+                "models/gemini-2.5-flash-preview-09-2025",
+                "gemini-2.5-flash",
+            ),
+            ("gpt-oss-20b", "gpt-oss-120b"),
+        ];
+        for (model, profile) in cases {
+            assert_eq!(closest(model), Some(profile), "{model}");
+        }
+        for model in ["", "psychic", "nobody", "4", "-", "defaults"] {
+            assert_eq!(closest(model), None, "{model:?}");
         }
     }
 
