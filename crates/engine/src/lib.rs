@@ -10,6 +10,7 @@
 
 mod background;
 mod blocking;
+mod calibrations;
 mod cluster;
 mod commands;
 mod compaction;

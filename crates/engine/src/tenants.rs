@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
@@ -20,6 +20,7 @@ use memoird_formats::tokens::{Calibration, Charge};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
+use crate::calibrations::Calibrations;
 use crate::error::EngineError;
 use crate::events::EventLog;
 use crate::journal_use::JournalUse;
@@ -154,8 +155,7 @@ pub struct Tenant {
     /// Places for the copies that it makes of sessions.
     pub(crate) copies: Semaphore,
     pub(crate) events: EventLog,
-    /// By model profile; a configuration has few.
-    calibrations: Mutex<BTreeMap<Box<str>, Calibration>>,
+    pub(crate) calibrations: Calibrations,
     pub(crate) prompts: Prompts,
     /// The last change of its sessions that was submitted to the journal.
     pub(crate) last_ticket: AtomicU64,
@@ -268,7 +268,7 @@ impl Tenant {
             journal_share: Arc::new(Semaphore::new(JOURNAL_SHARE as usize)),
             copies: Semaphore::new(COPIES_MAX),
             events: EventLog::new(Arc::clone(&of_all.memory), Arc::clone(&of_all.tenants)),
-            calibrations: Mutex::default(),
+            calibrations: Calibrations::default(),
             prompts: Prompts::default(),
             last_ticket: AtomicU64::new(0),
             last_batch: AtomicU64::new(0),
@@ -280,39 +280,24 @@ impl Tenant {
         self.tenants.load(Ordering::Relaxed) > 1
     }
 
-    /// How a provider's token counts differ from ours.
+    /// The calibration that all sessions share.
     pub(crate) fn calibration(&self, model: &str) -> Calibration {
-        self.calibrations().get(model).copied().unwrap_or_default()
+        self.calibrations.shared(model)
     }
 
-    /// Learns from what was charged for a window, and for the one before it in the same session.
+    /// Learns from a count of the provider; `before` is its count for the session's previous window.
     pub(crate) fn calibrate(&self, model: &str, before: Option<Charge>, charge: Charge) {
-        let mut all = self.calibrations();
-        let calibration = all.entry(model.into()).or_default();
-        if let Some(before) = before {
-            calibration.observe_growth(before, charge);
-        }
-        calibration.observe(charge);
+        self.calibrations.observe_provider(model, before, charge);
     }
 
-    /// What was learnt of the charges for each model, to be kept over a restart.
+    /// Shared calibrations by model, to be stored over a restart.
     pub fn learnt_charges(&self) -> BTreeMap<Box<str>, Calibration> {
-        self.calibrations().clone()
+        self.calibrations.all_shared()
     }
 
-    /// Takes back what was learnt before a restart.
+    /// Restores the calibrations of before a restart.
     pub fn restore_charges(&self, learnt: BTreeMap<Box<str>, Calibration>) {
-        let mut all = self.calibrations();
-        for (model, mut calibration) in learnt {
-            calibration.repair();
-            all.entry(model).or_insert(calibration);
-        }
-    }
-
-    fn calibrations(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Calibration>> {
-        self.calibrations
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.calibrations.restore(learnt);
     }
 
     /// What applies to it now.

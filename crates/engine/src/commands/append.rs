@@ -92,7 +92,7 @@ impl Commands {
             changes.push(update.session.touch(now));
         }
         if let (Some(usage), false) = (&command.usage, duplicate) {
-            self.calibrate(update.tenant, update.session, usage);
+            self.calibrate(update.tenant, &key.session, update.session, usage);
         }
         let dropped_turns = if duplicate { 0 } else { record.dropped_turns };
         let outcome = AppendOutcome {
@@ -107,8 +107,14 @@ impl Commands {
         Ok(Decision::used(outcome, effect))
     }
 
-    /// Learns from what a provider charged for the last window of a session.
-    fn calibrate(&self, tenant: &Tenant, session: &mut Session, usage: &ModelUsage) {
+    /// Calibrates the counts by the charge for the session's last window.
+    fn calibrate(
+        &self,
+        tenant: &Tenant,
+        id: &SessionId,
+        session: &mut Session,
+        usage: &ModelUsage,
+    ) {
         let models = self.shared.models.current();
         let Some(windows) = session.windows_mut() else {
             return;
@@ -120,7 +126,7 @@ impl Commands {
             let charged = usage.request_tokens();
             let charge = Charge { counted, charged };
             if charge.is_plausible() {
-                tenant.calibrate(&model, before, charge);
+                tenant.calibrations.observe(&model, id, before, charge);
                 windows.note_charge(&model, counted, charged);
             }
         }

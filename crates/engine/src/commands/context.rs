@@ -67,6 +67,8 @@ struct Plan {
     summary_tokens: Option<SummaryTokens>,
     /// Memories to be put into the window.
     recalled: Option<Box<dyn RecalledMemories>>,
+    /// Name that the call asked for; empty for the default model.
+    asked_model: String,
     /// Where the provider can count: what it is to count beside the turns.
     counted_by_provider: Option<(String, String)>,
 }
@@ -115,12 +117,13 @@ impl Commands {
         let append = request.append.take();
         let memories = request.memories.take();
         let recall_tool = request.recall_tool.take();
-        let mut plan = self.plan(tenant, request).await?;
+        let mut plan = self.plan(tenant, session, request).await?;
         let appended = match append {
             Some(command) => {
                 let appended = self.append(tenant, session, command).await?;
-                // What the provider charged may just have been said.
-                plan.calibration = tenant.calibration(&plan.model.profile.name);
+                // The append may have reported a charge.
+                let model = &plan.model.profile.name;
+                plan.calibration = tenant.calibrations.of_session(model, session);
                 Some(appended)
             }
             None => None,
@@ -162,6 +165,7 @@ impl Commands {
         let report = &mut built.window.report;
         report.degraded |= !notes.is_empty();
         report.notes.append(&mut notes);
+        report.notes.extend(plan.relative_note());
         Ok(ContextOutcome {
             session: built.session,
             appended,
@@ -180,6 +184,7 @@ impl Commands {
     async fn plan(
         &self,
         tenant: &Arc<Tenant>,
+        session: &SessionId,
         request: ContextRequest,
     ) -> Result<Plan, EngineError> {
         let settings = **self.shared.window_settings.load();
@@ -219,7 +224,7 @@ impl Commands {
             summary_tokens: compaction_policy
                 .enabled
                 .then_some(compaction_policy.summary_tokens),
-            calibration: tenant.calibration(&model.profile.name),
+            calibration: tenant.calibrations.of_session(&model.profile.name, session),
             keep: !request.peek && request.attempt == 0,
             peek: request.peek,
             model,
@@ -230,6 +235,7 @@ impl Commands {
                 .min(FIXED_MAX),
             fixed_digest,
             recalled: None,
+            asked_model: request.model,
             counted_by_provider,
         })
     }
@@ -437,7 +443,17 @@ impl Plan {
         counted.max(-(self.fixed as f64)) as i64
     }
 
-    /// Tokens kept free for what the provider adds without showing it.
+    /// States that the profile is that of a relative of the model asked for.
+    fn relative_note(&self) -> Option<String> {
+        let (asked, profile) = (&self.asked_model, &self.model.profile.name);
+        (!asked.is_empty() && asked != profile).then(|| {
+            format!(
+                "no profile for model {asked:?}: using {profile:?}, matched by its name's start"
+            )
+        })
+    }
+
+    /// Tokens kept free for unseen ones of the provider.
     fn allowance(&self) -> f64 {
         let unseen = self.model.scale.unseen();
         self.calibration.allowance(unseen, self.input_budget)

@@ -46,7 +46,7 @@ async fn a_summary_that_cannot_be_written_is_not_paid_for_again_and_again() {
     let mut windows = 0_u64;
     for _ in 0..60 {
         talk.exchange().await;
-        if talk.window().await.report.blocks.total() > 2_800 {
+        if talk.window().await.report.blocks.total() > 2_750 {
             windows += 1;
         }
         settle().await;

@@ -209,3 +209,49 @@ async fn windows_that_are_asked_for_at_once_count_a_long_history_once() {
     }
     assert_eq!(abacus.times(&format!("[[{text}]]")), 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn wrong_usage_of_one_session_does_not_reach_windows_of_others() {
+    let config = with_models(unswept(), vec![model("m", 500_000, &Arc::default())]);
+    let engine = World::new(config).open().await;
+    let bot = Bot::acme(&engine);
+    let ask = |peek| ContextRequest {
+        peek,
+        ..asking("m", 400_000)
+    };
+    bot.say("right", &"x".repeat(6_000)).await.unwrap();
+    let before = bot.context("right", ask(true)).await.unwrap().report;
+    for number in 0..12 {
+        bot.say("wrong", &"x".repeat(500)).await.unwrap();
+        let sent = bot.context("wrong", ask(false)).await.unwrap().report;
+        let tenth = sent.blocks.total() / 10;
+        bot.append("wrong", charged("m", tenth)).await.unwrap();
+        let after = bot.context("right", ask(true)).await.unwrap().report;
+        assert_eq!(after.blocks, before.blocks, "{number}");
+        assert!((after.token_factor - before.token_factor).abs() < 1e-9);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn dated_model_name_uses_the_profile_of_its_family() {
+    let config = with_models(unswept(), vec![model("gpt-4.1", 500_000, &Arc::default())]);
+    let engine = World::new(config).open().await;
+    let bot = Bot::acme(&engine);
+    bot.say("a", "hello").await.unwrap();
+    for (asked, is_noted) in [
+        ("gpt-4.1", false),
+        ("", false),
+        ("gpt-4.1-2025-04-14", true),
+        ("openai/gpt-4.1", true),
+    ] {
+        let ask = ContextRequest {
+            model: asked.into(),
+            ..ContextRequest::default()
+        };
+        let report = bot.context("a", ask).await.unwrap().report;
+        assert_eq!(&*report.model, "gpt-4.1", "{asked}");
+        let has_note = report.notes.iter().any(|note| note.contains("matched by"));
+        assert_eq!(has_note, is_noted, "{asked}: {:?}", report.notes);
+        assert!(!report.degraded, "{asked}");
+    }
+}
