@@ -129,8 +129,10 @@ impl Dialect {
     }
 }
 
-/// Tokens that a provider may add to a request without showing them: instructions for structured
-/// output, a host's own prompt, the tools of remote servers, the thoughts behind a signature.
+/// Tokens that a provider may add to a request without showing them.
+///
+/// Examples are instructions for structured output, prompts of hosts, tools of remote servers, and
+/// reasoning behind a signature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unseen {
     /// Before a provider reported usage for this model.

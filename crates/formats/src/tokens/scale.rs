@@ -29,8 +29,7 @@ const ENCRYPTED_FIELDS: [&str; 4] = [
     "thought_signature",
 ];
 
-/// Tokens of a reference to a tool whose loading was deferred: its definition follows there. The
-/// ones in recorded requests took 60.
+/// Tokens of a reference to a deferred tool, which expands to its definition. Recorded ones took 60.
 const TOOL_REFERENCE_TOKENS: u64 = 64;
 
 /// A run of base64 in an extra of at least this many characters is not text but content without
@@ -123,7 +122,7 @@ impl Scale {
                 seen.map(|tool| self.text(&tool.full_json()) * 4 / 3 + 2)
                     .sum()
             }
-            Dialect::Google => json_and(6) + 4,
+            Dialect::Google => json_and(6) + 3,
             Dialect::Open(_) => json_and(8),
         };
         self.overheads.tools + shown + others
@@ -239,11 +238,11 @@ impl Scale {
         }
     }
 
-    /// Tokens of encrypted reasoning with this many characters of base64, of which the
-    /// provider's own fields take a fixed number of bytes. Sizes are those of recorded requests.
+    /// Tokens of encrypted reasoning, by its characters of base64.
     ///
-    /// Google charges a signature in the step after it at most, and on some hosts never:
-    /// [`Unseen`] covers that.
+    /// Each provider adds a fixed number of bytes; the sizes are those of recorded requests.
+    /// Google charges a signature only in the step after it, and on some hosts never. [`Unseen`]
+    /// covers that.
     fn encrypted(&self, chars: usize) -> u64 {
         let bytes = chars as u64 * 3 / 4;
         match self.provider() {

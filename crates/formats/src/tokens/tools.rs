@@ -68,11 +68,10 @@ fn tool(entry: &Value) -> Option<Tool<'_>> {
     })
 }
 
-/// Tokens of the prompts that providers put before their models for tools of their own, by the
-/// start of the tool's type.
+/// Tokens of the prompts for providers' tools, by the start of the tool's type.
 ///
-/// Anthropic documents those of `bash`, `text_editor` and `computer`; the others, and all of
-/// OpenAI and Google, are what requests were charged in which the tool was offered and not used.
+/// Anthropic documents those of `bash`, `text_editor` and `computer`. The others are the charges of
+/// recorded requests that offered the tool and did not use it.
 const PROVIDER_TOOLS: [(Provider, &str, u64); 12] = [
     (Provider::Anthropic, "bash_", 245),
     (Provider::Anthropic, "text_editor_", 700),
@@ -84,12 +83,12 @@ const PROVIDER_TOOLS: [(Provider, &str, u64); 12] = [
     (Provider::OpenAi, "image_generation", 342),
     (Provider::OpenAi, "tool_search", 30),
     (Provider::OpenAi, "web_search", 294),
-    (Provider::Google, "codeExecution", 180),
+    (Provider::Google, "codeExecution", 230),
     (Provider::Google, "fileSearch", 300),
     (Provider::Google, "googleSearch", 0),
 ];
 
-/// Tokens of the prompt for a tool that its provider defines, where they are known.
+/// Tokens of the prompt for a provider's tool; `None` for an unknown tool.
 pub(super) fn provider_tool_tokens(provider: Provider, tool: &Value) -> Option<u64> {
     // Google names its tools by the field, others by the type.
     let kind = match tool.get("type").and_then(Value::as_str) {
@@ -322,7 +321,7 @@ mod tests {
             ),
             (Provider::OpenAi, json!({"type": "bash_20250124"}), None),
             (Provider::Google, json!({"google_search": {}}), Some(0)),
-            (Provider::Google, json!({"codeExecution": {}}), Some(180)),
+            (Provider::Google, json!({"codeExecution": {}}), Some(230)),
             (Provider::Open, json!({"type": "web_search"}), None),
             (Provider::Google, json!({}), None),
             (Provider::Google, json!("text"), None),

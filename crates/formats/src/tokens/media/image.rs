@@ -49,7 +49,7 @@ pub(super) fn size(head: &[u8]) -> Option<Size> {
     })
 }
 
-/// Assumed size of an image that is elsewhere, or whose head cannot be read.
+/// Assumed size of an image behind a URL or file id, or with an unreadable head.
 const SIZE_UNKNOWN: Size = Size {
     width: 1_024,
     height: 1_024,
