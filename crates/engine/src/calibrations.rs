@@ -160,7 +160,7 @@ fn learn(calibration: &mut Calibration, before: Option<Charge>, charge: Charge) 
     calibration.observe(charge);
 }
 
-/// Whether two charges differ from what is expected for them by the same share or tokens.
+/// Whether two charges differ from their expected charges by the same share or tokens.
 fn agree(calibration: &Calibration, one: Charge, other: Charge) -> bool {
     let [one, other] = [one, other].map(|charge| {
         let expected = calibration.expected(charge.counted);

@@ -128,8 +128,7 @@ impl Scale {
         self.overheads.tools + shown + others
     }
 
-    /// Tokens of a tool that its provider defines: those of its prompt where they are known, else
-    /// the provider's usual ones.
+    /// Tokens of the prompt for a provider's tool. An unknown tool gets the provider's usual ones.
     fn provider_tool(&self, tool: &Value) -> u64 {
         let usual = match self.provider() {
             Provider::Anthropic => 700,
