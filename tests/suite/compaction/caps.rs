@@ -44,10 +44,6 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
     let mut events = Events::now(&mut daemon.sessions()).await;
     let event = bot.until(&mut events, "compacted").await;
     assert_eq!(detail(&event)["first_seq"], 1, "{event:?}");
-    assert!(
-        detail(&event)["probe_score"].as_f64() > Some(0.9),
-        "{event:?}"
-    );
     let window = bot.window().await;
     let text = summary(&window).expect("a summary");
     for number in 1..12 {

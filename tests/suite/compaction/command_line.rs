@@ -198,7 +198,7 @@ async fn what_cannot_be_done_is_told_in_a_line() {
 
 #[tokio::test]
 async fn trouble_is_shown_where_an_operator_looks() {
-    let provider = Summaries::start(Says::Lossy).await;
+    let provider = Summaries::start(Says::Braces).await;
     let setup = provider
         .setup(Wire::Anthropic, "tries: 1,", STRICT)
         .section(ROOMY);
@@ -215,12 +215,12 @@ async fn trouble_is_shown_where_an_operator_looks() {
     );
     has_all(
         printed(&show),
-        &["identifiers_lost", "identifiers of the last turns are lost"],
+        &["field_missing", "details is empty"],
     );
     let window = asked(&daemon, &["window", "chat", "--context-window", "20000"]).await;
     printed(&window);
     let compact = asked(&daemon, &["sessions", "compact", "chat"]).await;
     fails(&compact, 1, "COMPACTION_FAILED");
-    assert!(compact.stderr.contains("identifiers"), "{compact:?}");
+    assert!(compact.stderr.contains("details is empty"), "{compact:?}");
     assert_eq!(compact.stderr.trim_end().lines().count(), 1, "{compact:?}");
 }

@@ -39,7 +39,7 @@ fn is_well_formed(wire: Wire, body: &Value) {
                 assert!(turn["text"].is_string() && turn["seq"].is_u64(), "{turn}");
             }
             assert!(
-                body["version"] == 1 && body["tokens_max"].is_u64(),
+                body["version"] == 2 && body["tokens_max"].is_u64(),
                 "{body}"
             );
         }
@@ -67,7 +67,6 @@ async fn goes_well(wire: Wire) {
             told_of["tokens_before"].as_u64() > told_of["tokens_after"].as_u64(),
             "{told_of}"
         );
-        assert!(told_of["probe_score"].as_f64() > Some(0.9), "{told_of}");
         through_seq = told_of["through_seq"].as_u64().expect("a seq");
         let text = bot.until_shown(number).await;
         let window = bot.window().await;
@@ -114,7 +113,6 @@ async fn goes_well(wire: Wire) {
         (3, 0)
     );
     assert!(sum(&daemon, "memoird_compaction_tokens_before_total{", "").await > 3_000);
-    assert!(sum(&daemon, "memoird_compaction_identifiers_total{", "").await > 30);
     assert_eq!(
         sum(&daemon, "memoird_summarizer_breaker{", wire.made_by()).await,
         0
@@ -235,13 +233,9 @@ async fn a_span_longer_than_the_providers_window_is_summarized_in_pieces() {
         .filter_map(|turn| turn["seq"].as_u64())
         .collect();
     let through_seq = detail(&event)["through_seq"].as_u64().expect("a seq");
-    assert!(seqs.iter().copied().eq(2..=through_seq), "{seqs:?}");
+    assert!(seqs.iter().copied().eq(1..=through_seq), "{seqs:?}");
     let text = bot.until_shown(1).await;
     assert!(text.contains(&order(1)), "{text}");
-    assert!(
-        detail(&event)["probe_score"].as_f64() > Some(0.9),
-        "{event:?}"
-    );
 }
 
 #[tokio::test]

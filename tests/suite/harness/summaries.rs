@@ -40,10 +40,6 @@ pub(crate) enum Says {
     Braces,
     /// An apology.
     Apology,
-    /// A summary that is longer than what it was given.
-    Longer,
-    /// A summary without one identifier of what it was given.
-    Lossy,
     /// That a prompt of more bytes than these is too long for it, else a summary.
     Narrow(usize),
     /// Half a status line, and closes.

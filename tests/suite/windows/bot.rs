@@ -8,7 +8,7 @@ use memoird_proto::v1::{
 use prost::Message;
 use tonic::Status;
 
-use crate::harness::{Daemon, Sessions, channel, raw_call};
+use crate::harness::{Daemon, Sessions, bare, channel, raw_call};
 
 /// A window of which only the turns are read, as bytes.
 #[derive(Clone, PartialEq, Message)]
@@ -142,12 +142,15 @@ pub(crate) fn seqs(answer: &GetContextResponse) -> Vec<u64> {
         .collect()
 }
 
-/// The line that a window has where turns are left out.
-pub(crate) fn elided(turns: u64) -> String {
-    match turns {
-        1 => "[memoird: 1 turn is left out here]".to_owned(),
-        _ => format!("[memoird: {turns} turns are left out here]"),
-    }
+/// Expects the marker that a window has where these turns are missing.
+#[track_caller]
+pub(crate) fn is_gap(text: &str, first_seq: u64, last_seq: u64) {
+    let turns = match first_seq == last_seq {
+        true => format!("turn {first_seq} is"),
+        false => format!("turns {first_seq}-{last_seq} are"),
+    };
+    let marker = format!("[memoird: {turns} not shown here");
+    assert!(bare(text).starts_with(&marker), "{text} is no {marker}");
 }
 
 /// Each call of a window has its result in the very next turns, and each result its call.

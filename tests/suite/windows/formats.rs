@@ -238,7 +238,7 @@ async fn a_leading_system_message_survives_first_in_first_out() {
     assert!(
         window[2]["content"]
             .as_str()
-            .is_some_and(|text| text.contains("left out here"))
+            .is_some_and(|text| text.contains("not shown here"))
     );
     assert_eq!(window.last().expect("turns")["content"], "question 9");
     let anthropic = ask(&mut client, in_format("chat", MessageFormat::Anthropic)).await;

@@ -545,7 +545,7 @@ impl<'a> Maker<'a> {
 
     /// Gives the room that is left to trimmed turns of the tail, newest first.
     fn untrim(&mut self, target: u64) {
-        let (composer, ask) = (self.composer, self.ask);
+        let composer = self.composer;
         let mut spare = target.saturating_sub(self.tokens());
         let trimmed: Vec<u64> = self.made.reduced.keys().rev().copied().collect();
         for seq in trimmed {

@@ -147,7 +147,8 @@ impl SummarizerCalls<'_> {
         is_last: bool,
     ) -> SummaryRequest {
         let key = self.key;
-        let tokens_max = self.snapshot.budget.summary;
+        // The merge keeps the other half.
+        let tokens_max = self.snapshot.budget.summary / 2;
         SummaryRequest {
             tenant: key.tenant.clone(),
             session: key.session.clone(),

@@ -105,8 +105,6 @@ impl Wire {
             }
             Says::Braces => self.good("{}"),
             Says::Apology => self.good("I'm sorry, but I can't help with that conversation."),
-            Says::Longer => self.good(&longer(prompt).to_string()),
-            Says::Lossy => self.good(&lossy().to_string()),
             Says::Narrow(bytes_max) if prompt.len() > bytes_max => self.too_long(),
             Says::Narrow(_) => self.good(&summary),
             Says::Closes => b"HTTP/1.1 200 OK\r\ncontent-le".to_vec(),
@@ -223,25 +221,9 @@ fn summary(prompt: &str) -> Value {
         .map(|id| format!("order {id}"))
         .collect();
     json!({
-        "session_intent": "The user wants to know where each order is.",
-        "files_touched": [],
-        "decisions": [],
-        "pending_questions": [],
-        "next_steps": [],
-        "narrative": "The user asked for orders, and the assistant looked them up.",
-        "facts": facts,
-        "identifiers": [],
+        "standing_instructions": [],
+        "withdrawn": [],
+        "open_questions": [],
+        "details": format!("The assistant looked orders up.\n{}", facts.join("\n")),
     })
-}
-
-fn longer(prompt: &str) -> Value {
-    let mut body = summary(prompt);
-    body["narrative"] = format!("The user asked. {prompt} {prompt}").into();
-    body
-}
-
-fn lossy() -> Value {
-    let mut body = summary("at most 0 tokens");
-    body["narrative"] = "The user asked for some orders, and was told where they are.".into();
-    body
 }
