@@ -11,7 +11,7 @@ use memoird_proto::v1::{
 use super::bot::{ask, head_tail, is_gap, look};
 use super::plain;
 use crate::harness::{
-    Daemon, Sessions, append, assistant, bare, live, text_of, tool_results, tool_uses, turn, user,
+    Daemon, Sessions, append, assistant, live, text_of, tool_results, tool_uses, turn, user,
 };
 
 #[tokio::test]
