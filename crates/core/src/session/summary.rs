@@ -1,5 +1,6 @@
 //! A session gets a summary, goes without one, or gives it back.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::Session;
@@ -109,9 +110,12 @@ impl Session {
         status.through_seq = summary.first_seq - 1;
         status.at_seq = self.head.last_seq;
         let view = self.history.view(self.head.last_seq);
-        let back = view.tail_from(summary.first_seq);
-        let back = back.take_while(|record| record.seq <= summary.through_seq);
-        let restored = back.filter(|record| !is_apart(&view, record)).count() as u64;
+        let span = summary.first_seq..=summary.through_seq;
+        // The first user turn is summarized like any other, and stored apart from the others.
+        let apart = view.apart.iter().copied();
+        let back = view.tail_from(summary.first_seq).chain(apart);
+        let back = back.filter(|record| span.contains(&record.seq) && !is_apart(&view, record));
+        let restored = back.map(|record| record.seq).collect::<BTreeSet<_>>().len() as u64;
         let change = self.compaction_change(status, SummaryChange::Undone(summary.number));
         Some((change, restored))
     }
