@@ -5,10 +5,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use memoird_core::compaction::Written;
 use memoird_core::compaction::check::Rejection;
 use memoird_core::compaction::prompt::{as_json, parse_answer};
 use memoird_core::compaction::transcript::TranscriptTurn;
+use memoird_core::compaction::{Covered, Summary, SummaryRoom, Written, merge};
 use memoird_core::ids::SessionKey;
 use memoird_core::mark::Mark;
 use memoird_core::session::Snapshot;
@@ -27,6 +27,8 @@ const CALLS_MAX: u32 = 64;
 const DEPTH_MAX: u32 = 6;
 /// Tokens of a chunk, at least.
 const CHUNK_TOKENS_MIN: u64 = 500;
+/// Bytes of a token in a summary that is shortened for a call.
+const BYTES_PER_TOKEN: u64 = 4;
 
 /// Asks a summarizer for the summary of a snapshot.
 pub(super) struct SummarizerCalls<'a> {
@@ -70,11 +72,9 @@ impl SummarizerCalls<'_> {
     /// Of these turns, which may be too many for one call.
     fn whole<'a>(&'a self, turns: Arc<[TranscriptTurn]>, left: &'a mut Left) -> Answers<'a> {
         Box::pin(async move {
-            let previous = self.snapshot.previous.as_ref();
-            let said = previous.map_or(0, |last| tokens(&last.text));
-            let room = left.tokens_max.saturating_sub(said).max(CHUNK_TOKENS_MIN);
+            let (previous, room) = self.previous(left);
             if chunk_tokens(&turns) <= room {
-                let request = self.request(turns.clone(), Vec::new(), true);
+                let request = self.request(turns.clone(), Vec::new(), previous);
                 match self.call(request, left).await {
                     Err(Missing::TooLong(problem)) => {
                         let refused = chunk_tokens(&turns);
@@ -84,9 +84,9 @@ impl SummarizerCalls<'_> {
                 }
             }
             let mut bodies = Vec::new();
-            for chunk in split(&turns, room) {
+            for chunk in split(&turns, left.tokens_max.max(CHUNK_TOKENS_MIN)) {
                 let refused = chunk_tokens(&chunk);
-                let mut request = self.request(chunk.into(), Vec::new(), false);
+                let mut request = self.request(chunk.into(), Vec::new(), None);
                 // So that several of them fit into one call.
                 request.tokens_max = request
                     .tokens_max
@@ -121,18 +121,15 @@ impl SummarizerCalls<'_> {
 
     /// One summary of the summaries of chunks.
     async fn merge(&self, mut bodies: Vec<Written>, left: &mut Left) -> Result<Written, Missing> {
-        let said = self
-            .snapshot
-            .previous
-            .as_ref()
-            .map_or(0, |last| tokens(&last.text));
-        let room = left.tokens_max.saturating_sub(said).max(CHUNK_TOKENS_MIN);
+        let (previous, room) = self.previous(left);
         while bodies.len() > 1 {
             let groups = grouped(bodies, room);
             let is_last = groups.len() == 1;
             let mut merged = Vec::with_capacity(groups.len());
             for group in groups {
-                let request = self.request(Arc::from([]), group, is_last);
+                // Once is enough: where all comes together.
+                let previous = previous.clone().filter(|_| is_last);
+                let request = self.request(Arc::from([]), group, previous);
                 merged.push(self.call(request, left).await?);
             }
             bodies = merged;
@@ -140,11 +137,28 @@ impl SummarizerCalls<'_> {
         bodies.pop().ok_or(Missing::Error(CompactionError::Nothing))
     }
 
+    /// The last summary for one call, and the tokens that it leaves to turns or pieces.
+    ///
+    /// A summary of a large window may be longer than the input of a small model. It is shortened to
+    /// half of the input; the merge keeps what is not in it.
+    fn previous(&self, left: &Left) -> (Option<Arc<Summary>>, u64) {
+        let previous = self.snapshot.previous.as_ref().map(|last| {
+            let tokens_max = left.tokens_max / 2;
+            if tokens(&last.text) <= tokens_max {
+                return Arc::clone(last);
+            }
+            Arc::new(shortened(last, tokens_max))
+        });
+        let used = previous.as_ref().map_or(0, |last| tokens(&last.text));
+        let room = left.tokens_max.saturating_sub(used).max(CHUNK_TOKENS_MIN);
+        (previous, room)
+    }
+
     fn request(
         &self,
         turns: Arc<[TranscriptTurn]>,
         chunks: Vec<Written>,
-        is_last: bool,
+        previous: Option<Arc<Summary>>,
     ) -> SummaryRequest {
         let key = self.key;
         // The merge keeps the other half.
@@ -153,8 +167,7 @@ impl SummarizerCalls<'_> {
             tenant: key.tenant.clone(),
             session: key.session.clone(),
             generation: self.snapshot.generation,
-            // Once is enough: where all comes together.
-            previous: self.snapshot.previous.clone().filter(|_| is_last),
+            previous,
             chunks,
             turns,
             tokens_max,
@@ -246,6 +259,26 @@ impl SummarizerCalls<'_> {
             None => breaker.succeeded(),
             Some(fault) => fault.note(&mut breaker, now, &policy),
         }
+    }
+}
+
+/// A summary in about `tokens_max` tokens, with a quarter of them for requests of the user.
+fn shortened(summary: &Summary, tokens_max: u64) -> Summary {
+    let bytes = usize::try_from(tokens_max.saturating_mul(BYTES_PER_TOKEN)).unwrap_or(usize::MAX);
+    let room = SummaryRoom {
+        summary: bytes / 2,
+        opening: bytes / 8,
+        user_turns: bytes / 8,
+    };
+    let body = merge(Some(&summary.body), &[], &[]).fit(room);
+    let covered = Covered {
+        through_seq: summary.through_seq,
+        turns: summary.turns,
+    };
+    Summary {
+        text: body.text(covered).into(),
+        body,
+        ..summary.clone()
     }
 }
 
