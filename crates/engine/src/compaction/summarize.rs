@@ -6,7 +6,8 @@ use std::sync::Arc;
 use memoird_core::compaction::check::{Rejection, Sizes, check_sizes, check_written};
 use memoird_core::compaction::transcript::{TranscriptTurn, transcript_turn};
 use memoird_core::compaction::{
-    Body, Covered, Failure, Merged, Summary, SummaryRoom, Written, acknowledgement, merge,
+    Body, Covered, Failure, Merged, Summary, SummaryBudget, SummaryRoom, Written, acknowledgement,
+    merge,
 };
 use memoird_core::ids::TenantId;
 use memoird_core::session::Snapshot;
@@ -32,7 +33,7 @@ const SPAN_BYTES_PER_TOKEN: u64 = 80;
 /// Tokens that a summary may always have where turns leave without it, however short they are.
 const NEEDED_TOKENS: u64 = 512;
 /// Bytes of a token, to begin with: how many it really has shows when the summary is counted.
-const BYTES_PER_TOKEN: u64 = 4;
+const BYTES_PER_TOKEN: f64 = 4.0;
 /// How often a summary is made shorter until it fits.
 const FITS_MAX: usize = 4;
 
@@ -77,6 +78,13 @@ impl Compaction {
             let problem = "compaction.summarizer is none".to_owned();
             return Err(failed("no_summarizer", problem));
         };
+        // So little cannot be said in fewer tokens: no model is paid for it.
+        if summarizer.is_remote() && !snapshot.is_needed {
+            let merged = validator.validate(None, summarizer.name()).await?;
+            if matches!(merged, Err(Rejection::LongerThanTheSpan)) {
+                return Err(CompactionError::Nothing);
+            }
+        }
         let watch = Stopwatch::start();
         let written = match summarizer.is_remote() {
             true => Some(
@@ -91,7 +99,6 @@ impl Compaction {
             .compaction_seconds
             .observe(watch.seconds());
         validated.map_err(|rejection| match rejection {
-            // So little cannot be said in fewer tokens.
             Rejection::LongerThanTheSpan if !summarizer.is_remote() => CompactionError::Nothing,
             rejection => {
                 CompactionError::Failed(failure_of(&rejection), CompactionResult::Rejected)
@@ -181,6 +188,39 @@ pub(super) fn failure_of(rejection: &Rejection) -> Failure {
     Failure {
         reason: rejection.reason(),
         problem,
+    }
+}
+
+/// Divides the tokens of a summary. The requests of the user get at most half of them, or what the
+/// other sections may not use; these get all that the requests leave.
+fn room_within(
+    merged: &Merged,
+    budget: SummaryBudget,
+    tokens_max: u64,
+    bytes_per_token: f64,
+) -> SummaryRoom {
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "a number of bytes"
+    )]
+    let bytes = |tokens: u64| (tokens as f64 * bytes_per_token) as usize;
+    let requests_max = (tokens_max / 2).max(tokens_max.saturating_sub(budget.summary));
+    let requests = SummaryBudget {
+        summary: 0,
+        ..budget
+    }
+    .within(requests_max);
+    let room = SummaryRoom {
+        summary: 0,
+        opening: bytes(requests.opening),
+        user_turns: bytes(requests.user_turns),
+    };
+    let turns = merged.fit(room).user_turns;
+    let used: usize = turns.iter().map(|turn| turn.text.len()).sum();
+    SummaryRoom {
+        summary: bytes(budget.summary).min(bytes(tokens_max).saturating_sub(used)),
+        ..room
     }
 }
 
@@ -277,32 +317,20 @@ impl Validator {
         let budget = self.snapshot.budget;
         let mut tokens_max = budget.total();
         if !self.snapshot.is_needed {
-            tokens_max = tokens_max.min(tokens_before / 4 * 3);
+            let overhead = self.text_tokens(&Body::default().text(covered));
+            let most = (tokens_before / 4 * 3).saturating_sub(overhead);
+            tokens_max = tokens_max.min(most.max(tokens_before / 4));
         }
-        let mut bytes = tokens_max * BYTES_PER_TOKEN;
+        let mut bytes_per_token = BYTES_PER_TOKEN;
         let mut body = Body::default();
         for _ in 0..FITS_MAX {
-            let part = |tokens: u64| {
-                usize::try_from(bytes * tokens / budget.total().max(1)).unwrap_or(usize::MAX)
-            };
-            body = merged.fit(SummaryRoom {
-                summary: part(budget.summary),
-                opening: part(budget.opening),
-                user_turns: part(budget.user_turns),
-            });
+            body = merged.fit(room_within(merged, budget, tokens_max, bytes_per_token));
             let text = body.text(covered);
-            // Parts that are not full leave room that no other part may use.
-            let bytes_per_token = text.len() as f64 / self.text_tokens(&text).max(1) as f64;
-            if bytes_per_token * 1.02 >= bytes as f64 / tokens_max.max(1) as f64 {
+            let counted = text.len() as f64 / self.text_tokens(&text).max(1) as f64;
+            if counted * 1.02 >= bytes_per_token {
                 break;
             }
-            #[allow(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "a number of bytes"
-            )]
-            let fewer = (tokens_max as f64 * bytes_per_token) as u64;
-            bytes = fewer;
+            bytes_per_token = counted;
         }
         body
     }
