@@ -249,9 +249,9 @@ impl Compaction {
         self.config().provider_breaker.policy()
     }
 
-    /// Replaces the oldest exchanges of a session by a summary, and waits for it. Without
-    /// `keep_exchanges` as many stay as configured, fewer where they alone exceed the floor;
-    /// with it exactly that number.
+    /// Replaces the oldest exchanges of a session by a summary, and waits for it. Keeps exactly
+    /// `keep_exchanges` of the newest exchanges; without a number 5, or fewer if they need over
+    /// 30 % of the window.
     ///
     /// # Errors
     /// [`EngineError::SessionNotFound`], [`EngineError::CallPending`],

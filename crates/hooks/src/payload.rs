@@ -33,7 +33,7 @@
 //! | `turns` | how many turns it stands for |
 //! | `through_seq` | the last of them |
 //! | `made_at` | when it was made |
-//! | `by` | who made it: `extractive`, `notes`, or a provider and its model |
+//! | `by` | what made it: `extractive`, or a provider and its model |
 //! | `standing_instructions`, `user_turns`, `done`, `open_questions` | lists of texts |
 //! | `details`, `recent` | what a model wrote about the turns, and their end: texts, perhaps empty |
 //!

@@ -14,10 +14,9 @@
 //! | `system`, `prompt` | all of that as a prompt, for a service that asks a model itself |
 //!
 //! It answers 200 with JSON: `standing_instructions`, `withdrawn` and `open_questions`, which are
-//! lists of texts, and `details`, which is a text. The prompt explains them. Or it answers 413 when
-//! the turns are too many: they come again in
-//! pieces. 429 and 5xx are tried again, `Retry-After` is heeded; 400 and 422 refuse the
-//! turns.
+//! lists of texts, and `details`, which is a text. The prompt explains them. After 413 the turns
+//! are sent again in pieces. After 429 and 5xx the request is repeated, no earlier than
+//! `Retry-After`. 400 and 422 refuse the turns.
 
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, changes, prompt};

@@ -19,7 +19,7 @@ const LINE_CHARS_MAX: usize = 400;
 pub(crate) struct CompactArgs {
     /// The bot's own chat id
     id: String,
-    /// Exchanges that stay as they were said; 0: none [default: as the daemon is configured]
+    /// Newest exchanges to keep verbatim; 0: none [default: 5, or fewer if they need over 30 % of the window]
     #[arg(long, value_name = "N")]
     keep: Option<u32>,
 }

@@ -10,7 +10,7 @@ use tonic::Status;
 use super::{status, text_or_empty, to};
 use crate::auth::Role;
 
-/// The limit on `keep_exchanges`, the same as in the configuration.
+/// Maximum of `keep_exchanges`.
 const KEEP_EXCHANGES_MAX: u32 = 1_000;
 
 /// How many exchanges a call wants to keep.
