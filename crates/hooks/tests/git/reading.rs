@@ -4,7 +4,6 @@ use std::fs;
 use std::sync::Arc;
 
 use memoird_core::change::EndReason;
-use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::{Body, Summary};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::state::State;
@@ -263,11 +262,11 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
         made_at: at(NOON),
         by: "openai/a*b".into(),
         body: Body {
-            decisions: vec!["Bonn it is".to_owned()],
+            open_questions: vec!["Bonn or Cologne?".to_owned()],
             ..Body::default()
         },
-        notes: Notes::default(),
-        text: "[memoird: a summary]\n\n## Decisions\nBonn it is\r\u{1b}[31m\n---\n".into(),
+        text: "[memoird: a summary]\n\n## Open questions\nBonn or Cologne?\r\u{1b}[31m\n---\n"
+            .into(),
     };
     let ended = Arc::new(SessionContent {
         summary: Some(Arc::new(summary)),
@@ -281,8 +280,8 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
 
 > [memoird: a summary]
 >
-> ## Decisions
-> Bonn it is
+> ## Open questions
+> Bonn or Cologne?
 > \u{241b}[31m
 > ---
 
@@ -299,7 +298,7 @@ async fn a_summary_heads_both_files_and_changes_nothing_else() {
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
     assert_eq!(lines.len(), 5);
-    assert_eq!(lines[0]["summary"]["decisions"][0], "Bonn it is");
+    assert_eq!(lines[0]["summary"]["open_questions"][0], "Bonn or Cologne?");
     assert_eq!(
         (&lines[0]["summary"]["through_seq"], lines[0].get("seq")),
         (&4.into(), None)

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use memoird_core::change::EndReason;
-use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::{Body, Summary};
+use memoird_core::compaction::{Body, Done, Standing, Summary, UserTurn};
 use memoird_core::time::Timestamp;
 use memoird_core::turn::{MediaSource, Part, PartKind, Role, Turn};
 use memoird_engine::HookCall;
@@ -70,19 +69,29 @@ fn a_summary_is_given_with_all_that_it_says() {
         made_at: Timestamp::new(1_700_000_050, 0).expect("a moment"),
         by: "openai/gpt".into(),
         body: Body {
-            session_intent: "a".into(),
-            files_touched: lines("b"),
-            decisions: lines("c"),
-            pending_questions: lines("d"),
-            next_steps: lines("e"),
-            narrative: "f".into(),
-            identifiers: lines("g"),
-            actions: lines("h"),
-            facts: lines("i"),
-        },
-        notes: Notes {
-            files: lines("noted"),
-            ..Notes::default()
+            standing: vec![Standing {
+                seq: 2,
+                said_at: 1_700_000_000,
+                text: "\"a\"\n".into(),
+                score: 1.0,
+                count: 1,
+            }],
+            user_turns: vec![UserTurn {
+                seq: 9,
+                said_at: 1_700_000_020,
+                text: "b".into(),
+                opens: true,
+            }],
+            done: vec![Done {
+                seq: 10,
+                text: "c".into(),
+            }],
+            open_questions: lines("d"),
+            written: "e".into(),
+            recent: "f".into(),
+            until: 1_700_000_040,
+            starts: lines("not a part of the payload"),
+            is_answered: false,
         },
         text: "# What was said\n".into(),
     };
@@ -93,15 +102,12 @@ fn a_summary_is_given_with_all_that_it_says() {
         "through_seq": 14,
         "made_at": "2023-11-14T22:14:10Z",
         "by": "openai/gpt",
-        "session_intent": "a",
-        "files_touched": ["b", "\"b\"\n"],
-        "decisions": ["c", "\"c\"\n"],
-        "pending_questions": ["d", "\"d\"\n"],
-        "next_steps": ["e", "\"e\"\n"],
-        "narrative": "f",
-        "identifiers": ["g", "\"g\"\n"],
-        "actions": ["h", "\"h\"\n"],
-        "facts": ["i", "\"i\"\n"],
+        "standing_instructions": ["\"a\"\n"],
+        "user_turns": ["b"],
+        "done": ["c"],
+        "open_questions": ["d", "\"d\"\n"],
+        "details": "e",
+        "recent": "f",
     });
     let shown = parsed(&with(call(), |ended| {
         ended.summary = Some(Arc::new(summary));

@@ -251,13 +251,13 @@ mod tests {
     #[test]
     fn compaction_changes_at_once_and_its_summarizer_as_a_whole() {
         let newer = settings(
-            "compaction: { floor: 40%, breaker: { turns: 9 }, \
+            "compaction: { soft_watermark: 40%, breaker: { turns: 9 }, \
              summarizer: { openai: { model: m } } }",
         );
         let difference = settings("{}").difference(&newer);
         let paths = [
             "compaction.breaker.turns",
-            "compaction.floor",
+            "compaction.soft_watermark",
             "compaction.summarizer",
         ];
         assert_eq!(difference.at_once, paths);

@@ -4,8 +4,7 @@
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind, SummaryChange};
-use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::{Body, CompactionStatus, Summary};
+use memoird_core::compaction::{Body, CompactionStatus, Done, Standing, Summary, UserTurn};
 use memoird_core::ids::Generation;
 use memoird_core::time::{Steady, Timestamp};
 use memoird_store::{EndedRecord, PruneBefore, Store};
@@ -54,12 +53,9 @@ pub(crate) fn summary_of(number: u32) -> Summary {
         made_at: wall(u64::from(number)),
         by: format!("extractive {number}").into(),
         body: Body {
-            decisions: lines("decided"),
+            open_questions: lines("asked"),
+            recent: format!("user: up to {seq}\n"),
             ..Body::default()
-        },
-        notes: Notes {
-            files: lines("/src/file"),
-            ..Notes::default()
         },
         text: format!("what was said up to {seq}").into(),
     }
@@ -89,22 +85,46 @@ pub(crate) fn whole_summary() -> Summary {
         made_at: Timestamp::new(Timestamp::SECONDS_MAX, 999_999_999).unwrap(),
         by: "openai/gpt \u{1f600}".into(),
         body: Body {
-            session_intent: "a".into(),
-            files_touched: lines("b"),
-            decisions: lines("c"),
-            pending_questions: lines("d"),
-            next_steps: lines("e"),
-            narrative: "f\r\n\t".into(),
-            identifiers: lines("g"),
-            actions: lines("m"),
-            facts: lines("n"),
-        },
-        notes: Notes {
-            through_seq: 7,
-            files: lines("h"),
-            last_error: "i".into(),
-            decisions: lines("j"),
-            pending_questions: lines("k"),
+            standing: vec![
+                Standing {
+                    seq: u64::MAX,
+                    said_at: i64::MIN,
+                    text: "a ü\0\n".into(),
+                    score: f32::MIN,
+                    count: u32::MAX,
+                },
+                Standing {
+                    seq: 0,
+                    said_at: i64::MAX,
+                    text: String::new(),
+                    score: f32::EPSILON,
+                    count: 0,
+                },
+            ],
+            user_turns: vec![
+                UserTurn {
+                    seq: u64::MAX - 2,
+                    said_at: -1,
+                    text: "b\r\n".into(),
+                    opens: true,
+                },
+                UserTurn {
+                    seq: 2,
+                    said_at: 3,
+                    text: String::new(),
+                    opens: false,
+                },
+            ],
+            done: vec![Done {
+                seq: u64::MAX - 3,
+                text: "pay(c) → ok".into(),
+            }],
+            open_questions: lines("d"),
+            written: "e\r\n\t".into(),
+            recent: "f \0".into(),
+            until: i64::MAX - 1,
+            starts: lines("g"),
+            is_answered: true,
         },
         text: "l\0 \n".into(),
     }

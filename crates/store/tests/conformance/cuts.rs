@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind};
 use memoird_core::time::Steady;
-use memoird_core::window::{Cut, CutKey, Excerpt, Found, How, Policy, Reduced, SavedCut, Shown};
+use memoird_core::window::{Cut, CutKey, Found, How, Policy, Reduced, SavedCut, Shown};
 use memoird_store::{PruneBefore, Store};
 
 use crate::chat::{Chat, begun};
@@ -59,10 +59,7 @@ fn shown(text: &str) -> Option<Shown> {
 
 /// Every field with a value that no other one has, and at the ends of its range.
 fn every_field() -> Vec<SavedCut> {
-    let trimmed = |head_bytes, tail_bytes| How::Trimmed {
-        head_bytes,
-        tail_bytes,
-    };
+    let trimmed = |bytes| How::Trimmed { bytes };
     let results = vec![
         (
             0,
@@ -70,8 +67,8 @@ fn every_field() -> Vec<SavedCut> {
                 by: "call ü\0".into(),
             },
         ),
-        (1, trimmed(0, 0)),
-        (127, trimmed(u32::MAX, 7)),
+        (1, trimmed(0)),
+        (127, trimmed(u32::MAX)),
         (usize::MAX, How::Superseded { by: "".into() }),
     ];
     let reduced = [
@@ -85,7 +82,7 @@ fn every_field() -> Vec<SavedCut> {
         (
             u64::MAX,
             Reduced {
-                results: vec![(3, trimmed(1, 2))],
+                results: vec![(3, trimmed(1))],
                 shown: None,
             },
         ),
@@ -95,10 +92,6 @@ fn every_field() -> Vec<SavedCut> {
         kept: vec![1, 3, u64::MAX],
         holes: vec![(5, 6), (9, 9), (u64::MAX - 1, u64::MAX)],
         reduced: reduced.into_iter().collect(),
-        excerpt: Some(Excerpt {
-            bytes: u32::MAX,
-            shown: shown("b"),
-        }),
         budget: u64::MAX,
         made_at: 8,
         summary: 9,
@@ -127,22 +120,12 @@ fn every_field() -> Vec<SavedCut> {
                 Cut::default()
             },
         });
-    let none_of_its_text = Cut {
-        excerpt: Some(Excerpt {
-            bytes: 0,
-            shown: None,
-        }),
-        ..Cut::default()
-    };
     let key = CutKey {
         model: "".into(),
         policy: Policy::TokenBudget,
     };
-    cuts.chain([SavedCut {
-        key,
-        cut: none_of_its_text,
-    }])
-    .collect()
+    let cut = Cut::default();
+    cuts.chain([SavedCut { key, cut }]).collect()
 }
 
 fn without_shown(mut cuts: Vec<SavedCut>) -> Vec<SavedCut> {
@@ -150,9 +133,6 @@ fn without_shown(mut cuts: Vec<SavedCut>) -> Vec<SavedCut> {
         cut.reduced
             .values_mut()
             .for_each(|reduced| reduced.shown = None);
-        cut.excerpt
-            .iter_mut()
-            .for_each(|excerpt| excerpt.shown = None);
     }
     cuts
 }

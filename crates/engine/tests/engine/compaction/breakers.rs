@@ -227,30 +227,29 @@ async fn a_provider_that_asks_for_a_pause_is_left_alone_for_that_long() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_provider_that_hangs_is_left_alone_as_well_and_one_in_this_process_never_is() {
-    for is_remote in [true, false] {
-        let mut script = Script::then([], Does::Never);
-        script.is_remote = is_remote;
-        let script = Arc::new(script);
-        let (_world, bot) = opened(&script).await;
-        for session in ["a", "b", "c"] {
-            let mut talk = Talk::of(&bot, session);
-            talk.exchanges(6).await;
-            assert_eq!(talk.fails(Some(2)).await, "timeout");
-        }
-        let mut talk = Talk::of(&bot, "d");
+async fn hanging_provider_opens_the_breaker_and_a_local_summarizer_has_none() {
+    let script = Script::always(Does::Never);
+    let (_world, bot) = opened(&script).await;
+    for session in ["a", "b", "c"] {
+        let mut talk = Talk::of(&bot, session);
         talk.exchanges(6).await;
-        let expected = if is_remote {
-            "provider_down"
-        } else {
-            "timeout"
-        };
-        assert_eq!(talk.fails(Some(2)).await, expected);
-        assert_eq!(
-            bot.engine.compaction.summarizer_state().is_some(),
-            is_remote
-        );
+        assert_eq!(talk.fails(Some(2)).await, "timeout");
     }
+    let mut talk = Talk::of(&bot, "d");
+    talk.exchanges(6).await;
+    assert_eq!(talk.fails(Some(2)).await, "provider_down");
+    let state = bot.engine.compaction.summarizer_state();
+    assert_eq!(state, Some(("script".to_owned(), Open)));
+
+    let mut script = Script::then([], Does::Never);
+    script.is_remote = false;
+    let script = Arc::new(script);
+    let (_world, bot) = opened(&script).await;
+    let mut talk = Talk::of(&bot, "a");
+    talk.exchanges(6).await;
+    assert!(talk.compact(Some(2)).await.unwrap().is_new);
+    assert_eq!(script.times(), 0, "it is not called");
+    assert_eq!(bot.engine.compaction.summarizer_state(), None);
 }
 
 #[tokio::test(start_paused = true)]

@@ -160,7 +160,6 @@ async fn between_two_of_them_are_so_many_turns_at_least() {
     config.compaction.policy.turns_between_min = 9;
     // So that a summary never helps for long.
     config.compaction.policy.soft_watermark_percent = 30;
-    config.compaction.policy.floor_percent = 29;
     let world = crate::kit::World::new(config);
     let bot = Bot::acme(&world.open().await);
     let mut talk = Talk::of(&bot, "a");

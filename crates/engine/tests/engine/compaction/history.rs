@@ -19,8 +19,6 @@ const CAP: usize = 20;
 async fn capped(script: &Arc<Script>, durability: Durability) -> (World, Bot) {
     let mut config = compacting(script);
     config.limits.max_history_turns = CAP;
-    config.compaction.policy.keep_exchanges = 2;
-    config.compaction.policy.floor_percent = 15;
     config.journal.durability = durability;
     let world = World::new(with_models(
         config,
@@ -63,7 +61,7 @@ async fn nothing_leaves_a_history_that_no_summary_holds() {
         assert!(script.times() > 3);
         assert_eq!(
             given(&script),
-            (2..=through).collect::<Vec<_>>(),
+            (1..=through).collect::<Vec<_>>(),
             "each once"
         );
         let outcome = talk.window().await;
@@ -89,7 +87,7 @@ async fn nothing_leaves_a_history_that_is_full_of_bytes_and_that_no_summary_hold
     }
     talk.window().await;
     talk.compact(Some(1)).await.unwrap();
-    assert_eq!(given(&script), [2, 3, 4]);
+    assert_eq!(given(&script), [1, 2, 3, 4]);
     for number in 0..40 {
         let words = format!("#{number} {}", "x".repeat(1_500));
         talk.add(vec![said(role(&talk), &words)]).await;
@@ -97,7 +95,7 @@ async fn nothing_leaves_a_history_that_is_full_of_bytes_and_that_no_summary_hold
     }
     let through = talk.status().await.through_seq;
     assert!(script.times() > 2);
-    assert_eq!(given(&script), Vec::from_iter(2..=through), "each once");
+    assert_eq!(given(&script), Vec::from_iter(1..=through), "each once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -120,16 +118,14 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
         let through = talk.status().await.through_seq;
         let live = bot.live("a").await.unwrap().len() as u64 - 1;
         let oldest = talk.said.len() as u64 - live + 1;
+        // The history keeps the first user turn.
         let first = if durability == Durability::Off {
             oldest
         } else {
             2
         };
-        assert_eq!(
-            seqs,
-            (first..=through).collect::<Vec<_>>(),
-            "{durability:?}"
-        );
+        let expected = std::iter::once(1).chain(first..=through);
+        assert_eq!(seqs, expected.collect::<Vec<_>>(), "{durability:?}");
         let outcome = talk.window().await;
         assert_eq!(
             outcome.report.summary.as_ref().unwrap().through_seq,
@@ -140,7 +136,7 @@ async fn what_has_left_before_anybody_asked_comes_from_the_journal() {
         talk.window().await;
         script.asked.lock().unwrap().clear();
         talk.compact(Some(2)).await.unwrap();
-        assert_eq!(given(&script)[0], first, "{durability:?}");
+        assert_eq!(given(&script)[..2], [1, first], "{durability:?}");
         talk.window().await;
     }
 }
@@ -172,8 +168,9 @@ async fn who_asks_late_is_shown_half_of_a_full_history_and_a_summary_of_the_rest
     talk.exchanges(40).await;
     let window = talk.window().await;
     assert!(window.turns.len() > CAP / 2, "{}", window.turns.len());
-    let through = window.report.summary.expect("a summary").through_seq;
-    assert_eq!(given(&script), Vec::from_iter(2..=through), "each once");
+    let summary = window.report.summary.expect("a summary");
+    assert_eq!((summary.first_seq, summary.turns), (1, summary.through_seq));
+    assert_eq!(script.times(), 0, "a local summarizer is not called");
 }
 
 /// A larger cap than the one that took them.
@@ -234,8 +231,8 @@ async fn a_system_turn_in_the_middle_is_summarized_with_its_exchange() {
         }
         let through = talk.status().await.through_seq;
         assert!(script.times() > 2);
-        // The first turn and the anchor stay as they are.
-        assert_eq!(given(&script), (3..=through).collect::<Vec<_>>());
+        // The system prompt stays as it is.
+        assert_eq!(given(&script), (2..=through).collect::<Vec<_>>());
         let window = talk.window().await;
         let shown = texts(&window.turns);
         assert!(shown.contains(&"you are kind".to_owned()), "{shown:?}");

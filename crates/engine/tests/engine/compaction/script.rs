@@ -3,9 +3,8 @@
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use memoird_core::compaction::Body;
-use memoird_core::compaction::identifiers::identifiers;
-use memoird_core::compaction::notes::Notes;
+use memoird_core::compaction::Written;
+use memoird_core::compaction::prompt::as_json;
 use memoird_engine::{
     FaultKind, ModelFault, Summarizer, SummarizerAnswer, SummarizerFuture, SummaryRequest, TextEnd,
 };
@@ -14,7 +13,7 @@ use tokio::sync::Notify;
 /// What it does when it is asked.
 #[derive(Clone, Debug)]
 pub(crate) enum Does {
-    /// Repeats all identifiers and what it was given before: as well as can be.
+    /// Writes down all names of its input.
     Well,
     /// The same, once it is allowed to.
     Waits(Arc<Notify>),
@@ -24,8 +23,10 @@ pub(crate) enum Does {
     Writes(&'static str),
     /// Says something that stops in the middle.
     CutOff,
-    /// Gives a body that says this and nothing else.
-    Says(String),
+    /// Writes these details and nothing else.
+    Details(String),
+    /// Writes this.
+    Answers(Written),
     Fails(ModelFault),
     Panics,
 }
@@ -90,37 +91,23 @@ pub(crate) fn weight(ask: &SummaryRequest) -> u64 {
     let pieces = ask
         .chunks
         .iter()
-        .map(|body| body.text(0, &Notes::default()).len());
+        .map(|piece| as_json(piece).to_string().len());
     (texts.chain(pieces).sum::<usize>() / 4) as u64
 }
 
-/// All that was said, in one body.
-pub(crate) fn all_of(ask: &SummaryRequest) -> Body {
-    let mut identifiers_of: Vec<String> = Vec::new();
-    let before = ask
-        .previous
-        .iter()
-        .map(|last| &last.body)
-        .chain(&ask.chunks);
-    identifiers_of.extend(before.flat_map(|body| body.identifiers.iter().cloned()));
-    let found = ask.turns.iter().flat_map(|turn| identifiers(&turn.text));
-    identifiers_of.extend(found.map(|found| found.text.to_owned()));
-    let words = ask
-        .turns
-        .iter()
-        .flat_map(|turn| turn.text.split([' ', '[', ']', '?']));
-    identifiers_of.extend(
-        words
-            .filter(|word| word.starts_with('#'))
-            .map(str::to_owned),
-    );
+/// All names (`#7`, `call_7`) in the input, as the details of one answer.
+pub(crate) fn all_of(ask: &SummaryRequest) -> Written {
+    let before = ask.previous.iter().map(|last| last.body.written.as_str());
+    let pieces = ask.chunks.iter().map(|piece| piece.details.as_str());
+    let turns = ask.turns.iter().map(|turn| turn.text.as_str());
+    let texts = before.chain(pieces).chain(turns);
+    let words = texts.flat_map(|text| text.split([' ', '[', ']', '?', '.', '\n']));
     let mut seen = HashSet::new();
-    identifiers_of.retain(|text| seen.insert(text.clone()));
-    Body {
-        session_intent: "to talk".to_owned(),
-        narrative: "They talked.".to_owned(),
-        identifiers: identifiers_of,
-        ..Body::default()
+    let names = words.filter(|word| word.starts_with('#') || word.starts_with("call_"));
+    let names: Vec<&str> = names.filter(|name| seen.insert(*name)).collect();
+    Written {
+        details: format!("They talked. {}", names.join(" ")),
+        ..Written::default()
     }
 }
 
@@ -154,10 +141,10 @@ impl Summarizer for Script {
                 ));
             }
             match does {
-                Does::Well => Ok(SummarizerAnswer::Body(all_of(&ask))),
+                Does::Well => Ok(SummarizerAnswer::Written(all_of(&ask))),
                 Does::Waits(allowed) => {
                     allowed.notified().await;
-                    Ok(SummarizerAnswer::Body(all_of(&ask)))
+                    Ok(SummarizerAnswer::Written(all_of(&ask)))
                 }
                 Does::Never => std::future::pending().await,
                 Does::Writes(text) => Ok(SummarizerAnswer::Text {
@@ -165,17 +152,14 @@ impl Summarizer for Script {
                     end: TextEnd::Complete,
                 }),
                 Does::CutOff => Ok(SummarizerAnswer::Text {
-                    text: "{\"session".to_owned(),
+                    text: "{\"detai".to_owned(),
                     end: TextEnd::CutOff,
                 }),
-                Does::Says(narrative) => {
-                    let session_intent = "to talk".to_owned();
-                    Ok(SummarizerAnswer::Body(Body {
-                        session_intent,
-                        narrative,
-                        ..Body::default()
-                    }))
-                }
+                Does::Details(details) => Ok(SummarizerAnswer::Written(Written {
+                    details,
+                    ..Written::default()
+                })),
+                Does::Answers(written) => Ok(SummarizerAnswer::Written(written)),
                 Does::Fails(error) => Err(error),
                 Does::Panics => panic!("as it was told"),
             }

@@ -111,7 +111,8 @@ impl Simulation {
             self.world.store.fail_commits(count);
         }
         if self.dice.once_in(4) {
-            let does = bad().swap_remove(self.below(15)).0;
+            let mut bad = bad();
+            let does = bad.swap_remove(self.below(bad.len() as u64)).0;
             self.script.will_now(if self.dice.once_in(2) {
                 does
             } else {

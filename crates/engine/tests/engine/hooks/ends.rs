@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use memoird_core::change::{Change, ChangeKind, ChangeSet, EndReason, SummaryChange};
-use memoird_core::compaction::notes::Notes;
 use memoird_core::compaction::{Body, CompactionStatus, Summary};
 use memoird_core::ids::{SessionKey, Subject};
 use memoird_core::outbox::DeliveryState;
@@ -304,9 +303,8 @@ async fn a_summary_is_delivered_with_the_turns_that_it_stands_for() {
             through_seq: 2,
             turns: 2,
             made_at: Timestamp::from_ms(5),
-            by: "notes".into(),
+            by: "extractive".into(),
             body: Body::default(),
-            notes: Notes::default(),
             text: "what was said".into(),
         });
         let compact = Change {

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use memoird_core::window::OmissionReason;
 use memoird_engine::ContextRequest;
 use tokio::task::JoinSet;
 
@@ -153,16 +154,13 @@ async fn what_was_charged_is_learnt_for_one_tenant_and_one_model() {
     for (bot, name) in [(&bot, "n"), (&other, "m"), (&other, "n")] {
         assert!((factor(bot, name).await - 1.0).abs() < 1e-9);
     }
-    // It applies to what comes: the budget is the provider's.
     // It applies to what comes: the 20,000 of the first turn are 26,000 there.
     for (tokens, is_excerpt) in [(50_000, false), (25_000, true)] {
         let report = bot.context("a", asking("m", tokens)).await.unwrap().report;
         assert!(report.blocks.total() <= tokens);
-        let is_noted = report
-            .notes
-            .iter()
-            .any(|note| note.contains("is an excerpt"));
-        assert_eq!(is_noted, is_excerpt, "{report:?}");
+        let mut omissions = report.omissions.iter();
+        let has_excerpt = omissions.any(|omission| omission.reason == OmissionReason::Excerpt);
+        assert_eq!(has_excerpt, is_excerpt, "{report:?}");
     }
 }
 

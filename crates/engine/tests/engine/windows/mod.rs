@@ -10,13 +10,15 @@ use std::time::Duration;
 
 use memoird_core::budget::{Budget, BudgetOverride};
 use memoird_core::session::{AppendCommand, ModelUsage};
-use memoird_core::window::{Policy, Window};
+use memoird_core::turn::Turn;
+use memoird_core::window::{LABEL, Policy, Window};
 use memoird_engine::{
     ContextModel, ContextOutcome, ContextRequest, EngineConfig, EngineError, MemoryBlock, Recalled,
     RecalledMemories, SessionPoint, WindowMemories, WindowRecall, WindowRoom, WindowTurn,
 };
 use memoird_formats::model::{ModelProfile, Provider, TokenizerKind};
 use memoird_formats::tokens::{Scale, Tokenizer};
+use memoird_store::encoding;
 
 use crate::bot::{Bot, saying, text_of};
 use crate::kit::{session_id, unswept};
@@ -134,17 +136,18 @@ fn one_model() -> EngineConfig {
     with_models(unswept(), vec![model("large", 1_000_000, &Arc::default())])
 }
 
-/// What the turns of a window say; a line for those that memoird says.
+/// The texts of a window's turns; `...` for those that memoird inserted.
 pub(crate) fn texts(turns: &[WindowTurn]) -> Vec<String> {
-    let says = |turn: &WindowTurn| {
+    let text = |turn: &WindowTurn| {
+        let is_inserted = |turn: Turn| turn.metadata.contains_key(LABEL);
         let is_said = String::from_utf8_lossy(&turn.content).contains("[[");
-        if is_said {
-            text_of(&turn.content)
-        } else {
+        if !is_said || encoding::open(&turn.content).is_none_or(is_inserted) {
             "...".to_owned()
+        } else {
+            text_of(&turn.content)
         }
     };
-    turns.iter().map(says).collect()
+    turns.iter().map(text).collect()
 }
 
 /// Asks for so many tokens.

@@ -17,7 +17,8 @@ use super::{MODELS, Outcome, TEXT, WIRES, Wire, ask, exchange};
 use crate::kit::configured;
 use crate::service::{Request, Service};
 
-const GOOD: &str = r#"{"session_intent":"tea","narrative":"They want tea. Größe: 2 🦀"}"#;
+const GOOD: &str =
+    r#"{"standing_instructions":["tea only"],"details":"They want tea. Größe: 2 🦀"}"#;
 
 fn text(text: &str, end: TextEnd) -> Outcome {
     Ok(SummarizerAnswer::Text {
@@ -32,7 +33,6 @@ fn the_prompt() -> String {
         previous: ask.previous.as_deref(),
         pieces: &ask.chunks,
         turns: &ask.turns,
-        notes: &ask.notes,
         tokens_max: ask.tokens_max,
         mark: ask.mark,
     })
@@ -153,27 +153,30 @@ async fn a_service_of_the_bot_s_gets_all_that_is_known() {
             "content-type: application/json",
         ],
     );
-    let body = json!({
-        "session_intent": "tea", "actions": [], "facts": [], "files_touched": [], "decisions": [],
-        "pending_questions": [], "next_steps": [], "narrative": "", "identifiers": [],
+    let previous = json!({
+        "text": "They want tea.",
+        "standing": [], "user_turns": [], "done": [], "open_questions": [], "written": "",
+        "recent": "user: tea", "until": 0,
     });
-    let mut previous = body.clone();
-    previous["text"] = json!("They want tea.");
+    let piece = json!({
+        "standing_instructions": ["Never with sugar."], "withdrawn": [], "open_questions": [],
+        "details": "They want tea.",
+    });
     let expected = json!({
-        "version": 1,
+        "version": 2,
         "tenant": "acme",
         "session_id": "telegram:4711",
         "generation": ask().generation.to_string(),
         "previous": previous,
-        "pieces": [body],
+        "pieces": [piece],
         "turns": [
-            {"seq": 7, "role": "user", "text": TEXT},
-            {"seq": 8, "role": "assistant", "text": "No \"milk\"?\n🦀"},
+            {"seq": 7, "role": "user", "said_at": 1_700_000_000, "text": TEXT},
+            {
+                "seq": 8, "role": "assistant", "said_at": null,
+                "text": "No \"milk\"?\n🦀\norder_tea({\"cups\":2})",
+            },
         ],
-        "ledger": [],
-        "notes": {
-            "files": ["src/tea.rs"], "last_error": "", "decisions": [], "pending_questions": [],
-        },
+        "changes": ["order_tea(2)"],
         "tokens_max": 800,
         "system": prompt::system(),
         "prompt": the_prompt(),

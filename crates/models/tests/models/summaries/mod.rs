@@ -8,9 +8,8 @@ mod refusals;
 use std::sync::Arc;
 use std::time::Duration;
 
-use memoird_core::compaction::notes::Notes;
-use memoird_core::compaction::transcript::TranscriptTurn;
-use memoird_core::compaction::{Body, Summary};
+use memoird_core::compaction::transcript::{Call, TranscriptTurn};
+use memoird_core::compaction::{Body, Summary, Written};
 use memoird_core::ids::{Generation, SessionId, TenantId};
 use memoird_core::mark::Mark;
 use memoird_core::time::Timestamp;
@@ -104,7 +103,7 @@ impl Wire {
 /// A summary is asked for of two turns after another summary.
 fn ask() -> Arc<SummaryRequest> {
     let body = Body {
-        session_intent: "tea".to_owned(),
+        recent: "user: tea".to_owned(),
         ..Body::default()
     };
     let previous = Summary {
@@ -114,25 +113,30 @@ fn ask() -> Arc<SummaryRequest> {
         turns: 5,
         made_at: Timestamp::from_ms(0),
         by: "extractive".into(),
-        body: body.clone(),
-        notes: Notes::default(),
+        body,
         text: "They want tea.".into(),
     };
+    let mut said = TranscriptTurn::new(7, Role::User, TEXT);
+    said.said_at = Timestamp::new(1_700_000_000, 0);
     Arc::new(SummaryRequest {
         tenant: TenantId::parse("acme").expect("a tenant"),
         session: SessionId::parse("telegram:4711").expect("a session"),
         generation: Generation::new(1_700_000_000_000, 7),
         previous: Some(Arc::new(previous)),
-        chunks: vec![body],
+        chunks: vec![Written {
+            standing: vec!["Never with sugar.".to_owned()],
+            details: "They want tea.".to_owned(),
+            ..Written::default()
+        }],
         turns: [
-            TranscriptTurn::new(7, Role::User, TEXT),
-            TranscriptTurn::new(8, Role::Assistant, "No \"milk\"?\n🦀"),
+            said,
+            TranscriptTurn::new(8, Role::Assistant, "No \"milk\"?\n🦀").with_call(Call {
+                id: "c1".to_owned(),
+                name: "order_tea".to_owned(),
+                input: r#"{"cups":2}"#.to_owned(),
+            }),
         ]
         .into(),
-        notes: Notes {
-            files: vec!["src/tea.rs".to_owned()],
-            ..Notes::default()
-        },
         tokens_max: 800,
         mark: Mark::default(),
     })

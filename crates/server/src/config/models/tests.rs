@@ -1,5 +1,7 @@
 //! What a file may say of windows and models, and what comes of it.
 
+use std::time::Duration;
+
 use memoird_core::budget::Budget;
 use memoird_core::window::{Policy, PolicyName, WindowSettings};
 use memoird_engine::ContextConfig;
@@ -49,7 +51,7 @@ fn an_empty_file_knows_the_built_in_models() {
 fn settings_are_taken_over() {
     let config = context(
         "{ policy: sliding_window, turns: 6, watermark: 90%, floor: 40 %, supersede: false, \
-         trim_over_tokens: 100, trim_head_tokens: 60, trim_tail_tokens: 20 }",
+         time_marks: 4h }",
     );
     let expected = WindowSettings {
         policy: PolicyName::SlidingWindow,
@@ -57,9 +59,7 @@ fn settings_are_taken_over() {
         watermark_percent: 90,
         floor_percent: 40,
         supersede: false,
-        trim_over_tokens: 100,
-        trim_head_tokens: 60,
-        trim_tail_tokens: 20,
+        time_marks: Some(Duration::from_secs(4 * 60 * 60)),
     };
     assert_eq!(config.settings, expected);
     let policy = Policy::SlidingWindow { turns: 6 };
@@ -131,16 +131,15 @@ fn max_history_bytes_grows_with_the_largest_context_window() {
 #[test]
 fn all_that_is_wrong_is_told_at_once() {
     let said = problem(
-        "{ policy: salience, turns: 3, watermark: 50%, floor: 60%, trim_over_tokens: 700, \
+        "{ policy: salience, turns: 3, watermark: 50%, floor: 60%, \
          default_model: nobody, models: { new: { max_reply_tokens: 1 }, \
          small: { context_window: 5, safety_headroom: 5 }, \
          filed: { context_window: 100000, tokenizer: { file: ./no/such.json } } } }",
     );
     for part in [
-        "7 problems",
+        "6 problems",
         "context.turns: belongs to the policies sliding_window and head_tail",
         "context.floor: must be less than watermark",
-        "context.trim_over_tokens: must be 0, or more than",
         "context.default_model: [not shown] is not known; known are default",
         "context.models.new: is no built-in model: say its context_window",
         "context.models.small: no budget is left",
@@ -155,6 +154,30 @@ fn all_that_is_wrong_is_told_at_once() {
         floor.contains("context.floor: must be 1% to 100%"),
         "{floor}"
     );
+}
+
+#[test]
+fn time_marks_are_off_or_a_duration() {
+    for (text, time_marks) in [
+        ("{}", None),
+        ("{ time_marks: off }", None),
+        ("{ time_marks: 30m }", Some(Duration::from_secs(30 * 60))),
+    ] {
+        assert_eq!(context(text).settings.time_marks, time_marks, "{text}");
+    }
+    let said = problem("{ time_marks: often }");
+    assert!(
+        said.contains("expected a duration such as 90s or 24h"),
+        "{said}"
+    );
+}
+
+#[test]
+fn removed_trim_settings_are_refused() {
+    for name in ["trim_over_tokens", "trim_head_tokens", "trim_tail_tokens"] {
+        let said = problem(&format!("{{ {name}: 100 }}"));
+        assert!(said.contains(name), "{said}");
+    }
 }
 
 #[test]

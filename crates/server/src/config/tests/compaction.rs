@@ -1,6 +1,6 @@
 //! What the compaction section may say, and what is said of one that may not.
 
-use memoird_core::compaction::{CompactionPolicy, SessionBreaker};
+use memoird_core::compaction::{CompactionPolicy, SessionBreaker, SummaryTokens};
 use memoird_engine::ProviderBreaker;
 
 use super::*;
@@ -38,12 +38,9 @@ fn every_setting_arrives() {
   enabled: false
   soft_watermark: 60%
   hard_watermark: 80%
-  floor: 30%
-  keep_exchanges: 7
   turns_between_min: 8
   defer_max: 1m
   summary_tokens: 500
-  lost_identifiers: 20%
   breaker: { failures: 2, turns: 9, cool_down: 10s }
   concurrency: 6
   tenant_concurrency: 3
@@ -56,12 +53,9 @@ fn every_setting_arrives() {
         enabled: false,
         soft_watermark_percent: 60,
         hard_watermark_percent: 80,
-        floor_percent: 30,
-        keep_exchanges: 7,
         turns_between_min: 8,
         defer_ms_max: 60_000,
-        summary_tokens_max: 500,
-        lost_identifiers_percent_max: 20,
+        summary_tokens: SummaryTokens::Fixed(500),
         breaker: SessionBreaker {
             failures_max: 2,
             open_turns: 9,
@@ -80,16 +74,27 @@ fn every_setting_arrives() {
 }
 
 #[test]
+fn summary_tokens_are_auto_or_a_number() {
+    for (text, tokens) in [
+        ("{}", SummaryTokens::Auto),
+        ("{ summary_tokens: auto }", SummaryTokens::Auto),
+        ("{ summary_tokens: 65536 }", SummaryTokens::Fixed(65_536)),
+    ] {
+        let policy = built(text).expect("fine settings").policy;
+        assert_eq!(policy.summary_tokens, tokens, "{text}");
+    }
+    let said = problem("{ summary_tokens: 65537 }");
+    assert!(said.contains("must be 256 to 65536"), "{said}");
+}
+
+#[test]
 fn everything_that_is_wrong_is_said_at_once() {
     let text = "
   soft_watermark: 0%
   hard_watermark: 100%
-  floor: 100%
-  keep_exchanges: 0
   turns_between_min: 1001
   defer_max: 25h
   summary_tokens: 255
-  lost_identifiers: 101%
   breaker: { failures: 0, turns: 0, cool_down: 0s }
   concurrency: 0
   tenant_concurrency: 257
@@ -99,15 +104,11 @@ fn everything_that_is_wrong_is_said_at_once() {
 ";
     let problem = problem(text);
     for part in [
-        "19 problems",
+        "15 problems",
         "compaction.soft_watermark: must be 1% to 99%",
         "compaction.hard_watermark: must be 1% to 99%",
-        "compaction.floor: must be 1% to 99%",
-        "compaction.floor: must be less than soft_watermark",
-        "compaction.lost_identifiers: must be 0% to 100%",
-        "compaction.keep_exchanges: must be 1 to 1000",
         "compaction.turns_between_min: must be 1 to 1000",
-        "compaction.summary_tokens: must be 256 to 16384",
+        "compaction.summary_tokens: must be 256 to 65536",
         "compaction.breaker.failures: must be 1 to 100",
         "compaction.breaker.turns: must be 1 to 1000",
         "compaction.concurrency: must be 1 to 256",
@@ -122,23 +123,23 @@ fn everything_that_is_wrong_is_said_at_once() {
     ] {
         assert!(problem.contains(part), "{part:?} is missing in: {problem}");
     }
-    for (text, part) in [
-        (
-            "{ soft_watermark: 99% }",
-            "soft_watermark: must be less than hard_watermark",
-        ),
-        ("{ floor: 95% }", "floor: must be less than soft_watermark"),
-    ] {
-        let problem = self::problem(text);
-        assert!(problem.contains(part), "{problem}");
-    }
+    let problem = self::problem("{ soft_watermark: 99% }");
+    let part = "soft_watermark: must be less than hard_watermark";
+    assert!(problem.contains(part), "{problem}");
 }
 
 #[test]
 fn what_the_file_does_not_know_is_no_setting() {
     for (text, part) in [
         ("{ watermark: 70% }", "watermark"),
-        ("{ floor: 0.5 }", "a share such as 50%"),
+        ("{ soft_watermark: 0.5 }", "a share such as 50%"),
+        ("{ floor: 15% }", "floor"),
+        ("{ keep_exchanges: 5 }", "keep_exchanges"),
+        ("{ lost_identifiers: 10% }", "lost_identifiers"),
+        (
+            "{ summary_tokens: most }",
+            "expected auto or a number of tokens",
+        ),
         ("{ breaker: { seconds: 5 } }", "seconds"),
         ("{ summarizer: cohere }", "extractive"),
         ("{ summarizer: { anthropic: { } } }", "model"),

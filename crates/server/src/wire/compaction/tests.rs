@@ -4,7 +4,6 @@ use std::sync::Arc;
 
 use memoird_core::breaker::BreakerState;
 use memoird_core::change::Totals;
-use memoird_core::compaction::probe::Probe;
 use memoird_core::compaction::{Body, CompactionStatus};
 use memoird_core::ids::{Generation, SessionId};
 use memoird_core::session::Head;
@@ -52,7 +51,6 @@ fn summary() -> Arc<Summary> {
         made_at: Timestamp::from_ms(5_000),
         by: "extractive".into(),
         body: Body::default(),
-        notes: Notes::default(),
         text: "in short".into(),
     })
 }
@@ -87,18 +85,12 @@ fn a_session_tells_how_its_compaction_does() {
 }
 
 #[test]
-fn a_summary_is_told_with_its_text_and_the_notes() {
+fn session_detail_and_compaction_return_the_summary_and_its_text() {
     let session = view(None, BreakerState::Closed);
-    let notes = Notes {
-        files: vec!["a.rs".into()],
-        last_error: "no".into(),
-        ..Notes::default()
-    };
     let summary = summary();
     let detailed = SessionDetail {
         session: session.clone(),
         summary: Some(Arc::clone(&summary)),
-        notes,
     };
     let told = detail(detailed, Role::Bot);
     let info = told.summary.expect("a summary");
@@ -110,11 +102,7 @@ fn a_summary_is_told_with_its_text_and_the_notes() {
         (&*info.made_by, info.made_at.map(|at| at.seconds)),
         ("extractive", Some(5))
     );
-    let notes = told.notes.expect("notes");
-    assert_eq!(
-        (&*told.summary_text, &*notes.files, &*notes.last_error),
-        ("in short", &["a.rs".to_owned()][..], "no")
-    );
+    assert_eq!(told.summary_text, "in short");
 
     let mut outcome = CompactionOutcome {
         session,
@@ -122,10 +110,6 @@ fn a_summary_is_told_with_its_text_and_the_notes() {
         is_new: true,
         tokens_before: 900,
         tokens_after: 100,
-        probe: Probe {
-            identifiers: 4,
-            found: 3,
-        },
     };
     let told = compacted(&outcome);
     assert_eq!(
@@ -136,7 +120,6 @@ fn a_summary_is_told_with_its_text_and_the_notes() {
         (told.tokens_before, told.tokens_after, told.is_new),
         (900, 100, true)
     );
-    assert!((told.probe_score - 0.75).abs() < 1e-9);
     (outcome.summary, outcome.is_new) = (None, false);
     let nothing = compacted(&outcome);
     assert_eq!(
@@ -205,15 +188,10 @@ fn events_tell_all_that_is_known() {
         through_seq: 21,
         tokens_before: 900,
         tokens_after: 120,
-        probe: Probe {
-            identifiers: 8,
-            found: 6,
-        },
     };
     let expected = json!({
         "number": 2, "trigger": "preemptive", "by": "extractive", "first_seq": 8,
-        "through_seq": 21, "tokens_before": 900, "tokens_after": 120, "identifiers": 8,
-        "identifiers_found": 6, "probe_score": 0.75,
+        "through_seq": 21, "tokens_before": 900, "tokens_after": 120,
     });
     assert_eq!(detail_of(compacted), Some(expected));
     let failed = EventKind::CompactionFailed {
@@ -255,7 +233,6 @@ fn what_somebody_else_said_of_a_failure_is_told_to_operators_only() {
             let detailed = SessionDetail {
                 session: view(Some(of(error)), BreakerState::Closed),
                 summary: None,
-                notes: Notes::default(),
             };
             let session = detail(detailed, role).session.expect("a session");
             session.compaction.expect("always told").last_error
