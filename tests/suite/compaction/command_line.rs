@@ -213,10 +213,7 @@ async fn trouble_is_shown_where_an_operator_looks() {
         printed(&show),
         &["compaction", "breaker ", " times in a row"],
     );
-    has_all(
-        printed(&show),
-        &["field_missing", "details is empty"],
-    );
+    has_all(printed(&show), &["field_missing", "details is empty"]);
     let window = asked(&daemon, &["window", "chat", "--context-window", "20000"]).await;
     printed(&window);
     let compact = asked(&daemon, &["sessions", "compact", "chat"]).await;

@@ -6,7 +6,7 @@ use memoird_proto::v1::{
 };
 
 use super::bot::{
-    ask, budget, is_gap, head_tail, is_paired, look, outline, report, salience, seqs, sliding,
+    ask, budget, head_tail, is_gap, is_paired, look, outline, report, salience, seqs, sliding,
     token_budget, words,
 };
 use super::plain;

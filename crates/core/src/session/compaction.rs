@@ -14,7 +14,7 @@ use crate::ids::Generation;
 use crate::limits::Limits;
 use crate::mark::Mark;
 use crate::time::Steady;
-use crate::window::{Policy, ScaleId, Window, percent};
+use crate::window::{Omission, Policy, ScaleId, Window, percent};
 
 /// Exchanges that stay verbatim where a call asks for a compaction and names no number.
 const KEPT_EXCHANGES: u32 = 5;
@@ -25,6 +25,9 @@ const KEPT_PERCENT: u8 = 30;
 
 /// The summary's budget of a session that was never asked for a window: that of 16,384 tokens.
 const UNKNOWN_REST: u64 = 16_384;
+
+/// A history that takes less of a window, in percent, is what makes turns leave, not the window.
+const HISTORY_WINDOW_PERCENT: u8 = 80;
 
 /// Of a full history one part in so many stays as it was said, as far as the floor leaves room.
 const HISTORY_SHARE: u64 = 2;
@@ -151,7 +154,7 @@ impl Session {
             return None;
         }
         let mut omissions = window.report.omissions.iter();
-        let is_left_out = omissions.any(|omission| omission.is_left_out());
+        let is_left_out = omissions.any(Omission::is_left_out);
         let compacting = self.compacting.get_or_insert_default();
         compacting.target = Some(target);
         compacting.tail_seq = window.tail_seq;
@@ -391,16 +394,20 @@ impl Session {
             splits_exchange: false,
         };
         let keep = match (trigger, limits.map(|limits| self.limits(limits))) {
-            (Trigger::Preemptive | Trigger::Reactive, _) | (Trigger::History, None) => {
+            (Trigger::History, Some(limits)) | (Trigger::Reactive, Some(limits))
+                if self.is_of_history(trigger, &view) =>
+            {
+                Keep {
+                    turns: (limits.max_history_turns as u64 / HISTORY_SHARE).max(1),
+                    bytes: (limits.max_history_bytes as u64 / HISTORY_SHARE).max(1),
+                    splits_exchange: self.is_request_leaving(&view),
+                    ..all
+                }
+            }
+            (Trigger::Preemptive | Trigger::Reactive | Trigger::History, _) => {
                 let tail_seq = self.compacting.as_ref()?.tail_seq?;
                 return before(&view, after_seq, tail_seq, tokens);
             }
-            (Trigger::History, Some(limits)) => Keep {
-                turns: (limits.max_history_turns as u64 / HISTORY_SHARE).max(1),
-                bytes: (limits.max_history_bytes as u64 / HISTORY_SHARE).max(1),
-                splits_exchange: self.is_request_leaving(&view),
-                ..all
-            },
             (Trigger::Command, _) => Keep {
                 exchanges: exchanges.unwrap_or(KEPT_EXCHANGES),
                 is_exact: exchanges.is_some(),
@@ -412,6 +419,18 @@ impl Session {
             },
         };
         choose(&view, after_seq, &keep, tokens)
+    }
+
+    /// True where the history has no room, and a window has room for all that is left of it: then
+    /// half of the history is summarized, so that the next turns drop nothing without a summary.
+    fn is_of_history(&self, trigger: Trigger, view: &View<'_>) -> bool {
+        let fits = |target: WindowTokens| {
+            let tail = view.tail_from(self.compaction().through_seq + 1);
+            let shown = tail.filter(|record| !is_apart(view, record));
+            let tokens: u64 = shown.map(|record| self.tokens_of(record)).sum();
+            tokens < percent(self.rest(target, view), HISTORY_WINDOW_PERCENT)
+        };
+        trigger == Trigger::History || self.target().is_some_and(fits)
     }
 
     /// True where the history is about to drop the exchange under way.

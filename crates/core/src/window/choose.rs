@@ -17,6 +17,7 @@ use crate::error::CoreError;
 use crate::history::TurnRecord;
 use crate::turn::{PartKind, Role, Turn};
 
+use super::block::Block;
 use super::cut::{Cut, Found};
 use super::items::{Composer, Item};
 use super::reduce;
@@ -286,7 +287,7 @@ impl<'a> Maker<'a> {
 
     /// The target where turns leave: the summary that is made of them takes its part of the floor.
     fn target_beside_summary(&self, floor: u64, newest: u64, caps: Target) -> Target {
-        let shown = self.composer.block.map_or(0, |block| block.tokens());
+        let shown = self.composer.block.map_or(0, Block::tokens);
         let least = self.least();
         let tail_min = newest.max(least + percent(self.rest(), TAIL_PERCENT_MIN));
         let target = |opening: u64| {
@@ -390,7 +391,7 @@ impl<'a> Maker<'a> {
             .iter()
             .filter(|record| self.unit.contains(&record.seq));
         let others = self.least() - in_unit.map(tokens).sum::<u64>();
-        let shown = self.composer.block.map_or(0, |block| block.tokens());
+        let shown = self.composer.block.map_or(0, Block::tokens);
         let summary = match self.ask.summary_tokens {
             Some(_) => (self.summary.summary + SUMMARY_OVERHEAD).saturating_sub(shown),
             None => 0,

@@ -215,11 +215,7 @@ impl Commands {
             soft_percent: compaction::soft_percent(
                 &compaction_policy,
                 self.shared.compaction_queue.is_local(),
-                if is_counted {
-                    model.scale.margin()
-                } else {
-                    0.0
-                },
+                is_counted.then(|| model.scale.margin()),
             ),
             summary_tokens: compaction_policy
                 .enabled

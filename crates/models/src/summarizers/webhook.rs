@@ -20,6 +20,7 @@
 
 use memoird_core::compaction::transcript::TranscriptTurn;
 use memoird_core::compaction::{Summary, changes, prompt};
+use memoird_core::time::Timestamp;
 use memoird_engine::{FaultKind, ModelFault, SummaryRequest, TextEnd};
 use serde_json::{Value, json};
 
@@ -73,6 +74,6 @@ fn previous(summary: &Summary) -> Value {
 }
 
 fn turn(turn: &TranscriptTurn) -> Value {
-    let said_at = turn.said_at.map(|at| at.seconds());
+    let said_at = turn.said_at.map(Timestamp::seconds);
     json!({"seq": turn.seq, "role": turn.role.name(), "said_at": said_at, "text": turn.text})
 }

@@ -32,16 +32,20 @@ pub(super) fn window_settings(
 }
 
 /// The share of a budget from which on a summary is prepared. One that takes milliseconds is made
-/// at the cut instead. Where the provider's own count decides near the limit, it is asked a margin
-/// earlier.
+/// at the cut instead, unless the provider's own count decides near the limit: it is asked a
+/// `margin` earlier.
 #[allow(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
     reason = "a percentage"
 )]
-pub(super) fn soft_percent(policy: &CompactionPolicy, is_local: bool, margin: f64) -> Option<u8> {
-    let soft = f64::from(policy.soft_watermark_percent) * (1.0 - margin);
-    (policy.enabled && !is_local).then_some(soft as u8)
+pub(super) fn soft_percent(
+    policy: &CompactionPolicy,
+    is_local: bool,
+    margin: Option<f64>,
+) -> Option<u8> {
+    let soft = f64::from(policy.soft_watermark_percent) * (1.0 - margin.unwrap_or(0.0));
+    (policy.enabled && (!is_local || margin.is_some())).then_some(soft as u8)
 }
 
 /// True where turns are left out that a summary should stand for.
