@@ -156,7 +156,7 @@ impl SessionService for Api {
             .session_detail(&tenant, &session)
             .await;
         let detail = detail.map_err(|error| status::engine(&error))?;
-        let mut reply = compaction::detail(detail, role);
+        let mut reply = compaction::detail(&detail, role);
         if request.include_state {
             let state = self.engine.commands.state(&tenant, &session).await;
             let state = state.map_err(|error| status::engine(&error))?;

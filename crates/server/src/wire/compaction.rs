@@ -106,7 +106,7 @@ pub(super) fn summary_info(summary: &Summary) -> v1::SummaryInfo {
 }
 
 /// A session, looked at closely by somebody with this role.
-pub(crate) fn detail(detail: SessionDetail, role: Role) -> v1::GetSessionResponse {
+pub(crate) fn detail(detail: &SessionDetail, role: Role) -> v1::GetSessionResponse {
     let summary = detail.summary.as_deref();
     let mut session = to::session_info(&detail.session);
     if let (Role::Admin, Some(info), Some(status)) = (

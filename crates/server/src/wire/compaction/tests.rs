@@ -92,7 +92,7 @@ fn session_detail_and_compaction_return_the_summary_and_its_text() {
         session: session.clone(),
         summary: Some(Arc::clone(&summary)),
     };
-    let told = detail(detailed, Role::Bot);
+    let told = detail(&detailed, Role::Bot);
     let info = told.summary.expect("a summary");
     assert_eq!(
         (info.number, info.first_seq, info.through_seq, info.turns),
@@ -234,7 +234,7 @@ fn what_somebody_else_said_of_a_failure_is_told_to_operators_only() {
                 session: view(Some(of(error)), BreakerState::Closed),
                 summary: None,
             };
-            let session = detail(detailed, role).session.expect("a session");
+            let session = detail(&detailed, role).session.expect("a session");
             session.compaction.expect("always told").last_error
         };
         assert_eq!(
