@@ -9,14 +9,13 @@ use std::process::Command;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use memoird_proto::v1::part::Part as Kind;
 use memoird_proto::v1::{
     AppendRequest, AppendResponse, DeliveryState, GetContextRequest, GetContextResponse,
     GetHistoryRequest, GetHistoryResponse, GetManifestRequest, GetManifestResponse,
     GetMemoryRequest, GetMemoryResponse, GetSessionRequest, GetSessionResponse,
     LeaseExtractionRequest, ListHookDeliveriesRequest, ListHookDeliveriesResponse,
     ListMemoriesRequest, ListMemoriesResponse, ListSessionsRequest, ListSessionsResponse, Memory,
-    PatchStateRequest, RecallRequest, RecallResponse, RememberRequest, RememberResponse,
+    Part, PatchStateRequest, RecallRequest, RecallResponse, RememberRequest, RememberResponse,
     RetryHookDeliveryRequest, SessionInfo, Turn, UndoCompactionRequest,
 };
 use prost::Message;
@@ -26,7 +25,7 @@ use tonic::Code;
 
 use crate::harness::{
     Clock, Daemon, Embeddings, KEEPS, Outcome, Setup, all_delivered, all_embedded, append,
-    assistant, bare, deliveries, each_once, end, eventually, fact, field, files_with, fsck, git,
+    assistant, deliveries, each_once, end, eventually, fact, field, files_with, fsck, git,
     in_state, journal, kept, live, memories_of, memory_stats, of, recalled, refused, refused_code,
     say, told, tool_results, user, wall_ms,
 };
@@ -157,33 +156,21 @@ async fn is_answered_as_before(daemon: &Daemon, call: &Value) {
             let request: GetContextRequest = decoded(call, "request");
             let is = sessions.get_context(request).await;
             let (is, was) = both::<GetContextResponse>(is, call, &context);
-            assert_eq!(bare(&is.messages_json), was.messages_json, "{context}");
-            let mut turns = is.turns;
-            turns.iter_mut().for_each(take_marks);
-            assert_eq!(turns, was.turns, "{context}");
-            let (is, was) = (is.report.expect("a report"), was.report.expect("a report"));
-            // What a token count is may get nearer to the truth; what is shown may not change but
-            // for the marks, of at most six tokens each, and what a summary says of them.
-            let notes = turns
-                .iter()
-                .filter(|turn| turn.metadata.contains_key("memoird"));
-            let of_marks = 24 * u64::from(is.summary.is_some()) + 6 * notes.count() as u64;
-            let tokens = |report: &memoird_proto::v1::ContextReport| {
-                let blocks = report.tokens_by_block.expect("blocks");
-                [
-                    blocks.system,
-                    blocks.summary,
-                    blocks.memories,
-                    blocks.anchor,
-                    blocks.tail,
-                ]
+            // Windows show a summary and markers in other words than older daemons, and the first
+            // user turn within the summary. The tail may begin elsewhere.
+            let stored = |turns: &[Turn]| -> Vec<(u64, Vec<Part>)> {
+                let whole = turns
+                    .iter()
+                    .filter(|turn| turn.metadata.is_empty() && turn.seq > 1);
+                whole.map(|turn| (turn.seq, turn.parts.clone())).collect()
             };
-            for (is, was) in tokens(&is).into_iter().zip(tokens(&was)) {
-                assert!(
-                    is.abs_diff(was) <= was / 20 + 1 + of_marks,
-                    "{context}: {is}, was {was}"
-                );
-            }
+            let (shown, shown_then) = (stored(&is.turns), stored(&was.turns));
+            assert!(!shown.is_empty(), "{context}");
+            assert!(
+                shown_then.ends_with(&shown) || shown.ends_with(&shown_then),
+                "{context}"
+            );
+            let (is, was) = (is.report.expect("a report"), was.report.expect("a report"));
             assert_eq!(is.summary, was.summary, "{context}");
         }
         "ListHookDeliveries" => {
@@ -360,17 +347,6 @@ async fn sessions_go_on(daemon: &Daemon, old: &Old) {
         patched["mood"] = "better".into();
         let found: Value = serde_json::from_str(&answer.into_inner().state_json).expect("JSON");
         assert_eq!(found, patched);
-    }
-}
-
-/// Older memoirds had no marks.
-fn take_marks(turn: &mut Turn) {
-    for part in &mut turn.parts {
-        match &mut part.part {
-            Some(Kind::Text(text)) => *text = bare(text),
-            Some(Kind::ToolResult(result)) => result.content = bare(&result.content),
-            _ => {}
-        }
     }
 }
 

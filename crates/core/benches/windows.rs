@@ -158,6 +158,7 @@ impl Chat {
             codec: CODEC,
             keep,
             soft_percent: None,
+            summary_tokens: None,
         };
         match self.session.window(&ask) {
             Ok(window) => window,

@@ -21,10 +21,11 @@ pub(super) const ROOMY: &str = "short_term: { max_history_turns: 10000 }";
 
 /// One try, and a provider that is never left alone: what fails is seen as it fails.
 pub(super) const STRICT: &str = "provider_breaker: { failures: 100, cool_down: 1ms }, \
-    soft_watermark: 70%, hard_watermark: 95%,";
+    soft_watermark: 85%, hard_watermark: 95%, summary_tokens: 2400,";
 
 /// A window that is cut early.
-pub(super) const EARLY: &str = "compaction: { soft_watermark: 70%, hard_watermark: 95% }";
+pub(super) const EARLY: &str =
+    "compaction: { soft_watermark: 70%, hard_watermark: 95%, summary_tokens: 2400 }";
 
 /// A daemon whose summaries come from this provider.
 pub(super) async fn daemon(provider: &Summaries, wire: Wire, own: &str) -> Daemon {

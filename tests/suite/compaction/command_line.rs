@@ -45,19 +45,18 @@ async fn a_session_is_compacted_looked_at_and_taken_back() {
     has_all(
         text,
         &[
-            "summary no. 1, of 17 turns (1-18 newly), by extractive",
+            "summary no. 1, of 18 turns (1-18 newly), by extractive",
             "tokens",
-            "%",
         ],
     );
-    has_all(text, &[&order(1), "## "]);
+    has_all(text, &[&order(0), "## "]);
     let again = asked(&daemon, &["sessions", "compact", "chat", "--keep", "3"]).await;
     assert!(printed(&again).starts_with("nothing new to summarize; the summary stays: no. 1"));
 
     let show = asked(&daemon, &["sessions", "show", "chat"]).await;
     has_all(
         printed(&show),
-        &["summary", "no. 1, of 17 turns", &order(1)],
+        &["summary", "no. 1, of 18 turns", &order(1)],
     );
     let json = asked(&daemon, &["--json", "sessions", "show", "chat"])
         .await
@@ -73,8 +72,8 @@ async fn a_session_is_compacted_looked_at_and_taken_back() {
         text,
         &[
             "summary",
-            "no. 1, of 17 turns",
-            "17 turns summarized: 2-18",
+            "no. 1, of 18 turns",
+            "18 turns summarized: 1-18",
             "[summary]",
         ],
     );
@@ -93,7 +92,7 @@ async fn a_session_is_compacted_looked_at_and_taken_back() {
     );
 
     let undo = asked(&daemon, &["sessions", "undo-compaction", "chat"]).await;
-    let expected = "taken back: windows show 17 turns again, and there is no summary any more\n";
+    let expected = "taken back: windows show 18 turns again, and there is no summary any more\n";
     assert_eq!(printed(&undo), expected);
     let undo = asked(&daemon, &["sessions", "undo-compaction", "chat"]).await;
     fails(&undo, 1, "NO_SUMMARY");
@@ -167,10 +166,7 @@ async fn who_watches_reads_what_was_compacted_what_failed_and_what_was_taken_bac
     );
     let start = "summary 1 of turns 1-18 by openai:small (command), ";
     assert!(compacted.starts_with(start), "{lines:#?}");
-    assert!(
-        compacted.contains(" tokens, ") && compacted.ends_with("identifiers found"),
-        "{lines:#?}"
-    );
+    assert!(compacted.ends_with(" tokens"), "{lines:#?}");
     assert_eq!(*undone, "summary 1", "{lines:#?}");
 }
 

@@ -155,7 +155,7 @@ async fn survives(durability: &str, what: impl AsyncFn(&mut Daemon)) {
         "{shown:?}"
     );
     assert!(
-        shown.iter().any(|shown| shown.contains("superseded")),
+        shown.iter().any(|shown| shown.contains("trimmed")),
         "{shown:?}"
     );
     assert!(shown[3].matches("elision").count() >= 1, "{shown:?}");

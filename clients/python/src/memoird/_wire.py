@@ -1548,24 +1548,6 @@ def write_summary_info(it):
     )
 
 
-def read_session_notes(m):
-    it = new(t.SessionNotes)
-    it.files = list(m.files)
-    it.last_error = m.last_error
-    it.decisions = list(m.decisions)
-    it.pending_questions = list(m.pending_questions)
-    return it
-
-
-def write_session_notes(it):
-    return session_pb2.SessionNotes(
-        files=write_list(it.files),
-        last_error=it.last_error,
-        decisions=write_list(it.decisions),
-        pending_questions=write_list(it.pending_questions),
-    )
-
-
 def read_append_request(m):
     it = new(t.AppendRequest)
     it.session_id = m.session_id
@@ -1901,7 +1883,6 @@ def read_get_session_response(m):
     it.session = read_session_info(m.session) if m.HasField('session') else None
     it.summary = read_summary_info(m.summary) if m.HasField('summary') else None
     it.summary_text = m.summary_text
-    it.notes = read_session_notes(m.notes) if m.HasField('notes') else None
     it.state_json = m.state_json
     return it
 
@@ -1911,7 +1892,6 @@ def write_get_session_response(it):
         session=None if it.session is None else write_session_info(it.session),
         summary=None if it.summary is None else write_summary_info(it.summary),
         summary_text=it.summary_text,
-        notes=None if it.notes is None else write_session_notes(it.notes),
         state_json=write_json(it.state_json),
     )
 
@@ -2151,7 +2131,6 @@ def read_compact_session_response(m):
     it.summary_info = read_summary_info(m.summary_info) if m.HasField('summary_info') else None
     it.tokens_before = m.tokens_before
     it.tokens_after = m.tokens_after
-    it.probe_score = m.probe_score
     it.is_new = m.is_new
     return it
 
@@ -2165,7 +2144,6 @@ def write_compact_session_response(it):
         summary_info=None if it.summary_info is None else write_summary_info(it.summary_info),
         tokens_before=it.tokens_before,
         tokens_after=it.tokens_after,
-        probe_score=it.probe_score,
         is_new=it.is_new,
     )
 

@@ -141,7 +141,6 @@ __all__ = [
     "SearchTranscriptsRequest",
     "SearchTranscriptsResponse",
     "SessionInfo",
-    "SessionNotes",
     "SessionOrder",
     "SlidingWindow",
     "SubjectMemories",
@@ -1700,21 +1699,7 @@ class SummaryInfo:
     made_at: datetime | None = None
     """When it was made."""
     made_by: str = ""
-    """Who made it: `extractive`, `notes`, or a provider and its model."""
-
-
-@dataclass(slots=True)
-class SessionNotes:
-    """What was noted of a session by cheap rules: what must stay to the letter."""
-
-    files: list[str] = field(default_factory=list)
-    """Files that calls named, newest last."""
-    last_error: str = ""
-    """The last error that a tool gave; empty when there was none."""
-    decisions: list[str] = field(default_factory=list)
-    """What turns with the metadata `memoird.decision` decided."""
-    pending_questions: list[str] = field(default_factory=list)
-    """Questions without an answer."""
+    """What made it: `extractive`, or a provider and its model."""
 
 
 @dataclass(slots=True)
@@ -2115,8 +2100,6 @@ class GetSessionResponse:
     """What stands for its oldest turns; unset when nothing does."""
     summary_text: str = ""
     """What that says, as windows show it."""
-    notes: SessionNotes | None = None
-    """What was noted of the session."""
     state_json: Json = ""
     """The session's free-form JSON, where it was asked for; `{}` before the first patch."""
 
@@ -2361,8 +2344,8 @@ class CompactSessionRequest:
     session_id: str = ""
     """The bot's own chat id."""
     keep_exchanges: int | None = None
-    """Exchanges to keep verbatim, up to 1,000; 0: none. Unset: as the configuration says, fewer
-    where they alone exceed the floor.
+    """Number of exchanges that stay verbatim, 0 to 1,000. Unset: 5, or fewer where they take more
+    than 30 % of the window.
     """
 
 
@@ -2385,11 +2368,6 @@ class CompactSessionResponse:
     """
     tokens_after: int = 0
     """See `tokens_before`."""
-    probe_score: float = 0.0
-    """The share, 0 to 1, of what those turns name that the summary, the notes and the turns that
-    stay still tell: identifiers in a line that says what they are, numbers of tools' results
-    beside their labels, and calls that changed something beside what they changed.
-    """
     is_new: bool = False
     """False when there was nothing to summarize: then this is the summary that stood before, if
     any did.
@@ -2628,13 +2606,12 @@ class Event:
     given until then). Of `turn_updated`: `seq`. Of hooks: `hook`, `delivery`, `tries`, and
     where it failed `gave_up` and, for keys with the role admin, `error`. Of `compacted`:
     `number` (of the summary, from 1), `trigger` (`preemptive`, `reactive`, `history` or
-    `command`), `by`, `first_seq`, `through_seq`, `tokens_before`, `tokens_after`,
-    `identifiers`, `identifiers_found`, `probe_score`. Of `compaction_failed`: `trigger`,
-    `reason`, `breaker` (what it lets through from now on) and `error`, which bots are told
-    where it repeats nothing that a summarizer answered. Of `compaction_undone`: `number`. Of
-    `learned`: `by` (the model), `first_seq`, `through_seq`, `kept` and `refused` (facts),
-    `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for keys with the role admin,
-    `error`.
+    `command`), `by`, `first_seq`, `through_seq`, `tokens_before`, `tokens_after`. Of
+    `compaction_failed`: `trigger`, `reason`, `breaker` (what it lets through from now on) and
+    `error`, which bots are told where it repeats nothing that a summarizer answered. Of
+    `compaction_undone`: `number`. Of `learned`: `by` (the model), `first_seq`, `through_seq`,
+    `kept` and `refused` (facts), `tokens`. Of `extraction_failed`: `reason`, `gave_up` and, for
+    keys with the role admin, `error`.
     """
 
     @property

@@ -70,7 +70,7 @@ pub(super) fn call_line(name: &str, input: &str) -> String {
             let pairs = fields.iter().map(|(key, value)| {
                 let value = one_line(&rows(value), ARGUMENTS_BYTES_MAX);
                 let value = head_and_tail(&value, ARGUMENT_BYTES_MAX, "…");
-                // One argument says by its value what it is.
+                // A single argument needs no name.
                 match fields.len() {
                     1 => value,
                     _ => format!("{key}={value}"),

@@ -60,7 +60,7 @@ impl Rejection {
 /// A summary of more turns than these needs details.
 const TURNS_FEW: u64 = 20;
 
-/// Checks what a model wrote about `turns` turns.
+/// Validates a model's answer about `turns` turns.
 ///
 /// Changes and the user's requests are not checked: the merge takes them from the turns themselves
 /// ([`super::merge::Merged::with_written`]).

@@ -5,6 +5,7 @@ use std::fmt::Write;
 use crate::condense::{head_and_tail, mostly_head, parse, scalars};
 use crate::date::Date;
 use crate::quote::one_line;
+use crate::time::Timestamp;
 use crate::turn::Role;
 
 use super::changes::call_line;
@@ -15,9 +16,11 @@ const USER_BYTES_MAX: usize = 400;
 const TEXT_BYTES_MAX: usize = 4_000;
 
 /// Appends a line for each of these turns: words as they were, results of JSON as their distinct
-/// scalar values. A new day has a line of its own.
-pub(super) fn append(recent: &mut String, turns: &[TranscriptTurn]) {
-    let mut day = None;
+/// scalar values. A day that is another one than that of `until`, in seconds since 1970, has a line of
+/// its own.
+pub(super) fn append(recent: &mut String, turns: &[TranscriptTurn], until: i64) {
+    let until = (until > 0).then(|| Timestamp::new(until, 0)).flatten();
+    let mut day = until.map(Date::of);
     for turn in turns {
         let line = line(turn);
         if line.is_empty() {
@@ -82,7 +85,6 @@ pub(super) fn last_lines(recent: &str, bytes_max: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::time::Timestamp;
 
     #[test]
     fn results_are_values_and_days_have_a_line() {
@@ -90,7 +92,7 @@ mod tests {
         user.said_at = Timestamp::new(1_700_000_000, 0);
         let result = TranscriptTurn::new(2, Role::Tool, r#"[{"id":"HAT1","price":10}]"#);
         let mut recent = String::new();
-        append(&mut recent, &[user, result]);
+        append(&mut recent, &[user, result], 0);
         assert_eq!(recent, "(2023-11-14)\nuser: Find flights\ntool: HAT1 10\n");
         assert_eq!(last_lines(&recent, 18), "tool: HAT1 10\n");
         assert_eq!(last_lines(&recent, 10), "… T1 10\n");

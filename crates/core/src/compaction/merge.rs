@@ -79,6 +79,7 @@ pub fn merge(
             opens,
         });
     }
+    details::append(&mut body.recent, turns, body.until);
     let said_at = turns.iter().map(|turn| standing::seconds(turn.said_at));
     body.until = said_at.fold(body.until, i64::max);
     body.starts = openings.starts().to_vec();
@@ -93,7 +94,6 @@ pub fn merge(
     });
     body.done.extend(decisions);
     body.done.sort_by_key(|done| done.seq);
-    details::append(&mut body.recent, turns);
     Merged { body }
 }
 
@@ -114,7 +114,7 @@ fn spoken_role(turn: &TranscriptTurn, text: &str) -> Role {
     }
 }
 
-/// What a model wrote about the turns, to be taken into a summary.
+/// A model's answer about the turns, a part of a summary.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Written {
     /// Instructions that hold for the whole conversation, the earlier ones included.
@@ -128,7 +128,7 @@ pub struct Written {
 }
 
 impl Merged {
-    /// Takes in what a model wrote.
+    /// Adds a model's answer.
     ///
     /// Changes and the current request stay as they were said. Standing instructions are the
     /// model's, and those of before that it neither repeats nor names as withdrawn; sentences of

@@ -38,14 +38,14 @@ const SCORE_MIN: f32 = 0.3;
 pub struct Standing {
     /// The turn that it is from; 0 where a model wrote it.
     pub seq: u64,
-    /// When it was said, in seconds since 1970; 0 where that is not known.
+    /// Its time in seconds since 1970; 0 if unknown.
     pub said_at: i64,
     /// The sentence, in one line.
     pub text: String,
     /// How likely it is an instruction, higher is likelier. Fixed when it enters, so that an old
     /// instruction does not decay.
     pub score: f32,
-    /// How often the user said it: what is said again and again ("yes, please") is none.
+    /// Number of times the user said it. A repeated sentence ("yes, please") is no instruction.
     pub count: u32,
 }
 

@@ -49,12 +49,11 @@ pub struct Body {
     pub done: Vec<Done>,
     /// Questions without an answer. Only a model finds them.
     pub open_questions: Vec<String>,
-    /// What a model wrote about the turns.
+    /// Details by a model.
     pub written: String,
     /// The end of the turns, a line each.
     pub recent: String,
-    /// When the last turn that it stands for was said, in seconds since 1970; 0 where that is not
-    /// known.
+    /// Time of the last summarized turn in seconds since 1970; 0 if unknown.
     pub until: i64,
     /// How earlier openings begin.
     #[serde(skip)]
@@ -69,7 +68,7 @@ pub struct Body {
 pub struct UserTurn {
     /// Its seq.
     pub seq: u64,
-    /// When it was said, in seconds since 1970; 0 where that is not known.
+    /// Its time in seconds since 1970; 0 if unknown.
     pub said_at: i64,
     /// Its text; a longer one as head and tail.
     pub text: String,
@@ -77,7 +76,7 @@ pub struct UserTurn {
     pub opens: bool,
 }
 
-/// The turns that a summary stands for.
+/// Range of a summary.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Covered {
     /// The last one.

@@ -31,7 +31,7 @@ pub struct TranscriptTurn {
     pub calls: Vec<Call>,
     /// Results of tools in it, in the order of `text`.
     pub results: Vec<CallResult>,
-    /// When it was said; `None` where that is not known.
+    /// Its time; `None` if unknown.
     pub said_at: Option<Timestamp>,
     /// What the bot marked as decided, by the metadata label [`DECISION`].
     pub decisions: Vec<String>,

@@ -20,7 +20,7 @@ pub struct TurnRecord {
     pub tokens: u32,
     /// Who contributed it.
     pub role: Role,
-    /// When it was said, in seconds since 1970; 0 where that is not known.
+    /// Its time in seconds since 1970; 0 if unknown.
     pub(crate) said_at: i64,
     /// True when a text of it looks like memoird's own words, or has the mark of its session.
     pub(crate) is_marked: bool,

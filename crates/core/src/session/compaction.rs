@@ -430,7 +430,9 @@ impl Session {
             let tokens: u64 = shown.map(|record| self.tokens_of(record)).sum();
             tokens < percent(self.rest(target, view), HISTORY_WINDOW_PERCENT)
         };
-        trigger == Trigger::History || self.target().is_some_and(fits)
+        // Turns have left that no summary holds.
+        let has_dropped = view.front_seq() > self.compaction().through_seq + 1;
+        trigger == Trigger::History || has_dropped && self.target().is_some_and(fits)
     }
 
     /// True where the history is about to drop the exchange under way.

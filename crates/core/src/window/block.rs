@@ -55,8 +55,7 @@ impl Block {
         self.summary.through_seq
     }
 
-    /// When the last turn that it stands for was said, in seconds since 1970; 0 where that is not
-    /// known.
+    /// Time of the last summarized turn in seconds since 1970; 0 if unknown.
     pub(super) fn until(&self) -> i64 {
         self.summary.body.until
     }

@@ -68,6 +68,19 @@ pub(super) struct Target {
 /// # Errors
 /// [`CoreError::CurrentTurnTooLarge`].
 pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<Cut, CoreError> {
+    cut_ahead(composer, from, 0, ask)
+}
+
+/// The same for a cut that is made once the window has grown by `growth` tokens.
+///
+/// # Errors
+/// [`CoreError::CurrentTurnTooLarge`].
+pub(super) fn cut_ahead(
+    composer: &Composer<'_>,
+    from: &Cut,
+    growth: u64,
+    ask: &Ask<'_>,
+) -> Result<Cut, CoreError> {
     // Behind a new summary nothing was left out yet, and nothing should be.
     let is_fresh = from.made_at == 0 && composer.block.is_some();
     let mut maker = Maker::new(composer, from, ask);
@@ -75,10 +88,13 @@ pub(super) fn cut(composer: &Composer<'_>, from: &Cut, ask: &Ask<'_>) -> Result<
     if ask.settings.supersede {
         reduce::supersede(composer, &mut maker.made, &maker.unit, ask);
     }
+    maker.trim_request();
     maker.fit_newest_results();
     let whole = maker.made.clone();
     let caps = maker.caps();
     let floor = maker.floor(ask.settings.floor_percent);
+    let least = maker.floor(TAIL_PERCENT_MIN);
+    let floor = floor.saturating_sub(growth).max(least);
     maker.trim_older(floor);
     let least = maker.tokens_of_newest().min(maker.most());
     let enough = if is_fresh {
@@ -242,7 +258,7 @@ impl<'a> Maker<'a> {
         }
     }
 
-    /// True where no turn has to leave.
+    /// True if every turn fits.
     fn holds(&self, target: Target) -> bool {
         let view = self.composer.view;
         let composed = self.composer.compose(&self.made);
@@ -428,8 +444,13 @@ impl<'a> Maker<'a> {
             if shown <= tokens || wanted == 0 {
                 break;
             }
-            let shown = shown.max(1);
-            wanted = (wanted.saturating_mul(tokens) / shown).min(wanted * 15 / 16);
+            // A marker costs bytes as well: a short text has to lose much to get shorter.
+            let less = if shown >= whole {
+                wanted * 2 / 3
+            } else {
+                wanted * 15 / 16
+            };
+            wanted = (wanted.saturating_mul(tokens) / shown.max(1)).min(less);
         }
         shown
     }
@@ -463,7 +484,6 @@ impl<'a> Maker<'a> {
                 break;
             }
         }
-        self.trim_request();
     }
 
     /// Shortens the request, and the first user turn where it is shown: the request only where it

@@ -234,7 +234,7 @@ struct Draft<'d, 'a> {
     last: u64,
     /// The first and last turn that are missing since the last item.
     gap: Option<(u64, u64)>,
-    /// When the last stored turn of the window was said; 0 where that is not known.
+    /// Time of the last stored turn of the window; 0 if unknown.
     said_at: i64,
     /// True where the summary is put, or there is none.
     has_block: bool,

@@ -86,9 +86,9 @@ pub(super) struct Front {
     /// Stored turns that it shows, and of these those of the tail that are not kept apart.
     pub(super) turns: u64,
     pub(super) tail_turns: u64,
-    /// When the last of them was said, in seconds since 1970; 0 where that is not known.
+    /// Time of the last of them in seconds since 1970; 0 if unknown.
     pub(super) said_at: i64,
-    /// True where no summary comes after it.
+    /// True if it includes the summary, or there is none.
     pub(super) has_block: bool,
 }
 

@@ -64,6 +64,8 @@ struct Entry {
     newest: u32,
     /// The front of that window, where the next one can go on from it.
     kept: Option<Kept>,
+    /// The cut before and what was sent of it, where the last window was cut.
+    before: Option<(Cut, Option<Sent>)>,
     /// Tokens of the last window as counted, until what it was charged is known.
     uncharged: Option<u64>,
     /// The last window that a charge is known of: its tokens as counted, and as charged.
@@ -80,6 +82,7 @@ impl Windows {
             sent: None,
             newest: 0,
             kept: None,
+            before: None,
             uncharged: None,
             charged: None,
         };
@@ -427,9 +430,11 @@ impl Windows {
             let forgotten = self.cuts.remove(0);
             self.is_changed |= self.lasts(&forgotten);
         }
+        let mut before = None;
         let (key, charged) = match index {
             Some(index) => {
                 let entry = self.cuts.remove(index);
+                before = Some((entry.cut, entry.sent)).filter(|_| window.has_new_cut);
                 (entry.key, entry.charged)
             }
             None => {
@@ -450,12 +455,26 @@ impl Windows {
             }),
             newest: self.newest,
             kept,
+            before,
             uncharged: None,
             charged,
         });
         let cuts = &self.cuts;
         let is_shown = |number| cuts.iter().any(|entry| entry.cut.summary == number);
         self.earlier.retain(|earlier| is_shown(earlier.number));
+    }
+
+    /// The last window of this model and policy is not sent: where it was cut, the one before it is
+    /// the last one again.
+    pub fn take_back(&mut self, model: &str, policy: Policy) {
+        let mut entries = self.cuts.iter_mut();
+        if let Some(entry) = entries.find(|entry| entry.key.is(model, policy)) {
+            entry.kept = None;
+            match entry.before.take() {
+                Some((cut, sent)) => (entry.cut, entry.sent) = (cut, sent),
+                None => entry.sent = None,
+            }
+        }
     }
 
     /// True for an entry that a store has to know.

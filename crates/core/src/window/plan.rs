@@ -294,7 +294,8 @@ fn plan_next_cut(now: &Composer<'_>, cut: &mut Cut, composed: &Composed<'_>, ask
     if ask.soft().is_none_or(|soft| tokens < soft) {
         cut.found.tail_seq = None;
     } else if cut.found.tried_at == 0 || tokens > cut.found.tried_at + ask.budget / 20 {
-        let next = choose::cut(now, cut, ask).ok();
+        let growth = ask.watermark().saturating_sub(tokens);
+        let next = choose::cut_ahead(now, cut, growth, ask).ok();
         cut.found.tried_at = tokens;
         cut.found.tail_seq = next.and_then(|next| next.left_out_until());
     }

@@ -90,7 +90,7 @@ pub(super) fn trim(
     composer.shown_tokens(made, record)
 }
 
-/// Shows a turn like this where that is shorter than the whole turn, and whole where it is not.
+/// Shows the shortened turn if it is shorter than the whole turn.
 fn set(
     composer: &Composer<'_>,
     made: &mut Cut,

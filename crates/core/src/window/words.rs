@@ -19,7 +19,7 @@ pub(super) struct Gap {
     pub(super) last: u64,
     /// True where the summary after it stands for the turns.
     pub(super) is_summarized: bool,
-    /// When the turns before and after it were said, in seconds since 1970; 0 where that is not known.
+    /// Times of the turns before and after it in seconds since 1970; 0 if unknown.
     pub(super) between: (i64, i64),
 }
 

@@ -48,6 +48,9 @@ const BUDGET_MAX: u64 = 1 << 61;
 const FIXED_MAX: u64 = 1 << 62;
 /// What was learnt from charges takes at most one part in so many of a budget.
 const LEARNT_SHARE: u64 = 4;
+/// The share of a budget by which a provider is asked to count before the estimate would reach the
+/// soft watermark, at least.
+const COUNTED_EARLIER: f64 = 0.15;
 /// How often new turns are counted for one window: others may append meanwhile.
 const COUNTING_ROUNDS_MAX: usize = 64;
 
@@ -215,7 +218,7 @@ impl Commands {
             soft_percent: compaction::soft_percent(
                 &compaction_policy,
                 self.shared.compaction_queue.is_local(),
-                is_counted.then(|| model.scale.margin()),
+                is_counted.then(|| model.scale.margin().max(COUNTED_EARLIER)),
             ),
             summary_tokens: compaction_policy
                 .enabled
@@ -259,7 +262,7 @@ impl Commands {
         let mut turn = None;
         let (mut has_waited, mut has_awaited) = (false, false);
         for _ in 0..COUNTING_ROUNDS_MAX {
-            match self.look(session, plan).await? {
+            match self.look(session, plan, has_waited || has_awaited).await? {
                 Look::Built(built, None) => {
                     let queue = &self.shared.compaction_queue;
                     let may_wait = built.awaits_summary && queue.is_local();
@@ -306,13 +309,25 @@ impl Commands {
     }
 
     /// Builds the window, or says which turns have to be counted first.
-    async fn look(&self, session: &SessionRef, plan: &Plan) -> Result<Look, EngineError> {
+    /// The window that was built before, if `is_again`, was not sent.
+    async fn look(
+        &self,
+        session: &SessionRef,
+        plan: &Plan,
+        is_again: bool,
+    ) -> Result<Look, EngineError> {
         let mut request = None;
         let built = self
             .shared
             .sessions
             .update(session, UpdateOptions::optional(), |update| {
                 request = None;
+                if is_again
+                    && plan.keep
+                    && let Some(windows) = update.session.windows_mut()
+                {
+                    windows.take_back(&plan.model.profile.name, plan.policy);
+                }
                 let looked_at = plan.policy.looks_at(plan.input_budget);
                 let uncounted = update.session.uncounted(plan.model.scale_id, looked_at);
                 if !uncounted.is_empty() {

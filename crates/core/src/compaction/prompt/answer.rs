@@ -56,7 +56,7 @@ pub fn parse_answer(answer: &str) -> Result<Written, Rejection> {
     written(&fields)
 }
 
-/// What was written, in the form of an answer.
+/// Serializes an answer.
 pub fn as_json(written: &Written) -> Value {
     json!({
         "standing_instructions": written.standing,

@@ -174,7 +174,7 @@ async fn a_peek_changes_nothing() {
         settle().await;
     }
     let (commits, head) = (world.store.commits(), bot.view("a").await.unwrap().head);
-    for tokens in [300, 500, 100_000] {
+    for tokens in [320, 500, 100_000] {
         let ask = ContextRequest {
             policy: Some(TAIL),
             peek: true,
