@@ -58,7 +58,7 @@ async fn what_the_history_dropped_while_the_provider_hung_is_summarized_from_the
     bot.exchanges(30).await;
     let text = bot.look().await.summary_text;
     assert!(
-        text.contains(&order(1)) && text.contains(&order(30)),
+        text.contains(&order(0)) && text.contains(&order(30)),
         "{text}"
     );
     bot.journal_is_whole().await;

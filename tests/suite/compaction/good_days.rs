@@ -190,7 +190,7 @@ async fn appends_and_windows_go_on_while_a_summary_is_made_and_survive_it() {
     assert_eq!(detail(&next)["first_seq"], through_seq + 1);
     let text = bot.until_shown(2).await;
     assert!(
-        text.contains(&order(1)) && text.contains(&order(20)),
+        text.contains(&order(0)) && text.contains(&order(20)),
         "{text}"
     );
     bot.journal_is_whole().await;
