@@ -311,6 +311,11 @@ def missed_goals(row):
     at_most = {"fill": 55, "invalid": 0, "over": 0}
     if row["name"] != "agents":
         at_most |= {"cost 0.1": 0.44, "cost 0.25": 0.68}
+    elif row["room"] < 16_000:
+        # These agents get their commands' output as user turns, and the current user turn is whole.
+        at_most["fill"] = 60
+        # Not reached yet: two of 32 values are missing, the name of a file in two of 28 windows.
+        at_least["used"] = 93
     # Figures count as they are printed.
     shown = {column: float(cell(row, column)) for column in at_least | at_most}
     return [f"{row['label']}: {column} is {cell(row, column)}, goal: {sign} {goal}"
