@@ -8,9 +8,8 @@
 //! Summaries are cumulative: the last one is part of the input of the next one, and there is
 //! always one at most.
 //!
-//! A summary takes its place in a window when that would be cut, or when the history drops turns:
-//! until then windows show the summary before, or none, so that the prefix changes once and not
-//! twice. A call that asks for a summary sees it at once.
+//! A window shows a new summary from its next cut on, so that the prefix changes once. After
+//! `CompactSession` it shows it at once.
 //!
 //! A session that was never asked for a window is not compacted by itself: nobody would read its
 //! summary, and a model's costs money.

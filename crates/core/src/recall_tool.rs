@@ -43,8 +43,8 @@ pub fn description(has_search: bool) -> String {
     };
     format!(
         "Reads earlier turns of this conversation that you cannot see, or see only shortened or \
-         summarized. Notes such as \"[memoird 123456789: turns 12-48 (2026-11-02 10:15 to \
-         2026-11-03 09:00) are not shown here]\" contain their numbers. Returns the turns \
+         summarized. Notes such as \"[memoird 123456789: turns 12-48 are not shown here]\", and the \
+         first line of a summary, contain their numbers. Returns the turns \
          verbatim, with number, role and time (UTC).{by_words} If the turns do not fit into one \
          result, it ends with the numbers of the rest."
     )

@@ -31,7 +31,7 @@ pub(crate) struct Openings {
 }
 
 impl Openings {
-    /// Continues after turns whose openings began like this.
+    /// Starts from the beginnings of earlier openings.
     pub(crate) fn with_starts(starts: &[String]) -> Self {
         // The turn before a span that was summarized is the end of a unit: mostly a reply.
         let before = (!starts.is_empty()).then_some((Role::Assistant, None));
@@ -41,7 +41,7 @@ impl Openings {
         }
     }
 
-    /// The beginnings of the openings so far, oldest first.
+    /// Beginnings of all openings, oldest first.
     pub(crate) fn starts(&self) -> &[String] {
         &self.starts
     }

@@ -72,7 +72,7 @@ pub struct UserTurn {
     pub said_at: i64,
     /// Its text; a longer one as head and tail.
     pub text: String,
-    /// True where it starts a task.
+    /// True if it starts a task.
     pub opens: bool,
 }
 

@@ -606,7 +606,7 @@ fn stable_items(decided: &Decided<'_>, summaries: Summaries<'_>, last: Last<'_>)
                 && !has_lost_leading(composer, before),
         };
     }
-    // Another summary, or none: only what is before it.
+    // The summary changed: only the items before it are stable.
     let before_old = match before.summary {
         0 => usize::MAX,
         _ => old.block_at,
