@@ -183,7 +183,7 @@ def test_memoird_chooses_the_window(daemon):
     messages = [HumanMessage(str(number)) for number in range(40)]
     history.add_messages(messages)
     shown = history.messages
-    assert "turns are left out" in shown[0].content
+    assert "are not shown here" in shown[0].content
     assert 1 < len(shown) <= 5 and shown[1:] == messages[1 - len(shown) :]
 
 

@@ -267,8 +267,8 @@ def test_memoird_chooses_the_window(daemon, calls):
         for number in range(8):
             await Runner.run(agent, f"question {number}", session=session)
         shown = provider.shown[-1]
-        # What is left out is told, in a message of memoird's.
-        assert len(shown) <= 6 and "turns are left out" in shown[0]["content"]
+        # A gap marker of memoird stands for the turns that are missing.
+        assert len(shown) <= 6 and "are not shown here" in shown[0]["content"]
         assert shown[-1]["content"] == "question 7"
         assert len(await session.get_items(1000)) == 16
         plain = MemoirdSession("window", client=calls)
