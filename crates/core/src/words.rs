@@ -19,7 +19,7 @@ use std::sync::LazyLock;
 pub use fold::decimal;
 pub use languages::{Languages, stem};
 pub use segments::{Token, tokens};
-pub use stop_words::is_stop_word;
+pub use stop_words::{is_stop_word, is_telling};
 use unicode_normalization::UnicodeNormalization as _;
 
 use fold::{is_diacritic, is_picture};

@@ -112,6 +112,9 @@ pub struct RecallRequest {
     pub subject_prefix: String,
     /// The query's vector, where the bot made one.
     pub vector: Vec<f32>,
+    /// Only hits with at least this [relevance](ScoreParts::relevance), from 0 to 1. `None`: in a
+    /// window the default floor, elsewhere none.
+    pub min_relevance: Option<f64>,
 }
 
 /// A memory that was found.

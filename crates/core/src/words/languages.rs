@@ -75,6 +75,11 @@ static COMMON: LazyLock<HashMap<&'static str, u16>> = LazyLock::new(|| {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Languages(u16);
 
+/// True of a word that is among the commonest of a language.
+pub(super) fn is_common(folded: &str) -> bool {
+    COMMON.contains_key(folded)
+}
+
 impl Default for Languages {
     fn default() -> Self {
         Self(1)

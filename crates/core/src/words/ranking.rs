@@ -7,7 +7,7 @@
 use unicode_normalization::UnicodeNormalization as _;
 
 use super::segments::beginning;
-use super::stop_words::{is_begun, is_ending, is_stop_word};
+use super::stop_words::{is_begun, is_ending, is_stop_word, is_telling};
 use super::{BEGINS, Languages, Token, has_beginnings, is_apostrophe, tokens};
 
 /// Terms of one query; further words of it are not looked for.
@@ -99,10 +99,13 @@ struct TermHit {
 }
 
 /// What a content is to a query.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Judgement {
     /// How well it answers it: [`Scorer::score`].
     pub score: f64,
+    /// Share of the query's weight that the content has, from 0 to 1, without words that any
+    /// message has. Unlike the score it can be compared across queries and collections.
+    pub coverage: f64,
     /// How many words it has.
     pub words: usize,
 }
@@ -292,8 +295,22 @@ impl<'a> Scorer<'a> {
     /// The same, and how many words the content has.
     pub fn judge(&self, content: &str) -> Judgement {
         let (hits, words) = self.hits(content);
+        if hits.is_empty() {
+            return Judgement {
+                words,
+                ..Judgement::default()
+            };
+        }
+        let mut shares = vec![0.0_f64; self.terms.len()];
+        for hit in &hits {
+            shares[hit.term] = shares[hit.term].max(hit.share);
+        }
+        let covered = self.weights.iter().zip(&shares);
+        let covered: f64 = covered.map(|(weight, share)| weight * share).sum();
+        let whole = WHOLE_SHARE * self.whole(&hits, words);
         Judgement {
-            score: self.score_of(&hits, words),
+            score: covered + self.best_passage(&hits, words) + whole,
+            coverage: self.coverage_of(&shares),
             words,
         }
     }
@@ -309,18 +326,16 @@ impl<'a> Scorer<'a> {
         tokens(content).filter_map(found).collect()
     }
 
-    fn score_of(&self, hits: &[TermHit], words: usize) -> f64 {
-        if hits.is_empty() {
-            return 0.0;
+    /// Share of the weight of the telling terms, of which these shares are in a text.
+    fn coverage_of(&self, shares: &[f64]) -> f64 {
+        let (mut covered, mut all) = (0.0, 0.0);
+        for ((term, weight), share) in self.terms.iter().zip(&self.weights).zip(shares) {
+            if is_telling(&term.folded) {
+                covered += weight * share;
+                all += weight;
+            }
         }
-        let mut shares = vec![0.0_f64; self.terms.len()];
-        for hit in hits {
-            shares[hit.term] = shares[hit.term].max(hit.share);
-        }
-        let shares = self.weights.iter().zip(shares);
-        let covered: f64 = shares.map(|(weight, share)| weight * share).sum();
-        let whole = WHOLE_SHARE * self.whole(hits, words);
-        covered + self.best_passage(hits, words) + whole
+        covered / all.max(f64::MIN_POSITIVE)
     }
 
     /// The terms in a text, and how many words it has.

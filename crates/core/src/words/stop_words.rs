@@ -3,6 +3,7 @@
 
 use std::sync::LazyLock;
 
+use super::languages::is_common;
 use super::{Words, words_of};
 
 /// English stop words; contractions are in it without their second half, which is [`is_ending`].
@@ -14,6 +15,14 @@ static BEFORE_APOSTROPHE: Words = LazyLock::new(|| words_of("before_apostrophe")
 /// True of a stop word. The word must be folded.
 pub fn is_stop_word(folded: &str) -> bool {
     STOP_WORDS.contains(folded)
+}
+
+/// Words of requests, replies and courtesies, in several languages.
+static COURTESIES: Words = LazyLock::new(|| words_of("courtesy"));
+
+/// False of a word that a message has whatever it is about. The word must be folded.
+pub fn is_telling(folded: &str) -> bool {
+    !is_stop_word(folded) && !is_common(folded) && !COURTESIES.contains(folded)
 }
 
 /// True of a beginning that only has a meaning before an apostrophe, such as `don`.

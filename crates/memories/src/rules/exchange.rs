@@ -1,7 +1,7 @@
 //! What a window asks its memories for, where the bot does not say: the exchange under way, not the
 //! last sentence alone.
 
-use memoird_core::words::{is_stop_word, tokens};
+use memoird_core::words::{is_telling, tokens};
 
 use super::MemoryLimits;
 use super::fusion::is_question;
@@ -43,9 +43,10 @@ pub(crate) fn query(said: &[Said]) -> String {
     query
 }
 
-fn telling_words(text: &str) -> usize {
+/// Number of words that are not common ones, nor those of requests and courtesies.
+pub(crate) fn telling_words(text: &str) -> usize {
     let words = tokens(text).filter(|token| !token.is_part);
-    words.filter(|token| !is_stop_word(&token.folded())).count()
+    words.filter(|token| is_telling(&token.folded())).count()
 }
 
 /// Adds a text as far as there is room.

@@ -39,6 +39,8 @@ pub struct Candidate<Id> {
     pub observed_at: Timestamp,
     /// By words: 0 or more; 0 has none of them.
     pub words: f64,
+    /// Share of the query's weight that its words cover, from 0 to 1.
+    pub coverage: f64,
     /// By meaning, -1 to 1; `None` in a search without meaning, and of a memory without a vector.
     pub cosine: Option<f64>,
     /// True among the best by words.
@@ -57,6 +59,8 @@ pub struct Candidates<Id> {
     pub list: Vec<Candidate<Id>>,
     /// Of two candidates of one conversation the first, and the one that was said right after it.
     pub said_after: Vec<(Id, Id)>,
+    /// Cosine that the embedder has for unrelated texts, below 1.
+    pub unrelated: f64,
 }
 
 /// A memory in the list that came out.
@@ -73,7 +77,7 @@ pub struct Fused<Id> {
     pub parts: ScoreParts,
 }
 
-/// What a score is made of: (`relevance` + `beside`) × `importance` × `recency`.
+/// What a score is made of: (`fused` + `beside`) × `importance` × `recency`.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ScoreParts {
     /// By words: 0 or more.
@@ -86,16 +90,21 @@ pub struct ScoreParts {
     pub meaning_share: Option<f64>,
     /// The factor of its length and form.
     pub form: f64,
-    /// How relevant it is by itself.
-    pub relevance: f64,
+    /// Both shares by their weights, times `form`; with a reranker, its judgement.
+    pub fused: f64,
     /// What it has from what was said right before and after it.
     pub beside: f64,
     /// The factor of its importance.
     pub importance: f64,
     /// The factor of its age.
     pub recency: f64,
-    /// What a reranker said of it, from 0 to 1: then that is its relevance.
+    /// What a reranker said of it, from 0 to 1: then that is `fused`.
     pub judged: Option<f64>,
+    /// Share of the query's weight that its words cover, from 0 to 1.
+    pub coverage: f64,
+    /// Relevance to the query, from 0 to 1, whatever else was found. The reply to a relevant
+    /// question has part of its question's.
+    pub relevance: f64,
 }
 
 /// The properties of a memory that change its score for any query.
@@ -133,6 +142,8 @@ pub struct HalfLives {
 
 /// The share of a score by meaning, from 0 to 1; the score by words has the rest.
 const VECTOR_SHARE: f64 = 0.45;
+/// Relevance that shared words add to a cosine at most.
+const WORDS_BONUS: f64 = 0.3;
 /// What the shortest text loses where both ways are asked, and in how many words that falls to
 /// about a third: a cosine takes a few words for like anything.
 const SHORTNESS_LOSS: f64 = 0.3;
@@ -205,7 +216,11 @@ impl HalfLives {
         list.sort_by(|a, b| a.id.cmp(&b.id));
         list.dedup_by(|a, b| a.id == b.id);
         let standings: Vec<Standing> = list.iter().map(|one| standing(&one.id)).collect();
-        let mut parts = relevance(&list, &standings);
+        let mut parts = fused_scores(&list, &standings);
+        for (parts, one) in parts.iter_mut().zip(&list) {
+            parts.coverage = one.coverage;
+            parts.relevance = relevance(one, candidates.unrelated);
+        }
         let place = |id: &Id| list.binary_search_by(|one| one.id.cmp(id)).ok();
         for (first, second) in &candidates.said_after {
             let (Some(first), Some(second)) = (place(first), place(second)) else {
@@ -216,9 +231,13 @@ impl HalfLives {
             } else {
                 AFTER
             };
-            let given = |one: usize, share: f64| found(&list[one], parts[one].relevance) * share;
+            let given = |one: usize, share: f64| found(&list[one], parts[one].fused) * share;
             let (to_second, to_first) = (given(first, share), given(second, BEFORE));
             parts[second].beside = parts[second].beside.max(to_second);
+            if standings[first].is_question {
+                let inherited = relevance(&list[first], candidates.unrelated) * AFTER_QUESTION;
+                parts[second].relevance = parts[second].relevance.max(inherited);
+            }
             parts[first].beside = parts[first].beside.max(to_first);
         }
         for (parts, standing) in parts.iter_mut().zip(&standings) {
@@ -262,7 +281,7 @@ impl HalfLives {
 impl ScoreParts {
     fn score(&self) -> f64 {
         let factor = (self.importance * self.recency).max(f64::MIN_POSITIVE);
-        (self.relevance + self.beside) * factor
+        (self.fused + self.beside) * factor
     }
 }
 
@@ -283,17 +302,29 @@ pub fn is_question(text: &str) -> bool {
 
 /// What a candidate that was found gives to those beside it; what is only beside one gives
 /// nothing on.
-fn found<Id>(one: &Candidate<Id>, relevance: f64) -> f64 {
+fn found<Id>(one: &Candidate<Id>, fused: f64) -> f64 {
     if one.is_lexical || one.is_near {
-        relevance
+        fused
     } else {
         0.0
     }
 }
 
-/// How relevant each candidate is by itself, from 0 to 1, and what of that it has by words and by
-/// meaning.
-fn relevance<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<ScoreParts> {
+/// How relevant a candidate is to the query, from 0 to 1. It does not depend on other candidates,
+/// so that an unrelated query has a low best.
+///
+/// With a vector it is the cosine, rescaled so that unrelated memories have 0, plus a bonus for
+/// shared words; without one it is the share of the query that the words cover.
+fn relevance<Id>(one: &Candidate<Id>, unrelated: f64) -> f64 {
+    let Some(cosine) = one.cosine else {
+        return one.coverage;
+    };
+    let rescaled = (cosine - unrelated) / (1.0 - unrelated);
+    (rescaled + WORDS_BONUS * one.coverage).clamp(0.0, 1.0)
+}
+
+/// How much each candidate has of the best by words and by meaning, from 0 to 1.
+fn fused_scores<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<ScoreParts> {
     let words = shares(list.iter().map(|one| Some(one.words)));
     let near = shares(list.iter().map(|one| one.cosine));
     let is_by_words = list.iter().any(|one| one.is_lexical);
@@ -320,7 +351,7 @@ fn relevance<Id>(list: &[Candidate<Id>], standings: &[Standing]) -> Vec<ScorePar
                 meaning_share,
                 form,
                 // What a reranker was not asked stands behind all that it judged.
-                relevance: one.judged.unwrap_or(share * form * lowest.unwrap_or(1.0)),
+                fused: one.judged.unwrap_or(share * form * lowest.unwrap_or(1.0)),
                 judged: one.judged,
                 ..ScoreParts::default()
             }

@@ -32,10 +32,12 @@ fn candidates(lexical: &[(u32, f64)], vector: &[(u32, f64)]) -> Candidates<u32> 
         is_lexical: score(lexical, id).is_some(),
         is_near: score(vector, id).is_some(),
         judged: None,
+        coverage: 0.0,
     };
     Candidates {
         list: ids.into_iter().map(candidate).collect(),
         said_after: Vec::new(),
+        unrelated: 0.0,
     }
 }
 
@@ -148,10 +150,10 @@ fn the_parts_of_a_score_give_the_score() {
         let own =
             (1.0 - VECTOR_SHARE) * parts.words_share + VECTOR_SHARE * parts.meaning_share.unwrap();
         assert!(
-            (parts.relevance - own * parts.form).abs() < 1e-12,
+            (parts.fused - own * parts.form).abs() < 1e-12,
             "{parts:?}"
         );
-        let score = (parts.relevance + parts.beside) * parts.importance * parts.recency;
+        let score = (parts.fused + parts.beside) * parts.importance * parts.recency;
         assert!((score - hit.ranked.score).abs() < 1e-12, "{parts:?}");
         assert!(parts.form < 1.0 && parts.importance > 1.0 && parts.recency < 1.0);
         assert_eq!(parts.beside > 0.0, hit.ranked.id < 3, "{parts:?}");
@@ -180,6 +182,7 @@ fn what_was_said_beside_a_good_one_is_better_and_the_most_behind_a_question() {
         is_lexical: false,
         is_near: false,
         judged: None,
+        coverage: 0.0,
     };
     found.list.extend([beside(2), beside(3), beside(5)]);
     // 3 is beside one that is only beside another, and has nothing of it.
@@ -307,6 +310,7 @@ fn any_candidates() -> impl Strategy<Value = Candidates<u32>> {
         is_lexical,
         is_near: is_near && cosine.is_some(),
         judged: None,
+        coverage: 0.0,
     };
     let each_once = |list: Vec<Candidate<u32>>| {
         let by_id: BTreeMap<u32, _> = list.into_iter().map(|one| (one.id, one)).collect();
@@ -314,7 +318,11 @@ fn any_candidates() -> impl Strategy<Value = Candidates<u32>> {
     };
     let list = proptest::collection::vec(one.prop_map(candidate), 0..30).prop_map(each_once);
     let said_after = proptest::collection::vec((0_u32..30, 0_u32..30), 0..20);
-    (list, said_after).prop_map(|(list, said_after)| Candidates { list, said_after })
+    (list, said_after).prop_map(|(list, said_after)| Candidates {
+        list,
+        said_after,
+        unrelated: 0.1,
+    })
 }
 
 proptest! {

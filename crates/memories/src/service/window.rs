@@ -18,6 +18,7 @@ use memoird_formats::tokens::Scale;
 use memoird_store::encoding;
 
 use super::Memories;
+use super::recall::Floor;
 use super::sources::text_of;
 use crate::error::MemoryError;
 use crate::requests::{RecallHit, RecallMode, RecallRequest};
@@ -96,15 +97,15 @@ impl RecallForWindow {
                 Err(error) => return failed(&error),
             };
         }
-        if request.query.trim().is_empty() {
-            // Nobody asked anything yet.
+        // A courtesy asks for nothing, and nothing was asked yet in an empty session.
+        if exchange::telling_words(&request.query) == 0 {
             return Recalled::default();
         }
         let config = self.memories.config();
         let is_recorded = !room.peek && !request.explain;
         let outcome = self
             .memories
-            .recall_checked(&self.tenant, request, is_recorded)
+            .recall_checked(&self.tenant, request, is_recorded, Floor::Window)
             .await;
         let outcome = match outcome {
             Ok(outcome) => outcome,

@@ -46,7 +46,7 @@ impl MemoryReader<'_> {
         let (found, has_more) = conflicts(&texts, count_max, |one, other| {
             let ((model, one), (other_model, other)) =
                 meanings[one].as_ref().zip(meanings[other].as_ref())?;
-            (model == other_model).then(|| cosine(one, other))
+            (model == other_model).then(|| vectors::cosine(one, other))
         });
         let conflict = |pair: &Pair| Conflict {
             older: rows[pair.places.0].memory.clone(),
@@ -59,17 +59,4 @@ impl MemoryReader<'_> {
             is_truncated: is_truncated || has_more,
         })
     }
-}
-
-fn cosine(one: &[f32], other: &[f32]) -> f64 {
-    let dot = |one: &[f32], other: &[f32]| -> f64 {
-        let pairs = one.iter().zip(other);
-        pairs
-            .map(|(one, other)| f64::from(*one) * f64::from(*other))
-            .sum()
-    };
-    dot(one, other)
-        / (dot(one, one) * dot(other, other))
-            .sqrt()
-            .max(f64::MIN_POSITIVE)
 }

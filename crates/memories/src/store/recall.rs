@@ -105,6 +105,7 @@ impl MemoryReader<'_> {
                 let judgement = scorer.judge(&memory.content);
                 Scores {
                     words: judgement.score,
+                    coverage: judgement.coverage,
                     cosine: None,
                     length: judgement.words,
                 }
@@ -225,12 +226,13 @@ impl MemoryReader<'_> {
         numbers: &mut HashMap<MemoryId, i64>,
     ) -> Answer<(Query, Statistics)> {
         let (numbered, languages) = self.numbered(partitions)?;
+        lists.searched = numbered.values().sum();
         let query = Query::new(&request.query, languages);
         if query.terms().is_empty() || request.limit == 0 {
             return Ok((query, Statistics::default()));
         }
         let mut statistics = Statistics {
-            memories: numbered.values().sum(),
+            memories: lists.searched,
             found_in: vec![0; query.terms().len()],
             ..Statistics::default()
         };
@@ -293,6 +295,7 @@ impl MemoryReader<'_> {
         lists.scores.extend(scored.iter().map(|(judgement, id, _)| {
             let scores = Scores {
                 words: judgement.score,
+                coverage: judgement.coverage,
                 cosine: None,
                 length: judgement.words,
             };

@@ -20,6 +20,8 @@ pub struct RecallLists {
     pub vector: Vec<Ranked<MemoryId>>,
     /// The memories of both lists, and those that were said right before and after the best.
     pub memories: HashMap<MemoryId, Memory>,
+    /// About how many memories were searched.
+    pub searched: u64,
     /// How all of them are judged.
     pub scores: HashMap<MemoryId, Scores>,
     /// Two of them that were said one right after the other, the first one first.
@@ -31,6 +33,8 @@ pub struct RecallLists {
 pub struct Scores {
     /// By words; 0: none of the query's is there.
     pub words: f64,
+    /// Share of the query's weight that its words cover, from 0 to 1.
+    pub coverage: f64,
     /// By meaning; `None` without a vector of the query's model, of the query or of the memory.
     pub cosine: Option<f64>,
     /// How many words it has.

@@ -266,3 +266,17 @@ pub(super) fn measure(
         Connection::Postgres(it) => postgres::measure(it, model, chosen.collect(), query),
     }
 }
+
+/// The cosine of two vectors; 0 where one of them is zero.
+pub(super) fn cosine(one: &[f32], other: &[f32]) -> f64 {
+    let dot = |one: &[f32], other: &[f32]| -> f64 {
+        let pairs = one.iter().zip(other);
+        pairs
+            .map(|(one, other)| f64::from(*one) * f64::from(*other))
+            .sum()
+    };
+    dot(one, other)
+        / (dot(one, one) * dot(other, other))
+            .sqrt()
+            .max(f64::MIN_POSITIVE)
+}

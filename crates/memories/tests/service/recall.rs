@@ -411,3 +411,32 @@ async fn notes_of_recalls_are_bounded_and_leave_room_for_facts() {
     let events = bot.memories.stats(&bot.tenant).await.unwrap().recall_events;
     assert_eq!(events, 6_000 - lost);
 }
+
+#[tokio::test(start_paused = true)]
+async fn min_relevance_leaves_out_hits_below_it() {
+    let world = world();
+    let bot = acme(&world.open().await);
+    bot.learn(ANN, "likes green tea").await;
+    bot.learn(ANN, "likes black coffee").await;
+    let floor = |min_relevance| RecallRequest {
+        min_relevance,
+        ..query(ANN, "green tea")
+    };
+    let hits = bot.recall(floor(None)).await.unwrap().hits;
+    assert_eq!(hits.len(), 1);
+    assert!((hits[0].parts.relevance - 1.0).abs() < 1e-9);
+    let half = query(ANN, "green coffee");
+    let both = bot.recall(half.clone()).await.unwrap().hits;
+    assert_eq!(both.len(), 2);
+    assert!(both.iter().all(|hit| hit.parts.relevance < 0.9));
+    let none = RecallRequest {
+        min_relevance: Some(0.9),
+        ..half
+    };
+    assert!(bot.recall(none).await.unwrap().hits.is_empty());
+    for invalid in [-0.1, 1.1, f64::NAN] {
+        let refused = bot.recall(floor(Some(invalid))).await;
+        let is_named = |error: &MemoryError| error.to_string().contains("min_relevance");
+        assert!(refused.is_err_and(|error| is_named(&error)), "{invalid}");
+    }
+}

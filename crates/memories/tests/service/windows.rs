@@ -438,3 +438,35 @@ async fn a_recall_that_fails_gives_notes_and_a_window() {
     let window = contents_of(&bot, with_memories("tea")).await;
     assert!(window.report.degraded && window.turns.len() == 1);
 }
+
+#[tokio::test(start_paused = true)]
+async fn unrelated_message_brings_no_memory_into_a_window() {
+    let embedder = Arc::new(ScriptedEmbedder::new("m"));
+    let by_meaning = World::new(with_embedder(config(), &embedder)).remembering();
+    for world in [world(), by_meaning] {
+        let bot = acme(&world.open().await);
+        for content in [
+            "Ann likes green tea from Japan",
+            "the release happens each Friday",
+            "please send the invoice to the office, thanks",
+            "Ann's brother lives in the capital of France",
+        ] {
+            bot.learn(ANN, content).await;
+        }
+        settle().await;
+        let window = |words: &str| Wanted {
+            append: Some(telling(ANN, words)),
+            ..with_memories(words)
+        };
+        for unrelated in ["please, thanks", "which planets have rings and moons, thanks"] {
+            let shown = contents_of(&bot, window(unrelated)).await;
+            assert!(held(&shown).is_empty(), "{unrelated}: {:?}", held(&shown));
+        }
+        let shown = contents_of(&bot, window("which green tea?")).await;
+        assert_eq!(held(&shown), ["Ann likes green tea from Japan"]);
+        let mut all = window("please, thanks, tea");
+        let request = all.memories.get_or_insert_default();
+        request.min_relevance = Some(0.0);
+        assert!(!held(&contents_of(&bot, all).await).is_empty());
+    }
+}

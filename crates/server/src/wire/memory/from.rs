@@ -87,6 +87,7 @@ pub(crate) fn recall(request: v1::RecallRequest) -> Result<RecallRequest, Status
         metadata: metadata_filter(&request.metadata_filter_json, request.metadata)?,
         subject_prefix: subject_prefix("subject_prefix", request.subject_prefix)?,
         vector: request.vector,
+        min_relevance: request.min_relevance,
     })
 }
 

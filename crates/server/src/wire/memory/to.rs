@@ -110,6 +110,9 @@ pub(crate) fn hit(hit: &RecallHit, explain: bool) -> v1::RecallHit {
         vector_rank: hit.vector_rank,
         age: Some(duration(hit.age)),
         parts: explain.then(|| score_parts(&hit.parts)),
+        relevance: hit.parts.relevance,
+        cosine: hit.parts.cosine,
+        word_coverage: hit.parts.coverage,
     }
 }
 
@@ -120,7 +123,7 @@ fn score_parts(parts: &ScoreParts) -> v1::ScoreParts {
         words_share: parts.words_share,
         meaning_share: parts.meaning_share,
         form: parts.form,
-        relevance: parts.relevance,
+        fused: parts.fused,
         beside: parts.beside,
         importance: parts.importance,
         recency: parts.recency,
